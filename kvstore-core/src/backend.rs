@@ -1,0 +1,227 @@
+//! What one kind of memory can do (the [`Backend`] seam), and the table of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::{Device, DeviceKind};
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::ops::{BinaryOp, Reduction, UnaryOp};
+use crate::optimizer::UpdateRule;
+use crate::storage::{InOut, Span, SpanMut, Storage};
+
+/// One sum of a batch: `dst = ((addends[0] + addends[1]) + addends[2]) + ..`.
+#[derive(Debug)]
+pub struct SumJob<'a> {
+    /// The type of the elements of every range.
+    pub dtype: DType,
+    /// Where the sum goes.
+    pub dst: SpanMut<'a>,
+    /// What is added, at least one, each as long as `dst`.
+    pub addends: Vec<Span<'a>>,
+}
+
+/// One optimizer step of a batch, on the sum of the addends.
+#[derive(Debug)]
+pub struct UpdateJob<'a> {
+    /// The step, with this key's scalars folded in.
+    pub rule: UpdateRule,
+    /// The type of the weight and of the addends.
+    pub dtype: DType,
+    /// The weight.
+    pub weight: InOut<'a>,
+    /// The state in the order of [`UpdateRule::num_states`], in [`DType::arithmetic`]; for a
+    /// half-precision weight preceded by its master copy.
+    pub states: Vec<InOut<'a>>,
+    /// The gradients, at least one, each as long as the weight.
+    pub addends: Vec<Span<'a>>,
+}
+
+/// The second operand of an elementwise operation.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// A range as long as the first operand.
+    Span(Span<'a>),
+    /// One number for every element, already of the array's dtype or convertible to it.
+    Scalar(Scalar),
+}
+
+/// What one kind of memory can do. Knows bytes, dtypes and update rules; not keys, not stores.
+///
+/// Ranges given to one call have equal lengths and lie within their storages; the callers in this
+/// crate see to it. Every implementation gives the same bits: sums are left folds in the order of
+/// the addends, `f16` and `bf16` add in `f32` and are rounded once, integers wrap, nothing is
+/// contracted into fused multiply-adds. Exempt are `exp` and its like and [`Backend::matmul`].
+///
+/// Work may be queued: a call returns when its arguments may be reused, and [`Backend::read`] and
+/// [`Backend::synchronize`] wait.
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Returns the kind of device that this backend drives.
+    fn kind(&self) -> DeviceKind;
+
+    /// Returns one line for people: what was found, how it is set up.
+    fn description(&self) -> String;
+
+    /// Allocates `num_bytes` of arbitrary content, aligned for every dtype.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`] when there is no such device, [`Error::OutOfMemory`].
+    fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>>;
+
+    /// Returns the bytes that storages of this backend hold on all its devices, without the
+    /// memory kept for reuse.
+    fn live_bytes(&self) -> usize;
+
+    /// Returns the bytes kept for reuse.
+    fn pooled_bytes(&self) -> usize;
+
+    /// Gives the memory kept for reuse back to the system.
+    fn trim(&self);
+
+    /// Returns whether the two devices of this kind are the same memory under two names.
+    fn shares_memory(&self, one: Device, other: Device) -> bool;
+
+    /// Copies bytes of the host into the range.
+    fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()>;
+    /// Copies the range to the host; waits for work that writes it.
+    fn read(&self, src: Span<'_>, host: &mut [u8]) -> Result<()>;
+    /// Copies between two storages of this backend.
+    fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
+    /// Writes one number to every element.
+    fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()>;
+    /// Converts elements as [`cast`](crate::dtype::cast) does.
+    fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()>;
+
+    /// Runs every sum of the batch.
+    fn sum(&self, jobs: Vec<SumJob<'_>>) -> Result<()>;
+    /// Runs every step of the batch, each in one pass over its memory.
+    fn update(&self, jobs: Vec<UpdateJob<'_>>) -> Result<()>;
+
+    /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an integer division by zero; `lhs` is then as it was.
+    fn binary(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: InOut<'_>,
+        rhs: Operand<'_>,
+        reversed: bool,
+    ) -> Result<()>;
+    /// `operand = op(operand)`.
+    fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()>;
+    /// Reduces all elements of `src` to the one element of `dst`, in blocks of 4096 elements that
+    /// are folded in order, floats in `f64`.
+    fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
+    /// Repeats `src` of shape `from` along its axes of length 1 up to shape `to` of the same rank.
+    fn expand(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        to: &[usize],
+        src: Span<'_>,
+        from: &[usize],
+    ) -> Result<()>;
+    /// The matrix product of `[m, k]` and `[k, n]`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for dtypes other than `F32` and `F64`.
+    fn matmul(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        lhs: Span<'_>,
+        rhs: Span<'_>,
+        size: MatmulSize,
+    ) -> Result<()>;
+    /// The transpose of a matrix of `rows` rows.
+    fn transpose(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()>;
+    /// The column of the largest element of each of `rows` rows, the first one of equals.
+    fn argmax(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()>;
+
+    /// Waits until all work queued on the device is done.
+    fn synchronize(&self, device: Device) -> Result<()>;
+}
+
+/// The sizes of a matrix product `[m, k] x [k, n]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the letters are the field's own and stand in the type's text")]
+pub struct MatmulSize {
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+}
+
+/// The backends of this process, one per kind of device. A clone shares the table.
+#[derive(Clone, Debug)]
+pub struct Backends(Arc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    present: Vec<Arc<dyn Backend>>,
+    absent: Vec<(DeviceKind, String)>,
+}
+
+impl Backends {
+    /// Returns the table of these backends; of two for the same kind the first one counts.
+    pub fn new(present: Vec<Arc<dyn Backend>>) -> Self {
+        Self(Arc::new(Table { present, absent: Vec::new() }))
+    }
+
+    /// Returns the table of backends with, for kinds that have none, the reason why.
+    pub fn with_absent(present: Vec<Arc<dyn Backend>>, absent: Vec<(DeviceKind, String)>) -> Self {
+        Self(Arc::new(Table { present, absent }))
+    }
+
+    /// Returns the backend that drives `device`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`] with the reason when there is none.
+    pub fn of(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+        let kind = device.kind();
+        self.0.present.iter().find(|backend| backend.kind() == kind).ok_or_else(|| {
+            Error::DeviceUnavailable { device, reason: self.reason_for_absence(kind) }
+        })
+    }
+
+    /// Returns every backend.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.0.present.iter()
+    }
+
+    /// Returns the kinds without a backend, and why.
+    pub fn absent(&self) -> &[(DeviceKind, String)] {
+        &self.0.absent
+    }
+
+    fn reason_for_absence(&self, kind: DeviceKind) -> String {
+        let known = self.0.absent.iter().find(|(absent, _)| *absent == kind);
+        known.map_or_else(
+            || format!("this build has no backend for `{}` devices", kind.name()),
+            |(_, reason)| reason.clone(),
+        )
+    }
+}
+
+/// A job with the device that it runs on.
+pub(crate) struct DeviceJob<J> {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) device: Device,
+    pub(crate) job: J,
+}
+
+/// Hands the jobs to their backends, those of one device as one batch.
+pub(crate) fn run_on_each_device<J>(
+    jobs: Vec<DeviceJob<J>>,
+    run: impl Fn(&dyn Backend, Vec<J>) -> Result<()>,
+) -> Result<()> {
+    let mut rest = jobs;
+    while let Some((backend, device)) = rest.first().map(|job| (job.backend.clone(), job.device)) {
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|job| job.device == device);
+        run(&*backend, here.into_iter().map(|job| job.job).collect())?;
+        rest = elsewhere;
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! What the elementwise operations mean for one element of each dtype.
+
+use half::{bf16, f16};
+
+use crate::dtype::{Element, cast};
+use crate::ops::UnaryOp;
+
+/// The operations on one or two elements.
+pub(super) trait Arithmetic: Element {
+    /// Whether a division by zero is an error.
+    const ZERO_DIVISOR_IS_ERROR: bool;
+
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
+    fn rem(self, other: Self) -> Self;
+    fn pow(self, other: Self) -> Self;
+    fn unary(self, op: UnaryOp) -> Self;
+    fn is_nan(self) -> bool;
+
+    #[inline]
+    fn larger(self, other: Self) -> Self {
+        if self.is_nan() || self > other { self } else { other }
+    }
+
+    #[inline]
+    fn smaller(self, other: Self) -> Self {
+        if self.is_nan() || self < other { self } else { other }
+    }
+}
+
+/// Returns 1 or 0 of the element's own type.
+#[inline]
+pub(super) fn truth<T: Element>(holds: bool) -> T {
+    T::from_i64(i64::from(holds))
+}
+
+/// Evaluates an expression with a name bound to the function of two elements that an operation is.
+///
+/// `with_binary!(op, T, f => run(f))` expands to a `match` on `op` with one arm per operation, such
+/// as `BinaryOp::Add => { let f = <T>::add; run(f) }`: the loop inside is compiled once per
+/// operation and has no branch on it.
+macro_rules! with_binary {
+    ($op:expr, $T:ty, $f:ident => $body:expr) => {
+        match $op {
+            BinaryOp::Add => {
+                let $f = <$T>::add;
+                $body
+            }
+            BinaryOp::Sub => {
+                let $f = <$T>::sub;
+                $body
+            }
+            BinaryOp::Mul => {
+                let $f = <$T>::mul;
+                $body
+            }
+            BinaryOp::Div => {
+                let $f = <$T>::div;
+                $body
+            }
+            BinaryOp::Rem => {
+                let $f = <$T>::rem;
+                $body
+            }
+            BinaryOp::Pow => {
+                let $f = <$T>::pow;
+                $body
+            }
+            BinaryOp::Maximum => {
+                let $f = <$T>::larger;
+                $body
+            }
+            BinaryOp::Minimum => {
+                let $f = <$T>::smaller;
+                $body
+            }
+            BinaryOp::Equal => {
+                let $f = |a: $T, b: $T| truth(a == b);
+                $body
+            }
+            BinaryOp::NotEqual => {
+                let $f = |a: $T, b: $T| truth(a != b);
+                $body
+            }
+            BinaryOp::Greater => {
+                let $f = |a: $T, b: $T| truth(a > b);
+                $body
+            }
+            BinaryOp::GreaterEqual => {
+                let $f = |a: $T, b: $T| truth(a >= b);
+                $body
+            }
+            BinaryOp::Less => {
+                let $f = |a: $T, b: $T| truth(a < b);
+                $body
+            }
+            BinaryOp::LessEqual => {
+                let $f = |a: $T, b: $T| truth(a <= b);
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_binary;
+
+/// The remainder with the sign of the divisor, 0 for a zero divisor.
+fn floored_remainder(a: f64, b: f64) -> f64 {
+    if b == 0.0 {
+        return 0.0;
+    }
+    let remainder = a % b;
+    if remainder != 0.0 && (remainder < 0.0) != (b < 0.0) { remainder + b } else { remainder }
+}
+
+macro_rules! float_arithmetic {
+    ($type:ident) => {
+        impl Arithmetic for $type {
+            const ZERO_DIVISOR_IS_ERROR: bool = false;
+
+            #[inline]
+            fn add(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline]
+            fn sub(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline]
+            fn mul(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline]
+            fn div(self, other: Self) -> Self {
+                self / other
+            }
+            #[inline]
+            fn rem(self, other: Self) -> Self {
+                cast(floored_remainder(cast(self), cast(other)))
+            }
+            #[inline]
+            fn pow(self, other: Self) -> Self {
+                self.powf(other)
+            }
+            #[inline]
+            fn is_nan(self) -> bool {
+                <$type>::is_nan(self)
+            }
+            #[inline]
+            fn unary(self, op: UnaryOp) -> Self {
+                match op {
+                    UnaryOp::Negate => -self,
+                    UnaryOp::Abs => self.abs(),
+                    UnaryOp::Sign if self > 0.0 => 1.0,
+                    UnaryOp::Sign if self < 0.0 => -1.0,
+                    UnaryOp::Sign => self,
+                    UnaryOp::Square => self * self,
+                    UnaryOp::Sqrt => self.sqrt(),
+                    UnaryOp::Rsqrt => 1.0 / self.sqrt(),
+                    UnaryOp::Exp => self.exp(),
+                    UnaryOp::Log => self.ln(),
+                    UnaryOp::Sin => self.sin(),
+                    UnaryOp::Cos => self.cos(),
+                    UnaryOp::Tanh => self.tanh(),
+                    UnaryOp::Sigmoid => 1.0 / (1.0 + (-self).exp()),
+                    UnaryOp::Relu => self.larger(0.0),
+                    UnaryOp::Ceil => self.ceil(),
+                    UnaryOp::Floor => self.floor(),
+                    UnaryOp::Round => self.round(),
+                    UnaryOp::Rint => cast(half_down(self.into())),
+                    UnaryOp::Fix => self.trunc(),
+                }
+            }
+        }
+    };
+}
+
+/// The nearest integer, of two equally near ones the lower.
+fn half_down(number: f64) -> f64 {
+    let floor = number.floor();
+    if number - floor <= 0.5 { floor } else { number.ceil() }
+}
+
+macro_rules! half_arithmetic {
+    ($type:ident) => {
+        impl Arithmetic for $type {
+            const ZERO_DIVISOR_IS_ERROR: bool = false;
+
+            #[inline]
+            fn add(self, other: Self) -> Self {
+                Self::from_f32(self.to_f32() + other.to_f32())
+            }
+            #[inline]
+            fn sub(self, other: Self) -> Self {
+                Self::from_f32(self.to_f32() - other.to_f32())
+            }
+            #[inline]
+            fn mul(self, other: Self) -> Self {
+                Self::from_f32(self.to_f32() * other.to_f32())
+            }
+            #[inline]
+            fn div(self, other: Self) -> Self {
+                Self::from_f32(self.to_f32() / other.to_f32())
+            }
+            #[inline]
+            fn rem(self, other: Self) -> Self {
+                Self::from_f32(self.to_f32().rem(other.to_f32()))
+            }
+            #[inline]
+            fn pow(self, other: Self) -> Self {
+                Self::from_f32(self.to_f32().powf(other.to_f32()))
+            }
+            #[inline]
+            fn is_nan(self) -> bool {
+                <$type>::is_nan(self)
+            }
+            #[inline]
+            fn unary(self, op: UnaryOp) -> Self {
+                Self::from_f32(self.to_f32().unary(op))
+            }
+        }
+    };
+}
+
+macro_rules! integer_arithmetic {
+    ($type:ident, $sign:expr) => {
+        impl Arithmetic for $type {
+            const ZERO_DIVISOR_IS_ERROR: bool = true;
+
+            #[inline]
+            fn add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline]
+            fn sub(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline]
+            fn mul(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline]
+            fn div(self, other: Self) -> Self {
+                // Zero divisors are refused before the loop; this only keeps it free of panics.
+                if other == 0 { 0 } else { self.wrapping_div(other) }
+            }
+            #[inline]
+            fn rem(self, other: Self) -> Self {
+                if other == 0 {
+                    return 0;
+                }
+                let remainder = self.wrapping_rem(other);
+                #[allow(unused_comparisons, reason = "the unsigned types share this text")]
+                let flip = remainder != 0 && (remainder < 0) != (other < 0);
+                if flip { remainder + other } else { remainder }
+            }
+            #[inline]
+            fn pow(self, other: Self) -> Self {
+                cast(self.to_f64().powf(other.to_f64()))
+            }
+            #[inline]
+            fn is_nan(self) -> bool {
+                false
+            }
+            #[inline]
+            fn unary(self, op: UnaryOp) -> Self {
+                match op {
+                    UnaryOp::Negate => (0 as $type).wrapping_sub(self),
+                    UnaryOp::Square => self.wrapping_mul(self),
+                    UnaryOp::Abs => self.wrapping_mul($sign(self)),
+                    UnaryOp::Sign => $sign(self),
+                    UnaryOp::Relu => self.larger(0),
+                    UnaryOp::Ceil
+                    | UnaryOp::Floor
+                    | UnaryOp::Round
+                    | UnaryOp::Rint
+                    | UnaryOp::Fix => self,
+                    UnaryOp::Sqrt
+                    | UnaryOp::Rsqrt
+                    | UnaryOp::Exp
+                    | UnaryOp::Log
+                    | UnaryOp::Sin
+                    | UnaryOp::Cos
+                    | UnaryOp::Tanh
+                    | UnaryOp::Sigmoid => cast(self.to_f64().unary(op)),
+                }
+            }
+        }
+    };
+}
+
+float_arithmetic!(f32);
+float_arithmetic!(f64);
+half_arithmetic!(f16);
+half_arithmetic!(bf16);
+integer_arithmetic!(u8, |x: u8| u8::from(x != 0));
+integer_arithmetic!(i8, i8::signum);
+integer_arithmetic!(i32, i32::signum);
+integer_arithmetic!(i64, i64::signum);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remainder_takes_the_sign_of_the_divisor() {
+        assert_eq!(Arithmetic::rem(-5i32, 3), 1);
+        assert_eq!(Arithmetic::rem(5.5f32, -3.0), -0.5);
+        assert_eq!(Arithmetic::rem(7i8, 0), 0);
+        assert_eq!(Arithmetic::rem(i64::MIN, -1), 0);
+    }
+
+    #[test]
+    fn rint_rounds_ties_down() {
+        let rounded = [0.5f32, 1.5, 2.5, -0.5, -1.5].map(|x| x.unary(UnaryOp::Rint));
+        assert_eq!(rounded, [0.0, 1.0, 2.0, -1.0, -2.0]);
+    }
+
+    #[test]
+    fn nan_wins_in_maximum_and_minimum() {
+        for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
+            assert!(a.larger(b).is_nan() && a.smaller(b).is_nan());
+        }
+    }
+}

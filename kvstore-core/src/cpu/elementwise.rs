@@ -1,0 +1,139 @@
+//! Elementwise loops: one pass, parallel over pieces.
+
+use super::arithmetic::{Arithmetic, truth, with_binary};
+use super::memory::elements;
+use super::slot::Slot;
+use super::workers::{Split, Workers};
+use crate::backend::Operand;
+use crate::dtype::{Element, Scalar};
+use crate::error::{Error, Result};
+use crate::ops::{BinaryOp, UnaryOp};
+use crate::storage::InOut;
+
+/// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
+pub(super) fn binary<T: Arithmetic>(
+    workers: &Workers,
+    op: BinaryOp,
+    lhs: InOut<'_>,
+    rhs: Operand<'_>,
+    reversed: bool,
+) -> Result<()> {
+    let lhs = Slot::<T>::open(lhs)?;
+    match rhs {
+        Operand::Span(span) => {
+            let rhs = elements::<T>(span)?;
+            if rhs.len() != lhs.len() {
+                return Err(Error::Internal("operands of different lengths".to_owned()));
+            }
+            refuse_zero_divisor::<T>(op, if reversed { lhs.src() } else { rhs })?;
+            let pair = Pair { lhs, rhs };
+            if reversed {
+                with_binary!(op, T, f => run_pair(workers, pair, |a, b| f(b, a)));
+            } else {
+                with_binary!(op, T, f => run_pair(workers, pair, f));
+            }
+        }
+        Operand::Scalar(number) => {
+            let number: T = Scalar::to_element(number);
+            if reversed {
+                refuse_zero_divisor::<T>(op, lhs.src())?;
+                with_binary!(op, T, f => run_single(workers, lhs, |x| f(number, x)));
+            } else {
+                refuse_zero_divisor::<T>(op, &[number])?;
+                with_binary!(op, T, f => run_single(workers, lhs, |x| f(x, number)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `operand = op(operand)`.
+pub(super) fn unary<T: Arithmetic>(
+    workers: &Workers,
+    op: UnaryOp,
+    operand: InOut<'_>,
+) -> Result<()> {
+    run_single(workers, Slot::<T>::open(operand)?, |x| x.unary(op));
+    Ok(())
+}
+
+/// Converts every element.
+pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &mut [D]) {
+    workers.for_each_piece(Conversion { src, dst }, &|piece| {
+        for (dst, &src) in piece.dst.iter_mut().zip(piece.src) {
+            *dst = crate::dtype::cast(src);
+        }
+    });
+}
+
+fn refuse_zero_divisor<T: Arithmetic>(op: BinaryOp, divisors: &[T]) -> Result<()> {
+    let zero = T::default();
+    if op == BinaryOp::Div && T::ZERO_DIVISOR_IS_ERROR && divisors.contains(&zero) {
+        return Err(Error::invalid(format!("division of {} numbers by zero", T::DTYPE)));
+    }
+    Ok(())
+}
+
+fn run_pair<T: Arithmetic>(workers: &Workers, pair: Pair<'_, T>, f: impl Fn(T, T) -> T + Sync) {
+    workers.for_each_piece(pair, &|piece| match piece.lhs {
+        Slot::InPlace(lhs) => {
+            for (lhs, &rhs) in lhs.iter_mut().zip(piece.rhs) {
+                *lhs = f(*lhs, rhs);
+            }
+        }
+        Slot::Into(lhs, dst) => {
+            for ((dst, &lhs), &rhs) in dst.iter_mut().zip(lhs).zip(piece.rhs) {
+                *dst = f(lhs, rhs);
+            }
+        }
+    });
+}
+
+fn run_single<T: Arithmetic>(workers: &Workers, slot: Slot<'_, T>, f: impl Fn(T) -> T + Sync) {
+    workers.for_each_piece(slot, &|piece| match piece {
+        Slot::InPlace(elements) => {
+            for element in elements {
+                *element = f(*element);
+            }
+        }
+        Slot::Into(src, dst) => {
+            for (dst, &src) in dst.iter_mut().zip(src) {
+                *dst = f(src);
+            }
+        }
+    });
+}
+
+struct Pair<'a, T> {
+    lhs: Slot<'a, T>,
+    rhs: &'a [T],
+}
+
+impl<T: Element> Split for Pair<'_, T> {
+    fn len(&self) -> usize {
+        self.rhs.len()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let (left, right) = self.lhs.split_at(middle);
+        let (left_rhs, right_rhs) = self.rhs.split_at(middle);
+        (Self { lhs: left, rhs: left_rhs }, Self { lhs: right, rhs: right_rhs })
+    }
+}
+
+struct Conversion<'a, S, D> {
+    src: &'a [S],
+    dst: &'a mut [D],
+}
+
+impl<S: Element, D: Element> Split for Conversion<'_, S, D> {
+    fn len(&self) -> usize {
+        self.dst.len()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let (left_src, right_src) = self.src.split_at(middle);
+        let (left_dst, right_dst) = self.dst.split_at_mut(middle);
+        (Self { src: left_src, dst: left_dst }, Self { src: right_src, dst: right_dst })
+    }
+}

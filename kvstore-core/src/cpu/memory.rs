@@ -1,0 +1,231 @@
+//! Host memory: aligned blocks that go back to a pool, so that a warm step allocates nothing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::device::Device;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::storage::{Span, SpanMut, Storage, open, open_mut};
+
+const WORD: usize = size_of::<u64>();
+/// Blocks start at a cache line.
+const ALIGNMENT: usize = 64;
+/// Smaller blocks are left to the allocator, which is fast at them.
+const SMALLEST_POOLED: usize = 4096;
+/// The pool may always keep this much; beyond it, half of what is in use.
+const POOL_FLOOR: usize = 256 << 20;
+
+/// The host's memory for tensors, with the blocks kept for reuse.
+pub(super) struct Memory {
+    free: Mutex<HashMap<usize, Vec<Vec<u64>>>>,
+    pooled: AtomicUsize,
+    live: AtomicUsize,
+}
+
+impl Memory {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            free: Mutex::default(),
+            pooled: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn live_bytes(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pooled_bytes(&self) -> usize {
+        self.pooled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn trim(&self) {
+        let blocks = std::mem::take(&mut *self.lock());
+        let bytes: usize = blocks.iter().map(|(&words, blocks)| words * WORD * blocks.len()).sum();
+        self.pooled.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns a block of arbitrary content.
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        device: Device,
+        num_bytes: usize,
+    ) -> Result<CpuStorage> {
+        let words = size_class(num_bytes);
+        let block = self.take(words).map_or_else(|| self.grow(device, words), Ok)?;
+        self.live.fetch_add(words * WORD, Ordering::Relaxed);
+        let start = bytemuck::cast_slice::<u64, u8>(&block).as_ptr().align_offset(ALIGNMENT);
+        Ok(CpuStorage { block, start, num_bytes, memory: Arc::clone(self) })
+    }
+
+    fn take(&self, words: usize) -> Option<Vec<u64>> {
+        if words * WORD < SMALLEST_POOLED {
+            return None;
+        }
+        let block = self.lock().get_mut(&words)?.pop()?;
+        self.pooled.fetch_sub(words * WORD, Ordering::Relaxed);
+        Some(block)
+    }
+
+    fn grow(&self, device: Device, words: usize) -> Result<Vec<u64>> {
+        if let Some(block) = new_block(words) {
+            return Ok(block);
+        }
+        // What the pool keeps may be just what is missing.
+        self.trim();
+        new_block(words).ok_or_else(|| Error::OutOfMemory {
+            device,
+            requested: words * WORD,
+            in_use: self.live_bytes(),
+        })
+    }
+
+    fn give_back(&self, block: Vec<u64>) {
+        let bytes = block.len() * WORD;
+        let live = self.live.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        let limit = POOL_FLOOR.max(live / 2);
+        if bytes < SMALLEST_POOLED || self.pooled_bytes() + bytes > limit {
+            return;
+        }
+        self.pooled.fetch_add(bytes, Ordering::Relaxed);
+        self.lock().entry(block.len()).or_default().push(block);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Vec<u64>>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("live", &self.live_bytes())
+            .field("pooled", &self.pooled_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns how many words a block for this many bytes has: with room to align it, and in eight
+/// steps per doubling, so that a block fits the next tensor of about its size.
+fn size_class(num_bytes: usize) -> usize {
+    if num_bytes == 0 {
+        return 0;
+    }
+    let needed = num_bytes.saturating_add(ALIGNMENT).div_ceil(WORD);
+    if needed * WORD < SMALLEST_POOLED {
+        return needed;
+    }
+    let step = needed.next_power_of_two() / 16;
+    needed.div_ceil(step) * step
+}
+
+fn new_block(words: usize) -> Option<Vec<u64>> {
+    let mut block = Vec::new();
+    block.try_reserve_exact(words).ok()?;
+    block.resize(words, 0);
+    Some(block)
+}
+
+/// A block of host memory; dropped, it goes back to the pool.
+pub(super) struct CpuStorage {
+    block: Vec<u64>,
+    start: usize,
+    num_bytes: usize,
+    memory: Arc<Memory>,
+}
+
+impl Storage for CpuStorage {
+    fn num_bytes(&self) -> usize {
+        self.num_bytes
+    }
+}
+
+impl Drop for CpuStorage {
+    fn drop(&mut self) {
+        self.memory.give_back(std::mem::take(&mut self.block));
+    }
+}
+
+impl fmt::Debug for CpuStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CpuStorage[{} bytes]", self.num_bytes)
+    }
+}
+
+/// Returns the bytes of a range.
+pub(super) fn bytes(span: Span<'_>) -> Result<&[u8]> {
+    let storage = open::<CpuStorage>(span.storage)?;
+    let first = storage.start + span.start;
+    bytemuck::cast_slice(&storage.block).get(first..first + span.num_bytes).ok_or_else(outside)
+}
+
+/// Returns the bytes of a range, for writing.
+#[allow(clippy::needless_pass_by_value, reason = "the exclusive borrow moves into the result")]
+pub(super) fn bytes_mut(span: SpanMut<'_>) -> Result<&mut [u8]> {
+    let storage = open_mut::<CpuStorage>(span.storage)?;
+    let first = storage.start + span.start;
+    bytemuck::cast_slice_mut(&mut storage.block)
+        .get_mut(first..first + span.num_bytes)
+        .ok_or_else(outside)
+}
+
+/// Returns the elements of a range.
+pub(super) fn elements<T: Element>(span: Span<'_>) -> Result<&[T]> {
+    bytemuck::try_cast_slice(bytes(span)?).map_err(misaligned)
+}
+
+/// Returns the elements of a range, for writing.
+pub(super) fn elements_mut<T: Element>(span: SpanMut<'_>) -> Result<&mut [T]> {
+    bytemuck::try_cast_slice_mut(bytes_mut(span)?).map_err(misaligned)
+}
+
+fn outside() -> Error {
+    Error::Internal("a range leaves its storage".to_owned())
+}
+
+fn misaligned(error: bytemuck::PodCastError) -> Error {
+    Error::Internal(format!("a range does not hold whole elements: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_aligned_and_come_back() {
+        let memory = Memory::new();
+        let storage = memory.allocate(Device::cpu(0), 5000).unwrap();
+        let span = Span { storage: &storage, start: 0, num_bytes: 5000 };
+        assert_eq!(bytes(span).unwrap().as_ptr().align_offset(ALIGNMENT), 0);
+        assert!(memory.live_bytes() >= 5000);
+        drop(storage);
+        assert_eq!(memory.live_bytes(), 0);
+        let kept = memory.pooled_bytes();
+        assert!(kept >= 5000);
+        let again = memory.allocate(Device::cpu(0), 5010).unwrap();
+        assert_eq!(memory.pooled_bytes(), 0);
+        drop(again);
+        memory.trim();
+        assert_eq!(memory.pooled_bytes(), 0);
+    }
+
+    #[test]
+    fn absurd_sizes_are_errors() {
+        let memory = Memory::new();
+        let error = memory.allocate(Device::cpu(0), usize::MAX / 2 - 4096).unwrap_err();
+        assert_eq!(error.code(), crate::ErrorCode::OutOfMemory);
+        assert_eq!(memory.live_bytes(), 0);
+    }
+
+    #[test]
+    fn a_size_class_wastes_at_most_an_eighth() {
+        for num_bytes in (4096..1_000_000).step_by(997) {
+            let class = size_class(num_bytes) * WORD;
+            assert!(class >= num_bytes + ALIGNMENT);
+            assert!(class <= num_bytes + num_bytes / 8 + 2 * ALIGNMENT, "{num_bytes}: {class}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The host as a device: [`CpuBackend`].
+
+mod arithmetic;
+mod elementwise;
+mod matrix;
+mod memory;
+mod reduce;
+mod slot;
+mod sum;
+mod update;
+mod workers;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use crate::backend::{Backend, MatmulSize, Operand, SumJob, UpdateJob};
+use crate::device::{Device, DeviceKind};
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::ops::{BinaryOp, Reduction, UnaryOp};
+use crate::storage::{InOut, Span, SpanMut, Storage};
+use crate::with_element;
+
+use memory::{Memory, bytes, bytes_mut, elements, elements_mut};
+use workers::Workers;
+
+/// The backend of the host's memory and cores.
+///
+/// Every `cpu(i)` is the same memory. Kernels run on a thread pool of the backend's own; called
+/// from inside a thread pool of the caller they run in the calling thread, since waiting there
+/// could run another task of that pool while a lock is held.
+#[derive(Debug)]
+pub struct CpuBackend {
+    memory: Arc<Memory>,
+    workers: Workers,
+}
+
+impl CpuBackend {
+    /// Returns a backend with one thread per core that the process may use.
+    // The table of backends is the only thing that one is made for, and it holds trait objects.
+    #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
+    pub fn new() -> Arc<dyn Backend> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self::with_threads(cores)
+    }
+
+    /// Returns a backend with this many threads. The results are the same bits for any number.
+    pub fn with_threads(num_threads: usize) -> Arc<dyn Backend> {
+        Arc::new(Self { memory: Memory::new(), workers: Workers::new(num_threads) })
+    }
+}
+
+impl Backend for CpuBackend {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cpu
+    }
+
+    fn description(&self) -> String {
+        format!("{} threads", self.workers.num_threads())
+    }
+
+    fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>> {
+        let storage = self.memory.allocate(device, num_bytes)?;
+        Ok(Arc::new(storage))
+    }
+
+    fn live_bytes(&self) -> usize {
+        self.memory.live_bytes()
+    }
+
+    fn pooled_bytes(&self) -> usize {
+        self.memory.pooled_bytes()
+    }
+
+    fn trim(&self) {
+        self.memory.trim();
+    }
+
+    fn shares_memory(&self, one: Device, other: Device) -> bool {
+        one.kind() == other.kind()
+    }
+
+    fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()> {
+        self.workers.copy(bytes_mut(dst)?, host);
+        Ok(())
+    }
+
+    fn read(&self, src: Span<'_>, host: &mut [u8]) -> Result<()> {
+        self.workers.copy(host, bytes(src)?);
+        Ok(())
+    }
+
+    fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
+        self.workers.copy(bytes_mut(dst)?, bytes(src)?);
+        Ok(())
+    }
+
+    fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()> {
+        with_element!(dtype, T => {
+            let value: T = value.to_element();
+            self.workers.for_each_piece(elements_mut::<T>(dst)?, &|piece| piece.fill(value));
+        });
+        Ok(())
+    }
+
+    fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()> {
+        with_element!(from, S => with_element!(to, D => {
+            elementwise::cast(&self.workers, elements::<S>(src)?, elements_mut::<D>(dst)?);
+        }));
+        Ok(())
+    }
+
+    fn sum(&self, jobs: Vec<SumJob<'_>>) -> Result<()> {
+        sum::run(&self.workers, jobs)
+    }
+
+    fn update(&self, jobs: Vec<UpdateJob<'_>>) -> Result<()> {
+        update::run(&self.workers, jobs)
+    }
+
+    fn binary(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: InOut<'_>,
+        rhs: Operand<'_>,
+        reversed: bool,
+    ) -> Result<()> {
+        with_element!(dtype, T => elementwise::binary::<T>(&self.workers, op, lhs, rhs, reversed))
+    }
+
+    fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()> {
+        with_element!(dtype, T => elementwise::unary::<T>(&self.workers, op, operand))
+    }
+
+    fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
+        with_element!(dtype, T => {
+            let result = reduce::reduce(&self.workers, op, elements::<T>(src)?)?;
+            elements_mut::<T>(dst)?.fill(result);
+        });
+        Ok(())
+    }
+
+    fn expand(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        to: &[usize],
+        src: Span<'_>,
+        from: &[usize],
+    ) -> Result<()> {
+        with_element!(dtype, T => {
+            matrix::expand(elements_mut::<T>(dst)?, to, elements::<T>(src)?, from);
+        });
+        Ok(())
+    }
+
+    fn matmul(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        lhs: Span<'_>,
+        rhs: Span<'_>,
+        size: MatmulSize,
+    ) -> Result<()> {
+        match dtype {
+            DType::F32 => matrix::product::<f32>(&self.workers, dst, lhs, rhs, size),
+            DType::F64 => matrix::product::<f64>(&self.workers, dst, lhs, rhs, size),
+            _ => Err(Error::Unsupported(format!("matrix product of {dtype} on the host"))),
+        }
+    }
+
+    fn transpose(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()> {
+        with_element!(dtype, T => {
+            matrix::transpose(elements_mut::<T>(dst)?, elements::<T>(src)?, rows);
+        });
+        Ok(())
+    }
+
+    fn argmax(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()> {
+        with_element!(dtype, T => {
+            reduce::argmax(elements_mut::<T>(dst)?, elements::<T>(src)?, rows);
+        });
+        Ok(())
+    }
+
+    fn synchronize(&self, _device: Device) -> Result<()> {
+        Ok(())
+    }
+}

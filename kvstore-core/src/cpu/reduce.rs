@@ -1,0 +1,87 @@
+//! Reductions: blocks of fixed length, folded in order, so that threads never change a bit.
+
+use super::arithmetic::Arithmetic;
+use super::workers::Workers;
+use crate::dtype::{Element, Scalar};
+use crate::error::{Error, Result};
+use crate::ops::Reduction;
+
+/// The elements of one block.
+const BLOCK: usize = 4096;
+
+/// Returns all elements reduced to one.
+pub(super) fn reduce<T: Arithmetic>(workers: &Workers, op: Reduction, elements: &[T]) -> Result<T> {
+    match op {
+        Reduction::Sum => Ok(total(workers, elements).to_element()),
+        Reduction::Mean => Ok(Scalar::Float(mean(workers, elements)).to_element()),
+        Reduction::Norm => {
+            let squares = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64() * x.to_f64());
+            Ok(Scalar::Float(squares.into_iter().fold(0.0, |a, b| a + b).sqrt()).to_element())
+        }
+        Reduction::Max => extreme(workers, op, elements, T::larger),
+        Reduction::Min => extreme(workers, op, elements, T::smaller),
+    }
+}
+
+/// Integers add as wrapping `i64`, floats as `f64`.
+fn total<T: Arithmetic>(workers: &Workers, elements: &[T]) -> Scalar {
+    if T::DTYPE.is_float() {
+        let sums = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64());
+        Scalar::Float(sums.into_iter().fold(0.0, |a, b| a + b))
+    } else {
+        let sums = fold(workers, elements, 0i64, |sum, x: T| sum.wrapping_add(x.to_i64()));
+        Scalar::Int(sums.into_iter().fold(0, i64::wrapping_add))
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a mean is a rounded number")]
+fn mean<T: Arithmetic>(workers: &Workers, elements: &[T]) -> f64 {
+    let total = match total(workers, elements) {
+        Scalar::Float(sum) => sum,
+        Scalar::Int(sum) => sum as f64,
+    };
+    total / elements.len() as f64
+}
+
+fn extreme<T: Arithmetic>(
+    workers: &Workers,
+    op: Reduction,
+    elements: &[T],
+    choose: impl Fn(T, T) -> T + Sync,
+) -> Result<T> {
+    let &first = elements
+        .first()
+        .ok_or_else(|| Error::invalid(format!("{} of an array without elements", op.name())))?;
+    let blocks = fold(workers, elements, first, &choose);
+    Ok(blocks.into_iter().fold(first, choose))
+}
+
+/// Returns the fold of each block.
+fn fold<T: Element, R: Copy + Send + Sync>(
+    workers: &Workers,
+    elements: &[T],
+    start: R,
+    step: impl Fn(R, T) -> R + Sync,
+) -> Vec<R> {
+    let num_blocks = elements.len().div_ceil(BLOCK);
+    workers.map_blocks(num_blocks, BLOCK, &|block| {
+        let first = block * BLOCK;
+        let end = elements.len().min(first + BLOCK);
+        let block = elements.get(first..end).unwrap_or_default();
+        block.iter().fold(start, |folded, &element| step(folded, element))
+    })
+}
+
+/// Writes the column of the largest element of each row; NaN is never larger.
+pub(super) fn argmax<T: Element>(dst: &mut [T], src: &[T], rows: usize) {
+    let columns = src.len().checked_div(rows).unwrap_or(0).max(1);
+    for (dst, row) in dst.iter_mut().zip(src.chunks(columns)) {
+        let mut best = 0;
+        for (column, element) in row.iter().enumerate() {
+            if row.get(best).is_some_and(|largest| element > largest) {
+                best = column;
+            }
+        }
+        *dst = T::from_i64(i64::try_from(best).unwrap_or(i64::MAX));
+    }
+}

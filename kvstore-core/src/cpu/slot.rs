@@ -1,0 +1,60 @@
+//! [`Slot`]: elements that a kernel reads and replaces, in place or into other memory.
+
+use super::memory::{elements, elements_mut};
+use super::workers::Split;
+use crate::dtype::Element;
+use crate::error::Result;
+use crate::storage::InOut;
+
+/// The elements of an [`InOut`].
+pub(super) enum Slot<'a, T> {
+    /// Read and overwritten.
+    InPlace(&'a mut [T]),
+    /// Read from the first, written to the second.
+    Into(&'a [T], &'a mut [T]),
+}
+
+impl<'a, T: Element> Slot<'a, T> {
+    pub(super) fn open(in_out: InOut<'a>) -> Result<Self> {
+        Ok(match in_out {
+            InOut::InPlace(span) => Self::InPlace(elements_mut(span)?),
+            InOut::Into { src, dst } => Self::Into(elements(src)?, elements_mut(dst)?),
+        })
+    }
+
+    /// Returns the present elements.
+    pub(super) fn src(&self) -> &[T] {
+        match self {
+            Self::InPlace(elements) => elements,
+            Self::Into(src, _) => src,
+        }
+    }
+
+    /// Returns where the new elements go; they are arbitrary before, or the present ones.
+    pub(super) fn dst(&mut self) -> &mut [T] {
+        match self {
+            Self::InPlace(elements) => elements,
+            Self::Into(_, dst) => dst,
+        }
+    }
+}
+
+impl<T: Element> Split for Slot<'_, T> {
+    fn len(&self) -> usize {
+        self.src().len()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        match self {
+            Self::InPlace(elements) => {
+                let (left, right) = elements.split_at_mut(middle);
+                (Self::InPlace(left), Self::InPlace(right))
+            }
+            Self::Into(src, dst) => {
+                let (left_src, right_src) = src.split_at(middle);
+                let (left_dst, right_dst) = dst.split_at_mut(middle);
+                (Self::Into(left_src, left_dst), Self::Into(right_src, right_dst))
+            }
+        }
+    }
+}

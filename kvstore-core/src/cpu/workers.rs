@@ -1,0 +1,127 @@
+//! The thread pool under every kernel, and how work is cut for it.
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+/// Work of at most this many elements is done by one thread; a piece is rarely smaller.
+const GRAIN: usize = 1 << 16;
+
+/// Work that can be cut in two between elements. Cutting never changes a result.
+pub(super) trait Split: Sized + Send {
+    /// Returns the number of elements.
+    fn len(&self) -> usize;
+    /// Returns the elements before `middle` and those from it on.
+    fn split_at(self, middle: usize) -> (Self, Self);
+}
+
+/// A thread pool, or none for a single thread.
+#[derive(Debug)]
+pub(super) struct Workers {
+    pool: Option<ThreadPool>,
+}
+
+impl Workers {
+    pub(super) fn new(num_threads: usize) -> Self {
+        // Without threads everything still works, in the caller's.
+        let pool = (num_threads > 1)
+            .then(|| {
+                ThreadPoolBuilder::new()
+                    .num_threads(num_threads)
+                    .thread_name(|index| format!("kvstore-{index}"))
+                    .build()
+                    .inspect_err(|error| tracing::warn!(%error, "no thread pool"))
+                    .ok()
+            })
+            .flatten();
+        Self { pool }
+    }
+
+    pub(super) fn num_threads(&self) -> usize {
+        self.pool.as_ref().map_or(1, ThreadPool::current_num_threads)
+    }
+
+    /// Calls `kernel` on pieces that together are `work`.
+    pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(impl Fn(W) + Sync)) {
+        match self.pool_for(work.len()) {
+            None => kernel(work),
+            Some(pool) => pool.install(|| halve(work, kernel)),
+        }
+    }
+
+    /// Calls `kernel` on pieces that together are all of `works`: one parallel job for any number
+    /// of them.
+    pub(super) fn for_each_piece_of_all<W: Split>(
+        &self,
+        works: Vec<W>,
+        kernel: &(impl Fn(W) + Sync),
+    ) {
+        match self.pool_for(works.iter().map(Split::len).sum()) {
+            None => works.into_iter().for_each(kernel),
+            Some(pool) => pool.install(|| {
+                works.into_par_iter().for_each(|work| halve(work, kernel));
+            }),
+        }
+    }
+
+    /// Returns the results of `block` for the blocks `0..num_blocks` in order.
+    pub(super) fn map_blocks<R: Send>(
+        &self,
+        num_blocks: usize,
+        block_len: usize,
+        block: &(impl Fn(usize) -> R + Sync),
+    ) -> Vec<R> {
+        match self.pool_for(num_blocks * block_len) {
+            None => (0..num_blocks).map(block).collect(),
+            Some(pool) => pool.install(|| (0..num_blocks).into_par_iter().map(block).collect()),
+        }
+    }
+
+    pub(super) fn copy(&self, dst: &mut [u8], src: &[u8]) {
+        self.for_each_piece(Copy { dst, src }, &|piece| piece.dst.copy_from_slice(piece.src));
+    }
+
+    /// Returns the pool when that many elements are worth waking it, and waiting for it is safe.
+    fn pool_for(&self, num_elements: usize) -> Option<&ThreadPool> {
+        // A worker of the caller's pool that waits may meanwhile run another task of that pool,
+        // which may want a lock that this thread holds. So there the work is done at once.
+        let safe = rayon::current_thread_index().is_none();
+        self.pool.as_ref().filter(|_| num_elements > GRAIN && safe)
+    }
+}
+
+fn halve<W: Split>(work: W, kernel: &(impl Fn(W) + Sync)) {
+    if work.len() <= GRAIN {
+        return kernel(work);
+    }
+    let middle = (work.len() / 2).next_multiple_of(64);
+    let (left, right) = work.split_at(middle);
+    rayon::join(|| halve(left, kernel), || halve(right, kernel));
+}
+
+impl<T: Send> Split for &mut [T] {
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        self.split_at_mut(middle)
+    }
+}
+
+struct Copy<'a> {
+    dst: &'a mut [u8],
+    src: &'a [u8],
+}
+
+impl Split for Copy<'_> {
+    fn len(&self) -> usize {
+        // Counted in words, so that bytes are cut as coarsely as elements.
+        self.dst.len() / 4
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let (left_dst, right_dst) = self.dst.split_at_mut(middle * 4);
+        let (left_src, right_src) = self.src.split_at(middle * 4);
+        (Self { dst: left_dst, src: left_src }, Self { dst: right_dst, src: right_src })
+    }
+}

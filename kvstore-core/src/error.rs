@@ -1,0 +1,323 @@
+//! What can go wrong, with the values that were wrong in it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::device::Device;
+use crate::key::Key;
+use crate::shape::TensorSpec;
+
+/// The result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of any type that can cross threads: what a user's updater may return.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why an operation was refused or failed.
+///
+/// The message names the key or device, what was expected and what was found. [`Error::code`] is
+/// the stable part for programs; messages may be reworded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key was never initialised, or was removed.
+    #[error("key `{key}` has not been initialised")]
+    KeyNotFound {
+        /// The key that was asked for.
+        key: Key,
+    },
+    /// The key is initialised already, or stands twice in one `init`.
+    #[error("key `{key}` is already initialised")]
+    KeyExists {
+        /// The key that was to be initialised.
+        key: Key,
+    },
+    /// Two things that run in parallel have different lengths.
+    #[error("{what}: expected {expected}, found {found}")]
+    LengthMismatch {
+        /// Which two things.
+        what: String,
+        /// How many there should be.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A tensor's shape or dtype is not the one that is needed.
+    #[error("{subject}: expected {expected}, found {found}")]
+    SpecMismatch {
+        /// What the tensor was for: ``key `w1` `` or the name of an operation.
+        subject: String,
+        /// The key, where the tensor was meant for one.
+        key: Option<Key>,
+        /// The shape and dtype that would have been accepted.
+        expected: TensorSpec,
+        /// The shape and dtype that came.
+        found: TensorSpec,
+    },
+    /// An argument that no store, array or device accepts.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// Something that is not provided here, with the reason.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The device does not exist on this machine, or cannot be used.
+    #[error("device {device} is not available: {reason}")]
+    DeviceUnavailable {
+        /// The device that was asked for.
+        device: Device,
+        /// Why it cannot be had.
+        reason: String,
+    },
+    /// Memory for an array could not be had.
+    #[error("out of memory on {device}: {requested} bytes asked for, {in_use} bytes in use")]
+    OutOfMemory {
+        /// Where the memory was wanted.
+        device: Device,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes that arrays hold there at the moment.
+        in_use: usize,
+    },
+    /// The user's updater failed; its key keeps its old value.
+    #[error("updater failed on key `{key}`")]
+    Updater {
+        /// The key that was being updated.
+        key: Key,
+        /// What the updater returned.
+        source: BoxError,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {operation}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done to it.
+        operation: String,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// A file or message is damaged.
+    #[error("{subject} is damaged: {reason}")]
+    Corrupt {
+        /// The file or message.
+        subject: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A deadline passed.
+    #[error("timed out: {0}")]
+    Timeout(String),
+    /// A device or a library under a backend failed.
+    #[error("{device}: {operation}")]
+    Backend {
+        /// The device.
+        device: Device,
+        /// What was being done.
+        operation: String,
+        /// What the library said.
+        source: BoxError,
+    },
+    /// The object was closed before.
+    #[error("{what} is closed")]
+    Closed {
+        /// Which object.
+        what: String,
+    },
+    /// A panic ended an earlier update of this key half-way; its value is not to be trusted.
+    #[error(
+        "key `{key}` was poisoned by a panic in an earlier update; remove and initialise it again"
+    )]
+    Poisoned {
+        /// The key.
+        key: Key,
+    },
+    /// A bug of this library.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// Returns an [`Error::InvalidArgument`] with this text.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::InvalidArgument(text.into())
+    }
+
+    /// Returns the mismatch of a tensor that was meant for `key`.
+    pub fn spec_mismatch(key: &Key, expected: &TensorSpec, found: &TensorSpec) -> Self {
+        Self::SpecMismatch {
+            subject: format!("key `{key}`"),
+            key: Some(key.clone()),
+            expected: expected.clone(),
+            found: found.clone(),
+        }
+    }
+
+    /// Returns the mismatch of two operands of `operation`.
+    pub fn operand_mismatch(operation: &str, expected: &TensorSpec, found: &TensorSpec) -> Self {
+        Self::SpecMismatch {
+            subject: operation.to_owned(),
+            key: None,
+            expected: expected.clone(),
+            found: found.clone(),
+        }
+    }
+
+    /// Returns the stable code of this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::KeyNotFound { .. } => ErrorCode::KeyNotFound,
+            Self::KeyExists { .. } => ErrorCode::KeyExists,
+            Self::LengthMismatch { .. } => ErrorCode::LengthMismatch,
+            Self::SpecMismatch { .. } => ErrorCode::SpecMismatch,
+            Self::InvalidArgument(_) => ErrorCode::InvalidArgument,
+            Self::Unsupported(_) => ErrorCode::Unsupported,
+            Self::DeviceUnavailable { .. } => ErrorCode::DeviceUnavailable,
+            Self::OutOfMemory { .. } => ErrorCode::OutOfMemory,
+            Self::Updater { .. } => ErrorCode::Updater,
+            Self::Io { .. } => ErrorCode::Io,
+            Self::Corrupt { .. } => ErrorCode::Corrupt,
+            Self::Timeout(_) => ErrorCode::Timeout,
+            Self::Backend { .. } => ErrorCode::Backend,
+            Self::Closed { .. } => ErrorCode::Closed,
+            Self::Poisoned { .. } => ErrorCode::Poisoned,
+            Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+
+    /// Returns the key that the error is about, if it is about one.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::KeyNotFound { key }
+            | Self::KeyExists { key }
+            | Self::Updater { key, .. }
+            | Self::Poisoned { key } => Some(key),
+            Self::SpecMismatch { key, .. } => key.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns what would have been accepted, in words, where the error compares two things.
+    pub fn expected(&self) -> Option<String> {
+        match self {
+            Self::SpecMismatch { expected, .. } => Some(expected.to_string()),
+            Self::LengthMismatch { expected, .. } => Some(expected.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns what came instead of [`Error::expected`].
+    pub fn found(&self) -> Option<String> {
+        match self {
+            Self::SpecMismatch { found, .. } => Some(found.to_string()),
+            Self::LengthMismatch { found, .. } => Some(found.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns the message and those of its causes, joined with `": "`.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// The kind of an [`Error`], the same in every language.
+///
+/// Values are append-only: a binding may send them as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "each is explained at the variant of `Error` with its name")]
+pub enum ErrorCode {
+    KeyNotFound,
+    KeyExists,
+    LengthMismatch,
+    SpecMismatch,
+    InvalidArgument,
+    Unsupported,
+    DeviceUnavailable,
+    OutOfMemory,
+    Updater,
+    Io,
+    Corrupt,
+    Timeout,
+    Backend,
+    Closed,
+    Poisoned,
+    Internal,
+}
+
+impl ErrorCode {
+    /// Every code, in the order of its number.
+    pub const ALL: [Self; 16] = [
+        Self::KeyNotFound,
+        Self::KeyExists,
+        Self::LengthMismatch,
+        Self::SpecMismatch,
+        Self::InvalidArgument,
+        Self::Unsupported,
+        Self::DeviceUnavailable,
+        Self::OutOfMemory,
+        Self::Updater,
+        Self::Io,
+        Self::Corrupt,
+        Self::Timeout,
+        Self::Backend,
+        Self::Closed,
+        Self::Poisoned,
+        Self::Internal,
+    ];
+
+    /// Returns the name, such as `KeyNotFound`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KeyNotFound => "KeyNotFound",
+            Self::KeyExists => "KeyExists",
+            Self::LengthMismatch => "LengthMismatch",
+            Self::SpecMismatch => "SpecMismatch",
+            Self::InvalidArgument => "InvalidArgument",
+            Self::Unsupported => "Unsupported",
+            Self::DeviceUnavailable => "DeviceUnavailable",
+            Self::OutOfMemory => "OutOfMemory",
+            Self::Updater => "Updater",
+            Self::Io => "Io",
+            Self::Corrupt => "Corrupt",
+            Self::Timeout => "Timeout",
+            Self::Backend => "Backend",
+            Self::Closed => "Closed",
+            Self::Poisoned => "Poisoned",
+            Self::Internal => "Internal",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_numbered_in_the_order_of_all() {
+        for (number, code) in ErrorCode::ALL.into_iter().enumerate() {
+            assert_eq!(code as usize, number);
+        }
+    }
+
+    #[test]
+    fn chain_joins_the_causes() {
+        let key = Key::new("w").unwrap();
+        let error = Error::Updater { key, source: "no".into() };
+        assert_eq!(error.chain(), "updater failed on key `w`: no");
+    }
+}

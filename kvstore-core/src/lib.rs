@@ -1,0 +1,54 @@
+//! A store of named tensors that many devices share: its semantics, and the CPU.
+//!
+//! ```
+//! use kvstore_core::{Backends, CpuBackend, Device, Key, KvStore, LocalStore, Tensor};
+//!
+//! let backends = Backends::new(vec![CpuBackend::new()]);
+//! let store = LocalStore::new("local", backends.clone()).expect("a known name");
+//! let key = Key::new("3")?;
+//! let ones = Tensor::from_slice(&backends, Device::cpu(0), [2, 3], &[1f32; 6])?;
+//! store.init(&[key.clone()], &[ones.clone()])?;
+//! // Three values of one key are summed.
+//! store.push(&[key.clone(), key.clone(), key.clone()], &[ones.clone(), ones.clone(), ones], 0)?;
+//! assert_eq!(store.pull(&[key], 0)?[0].to_vec::<f32>()?, [3.0; 6]);
+//! # Ok::<(), kvstore_core::Error>(())
+//! ```
+//!
+//! Three seams hold the crate together, each a trait that other crates implement:
+//! [`Backend`] (what one kind of memory can do), [`Reducer`] (where the values of a key become one)
+//! and [`KvStore`] (what the verbs mean).
+
+pub mod backend;
+mod cpu;
+mod device;
+pub mod dtype;
+mod error;
+pub mod key;
+mod local;
+mod ndarray;
+mod ops;
+pub mod optimizer;
+mod reducer;
+mod shape;
+pub mod storage;
+mod store;
+mod table;
+mod tensor;
+mod updater;
+
+pub use backend::{Backend, Backends};
+pub use cpu::CpuBackend;
+pub use device::{Device, DeviceKind};
+pub use dtype::{DType, Element, Scalar};
+pub use error::{BoxError, Error, ErrorCode, Result};
+pub use half::{bf16, f16};
+pub use key::Key;
+pub use local::LocalStore;
+pub use ndarray::NDArray;
+pub use ops::{BinaryOp, Reduction, UnaryOp};
+pub use optimizer::Optimizer;
+pub use reducer::{DeviceReducer, HostReducer, Reducer};
+pub use shape::{Shape, TensorSpec};
+pub use store::{Description, KvStore};
+pub use tensor::{Range, Tensor, arange};
+pub use updater::{Assign, Updater};

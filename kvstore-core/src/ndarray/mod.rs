@@ -1,0 +1,225 @@
+//! [`NDArray`]: an identity. A shared cell that holds a [`Tensor`], with views into it.
+
+mod arithmetic;
+mod view;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::{Backend, Backends};
+use crate::device::Device;
+use crate::dtype::{DType, Element, Scalar};
+use crate::error::{Error, Result};
+use crate::shape::{Shape, TensorSpec};
+use crate::storage::{InOut, SpanMut};
+use crate::tensor::Tensor;
+
+/// An array that can be changed through every handle to it.
+///
+/// A clone is another handle to the same cell; [`NDArray::slice`] and [`NDArray::reshape`] are
+/// handles to a part or under another shape, and writing through them writes the cell.
+/// [`NDArray::tensor`] takes a snapshot of the value in O(1); no later write reaches it.
+///
+/// Every operation takes the cell's lock for its own duration only and never holds two.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, Device, NDArray, Scalar, Tensor};
+/// let backends = Backends::new(vec![CpuBackend::new()]);
+/// let array = NDArray::new(Tensor::from_slice(&backends, Device::cpu(0), [2, 2], &[1f32; 4])?);
+/// array.slice(1, 2)?.fill(Scalar::from(5.0))?;
+/// assert_eq!(array.to_vec::<f32>()?, [1.0, 1.0, 5.0, 5.0]);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct NDArray {
+    cell: Arc<Cell>,
+    device: Device,
+    spec: TensorSpec,
+    first_element: usize,
+}
+
+/// The place that all handles share. Its tensor's spec and device never change.
+struct Cell {
+    value: Mutex<Tensor>,
+    num_elements: usize,
+}
+
+impl Cell {
+    fn lock(&self) -> MutexGuard<'_, Tensor> {
+        // A panic in a kernel leaves arbitrary elements behind, but a whole tensor.
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NDArray {
+    /// Returns a new cell that holds `value`.
+    pub fn new(value: Tensor) -> Self {
+        let (device, spec) = (value.device(), value.spec().clone());
+        let num_elements = spec.num_elements();
+        let cell = Arc::new(Cell { value: Mutex::new(value), num_elements });
+        Self { cell, device, spec, first_element: 0 }
+    }
+
+    /// Returns the present value. O(1): the memory is shared until somebody writes.
+    pub fn tensor(&self) -> Tensor {
+        let value = self.cell.lock().clone();
+        if self.is_whole() && value.shape() == self.spec.shape() {
+            return value;
+        }
+        // A view lies within its cell by construction; the cell's own value is the way out.
+        value.view(self.first_element, self.spec.shape().clone()).unwrap_or(value)
+    }
+
+    /// Returns shape and dtype.
+    pub fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// Returns the shape.
+    pub fn shape(&self) -> &Shape {
+        self.spec.shape()
+    }
+
+    /// Returns the dtype.
+    pub fn dtype(&self) -> DType {
+        self.spec.dtype()
+    }
+
+    /// Returns the device whose memory holds the elements.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Returns whether both are handles to the same cell.
+    pub fn is_same_cell(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cell, &other.cell)
+    }
+
+    /// Gives the array a new value: cast to its dtype, moved to its device.
+    ///
+    /// O(1) when the value is of the same dtype and device and the array is not a view.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when the shapes differ; the array is then unchanged.
+    pub fn assign(&self, value: &Tensor) -> Result<()> {
+        let landed = self.convert(value)?;
+        self.store(&landed)
+    }
+
+    /// Returns `value` as this array would hold it: everything of [`NDArray::assign`] that can
+    /// fail for want of memory, without changing the array.
+    pub fn convert(&self, value: &Tensor) -> Result<Tensor> {
+        if value.shape() != self.shape() {
+            let expected = &self.spec;
+            let found = value.spec().with_dtype(self.dtype());
+            return Err(Error::operand_mismatch("assign", expected, &found));
+        }
+        let sample = self.cell.lock().clone();
+        value.cast(self.dtype())?.to_device_of(&sample)?.compact()
+    }
+
+    /// Overwrites the elements with those of the host, converted into the array's dtype.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when there are not as many.
+    pub fn assign_slice<T: Element>(&self, elements: &[T]) -> Result<()> {
+        let mut value = self.tensor().allocate_like(self.spec.clone())?;
+        value.write_slice(elements)?;
+        self.store(&value)
+    }
+
+    /// Sets every element to `value`.
+    pub fn fill(&self, value: Scalar) -> Result<()> {
+        let dtype = self.dtype();
+        self.overwrite(|backend, dst| backend.fill(dtype, dst, value))
+    }
+
+    /// Returns a new array with the same value. O(1) until one of them is written.
+    pub fn copy(&self) -> Result<Self> {
+        Ok(Self::new(self.tensor().compact()?))
+    }
+
+    /// Gives `target` the value of this array: cast to its dtype, moved to its device.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when the shapes differ.
+    pub fn copy_to(&self, target: &Self) -> Result<()> {
+        target.assign(&self.tensor())
+    }
+
+    /// Returns a new array with the values in another dtype.
+    pub fn as_type(&self, dtype: DType) -> Result<Self> {
+        Ok(Self::new(self.tensor().cast(dtype)?))
+    }
+
+    /// Returns a handle to this array when it is on `device`, otherwise a new array there.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    pub fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
+        if device == self.device {
+            return Ok(self.clone());
+        }
+        Ok(Self::new(self.tensor().to_device(backends, device)?))
+    }
+
+    /// Copies the elements to the host.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when `T` is not the array's dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.tensor().to_vec()
+    }
+
+    /// Copies the elements to the host, converted to `T`.
+    pub fn read_as<T: Element>(&self) -> Result<Vec<T>> {
+        self.tensor().read_as()
+    }
+
+    /// Copies the elements to the host as bytes, row-major, in the machine's byte order.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        self.tensor().to_bytes()
+    }
+
+    /// Waits until the elements have been computed.
+    pub fn wait_to_read(&self) -> Result<()> {
+        self.tensor().wait()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.spec.num_elements() == self.cell.num_elements
+    }
+
+    /// Puts a value of the array's own spec and device into the cell.
+    fn store(&self, value: &Tensor) -> Result<()> {
+        if self.is_whole() {
+            let mut cell = self.cell.lock();
+            let value = value.view(0, cell.shape().clone())?;
+            *cell = value;
+            return Ok(());
+        }
+        self.overwrite(|backend, dst| backend.copy(dst, value.span()))
+    }
+
+    fn overwrite(&self, write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>) -> Result<()> {
+        self.mutate(|backend, in_out| match in_out {
+            InOut::InPlace(dst) | InOut::Into { dst, .. } => write(backend, dst),
+        })
+    }
+
+    /// Lets `change` read and replace the elements under the cell's lock.
+    fn mutate(&self, change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>) -> Result<()> {
+        let mut cell = self.cell.lock();
+        if self.is_whole() {
+            cell.mutate(change)
+        } else {
+            cell.mutate_part(self.first_element, self.spec.num_elements(), change)
+        }
+    }
+}
+
+impl fmt::Debug for NDArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NDArray[{} {}]", self.spec, self.device)
+    }
+}

@@ -1,0 +1,73 @@
+//! The memory of a device, as the rest of the crate sees it. The only downcasts stand here.
+
+use std::any::{Any, type_name};
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+/// A block of memory on some device. Only the backend that made it can look inside.
+pub trait Storage: Any + Send + Sync + fmt::Debug {
+    /// Returns how many bytes the block holds.
+    fn num_bytes(&self) -> usize;
+}
+
+/// Returns the storage as the type its backend knows.
+///
+/// # Errors
+/// [`Error::Internal`] when it belongs to another backend.
+pub fn open<S: Storage>(storage: &dyn Storage) -> Result<&S> {
+    let any: &dyn Any = storage;
+    any.downcast_ref().ok_or_else(wrong_backend::<S>)
+}
+
+/// Returns the storage as the type its backend knows, for writing.
+///
+/// # Errors
+/// [`Error::Internal`] when it belongs to another backend.
+pub fn open_mut<S: Storage>(storage: &mut dyn Storage) -> Result<&mut S> {
+    let any: &mut dyn Any = storage;
+    any.downcast_mut().ok_or_else(wrong_backend::<S>)
+}
+
+fn wrong_backend<S>() -> Error {
+    Error::Internal(format!("storage of another backend where {} was expected", type_name::<S>()))
+}
+
+/// A range of bytes of a storage, for reading.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// The memory.
+    pub storage: &'a dyn Storage,
+    /// The first byte of the range.
+    pub start: usize,
+    /// How many bytes it has.
+    pub num_bytes: usize,
+}
+
+/// A range of bytes of a storage, for writing.
+#[derive(Debug)]
+pub struct SpanMut<'a> {
+    /// The memory.
+    pub storage: &'a mut dyn Storage,
+    /// The first byte of the range.
+    pub start: usize,
+    /// How many bytes it has.
+    pub num_bytes: usize,
+}
+
+/// What an operation reads and replaces: one range in place, or an old range and a new one.
+///
+/// The second form serves values that somebody else still holds: the result goes into other
+/// memory within the same pass, and the old value stays as it is.
+#[derive(Debug)]
+pub enum InOut<'a> {
+    /// Read and overwritten.
+    InPlace(SpanMut<'a>),
+    /// Read from `src`, written to `dst`; both have the same length.
+    Into {
+        /// The old value.
+        src: Span<'a>,
+        /// Where the result goes.
+        dst: SpanMut<'a>,
+    },
+}

@@ -1,0 +1,114 @@
+//! The [`KvStore`] seam: what the verbs mean.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::key::Key;
+use crate::optimizer::Optimizer;
+use crate::shape::TensorSpec;
+use crate::tensor::Tensor;
+use crate::updater::Updater;
+
+/// A store of named tensors that many devices share.
+///
+/// Values go in and come out; where they are put is the caller's business. Lists run in parallel,
+/// and a key that stands several times in one has several values there.
+///
+/// - A call is checked whole before anything changes: a call that fails changes nothing. The one
+///   exception is an updater that fails: keys before it are updated, its own and later ones not.
+/// - Values are snapshots: nothing a caller does to a tensor afterwards reaches the store, and the
+///   reverse.
+/// - Keys are processed in the order in which they were initialised. Pushes of a key apply in the
+///   order of their calls; different keys are independent. Every verb may be called from any
+///   thread.
+/// - The values of a key are summed as a left fold in call order; the bits do not depend on
+///   threads, on the store's kind or on what else stands in the call.
+pub trait KvStore: Send + Sync + Debug {
+    /// Returns the name that the store was created with, in lower case.
+    fn name(&self) -> &str;
+
+    /// Stores a value under each key.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](crate::Error::LengthMismatch), [`KeyExists`](crate::Error::KeyExists)
+    /// also for a key that stands twice, [`InvalidArgument`](crate::Error::InvalidArgument) for a
+    /// value without elements.
+    fn init(&self, keys: &[Key], values: &[Tensor]) -> Result<()>;
+
+    /// Sums the values of each key and gives the sum to the optimizer or updater; without one it
+    /// replaces the stored value.
+    ///
+    /// A higher `priority` may travel earlier where a network is involved; it never changes a
+    /// result.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`KeyNotFound`](crate::Error::KeyNotFound),
+    /// [`SpecMismatch`](crate::Error::SpecMismatch) when a shape or dtype is not the stored one,
+    /// [`Updater`](crate::Error::Updater), [`Poisoned`](crate::Error::Poisoned).
+    fn push(&self, keys: &[Key], values: &[Tensor], priority: i32) -> Result<()>;
+
+    /// Returns the newest value for each position of the list.
+    ///
+    /// # Errors
+    /// [`KeyNotFound`](crate::Error::KeyNotFound), [`Poisoned`](crate::Error::Poisoned).
+    fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>>;
+
+    /// Returns what is known of each key without its value.
+    ///
+    /// # Errors
+    /// [`KeyNotFound`](crate::Error::KeyNotFound).
+    fn describe(&self, keys: &[Key]) -> Result<Vec<Description>>;
+
+    /// Forgets the keys with their values and optimizer state.
+    ///
+    /// # Errors
+    /// [`KeyNotFound`](crate::Error::KeyNotFound); nothing is removed then.
+    fn remove(&self, keys: &[Key]) -> Result<()>;
+
+    /// Returns every key in the order of initialisation.
+    fn keys(&self) -> Vec<Key>;
+
+    /// Returns whether the key is initialised.
+    fn contains(&self, key: &Key) -> bool;
+
+    /// Sets what a push does from now on; none means that the sum replaces the stored value.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()>;
+
+    /// Lets an optimizer run on the store from now on; the states of all keys start anew.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    fn set_optimizer(&self, optimizer: Optimizer) -> Result<()>;
+
+    /// Returns the number of this process among the workers, from 0.
+    fn rank(&self) -> usize;
+
+    /// Returns how many processes share the store.
+    fn num_workers(&self) -> usize;
+
+    /// Waits until every worker has called it.
+    fn barrier(&self) -> Result<()>;
+
+    /// Sets whether closing the store waits for the other workers.
+    fn set_barrier_before_exit(&self, wait: bool) -> Result<()>;
+
+    /// Returns how many processes of a group are known to be dead.
+    fn num_dead_node(&self, node_id: i32) -> Result<usize>;
+
+    /// Sends a command to the processes that hold the values, if those are others.
+    fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()>;
+}
+
+/// What a store knows of a key without its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The rank of the key by initialisation: the order in which keys are processed.
+    pub order: u64,
+    /// Shape and dtype of the stored value.
+    pub spec: TensorSpec,
+}

@@ -1,0 +1,155 @@
+//! The table of a store: key to stored tensor and optimizer state, with guarded access.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::shape::TensorSpec;
+use crate::tensor::Tensor;
+
+/// Every key of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: RwLock<HashMap<Key, Arc<Entry>>>,
+    next_order: AtomicU64,
+}
+
+/// One key: what it holds, and the lock under which it is updated.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: Key,
+    order: u64,
+    spec: TensorSpec,
+    progress: Mutex<Progress>,
+    committed: Mutex<Tensor>,
+}
+
+/// What the updates of a key have left behind.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Which of the store's optimizers the states belong to.
+    pub(crate) optimizer: u64,
+    /// The optimizer's state for this key; none before the first update.
+    pub(crate) states: Vec<Tensor>,
+}
+
+impl Table {
+    /// Adds all keys, or none.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`] when one is there already or stands twice in the list.
+    pub(crate) fn insert(&self, keys: &[Key], values: Vec<Tensor>) -> Result<()> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for (position, key) in keys.iter().enumerate() {
+            if entries.contains_key(key) || keys.iter().take(position).any(|other| other == key) {
+                return Err(Error::KeyExists { key: key.clone() });
+            }
+        }
+        for (key, value) in keys.iter().zip(values) {
+            let order = self.next_order.fetch_add(1, Ordering::Relaxed);
+            entries.insert(key.clone(), Arc::new(Entry::new(key.clone(), order, value)));
+        }
+        Ok(())
+    }
+
+    /// Removes all keys, or none.
+    pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            if !entries.contains_key(key) {
+                return Err(Error::KeyNotFound { key: key.clone() });
+            }
+        }
+        for key in keys {
+            entries.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of these keys.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`] naming the first key that is not there.
+    pub(crate) fn entries_of<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a Key>,
+    ) -> Result<Vec<Arc<Entry>>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let found = keys.into_iter().map(|key| {
+            entries.get(key).cloned().ok_or_else(|| Error::KeyNotFound { key: key.clone() })
+        });
+        found.collect()
+    }
+
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+    }
+
+    /// Returns every key in the order of initialisation.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let mut ordered: Vec<&Arc<Entry>> = entries.values().collect();
+        ordered.sort_unstable_by_key(|entry| entry.order);
+        ordered.into_iter().map(|entry| entry.key.clone()).collect()
+    }
+}
+
+impl Entry {
+    fn new(key: Key, order: u64, value: Tensor) -> Self {
+        Self {
+            key,
+            order,
+            spec: value.spec().clone(),
+            progress: Mutex::default(),
+            committed: Mutex::new(value),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the rank of the key by initialisation. Keys are processed, and locks taken, in
+    /// this order.
+    pub(crate) fn order(&self) -> u64 {
+        self.order
+    }
+
+    pub(crate) fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// Takes the key's lock: whoever holds it is the only one to update the key.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when an earlier holder panicked.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Progress>> {
+        self.progress.lock().map_err(|_| self.poisoned())
+    }
+
+    /// Takes the stored value for an update by an optimizer. Readers wait for the guard, which is
+    /// held while a kernel runs and never while user code does.
+    pub(crate) fn lock_value(&self) -> Result<MutexGuard<'_, Tensor>> {
+        self.committed.lock().map_err(|_| self.poisoned())
+    }
+
+    /// Returns the last committed value, without the key's lock.
+    pub(crate) fn committed(&self) -> Result<Tensor> {
+        if self.progress.is_poisoned() {
+            return Err(self.poisoned());
+        }
+        self.lock_value().map(|value| value.clone())
+    }
+
+    /// Makes `value` the stored one.
+    pub(crate) fn commit(&self, value: Tensor) -> Result<()> {
+        *self.lock_value()? = value;
+        Ok(())
+    }
+
+    fn poisoned(&self) -> Error {
+        Error::Poisoned { key: self.key.clone() }
+    }
+}

@@ -1,0 +1,266 @@
+//! Arithmetic, comparison, reduction and matrix operations of tensors.
+
+use super::Tensor;
+use crate::backend::{MatmulSize, Operand};
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::ops::{BinaryOp, Reduction, UnaryOp};
+use crate::shape::{Shape, TensorSpec};
+
+impl Tensor {
+    /// Returns `self op other` on the device of `self`.
+    ///
+    /// Arithmetic needs equal shapes and dtypes; comparisons need equal dtypes and broadcast axes
+    /// of length 1.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`]; [`Error::InvalidArgument`] for an integer division by zero.
+    pub fn binary(&self, op: BinaryOp, other: &Self) -> Result<Self> {
+        let mut result = self.clone();
+        if op.is_comparison() && self.shape() != other.shape() && self.dtype() == other.dtype() {
+            let shape = broadcast_shape(op, self, other)?;
+            result = self.expand(&shape)?;
+            result.binary_assign(op, &other.expand(&shape)?)?;
+        } else {
+            result.binary_assign(op, other)?;
+        }
+        Ok(result)
+    }
+
+    /// Returns `self op number`, or `number op self` when `reversed`.
+    ///
+    /// The number is first converted to the tensor's dtype.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an integer division by zero.
+    pub fn binary_scalar(&self, op: BinaryOp, number: Scalar, reversed: bool) -> Result<Self> {
+        let mut result = self.clone();
+        let dtype = self.dtype();
+        result.mutate(|backend, in_out| {
+            backend.binary(op, dtype, in_out, Operand::Scalar(number), reversed)
+        })?;
+        Ok(result)
+    }
+
+    /// Replaces `self` by `self op other`.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`]; [`Error::InvalidArgument`] for an integer division by zero. The
+    /// tensor is then unchanged.
+    pub fn binary_assign(&mut self, op: BinaryOp, other: &Self) -> Result<()> {
+        if self.spec() != other.spec() {
+            return Err(Error::operand_mismatch(op.name(), self.spec(), other.spec()));
+        }
+        let other = other.to_device_of(self)?;
+        let dtype = self.dtype();
+        self.mutate(|backend, in_out| {
+            backend.binary(op, dtype, in_out, Operand::Span(other.span()), false)
+        })
+    }
+
+    /// Replaces `self` by `self op number`.
+    pub fn binary_scalar_assign(&mut self, op: BinaryOp, number: Scalar) -> Result<()> {
+        let dtype = self.dtype();
+        self.mutate(|backend, in_out| {
+            backend.binary(op, dtype, in_out, Operand::Scalar(number), false)
+        })
+    }
+
+    /// Returns `op(self)`.
+    pub fn unary(&self, op: UnaryOp) -> Result<Self> {
+        let mut result = self.clone();
+        let dtype = self.dtype();
+        result.mutate(|backend, in_out| backend.unary(op, dtype, in_out))?;
+        Ok(result)
+    }
+
+    /// Returns every element moved into `[low, high]`; NaN stays.
+    pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
+        let mut result = self.binary_scalar(BinaryOp::Maximum, low, false)?;
+        result.binary_scalar_assign(BinaryOp::Minimum, high)?;
+        Ok(result)
+    }
+
+    /// Returns all elements reduced to one, of shape `[1]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for the largest or smallest element of none.
+    pub fn reduce(&self, op: Reduction) -> Result<Self> {
+        let mut result = self.allocate_like(TensorSpec::new([1], self.dtype()))?;
+        let dtype = self.dtype();
+        result.overwrite(|backend, dst| backend.reduce(op, dtype, dst, self.span()))?;
+        Ok(result)
+    }
+
+    /// Returns the inner product of two vectors as `[1]`, or the product of matrices and vectors.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when the inner lengths or dtypes differ, [`Error::Unsupported`] for
+    /// dtypes other than `F32` and `F64`.
+    pub fn dot(&self, other: &Self) -> Result<Self> {
+        let (size, shape) = product_size(self, other)?;
+        let other = other.to_device_of(self)?;
+        let mut result = self.allocate_like(TensorSpec::new(shape, self.dtype()))?;
+        let dtype = self.dtype();
+        result.overwrite(|backend, dst| {
+            backend.matmul(dtype, dst, self.span(), other.span(), size)
+        })?;
+        Ok(result)
+    }
+
+    /// Returns the transpose of a matrix.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the tensor has not two axes.
+    pub fn transpose(&self) -> Result<Self> {
+        let &[rows, columns] = self.shape().dims() else {
+            return Err(Error::invalid(format!(
+                "only a matrix can be transposed, not {}",
+                self.spec()
+            )));
+        };
+        let mut result = self.allocate_like(TensorSpec::new([columns, rows], self.dtype()))?;
+        let dtype = self.dtype();
+        result.overwrite(|backend, dst| backend.transpose(dtype, dst, self.span(), rows))?;
+        Ok(result)
+    }
+
+    /// Returns, for each row of a matrix, the column of its largest element, the first of equals.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the tensor has not two axes or its rows are empty.
+    pub fn argmax_channel(&self) -> Result<Self> {
+        let &[rows, columns] = self.shape().dims() else {
+            return Err(Error::invalid(format!("argmax needs a matrix, not {}", self.spec())));
+        };
+        if columns == 0 {
+            return Err(Error::invalid("argmax of empty rows"));
+        }
+        let mut result = self.allocate_like(TensorSpec::new([rows], self.dtype()))?;
+        let dtype = self.dtype();
+        result.overwrite(|backend, dst| backend.argmax(dtype, dst, self.span(), rows))?;
+        Ok(result)
+    }
+
+    /// Returns the tensor with its axes of length 1 repeated up to `shape`.
+    fn expand(&self, shape: &Shape) -> Result<Self> {
+        if self.shape() == shape {
+            return Ok(self.clone());
+        }
+        let mut result = self.allocate_like(TensorSpec::new(shape, self.dtype()))?;
+        let (dtype, from) = (self.dtype(), self.shape().dims());
+        result.overwrite(|backend, dst| {
+            backend.expand(dtype, dst, shape.dims(), self.span(), from)
+        })?;
+        Ok(result)
+    }
+
+    /// Returns the tensors joined along `axis`, on the device of the first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no tensors or no such axis, [`Error::SpecMismatch`] when
+    /// dtypes or other axes differ.
+    pub fn concatenate(tensors: &[Self], axis: usize) -> Result<Self> {
+        let Some(first) = tensors.first() else {
+            return Err(Error::invalid("concatenate: no arrays"));
+        };
+        let shape = joined_shape(first, tensors, axis)?;
+        let outer: usize = shape.dims().iter().take(axis).product();
+        let mut result = first.allocate_like(TensorSpec::new(shape, first.dtype()))?;
+        let row: usize = result.num_elements().checked_div(outer).unwrap_or(0);
+        let mut offset = 0;
+        for tensor in tensors {
+            let tensor = tensor.to_device_of(first)?;
+            let part = tensor.num_elements().checked_div(outer).unwrap_or(0);
+            for index in 0..outer {
+                let source = tensor.view(index * part, Shape::from([part]))?;
+                result.mutate_part(index * row + offset, part, |backend, in_out| match in_out {
+                    crate::storage::InOut::InPlace(dst)
+                    | crate::storage::InOut::Into { dst, .. } => backend.copy(dst, source.span()),
+                })?;
+            }
+            offset += part;
+        }
+        Ok(result)
+    }
+
+    /// Returns the one number of a tensor of one element, as `f64`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when there are more or none.
+    pub fn to_scalar(&self) -> Result<f64> {
+        match self.read_as::<f64>()?.as_slice() {
+            &[number] => Ok(number),
+            _ => Err(Error::invalid(format!("{} is not a single number", self.spec()))),
+        }
+    }
+}
+
+fn broadcast_shape(op: BinaryOp, one: &Tensor, other: &Tensor) -> Result<Shape> {
+    let mismatch = || Error::operand_mismatch(op.name(), one.spec(), other.spec());
+    let (a, b) = (one.shape().dims(), other.shape().dims());
+    if a.len() != b.len() {
+        return Err(mismatch());
+    }
+    let dims = a.iter().zip(b).map(|pair| match pair {
+        (&a, &b) if a == b || b == 1 => Ok(a),
+        (1, &b) => Ok(b),
+        _ => Err(mismatch()),
+    });
+    Ok(Shape::from(dims.collect::<Result<Vec<_>>>()?))
+}
+
+fn product_size(one: &Tensor, other: &Tensor) -> Result<(MatmulSize, Shape)> {
+    let dtype = one.dtype();
+    if !matches!(dtype, DType::F32 | DType::F64) {
+        return Err(Error::Unsupported(format!("dot of {dtype} arrays; f32 and f64 have it")));
+    }
+    let mismatch = |shape: Vec<usize>| {
+        Error::operand_mismatch("dot", &TensorSpec::new(shape, dtype), other.spec())
+    };
+    let (size, shape) = match (one.shape().dims(), other.shape().dims()) {
+        (&[k], &[_]) => (MatmulSize { m: 1, k, n: 1 }, vec![1]),
+        (&[m, k], &[_]) => (MatmulSize { m, k, n: 1 }, vec![m]),
+        (&[k], &[_, n]) => (MatmulSize { m: 1, k, n }, vec![n]),
+        (&[m, k], &[_, n]) => (MatmulSize { m, k, n }, vec![m, n]),
+        _ => {
+            return Err(Error::invalid(format!(
+                "dot takes vectors and matrices, not {} and {}",
+                one.spec(),
+                other.spec()
+            )));
+        }
+    };
+    if other.shape().num_rows() != size.k || other.dtype() != dtype {
+        let mut expected = other.shape().dims().to_vec();
+        if let Some(inner) = expected.first_mut() {
+            *inner = size.k;
+        }
+        return Err(mismatch(expected));
+    }
+    Ok((size, Shape::from(shape)))
+}
+
+fn joined_shape(first: &Tensor, tensors: &[Tensor], axis: usize) -> Result<Shape> {
+    let mut joined = first.shape().dims().to_vec();
+    if axis >= joined.len() {
+        return Err(Error::invalid(format!("concatenate: {} has no axis {axis}", first.spec())));
+    }
+    let mut length = 0;
+    for tensor in tensors {
+        let mut expected = first.shape().dims().to_vec();
+        let own = tensor.shape().dims().get(axis).copied().unwrap_or(0);
+        if let Some(dim) = expected.get_mut(axis) {
+            *dim = own;
+        }
+        if expected != tensor.shape().dims() || tensor.dtype() != first.dtype() {
+            let expected = TensorSpec::new(expected, first.dtype());
+            return Err(Error::operand_mismatch("concatenate", &expected, tensor.spec()));
+        }
+        length += own;
+    }
+    if let Some(dim) = joined.get_mut(axis) {
+        *dim = length;
+    }
+    Ok(Shape::from(joined))
+}

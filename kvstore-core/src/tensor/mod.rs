@@ -1,0 +1,443 @@
+//! [`Tensor`]: a value. Cloning shares, writing copies when somebody else still looks.
+
+mod arithmetic;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::{Backend, Backends};
+use crate::device::Device;
+use crate::dtype::{DType, Element, Scalar};
+use crate::error::{Error, Result};
+use crate::shape::{Shape, TensorSpec};
+use crate::storage::{InOut, Span, SpanMut, Storage};
+use crate::with_element;
+
+/// A dense, row-major tensor on one device: a value, not a place.
+///
+/// A clone is O(1) and shares memory. A change goes through `&mut`: in place when nobody shares the
+/// memory, otherwise into other memory, so no clone ever sees it.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, Device, Scalar, Tensor};
+/// let backends = Backends::new(vec![CpuBackend::new()]);
+/// let mut tensor = Tensor::from_slice(&backends, Device::cpu(0), [3], &[1f32, 2.0, 3.0])?;
+/// let before = tensor.clone();
+/// tensor.fill(Scalar::from(7.0))?;
+/// assert_eq!(before.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tensor {
+    backend: Arc<dyn Backend>,
+    device: Device,
+    spec: TensorSpec,
+    storage: Arc<dyn Storage>,
+    start: usize,
+}
+
+impl Tensor {
+    /// Allocates a tensor of arbitrary content.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`], or [`Error::InvalidArgument`] for a
+    /// size that no memory can have.
+    pub fn allocate(backends: &Backends, device: Device, spec: TensorSpec) -> Result<Self> {
+        Self::allocate_on(backends.of(device)?, device, spec)
+    }
+
+    /// Returns a tensor with every element set to `value`.
+    pub fn full(
+        backends: &Backends,
+        device: Device,
+        spec: TensorSpec,
+        value: Scalar,
+    ) -> Result<Self> {
+        let mut tensor = Self::allocate(backends, device, spec)?;
+        tensor.fill(value)?;
+        Ok(tensor)
+    }
+
+    /// Returns a tensor with these elements in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when the shape does not have as many elements.
+    pub fn from_slice<T: Element>(
+        backends: &Backends,
+        device: Device,
+        shape: impl Into<Shape>,
+        elements: &[T],
+    ) -> Result<Self> {
+        let spec = TensorSpec::new(shape, T::DTYPE);
+        let mut tensor = Self::allocate(backends, device, spec)?;
+        tensor.write_slice(elements)?;
+        Ok(tensor)
+    }
+
+    /// Returns a tensor with these bytes: row-major elements in the machine's byte order.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when the spec does not have as many bytes.
+    pub fn from_bytes(
+        backends: &Backends,
+        device: Device,
+        spec: TensorSpec,
+        bytes: &[u8],
+    ) -> Result<Self> {
+        let expected = spec.num_bytes()?;
+        if bytes.len() != expected {
+            let what = format!("bytes for {spec}");
+            return Err(Error::LengthMismatch { what, expected, found: bytes.len() });
+        }
+        let mut tensor = Self::allocate(backends, device, spec)?;
+        tensor.overwrite(|backend, dst| backend.write(dst, bytes))?;
+        Ok(tensor)
+    }
+
+    fn allocate_on(backend: &Arc<dyn Backend>, device: Device, spec: TensorSpec) -> Result<Self> {
+        let storage = backend.allocate(device, spec.num_bytes()?)?;
+        Ok(Self { backend: Arc::clone(backend), device, spec, storage, start: 0 })
+    }
+
+    /// Allocates a tensor of arbitrary content beside this one: same device and backend.
+    pub(crate) fn allocate_like(&self, spec: TensorSpec) -> Result<Self> {
+        Self::allocate_on(&self.backend, self.device, spec)
+    }
+
+    /// Returns shape and dtype.
+    pub fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// Returns the shape.
+    pub fn shape(&self) -> &Shape {
+        self.spec.shape()
+    }
+
+    /// Returns the dtype.
+    pub fn dtype(&self) -> DType {
+        self.spec.dtype()
+    }
+
+    /// Returns the device whose memory holds the elements.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Returns the number of elements.
+    pub fn num_elements(&self) -> usize {
+        self.spec.num_elements()
+    }
+
+    /// Returns the number of bytes of the elements.
+    pub fn num_bytes(&self) -> usize {
+        // Saturation cannot occur: the storage that holds the elements was allocated.
+        self.num_elements().saturating_mul(self.dtype().size())
+    }
+
+    /// Copies the elements to the host.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            let expected = self.spec.with_dtype(T::DTYPE);
+            return Err(Error::operand_mismatch("to_vec", &expected, &self.spec));
+        }
+        let mut elements = vec![T::default(); self.num_elements()];
+        self.read_bytes(bytemuck::cast_slice_mut(&mut elements))?;
+        Ok(elements)
+    }
+
+    /// Copies the elements to the host, converted to `T` by the rules of
+    /// [`cast`](crate::dtype::cast).
+    pub fn read_as<T: Element>(&self) -> Result<Vec<T>> {
+        self.cast(T::DTYPE)?.to_vec()
+    }
+
+    /// Copies the elements to the host as bytes, row-major, in the machine's byte order.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.num_bytes()];
+        self.read_bytes(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Copies the elements into `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when `bytes` has not exactly [`Tensor::num_bytes`].
+    pub fn read_bytes(&self, bytes: &mut [u8]) -> Result<()> {
+        if bytes.len() != self.num_bytes() {
+            let what = format!("bytes of {}", self.spec);
+            let expected = self.num_bytes();
+            return Err(Error::LengthMismatch { what, expected, found: bytes.len() });
+        }
+        self.backend.read(self.span(), bytes)
+    }
+
+    /// Overwrites the elements with those of the host, converted into the tensor's dtype.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when there are not as many.
+    pub fn write_slice<T: Element>(&mut self, elements: &[T]) -> Result<()> {
+        if elements.len() != self.num_elements() {
+            let what = format!("elements for {}", self.spec);
+            let expected = self.num_elements();
+            return Err(Error::LengthMismatch { what, expected, found: elements.len() });
+        }
+        if T::DTYPE == self.dtype() {
+            return self
+                .overwrite(|backend, dst| backend.write(dst, bytemuck::cast_slice(elements)));
+        }
+        let mut source = self.allocate_like(self.spec.with_dtype(T::DTYPE))?;
+        source.overwrite(|backend, dst| backend.write(dst, bytemuck::cast_slice(elements)))?;
+        self.cast_from(&source)
+    }
+
+    /// Sets every element to `value`.
+    pub fn fill(&mut self, value: Scalar) -> Result<()> {
+        let dtype = self.dtype();
+        self.overwrite(|backend, dst| backend.fill(dtype, dst, value))
+    }
+
+    /// Returns the same values in another dtype; O(1) when it is the tensor's own.
+    pub fn cast(&self, dtype: DType) -> Result<Self> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        let mut converted = self.allocate_like(self.spec.with_dtype(dtype))?;
+        converted.cast_from(self)?;
+        Ok(converted)
+    }
+
+    fn cast_from(&mut self, source: &Self) -> Result<()> {
+        let to = self.dtype();
+        self.overwrite(|backend, dst| backend.cast(source.dtype(), source.span(), to, dst))
+    }
+
+    /// Returns the same value on another device; O(1) where both are the same memory.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    pub fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
+        self.to_backend(backends.of(device)?, device)
+    }
+
+    /// Returns the same value where `other` lives.
+    pub(crate) fn to_device_of(&self, other: &Self) -> Result<Self> {
+        self.to_backend(&other.backend, other.device)
+    }
+
+    fn to_backend(&self, backend: &Arc<dyn Backend>, device: Device) -> Result<Self> {
+        let same_kind = self.backend.kind() == backend.kind();
+        if same_kind && self.backend.shares_memory(self.device, device) {
+            return Ok(Self { device, ..self.clone() });
+        }
+        let mut moved = Self::allocate_on(backend, device, self.spec.clone())?;
+        if same_kind {
+            moved.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
+        } else {
+            let host = self.to_bytes()?;
+            moved.overwrite(|backend, dst| backend.write(dst, &host))?;
+        }
+        Ok(moved)
+    }
+
+    /// Returns the value in memory of its own size: itself, unless it is a part of something
+    /// larger, which it would otherwise keep alive.
+    pub fn compact(&self) -> Result<Self> {
+        if self.storage.num_bytes() == self.num_bytes() {
+            return Ok(self.clone());
+        }
+        let mut copy = self.allocate_like(self.spec.clone())?;
+        copy.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
+        Ok(copy)
+    }
+
+    /// Returns a part of the elements under a shape of its own, sharing memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the part does not lie within the tensor.
+    pub fn view(&self, first_element: usize, shape: Shape) -> Result<Self> {
+        let end = first_element.checked_add(shape.num_elements());
+        if end.is_none_or(|end| end > self.num_elements()) {
+            return Err(Error::invalid(format!(
+                "a view of shape {shape} from element {first_element} leaves {}",
+                self.spec
+            )));
+        }
+        let spec = TensorSpec::new(shape, self.dtype());
+        let start = self.start + first_element * self.dtype().size();
+        Ok(Self { spec, start, ..self.clone() })
+    }
+
+    /// Waits until the elements have been computed.
+    pub fn wait(&self) -> Result<()> {
+        self.backend.synchronize(self.device)
+    }
+
+    /// Returns the backend of the tensor's device.
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Returns the bytes of the elements, for reading.
+    pub fn span(&self) -> Span<'_> {
+        Span { storage: &*self.storage, start: self.start, num_bytes: self.num_bytes() }
+    }
+
+    /// Returns the bytes of the elements, for writing.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when somebody shares them.
+    pub(crate) fn span_mut(&mut self) -> Result<SpanMut<'_>> {
+        let (start, num_bytes) = (self.start, self.num_bytes());
+        Ok(SpanMut { storage: exclusive(&mut self.storage)?, start, num_bytes })
+    }
+
+    /// Lets `write` replace every element; the old ones cannot be read.
+    pub(crate) fn overwrite(
+        &mut self,
+        write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.mutate(|backend, in_out| match in_out {
+            InOut::InPlace(dst) | InOut::Into { dst, .. } => write(backend, dst),
+        })
+    }
+
+    /// Lets `change` read and replace every element, in place or into other memory.
+    pub(crate) fn mutate(
+        &mut self,
+        change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let backend = Arc::clone(&self.backend);
+        let mut fresh = self.fresh_if_shared()?;
+        change(&*backend, self.in_out(&mut fresh)?)?;
+        self.settle(fresh);
+        Ok(())
+    }
+
+    /// Lets `change` read and replace `num_elements` elements from `first_element` on.
+    pub(crate) fn mutate_part(
+        &mut self,
+        first_element: usize,
+        num_elements: usize,
+        change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if Arc::get_mut(&mut self.storage).is_none() {
+            let mut copy = self.allocate_like(self.spec.clone())?;
+            copy.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
+            *self = copy;
+        }
+        let backend = Arc::clone(&self.backend);
+        let size = self.dtype().size();
+        let start = self.start + first_element * size;
+        let storage = exclusive(&mut self.storage)?;
+        change(
+            &*backend,
+            InOut::InPlace(SpanMut { storage, start, num_bytes: num_elements * size }),
+        )
+    }
+
+    /// Allocates the memory that a change needs because somebody shares the present one.
+    pub(crate) fn fresh_if_shared(&mut self) -> Result<Option<Arc<dyn Storage>>> {
+        if Arc::get_mut(&mut self.storage).is_some() {
+            return Ok(None);
+        }
+        self.backend.allocate(self.device, self.num_bytes()).map(Some)
+    }
+
+    /// Returns what a change reads and writes, with the memory of [`Tensor::fresh_if_shared`].
+    pub(crate) fn in_out<'a>(
+        &'a mut self,
+        fresh: &'a mut Option<Arc<dyn Storage>>,
+    ) -> Result<InOut<'a>> {
+        let (start, num_bytes) = (self.start, self.num_bytes());
+        match fresh {
+            None => Ok(InOut::InPlace(self.span_mut()?)),
+            Some(fresh) => Ok(InOut::Into {
+                src: Span { storage: &*self.storage, start, num_bytes },
+                dst: SpanMut { storage: exclusive(fresh)?, start: 0, num_bytes },
+            }),
+        }
+    }
+
+    /// Moves to the memory that a change wrote to, if it was other memory.
+    pub(crate) fn settle(&mut self, fresh: Option<Arc<dyn Storage>>) {
+        if let Some(storage) = fresh {
+            self.storage = storage;
+            self.start = 0;
+        }
+    }
+}
+
+fn exclusive(storage: &mut Arc<dyn Storage>) -> Result<&mut dyn Storage> {
+    Arc::get_mut(storage)
+        .ok_or_else(|| Error::Internal("shared storage where an own one was expected".to_owned()))
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor[{} {}]", self.spec, self.device)
+    }
+}
+
+/// Returns the elements of a range that counts up, each `repeat` times, in the given dtype.
+///
+/// Element `i` is `start + (i / repeat) * step`, computed in `f64` and rounded once.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for an empty range, a step of zero or numbers that are not finite.
+pub fn arange(backends: &Backends, device: Device, dtype: DType, range: &Range) -> Result<Tensor> {
+    let num_steps = range.num_steps()?;
+    let num_elements = num_steps
+        .checked_mul(range.repeat)
+        .ok_or_else(|| Error::invalid("arange: too many elements"))?;
+    let mut tensor = Tensor::allocate(backends, device, TensorSpec::new([num_elements], dtype))?;
+    with_element!(dtype, T => {
+        let mut elements: Vec<T> = Vec::with_capacity(num_elements);
+        for step in 0..num_steps {
+            let value: T = Scalar::Float(range.at(step)).to_element();
+            elements.resize(elements.len() + range.repeat, value);
+        }
+        tensor.write_slice(&elements)?;
+    });
+    Ok(tensor)
+}
+
+/// A half-open range of numbers for [`arange`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// The first number.
+    pub start: f64,
+    /// Where the range ends, itself not in it.
+    pub stop: f64,
+    /// From one number to the next.
+    pub step: f64,
+    /// How often each number stands.
+    pub repeat: usize,
+}
+
+impl Range {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "the number of steps is checked to be positive and below 2^53 before"
+    )]
+    fn num_steps(&self) -> Result<usize> {
+        let steps = ((self.stop - self.start) / self.step).ceil();
+        if !(1.0..9e15).contains(&steps) || self.repeat == 0 {
+            return Err(Error::invalid(format!(
+                "arange: nothing between {} and {} in steps of {}, each {} times",
+                self.start, self.stop, self.step, self.repeat
+            )));
+        }
+        Ok(steps as usize)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a step number is below 2^53")]
+    fn at(&self, step: usize) -> f64 {
+        self.start + step as f64 * self.step
+    }
+}
