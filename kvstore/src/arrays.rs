@@ -1,0 +1,69 @@
+//! Making arrays on the devices of this process.
+
+use kvstore_core::{
+    DType, Device, Element, NDArray, Range, Result, Scalar, Shape, Tensor, TensorSpec,
+};
+
+use crate::runtime::backends;
+
+/// Returns an array with every element set to `value`.
+///
+/// # Errors
+/// [`DeviceUnavailable`](crate::Error::DeviceUnavailable),
+/// [`OutOfMemory`](crate::Error::OutOfMemory).
+pub fn full(
+    shape: impl Into<Shape>,
+    value: impl Into<Scalar>,
+    dtype: DType,
+    device: Device,
+) -> Result<NDArray> {
+    let spec = TensorSpec::new(shape, dtype);
+    Tensor::full(backends(), device, spec, value.into()).map(NDArray::new)
+}
+
+/// Returns an array of zeros; see [`full`].
+pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDArray> {
+    full(shape, 0, dtype, device)
+}
+
+/// Returns an array of ones; see [`full`].
+pub fn ones(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDArray> {
+    full(shape, 1, dtype, device)
+}
+
+/// Returns an array with these elements in row-major order, of the dtype of `T`.
+///
+/// ```
+/// use kvstore::{Device, array};
+/// let matrix = array(&[1f32, 2.0, 3.0, 4.0], [2, 2], Device::cpu(0))?;
+/// assert_eq!(matrix.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// [`LengthMismatch`](crate::Error::LengthMismatch) when the shape has not as many elements, and
+/// those of [`full`].
+pub fn array<T: Element>(
+    elements: &[T],
+    shape: impl Into<Shape>,
+    device: Device,
+) -> Result<NDArray> {
+    Tensor::from_slice(backends(), device, shape, elements).map(NDArray::new)
+}
+
+/// Returns an array with these bytes: row-major elements in the machine's byte order.
+///
+/// # Errors
+/// [`LengthMismatch`](crate::Error::LengthMismatch) when the spec has not as many bytes, and those
+/// of [`full`].
+pub fn from_bytes(bytes: &[u8], spec: TensorSpec, device: Device) -> Result<NDArray> {
+    Tensor::from_bytes(backends(), device, spec, bytes).map(NDArray::new)
+}
+
+/// Returns the numbers from `start` to `stop`, itself not among them, each `repeat` times.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::Error::InvalidArgument) when there are none, and those of [`full`].
+pub fn arange(range: Range, dtype: DType, device: Device) -> Result<NDArray> {
+    kvstore_core::arange(backends(), device, dtype, &range).map(NDArray::new)
+}

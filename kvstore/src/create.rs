@@ -1,0 +1,90 @@
+//! Stores by name.
+
+use std::sync::Arc;
+
+use kvstore_core::{Error, LocalStore, Result};
+
+use crate::runtime::backends;
+use crate::store::Store;
+
+/// Names of stores that are known but not provided, with the reason.
+const NOT_PROVIDED: [(&str, &str); 7] = [
+    ("dist", "stores that span processes"),
+    ("dist_sync", "stores that span processes"),
+    ("dist_device_sync", "stores that span processes"),
+    ("dist_sync_device", "stores that span processes"),
+    ("dist_async", "asynchronous stores that span processes"),
+    ("nccl", "stores on NCCL"),
+    ("p3", "stores with priority-based parameter propagation"),
+];
+
+/// Returns an empty store of the kind with this name, in any case.
+///
+/// | name | the values of a key become one |
+/// |---|---|
+/// | `local`, `local_update_cpu`, `local_allreduce_cpu` | on the host |
+/// | `device`, `local_allreduce_device` | on the device of its first value |
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for an unknown name, listing the known ones and the nearest;
+/// [`Error::Unsupported`] for a kind that is not provided.
+pub fn create(name: &str) -> Result<Store> {
+    let lower = name.to_lowercase();
+    if let Some(store) = LocalStore::new(&lower, backends().clone()) {
+        return Ok(Store::new(Arc::new(store)));
+    }
+    if let Some((_, what)) = NOT_PROVIDED.iter().find(|(known, _)| *known == lower) {
+        let text = format!("store type `{lower}`: {what} are not provided by this version");
+        return Err(Error::Unsupported(text));
+    }
+    let known = LocalStore::NAMES.into_iter();
+    let all: Vec<&str> = known.chain(NOT_PROVIDED.map(|(name, _)| name)).collect();
+    let nearest =
+        all.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
+    Err(Error::invalid(format!(
+        "unknown store type `{name}`: did you mean `{nearest}`? Known are {}",
+        all.join(", ")
+    )))
+}
+
+/// Returns the number of insertions, deletions and substitutions between two words (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (b, above) in other.chars().zip(row.iter_mut().skip(1)) {
+            let substituted = diagonal + usize::from(a != b);
+            diagonal = *above;
+            left = substituted.min(left + 1).min(diagonal + 1);
+            *above = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use kvstore_core::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_named() {
+        let text = create("locale").unwrap_err().to_string();
+        assert!(text.contains("did you mean `local`?"), "{text}");
+        assert!(text.contains("local_allreduce_device"), "{text}");
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn names_are_matched_whole_and_in_any_case() {
+        assert_eq!(create("LOCAL").unwrap().name(), "local");
+        assert_eq!(create("").unwrap_err().code(), ErrorCode::InvalidArgument);
+        assert_eq!(create("my_device").unwrap_err().code(), ErrorCode::InvalidArgument);
+        assert_eq!(create("dist_sync").unwrap_err().code(), ErrorCode::Unsupported);
+    }
+}

@@ -1,0 +1,42 @@
+//! A store of named tensors that many devices share.
+//!
+//! `init` puts a value under a key, `push` sums any number of values per key and hands the sum to
+//! an updater or optimizer, `pull` gives the newest value to any number of arrays.
+//!
+//! ```
+//! use kvstore::{DType, Device, create, ones, zeros};
+//!
+//! let store = create("local")?;
+//! let shape = [2, 3];
+//! store.init("3", &ones(shape, DType::F32, Device::cpu(0))?)?;
+//!
+//! // Values of one key are summed, from whatever devices they come.
+//! let replicas = [0, 1, 2].map(|i| ones(shape, DType::F32, Device::cpu(i)));
+//! let replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
+//! store.push("3", &replicas)?;
+//!
+//! let out = zeros(shape, DType::F32, Device::cpu(0))?;
+//! store.pull("3", &out)?;
+//! assert_eq!(out.to_vec::<f32>()?, [3.0; 6]);
+//! # Ok::<(), kvstore::Error>(())
+//! ```
+//!
+//! Everything else is in [`Store`], [`NDArray`] and the functions of this page.
+
+mod arrays;
+mod create;
+mod pairs;
+mod runtime;
+mod store;
+
+pub use arrays::{arange, array, from_bytes, full, ones, zeros};
+pub use create::create;
+pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
+pub use runtime::{backends, doctor, live_bytes, pooled_bytes, synchronize, trim};
+pub use store::Store;
+
+pub use kvstore_core::{
+    Backend, Backends, BinaryOp, BoxError, DType, Description, Device, DeviceKind, Element, Error,
+    ErrorCode, Key, KvStore, NDArray, Optimizer, Range, Reduction, Result, Scalar, Shape, Tensor,
+    TensorSpec, UnaryOp, Updater, bf16, f16,
+};

@@ -1,0 +1,227 @@
+//! Keys and arrays side by side, from the four shapes in which a verb takes them.
+
+use kvstore_core::{Error, Key, NDArray, Result, Tensor};
+
+/// The keys of a call: one, or a list.
+#[derive(Clone, Debug)]
+pub enum Keys {
+    /// One key, for one array or for all of a list.
+    One(Key),
+    /// A list, parallel to a list of arrays or of lists of arrays. It may repeat keys.
+    Many(Vec<Key>),
+}
+
+/// The arrays of a call.
+#[derive(Clone, Debug)]
+pub enum Arrays {
+    /// One array.
+    One(NDArray),
+    /// A list, parallel to the keys or all for one key.
+    Many(Vec<NDArray>),
+    /// A list of lists, parallel to the keys.
+    Nested(Vec<Vec<NDArray>>),
+}
+
+/// Something that names keys: a `&str`, a [`Key`], or a list of them.
+pub trait IntoKeys {
+    /// Returns the keys.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a text that cannot be a key.
+    fn into_keys(self) -> Result<Keys>;
+}
+
+/// Something that holds arrays: one, a list, or a list of lists.
+pub trait IntoArrays {
+    /// Returns the arrays.
+    fn into_arrays(self) -> Arrays;
+}
+
+/// A list of key and array, in call order.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs {
+    keys: Vec<Key>,
+    arrays: Vec<NDArray>,
+}
+
+impl Pairs {
+    /// Pairs keys with arrays: key and array; key and list, all for that key; keys and list of
+    /// the same length; keys and list of lists.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when two lists have different lengths, [`Error::InvalidArgument`]
+    /// for a text that cannot be a key.
+    pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays) -> Result<Self> {
+        match (keys.into_keys()?, arrays.into_arrays()) {
+            (Keys::One(key), Arrays::One(array)) => Ok(Self::of_one_key(&key, vec![array])),
+            (Keys::One(key), Arrays::Many(arrays)) => Ok(Self::of_one_key(&key, arrays)),
+            (Keys::One(key), Arrays::Nested(lists)) => Self::of_lists(&[key], lists),
+            (Keys::Many(keys), Arrays::One(array)) => Self::zip(keys, vec![array]),
+            (Keys::Many(keys), Arrays::Many(arrays)) => Self::zip(keys, arrays),
+            (Keys::Many(keys), Arrays::Nested(lists)) => Self::of_lists(&keys, lists),
+        }
+    }
+
+    fn of_one_key(key: &Key, arrays: Vec<NDArray>) -> Self {
+        Self { keys: vec![key.clone(); arrays.len()], arrays }
+    }
+
+    fn zip(keys: Vec<Key>, arrays: Vec<NDArray>) -> Result<Self> {
+        check(keys.len(), arrays.len())?;
+        Ok(Self { keys, arrays })
+    }
+
+    fn of_lists(keys: &[Key], lists: Vec<Vec<NDArray>>) -> Result<Self> {
+        check(keys.len(), lists.len())?;
+        let mut pairs = Self::default();
+        for (key, arrays) in keys.iter().zip(lists) {
+            let Self { keys, arrays } = Self::of_one_key(key, arrays);
+            pairs.keys.extend(keys);
+            pairs.arrays.extend(arrays);
+        }
+        Ok(pairs)
+    }
+
+    /// Returns the keys, one per array.
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// Returns the arrays, one per key.
+    pub fn arrays(&self) -> &[NDArray] {
+        &self.arrays
+    }
+
+    /// Returns snapshots of the arrays.
+    pub(crate) fn values(&self) -> Vec<Tensor> {
+        self.arrays.iter().map(NDArray::tensor).collect()
+    }
+}
+
+fn check(num_keys: usize, num_values: usize) -> Result<()> {
+    if num_keys == num_values {
+        return Ok(());
+    }
+    let what = "values for keys".to_owned();
+    Err(Error::LengthMismatch { what, expected: num_keys, found: num_values })
+}
+
+impl IntoKeys for Keys {
+    fn into_keys(self) -> Result<Keys> {
+        Ok(self)
+    }
+}
+
+impl IntoKeys for &str {
+    fn into_keys(self) -> Result<Keys> {
+        Key::new(self).map(Keys::One)
+    }
+}
+
+impl IntoKeys for &String {
+    fn into_keys(self) -> Result<Keys> {
+        Key::new(self).map(Keys::One)
+    }
+}
+
+impl IntoKeys for &Key {
+    fn into_keys(self) -> Result<Keys> {
+        Ok(Keys::One(self.clone()))
+    }
+}
+
+impl IntoKeys for Vec<Key> {
+    fn into_keys(self) -> Result<Keys> {
+        Ok(Keys::Many(self))
+    }
+}
+
+impl IntoKeys for &[Key] {
+    fn into_keys(self) -> Result<Keys> {
+        Ok(Keys::Many(self.to_vec()))
+    }
+}
+
+impl IntoKeys for &[&str] {
+    fn into_keys(self) -> Result<Keys> {
+        self.iter().map(|text| Key::new(text)).collect::<Result<_>>().map(Keys::Many)
+    }
+}
+
+impl IntoKeys for &[String] {
+    fn into_keys(self) -> Result<Keys> {
+        self.iter().map(|text| Key::new(text)).collect::<Result<_>>().map(Keys::Many)
+    }
+}
+
+impl<const N: usize> IntoKeys for [&str; N] {
+    fn into_keys(self) -> Result<Keys> {
+        self.as_slice().into_keys()
+    }
+}
+
+impl<const N: usize> IntoKeys for &[&str; N] {
+    fn into_keys(self) -> Result<Keys> {
+        self.as_slice().into_keys()
+    }
+}
+
+impl IntoArrays for Arrays {
+    fn into_arrays(self) -> Arrays {
+        self
+    }
+}
+
+impl IntoArrays for &NDArray {
+    fn into_arrays(self) -> Arrays {
+        Arrays::One(self.clone())
+    }
+}
+
+impl IntoArrays for Vec<NDArray> {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Many(self)
+    }
+}
+
+impl IntoArrays for &[NDArray] {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Many(self.to_vec())
+    }
+}
+
+impl IntoArrays for &Vec<NDArray> {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Many(self.clone())
+    }
+}
+
+impl<const N: usize> IntoArrays for &[NDArray; N] {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Many(self.to_vec())
+    }
+}
+
+impl<const N: usize> IntoArrays for [&NDArray; N] {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Many(self.map(NDArray::clone).into())
+    }
+}
+
+impl IntoArrays for Vec<Vec<NDArray>> {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Nested(self)
+    }
+}
+
+impl IntoArrays for &[Vec<NDArray>] {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Nested(self.to_vec())
+    }
+}
+
+impl<const N: usize> IntoArrays for &[Vec<NDArray>; N] {
+    fn into_arrays(self) -> Arrays {
+        Arrays::Nested(self.to_vec())
+    }
+}

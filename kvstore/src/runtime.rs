@@ -1,0 +1,53 @@
+//! Which backends exist in this process. The only place that lists them.
+
+use std::sync::OnceLock;
+
+use kvstore_core::{Backends, CpuBackend, Device, Result};
+
+/// Returns the backends of this process; found at the first call, the same ones ever after.
+pub fn backends() -> &'static Backends {
+    static BACKENDS: OnceLock<Backends> = OnceLock::new();
+    BACKENDS.get_or_init(|| Backends::new(vec![CpuBackend::new()]))
+}
+
+/// Returns, for people, what was found on this machine: a name and a sentence each.
+///
+/// ```
+/// for (name, finding) in kvstore::doctor() {
+///     println!("{name}: {finding}");
+/// }
+/// ```
+pub fn doctor() -> Vec<(String, String)> {
+    let mut findings = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    for backend in backends().all() {
+        let name = format!("backend {}", backend.kind().name());
+        findings.push((name, format!("available, {}", backend.description())));
+    }
+    for (kind, reason) in backends().absent() {
+        findings.push((format!("backend {}", kind.name()), format!("not available: {reason}")));
+    }
+    findings.push(("live bytes".to_owned(), live_bytes().to_string()));
+    findings.push(("pooled bytes".to_owned(), pooled_bytes().to_string()));
+    findings
+}
+
+/// Returns the bytes that arrays and stored values hold on all devices, without the memory that
+/// is kept for reuse.
+pub fn live_bytes() -> usize {
+    backends().all().map(|backend| backend.live_bytes()).sum()
+}
+
+/// Returns the bytes that are kept for reuse.
+pub fn pooled_bytes() -> usize {
+    backends().all().map(|backend| backend.pooled_bytes()).sum()
+}
+
+/// Gives the memory that is kept for reuse back to the system.
+pub fn trim() {
+    backends().all().for_each(|backend| backend.trim());
+}
+
+/// Waits until all work on every device is done.
+pub fn synchronize() -> Result<()> {
+    backends().all().try_for_each(|backend| backend.synchronize(Device::new(backend.kind(), 0)))
+}

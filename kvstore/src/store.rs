@@ -1,0 +1,281 @@
+//! [`Store`]: the verbs on arrays.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kvstore_core::{
+    BoxError, Error, Key, KvStore, NDArray, Optimizer, Result, Tensor, TensorSpec, Updater,
+};
+
+use crate::pairs::{IntoArrays, IntoKeys, Keys, Pairs};
+
+/// A store of named arrays. A clone is another handle to the same store.
+///
+/// Keys and arrays come in four shapes: `("3", &array)`; `("3", &arrays)`, all for that key;
+/// `(["3", "5"], &arrays)` of the same length; `(["3", "5"], lists)`, a list of arrays per key. A
+/// key that stands several times has several values: pushed they are summed, pulled each gets the
+/// value. One array may stand several times as an output; of several keys the one initialised last
+/// wins.
+///
+/// A call is checked whole before anything changes; a call that fails changes nothing.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<dyn KvStore>,
+}
+
+impl Store {
+    /// Returns a handle to a store; [`create`](crate::create) makes those with a name.
+    pub fn new(inner: Arc<dyn KvStore>) -> Self {
+        Self { inner }
+    }
+
+    /// Returns the name that the store was created with, in lower case.
+    pub fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    /// Stores a copy of an array under each key.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyExists`](Error::KeyExists) also for a key
+    /// that stands twice, [`InvalidArgument`](Error::InvalidArgument) for an array without
+    /// elements.
+    pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays) -> Result<()> {
+        self.init_pairs(&Pairs::new(keys, values)?)
+    }
+
+    /// Sums the arrays of each key and gives the sum to the optimizer or updater; without one it
+    /// replaces the stored value.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
+    /// [`SpecMismatch`](Error::SpecMismatch) when a shape or dtype is not the stored one,
+    /// [`Updater`](Error::Updater), [`Poisoned`](Error::Poisoned).
+    pub fn push(&self, keys: impl IntoKeys, values: impl IntoArrays) -> Result<()> {
+        self.push_pairs(&Pairs::new(keys, values)?, 0)
+    }
+
+    /// Gives each array the newest value of its key, cast to its dtype. O(1) where dtype and
+    /// device are the stored ones.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
+    /// [`SpecMismatch`](Error::SpecMismatch) when a shape differs, [`Poisoned`](Error::Poisoned).
+    pub fn pull(&self, keys: impl IntoKeys, outs: impl IntoArrays) -> Result<()> {
+        self.pull_pairs(&Pairs::new(keys, outs)?, 0)
+    }
+
+    /// Returns a new array with the newest value for each key of the list.
+    ///
+    /// # Errors
+    /// [`KeyNotFound`](Error::KeyNotFound), [`Poisoned`](Error::Poisoned).
+    pub fn pull_new(&self, keys: impl IntoKeys) -> Result<Vec<NDArray>> {
+        let values = self.inner.pull(&list(keys)?, 0)?;
+        Ok(values.into_iter().map(NDArray::new).collect())
+    }
+
+    /// Pushes, then pulls the same keys.
+    ///
+    /// # Errors
+    /// Those of [`Store::push`] and [`Store::pull`], all but an updater's before anything changes.
+    pub fn pushpull<K: IntoKeys + Clone>(
+        &self,
+        keys: K,
+        values: impl IntoArrays,
+        outs: impl IntoArrays,
+    ) -> Result<()> {
+        self.pushpull_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
+    }
+
+    /// Initialises keys, then pulls them.
+    ///
+    /// # Errors
+    /// Those of [`Store::init`] and [`Store::pull`], all before anything changes.
+    pub fn broadcast<K: IntoKeys + Clone>(
+        &self,
+        keys: K,
+        values: impl IntoArrays,
+        outs: impl IntoArrays,
+    ) -> Result<()> {
+        self.broadcast_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
+    }
+
+    /// As [`Store::init`].
+    pub fn init_pairs(&self, pairs: &Pairs) -> Result<()> {
+        self.inner.init(pairs.keys(), &pairs.values())
+    }
+
+    /// As [`Store::push`]; a higher priority may travel earlier where a network is involved.
+    pub fn push_pairs(&self, pairs: &Pairs, priority: i32) -> Result<()> {
+        self.inner.push(pairs.keys(), &pairs.values(), priority)
+    }
+
+    /// As [`Store::pull`].
+    pub fn pull_pairs(&self, outs: &Pairs, priority: i32) -> Result<()> {
+        let order = self.order_of(outs.keys())?;
+        let values = self.inner.pull(outs.keys(), priority)?;
+        assign_all(outs, &order, &values)
+    }
+
+    /// As [`Store::pushpull`], with keys of their own for the outputs.
+    pub fn pushpull_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
+        for (description, (key, out)) in
+            self.inner.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(outs.arrays()))
+        {
+            check_shape(key, &description.spec, out)?;
+        }
+        self.push_pairs(values, priority)?;
+        self.pull_pairs(outs, priority)
+    }
+
+    /// As [`Store::broadcast`], with keys of their own for the outputs.
+    pub fn broadcast_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
+        let specs: HashMap<&Key, &TensorSpec> =
+            values.keys().iter().zip(values.arrays().iter().map(NDArray::spec)).collect();
+        for (key, out) in outs.keys().iter().zip(outs.arrays()) {
+            match specs.get(key) {
+                Some(spec) => check_shape(key, spec, out)?,
+                None => return Err(Error::KeyNotFound { key: key.clone() }),
+            }
+        }
+        self.init_pairs(values)?;
+        self.pull_pairs(outs, priority)
+    }
+
+    /// Forgets the keys with their values and optimizer state.
+    ///
+    /// # Errors
+    /// [`KeyNotFound`](Error::KeyNotFound); nothing is removed then.
+    pub fn remove(&self, keys: impl IntoKeys) -> Result<()> {
+        self.inner.remove(&list(keys)?)
+    }
+
+    /// Returns every key in the order of initialisation.
+    pub fn keys(&self) -> Vec<Key> {
+        self.inner.keys()
+    }
+
+    /// Returns whether the key is initialised.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.inner.contains(key)
+    }
+
+    /// Lets `update(key, pushed, stored)` change the stored value on every push from now on.
+    ///
+    /// `pushed` is the sum; `stored` is changed in place. Both arrays are private to the call: what
+    /// is done to them later reaches nobody. When it fails the key keeps its old value, and the
+    /// push returns [`Error::Updater`] with the failure as its source.
+    ///
+    /// ```
+    /// use kvstore::{DType, Device, create, ones};
+    /// let store = create("local")?;
+    /// store.init("5", &ones([2], DType::F32, Device::cpu(0))?)?;
+    /// store.set_updater(|_key, pushed, stored| Ok(stored.add_assign(&pushed.mul_scalar(2)?)?))?;
+    /// store.push("5", &ones([2], DType::F32, Device::cpu(0))?)?;
+    /// assert_eq!(store.pull_new("5")?[0].to_vec::<f32>()?, [3.0, 3.0]);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    pub fn set_updater<F>(&self, update: F) -> Result<()>
+    where
+        F: Fn(&Key, &NDArray, &NDArray) -> Result<(), BoxError> + Send + Sync + 'static,
+    {
+        self.inner.set_updater(Some(Arc::new(OnArrays(update))))
+    }
+
+    /// Lets the sum replace the stored value on every push from now on.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    pub fn clear_updater(&self) -> Result<()> {
+        self.inner.set_updater(None)
+    }
+
+    /// Lets an optimizer run on the store from now on; the states of all keys start anew.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    pub fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
+        self.inner.set_optimizer(optimizer)
+    }
+
+    /// Returns the number of this process among the workers, from 0.
+    pub fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    /// Returns how many processes share the store.
+    pub fn num_workers(&self) -> usize {
+        self.inner.num_workers()
+    }
+
+    /// Waits until every worker has called it.
+    pub fn barrier(&self) -> Result<()> {
+        self.inner.barrier()
+    }
+
+    /// Sets whether closing the store waits for the other workers.
+    pub fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
+        self.inner.set_barrier_before_exit(wait)
+    }
+
+    /// Returns how many processes of a group are known to be dead.
+    pub fn num_dead_node(&self, node_id: i32) -> Result<usize> {
+        self.inner.num_dead_node(node_id)
+    }
+
+    /// Sends a command to the processes that hold the values, if those are others.
+    pub fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
+        self.inner.send_command_to_servers(head, body)
+    }
+
+    fn order_of(&self, keys: &[Key]) -> Result<Vec<u64>> {
+        let descriptions = self.inner.describe(keys)?;
+        Ok(descriptions.into_iter().map(|description| description.order).collect())
+    }
+}
+
+/// An updater on arrays, as core knows them: on tensors.
+struct OnArrays<F>(F);
+
+impl<F> Updater for OnArrays<F>
+where
+    F: Fn(&Key, &NDArray, &NDArray) -> Result<(), BoxError> + Send + Sync,
+{
+    fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+        let cell = NDArray::new(stored.clone());
+        (self.0)(key, &NDArray::new(pushed.clone()), &cell)?;
+        *stored = cell.tensor();
+        Ok(())
+    }
+}
+
+/// Gives every output its value: first everything that can fail, then the changes, in the order
+/// of the keys' initialisation.
+fn assign_all(outs: &Pairs, order: &[u64], values: &[Tensor]) -> Result<()> {
+    let mut landing = Vec::with_capacity(values.len());
+    for (((key, out), value), order) in outs.keys().iter().zip(outs.arrays()).zip(values).zip(order)
+    {
+        check_shape(key, value.spec(), out)?;
+        landing.push((order, out, out.convert(value)?));
+    }
+    landing.sort_by_key(|(order, _, _)| *order);
+    landing.iter().try_for_each(|(_, out, value)| out.assign(value))
+}
+
+/// An output may have another dtype than the stored value, but no other shape.
+fn check_shape(key: &Key, stored: &TensorSpec, out: &NDArray) -> Result<()> {
+    if stored.shape() == out.shape() {
+        return Ok(());
+    }
+    Err(Error::spec_mismatch(key, &stored.with_dtype(out.dtype()), out.spec()))
+}
+
+fn list(keys: impl IntoKeys) -> Result<Vec<Key>> {
+    Ok(match keys.into_keys()? {
+        Keys::One(key) => vec![key],
+        Keys::Many(keys) => keys,
+    })
+}
