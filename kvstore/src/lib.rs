@@ -40,3 +40,8 @@ pub use kvstore_core::{
     ErrorCode, Key, KvStore, NDArray, Optimizer, Range, Reduction, Result, Scalar, Shape, Tensor,
     TensorSpec, UnaryOp, Updater, bf16, f16,
 };
+
+/// Runs the Rust code of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -1,0 +1,48 @@
+# Every recipe is a line or two that can be pasted into a shell.
+.PHONY: help setup demo test check jar repl bench doc clean
+
+# rustup installs here, and a shell that was open before does not know it.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+MAVEN = mvn -f clojure/pom.xml -B -ntp
+
+help: ## these lines
+	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile | expand -t 14
+
+setup: ## checks for cargo, a linker, a JDK and Maven; installs them where it may
+	@scripts/setup.sh
+
+demo: jar ## builds everything, runs the tutorial and trains a classifier on digits
+	clojure/bin/demo
+
+test: setup ## runs every test, Rust and JVM
+	scripts/tally.sh rust cargo test --workspace
+	scripts/tally.sh jvm $(MAVEN) verify
+	scripts/tally.sh check-jni clojure/bin/check-jni
+	scripts/tally.sh --summary
+
+check: setup ## format, lints, layers, dependencies, documentation, reflection
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo test -p kvstore-tests --test layering
+	scripts/deny.sh
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	clojure/bin/check-reflection
+
+jar: setup ## builds clojure/target/kvstore-<version>.jar with the native library inside
+	$(MAVEN) package -DskipTests
+
+repl: jar ## a Clojure REPL with the library and the namespaces ready
+	clojure/bin/repl
+
+bench: setup ## measures
+	cargo bench --workspace
+
+doc: setup ## the documentation of the crates, in target/doc
+	cargo doc --workspace --no-deps
+
+clean: ## removes what was built
+	cargo clean
+	$(MAVEN) clean

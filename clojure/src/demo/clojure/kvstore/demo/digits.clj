@@ -1,0 +1,69 @@
+(ns kvstore.demo.digits
+  "1797 handwritten digits of 8 x 8 pixels (UCI Machine Learning Repository; see NOTICE).
+
+    split       digits to learn from and digits to be tested with
+    batches     arrays of digits, one part of each batch on each device
+    pixels, labels, ones-column   the arrays that a network reads"
+  (:require [clojure.java.io :as io]
+            [clojure.string :as string]
+            [org.apache.clojure-mxnet.ndarray :as ndarray])
+  (:import (java.util ArrayList Collections List Random)
+           (java.util.zip GZIPInputStream)))
+
+(set! *warn-on-reflection* true)
+
+(defn- parse
+  "The digit in one line of the file: 64 pixels from 0 to 16, then the label."
+  [line]
+  (let [numbers (mapv parse-long (string/split line #","))]
+    {:pixels (pop numbers)
+     :label (peek numbers)}))
+
+(defn- all-digits
+  []
+  (with-open [lines (io/reader (GZIPInputStream. (io/input-stream (io/resource "digits.csv.gz"))))]
+    (mapv parse (line-seq lines))))
+
+(defn- shuffled
+  "`xs` in an order that depends on `seed` alone."
+  [^long seed xs]
+  (let [^List order (ArrayList. ^java.util.Collection xs)]
+    (Collections/shuffle order (Random. seed))
+    (vec order)))
+
+(defn split
+  "Returns [training test], four fifths and one fifth of the digits, in an order that depends on `seed`."
+  [seed]
+  (let [digits (shuffled seed (all-digits))]
+    (split-at (quot (* 4 (count digits)) 5) digits)))
+
+(defn- one-hot
+  [label]
+  (assoc (vec (repeat 10 0)) label 1))
+
+(defn pixels
+  "Returns an array [digits 64] of their pixels, from 0 to 1."
+  ^dev.kvstore.NDArray [digits ctx]
+  (ndarray/->ndarray (for [digit digits] (map #(/ % 16.0) (:pixels digit))) {:ctx ctx}))
+
+(defn labels
+  "Returns an array [digits 10] with a 1 where the label of each digit is."
+  ^dev.kvstore.NDArray [digits ctx]
+  (ndarray/->ndarray (map (comp one-hot :label) digits) {:ctx ctx}))
+
+(defn ones-column
+  "Returns an array [digits 1] of ones, which repeats a row for each digit in a matrix product."
+  ^dev.kvstore.NDArray [digits ctx]
+  (ndarray/ones [(count digits) 1] {:ctx ctx}))
+
+(defn batches
+  "Returns the `digits` in batches of `batch-size`, each as one part per context of `devices`."
+  [digits batch-size devices]
+  (let [part-size (quot batch-size (count devices))]
+    (for [batch (partition batch-size digits)]
+      (mapv (fn [part ctx]
+              {:x (pixels part ctx)
+               :y (labels part ctx)
+               :ones (ones-column part ctx)})
+            (partition part-size batch)
+            devices))))

@@ -1,0 +1,171 @@
+(ns dev.kvstore.impl.ndarray.creation
+  "Arrays from shapes, numbers and other arrays; offered by org.apache.clojure-mxnet.ndarray.
+
+    empty zeros ones full arange    from a shape or a range
+    array ->ndarray                 from numbers
+    concatenate                     from arrays
+    host-data                       numbers as a primitive array, for `set` too"
+  (:refer-clojure :exclude [empty])
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.options :as options]
+            [dev.kvstore.impl.pairs :as pairs]
+            [org.apache.clojure-mxnet.shape :as shape])
+  (:import (dev.kvstore Context DType NDArray Shape)
+           (java.util List)))
+
+(set! *warn-on-reflection* true)
+
+(defn- with-spec
+  "Calls `make` with the shape, the dtype and the context that `shape-vec` and `opts` ask for."
+  [make shape-vec opts]
+  (options/check opts [:ctx :dtype])
+  (let [shape (shape/->shape shape-vec)
+        dtype (options/dtype opts)
+        ctx (options/context opts)]
+    (errors/guard (make shape dtype ctx))))
+
+(defn zeros
+  "Returns a new array of zeros with the shape `shape-vec`.
+
+  Options: `:ctx`, the context, cpu(0) by default, and `:dtype`, float32 by default.
+  Throws \"Invalid shape\", or code `:device-unavailable` for a device that this machine does not have.
+
+      (->vec (zeros [2 2])) ;=> [0.0 0.0 0.0 0.0]"
+  (^dev.kvstore.NDArray [shape-vec] (zeros shape-vec nil))
+  (^dev.kvstore.NDArray [shape-vec opts]
+   (with-spec (fn [^Shape s ^DType d ^Context c] (NDArray/zeros s d c)) shape-vec opts)))
+
+(defn empty
+  "Returns a new array with the shape `shape-vec` for a caller who is going to fill it. It holds zeros.
+
+  Options and errors are those of `zeros`.
+
+      (shape-vec (empty [2 3])) ;=> [2 3]"
+  (^dev.kvstore.NDArray [shape-vec] (zeros shape-vec nil))
+  (^dev.kvstore.NDArray [shape-vec opts] (zeros shape-vec opts)))
+
+(defn ones
+  "Returns a new array of ones with the shape `shape-vec`.
+
+  Options and errors are those of `zeros`.
+
+      (->vec (ones [2] {:ctx (context/cpu 1)})) ;=> [1.0 1.0]"
+  (^dev.kvstore.NDArray [shape-vec] (ones shape-vec nil))
+  (^dev.kvstore.NDArray [shape-vec opts]
+   (with-spec (fn [^Shape s ^DType d ^Context c] (NDArray/ones s d c)) shape-vec opts)))
+
+(defn full
+  "Returns a new array with the shape `shape-vec` and the number `value` in every element.
+
+  Options and errors are those of `zeros`; also throws \"Invalid value\" when `value` is no number.
+
+      (->vec (full [3] 2.5)) ;=> [2.5 2.5 2.5]"
+  (^dev.kvstore.NDArray [shape-vec value] (full shape-vec value nil))
+  (^dev.kvstore.NDArray [shape-vec value opts]
+   (with-spec (fn [^Shape s ^DType d ^Context c]
+                (cond
+                  (int? value) (NDArray/fullLong s (long value) d c)
+                  (number? value) (NDArray/full s (double value) d c)
+                  :else (errors/invalid "Invalid value" value)))
+     shape-vec opts)))
+
+(defn host-data
+  "Returns the numbers in `source` as a float[], double[], int[] or long[].
+
+  Such an array is itself; of a sequential, integers become a long[], other numbers a double[].
+  Throws \"Invalid source\" for anything else."
+  [source]
+  (cond
+    (sequential? source) (cond
+                           (every? int? source) (long-array source)
+                           (every? number? source) (double-array source)
+                           :else (errors/invalid "Invalid source" source))
+    (contains? #{"[F" "[D" "[I" "[J"} (some-> source class .getName)) source
+    :else (errors/invalid "Invalid source" source)))
+
+(defn- from-host
+  [data ^Shape shape ^DType dtype ^Context ctx]
+  (case (.getName (class data))
+    "[F" (NDArray/of ^floats data shape dtype ctx)
+    "[D" (NDArray/of ^doubles data shape dtype ctx)
+    "[I" (NDArray/of ^ints data shape dtype ctx)
+    "[J" (NDArray/of ^longs data shape dtype ctx)))
+
+(defn array
+  "Returns a new array with the shape `shape-vec` that holds the numbers of `source-vec`, row by row.
+
+  `source-vec` is a sequential of numbers, or a float[], double[], int[] or long[]. Options and errors are
+  those of `zeros`; also throws \"Invalid source\", or code `:length-mismatch` when the shape has another
+  size.
+
+      (->nd-vec (array [1 2 3 4] [2 2])) ;=> [[1.0 2.0] [3.0 4.0]]"
+  (^dev.kvstore.NDArray [source-vec shape-vec] (array source-vec shape-vec nil))
+  (^dev.kvstore.NDArray [source-vec shape-vec opts]
+   (with-spec (partial from-host (host-data source-vec)) shape-vec opts)))
+
+(defn- nested-shape
+  [x]
+  (when (sequential? x)
+    (cons (count x) (nested-shape (first x)))))
+
+(defn- rows
+  "The numbers of the nested `x` in one sequence; each level must be as long as `dims` says."
+  [x [n & dims]]
+  (cond
+    (nil? n) (when (number? x) [x])
+    (and (sequential? x) (= n (count x)))
+    (let [parts (map #(rows % dims) x)]
+      (when (every? some? parts)
+        (apply concat parts)))))
+
+(defn ->ndarray
+  "Returns a new array with the shape and the numbers of the nested sequentials `nd-vec`.
+
+  Options are those of `zeros`. Throws \"Invalid N-D sequence\" when it is empty or ragged, or holds
+  something else than numbers.
+
+      (shape-vec (->ndarray [[1 2 3] [4 5 6]])) ;=> [2 3]"
+  (^dev.kvstore.NDArray [nd-vec] (->ndarray nd-vec nil))
+  (^dev.kvstore.NDArray [nd-vec opts]
+   (let [dims (nested-shape nd-vec)
+         numbers (when (and dims (every? pos? dims)) (rows nd-vec dims))]
+     (when-not numbers
+       (errors/invalid "Invalid N-D sequence" nd-vec))
+     (array numbers (vec dims) opts))))
+
+(defn arange
+  "Returns a new array [n] of the numbers from `start` up to, but not including, `stop`.
+
+  Options: `:step` 1, `:repeat` 1 (how often each number stands there), `:ctx` and `:dtype` as for `zeros`.
+  Throws \"Invalid range\" when an argument is no number, and code `:invalid-argument` for an empty range.
+
+      (->vec (arange 0 1 {:step 0.5 :repeat 2})) ;=> [0.0 0.0 0.5 0.5]"
+  (^dev.kvstore.NDArray [start stop] (arange start stop nil))
+  (^dev.kvstore.NDArray [start stop opts]
+   (options/check opts [:step :repeat :ctx :dtype])
+   (let [{:keys [step repeat] :or {step 1 repeat 1}} opts
+         dtype (options/dtype opts)
+         ctx (options/context opts)]
+     (when-not (and (every? number? [start stop step]) (int? repeat))
+       (errors/invalid "Invalid range" [start stop step repeat]))
+     (errors/guard
+       (NDArray/arange (double start) (double stop) (double step) (int repeat) dtype ctx)))))
+
+(defn concatenate
+  "Returns a new array of the arrays in the sequential `ndarrays`, one after the other along an axis.
+
+  Without options the axis is 0; in the map `opts` it is `:axis`, 1 by default. `:always-copy` is accepted:
+  the result is a copy always. Throws \"Invalid arrays\", or code `:spec-mismatch` when the arrays do not
+  fit together.
+
+      (shape-vec (concatenate [(ones [2 3]) (ones [1 3])])) ;=> [3 3]"
+  (^dev.kvstore.NDArray [ndarrays] (concatenate ndarrays {:axis 0}))
+  (^dev.kvstore.NDArray [ndarrays opts]
+   (options/check opts [:axis :always-copy])
+   (let [{:keys [axis] :or {axis 1}} opts]
+     (when-not (and (sequential? ndarrays) (every? pairs/array? ndarrays))
+       (errors/invalid "Invalid arrays" ndarrays))
+     (when-not (int? axis)
+       (errors/invalid "Invalid axis" axis))
+     (errors/guard
+       (NDArray/concatenate ^List (vec ndarrays) (int axis))))))

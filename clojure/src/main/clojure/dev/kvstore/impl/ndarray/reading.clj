@@ -1,0 +1,129 @@
+(ns dev.kvstore.impl.ndarray.reading
+  "What is in an array, as Clojure data; offered by org.apache.clojure-mxnet.ndarray.
+
+    ->vec ->nd-vec                                         Floats, flat or nested
+    ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec   other numbers
+    ->raw to-array                                         primitive arrays
+    to-scalar                                              one number
+    =                                                      equality"
+  (:refer-clojure :exclude [= to-array])
+  (:require [clojure.core :as core]
+            [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.pairs :as pairs])
+  (:import (dev.kvstore NDArray)))
+
+(set! *warn-on-reflection* true)
+
+(defn to-array
+  "Returns the elements of `ndarray`, row by row, as a new float[].
+
+      (alength (to-array (ones [2 3]))) ;=> 6"
+  ^floats [^NDArray ndarray]
+  (errors/guard (.toFloats ndarray)))
+
+(defn ->vec
+  "Returns the elements of `ndarray`, row by row, as a flat vector of Floats, whatever its dtype.
+
+  `(= [0.5] v)` holds for an element 0.5, but `(= [0.1] v)` does not for 0.1: the Float is another number
+  than the Double.
+
+      (->vec (ones [2 2])) ;=> [1.0 1.0 1.0 1.0]"
+  [ndarray]
+  (vec (to-array ndarray)))
+
+(defn ->float-vec
+  "Returns the elements of `ndarray` as a flat vector of Floats, as `->vec` does.
+
+      (->float-vec (ones [2])) ;=> [1.0 1.0]"
+  [ndarray]
+  (->vec ndarray))
+
+(defn ->double-vec
+  "Returns the elements of `ndarray` as a flat vector of Doubles.
+
+      (->double-vec (array [0.1] [1] {:dtype :float64})) ;=> [0.1]"
+  [^NDArray ndarray]
+  (errors/guard (vec (.toDoubles ndarray))))
+
+(defn ->int-vec
+  "Returns the elements of `ndarray`, without their fractions, as a flat vector of Integers.
+
+      (->int-vec (array [1.5 200] [2])) ;=> [1 200]"
+  [^NDArray ndarray]
+  (errors/guard (vec (.toInts ndarray))))
+
+(defn ->long-vec
+  "Returns the elements of `ndarray`, without their fractions, as a flat vector of Longs.
+
+      (->long-vec (full [1] 9007199254740993 {:dtype :int64})) ;=> [9007199254740993]"
+  [^NDArray ndarray]
+  (errors/guard (vec (.toLongs ndarray))))
+
+(defn ->byte-vec
+  "Returns the low eight bits of the elements of `ndarray`, without their fractions, as signed Bytes.
+
+      (->byte-vec (array [1 200] [2] {:dtype :uint8})) ;=> [1 -56]"
+  [^NDArray ndarray]
+  (errors/guard (mapv unchecked-byte (.toInts ndarray))))
+
+(defn ->raw
+  "Returns the elements of `ndarray` as the bytes that hold them: a byte[], row by row, little endian.
+
+      (alength (->raw (ones [2]))) ;=> 8"
+  ^bytes [^NDArray ndarray]
+  (errors/guard (.toBytes ndarray)))
+
+(defn- nest
+  "The elements of the vector `flat` in vectors of vectors with the dimensions `dims`."
+  [flat [n & dims]]
+  (if (empty? dims)
+    flat
+    (let [width (long (apply * dims))]
+      (mapv #(nest (subvec flat (* (long %) width) (* (inc (long %)) width)) dims)
+            (range n)))))
+
+(defn ->nd-vec
+  "Returns the elements of `ndarray` as Floats in vectors that are nested like its dimensions.
+
+  Throws \"Invalid input array\" when it is no array.
+
+      (->nd-vec (ones [2 1])) ;=> [[1.0] [1.0]]"
+  [^NDArray ndarray]
+  (when-not (pairs/array? ndarray)
+    (errors/invalid "Invalid input array" ndarray))
+  (errors/guard
+    (nest (vec (.toFloats ndarray)) (vec (.toArray (.shape ndarray))))))
+
+(defn to-scalar
+  "Returns the element of an `ndarray` of the shape [1] as a Float.
+
+  Throws \"The current array is not a scalar\" for any other shape.
+
+      (to-scalar (sum (ones [2 3]))) ;=> 6.0"
+  [^NDArray ndarray]
+  (errors/guard
+    (let [dims (vec (.toArray (.shape ndarray)))]
+      (when-not (or (core/= [1] dims) (core/= [] dims))
+        (errors/invalid "The current array is not a scalar" dims))
+      (aget (.toFloats ndarray) 0))))
+
+(defn- same-floats?
+  [^floats xs ^floats ys]
+  (loop [i 0]
+    (cond
+      (core/= i (alength xs)) true
+      (== (aget xs i) (aget ys i)) (recur (inc i))
+      :else false)))
+
+(defn =
+  "Have `a` and `b` the same shape and, read as Floats, the same elements?
+
+  Their dtypes and contexts may differ. NaN equals nothing. What is no array equals no array.
+
+      (= (ones [2]) (full [2] 1)) ;=> true"
+  [a b]
+  (errors/guard
+    (and (pairs/array? a)
+         (pairs/array? b)
+         (core/= (.shape ^NDArray a) (.shape ^NDArray b))
+         (same-floats? (.toFloats ^NDArray a) (.toFloats ^NDArray b)))))

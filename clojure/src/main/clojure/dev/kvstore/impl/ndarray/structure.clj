@@ -1,0 +1,195 @@
+(ns dev.kvstore.impl.ndarray.structure
+  "Views, copies and the life of an array; offered by org.apache.clojure-mxnet.ndarray.
+
+    slice at reshape                              views that share memory
+    copy copy-to as-type as-in-context t          new arrays
+    set                                           new content
+    shape shape-vec size dtype context            what it is
+    dispose is-disposed wait-to-read waitall      its life"
+  (:refer-clojure :exclude [set])
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.ndarray.creation :as creation]
+            [dev.kvstore.impl.options :as options]
+            [dev.kvstore.impl.pairs :as pairs])
+  (:import (dev.kvstore Context NDArray)))
+
+(set! *warn-on-reflection* true)
+
+(defn- checked-index
+  ^long [i]
+  (if (int? i)
+    (long i)
+    (errors/invalid "Invalid index" i)))
+
+(defn slice
+  "Returns the rows `start` up to, but not including, `stop` of `ndarray`, or the one row `i`.
+
+  The result keeps the rank and shares memory: writing to it writes to `ndarray`. Throws code
+  `:invalid-argument` when there are no such rows.
+
+      (->vec (slice (->ndarray [[1 2] [3 4] [5 6]]) 1)) ;=> [3.0 4.0]"
+  (^dev.kvstore.NDArray [ndarray i]
+   (let [i (checked-index i)]
+     (slice ndarray i (inc i))))
+  (^dev.kvstore.NDArray [^NDArray ndarray start stop]
+   (let [start (checked-index start)
+         stop (checked-index stop)]
+     (errors/guard (.slice ndarray start stop)))))
+
+(defn at
+  "Returns row `i` of `ndarray` without its first axis; that of a vector has the shape [1].
+
+  The result shares memory. Throws code `:invalid-argument` when there is no such row.
+
+      (shape-vec (at (ones [3 2]) 1)) ;=> [2]"
+  ^dev.kvstore.NDArray [^NDArray ndarray i]
+  (let [i (checked-index i)]
+    (errors/guard (.at ndarray i))))
+
+(defn reshape
+  "Returns `ndarray` with the dimensions in `shape-vec`, sharing memory.
+
+  -1 stands for what is left over, 0 keeps the dimension, -2 keeps all that follow, -3 joins two and -4
+  splits one into the two that follow. Throws code `:invalid-argument` when the size would change.
+
+      (shape-vec (reshape (zeros [2 3]) [3 -1])) ;=> [3 2]"
+  ^dev.kvstore.NDArray [^NDArray ndarray shape-vec]
+  (when-not (and (sequential? shape-vec) (every? int? shape-vec))
+    (errors/invalid "Invalid shape" shape-vec))
+  (errors/guard (.reshape ndarray (long-array shape-vec))))
+
+(defn copy
+  "Returns a new array with the content of `ndarray`.
+
+      (->vec (copy (ones [2]))) ;=> [1.0 1.0]"
+  ^dev.kvstore.NDArray [^NDArray ndarray]
+  (errors/guard (.copy ndarray)))
+
+(defn copy-to
+  "Writes the content of `source` into `dest`, converted to its dtype, and returns `dest`.
+
+  Throws code `:spec-mismatch` when the shapes differ.
+
+      (->vec (copy-to (ones [2]) (zeros [2]))) ;=> [1.0 1.0]"
+  ^dev.kvstore.NDArray [^NDArray source ^NDArray dest]
+  (errors/guard (.copyTo source dest)))
+
+(defn as-type
+  "Returns a new array with the content of `ndarray` as `dtype`.
+
+  Numbers become integers by dropping the fraction and keeping the low bits.
+
+      (->vec (as-type (array [1.5 -1.5] [2]) dtype/INT32)) ;=> [1.0 -1.0]"
+  ^dev.kvstore.NDArray [^NDArray ndarray dtype]
+  (let [dtype (options/->dtype dtype)]
+    (errors/guard (.asType ndarray dtype))))
+
+(defn as-in-context
+  "Returns `ndarray` itself when it is in the context `ctx`, else a copy there.
+
+  Throws code `:device-unavailable` for a device that this machine does not have.
+
+      (str (context (as-in-context (ones [2]) (context/cpu 1)))) ;=> \"cpu(1)\""
+  ^dev.kvstore.NDArray [^NDArray ndarray ^Context ctx]
+  (let [ctx (options/context {:ctx ctx})]
+    (errors/guard (.asContext ndarray ctx))))
+
+(defn t
+  "Returns the transpose of the matrix `ndarray` as a new array.
+
+  Throws code `:invalid-argument` for an array that is no matrix.
+
+      (shape-vec (t (ones [2 3]))) ;=> [3 2]"
+  ^dev.kvstore.NDArray [^NDArray ndarray]
+  (errors/guard (.transpose ndarray)))
+
+(defn- set-host
+  [^NDArray ndarray data]
+  (case (.getName (class data))
+    "[F" (.set ndarray ^floats data)
+    "[D" (.set ndarray ^doubles data)
+    "[I" (.set ndarray ^ints data)
+    "[J" (.set ndarray ^longs data)))
+
+(defn set
+  "Gives `ndarray` another content, `x`, and returns it.
+
+  `x` is a number for every element, an array of the same shape, or as many numbers as there are elements
+  (a sequential or a float[], double[], int[] or long[]). Throws \"Invalid source\", code `:spec-mismatch` or
+  code `:length-mismatch`.
+
+      (->vec (set (zeros [2]) [1 2])) ;=> [1.0 2.0]"
+  ^dev.kvstore.NDArray [^NDArray ndarray x]
+  (errors/guard
+    (cond
+      (pairs/array? x) (.set ndarray ^NDArray x)
+      (int? x) (.set ndarray (long x))
+      (number? x) (.set ndarray (double x))
+      :else (set-host ndarray (creation/host-data x)))))
+
+(defn shape
+  "Returns the Shape of `ndarray`.
+
+      (str (shape (ones [2 3]))) ;=> \"(2,3)\""
+  ^dev.kvstore.Shape [^NDArray ndarray]
+  (errors/guard (.shape ndarray)))
+
+(defn shape-vec
+  "Returns the dimensions of `ndarray` as a vector.
+
+      (shape-vec (ones [2 3])) ;=> [2 3]"
+  [^NDArray ndarray]
+  (errors/guard (vec (.toArray (.shape ndarray)))))
+
+(defn size
+  "Returns the number of elements of `ndarray`.
+
+      (size (ones [2 3])) ;=> 6"
+  [^NDArray ndarray]
+  (errors/guard (.size ndarray)))
+
+(defn dtype
+  "Returns the dtype of `ndarray`.
+
+      (str (dtype (ones [2]))) ;=> \"float32\""
+  ^dev.kvstore.DType [^NDArray ndarray]
+  (errors/guard (.dtype ndarray)))
+
+(defn context
+  "Returns the context of `ndarray`.
+
+      (str (context (ones [2]))) ;=> \"cpu(0)\""
+  ^dev.kvstore.Context [^NDArray ndarray]
+  (errors/guard (.context ndarray)))
+
+(defn wait-to-read
+  "Waits until all that was started on `ndarray` is done, and returns it. Reading it waits as well.
+
+      (wait-to-read (ones [2]))"
+  ^dev.kvstore.NDArray [^NDArray ndarray]
+  (errors/guard (.waitToRead ndarray))
+  ndarray)
+
+(defn waitall
+  "Waits until all that was started on any array is done. Returns nil.
+
+      (waitall) ;=> nil"
+  []
+  (errors/guard (NDArray/waitAll))
+  nil)
+
+(defn dispose
+  "Frees `ndarray` and returns nil. Doing so twice is fine; any other use of it is code `:closed`.
+
+  An array that is never disposed is freed some time after it became unreachable. `with-open` disposes.
+
+      (with-open [a (zeros [2])] (->vec a)) ;=> [0.0 0.0]"
+  [^NDArray ndarray]
+  (errors/guard (.close ndarray)))
+
+(defn is-disposed
+  "Was `ndarray` disposed?
+
+      (is-disposed (doto (zeros [2]) dispose)) ;=> true"
+  [^NDArray ndarray]
+  (.isClosed ndarray))

@@ -1,0 +1,49 @@
+(ns dev.kvstore.impl.options
+  "The options map that comes last in an argument list.
+
+    check     refuses options that nobody reads
+    context   the :ctx option
+    dtype     the :dtype option
+    ->dtype   a dtype or its name"
+  (:require [clojure.string :as string]
+            [dev.kvstore.impl.errors :as errors])
+  (:import (dev.kvstore Context DType)))
+
+(set! *warn-on-reflection* true)
+
+(defn check
+  "Returns the map `opts` when all its keys are in the vector `allowed`, nil counting as empty.
+
+  Throws an `ex-info` that names the first key that is not: a misspelt option would otherwise be a
+  silent default."
+  [opts allowed]
+  (when-not (or (nil? opts) (map? opts))
+    (errors/invalid "Invalid options" opts))
+  (when-let [unknown (first (remove (set allowed) (keys opts)))]
+    (errors/invalid (str "Unknown option " (pr-str unknown)
+                         ", expected one of " (string/join " " allowed))
+                    unknown))
+  opts)
+
+(defn context
+  "Returns the context under `:ctx` in `opts`, cpu(0) by default."
+  ^Context [{:keys [ctx]}]
+  (cond
+    (nil? ctx) (Context/cpu)
+    (instance? Context ctx) ctx
+    :else (errors/invalid "Invalid context" ctx)))
+
+(defn ->dtype
+  "Returns the dtype that `x` is or names: a DType, `:float32` or \"float32\"."
+  ^DType [x]
+  (cond
+    (instance? DType x) x
+    (or (string? x) (keyword? x)) (errors/guard (DType/fromName (name x)))
+    :else (errors/invalid "Invalid dtype" x)))
+
+(defn dtype
+  "Returns the dtype under `:dtype` in `opts`, float32 by default."
+  ^DType [opts]
+  (if-some [x (:dtype opts)]
+    (->dtype x)
+    DType/FLOAT32))

@@ -1,0 +1,93 @@
+(ns dev.kvstore.impl.pairs
+  "The one place where the arguments of a verb become pairs of a key and an array.
+
+    key-name     the text of one key
+    key-names    the texts of one key or a sequential of keys
+    pairs        the four shapes of keys and values, as pairs in call order
+    map-pairs    the same from a map of keys to values
+    names, arrays  the two halves of pairs, as the Java API takes them"
+  (:require [dev.kvstore.impl.errors :as errors])
+  (:import (dev.kvstore NDArray)))
+
+(set! *warn-on-reflection* true)
+
+(defn array?
+  "Is `x` an NDArray?"
+  [x]
+  (instance? NDArray x))
+
+(defn single-key?
+  "Is `x` one key: a string, a keyword or a symbol?"
+  [x]
+  (or (string? x) (keyword? x) (symbol? x)))
+
+(defn key-name
+  "Returns the text of the key `k`: a string is itself, a keyword or symbol is its name.
+
+  Throws \"Invalid keys\" for anything else."
+  ^String [k]
+  (if (single-key? k)
+    (name k)
+    (errors/invalid "Invalid keys" k)))
+
+(defn key-names
+  "Returns the texts of `ks`, one key or a sequential of keys, as a String[].
+
+  Throws \"Invalid keys\" for anything else."
+  ^"[Ljava.lang.String;" [ks]
+  (cond
+    (single-key? ks) (into-array String [(name ks)])
+    (and (sequential? ks) (every? single-key? ks)) (into-array String (map name ks))
+    :else (errors/invalid "Invalid keys" ks)))
+
+(defn- array-list
+  "Returns `vs`, one array or a sequential of arrays, as a sequential; nil if it is neither."
+  [vs]
+  (cond
+    (array? vs) [vs]
+    (and (sequential? vs) (every? array? vs)) vs))
+
+(defn- lists-per-key
+  "Returns one sequential of arrays for each key that `vs` has values for; nil if `vs` has not that form."
+  [ks vs]
+  (if (or (single-key? ks) (array? vs))
+    (some-> (array-list vs) list)
+    (when (sequential? vs)
+      (let [lists (map array-list vs)]
+        (when (every? some? lists) lists)))))
+
+(defn pairs
+  "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays`.
+
+  `ks` is one key or a sequential of keys. `vs` is an array or a sequential of arrays for one key, and
+  a sequential of either, as long as `ks`, for several. `role` is what messages call `vs`: \"values\"
+  or \"outs\".
+
+  Throws \"Invalid keys\", \"Invalid values\" (or \"Invalid outs\"), or code `:length-mismatch`."
+  [ks vs role]
+  (let [names (key-names ks)
+        lists (or (lists-per-key ks vs)
+                  (errors/invalid (str "Invalid " role) vs))]
+    (when-not (= (count names) (count lists))
+      (errors/length-mismatch (str "len(keys) != len(" role ")") (count names) (count lists)))
+    {:names (into-array String (mapcat (fn [k vs] (repeat (count vs) k)) names lists))
+     :arrays (into-array NDArray (apply concat lists))}))
+
+(defn map-pairs
+  "Returns the pairs of the map `m` from keys to an array or a sequential of arrays, in its order.
+
+  Throws as `pairs` does, and \"Invalid keys\" when `m` is no map."
+  [m role]
+  (if (map? m)
+    (pairs (or (keys m) []) (or (vals m) []) role)
+    (errors/invalid "Invalid keys" m)))
+
+(defn names
+  "Returns the key of each pair."
+  ^"[Ljava.lang.String;" [pairs]
+  (:names pairs))
+
+(defn arrays
+  "Returns the array of each pair."
+  ^"[Ldev.kvstore.NDArray;" [pairs]
+  (:arrays pairs))

@@ -1,0 +1,67 @@
+(ns org.apache.clojure-mxnet.context
+  "Names of devices: where an array lives.
+
+    cpu, gpu                      make a context
+    cpu-context, default-context  cpu(0)
+    device-type, device-id        its parts
+
+  Contexts are values: equal when type and number are equal, and `(str (cpu 1))` is \"cpu(1)\"."
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.printing])
+  (:import (dev.kvstore Context)))
+
+(set! *warn-on-reflection* true)
+
+(defn- checked-id
+  ^long [id]
+  (if (and (int? id) (<= 0 (long id) Integer/MAX_VALUE))
+    (long id)
+    (errors/invalid "Invalid device id" id)))
+
+(defn cpu
+  "Returns the CPU context with the number `device-id`, 0 by default.
+
+  Every number is valid, and all of them are the host: they tell apart the parts of a program that
+  would use one device each. Throws \"Invalid device id\" for anything but an integer from 0 up.
+
+      (str (cpu 1)) ;=> \"cpu(1)\""
+  (^dev.kvstore.Context [] (Context/cpu))
+  (^dev.kvstore.Context [device-id] (Context/cpu (int (checked-id device-id)))))
+
+(defn gpu
+  "Returns the GPU context with the number `device-id`, 0 by default.
+
+  The context can be made on any machine; an array in it needs the device and otherwise fails with
+  code `:device-unavailable`. Throws \"Invalid device id\" for anything but an integer from 0 up.
+
+      (str (gpu 0)) ;=> \"gpu(0)\""
+  (^dev.kvstore.Context [] (Context/gpu))
+  (^dev.kvstore.Context [device-id] (Context/gpu (int (checked-id device-id)))))
+
+(defn cpu-context
+  "Returns cpu(0).
+
+      (= (cpu-context) (cpu 0)) ;=> true"
+  ^dev.kvstore.Context []
+  (Context/cpu))
+
+(defn default-context
+  "Returns the context of arrays that are made without one: cpu(0), always.
+
+      (str (default-context)) ;=> \"cpu(0)\""
+  ^dev.kvstore.Context []
+  (Context/cpu))
+
+(defn device-type
+  "Returns the type of `context`: \"cpu\" or \"gpu\".
+
+      (device-type (gpu 1)) ;=> \"gpu\""
+  [^Context context]
+  (.deviceType context))
+
+(defn device-id
+  "Returns the number of `context` among those of its type.
+
+      (device-id (gpu 1)) ;=> 1"
+  [^Context context]
+  (.deviceId context))

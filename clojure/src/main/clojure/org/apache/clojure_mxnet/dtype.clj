@@ -1,0 +1,20 @@
+(ns org.apache.clojure-mxnet.dtype
+  "The types that the elements of an array can have.
+
+    FLOAT16 BFLOAT16 FLOAT32 FLOAT64   floating point
+    UINT8 INT8 INT32 INT64             integers
+
+  Where a function takes a `:dtype`, the name does as well: `:float64` or \"float64\"."
+  (:require [dev.kvstore.impl.printing])
+  (:import (dev.kvstore DType)))
+
+(set! *warn-on-reflection* true)
+
+(def UINT8 "Unsigned bytes, 0 to 255." DType/UINT8)
+(def INT8 "Signed bytes, -128 to 127." DType/INT8)
+(def INT32 "Signed 32-bit integers." DType/INT32)
+(def INT64 "Signed 64-bit integers." DType/INT64)
+(def FLOAT16 "IEEE 754 half precision." DType/FLOAT16)
+(def BFLOAT16 "Brain floating point: the upper half of a single precision number." DType/BFLOAT16)
+(def FLOAT32 "IEEE 754 single precision, the default." DType/FLOAT32)
+(def FLOAT64 "IEEE 754 double precision." DType/FLOAT64)

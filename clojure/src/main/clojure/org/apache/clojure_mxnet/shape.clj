@@ -1,0 +1,47 @@
+(ns org.apache.clojure-mxnet.shape
+  "The dimensions of an array as a value.
+
+    ->shape           makes a shape from a vector
+    ->vec             the dimensions
+    length, product   how many dimensions, how many elements
+
+  Shapes with equal dimensions are equal, and `(str (->shape [1 2 3]))` is \"(1,2,3)\"."
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.printing])
+  (:import (dev.kvstore Shape)))
+
+(set! *warn-on-reflection* true)
+
+(defn ->shape
+  "Returns the shape with the dimensions in `shape-vec`, a sequential of integers; a shape is itself.
+
+  Throws \"Invalid shape\" when something in it is no integer, and code `:invalid-argument` when a
+  dimension is negative.
+
+      (str (->shape [2 3])) ;=> \"(2,3)\""
+  ^dev.kvstore.Shape [shape-vec]
+  (cond
+    (instance? Shape shape-vec) shape-vec
+    (and (sequential? shape-vec) (every? int? shape-vec)) (errors/guard (Shape/of (long-array shape-vec)))
+    :else (errors/invalid "Invalid shape" shape-vec)))
+
+(defn ->vec
+  "Returns the dimensions of `shape` as a vector.
+
+      (->vec (->shape [2 3])) ;=> [2 3]"
+  [^Shape shape]
+  (vec (.toArray shape)))
+
+(defn length
+  "Returns the number of dimensions of `shape`, 0 for that of a scalar.
+
+      (length (->shape [2 3])) ;=> 2"
+  [^Shape shape]
+  (.length shape))
+
+(defn product
+  "Returns the number of elements of an array with this `shape`.
+
+      (product (->shape [2 3])) ;=> 6"
+  [^Shape shape]
+  (.product shape))

@@ -1,0 +1,101 @@
+package dev.kvstore;
+
+import java.util.Arrays;
+import java.util.Objects;
+import java.util.stream.Collectors;
+
+/** The type of the elements of an {@link NDArray}. */
+public enum DType {
+    /** IEEE 754 single precision, the default. */
+    FLOAT32(0, 4),
+    /** IEEE 754 double precision. */
+    FLOAT64(1, 8),
+    /** IEEE 754 half precision. */
+    FLOAT16(2, 2),
+    /** Unsigned bytes, 0 to 255. */
+    UINT8(3, 1),
+    /** Signed 32-bit integers. */
+    INT32(4, 4),
+    /** Signed bytes, -128 to 127. */
+    INT8(5, 1),
+    /** Signed 64-bit integers. */
+    INT64(6, 8),
+    /** Brain floating point: the upper half of a single precision number. */
+    BFLOAT16(12, 2);
+
+    private static final DType[] VALUES = values();
+
+    private final int code;
+    private final int numBytes;
+    private final String typeName;
+
+    DType(int code, int numBytes) {
+        this.code = code;
+        this.numBytes = numBytes;
+        // Not toLowerCase(): its result depends on the locale.
+        this.typeName = name().toLowerCase(java.util.Locale.ROOT);
+    }
+
+    /**
+     * Returns the number that stands for this type in files and at the native border.
+     *
+     * @return the code
+     */
+    public int code() {
+        return code;
+    }
+
+    /**
+     * Returns the size of one element.
+     *
+     * @return the size in bytes
+     */
+    public int numBytes() {
+        return numBytes;
+    }
+
+    /**
+     * Returns the name in lower case, for example {@code float32}.
+     *
+     * @return the name that {@link #fromName} accepts
+     */
+    @Override
+    public String toString() {
+        return typeName;
+    }
+
+    /**
+     * Returns the type with the given code.
+     *
+     * @param code a number that {@link #code()} returned
+     * @return the type
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no type has this code
+     */
+    public static DType fromCode(int code) {
+        for (DType dtype : VALUES) {
+            if (dtype.code == code) {
+                return dtype;
+            }
+        }
+        throw KVStoreException.invalidArgument("dtype code " + code + " is unknown");
+    }
+
+    /**
+     * Returns the type with the given name.
+     *
+     * @param name a name such as {@code float32}, in lower case
+     * @return the type
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no type has this name
+     */
+    public static DType fromName(String name) {
+        Objects.requireNonNull(name, "name");
+        for (DType dtype : VALUES) {
+            if (dtype.typeName.equals(name)) {
+                return dtype;
+            }
+        }
+        throw KVStoreException.invalidArgument(
+                "dtype `" + name + "` is unknown, expected one of "
+                        + Arrays.stream(VALUES).map(DType::toString).collect(Collectors.joining(", ")));
+    }
+}

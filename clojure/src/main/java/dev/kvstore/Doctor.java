@@ -1,0 +1,47 @@
+package dev.kvstore;
+
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/** Says what this library found on this machine, and why something is missing. */
+public final class Doctor {
+    private Doctor() {}
+
+    /**
+     * Returns what was found, in words: the platform, the files that were tried for the native
+     * library, its version, the devices with the reason for each absence, the memory in use.
+     *
+     * <pre>{@code
+     * Doctor.report().forEach((name, value) -> System.out.println(name + ": " + value));
+     * }</pre>
+     *
+     * @return an unmodifiable map in reading order. This method never throws
+     */
+    public static Map<String, String> report() {
+        Map<String, String> report = new LinkedHashMap<>();
+        report.put("platform", NativeLibrary.platform());
+        report.put("java", System.getProperty("java.version"));
+        report.put("library", String.join("; ", NativeLibrary.attempts()));
+        if (NativeLibrary.isLoaded()) {
+            addNative(report);
+        }
+        return Collections.unmodifiableMap(report);
+    }
+
+    private static void addNative(Map<String, String> report) {
+        try {
+            String[] facts = NativeRuntime.doctor();
+            for (int i = 0; i + 1 < facts.length; i += 2) {
+                report.put(facts[i], facts[i + 1]);
+            }
+            report.put("native memory in use", NativeMemory.size(NativeMemory.liveBytes()));
+            report.put("native memory kept", NativeMemory.size(NativeMemory.pooledBytes()));
+            report.put("native memory soft cap", NativeMemory.size(NativeMemory.softCap()));
+            report.put(
+                    "collected without close", Long.toString(NativeMemory.collectedUnclosed()));
+        } catch (RuntimeException | LinkageError exception) {
+            report.put("problem", exception.toString());
+        }
+    }
+}

@@ -1,0 +1,860 @@
+package dev.kvstore;
+
+import static dev.kvstore.NativeMemory.allocate;
+import static dev.kvstore.NativeMemory.retry;
+import static java.util.Objects.requireNonNull;
+
+import java.lang.ref.Reference;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A store of named tensors.
+ *
+ * <p>A verb takes one key with a value, one key with several values, or as many keys as values; a
+ * map of keys to values is the latter. A key that stands several times in a list owns all the values
+ * beside it: pushed they are summed, pulled each of them receives the value. Lists of different
+ * lengths are {@code LENGTH_MISMATCH}, empty lists do nothing. Keys are any strings without the
+ * character 0.
+ *
+ * <p>A call is checked whole before anything changes: a call that fails changes nothing, and the store
+ * stays usable. (An updater that throws is the exception, see {@link Updater}.) Values are copied in
+ * meaning: nothing that is done to an array afterwards reaches the store, and the reverse. Every verb
+ * may be called from any thread; those of one key apply in the order of their calls. {@code priority}
+ * orders network transfers, the higher first, and never changes a result.
+ *
+ * <pre>{@code
+ * try (KVStore store = KVStore.create();
+ *         NDArray weights = NDArray.ones(Shape.of(2, 3))) {
+ *     store.init("weights", weights)
+ *             .push("weights", List.of(weights, weights, weights))
+ *             .pull("weights", weights);                          // now 3.0 everywhere
+ * }
+ * }</pre>
+ *
+ * <p>A store owns native memory until {@link #close}. Its updater is kept alive by the store: a store
+ * whose updater refers to the store itself is released by {@code close} only.
+ */
+public final class KVStore implements AutoCloseable {
+    private final NativeHandle handle;
+    private final String type;
+
+    private KVStore(String name) {
+        long created = NativeKVStore.create(name);
+        this.handle = NativeHandle.owned(this, created, NativeKVStore::release);
+        this.type = NativeKVStore.storeType(created);
+    }
+
+    /**
+     * Creates a store of type {@code local}.
+     *
+     * @return an empty store
+     */
+    public static KVStore create() {
+        return create("local");
+    }
+
+    /**
+     * Creates a store.
+     *
+     * @param name its type, in any case: {@code local} sums on the host, {@code device} on the device of
+     *     the first value of a key
+     * @return an empty store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no such type, with {@code
+     *     UNSUPPORTED} when this version does not have it
+     */
+    public static KVStore create(String name) {
+        requireNonNull(name, "name");
+        NativeLibrary.load();
+        return new KVStore(name);
+    }
+
+    // ---- what it is -------------------------------------------------------------------------
+
+    /**
+     * Returns the type in lower case.
+     *
+     * @return for example {@code local}
+     */
+    public String type() {
+        return type;
+    }
+
+    /**
+     * Returns the number of this process among the workers.
+     *
+     * @return from 0; always 0 on one machine
+     */
+    public int rank() {
+        try {
+            return NativeKVStore.rank(handle());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Returns how many processes work on this store.
+     *
+     * @return 1 on one machine
+     */
+    public int numWorkers() {
+        try {
+            return NativeKVStore.numWorkers(handle());
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Returns the keys that were put in and not removed.
+     *
+     * @return an unmodifiable list in the order of {@code init}
+     */
+    public List<String> keys() {
+        try {
+            return List.of(NativeKVStore.keys(handle()));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Returns whether the store holds a key.
+     *
+     * @param key the key
+     * @return true when it does
+     */
+    public boolean contains(String key) {
+        requireNonNull(key, "key");
+        try {
+            return NativeKVStore.contains(handle(), key);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    // ---- init -------------------------------------------------------------------------------
+
+    /**
+     * Puts a value under a new key.
+     *
+     * @param key the key
+     * @param value its value
+     * @return this store
+     * @throws KVStoreException with {@code KEY_EXISTS} when the store holds the key, with {@code
+     *     INVALID_ARGUMENT} when the value has no elements
+     */
+    public KVStore init(String key, NDArray value) {
+        return init(one(key), one(value, "value"));
+    }
+
+    /**
+     * Puts a list of one value under a new key. (A key has one value: more are {@code KEY_EXISTS}.)
+     *
+     * @param key the key
+     * @param values its value
+     * @return this store
+     * @throws KVStoreException see {@link #init(String, NDArray)}
+     */
+    public KVStore init(String key, List<NDArray> values) {
+        NDArray[] arrays = arrays(values, "values");
+        return init(repeat(key, arrays.length), arrays);
+    }
+
+    /**
+     * Puts values under new keys.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @return this store
+     * @throws KVStoreException see {@link #init(String, NDArray)}; also {@code KEY_EXISTS} when a key
+     *     is named twice, and {@code LENGTH_MISMATCH}
+     */
+    public KVStore init(List<String> keys, List<NDArray> values) {
+        return init(strings(keys), arrays(values, "values"));
+    }
+
+    /**
+     * Puts values under new keys.
+     *
+     * @param values the values by key
+     * @return this store
+     * @throws KVStoreException see {@link #init(String, NDArray)}
+     */
+    public KVStore init(Map<String, NDArray> values) {
+        return init(keysOf(values, "values"), valuesOf(values, "values"));
+    }
+
+    /**
+     * Puts values under new keys.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @return this store
+     * @throws KVStoreException see {@link #init(List, List)}
+     */
+    public KVStore init(String[] keys, NDArray[] values) {
+        check(keys, "keys");
+        check(values, "values");
+        return change(() -> NativeKVStore.init(handle(), keys, NDArray.handles(values)), values);
+    }
+
+    // ---- push -------------------------------------------------------------------------------
+
+    /**
+     * Gives a value to the updater or optimizer of the store; without either it replaces the stored
+     * value.
+     *
+     * @param key the key
+     * @param value the value
+     * @return this store
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code SPEC_MISMATCH} when shape or
+     *     data type differ from those of the stored value
+     */
+    public KVStore push(String key, NDArray value) {
+        return push(key, value, 0);
+    }
+
+    /**
+     * Pushes a value, see {@link #push(String, NDArray)}.
+     *
+     * @param key the key
+     * @param value the value
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore push(String key, NDArray value, int priority) {
+        return push(one(key), one(value, "value"), priority);
+    }
+
+    /**
+     * Pushes the sum of some values, see {@link #push(String, NDArray)}.
+     *
+     * @param key the key
+     * @param values the values, summed in this order
+     * @return this store
+     */
+    public KVStore push(String key, List<NDArray> values) {
+        return push(key, values, 0);
+    }
+
+    /**
+     * Pushes the sum of some values, see {@link #push(String, NDArray)}.
+     *
+     * @param key the key
+     * @param values the values, summed in this order
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore push(String key, List<NDArray> values, int priority) {
+        NDArray[] arrays = arrays(values, "values");
+        return push(repeat(key, arrays.length), arrays, priority);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, NDArray)}.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @return this store
+     */
+    public KVStore push(List<String> keys, List<NDArray> values) {
+        return push(keys, values, 0);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, NDArray)}.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore push(List<String> keys, List<NDArray> values, int priority) {
+        return push(strings(keys), arrays(values, "values"), priority);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, NDArray)}.
+     *
+     * @param values the values by key
+     * @return this store
+     */
+    public KVStore push(Map<String, NDArray> values) {
+        return push(values, 0);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, NDArray)}.
+     *
+     * @param values the values by key
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore push(Map<String, NDArray> values, int priority) {
+        return push(keysOf(values, "values"), valuesOf(values, "values"), priority);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, NDArray)}.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore push(String[] keys, NDArray[] values, int priority) {
+        check(keys, "keys");
+        check(values, "values");
+        return call(
+                () -> NativeKVStore.push(handle(), keys, NDArray.handles(values), priority), values);
+    }
+
+    // ---- pull -------------------------------------------------------------------------------
+
+    /**
+     * Returns the newest value of a key.
+     *
+     * @param key the key
+     * @return a new array on the device of the stored value
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     */
+    public NDArray pull(String key) {
+        return pull(one(key))[0];
+    }
+
+    /**
+     * Returns the newest values of some keys.
+     *
+     * @param keys the keys
+     * @return new arrays on the devices of the stored values
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     */
+    public List<NDArray> pull(List<String> keys) {
+        return List.of(pull(strings(keys)));
+    }
+
+    /**
+     * Returns the newest values of some keys.
+     *
+     * @param keys the keys
+     * @return new arrays on the devices of the stored values
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     */
+    public NDArray[] pull(String[] keys) {
+        check(keys, "keys");
+        try {
+            long[] descriptions = allocate(0, () -> NativeKVStore.pullNew(handle(), keys));
+            return NDArray.adoptAll(descriptions, keys.length);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Writes the newest value of a key into an array, converting it into the data type of the array.
+     *
+     * @param key the key
+     * @param out the array to write
+     * @return this store
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code SPEC_MISMATCH} when the shapes
+     *     differ
+     */
+    public KVStore pull(String key, NDArray out) {
+        return pull(key, out, 0);
+    }
+
+    /**
+     * Pulls into an array, see {@link #pull(String, NDArray)}.
+     *
+     * @param key the key
+     * @param out the array to write
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore pull(String key, NDArray out, int priority) {
+        return pull(one(key), one(out, "out"), priority);
+    }
+
+    /**
+     * Pulls one value into several arrays, see {@link #pull(String, NDArray)}.
+     *
+     * @param key the key
+     * @param outs the arrays to write
+     * @return this store
+     */
+    public KVStore pull(String key, List<NDArray> outs) {
+        return pull(key, outs, 0);
+    }
+
+    /**
+     * Pulls one value into several arrays, see {@link #pull(String, NDArray)}.
+     *
+     * @param key the key
+     * @param outs the arrays to write
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore pull(String key, List<NDArray> outs, int priority) {
+        NDArray[] arrays = arrays(outs, "outs");
+        return pull(repeat(key, arrays.length), arrays, priority);
+    }
+
+    /**
+     * Pulls several keys, see {@link #pull(String, NDArray)}.
+     *
+     * @param keys the keys
+     * @param outs the arrays to write
+     * @return this store
+     */
+    public KVStore pull(List<String> keys, List<NDArray> outs) {
+        return pull(keys, outs, 0);
+    }
+
+    /**
+     * Pulls several keys, see {@link #pull(String, NDArray)}.
+     *
+     * @param keys the keys
+     * @param outs the arrays to write
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore pull(List<String> keys, List<NDArray> outs, int priority) {
+        return pull(strings(keys), arrays(outs, "outs"), priority);
+    }
+
+    /**
+     * Pulls several keys, see {@link #pull(String, NDArray)}.
+     *
+     * @param outs the arrays to write by key
+     * @return this store
+     */
+    public KVStore pull(Map<String, NDArray> outs) {
+        return pull(outs, 0);
+    }
+
+    /**
+     * Pulls several keys, see {@link #pull(String, NDArray)}.
+     *
+     * @param outs the arrays to write by key
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore pull(Map<String, NDArray> outs, int priority) {
+        return pull(keysOf(outs, "outs"), valuesOf(outs, "outs"), priority);
+    }
+
+    /**
+     * Pulls several keys, see {@link #pull(String, NDArray)}.
+     *
+     * @param keys the keys
+     * @param outs the arrays to write
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    public KVStore pull(String[] keys, NDArray[] outs, int priority) {
+        check(keys, "keys");
+        check(outs, "outs");
+        return change(
+                () -> NativeKVStore.pull(handle(), keys, NDArray.handles(outs), priority), outs);
+    }
+
+    // ---- pushpull and broadcast -------------------------------------------------------------
+
+    /**
+     * Pushes a value, then pulls the key into the same array.
+     *
+     * @param key the key
+     * @param value the array to read and to write
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)}
+     */
+    public KVStore pushpull(String key, NDArray value) {
+        return pushpull(key, value, value);
+    }
+
+    /**
+     * Pushes a value, then pulls the key.
+     *
+     * @param key the key
+     * @param value the array to read
+     * @param out the array to write
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore pushpull(String key, NDArray value, NDArray out) {
+        String[] keys = one(key);
+        return pushpull(keys, one(value, "value"), keys, one(out, "out"), 0);
+    }
+
+    /**
+     * Pushes the sum of some values, then pulls the key into all of them.
+     *
+     * @param key the key
+     * @param values the arrays to read and to write
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)}
+     */
+    public KVStore pushpull(String key, List<NDArray> values) {
+        return pushpull(key, values, values);
+    }
+
+    /**
+     * Pushes the sum of some values, then pulls the key.
+     *
+     * @param key the key
+     * @param values the arrays to read
+     * @param outs the arrays to write, not necessarily as many
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore pushpull(String key, List<NDArray> values, List<NDArray> outs) {
+        NDArray[] read = arrays(values, "values");
+        NDArray[] written = arrays(outs, "outs");
+        return pushpull(repeat(key, read.length), read, repeat(key, written.length), written, 0);
+    }
+
+    /**
+     * Pushes values of several keys, then pulls these keys into the same arrays.
+     *
+     * @param keys the keys
+     * @param values the arrays to read and to write
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)}
+     */
+    public KVStore pushpull(List<String> keys, List<NDArray> values) {
+        return pushpull(keys, values, values);
+    }
+
+    /**
+     * Pushes values of several keys, then pulls these keys.
+     *
+     * @param keys the keys
+     * @param values the arrays to read
+     * @param outs the arrays to write
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore pushpull(List<String> keys, List<NDArray> values, List<NDArray> outs) {
+        String[] names = strings(keys);
+        return pushpull(names, arrays(values, "values"), names, arrays(outs, "outs"), 0);
+    }
+
+    /**
+     * Pushes values, then pulls keys.
+     *
+     * @param valueKeys the keys to push
+     * @param values the arrays to read, one per key to push
+     * @param outKeys the keys to pull
+     * @param outs the arrays to write, one per key to pull
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore pushpull(
+            String[] valueKeys,
+            NDArray[] values,
+            String[] outKeys,
+            NDArray[] outs,
+            int priority) {
+        check(valueKeys, "valueKeys");
+        check(values, "values");
+        check(outKeys, "outKeys");
+        check(outs, "outs");
+        return call(
+                () -> NativeKVStore.pushpull(
+                        handle(),
+                        valueKeys,
+                        NDArray.handles(values),
+                        outKeys,
+                        NDArray.handles(outs),
+                        priority),
+                values,
+                outs);
+    }
+
+    /**
+     * Puts a value under a new key, then pulls it.
+     *
+     * @param key the key
+     * @param value the value
+     * @param out the array to write
+     * @return this store
+     * @throws KVStoreException see {@link #init(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore broadcast(String key, NDArray value, NDArray out) {
+        String[] keys = one(key);
+        return broadcast(keys, one(value, "value"), keys, one(out, "out"), 0);
+    }
+
+    /**
+     * Puts a value under a new key, then pulls it into several arrays.
+     *
+     * @param key the key
+     * @param value the value
+     * @param outs the arrays to write
+     * @return this store
+     * @throws KVStoreException see {@link #init(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore broadcast(String key, NDArray value, List<NDArray> outs) {
+        NDArray[] written = arrays(outs, "outs");
+        return broadcast(
+                one(key), one(value, "value"), repeat(key, written.length), written, 0);
+    }
+
+    /**
+     * Puts values under new keys, then pulls these keys.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param outs the arrays to write
+     * @return this store
+     * @throws KVStoreException see {@link #init(List, List)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore broadcast(List<String> keys, List<NDArray> values, List<NDArray> outs) {
+        String[] names = strings(keys);
+        return broadcast(names, arrays(values, "values"), names, arrays(outs, "outs"), 0);
+    }
+
+    /**
+     * Puts values under new keys, then pulls keys.
+     *
+     * @param valueKeys the new keys
+     * @param values their values
+     * @param outKeys the keys to pull
+     * @param outs the arrays to write, one per key to pull
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     * @throws KVStoreException see {@link #init(List, List)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore broadcast(
+            String[] valueKeys,
+            NDArray[] values,
+            String[] outKeys,
+            NDArray[] outs,
+            int priority) {
+        check(valueKeys, "valueKeys");
+        check(values, "values");
+        check(outKeys, "outKeys");
+        check(outs, "outs");
+        return call(
+                () -> NativeKVStore.broadcast(
+                        handle(),
+                        valueKeys,
+                        NDArray.handles(values),
+                        outKeys,
+                        NDArray.handles(outs),
+                        priority),
+                values,
+                outs);
+    }
+
+    // ---- the rest ---------------------------------------------------------------------------
+
+    /**
+     * Removes keys with their values and optimizer states.
+     *
+     * @param keys the keys
+     * @return this store
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     */
+    public KVStore remove(String... keys) {
+        check(keys, "keys");
+        return call(() -> NativeKVStore.remove(handle(), keys));
+    }
+
+    /**
+     * Sets what the store does with pushed values, in place of an earlier updater or optimizer.
+     *
+     * @param updater the updater, or null: pushed values replace the stored ones
+     * @return this store
+     */
+    public KVStore setUpdater(Updater updater) {
+        return call(() -> {
+            if (updater == null) {
+                NativeKVStore.clearUpdater(handle());
+            } else {
+                NativeKVStore.setUpdater(handle(), new UpdaterCall(updater));
+            }
+        });
+    }
+
+    /**
+     * Sets the rule by which pushed gradients change the stored values, in place of an earlier updater
+     * or optimizer. Its states start anew.
+     *
+     * @param optimizer the optimizer
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when a hyper-parameter is out of range
+     */
+    public KVStore setOptimizer(Optimizer optimizer) {
+        requireNonNull(optimizer, "optimizer");
+        Map<String, Double> hyperParameters = optimizer.hyperParameters();
+        String[] names = hyperParameters.keySet().toArray(String[]::new);
+        double[] values =
+                hyperParameters.values().stream().mapToDouble(Double::doubleValue).toArray();
+        return call(() -> NativeKVStore.setOptimizer(handle(), optimizer.name(), names, values));
+    }
+
+    /**
+     * Writes the states of the optimizer into a file.
+     *
+     * @param fileName the file
+     * @return this store
+     * @throws KVStoreException with {@code UNSUPPORTED}: this version cannot do it yet
+     */
+    public KVStore saveOptimizerStates(String fileName) {
+        requireNonNull(fileName, "fileName");
+        handle();
+        throw new KVStoreException(
+                KVStoreException.Code.UNSUPPORTED, "optimizer states cannot be saved yet");
+    }
+
+    /**
+     * Reads the states of the optimizer from a file.
+     *
+     * @param fileName the file
+     * @return this store
+     * @throws KVStoreException with {@code UNSUPPORTED}: this version cannot do it yet
+     */
+    public KVStore loadOptimizerStates(String fileName) {
+        requireNonNull(fileName, "fileName");
+        handle();
+        throw new KVStoreException(
+                KVStoreException.Code.UNSUPPORTED, "optimizer states cannot be loaded yet");
+    }
+
+    /**
+     * Blocks until every worker has called it. Returns at once on one machine.
+     *
+     * @return this store
+     */
+    public KVStore barrier() {
+        return call(() -> NativeKVStore.barrier(handle()));
+    }
+
+    /**
+     * Sets whether the workers wait for each other when they close the store.
+     *
+     * @param barrierBeforeExit whether they wait
+     * @return this store
+     */
+    public KVStore setBarrierBeforeExit(boolean barrierBeforeExit) {
+        return call(() -> NativeKVStore.setBarrierBeforeExit(handle(), barrierBeforeExit));
+    }
+
+    /**
+     * Returns how many processes of a group are dead.
+     *
+     * @param nodeId the group: 1 the scheduler, 2 the servers, 4 the workers, or a sum of these
+     * @return 0 on one machine
+     */
+    public int numDeadNode(int nodeId) {
+        try {
+            return NativeKVStore.numDeadNode(handle(), nodeId);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Sends a command to all servers. There are none on one machine.
+     *
+     * @param head the number of the command
+     * @param body its text
+     * @return this store
+     */
+    public KVStore sendCommandToServers(int head, String body) {
+        requireNonNull(body, "body");
+        return call(() -> NativeKVStore.sendCommandToServers(handle(), head, body));
+    }
+
+    // ---- end of life ------------------------------------------------------------------------
+
+    /** Releases the values of the store. Closing again does nothing; calls that run finish. */
+    @Override
+    public void close() {
+        handle.close();
+    }
+
+    /**
+     * Returns whether {@link #close} was called.
+     *
+     * @return true once it was
+     */
+    public boolean isClosed() {
+        return handle.isClosed();
+    }
+
+    /**
+     * Returns what this store is.
+     *
+     * @return for example {@code KVStore[local]}
+     */
+    @Override
+    public String toString() {
+        return "KVStore[" + type + "]";
+    }
+
+    // ---- the native border ------------------------------------------------------------------
+
+    private long handle() {
+        return handle.value(this);
+    }
+
+    private KVStore call(Runnable verb, NDArray[]... arguments) {
+        try {
+            verb.run();
+            return this;
+        } finally {
+            Reference.reachabilityFence(this);
+            Reference.reachabilityFence(arguments);
+        }
+    }
+
+    /** For the verbs that may run twice: after a failure they have changed nothing that counts. */
+    private KVStore change(Runnable verb, NDArray[]... arguments) {
+        return call(() -> retry(verb), arguments);
+    }
+
+    private static String[] one(String key) {
+        return new String[] {requireNonNull(key, "key")};
+    }
+
+    private static NDArray[] one(NDArray array, String parameter) {
+        return new NDArray[] {requireNonNull(array, parameter)};
+    }
+
+    private static String[] repeat(String key, int count) {
+        String[] keys = new String[count];
+        Arrays.fill(keys, requireNonNull(key, "key"));
+        return keys;
+    }
+
+    private static String[] strings(List<String> keys) {
+        return requireNonNull(keys, "keys").toArray(String[]::new);
+    }
+
+    private static NDArray[] arrays(List<NDArray> arrays, String parameter) {
+        return requireNonNull(arrays, parameter).toArray(NDArray[]::new);
+    }
+
+    private static String[] keysOf(Map<String, NDArray> map, String parameter) {
+        return requireNonNull(map, parameter).keySet().toArray(String[]::new);
+    }
+
+    private static NDArray[] valuesOf(Map<String, NDArray> map, String parameter) {
+        return requireNonNull(map, parameter).values().toArray(NDArray[]::new);
+    }
+
+    private static void check(Object[] elements, String parameter) {
+        requireNonNull(elements, parameter);
+        for (int i = 0; i < elements.length; i++) {
+            if (elements[i] == null) {
+                throw new NullPointerException(parameter + "[" + i + "]");
+            }
+        }
+    }
+}

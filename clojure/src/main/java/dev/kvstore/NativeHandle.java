@@ -1,0 +1,93 @@
+package dev.kvstore;
+
+import java.lang.ref.Cleaner;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.function.LongConsumer;
+
+/**
+ * One native object, released once: by {@link #close}, or by the cleaner when its owner was
+ * forgotten, or by the end of the native call that lent it.
+ */
+final class NativeHandle {
+    private static final Cleaner CLEANER = Cleaner.create();
+    private static final LongAdder COLLECTED = new LongAdder();
+
+    private final Resource resource;
+    private final Cleaner.Cleanable cleanable;
+
+    private NativeHandle(Resource resource, Cleaner.Cleanable cleanable) {
+        this.resource = resource;
+        this.cleanable = cleanable;
+    }
+
+    /** A handle that belongs to {@code owner} and is released no later than the owner's collection. */
+    static NativeHandle owned(Object owner, long handle, LongConsumer release) {
+        Resource resource = new Resource(handle, release);
+        return new NativeHandle(resource, CLEANER.register(owner, resource));
+    }
+
+    /** A handle that the native library releases itself at the end of the call that lent it. */
+    static NativeHandle lent(long handle, LongConsumer release) {
+        return new NativeHandle(new Resource(handle, release), null);
+    }
+
+    /**
+     * The number for a native call. Another thread may close this handle right afterwards; the native
+     * library then reports a closed object itself.
+     */
+    long value(Object what) {
+        if (resource.closed) {
+            throw KVStoreException.closed(what.toString());
+        }
+        return resource.handle;
+    }
+
+    boolean isClosed() {
+        return resource.closed;
+    }
+
+    void close() {
+        if (cleanable == null) {
+            resource.close();
+        } else {
+            resource.closed = true;
+            cleanable.clean();
+        }
+    }
+
+    /** How many objects the cleaner had to release because nobody closed them. */
+    static long collected() {
+        return COLLECTED.sum();
+    }
+
+    /** Runs {@code action} on the cleaner's thread once a collection has found what it may clean. */
+    static void afterCollection(Runnable action) {
+        CLEANER.register(new Object(), action);
+    }
+
+    /** The cleaner's action. It must not reach the owner, which would then never be collected. */
+    private static final class Resource implements Runnable {
+        private final long handle;
+        private final LongConsumer release;
+        private volatile boolean closed;
+
+        Resource(long handle, LongConsumer release) {
+            this.handle = handle;
+            this.release = release;
+        }
+
+        @Override
+        public void run() {
+            if (!closed) {
+                COLLECTED.increment();
+            }
+            close();
+        }
+
+        /** Harmless when repeated: the native library ignores a handle that it has released. */
+        void close() {
+            closed = true;
+            release.accept(handle);
+        }
+    }
+}

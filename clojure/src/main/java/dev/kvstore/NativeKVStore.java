@@ -1,0 +1,61 @@
+package dev.kvstore;
+
+/** Entry points of the native library for stores. Keys and handles cross as arrays, once per verb. */
+final class NativeKVStore {
+    private NativeKVStore() {}
+
+    static native long create(String name);
+
+    static native void release(long store);
+
+    static native String storeType(long store);
+
+    static native int rank(long store);
+
+    static native int numWorkers(long store);
+
+    static native void barrier(long store);
+
+    static native void setBarrierBeforeExit(long store, boolean barrierBeforeExit);
+
+    static native int numDeadNode(long store, int nodeId);
+
+    static native void sendCommandToServers(long store, int head, String body);
+
+    static native void init(long store, String[] keys, long[] values);
+
+    static native void push(long store, String[] keys, long[] values, int priority);
+
+    static native void pull(long store, String[] keys, long[] outs, int priority);
+
+    /** Returns the descriptions of the new arrays, one after the other. */
+    static native long[] pullNew(long store, String[] keys);
+
+    static native void pushpull(
+            long store,
+            String[] valueKeys,
+            long[] values,
+            String[] outKeys,
+            long[] outs,
+            int priority);
+
+    static native void broadcast(
+            long store,
+            String[] valueKeys,
+            long[] values,
+            String[] outKeys,
+            long[] outs,
+            int priority);
+
+    static native void remove(long store, String[] keys);
+
+    static native String[] keys(long store);
+
+    static native boolean contains(long store, String key);
+
+    static native void setUpdater(long store, UpdaterCall updater);
+
+    static native void clearUpdater(long store);
+
+    static native void setOptimizer(long store, String name, String[] names, double[] values);
+}

@@ -1,0 +1,262 @@
+package dev.kvstore;
+
+import java.lang.management.ManagementFactory;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The native memory of arrays and stores, which the garbage collector does not see.
+ *
+ * <p>An array that is dropped without {@code close} keeps its native memory until the collector finds
+ * it, and the collector has no reason to look as long as the Java heap has room. Therefore the
+ * methods that make arrays ask for a collection when the native memory in use has doubled since the
+ * last one (but not below 512 MiB), and when it would exceed the soft cap. Only when that does not
+ * help they throw {@code OUT_OF_MEMORY}. Programs that close their arrays never notice any of this.
+ *
+ * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
+ * suffix k, m or g), otherwise 80 percent of the memory of the machine or container.
+ */
+public final class NativeMemory {
+    private static final String PROPERTY = "dev.kvstore.softCap";
+    private static final long LEAST_THRESHOLD = 512L << 20;
+    private static final long LONGEST_WAIT_NANOS = TimeUnit.SECONDS.toNanos(2);
+    private static final int ATTEMPTS = 3;
+    private static final boolean CONFIGURED = System.getProperty(PROPERTY) != null;
+
+    /** Zero until it is asked for: finding out how much memory there is takes tens of milliseconds. */
+    private static volatile long softCap;
+
+    /** The live bytes at which the next collection is due. Written by {@link #collect} only. */
+    private static volatile long threshold = LEAST_THRESHOLD;
+
+    private NativeMemory() {}
+
+    /** A native call that makes arrays and returns their descriptions. */
+    @FunctionalInterface
+    interface Allocation {
+        long[] run();
+    }
+
+    /**
+     * Returns the native memory that arrays and stores use.
+     *
+     * @return the size in bytes
+     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     */
+    public static long liveBytes() {
+        NativeLibrary.load();
+        return NativeRuntime.liveBytes();
+    }
+
+    /**
+     * Returns the native memory that is kept for reuse.
+     *
+     * @return the size in bytes, not contained in {@link #liveBytes}
+     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     */
+    public static long pooledBytes() {
+        NativeLibrary.load();
+        return NativeRuntime.pooledBytes();
+    }
+
+    /**
+     * Gives the memory that is kept for reuse back to the operating system.
+     *
+     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     */
+    public static void trim() {
+        NativeLibrary.load();
+        NativeRuntime.trim();
+    }
+
+    /**
+     * Returns how many arrays and stores were collected that nobody had closed.
+     *
+     * @return the number since the start of the process
+     */
+    public static long collectedUnclosed() {
+        return NativeHandle.collected();
+    }
+
+    /**
+     * Returns the live bytes that no new array may exceed.
+     *
+     * @return the size in bytes
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the system property is not a size
+     */
+    public static long softCap() {
+        if (softCap == 0) {
+            softCap = initialSoftCap();
+        }
+        return softCap;
+    }
+
+    /**
+     * Sets the live bytes that no new array may exceed. Arrays that exist are not touched.
+     *
+     * @param numBytes the size in bytes, greater than 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when it is not
+     */
+    public static void setSoftCap(long numBytes) {
+        if (numBytes <= 0) {
+            throw KVStoreException.invalidArgument(
+                    "soft cap is " + numBytes + " bytes, expected more than 0");
+        }
+        softCap = numBytes;
+    }
+
+    /** Runs a call that makes arrays of {@code numBytes}, collecting before and after where needed. */
+    static long[] allocate(long numBytes, Allocation allocation) {
+        NativeLibrary.load();
+        makeRoom(numBytes);
+        try {
+            return allocation.run();
+        } catch (KVStoreException exception) {
+            recover(exception);
+            return allocation.run();
+        }
+    }
+
+    /**
+     * Runs a call that may allocate, and again after a collection when there was no memory. Not for
+     * calls that run an updater: what it did to earlier keys would be done twice.
+     */
+    static void retry(Runnable call) {
+        try {
+            call.run();
+        } catch (KVStoreException exception) {
+            recover(exception);
+            call.run();
+        }
+    }
+
+    private static void recover(KVStoreException exception) {
+        if (exception.code() != KVStoreException.Code.OUT_OF_MEMORY) {
+            throw exception;
+        }
+        collect();
+        NativeRuntime.trim();
+    }
+
+    private static void makeRoom(long numBytes) {
+        long live = NativeRuntime.liveBytes();
+        // Below the least threshold neither bound can be reached, unless somebody set a small cap.
+        if (softCap == 0 && !CONFIGURED && numBytes < LEAST_THRESHOLD - live) {
+            return;
+        }
+        long cap = softCap();
+        for (int attempt = 0; exceeds(live, numBytes, cap) && attempt < ATTEMPTS; attempt++) {
+            live = collect();
+        }
+        if (exceeds(live, numBytes, cap)) {
+            throw new KVStoreException(
+                    KVStoreException.Code.OUT_OF_MEMORY,
+                    "native memory: " + size(numBytes) + " asked for, " + size(live)
+                            + " in use, soft cap " + size(cap)
+                            + "; close arrays that are no longer needed, or raise the cap with "
+                            + "NativeMemory.setSoftCap or -D" + PROPERTY);
+        }
+        if (live > threshold) {
+            collectAboveThreshold();
+        }
+    }
+
+    private static boolean exceeds(long live, long numBytes, long cap) {
+        return numBytes > 0 && numBytes > cap - live;
+    }
+
+    /** Of the threads that wait here together, the first one does the work for all. */
+    private static synchronized void collectAboveThreshold() {
+        if (NativeRuntime.liveBytes() > threshold) {
+            collect();
+        }
+    }
+
+    /** Asks for a collection, waits until the cleaner has caught up, and returns the live bytes. */
+    private static synchronized long collect() {
+        CountDownLatch found = new CountDownLatch(1);
+        NativeHandle.afterCollection(found::countDown);
+        System.gc();
+        long live = awaitCleaner(found);
+        threshold = Math.max(LEAST_THRESHOLD, live > Long.MAX_VALUE / 2 ? live : 2 * live);
+        return live;
+    }
+
+    /**
+     * The cleaner works through what the collector found in no particular order: it is done when it
+     * came by the latch and the live bytes have stopped falling.
+     */
+    private static long awaitCleaner(CountDownLatch found) {
+        long deadline = System.nanoTime() + LONGEST_WAIT_NANOS;
+        long live = NativeRuntime.liveBytes();
+        long pauseMillis = 1;
+        int unchanged = 0;
+        boolean interrupted = false;
+        while (unchanged < 2 && System.nanoTime() - deadline < 0) {
+            try {
+                Thread.sleep(pauseMillis);
+            } catch (InterruptedException exception) {
+                interrupted = true;
+            }
+            long now = NativeRuntime.liveBytes();
+            unchanged = found.getCount() == 0 && now >= live ? unchanged + 1 : 0;
+            pauseMillis = now >= live ? Math.min(2 * pauseMillis, 64) : 1;
+            live = now;
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return live;
+    }
+
+    private static long initialSoftCap() {
+        String property = System.getProperty(PROPERTY);
+        return property == null ? mostOfTheMemory() : parseSize(property);
+    }
+
+    private static long mostOfTheMemory() {
+        long total;
+        try {
+            total = ((com.sun.management.OperatingSystemMXBean)
+                            ManagementFactory.getOperatingSystemMXBean())
+                    .getTotalMemorySize();
+        } catch (LinkageError | ClassCastException absent) {
+            // A runtime without the module jdk.management. A JVM takes a quarter of the memory as its
+            // heap unless told otherwise.
+            total = Math.min(Runtime.getRuntime().maxMemory(), Long.MAX_VALUE / 4) * 4;
+        }
+        return Math.max(LEAST_THRESHOLD, total / 5 * 4);
+    }
+
+    static long parseSize(String text) {
+        String digits = text.strip();
+        int suffix = digits.isEmpty()
+                ? -1
+                : "kmg".indexOf(Character.toLowerCase(digits.charAt(digits.length() - 1)));
+        int shift = suffix < 0 ? 0 : 10 * (suffix + 1);
+        try {
+            long number = Long.parseLong(suffix < 0 ? digits : digits.substring(0, digits.length() - 1));
+            if (number > 0 && number <= Long.MAX_VALUE >> shift) {
+                return number << shift;
+            }
+        } catch (NumberFormatException exception) {
+            // Reported below, like a number that is out of range.
+        }
+        throw KVStoreException.invalidArgument(
+                "system property " + PROPERTY + " is `" + text + "`, expected a size such as 8g");
+    }
+
+    /** A size in the largest unit that leaves at least 1. */
+    static String size(long numBytes) {
+        String[] units = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+        double value = numBytes;
+        int unit = 0;
+        while (value >= 1024 && unit < units.length - 1) {
+            value /= 1024;
+            unit++;
+        }
+        return unit == 0
+                ? numBytes + " bytes"
+                : String.format(java.util.Locale.ROOT, "%.1f %s", value, units[unit]);
+    }
+}

@@ -1,0 +1,30 @@
+package dev.kvstore;
+
+/** Entry points of the native library that concern neither one array nor one store. */
+final class NativeRuntime {
+    private NativeRuntime() {}
+
+    static native long liveBytes();
+
+    static native long pooledBytes();
+
+    static native void trim();
+
+    static native void synchronize();
+
+    /** Returns names and values in turn. */
+    static native String[] doctor();
+
+    static native String[] errorCodes();
+
+    /** Returns names; their codes are in {@link #dtypeCodes}. */
+    static native String[] dtypeNames();
+
+    static native int[] dtypeCodes();
+
+    static native String[] binaryOps();
+
+    static native String[] unaryOps();
+
+    static native String[] reductions();
+}

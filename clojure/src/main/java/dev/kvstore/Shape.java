@@ -1,0 +1,138 @@
+package dev.kvstore;
+
+import java.util.Arrays;
+import java.util.Objects;
+import java.util.stream.Collectors;
+
+/** The dimensions of an {@link NDArray}, outermost first. Without any it is a scalar. */
+public final class Shape {
+    private final long[] dimensions;
+    private final long product;
+
+    private Shape(long[] dimensions) {
+        this.dimensions = dimensions;
+        this.product = productOf(dimensions);
+    }
+
+    /**
+     * Returns the shape with the given dimensions.
+     *
+     * @param dimensions the dimensions, outermost first, none of them negative
+     * @return the shape
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when a dimension is negative or the
+     *     number of elements is not a {@code long}
+     */
+    public static Shape of(long... dimensions) {
+        Objects.requireNonNull(dimensions, "dimensions");
+        return new Shape(dimensions.clone());
+    }
+
+    /**
+     * Returns the shape with the given dimensions.
+     *
+     * @param dimensions the dimensions, outermost first, none of them negative
+     * @return the shape
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when a dimension is negative or the
+     *     number of elements is not a {@code long}
+     */
+    public static Shape of(int[] dimensions) {
+        Objects.requireNonNull(dimensions, "dimensions");
+        return new Shape(Arrays.stream(dimensions).asLongStream().toArray());
+    }
+
+    private static long productOf(long[] dimensions) {
+        long product = 1;
+        boolean empty = false;
+        boolean overflow = false;
+        for (long dimension : dimensions) {
+            if (dimension < 0) {
+                throw KVStoreException.invalidArgument(
+                        "shape " + describe(dimensions) + " has the negative dimension " + dimension);
+            }
+            if (dimension == 0) {
+                empty = true;
+            } else {
+                overflow |= Math.multiplyHigh(product, dimension) != 0 || product * dimension < 0;
+                product *= dimension;
+            }
+        }
+        if (overflow) {
+            throw KVStoreException.invalidArgument(
+                    "shape " + describe(dimensions) + " has more elements than a long can count");
+        }
+        return empty ? 0 : product;
+    }
+
+    /**
+     * Returns the dimensions in a new array.
+     *
+     * @return the dimensions, outermost first
+     */
+    public long[] toArray() {
+        return dimensions.clone();
+    }
+
+    /**
+     * Returns the number of dimensions.
+     *
+     * @return the rank, 0 for a scalar
+     */
+    public int length() {
+        return dimensions.length;
+    }
+
+    /**
+     * Returns one dimension.
+     *
+     * @param axis its index, from 0
+     * @return the dimension
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no such axis
+     */
+    public long get(int axis) {
+        if (axis < 0 || axis >= dimensions.length) {
+            throw KVStoreException.invalidArgument(
+                    "axis " + axis + " is out of range for shape " + this);
+        }
+        return dimensions[axis];
+    }
+
+    /**
+     * Returns the number of elements.
+     *
+     * @return the product of the dimensions, 1 for a scalar
+     */
+    public long product() {
+        return product;
+    }
+
+    /** The dimensions themselves, for the native border: not to be written. */
+    long[] dimensions() {
+        return dimensions;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Shape that && Arrays.equals(dimensions, that.dimensions);
+    }
+
+    @Override
+    public int hashCode() {
+        return Arrays.hashCode(dimensions);
+    }
+
+    /**
+     * Returns the dimensions in parentheses.
+     *
+     * @return for example {@code (1,2,3)}
+     */
+    @Override
+    public String toString() {
+        return describe(dimensions);
+    }
+
+    private static String describe(long[] dimensions) {
+        return Arrays.stream(dimensions)
+                .mapToObj(Long::toString)
+                .collect(Collectors.joining(",", "(", ")"));
+    }
+}

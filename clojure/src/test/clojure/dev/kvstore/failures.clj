@@ -1,0 +1,28 @@
+(ns dev.kvstore.failures
+  "What a failing expression tells its caller, for tests.
+
+    failure   the message and the data of the ex-info that an expression throws
+    code      its :kvstore/code")
+
+(set! *warn-on-reflection* true)
+
+(defn failure*
+  "Calls `f` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause."
+  [f]
+  (try
+    (f)
+    nil
+    (catch clojure.lang.ExceptionInfo e
+      (assoc (ex-data e) :message (ex-message e) :cause (ex-cause e)))))
+
+(defmacro failure
+  "Evaluates `body` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause.
+
+  Nil when it throws nothing."
+  [& body]
+  `(failure* (fn [] ~@body)))
+
+(defmacro code
+  "The :kvstore/code of the ex-info that `body` throws."
+  [& body]
+  `(:kvstore/code (failure ~@body)))

@@ -1,0 +1,116 @@
+package dev.kvstore;
+
+import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
+import static dev.kvstore.KVStoreException.Code.OUT_OF_MEMORY;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+class NativeMemoryTest {
+    private static final long MEGABYTE = 1 << 20;
+
+    private long softCap;
+
+    @BeforeEach
+    void remember() {
+        softCap = NativeMemory.softCap();
+    }
+
+    @AfterEach
+    void restore() {
+        NativeMemory.setSoftCap(softCap);
+    }
+
+    @Test
+    void liveBytesFollowTheArrays() {
+        long before = NativeMemory.liveBytes();
+        NDArray array = NDArray.zeros(Shape.of(64 * MEGABYTE), DType.UINT8, Context.cpu());
+        assertTrue(NativeMemory.liveBytes() >= before + 64 * MEGABYTE - MEGABYTE);
+        array.close();
+        assertTrue(NativeMemory.liveBytes() <= before + MEGABYTE);
+        NativeMemory.trim();
+        assertTrue(NativeMemory.pooledBytes() < 64 * MEGABYTE);
+    }
+
+    @Test
+    void theSoftCapIsAnExceptionWithSizesAndClosingHelps() {
+        List<NDArray> arrays = new ArrayList<>();
+        NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
+        KVStoreException exception = Expect.code(OUT_OF_MEMORY, () -> {
+            for (int i = 0; i < 5; i++) {
+                arrays.add(tenMegabytes());
+            }
+        });
+        assertTrue(exception.getMessage().contains("10.0 MiB asked for"), exception.getMessage());
+        assertTrue(exception.getMessage().contains("soft cap"), exception.getMessage());
+        arrays.forEach(NDArray::close);
+        tenMegabytes().close();
+    }
+
+    @Test
+    void forgottenArraysAreCollectedAtTheSoftCap() {
+        NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
+        for (int i = 0; i < 20; i++) {
+            tenMegabytes();
+        }
+    }
+
+    @Test
+    void whatNoMachineHasIsOutOfMemory() {
+        NativeMemory.setSoftCap(Long.MAX_VALUE);
+        Expect.code(OUT_OF_MEMORY,
+                () -> NDArray.zeros(Shape.of(1L << 50), DType.UINT8, Context.cpu()));
+    }
+
+    private static NDArray tenMegabytes() {
+        return NDArray.ones(Shape.of(10 * MEGABYTE), DType.UINT8, Context.cpu());
+    }
+
+    @Test
+    void sizesAreRead() {
+        assertEquals(3, NativeMemory.parseSize("3"));
+        assertEquals(3 << 10, NativeMemory.parseSize("3k"));
+        assertEquals(3 << 20, NativeMemory.parseSize(" 3M "));
+        assertEquals(3L << 30, NativeMemory.parseSize("3g"));
+        for (String wrong : List.of("", "0", "-1", "g", "3t", "3 g", "9999999999999g")) {
+            Expect.code(INVALID_ARGUMENT, () -> NativeMemory.parseSize(wrong));
+        }
+        Expect.code(INVALID_ARGUMENT, () -> NativeMemory.setSoftCap(0));
+    }
+
+    @Test
+    void sizesAreWritten() {
+        assertEquals("0 bytes", NativeMemory.size(0));
+        assertEquals("1023 bytes", NativeMemory.size(1023));
+        assertEquals("1.5 KiB", NativeMemory.size(1536));
+        assertEquals("2.0 GiB", NativeMemory.size(2L << 30));
+    }
+
+    @Test
+    void theSoftCapIsASystemProperty() throws Exception {
+        ChildJvm.Result result =
+                new ChildJvm("-Ddev.kvstore.softCap=8m").run(PrintsSoftCap.class);
+        assertEquals("8388608 OUT_OF_MEMORY\n", result.output());
+        result = new ChildJvm("-Ddev.kvstore.softCap=much").run(PrintsSoftCap.class);
+        assertTrue(result.output().contains("`much`"), result.output());
+    }
+
+    /** Prints the soft cap and what comes of an array beyond it. */
+    static final class PrintsSoftCap {
+        private PrintsSoftCap() {}
+
+        public static void main(String[] arguments) {
+            System.out.print(NativeMemory.softCap() + " ");
+            try {
+                tenMegabytes();
+            } catch (KVStoreException exception) {
+                System.out.println(exception.code());
+            }
+        }
+    }
+}

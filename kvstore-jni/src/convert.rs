@@ -1,0 +1,306 @@
+//! Every conversion between Java and Rust: handles, keys, shapes, devices, numbers.
+
+use std::sync::Arc;
+
+use jni::Env;
+use jni::objects::{
+    JByteArray, JDoubleArray, JLongArray, JObject, JObjectArray, JPrimitiveArray, JString,
+    TypeArray,
+};
+use jni::refs::IntoAuto;
+use jni::strings::JNIString;
+use jni::sys::{jint, jlong, jsize};
+use kvstore::{DType, Device, DeviceKind, Error, Key, NDArray, Pairs, Shape, Store};
+
+use crate::error::{BridgeError, Result};
+use crate::handle::HandleTable;
+
+/// The arrays that Java holds.
+pub(crate) static ARRAYS: HandleTable<NDArray> = HandleTable::new("array");
+/// The stores that Java holds.
+pub(crate) static STORES: HandleTable<Store> = HandleTable::new("store");
+
+/// Returns the array of a handle.
+pub(crate) fn array(handle: jlong) -> Result<Arc<NDArray>> {
+    Ok(ARRAYS.get(handle)?)
+}
+
+/// Returns the store of a handle.
+pub(crate) fn store(handle: jlong) -> Result<Arc<Store>> {
+    Ok(STORES.get(handle)?)
+}
+
+/// Returns the arrays of some handles.
+pub(crate) fn arrays(env: &Env<'_>, handles: &JLongArray<'_>, name: &str) -> Result<Vec<NDArray>> {
+    numbers(env, handles, name)?
+        .into_iter()
+        .map(|handle| Ok(NDArray::clone(&*array(handle)?)))
+        .collect()
+}
+
+/// Returns keys and the arrays beside them; `name` stands for the arrays in errors.
+pub(crate) fn pairs(
+    env: &mut Env<'_>,
+    names: &JObjectArray<'_, JString<'_>>,
+    handles: &JLongArray<'_>,
+    name: &str,
+) -> Result<Pairs> {
+    let keys = keys(env, names)?;
+    let arrays = arrays(env, handles, name)?;
+    Ok(Pairs::new(keys, arrays)?)
+}
+
+/// Returns keys.
+pub(crate) fn keys(env: &mut Env<'_>, names: &JObjectArray<'_, JString<'_>>) -> Result<Vec<Key>> {
+    strings(env, names, "keys")?.iter().map(|name| Ok(Key::new(name)?)).collect()
+}
+
+/// Returns a key.
+pub(crate) fn key(env: &Env<'_>, name: &JString<'_>) -> Result<Key> {
+    Ok(Key::new(&string(env, name, "key")?)?)
+}
+
+/// Returns the hyper-parameters of an optimizer.
+pub(crate) fn options(
+    env: &mut Env<'_>,
+    names: &JObjectArray<'_, JString<'_>>,
+    values: &JDoubleArray<'_>,
+) -> Result<Vec<(String, f64)>> {
+    let names = strings(env, names, "names")?;
+    let values = numbers(env, values, "values")?;
+    Ok(names.into_iter().zip(values).collect())
+}
+
+/// Returns the strings of a Java array; `name` stands for the array in errors.
+pub(crate) fn strings(
+    env: &mut Env<'_>,
+    array: &JObjectArray<'_, JString<'_>>,
+    name: &str,
+) -> Result<Vec<String>> {
+    reject_null(array, name)?;
+    let len = array.len(env)?;
+    let mut strings = reserve(len)?;
+    for index in 0..len {
+        // Freed at once: a call may bring more keys than a local frame has room for.
+        let element = array.get_element(env, index)?.auto();
+        if element.is_null() {
+            return Err(Error::invalid(format!("`{name}[{index}]` is null")).into());
+        }
+        strings.push(string(env, &element, name)?);
+    }
+    Ok(strings)
+}
+
+/// Returns a string; `name` stands for it in errors.
+pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<String> {
+    reject_null(string, name)?;
+    let encoded = string.mutf8_chars(env)?;
+    let text = encoded.to_str().into_owned();
+    // A Java string may hold half a surrogate pair. Replaced, two different keys could become one.
+    if text.contains(char::REPLACEMENT_CHARACTER)
+        && JNIString::new(&text).to_bytes() != encoded.to_bytes()
+    {
+        return Err(Error::invalid(format!("`{name}` is not valid Unicode: `{text}`")).into());
+    }
+    Ok(text)
+}
+
+/// Returns the numbers of a Java array; `name` stands for it in errors.
+pub(crate) fn numbers<T: TypeArray + Default>(
+    env: &Env<'_>,
+    array: &JPrimitiveArray<'_, T>,
+    name: &str,
+) -> Result<Vec<T>> {
+    reject_null(array, name)?;
+    let len = array.len(env)?;
+    let mut numbers = reserve(len)?;
+    numbers.resize(len, T::default());
+    array.get_region(env, 0, &mut numbers)?;
+    Ok(numbers)
+}
+
+/// Returns the bytes of a Java array, which are signed there; `name` stands for it in errors.
+pub(crate) fn bytes(env: &Env<'_>, array: &JByteArray<'_>, name: &str) -> Result<Vec<u8>> {
+    Ok(numbers(env, array, name)?.into_iter().map(i8::cast_unsigned).collect())
+}
+
+/// Returns a Java array of some bytes.
+pub(crate) fn bytes_to_java<'local>(
+    env: &mut Env<'local>,
+    bytes: &[u8],
+) -> Result<JByteArray<'local>> {
+    Ok(env.byte_array_from_slice(bytes)?)
+}
+
+/// Returns a Java array of some numbers.
+pub(crate) fn to_java<'local, T: TypeArray>(
+    env: &mut Env<'local>,
+    numbers: &[T],
+) -> Result<JPrimitiveArray<'local, T>> {
+    if jsize::try_from(numbers.len()).is_err() {
+        let text = format!("{} elements do not fit into a Java array", numbers.len());
+        return Err(Error::invalid(text).into());
+    }
+    let array = JPrimitiveArray::new(env, numbers.len())?;
+    array.set_region(env, 0, numbers)?;
+    Ok(array)
+}
+
+/// Returns a Java array of some strings.
+pub(crate) fn strings_to_java<'local, S: AsRef<str>>(
+    env: &mut Env<'local>,
+    strings: impl ExactSizeIterator<Item = S>,
+) -> Result<JObjectArray<'local, JString<'local>>> {
+    let array = JObjectArray::<JString>::new(env, strings.len(), JString::null())?;
+    for (index, string) in strings.enumerate() {
+        let string = JString::from_str(env, string)?.auto();
+        array.set_element(env, index, &string)?;
+    }
+    Ok(array)
+}
+
+/// Returns a shape.
+pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape> {
+    let dimensions = numbers(env, dimensions, "shape")?;
+    let lengths: Option<Vec<usize>> =
+        dimensions.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
+    match lengths {
+        Some(lengths) => Ok(Shape::from(lengths)),
+        None => {
+            Err(Error::invalid(format!("shape {dimensions:?} has a negative dimension")).into())
+        }
+    }
+}
+
+/// Returns a position that counts from 0; `name` stands for it in errors.
+pub(crate) fn position<N>(number: N, name: &str) -> Result<usize>
+where
+    N: Copy + std::fmt::Display + TryInto<usize>,
+{
+    number
+        .try_into()
+        .map_err(|_| Error::invalid(format!("`{name}` is {number}, expected 0 or more")).into())
+}
+
+/// Returns a count as Java takes it.
+pub(crate) fn count(number: usize) -> Result<jint> {
+    jint::try_from(number)
+        .map_err(|_| Error::Internal(format!("{number} does not fit into a Java int")).into())
+}
+
+/// Returns a number of bytes or a dimension.
+pub(crate) fn size(number: usize) -> jlong {
+    jlong::try_from(number).unwrap_or(jlong::MAX)
+}
+
+/// Returns a dtype.
+pub(crate) fn dtype(code: jint) -> Result<DType> {
+    Ok(DType::from_code(code)?)
+}
+
+/// Returns a device.
+pub(crate) fn device(kind: jint, ordinal: jint) -> Result<Device> {
+    let kind = match kind {
+        CPU => DeviceKind::Cpu,
+        GPU => DeviceKind::Gpu,
+        _ => return Err(Error::invalid(format!("device kind {kind} is unknown")).into()),
+    };
+    let ordinal = u32::try_from(ordinal)
+        .map_err(|_| Error::invalid(format!("device id is {ordinal}, expected 0 or more")))?;
+    Ok(Device::new(kind, ordinal))
+}
+
+const CPU: jint = 0;
+const GPU: jint = 1;
+
+/// Gives an array to Java and returns its description: handle, dtype, device kind, device ordinal,
+/// rank, dimensions. Java releases the handle.
+pub(crate) fn adopt<'local>(env: &mut Env<'local>, array: NDArray) -> Result<JLongArray<'local>> {
+    adopt_all(env, vec![array])
+}
+
+/// Gives arrays to Java and returns their descriptions, one after the other.
+pub(crate) fn adopt_all<'local>(
+    env: &mut Env<'local>,
+    arrays: Vec<NDArray>,
+) -> Result<JLongArray<'local>> {
+    let (lent, descriptions) = lend(env, arrays)?;
+    lent.keep();
+    Ok(descriptions)
+}
+
+/// Gives arrays to Java until the first part of the result is dropped; the second part is their
+/// descriptions, one after the other.
+pub(crate) fn lend<'local>(
+    env: &mut Env<'local>,
+    arrays: Vec<NDArray>,
+) -> Result<(Lent, JLongArray<'local>)> {
+    let mut lent = Lent(Vec::with_capacity(arrays.len()));
+    let mut descriptions = Vec::new();
+    for array in arrays {
+        let description = describe(&array);
+        let handle = ARRAYS.insert(array)?;
+        lent.0.push(handle);
+        descriptions.push(handle);
+        descriptions.extend(description);
+    }
+    let descriptions = to_java(env, &descriptions)?;
+    Ok((lent, descriptions))
+}
+
+/// Arrays that Java may use until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Lent(Vec<jlong>);
+
+impl Lent {
+    /// Leaves the arrays to Java.
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        for &handle in &self.0 {
+            drop(ARRAYS.remove(handle));
+        }
+    }
+}
+
+fn describe(array: &NDArray) -> Vec<jlong> {
+    let device = array.device();
+    let kind = match device.kind() {
+        DeviceKind::Cpu => CPU,
+        DeviceKind::Gpu => GPU,
+    };
+    let dims = array.shape().dims();
+    let mut description = vec![
+        jlong::from(array.dtype().code()),
+        jlong::from(kind),
+        jlong::from(device.ordinal()),
+        size(dims.len()),
+    ];
+    description.extend(dims.iter().copied().map(size));
+    description
+}
+
+fn reject_null<'local>(reference: &impl AsRef<JObject<'local>>, name: &str) -> Result<()> {
+    if reference.as_ref().is_null() {
+        return Err(Error::invalid(format!("`{name}` is null")).into());
+    }
+    Ok(())
+}
+
+/// Returns an empty vector with room for `len` elements; memory that is not there is an error.
+fn reserve<T>(len: usize) -> Result<Vec<T>> {
+    let mut elements = Vec::new();
+    match elements.try_reserve_exact(len) {
+        Ok(()) => Ok(elements),
+        Err(_) => Err(BridgeError::Store(Error::OutOfMemory {
+            device: Device::default(),
+            requested: len.saturating_mul(size_of::<T>()),
+            in_use: kvstore::live_bytes(),
+        })),
+    }
+}

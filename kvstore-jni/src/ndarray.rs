@@ -1,0 +1,484 @@
+//! The native methods of `dev.kvstore.NativeNDArray`.
+#![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+
+use jni::objects::{JByteArray, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray};
+use jni::sys::{jboolean, jdouble, jint, jlong};
+use jni::{Env, NativeMethod, native_method};
+use kvstore::{BinaryOp, NDArray, Range, Reduction, Scalar, TensorSpec, UnaryOp};
+
+use crate::convert::{self, ARRAYS};
+use crate::error::{Result, ThrowKVStoreException};
+
+/// Exports a native method of this class.
+///
+/// `native!(fn copy(array: jlong) -> jlong[])` expands to a `native_method!` that exports
+/// `Java_dev_kvstore_NativeNDArray_copy__J`, which calls [`copy`].
+macro_rules! native {
+    ($($signature:tt)*) => {
+        const _: NativeMethod = native_method! {
+            java_type = "dev.kvstore.NativeNDArray",
+            error_policy = ThrowKVStoreException,
+            static extern $($signature)*,
+        };
+    };
+}
+
+native!(fn full(dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jdouble) -> jlong[]);
+fn full<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+    value: jdouble,
+) -> Result<JLongArray<'l>> {
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::full(shape, value, dtype, device)?;
+    convert::adopt(env, array)
+}
+
+native!(fn full_long(dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jlong) -> jlong[]);
+fn full_long<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+    value: jlong,
+) -> Result<JLongArray<'l>> {
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::full(shape, value, dtype, device)?;
+    convert::adopt(env, array)
+}
+
+native!(fn from_floats(data: jfloat[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+fn from_floats<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    data: JFloatArray<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let data = convert::numbers(env, &data, "data")?;
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    convert::adopt(env, array)
+}
+
+native!(fn from_doubles(data: jdouble[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+fn from_doubles<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    data: JDoubleArray<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let data = convert::numbers(env, &data, "data")?;
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    convert::adopt(env, array)
+}
+
+native!(fn from_ints(data: jint[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+fn from_ints<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    data: JIntArray<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let data = convert::numbers(env, &data, "data")?;
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    convert::adopt(env, array)
+}
+
+native!(fn from_longs(data: jlong[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+fn from_longs<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    data: JLongArray<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let data = convert::numbers(env, &data, "data")?;
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    convert::adopt(env, array)
+}
+
+native!(fn from_bytes(data: jbyte[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+fn from_bytes<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    data: JByteArray<'_>,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let data = convert::bytes(env, &data, "littleEndian")?;
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::from_bytes(&data, TensorSpec::new(shape, dtype), device)?;
+    convert::adopt(env, array)
+}
+
+native!(fn arange(start: jdouble, stop: jdouble, step: jdouble, repeat: jint, dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::similar_names, reason = "what every `arange` calls them")]
+fn arange<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    start: jdouble,
+    stop: jdouble,
+    step: jdouble,
+    repeat: jint,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let repeat = convert::position(repeat, "repeat")?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::arange(Range { start, stop, step, repeat }, dtype, device)?;
+    convert::adopt(env, array)
+}
+
+native!(fn concatenate(handles: jlong[], axis: jint) -> jlong[]);
+fn concatenate<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    handles: JLongArray<'_>,
+    axis: jint,
+) -> Result<JLongArray<'l>> {
+    let arrays = convert::arrays(env, &handles, "arrays")?;
+    let joined = NDArray::concatenate(&arrays, convert::position(axis, "axis")?)?;
+    convert::adopt(env, joined)
+}
+
+native!(fn binary(left: jlong, op: jint, right: jlong) -> jlong[]);
+fn binary<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    left: jlong,
+    op: jint,
+    right: jlong,
+) -> Result<JLongArray<'l>> {
+    let (left, right) = (convert::array(left)?, convert::array(right)?);
+    let result = left.binary(BinaryOp::from_code(op)?, &right)?;
+    convert::adopt(env, result)
+}
+
+native!(fn binary_double(array: jlong, op: jint, scalar: jdouble, reversed: jboolean) -> jlong[]);
+fn binary_double<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    op: jint,
+    scalar: jdouble,
+    reversed: jboolean,
+) -> Result<JLongArray<'l>> {
+    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
+    let result = array.binary_scalar(op, Scalar::from(scalar), reversed)?;
+    convert::adopt(env, result)
+}
+
+native!(fn binary_long(array: jlong, op: jint, scalar: jlong, reversed: jboolean) -> jlong[]);
+fn binary_long<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    op: jint,
+    scalar: jlong,
+    reversed: jboolean,
+) -> Result<JLongArray<'l>> {
+    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
+    let result = array.binary_scalar(op, Scalar::from(scalar), reversed)?;
+    convert::adopt(env, result)
+}
+
+native!(fn binary_assign(left: jlong, op: jint, right: jlong));
+fn binary_assign(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    left: jlong,
+    op: jint,
+    right: jlong,
+) -> Result<()> {
+    let (left, right) = (convert::array(left)?, convert::array(right)?);
+    Ok(left.binary_assign(BinaryOp::from_code(op)?, &right)?)
+}
+
+native!(fn binary_assign_double(array: jlong, op: jint, scalar: jdouble));
+fn binary_assign_double(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    array: jlong,
+    op: jint,
+    scalar: jdouble,
+) -> Result<()> {
+    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
+    Ok(array.binary_scalar_assign(op, Scalar::from(scalar))?)
+}
+
+native!(fn binary_assign_long(array: jlong, op: jint, scalar: jlong));
+fn binary_assign_long(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    array: jlong,
+    op: jint,
+    scalar: jlong,
+) -> Result<()> {
+    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
+    Ok(array.binary_scalar_assign(op, Scalar::from(scalar))?)
+}
+
+native!(fn unary(array: jlong, op: jint) -> jlong[]);
+fn unary<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    op: jint,
+) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.unary(UnaryOp::from_code(op)?)?;
+    convert::adopt(env, result)
+}
+
+native!(fn reduce(array: jlong, reduction: jint) -> jlong[]);
+fn reduce<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    reduction: jint,
+) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.reduce(Reduction::from_code(reduction)?)?;
+    convert::adopt(env, result)
+}
+
+native!(fn clip(array: jlong, low: jdouble, high: jdouble) -> jlong[]);
+fn clip<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    low: jdouble,
+    high: jdouble,
+) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.clip(low, high)?;
+    convert::adopt(env, result)
+}
+
+native!(fn dot(left: jlong, right: jlong) -> jlong[]);
+fn dot<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    left: jlong,
+    right: jlong,
+) -> Result<JLongArray<'l>> {
+    let result = convert::array(left)?.dot(&*convert::array(right)?)?;
+    convert::adopt(env, result)
+}
+
+native!(fn transpose(array: jlong) -> jlong[]);
+fn transpose<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.transpose()?;
+    convert::adopt(env, result)
+}
+
+native!(fn argmax_channel(array: jlong) -> jlong[]);
+fn argmax_channel<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.argmax_channel()?;
+    convert::adopt(env, result)
+}
+
+native!(fn copy(array: jlong) -> jlong[]);
+fn copy<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.copy()?;
+    convert::adopt(env, result)
+}
+
+native!(fn slice(array: jlong, start: jlong, stop: jlong) -> jlong[]);
+fn slice<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    start: jlong,
+    stop: jlong,
+) -> Result<JLongArray<'l>> {
+    let (start, stop) = (convert::position(start, "start")?, convert::position(stop, "stop")?);
+    let view = convert::array(array)?.slice(start, stop)?;
+    convert::adopt(env, view)
+}
+
+native!(fn at(array: jlong, index: jlong) -> jlong[]);
+fn at<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    index: jlong,
+) -> Result<JLongArray<'l>> {
+    let view = convert::array(array)?.at(convert::position(index, "index")?)?;
+    convert::adopt(env, view)
+}
+
+native!(fn reshape(array: jlong, dims: jlong[]) -> jlong[]);
+fn reshape<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    dims: JLongArray<'_>,
+) -> Result<JLongArray<'l>> {
+    let dims = convert::numbers(env, &dims, "dimensions")?;
+    let view = convert::array(array)?.reshape(&dims)?;
+    convert::adopt(env, view)
+}
+
+native!(fn as_type(array: jlong, dtype: jint) -> jlong[]);
+fn as_type<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    dtype: jint,
+) -> Result<JLongArray<'l>> {
+    let result = convert::array(array)?.as_type(convert::dtype(dtype)?)?;
+    convert::adopt(env, result)
+}
+
+native!(fn to_device(array: jlong, device_kind: jint, device_id: jint) -> jlong[]);
+fn to_device<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    array: jlong,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let device = convert::device(device_kind, device_id)?;
+    let result = convert::array(array)?.to_device(kvstore::backends(), device)?;
+    convert::adopt(env, result)
+}
+
+native!(fn copy_to(source: jlong, destination: jlong));
+fn copy_to(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    source: jlong,
+    destination: jlong,
+) -> Result<()> {
+    let (source, destination) = (convert::array(source)?, convert::array(destination)?);
+    Ok(source.copy_to(&destination)?)
+}
+
+native!(fn fill(array: jlong, value: jdouble));
+fn fill(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong, value: jdouble) -> Result<()> {
+    Ok(convert::array(array)?.fill(Scalar::from(value))?)
+}
+
+native!(fn fill_long(array: jlong, value: jlong));
+fn fill_long(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong, value: jlong) -> Result<()> {
+    Ok(convert::array(array)?.fill(Scalar::from(value))?)
+}
+
+native!(fn assign_floats(array: jlong, data: jfloat[]));
+fn assign_floats(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    array: jlong,
+    data: JFloatArray<'_>,
+) -> Result<()> {
+    let data = convert::numbers(env, &data, "data")?;
+    Ok(convert::array(array)?.assign_slice(&data)?)
+}
+
+native!(fn assign_doubles(array: jlong, data: jdouble[]));
+fn assign_doubles(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    array: jlong,
+    data: JDoubleArray<'_>,
+) -> Result<()> {
+    let data = convert::numbers(env, &data, "data")?;
+    Ok(convert::array(array)?.assign_slice(&data)?)
+}
+
+native!(fn assign_ints(array: jlong, data: jint[]));
+fn assign_ints(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    array: jlong,
+    data: JIntArray<'_>,
+) -> Result<()> {
+    let data = convert::numbers(env, &data, "data")?;
+    Ok(convert::array(array)?.assign_slice(&data)?)
+}
+
+native!(fn assign_longs(array: jlong, data: jlong[]));
+fn assign_longs(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    array: jlong,
+    data: JLongArray<'_>,
+) -> Result<()> {
+    let data = convert::numbers(env, &data, "data")?;
+    Ok(convert::array(array)?.assign_slice(&data)?)
+}
+
+native!(fn to_floats(array: jlong) -> jfloat[]);
+fn to_floats<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JFloatArray<'l>> {
+    let elements = convert::array(array)?.read_as::<f32>()?;
+    convert::to_java(env, &elements)
+}
+
+native!(fn to_doubles(array: jlong) -> jdouble[]);
+fn to_doubles<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JDoubleArray<'l>> {
+    let elements = convert::array(array)?.read_as::<f64>()?;
+    convert::to_java(env, &elements)
+}
+
+native!(fn to_ints(array: jlong) -> jint[]);
+fn to_ints<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JIntArray<'l>> {
+    let elements = convert::array(array)?.read_as::<i32>()?;
+    convert::to_java(env, &elements)
+}
+
+native!(fn to_longs(array: jlong) -> jlong[]);
+fn to_longs<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JLongArray<'l>> {
+    let elements = convert::array(array)?.read_as::<i64>()?;
+    convert::to_java(env, &elements)
+}
+
+native!(fn to_bytes(array: jlong) -> jbyte[]);
+fn to_bytes<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JByteArray<'l>> {
+    let bytes = convert::array(array)?.to_bytes()?;
+    convert::bytes_to_java(env, &bytes)
+}
+
+native!(fn wait_to_read(array: jlong));
+fn wait_to_read(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<()> {
+    Ok(convert::array(array)?.wait_to_read()?)
+}
+
+native!(fn release(array: jlong));
+fn release(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<()> {
+    drop(ARRAYS.remove(array));
+    Ok(())
+}

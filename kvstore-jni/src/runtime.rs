@@ -1,0 +1,87 @@
+//! The native methods of `dev.kvstore.NativeRuntime`.
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+
+use jni::objects::{JClass, JIntArray, JObjectArray, JString};
+use jni::sys::{jint, jlong};
+use jni::{Env, NativeMethod, native_method};
+use kvstore::{BinaryOp, DType, ErrorCode, Reduction, UnaryOp};
+
+use crate::convert::{self, ARRAYS, STORES};
+use crate::error::{Result, ThrowKVStoreException};
+
+/// Exports a native method of this class.
+///
+/// `native!(fn live_bytes() -> jlong)` expands to a `native_method!` that exports
+/// `Java_dev_kvstore_NativeRuntime_liveBytes__`, which calls [`live_bytes`].
+macro_rules! native {
+    ($($signature:tt)*) => {
+        const _: NativeMethod = native_method! {
+            java_type = "dev.kvstore.NativeRuntime",
+            error_policy = ThrowKVStoreException,
+            static extern $($signature)*,
+        };
+    };
+}
+
+type Names<'local> = JObjectArray<'local, JString<'local>>;
+
+native!(fn live_bytes() -> jlong);
+fn live_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
+    Ok(convert::size(kvstore::live_bytes()))
+}
+
+native!(fn pooled_bytes() -> jlong);
+fn pooled_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
+    Ok(convert::size(kvstore::pooled_bytes()))
+}
+
+native!(fn trim());
+fn trim(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<()> {
+    kvstore::trim();
+    Ok(())
+}
+
+native!(fn synchronize());
+fn synchronize(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<()> {
+    Ok(kvstore::synchronize()?)
+}
+
+native!(fn doctor() -> JString[]);
+fn doctor<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
+    let mut facts = kvstore::doctor();
+    facts.push(("arrays held by Java".to_owned(), ARRAYS.len().to_string()));
+    facts.push(("stores held by Java".to_owned(), STORES.len().to_string()));
+    let facts: Vec<String> = facts.into_iter().flat_map(<[String; 2]>::from).collect();
+    convert::strings_to_java(env, facts.iter())
+}
+
+native!(fn error_codes() -> JString[]);
+fn error_codes<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
+    convert::strings_to_java(env, ErrorCode::ALL.iter().map(|code| code.as_str()))
+}
+
+native!(fn dtype_names() -> JString[]);
+fn dtype_names<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
+    convert::strings_to_java(env, DType::ALL.iter().map(|dtype| dtype.name()))
+}
+
+native!(fn dtype_codes() -> jint[]);
+fn dtype_codes<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<JIntArray<'l>> {
+    let codes = DType::ALL.map(|dtype| jint::from(dtype.code()));
+    convert::to_java(env, &codes)
+}
+
+native!(fn binary_ops() -> JString[]);
+fn binary_ops<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
+    convert::strings_to_java(env, BinaryOp::ALL.iter().map(|op| op.name()))
+}
+
+native!(fn unary_ops() -> JString[]);
+fn unary_ops<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
+    convert::strings_to_java(env, UnaryOp::ALL.iter().map(|op| op.name()))
+}
+
+native!(fn reductions() -> JString[]);
+fn reductions<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
+    convert::strings_to_java(env, Reduction::ALL.iter().map(|op| op.name()))
+}

@@ -1,0 +1,233 @@
+//! The native methods of `dev.kvstore.NativeKVStore`.
+#![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+
+use jni::objects::{JClass, JDoubleArray, JLongArray, JObject, JObjectArray, JString};
+use jni::sys::{jboolean, jint, jlong};
+use jni::{Env, NativeMethod, native_method};
+use kvstore::{Key, Optimizer};
+
+use crate::convert::{self, STORES};
+use crate::error::{Result, ThrowKVStoreException};
+use crate::updater::JavaUpdater;
+
+/// Exports a native method of this class.
+///
+/// `native!(fn rank(store: jlong) -> jint)` expands to a `native_method!` that exports
+/// `Java_dev_kvstore_NativeKVStore_rank__J`, which calls [`rank`].
+macro_rules! native {
+    ($($signature:tt)*) => {
+        const _: NativeMethod = native_method! {
+            java_type = "dev.kvstore.NativeKVStore",
+            error_policy = ThrowKVStoreException,
+            static extern $($signature)*,
+        };
+    };
+}
+
+type Keys<'local> = JObjectArray<'local, JString<'local>>;
+
+native!(fn create(name: JString) -> jlong);
+fn create(env: &mut Env<'_>, _class: JClass<'_>, name: JString<'_>) -> Result<jlong> {
+    let name = convert::string(env, &name, "name")?;
+    let store = kvstore::create(&name)?;
+    Ok(STORES.insert(store)?)
+}
+
+native!(fn release(store: jlong));
+fn release(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
+    drop(STORES.remove(store));
+    Ok(())
+}
+
+native!(fn store_type(store: jlong) -> JString);
+fn store_type<'l>(env: &mut Env<'l>, _class: JClass<'_>, store: jlong) -> Result<JString<'l>> {
+    let store = convert::store(store)?;
+    Ok(JString::from_str(env, store.name())?)
+}
+
+native!(fn rank(store: jlong) -> jint);
+fn rank(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jint> {
+    convert::count(convert::store(store)?.rank())
+}
+
+native!(fn num_workers(store: jlong) -> jint);
+fn num_workers(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jint> {
+    convert::count(convert::store(store)?.num_workers())
+}
+
+native!(fn barrier(store: jlong));
+fn barrier(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
+    Ok(convert::store(store)?.barrier()?)
+}
+
+native!(fn set_barrier_before_exit(store: jlong, barrier_before_exit: jboolean));
+fn set_barrier_before_exit(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    barrier_before_exit: jboolean,
+) -> Result<()> {
+    Ok(convert::store(store)?.set_barrier_before_exit(barrier_before_exit)?)
+}
+
+native!(fn num_dead_node(store: jlong, node_id: jint) -> jint);
+fn num_dead_node(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    node_id: jint,
+) -> Result<jint> {
+    convert::count(convert::store(store)?.num_dead_node(node_id)?)
+}
+
+native!(fn send_command_to_servers(store: jlong, head: jint, body: JString));
+fn send_command_to_servers(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    head: jint,
+    body: JString<'_>,
+) -> Result<()> {
+    let body = convert::string(env, &body, "body")?;
+    Ok(convert::store(store)?.send_command_to_servers(head, &body)?)
+}
+
+native!(fn init(store: jlong, keys: JString[], values: jlong[]));
+fn init(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    keys: Keys<'_>,
+    values: JLongArray<'_>,
+) -> Result<()> {
+    let pairs = convert::pairs(env, &keys, &values, "values")?;
+    Ok(convert::store(store)?.init_pairs(&pairs)?)
+}
+
+native!(fn push(store: jlong, keys: JString[], values: jlong[], priority: jint));
+fn push(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    keys: Keys<'_>,
+    values: JLongArray<'_>,
+    priority: jint,
+) -> Result<()> {
+    let pairs = convert::pairs(env, &keys, &values, "values")?;
+    Ok(convert::store(store)?.push_pairs(&pairs, priority)?)
+}
+
+native!(fn pull(store: jlong, keys: JString[], outs: jlong[], priority: jint));
+fn pull(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    keys: Keys<'_>,
+    outs: JLongArray<'_>,
+    priority: jint,
+) -> Result<()> {
+    let pairs = convert::pairs(env, &keys, &outs, "outs")?;
+    Ok(convert::store(store)?.pull_pairs(&pairs, priority)?)
+}
+
+native!(fn pull_new(store: jlong, keys: JString[]) -> jlong[]);
+fn pull_new<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    store: jlong,
+    keys: Keys<'_>,
+) -> Result<JLongArray<'l>> {
+    let keys = convert::keys(env, &keys)?;
+    let values = convert::store(store)?.pull_new(keys)?;
+    convert::adopt_all(env, values)
+}
+
+native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+fn pushpull(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    value_keys: Keys<'_>,
+    values: JLongArray<'_>,
+    out_keys: Keys<'_>,
+    outs: JLongArray<'_>,
+    priority: jint,
+) -> Result<()> {
+    let values = convert::pairs(env, &value_keys, &values, "values")?;
+    let outs = convert::pairs(env, &out_keys, &outs, "outs")?;
+    Ok(convert::store(store)?.pushpull_pairs(&values, &outs, priority)?)
+}
+
+native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+fn broadcast(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    value_keys: Keys<'_>,
+    values: JLongArray<'_>,
+    out_keys: Keys<'_>,
+    outs: JLongArray<'_>,
+    priority: jint,
+) -> Result<()> {
+    let values = convert::pairs(env, &value_keys, &values, "values")?;
+    let outs = convert::pairs(env, &out_keys, &outs, "outs")?;
+    Ok(convert::store(store)?.broadcast_pairs(&values, &outs, priority)?)
+}
+
+native!(fn remove(store: jlong, keys: JString[]));
+fn remove(env: &mut Env<'_>, _class: JClass<'_>, store: jlong, keys: Keys<'_>) -> Result<()> {
+    let keys = convert::keys(env, &keys)?;
+    Ok(convert::store(store)?.remove(keys)?)
+}
+
+native!(fn keys(store: jlong) -> JString[]);
+fn keys<'l>(env: &mut Env<'l>, _class: JClass<'_>, store: jlong) -> Result<Keys<'l>> {
+    let keys = convert::store(store)?.keys();
+    convert::strings_to_java(env, keys.iter().map(Key::as_str))
+}
+
+native!(fn contains(store: jlong, key: JString) -> jboolean);
+fn contains(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    key: JString<'_>,
+) -> Result<jboolean> {
+    let key = convert::key(env, &key)?;
+    Ok(convert::store(store)?.contains(&key))
+}
+
+native!(fn set_updater(store: jlong, updater: dev.kvstore.UpdaterCall));
+fn set_updater(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    updater: JObject<'_>,
+) -> Result<()> {
+    let updater = JavaUpdater::new(env, &updater)?;
+    let store = convert::store(store)?;
+    Ok(store.set_updater(move |key, pushed, stored| updater.update(key, pushed, stored))?)
+}
+
+native!(fn clear_updater(store: jlong));
+fn clear_updater(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
+    Ok(convert::store(store)?.clear_updater()?)
+}
+
+native!(fn set_optimizer(store: jlong, name: JString, names: JString[], values: jdouble[]));
+fn set_optimizer(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    name: JString<'_>,
+    names: Keys<'_>,
+    values: JDoubleArray<'_>,
+) -> Result<()> {
+    let name = convert::string(env, &name, "name")?;
+    let options = convert::options(env, &names, &values)?;
+    let optimizer = Optimizer::from_options(&name, &options)?;
+    Ok(convert::store(store)?.set_optimizer(optimizer)?)
+}

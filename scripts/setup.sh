@@ -1,0 +1,104 @@
+#!/bin/sh
+# Checks that this machine can build the project: cargo, a C linker, a JDK and Maven.
+# What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
+# Says nothing and takes a moment when everything is there.
+set -eu
+
+JDK_NEEDED=17
+RUST_NEEDED=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$(dirname "$0")/../Cargo.toml")
+PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+say() { echo "setup: $*" >&2; }
+
+# Numbers of `1.88.0-nightly` as one that can be compared: 1088.
+rust_number() { echo "$1" | awk -F. '{ print $1 * 1000 + $2 }'; }
+
+rust_is_good() {
+    found=$(rustc --version 2>/dev/null | awk '{ print $2 }') && cargo --version >/dev/null 2>&1 || return 1
+    [ -n "$found" ] && [ "$(rust_number "$found")" -ge "$(rust_number "$RUST_NEEDED")" ]
+}
+
+# The file `release` of a JDK answers at once; asking javac starts a virtual machine.
+jdk_version() {
+    javac=$(readlink -f "$1")
+    release=$(dirname "$javac")/../release
+    if [ -r "$release" ]; then
+        sed -n 's/^JAVA_VERSION="\([0-9]*\).*/\1/p' "$release"
+    else
+        "$javac" -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p'
+    fi
+}
+
+# Maven obeys JAVA_HOME before it looks at PATH, so we do too.
+jdk_is_good() {
+    javac=${JAVA_HOME:+$JAVA_HOME/bin/javac}
+    [ -n "$javac" ] || javac=$(command -v javac) || return 1
+    [ -x "$javac" ] && [ "$(jdk_version "$javac")" -ge "$JDK_NEEDED" ] 2>/dev/null
+}
+
+has_apt() { command -v apt-get >/dev/null 2>&1; }
+
+apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
+
+# A fresh container has no package lists, and then no package has a candidate.
+refresh_lists() {
+    has_apt && [ "$(id -u)" -eq 0 ] || return 0
+    apt_has gcc || apt-get -q update
+}
+
+jdk_package() {
+    for release in 21 17 25; do
+        apt_has "openjdk-$release-jdk-headless" && { echo "openjdk-$release-jdk-headless"; return; }
+    done
+    echo default-jdk-headless
+}
+
+# What apt has to install, without Rust.
+missing_packages() {
+    command -v cc >/dev/null 2>&1 || printf 'gcc libc6-dev '
+    jdk_is_good || printf '%s ' "$(jdk_package)"
+    command -v mvn >/dev/null 2>&1 || printf 'maven '
+}
+
+install_packages() {
+    if ! has_apt; then
+        say "needed: a C compiler (cc), a JDK >= $JDK_NEEDED, Maven. Install them with this system's packages."
+        exit 1
+    elif [ "$(id -u)" -ne 0 ]; then
+        say "missing packages; install them with"
+        say "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $*"
+        exit 1
+    fi
+    say "installing $*"
+    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null ||
+        { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null; }
+}
+
+install_rust() {
+    if command -v rustup >/dev/null 2>&1; then
+        rustup update stable
+    elif has_apt && [ "$(id -u)" -eq 0 ] && apt_has rustup; then
+        install_packages rustup
+        rustup default stable
+    elif has_apt && apt_has rustup; then
+        say "Rust >= $RUST_NEEDED is missing; install it with"
+        say "    sudo apt-get install -y rustup && rustup default stable"
+        exit 1
+    else
+        say "Rust >= $RUST_NEEDED is missing; install it with"
+        say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+        exit 1
+    fi
+}
+
+if ! { command -v cc && command -v mvn && jdk_is_good; } >/dev/null 2>&1; then
+    refresh_lists
+    # shellcheck disable=SC2046 # a list of package names, to be split
+    install_packages $(missing_packages)
+    jdk_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac stands first"; exit 1; }
+fi
+if ! rust_is_good; then
+    refresh_lists
+    install_rust
+    rust_is_good || { say "Rust >= $RUST_NEEDED is still missing: another rustc stands first on PATH?"; exit 1; }
+fi

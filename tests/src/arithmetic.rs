@@ -1,0 +1,157 @@
+//! The rules of numbers, one element at a time: casts, the four operations, the sum of a push.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "casts that round or wrap are what is modelled"
+)]
+#![expect(clippy::cast_precision_loss, reason = "an integer becomes the nearest float")]
+#![expect(clippy::cast_sign_loss, reason = "an unsigned integer keeps the low bits")]
+
+use half::{bf16, f16};
+use kvstore::DType;
+
+use crate::value::{Number, Value};
+
+/// The four operations of arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "their names say it")]
+pub enum Operator {
+    Add,
+    Sub,
+    Mul,
+    Div,
+}
+
+impl Number {
+    /// Returns what an element of `dtype` holds after this number is written into it.
+    ///
+    /// A float becomes the nearest float; an integer keeps its low bits; a float becomes an integer
+    /// by way of i64: towards zero, saturating, NaN as 0.
+    #[must_use]
+    pub fn cast(self, dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => Self::Float(self.to_f32().into()),
+            DType::F64 => Self::Float(self.to_f64()),
+            DType::F16 => Self::Float(f16::from_f32(self.to_f32_for_rounding()).into()),
+            DType::Bf16 => Self::Float(bf16::from_f32(self.to_f32_for_rounding()).into()),
+            DType::I8 => Self::Int((self.to_i64() as i8).into()),
+            DType::I32 => Self::Int((self.to_i64() as i32).into()),
+            DType::I64 => Self::Int(self.to_i64()),
+            DType::U8 => Self::Int((self.to_i64() as u8).into()),
+        }
+    }
+
+    /// Returns the nearest f32.
+    pub fn to_f32(self) -> f32 {
+        match self {
+            Self::Float(x) => x as f32,
+            Self::Int(i) => i as f32,
+        }
+    }
+
+    /// Returns the nearest f64.
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Self::Float(x) => x,
+            Self::Int(i) => i as f64,
+        }
+    }
+
+    /// Returns the f32 that rounds to a half float as the exact number would: the one next to it
+    /// towards zero, with the last bit set if anything was cut off. Rounding to nearest twice would
+    /// be wrong where the first result lies half-way between two half floats.
+    fn to_f32_for_rounding(self) -> f32 {
+        let nearest = self.to_f32();
+        let excess = match self {
+            Self::Float(x) => f64::from(nearest).abs() - x.abs(),
+            Self::Int(i) => ((nearest as i128).abs() - i128::from(i).abs()) as f64,
+        };
+        if excess == 0.0 || excess.is_nan() {
+            return nearest;
+        }
+        f32::from_bits((nearest.to_bits() - u32::from(excess > 0.0)) | 1)
+    }
+
+    fn to_i64(self) -> i64 {
+        match self {
+            Self::Float(x) => x as i64,
+            Self::Int(i) => i,
+        }
+    }
+
+    /// Returns the result of an operation between two elements of `dtype`: f64 and integers in their
+    /// own type, integers wrapping and dividing towards zero, other floats in f32 and then rounded.
+    #[must_use]
+    pub fn operate(self, operator: Operator, other: Self, dtype: DType) -> Self {
+        let result = match (self, other) {
+            (Self::Int(a), Self::Int(b)) => Self::Int(operate_i64(operator, a, b)),
+            _ if dtype == DType::F64 => {
+                Self::Float(operate_f64(operator, self.to_f64(), other.to_f64()))
+            }
+            _ => Self::Float(operate_f32(operator, self.to_f32(), other.to_f32()).into()),
+        };
+        result.cast(dtype)
+    }
+}
+
+fn operate_i64(operator: Operator, a: i64, b: i64) -> i64 {
+    match operator {
+        Operator::Add => a.wrapping_add(b),
+        Operator::Sub => a.wrapping_sub(b),
+        Operator::Mul => a.wrapping_mul(b),
+        Operator::Div => a.wrapping_div(b),
+    }
+}
+
+fn operate_f32(operator: Operator, a: f32, b: f32) -> f32 {
+    match operator {
+        Operator::Add => a + b,
+        Operator::Sub => a - b,
+        Operator::Mul => a * b,
+        Operator::Div => a / b,
+    }
+}
+
+fn operate_f64(operator: Operator, a: f64, b: f64) -> f64 {
+    match operator {
+        Operator::Add => a + b,
+        Operator::Sub => a - b,
+        Operator::Mul => a * b,
+        Operator::Div => a / b,
+    }
+}
+
+impl Value {
+    /// Returns the value with `operator` applied to each pair of elements.
+    #[must_use]
+    pub fn operate(&self, operator: Operator, other: &Self) -> Self {
+        let dtype = self.spec.dtype;
+        let pairs = self.numbers.iter().zip(&other.numbers);
+        let numbers = pairs.map(|(a, b)| a.operate(operator, *b, dtype)).collect();
+        Self { spec: self.spec.clone(), numbers }
+    }
+
+    /// Returns the value with `operator` applied to each element and the same number.
+    #[must_use]
+    pub fn operate_scalar(&self, operator: Operator, scalar: Number) -> Self {
+        let scalars = vec![scalar; self.numbers.len()];
+        self.operate(operator, &Self::new(self.spec.clone(), &scalars))
+    }
+}
+
+/// Returns the sum of values of one spec: a left fold in the order given. Half floats are added in
+/// f32 and rounded once, at the end.
+pub fn sum(addends: &[Value]) -> Value {
+    let dtype = addends[0].spec.dtype;
+    let adds_in = if is_half(dtype) { DType::F32 } else { dtype };
+    let mut total = addends[0].cast(adds_in);
+    for addend in &addends[1..] {
+        total = total.operate(Operator::Add, &addend.cast(adds_in));
+    }
+    total.cast(dtype)
+}
+
+/// Tells whether `dtype` is one of the two half floats.
+pub fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16)
+}

@@ -1,0 +1,24 @@
+//! Tests of the store: a naive model, random programs for it, and checks for every implementation.
+//!
+//! - [`model`] is the store written as simply as it can be; [`value`] and [`arithmetic`] are the
+//!   values it holds and the rules of their numbers.
+//! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
+//! - [`suite`] holds the checks that every implementation of a seam passes.
+//! - [`recorded`] replays programs with recorded results, [`sources`] reads the project's own files.
+
+pub mod arithmetic;
+pub mod arrays;
+pub mod compare;
+pub mod model;
+pub mod operations;
+pub mod recorded;
+pub mod replay;
+pub mod rule;
+pub mod samples;
+pub mod sources;
+pub mod suite;
+pub mod value;
+
+/// Every name under which a store of one machine can be created.
+pub const STORE_NAMES: [&str; 5] =
+    ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"];

@@ -1,0 +1,207 @@
+//! The store as simply as it can be written: a list of keys in init order, each with its value.
+
+use kvstore::ErrorCode;
+
+use crate::arithmetic::sum;
+use crate::rule::{Rule, SgdState};
+use crate::value::{Spec, Value};
+
+/// The codes of everything that is wrong with a call. A store may answer with any of them.
+pub type Faults = Vec<ErrorCode>;
+
+/// Keys that run in parallel with values, a repeated key keeping its values in call order.
+pub type Pairs<T> = [(String, T)];
+
+/// A naive store.
+#[derive(Clone, Debug)]
+pub struct Model {
+    entries: Vec<Entry>,
+    rule: Rule,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: String,
+    value: Value,
+    state: Option<SgdState>,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { entries: Vec::new(), rule: Rule::Assign }
+    }
+}
+
+impl Model {
+    /// Stores a value per key.
+    pub fn init(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
+        none_of(self.faults_of_init(pairs))?;
+        for (key, value) in pairs {
+            self.entries.push(Entry { key: key.clone(), value: value.clone(), state: None });
+        }
+        Ok(())
+    }
+
+    /// Sums the values of each key and hands the sum to the rule, in init order.
+    pub fn push(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
+        none_of(self.faults_of_push(pairs))?;
+        for entry in &mut self.entries {
+            let addends = values_of(&entry.key, pairs);
+            if !addends.is_empty() {
+                entry.update(&self.rule, &sum(&addends))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns which slot receives which value, cast to the slot's dtype, in the order of writing:
+    /// the last one wins where a slot is given twice.
+    pub fn pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Result<Vec<(usize, Value)>, Faults> {
+        none_of(self.faults_of_pull(outs, slots))?;
+        let mut written = Vec::new();
+        for entry in &self.entries {
+            for slot in values_of(&entry.key, outs) {
+                written.push((slot, entry.value.cast(slots[slot].dtype)));
+            }
+        }
+        Ok(written)
+    }
+
+    /// Returns the value of each key.
+    pub fn pull_new(&self, keys: &[String]) -> Result<Vec<Value>, Faults> {
+        keys.iter()
+            .map(|key| Ok(self.value(key).ok_or([ErrorCode::KeyNotFound])?.clone()))
+            .collect()
+    }
+
+    /// Pushes, then pulls; nothing is pushed when something is wrong with the pull.
+    pub fn pushpull(
+        &mut self,
+        pairs: &Pairs<Value>,
+        outs: &Pairs<usize>,
+        slots: &[Spec],
+    ) -> Result<Vec<(usize, Value)>, Faults> {
+        none_of([self.faults_of_push(pairs), self.faults_of_pull(outs, slots)].concat())?;
+        self.push(pairs)?;
+        self.pull(outs, slots)
+    }
+
+    /// Initialises, then pulls; nothing is initialised when something is wrong with the pull.
+    pub fn broadcast(
+        &mut self,
+        pairs: &Pairs<Value>,
+        outs: &Pairs<usize>,
+        slots: &[Spec],
+    ) -> Result<Vec<(usize, Value)>, Faults> {
+        let mut after = self.clone();
+        let initialised = after.init(pairs);
+        if let Err(mut faults) = initialised {
+            // Keys whose init is refused are there to nobody, so the pull may be blamed as well.
+            faults.extend(self.faults_of_pull(outs, slots));
+            return Err(faults);
+        }
+        let written = after.pull(outs, slots)?;
+        *self = after;
+        Ok(written)
+    }
+
+    /// Says what happens to the sums of later pushes. States start anew.
+    pub fn set_rule(&mut self, rule: Rule) {
+        self.rule = rule;
+        for entry in &mut self.entries {
+            entry.state = None;
+        }
+    }
+
+    /// Forgets keys.
+    pub fn remove(&mut self, keys: &[String]) -> Result<(), Faults> {
+        let faults = keys.iter().filter(|key| self.value(key).is_none());
+        none_of(faults.map(|_| ErrorCode::KeyNotFound).collect())?;
+        self.entries.retain(|entry| !keys.contains(&entry.key));
+        Ok(())
+    }
+
+    /// Returns the keys in init order.
+    pub fn keys(&self) -> Vec<String> {
+        self.entries.iter().map(|entry| entry.key.clone()).collect()
+    }
+
+    /// Returns the stored value of a key.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    fn faults_of_init(&self, pairs: &Pairs<Value>) -> Faults {
+        let mut faults = Vec::new();
+        for (position, (key, value)) in pairs.iter().enumerate() {
+            let is_repeated = pairs[..position].iter().any(|(earlier, _)| earlier == key);
+            if is_repeated || self.value(key).is_some() {
+                faults.push(ErrorCode::KeyExists);
+            }
+            if value.numbers.is_empty() {
+                faults.push(ErrorCode::InvalidArgument);
+            }
+        }
+        faults
+    }
+
+    fn faults_of_push(&self, pairs: &Pairs<Value>) -> Faults {
+        let mut faults = Vec::new();
+        for (key, pushed) in pairs {
+            match self.value(key) {
+                None => faults.push(ErrorCode::KeyNotFound),
+                Some(stored) if stored.spec != pushed.spec => faults.push(ErrorCode::SpecMismatch),
+                Some(stored)
+                    if matches!(self.rule, Rule::Sgd(_)) && !stored.spec.dtype.is_float() =>
+                {
+                    faults.push(ErrorCode::InvalidArgument);
+                }
+                Some(_) => {}
+            }
+            if pushed.numbers.is_empty() {
+                faults.push(ErrorCode::InvalidArgument);
+            }
+        }
+        faults
+    }
+
+    fn faults_of_pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Faults {
+        let mut faults = Vec::new();
+        for (key, slot) in outs {
+            match self.value(key) {
+                None => faults.push(ErrorCode::KeyNotFound),
+                Some(stored) if stored.spec.shape != slots[*slot].shape => {
+                    faults.push(ErrorCode::SpecMismatch);
+                }
+                Some(_) => {}
+            }
+        }
+        faults
+    }
+}
+
+impl Entry {
+    /// A failing updater leaves its key as it was and ends the call.
+    fn update(&mut self, rule: &Rule, merged: &Value) -> Result<(), Faults> {
+        self.value = match rule {
+            Rule::Assign => merged.clone(),
+            Rule::Updater(updater) if updater.fails_for(&self.key) => {
+                return Err(vec![ErrorCode::Updater]);
+            }
+            Rule::Updater(updater) => updater.apply(&self.value, merged),
+            Rule::Sgd(sgd) => {
+                let state = self.state.get_or_insert_with(|| SgdState::new(&self.value));
+                sgd.apply(state, merged)
+            }
+        };
+        Ok(())
+    }
+}
+
+fn values_of<T: Clone>(key: &str, pairs: &Pairs<T>) -> Vec<T> {
+    pairs.iter().filter(|(other, _)| other == key).map(|(_, value)| value.clone()).collect()
+}
+
+fn none_of(faults: Faults) -> Result<(), Faults> {
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}

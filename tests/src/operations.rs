@@ -1,0 +1,286 @@
+//! Random programs of store verbs: mostly valid, with a share of every mistake a caller can make.
+
+use kvstore::DType;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use crate::rule::{NamedUpdater, Rule, Sgd};
+use crate::value::{Number, Spec, Value};
+
+/// The keys that programs initialise. Init order is up to the program.
+pub const KEYS: [&str; 5] = ["b", "a", "e", "", "é漢"];
+
+/// A key that no program initialises.
+pub const UNKNOWN_KEY: &str = "never";
+
+/// Keys with a value each, as one call gives them; the lengths may differ.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The keys, repeated ones included.
+    pub keys: Vec<String>,
+    /// The values.
+    pub values: Vec<Value>,
+}
+
+/// Keys with an array each that is to be written; the lengths may differ.
+#[derive(Clone, Debug)]
+pub struct Outs {
+    /// The keys, repeated ones included.
+    pub keys: Vec<String>,
+    /// For each key the index of its array in `specs`; an array may be named more than once.
+    pub slots: Vec<usize>,
+    /// The arrays.
+    pub specs: Vec<Spec>,
+}
+
+impl Outs {
+    /// Gives the outs the keys of a call in turn: `broadcast` has one list of keys for both.
+    fn for_keys_of(mut self, given: &Given) -> Self {
+        if given.keys.is_empty() {
+            return Self { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };
+        }
+        for (out, key) in self.keys.iter_mut().zip(given.keys.iter().cycle()) {
+            if out != UNKNOWN_KEY {
+                out.clone_from(key);
+            }
+        }
+        self
+    }
+}
+
+/// One call of a verb.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the names are those of the verbs")]
+pub enum Operation {
+    Init(Given),
+    Push(Given, i32),
+    Pull(Outs, i32),
+    PullNew(Vec<String>),
+    PushPull(Given, Outs, i32),
+    /// Pushes, then pulls into the pushed arrays.
+    PushPullInPlace(Given, i32),
+    Broadcast(Given, Outs, i32),
+    SetRule(Rule),
+    Remove(Vec<String>),
+}
+
+/// Returns programs that begin with the init of some keys.
+pub fn program() -> impl Strategy<Value = Vec<Operation>> {
+    vec(spec(), KEYS.len()).prop_flat_map(|specs| {
+        let first = (1..=KEYS.len())
+            .prop_flat_map(|count| subsequence((0..KEYS.len()).collect::<Vec<_>>(), count))
+            .prop_shuffle();
+        let specs_of_first = specs.clone();
+        let first = first.prop_flat_map(move |chosen| given_each(&specs_of_first, &chosen));
+        (first, vec(operation(specs), 1..12)).prop_map(|(first, mut rest)| {
+            rest.insert(0, Operation::Init(first));
+            rest
+        })
+    })
+}
+
+/// Returns specs of small values, a scalar and a value larger than a cache line among them.
+pub fn spec() -> impl Strategy<Value = Spec> {
+    let shapes =
+        select(vec![vec![1], vec![2, 3], vec![3, 2], vec![4], vec![], vec![2, 1, 2], vec![67]]);
+    (shapes, select(DType::ALL.to_vec())).prop_map(|(shape, dtype)| Spec { shape, dtype })
+}
+
+/// Returns values of a spec.
+pub fn value(spec: Spec) -> impl Strategy<Value = Value> {
+    vec(number(spec.dtype), spec.num_elements())
+        .prop_map(move |numbers| Value { spec: spec.clone(), numbers })
+}
+
+/// Returns numbers that a dtype can hold: small ones, nasty ones, and any bits at all.
+pub fn number(dtype: DType) -> impl Strategy<Value = Number> {
+    let any_bits = any::<i64>().prop_map(move |bits| Number::from_bits(dtype, bits));
+    prop_oneof![
+        4 => (-9_i64..10).prop_map(Number::Int),
+        3 => select(nasty_numbers()),
+        2 => (-3.0..3.0).prop_map(Number::Float),
+        3 => any_bits,
+    ]
+    .prop_map(move |number| number.cast(dtype))
+}
+
+/// Returns the numbers at which arithmetic goes wrong first; a cast makes them a dtype's own.
+pub fn nasty_numbers() -> Vec<Number> {
+    let floats = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.0,
+        -0.0,
+        5e-324,
+        -1e-310,
+        1e-40,
+        -6e-8,
+        65504.0,
+        65520.0,
+        2049.0,
+        3.4e38,
+        -1.7e308,
+        1e8,
+        0.1,
+        1.0 + f64::EPSILON,
+        // A hair above half-way between two half floats: rounding in two steps goes wrong here.
+        1.0 + 1.0 / 2048.0 + 1e-12,
+        1.0 + 1.0 / 256.0 + 1e-12,
+    ];
+    let ints = [
+        i64::MIN,
+        i64::MAX,
+        -1,
+        127,
+        128,
+        255,
+        i32::MAX.into(),
+        i32::MIN.into(),
+        (1 << 30) + (1 << 22) + 1,
+    ];
+    floats.into_iter().map(Number::Float).chain(ints.into_iter().map(Number::Int)).collect()
+}
+
+fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
+    let priority = || prop_oneof![4 => Just(0), 1 => any::<i32>()];
+    let init = prop_oneof![given_once(specs.clone()), given(specs.clone())];
+    prop_oneof![
+        2 => init.prop_map(Operation::Init),
+        10 => (given(specs.clone()), priority()).prop_map(|(given, p)| Operation::Push(given, p)),
+        5 => (outs(specs.clone()), priority()).prop_map(|(outs, p)| Operation::Pull(outs, p)),
+        1 => any_keys().prop_map(Operation::PullNew),
+        3 => (given(specs.clone()), outs(specs.clone()), priority())
+            .prop_map(|(given, outs, p)| Operation::PushPull(given, outs, p)),
+        2 => (given(specs.clone()), priority())
+            .prop_map(|(given, p)| Operation::PushPullInPlace(given, p)),
+        2 => (given_once(specs.clone()), outs(specs), priority())
+            .prop_map(|(given, outs, p)| {
+                let outs = outs.for_keys_of(&given);
+                Operation::Broadcast(given, outs, p)
+            }),
+        3 => rule().prop_map(Operation::SetRule),
+        1 => keys_once().prop_map(Operation::Remove),
+    ]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let sgd = (
+        select(vec![0.01, 0.1, 1.0]),
+        select(vec![0.0, 0.9]),
+        select(vec![0.0, 0.01]),
+        select(vec![1.0, 0.5]),
+        select(vec![0.0, 0.3]),
+    );
+    let sgd =
+        sgd.prop_map(|(learning_rate, momentum, weight_decay, rescale_grad, clip_gradient)| {
+            Rule::Sgd(Sgd { learning_rate, momentum, weight_decay, rescale_grad, clip_gradient })
+        });
+    prop_oneof![
+        1 => Just(Rule::Assign),
+        3 => select(NamedUpdater::ALL.to_vec()).prop_map(Rule::Updater),
+        2 => sgd,
+    ]
+}
+
+/// A key by its index in [`KEYS`], or now and then one that nobody initialised.
+fn key() -> impl Strategy<Value = Option<usize>> {
+    prop_oneof![30 => (0..KEYS.len()).prop_map(Some), 1 => Just(None)]
+}
+
+fn text(key: Option<usize>) -> String {
+    key.map_or(UNKNOWN_KEY, |index| KEYS[index]).to_owned()
+}
+
+fn any_keys() -> impl Strategy<Value = Vec<String>> {
+    vec(key().prop_map(text), 0..4)
+}
+
+fn keys_once() -> impl Strategy<Value = Vec<String>> {
+    subsequence(KEYS.to_vec(), 0..3).prop_map(|keys| keys.into_iter().map(str::to_owned).collect())
+}
+
+/// The key's own spec, or now and then another one, or one without elements.
+fn spec_for(specs: &[Spec], key: Option<usize>) -> impl Strategy<Value = Spec> + use<> {
+    let own = specs[key.unwrap_or(0)].clone();
+    let empty = Spec::new(&[2, 0], own.dtype);
+    prop_oneof![40 => Just(own), 1 => spec(), 1 => Just(empty)]
+}
+
+fn given_each(specs: &[Spec], chosen: &[usize]) -> impl Strategy<Value = Given> + use<> {
+    let keys: Vec<String> = chosen.iter().map(|index| text(Some(*index))).collect();
+    let values: Vec<_> = chosen.iter().map(|index| value(specs[*index].clone())).collect();
+    values.prop_map(move |values| Given { keys: keys.clone(), values })
+}
+
+/// Some keys, each once, with their own specs: what `init` wants.
+fn given_once(specs: Vec<Spec>) -> impl Strategy<Value = Given> {
+    subsequence((0..KEYS.len()).collect::<Vec<_>>(), 0..3)
+        .prop_shuffle()
+        .prop_flat_map(move |chosen| given_each(&specs, &chosen))
+}
+
+/// Keys that may repeat, with a value each; now and then one value too many or too few.
+fn given(specs: Vec<Spec>) -> impl Strategy<Value = Given> {
+    let pair = key().prop_flat_map(move |key| {
+        let value = spec_for(&specs, key).prop_flat_map(value);
+        (Just(text(key)), value)
+    });
+    (vec(pair, 0..7), length_change()).prop_map(|(pairs, change)| {
+        let (mut keys, mut values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        change_length(change, &mut keys, &mut values);
+        Given { keys, values }
+    })
+}
+
+/// Keys that may repeat, with an array each: of any dtype, now and then of another shape, now and
+/// then the array that the pair before has.
+fn outs(specs: Vec<Spec>) -> impl Strategy<Value = Outs> {
+    let dtype = prop_oneof![2 => Just(None), 1 => select(DType::ALL.to_vec()).prop_map(Some)];
+    let is_new = prop::bool::weighted(0.8);
+    let pair = (key(), dtype, is_new).prop_flat_map(move |(key, dtype, is_new)| {
+        let spec = spec_for(&specs, key).prop_map(move |spec| match dtype {
+            Some(dtype) => Spec { dtype, ..spec },
+            None => spec,
+        });
+        (Just(text(key)), spec, Just(is_new))
+    });
+    (vec(pair, 0..6), length_change()).prop_map(|(pairs, change)| {
+        let mut outs = Outs { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };
+        for (key, spec, is_new) in pairs {
+            let is_last_fit = outs.specs.last().is_some_and(|last| last.shape == spec.shape);
+            if is_new || !is_last_fit {
+                outs.specs.push(spec);
+            }
+            outs.keys.push(key);
+            outs.slots.push(outs.specs.len() - 1);
+        }
+        change_length(change, &mut outs.keys, &mut outs.slots);
+        outs
+    })
+}
+
+/// What is wrong with the lengths of a call.
+#[derive(Clone, Copy, Debug)]
+enum LengthChange {
+    None,
+    KeyMissing,
+    ValueMissing,
+}
+
+fn length_change() -> impl Strategy<Value = LengthChange> {
+    prop_oneof![
+        40 => Just(LengthChange::None),
+        1 => Just(LengthChange::KeyMissing),
+        1 => Just(LengthChange::ValueMissing),
+    ]
+}
+
+fn change_length<T>(change: LengthChange, keys: &mut Vec<String>, values: &mut Vec<T>) {
+    match change {
+        LengthChange::None => {}
+        LengthChange::KeyMissing => drop(keys.pop()),
+        LengthChange::ValueMissing => drop(values.pop()),
+    }
+}

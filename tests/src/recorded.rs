@@ -1,0 +1,225 @@
+//! Replays programs whose results were recorded: data, not code.
+
+use std::fmt::Write as _;
+
+use kvstore::{DType, Error, NDArray, Optimizer, Pairs, Store};
+use serde_json::Value as Json;
+
+use crate::arrays::{self, UpdaterLog, from_array, to_array};
+use crate::rule::NamedUpdater;
+use crate::value::{Number, Spec, Value};
+
+/// The file of recorded programs in this crate.
+pub const OWN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/store_cases.json");
+
+/// Reads the programs from the file that `KVSTORE_CASES` names, else from [`OWN_FILE`].
+pub fn load() -> Vec<Json> {
+    let path = std::env::var("KVSTORE_CASES").unwrap_or_else(|_| OWN_FILE.to_owned());
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let file: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    list(&file["cases"]).to_vec()
+}
+
+/// Replays one program on a store of the given name; the answer says where it went wrong.
+pub fn replay(case: &Json, store_name: &str) -> Result<(), String> {
+    let mut answer = format!("{} on `{store_name}`", text(&case["name"]));
+    let created = kvstore::create(store_name);
+    if let Some(code) = case["create_error"].as_str() {
+        return expect_code(created.map(drop), code).map_err(|what| answer + ": " + &what);
+    }
+    let player = Player {
+        store: created.map_err(|error| error.chain())?,
+        log: UpdaterLog::default(),
+        tolerance: case["rtol"].as_f64().unwrap_or(0.0),
+    };
+    for (step, operation) in list(&case["ops"]).iter().enumerate() {
+        if let Err(what) = player.step(operation) {
+            let _ = write!(answer, ", step {step} ({}): {what}", text(&operation["op"]));
+            return Err(answer);
+        }
+    }
+    Ok(())
+}
+
+struct Player {
+    store: Store,
+    log: UpdaterLog,
+    tolerance: f64,
+}
+
+impl Player {
+    fn step(&self, operation: &Json) -> Result<(), String> {
+        let values = arrays_of(&operation["values"]);
+        let outs = if operation["outs"].is_null() {
+            values.clone()
+        } else {
+            arrays_of(&operation["outs"])
+        };
+        let result = self.call(operation, &values, &outs);
+        if let Some(code) = operation["expect_error"].as_str() {
+            return expect_code(result, code);
+        }
+        result.map_err(|error| error.chain())?;
+        match &operation["expect"] {
+            Json::Null => Ok(()),
+            expected if operation["op"] == "updater_log" => self.compare_log(expected),
+            expected if operation["op"] == "info" => self.compare_info(expected),
+            expected => self.compare(expected, &outs.flat()),
+        }
+    }
+
+    fn call(&self, operation: &Json, values: &Arrays, outs: &Arrays) -> Result<(), Error> {
+        let priority = operation["priority"].as_i64().unwrap_or(0);
+        let priority = i32::try_from(priority).expect("a priority is an i32");
+        let pairs = |arrays| pairs(&operation["keys"], arrays);
+        match text(&operation["op"]) {
+            "init" => self.store.init_pairs(&pairs(values)?),
+            "push" => self.store.push_pairs(&pairs(values)?, priority),
+            "pull" => self.store.pull_pairs(&pairs(outs)?, priority),
+            "pushpull" => self.store.pushpull_pairs(&pairs(values)?, &pairs(outs)?, priority),
+            "broadcast" => self.store.broadcast_pairs(&pairs(values)?, &pairs(outs)?, priority),
+            "barrier" => self.store.barrier(),
+            "info" | "updater_log" => Ok(()),
+            "set_optimizer" => {
+                let options = operation["kwargs"].as_object().expect("a map of options");
+                let options: Vec<_> = options
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value.as_f64().expect("a number")))
+                    .collect();
+                let optimizer = Optimizer::from_options(text(&operation["name"]), &options)?;
+                self.store.set_optimizer(optimizer)
+            }
+            "set_updater" => {
+                let name = text(&operation["name"]);
+                let updater =
+                    NamedUpdater::from_name(name).unwrap_or_else(|| panic!("updater `{name}`"));
+                arrays::set_updater(&self.store, updater, &self.log)
+            }
+            other => panic!("unknown operation `{other}`"),
+        }
+    }
+
+    fn compare_log(&self, expected: &Json) -> Result<(), String> {
+        let log = std::mem::take(&mut *self.log.lock().expect("logging does not panic"));
+        let expected: Vec<_> = list(expected).iter().map(text).collect();
+        if log == expected { Ok(()) } else { Err(format!("expected {expected:?}, found {log:?}")) }
+    }
+
+    fn compare_info(&self, expected: &Json) -> Result<(), String> {
+        let (store, number) = (&self.store, |name: &str| expected[name].as_u64());
+        let is_same = store.name() == text(&expected["type"])
+            && number("rank") == Some(store.rank() as u64)
+            && number("num_workers") == Some(store.num_workers() as u64);
+        if is_same { Ok(()) } else { Err(format!("expected {expected}, found {store:?}")) }
+    }
+
+    fn compare(&self, expected: &Json, found: &[NDArray]) -> Result<(), String> {
+        let expected = match expected {
+            Json::Array(values) => values.iter().flat_map(flat).collect(),
+            value => vec![value],
+        };
+        assert_eq!(expected.len(), found.len(), "one array per expected value");
+        for (expected, found) in
+            expected.into_iter().map(value_of).zip(found.iter().map(from_array))
+        {
+            let mut pairs = expected.numbers.iter().zip(&found.numbers);
+            if expected.spec != found.spec || !pairs.all(|(a, b)| self.is_close(*a, *b)) {
+                return Err(format!("expected {expected:?}, found {found:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Without a tolerance equal as floats are: 0.0 equals -0.0, and any NaN any NaN.
+    fn is_close(&self, expected: Number, found: Number) -> bool {
+        match (expected, found) {
+            (Number::Int(a), Number::Int(b)) => a == b,
+            (Number::Float(a), Number::Float(b)) => {
+                (a - b).abs() <= self.tolerance * a.abs()
+                    || a.to_bits() == b.to_bits()
+                    || (a.is_nan() && b.is_nan())
+            }
+            _ => false,
+        }
+    }
+}
+
+fn expect_code(result: Result<(), Error>, code: &str) -> Result<(), String> {
+    match result {
+        Err(error) if error.code().as_str() == code => Ok(()),
+        Err(error) => Err(format!("expected {code}, found {}: {}", error.code(), error.chain())),
+        Ok(()) => Err(format!("expected {code}, but it succeeded")),
+    }
+}
+
+/// One array, or a list that may hold lists: the shapes that a call's values have.
+#[derive(Clone)]
+enum Arrays {
+    One(NDArray),
+    Many(Vec<Arrays>),
+}
+
+impl Arrays {
+    fn flat(&self) -> Vec<NDArray> {
+        match self {
+            Self::One(array) => vec![array.clone()],
+            Self::Many(arrays) => arrays.iter().flat_map(Self::flat).collect(),
+        }
+    }
+}
+
+/// Values have data; outs have none and begin as zeros.
+fn arrays_of(json: &Json) -> Arrays {
+    match json {
+        Json::Null => Arrays::Many(Vec::new()),
+        Json::Array(values) => Arrays::Many(values.iter().map(arrays_of).collect()),
+        value => Arrays::One(to_array(&value_of(value))),
+    }
+}
+
+/// The four shapes of a call: a key with one or many arrays, keys with an array or a list each.
+fn pairs(keys: &Json, arrays: &Arrays) -> Result<Pairs, Error> {
+    match (keys, arrays) {
+        (Json::String(key), Arrays::One(array)) => Pairs::new(key.as_str(), array),
+        (Json::String(key), many) => Pairs::new(key.as_str(), many.flat()),
+        (keys, Arrays::One(array)) => Pairs::new(&*texts(keys), vec![array.clone()]),
+        (keys, Arrays::Many(lists)) => {
+            Pairs::new(&*texts(keys), lists.iter().map(Arrays::flat).collect::<Vec<_>>())
+        }
+    }
+}
+
+fn value_of(json: &Json) -> Value {
+    let shape: Vec<_> =
+        list(&json["shape"]).iter().map(|dim| dim.as_u64().expect("a length") as usize).collect();
+    let spec = Spec::new(&shape, DType::from_name(text(&json["dtype"])).expect("a dtype's name"));
+    match json["data"].as_array() {
+        Some(data) => Value::new(spec, &data.iter().map(number_of).collect::<Vec<_>>()),
+        None => Value::zeros(spec),
+    }
+}
+
+fn number_of(json: &Json) -> Number {
+    match json {
+        Json::String(name) => Number::Float(name.parse().expect("`nan`, `inf` or `-inf`")),
+        number => number
+            .as_i64()
+            .map_or_else(|| Number::Float(number.as_f64().expect("a number")), Number::Int),
+    }
+}
+
+fn flat(json: &Json) -> Vec<&Json> {
+    json.as_array().map_or_else(|| vec![json], |values| values.iter().collect())
+}
+
+fn texts(json: &Json) -> Vec<&str> {
+    list(json).iter().map(text).collect()
+}
+
+fn list(json: &Json) -> &[Json] {
+    json.as_array().expect("a list")
+}
+
+fn text(json: &Json) -> &str {
+    json.as_str().expect("a text")
+}

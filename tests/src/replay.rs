@@ -1,0 +1,269 @@
+//! Runs a program on a store and on the model, and compares all that can be seen after every call.
+
+use kvstore::{Error, ErrorCode, NDArray, Optimizer, Pairs, Result, Scalar, Store};
+
+use crate::arrays::{UpdaterLog, from_array, key, keys, set_updater, to_arrays};
+use crate::compare::difference;
+use crate::model::{Faults, Model};
+use crate::operations::{Given, KEYS, Operation, Outs, UNKNOWN_KEY};
+use crate::rule::{Rule, Sgd};
+use crate::value::{Number, Spec, Value};
+
+/// What a disagreement between store and model looks like.
+pub type Disagreement = String;
+
+/// Runs the program on both and stops at the first call after which they differ.
+pub fn run(store: &Store, program: &[Operation]) -> Result<(), Disagreement> {
+    let mut model = Model::default();
+    for (step, operation) in program.iter().enumerate() {
+        call(store, &mut model, operation)
+            .and_then(|()| compare_contents(store, &model))
+            .map_err(|what| format!("step {step}, {operation:?}: {what}"))?;
+    }
+    Ok(())
+}
+
+fn call(store: &Store, model: &mut Model, operation: &Operation) -> Result<(), Disagreement> {
+    match operation {
+        Operation::Init(given) => {
+            let pushed = Pushed::new(given);
+            let expected = given.pairs().and_then(|pairs| model.init(&pairs));
+            pushed.check(pushed.pairs().and_then(|pairs| store.init_pairs(&pairs)), expected)
+        }
+        Operation::Push(given, priority) => {
+            let pushed = Pushed::new(given);
+            let expected = given.pairs().and_then(|pairs| model.push(&pairs));
+            pushed.check(
+                pushed.pairs().and_then(|pairs| store.push_pairs(&pairs, *priority)),
+                expected,
+            )
+        }
+        Operation::Pull(outs, priority) => {
+            let pulled = Pulled::new(outs);
+            let expected = outs.pairs().and_then(|pairs| model.pull(&pairs, &outs.specs));
+            pulled.check(
+                pulled.pairs().and_then(|pairs| store.pull_pairs(&pairs, *priority)),
+                expected,
+            )
+        }
+        Operation::PullNew(texts) => {
+            let expected = model.pull_new(texts);
+            let found =
+                store.pull_new(keys(texts)).map(|arrays| arrays.iter().map(from_array).collect());
+            compare_results(found, expected, |found: &Vec<Value>, expected| {
+                compare_values(expected, found)
+            })
+        }
+        Operation::PushPull(given, outs, priority) => {
+            let (pushed, pulled) = (Pushed::new(given), Pulled::new(outs));
+            let expected = both(given.pairs(), outs.pairs())
+                .and_then(|(values, slots)| model.pushpull(&values, &slots, &outs.specs));
+            let found = both(pushed.pairs(), pulled.pairs())
+                .and_then(|(values, outs)| store.pushpull_pairs(&values, &outs, *priority));
+            pulled.check(found, expected)?;
+            pushed.check_and_spoil()
+        }
+        Operation::PushPullInPlace(given, priority) => {
+            push_pull_in_place(store, model, given, *priority)
+        }
+        Operation::Broadcast(given, outs, priority) => {
+            let (pushed, pulled) = (Pushed::new(given), Pulled::new(outs));
+            let expected = both(given.pairs(), outs.pairs())
+                .and_then(|(values, slots)| model.broadcast(&values, &slots, &outs.specs));
+            let found = both(pushed.pairs(), pulled.pairs())
+                .and_then(|(values, outs)| store.broadcast_pairs(&values, &outs, *priority));
+            pulled.check(found, expected)?;
+            pushed.check_and_spoil()
+        }
+        Operation::SetRule(rule) => {
+            model.set_rule(rule.clone());
+            set_rule(store, rule).map_err(|error| error.chain())
+        }
+        Operation::Remove(texts) => {
+            let expected = model.remove(texts);
+            compare_results(store.remove(keys(texts)), expected, |(), ()| Ok(()))
+        }
+    }
+}
+
+fn push_pull_in_place(
+    store: &Store,
+    model: &mut Model,
+    given: &Given,
+    priority: i32,
+) -> Result<(), Disagreement> {
+    let outs = Outs {
+        keys: given.keys.clone(),
+        slots: (0..given.values.len()).collect(),
+        specs: given.values.iter().map(|value| value.spec.clone()).collect(),
+    };
+    let expected = both(given.pairs(), outs.pairs())
+        .and_then(|(values, slots)| model.pushpull(&values, &slots, &outs.specs));
+    let pulled =
+        Pulled { arrays: to_arrays(&given.values), before: given.values.clone(), outs: &outs };
+    let found = pulled.pairs().and_then(|pairs| store.pushpull_pairs(&pairs, &pairs, priority));
+    pulled.check(found, expected)
+}
+
+fn set_rule(store: &Store, rule: &Rule) -> Result<()> {
+    match rule {
+        Rule::Assign => store.clear_updater(),
+        Rule::Updater(updater) => set_updater(store, *updater, &UpdaterLog::default()),
+        Rule::Sgd(sgd) => store.set_optimizer(optimizer(sgd)?),
+    }
+}
+
+/// Returns the optimizer of the store with the same hyper-parameters.
+pub fn optimizer(sgd: &Sgd) -> Result<Optimizer> {
+    let options = [
+        ("learning_rate", sgd.learning_rate),
+        ("momentum", sgd.momentum),
+        ("wd", sgd.weight_decay),
+        ("rescale_grad", sgd.rescale_grad),
+        ("clip_gradient", sgd.clip_gradient),
+    ];
+    Optimizer::from_options("sgd", &options.map(|(name, value)| (name.to_owned(), value)))
+}
+
+/// Compares the keys, their order and every stored value: after a call that failed this says that
+/// it changed nothing.
+fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
+    let found: Vec<String> = store.keys().iter().map(ToString::to_string).collect();
+    if found != model.keys() {
+        return Err(format!("keys: expected {:?}, found {found:?}", model.keys()));
+    }
+    for text in KEYS.into_iter().chain([UNKNOWN_KEY]) {
+        if store.contains(&key(text)) != model.value(text).is_some() {
+            return Err(format!("contains({text:?}) is wrong"));
+        }
+        let Some(expected) = model.value(text) else { continue };
+        let found = store.pull_new(text).map_err(|error| error.chain())?;
+        compare_values(std::slice::from_ref(expected), &[from_array(&found[0])])
+            .map_err(|what| format!("stored for {text:?}: {what}"))?;
+    }
+    Ok(())
+}
+
+/// Values as the arrays of a call.
+struct Pushed<'a> {
+    given: &'a Given,
+    arrays: Vec<NDArray>,
+}
+
+impl<'a> Pushed<'a> {
+    fn new(given: &'a Given) -> Self {
+        Self { given, arrays: to_arrays(&given.values) }
+    }
+
+    fn pairs(&self) -> Result<Pairs> {
+        Pairs::new(keys(&self.given.keys), self.arrays.clone())
+    }
+
+    fn check(&self, found: Result<()>, expected: Result<(), Faults>) -> Result<(), Disagreement> {
+        compare_results(found, expected, |(), ()| Ok(()))?;
+        self.check_and_spoil()
+    }
+
+    /// The call may not have changed its arguments, and later writes to them may not reach the
+    /// store: what it holds is compared after this.
+    fn check_and_spoil(&self) -> Result<(), Disagreement> {
+        let found: Vec<_> = self.arrays.iter().map(from_array).collect();
+        compare_values(&self.given.values, &found)
+            .map_err(|what| format!("pushed array changed: {what}"))?;
+        spoil(&self.arrays)
+    }
+}
+
+/// Arrays that a call writes.
+struct Pulled<'a> {
+    outs: &'a Outs,
+    before: Vec<Value>,
+    arrays: Vec<NDArray>,
+}
+
+impl<'a> Pulled<'a> {
+    fn new(outs: &'a Outs) -> Self {
+        let before: Vec<_> = outs.specs.iter().map(sevens).collect();
+        Self { outs, arrays: to_arrays(&before), before }
+    }
+
+    fn pairs(&self) -> Result<Pairs> {
+        let arrays: Vec<_> =
+            self.outs.slots.iter().map(|slot| self.arrays[*slot].clone()).collect();
+        Pairs::new(keys(&self.outs.keys), arrays)
+    }
+
+    fn check(
+        &self,
+        found: Result<()>,
+        expected: Result<Vec<(usize, Value)>, Faults>,
+    ) -> Result<(), Disagreement> {
+        let mut after = self.before.clone();
+        for (slot, value) in expected.iter().flatten() {
+            after[*slot] = value.clone();
+        }
+        compare_results(found, expected, |(), _| Ok(()))?;
+        let found: Vec<_> = self.arrays.iter().map(from_array).collect();
+        compare_values(&after, &found).map_err(|what| format!("out: {what}"))?;
+        spoil(&self.arrays)
+    }
+}
+
+impl Given {
+    fn pairs(&self) -> Result<Vec<(String, Value)>, Faults> {
+        zip(&self.keys, &self.values)
+    }
+}
+
+impl Outs {
+    fn pairs(&self) -> Result<Vec<(String, usize)>, Faults> {
+        zip(&self.keys, &self.slots)
+    }
+}
+
+fn zip<T: Clone>(keys: &[String], values: &[T]) -> Result<Vec<(String, T)>, Faults> {
+    if keys.len() != values.len() {
+        return Err(vec![ErrorCode::LengthMismatch]);
+    }
+    Ok(keys.iter().cloned().zip(values.iter().cloned()).collect())
+}
+
+fn both<A, B, E>(a: Result<A, E>, b: Result<B, E>) -> Result<(A, B), E> {
+    Ok((a?, b?))
+}
+
+fn sevens(spec: &Spec) -> Value {
+    Value::new(spec.clone(), &vec![Number::Int(7); spec.num_elements()])
+}
+
+fn spoil(arrays: &[NDArray]) -> Result<(), Disagreement> {
+    arrays.iter().try_for_each(|array| array.fill(Scalar::Int(99))).map_err(|error| error.chain())
+}
+
+/// Compares the results of both sides where both succeed, otherwise the codes.
+fn compare_results<A, B>(
+    found: Result<A, Error>,
+    expected: Result<B, Faults>,
+    compare: impl FnOnce(&A, &B) -> Result<(), Disagreement>,
+) -> Result<(), Disagreement> {
+    match (found, expected) {
+        (Ok(found), Ok(expected)) => compare(&found, &expected),
+        (Err(error), Err(faults)) if faults.contains(&error.code()) => Ok(()),
+        (Err(error), Err(faults)) => {
+            Err(format!("expected one of {faults:?}, found {:?}: {}", error.code(), error.chain()))
+        }
+        (Ok(_), Err(faults)) => Err(format!("expected one of {faults:?}, but the call succeeded")),
+        (Err(error), Ok(_)) => Err(format!("failed with {:?}: {}", error.code(), error.chain())),
+    }
+}
+
+fn compare_values(expected: &[Value], found: &[Value]) -> Result<(), Disagreement> {
+    if expected.len() != found.len() {
+        return Err(format!("expected {} values, found {}", expected.len(), found.len()));
+    }
+    let mut pairs = expected.iter().zip(found).enumerate();
+    match pairs.find_map(|(index, (a, b))| Some((index, difference(a, b)?))) {
+        Some((index, difference)) => Err(format!("value {index}: {difference}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,35 @@
+//! Values that look random and are the same in every run.
+
+use crate::operations::nasty_numbers;
+use crate::value::{Number, Spec, Value};
+
+/// Returns a value of the spec: about half of its numbers nasty ones, the others any bits.
+pub fn nasty(spec: Spec, seed: u64) -> Value {
+    let nasty = nasty_numbers();
+    let dtype = spec.dtype;
+    let numbers =
+        words(seed).take(spec.num_elements()).map(|word| match usize::try_from(word % 64) {
+            Ok(index) if index < nasty.len() => nasty[index].cast(dtype),
+            _ => Number::from_bits(dtype, word.cast_signed()),
+        });
+    Value { numbers: numbers.collect(), spec }
+}
+
+/// Returns a value of the spec with numbers between -8 and 8, as gradients and weights have.
+pub fn tame(spec: Spec, seed: u64) -> Value {
+    let numbers = words(seed).take(spec.num_elements());
+    let numbers: Vec<_> =
+        numbers.map(|word| Number::Float(f64::from(word as u16) / 4096.0 - 8.0)).collect();
+    Value::new(spec, &numbers)
+}
+
+/// The generator `splitmix64`.
+fn words(seed: u64) -> impl Iterator<Item = u64> {
+    let mut state = seed;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
+}

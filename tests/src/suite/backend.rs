@@ -1,0 +1,445 @@
+//! What one kind of memory can do: the same bits as the model, whatever the length, the number of
+//! addends, the place of a range in its storage, and the number of threads.
+
+use std::sync::Arc;
+
+use kvstore_core::backend::{Operand, SumJob, UpdateJob};
+use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
+use kvstore_core::{Backend, BinaryOp, DType, Device, ErrorCode, Result, Scalar};
+
+use super::assert_code;
+use crate::arithmetic::{Operator, is_half, sum};
+use crate::compare::assert_same_bits;
+use crate::replay::optimizer;
+use crate::rule::{Sgd, SgdState};
+use crate::samples::{nasty, tame};
+use crate::value::{Number, Spec, Value};
+
+/// Around a cache line, around blocks that kernels may use, and one beyond any of them.
+const LENGTHS: [usize; 15] =
+    [0, 1, 2, 7, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 16_384, (1 << 16) + 1];
+
+/// Long enough to be split between threads.
+const LONG: usize = (1 << 20) + 1;
+
+/// A value in the memory of a backend, with some bytes before and behind it that are not its own.
+struct Buffer {
+    storage: Arc<dyn Storage>,
+    spec: Spec,
+}
+
+impl Buffer {
+    /// Room that no operation may touch, on either side.
+    const MARGIN: usize = 24;
+    const MARK: u8 = 0xa5;
+
+    fn new(backend: &dyn Backend, value: &Value) -> Self {
+        let own = value.to_bytes();
+        let margin = [Self::MARK; Self::MARGIN];
+        let bytes = [&margin[..], &own, &margin[..]].concat();
+        let device = Device::new(backend.kind(), 0);
+        let mut storage = backend.allocate(device, bytes.len()).expect("memory is to be had");
+        let whole = Arc::get_mut(&mut storage).expect("nobody else has it");
+        backend
+            .write(SpanMut { storage: whole, start: 0, num_bytes: bytes.len() }, &bytes)
+            .unwrap();
+        Self { storage, spec: value.spec.clone() }
+    }
+
+    fn num_bytes(&self) -> usize {
+        self.spec.num_elements() * self.spec.dtype.size()
+    }
+
+    fn span(&self) -> Span<'_> {
+        Span { storage: &*self.storage, start: Self::MARGIN, num_bytes: self.num_bytes() }
+    }
+
+    fn span_mut(&mut self) -> SpanMut<'_> {
+        let num_bytes = self.num_bytes();
+        let storage = Arc::get_mut(&mut self.storage).expect("nobody else has it");
+        SpanMut { storage, start: Self::MARGIN, num_bytes }
+    }
+
+    /// Reads the value and sees to it that its surroundings are as they were.
+    fn value(&self, backend: &dyn Backend) -> Value {
+        let num_bytes = self.num_bytes() + 2 * Self::MARGIN;
+        let mut bytes = vec![0; num_bytes];
+        backend.read(Span { storage: &*self.storage, start: 0, num_bytes }, &mut bytes).unwrap();
+        let own = Self::MARGIN..num_bytes - Self::MARGIN;
+        let (before, behind) = (&bytes[..own.start], &bytes[own.end..]);
+        assert!(
+            before.iter().chain(behind).all(|byte| *byte == Self::MARK),
+            "wrote beside its range"
+        );
+        Value::from_bytes(self.spec.clone(), &bytes[own])
+    }
+}
+
+fn spec(length: usize, dtype: DType) -> Spec {
+    Spec::new(&[length], dtype)
+}
+
+fn sum_on(backend: &dyn Backend, addends: &[Value]) -> Value {
+    let buffers: Vec<_> = addends.iter().map(|addend| Buffer::new(backend, addend)).collect();
+    let mut dst = Buffer::new(backend, &nasty(addends[0].spec.clone(), 99));
+    let job = SumJob {
+        dtype: dst.spec.dtype,
+        dst: dst.span_mut(),
+        addends: buffers.iter().map(Buffer::span).collect(),
+    };
+    backend.sum(vec![job]).unwrap();
+    dst.value(backend)
+}
+
+fn addends(count: usize, length: usize, dtype: DType) -> Vec<Value> {
+    (0..count as u64).map(|seed| nasty(spec(length, dtype), seed)).collect()
+}
+
+/// Sums of 1 to 17 addends of every dtype and length.
+pub fn sums_are_left_folds(backend: &dyn Backend) {
+    for dtype in DType::ALL {
+        for count in 1..=17 {
+            for length in [0, 1, 63, 64, 65] {
+                check_sum(backend, &addends(count, length, dtype));
+            }
+        }
+        for length in LENGTHS {
+            check_sum(backend, &addends(3, length, dtype));
+        }
+    }
+}
+
+fn check_sum(backend: &dyn Backend, addends: &[Value]) {
+    let what = (addends.len(), &addends[0].spec);
+    assert_same_bits(&sum(addends), &sum_on(backend, addends), &what);
+}
+
+/// Half floats are rounded once, after the last addend: these sums differ otherwise.
+pub fn half_floats_are_rounded_once(backend: &dyn Backend) {
+    for (dtype, large) in [(DType::F16, 2048.0), (DType::Bf16, 256.0)] {
+        let one = |x: f64| Value::new(spec(1, dtype), &[Number::Float(x)]);
+        let found = sum_on(backend, &[one(large), one(1.0), one(1.0)]);
+        assert_same_bits(&one(large + 2.0), &found, &dtype);
+    }
+    let halves = |x: f64| Value::new(spec(1, DType::F16), &[Number::Float(x)]);
+    let found = sum_on(backend, &[halves(65504.0), halves(65504.0), halves(-65504.0)]);
+    assert_same_bits(&halves(65504.0), &found, &"a sum that leaves the range of f16 and returns");
+}
+
+/// Integers wrap.
+pub fn integers_wrap(backend: &dyn Backend) {
+    for (dtype, largest) in [
+        (DType::U8, i64::from(u8::MAX)),
+        (DType::I8, i8::MAX.into()),
+        (DType::I32, i32::MAX.into()),
+        (DType::I64, i64::MAX),
+    ] {
+        let one = |i: i64| Value::new(spec(1, dtype), &[Number::Int(i)]);
+        let found = sum_on(backend, &[one(largest), one(1), one(5)]);
+        assert_same_bits(&one(largest.wrapping_add(6)), &found, &dtype);
+    }
+}
+
+/// A batch gives what its sums give one by one.
+pub fn a_batch_is_its_sums(backend: &dyn Backend) {
+    let sums: Vec<Vec<Value>> = (0..50)
+        .map(|number| addends(1 + number % 5, number * 37, DType::ALL[number % DType::ALL.len()]))
+        .collect();
+    let sources: Vec<Vec<Buffer>> = sums
+        .iter()
+        .map(|sum| sum.iter().map(|addend| Buffer::new(backend, addend)).collect())
+        .collect();
+    let mut targets: Vec<_> = sums.iter().map(|sum| Buffer::new(backend, &sum[0])).collect();
+    let jobs = targets.iter_mut().zip(&sources).map(|(target, sources)| SumJob {
+        dtype: target.spec.dtype,
+        dst: target.span_mut(),
+        addends: sources.iter().map(Buffer::span).collect(),
+    });
+    backend.sum(jobs.collect()).unwrap();
+    for (target, addends) in targets.iter().zip(&sums) {
+        assert_same_bits(&sum(addends), &target.value(backend), &target.spec);
+    }
+    backend.sum(Vec::new()).unwrap();
+}
+
+/// Sums and steps over values that are long enough to be split between threads.
+pub fn long_values_agree(backend: &dyn Backend) {
+    for dtype in [DType::F32, DType::Bf16, DType::I8] {
+        check_sum(backend, &addends(3, LONG, dtype));
+    }
+    let steps = Steps::new(SGD, DType::F32, LONG, 2);
+    assert_same_bits(&steps.expected(), &steps.found(backend, true), &"a long step");
+}
+
+/// Every dtype converts into every other as the model says.
+pub fn casts_agree(backend: &dyn Backend) {
+    for from in DType::ALL {
+        for to in DType::ALL {
+            for length in [0, 1, 65, 4097, (1 << 16) + 1] {
+                let value = nasty(spec(length, from), length as u64);
+                let source = Buffer::new(backend, &value);
+                let mut target = Buffer::new(backend, &nasty(spec(length, to), 99));
+                backend.cast(from, source.span(), to, target.span_mut()).unwrap();
+                assert_same_bits(&value.cast(to), &target.value(backend), &(from, to, length));
+            }
+        }
+    }
+}
+
+/// One number fills a range as a cast of it would.
+pub fn fills_agree(backend: &dyn Backend) {
+    for dtype in DType::ALL {
+        for number in crate::operations::nasty_numbers() {
+            let scalar = match number {
+                Number::Float(x) => Scalar::Float(x),
+                Number::Int(i) => Scalar::Int(i),
+            };
+            for length in [0, 1, 65] {
+                let mut target = Buffer::new(backend, &nasty(spec(length, dtype), 99));
+                backend.fill(dtype, target.span_mut(), scalar).unwrap();
+                let expected = Value::new(spec(length, dtype), &vec![number; length]);
+                assert_same_bits(&expected, &target.value(backend), &(dtype, number));
+            }
+        }
+    }
+}
+
+/// Copies within the backend's memory carry every bit.
+pub fn copies_carry_every_bit(backend: &dyn Backend) {
+    for length in LENGTHS {
+        let value = nasty(spec(length, DType::F32), 5);
+        let source = Buffer::new(backend, &value);
+        let mut target = Buffer::new(backend, &nasty(spec(length, DType::F32), 6));
+        backend.copy(target.span_mut(), source.span()).unwrap();
+        assert_eq!(value.to_bytes(), target.value(backend).to_bytes(), "{length}");
+    }
+}
+
+const OPERATORS: [(BinaryOp, Operator); 4] = [
+    (BinaryOp::Add, Operator::Add),
+    (BinaryOp::Sub, Operator::Sub),
+    (BinaryOp::Mul, Operator::Mul),
+    (BinaryOp::Div, Operator::Div),
+];
+
+/// The four operations between ranges, in place and into other memory, either way round.
+pub fn arithmetic_agrees(backend: &dyn Backend) {
+    for dtype in DType::ALL {
+        for (op, operator) in OPERATORS {
+            for length in [0, 1, 65, 4097] {
+                let (a, b) =
+                    (nasty(spec(length, dtype), 1), without_zeros(nasty(spec(length, dtype), 2)));
+                for in_place in [true, false] {
+                    let found = binary_on(backend, op, &a, &b, false, in_place).unwrap();
+                    assert_same_bits(
+                        &a.operate(operator, &b),
+                        &found,
+                        &(dtype, op, length, in_place),
+                    );
+                    let found = binary_on(backend, op, &b, &a, true, in_place).unwrap();
+                    assert_same_bits(
+                        &a.operate(operator, &b),
+                        &found,
+                        &(dtype, op, length, "reversed"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// An integer divided by zero is an error, and the range stays as it was.
+pub fn integer_division_by_zero_is_refused(backend: &dyn Backend) {
+    for dtype in [DType::U8, DType::I8, DType::I32, DType::I64] {
+        let numbers: Vec<_> = (0..100).map(Number::Int).collect();
+        let (a, b) = (tame(spec(100, dtype), 1), Value::new(spec(100, dtype), &numbers));
+        assert_code(
+            binary_on(backend, BinaryOp::Div, &a, &b, false, false),
+            ErrorCode::InvalidArgument,
+        );
+        let (mut lhs, rhs) = (Buffer::new(backend, &a), Buffer::new(backend, &b));
+        let in_out = InOut::InPlace(lhs.span_mut());
+        let result = backend.binary(BinaryOp::Div, dtype, in_out, Operand::Span(rhs.span()), false);
+        assert_code(result, ErrorCode::InvalidArgument);
+        assert_same_bits(&a, &lhs.value(backend), &dtype);
+    }
+}
+
+fn without_zeros(mut value: Value) -> Value {
+    for number in &mut value.numbers {
+        if matches!(number, Number::Int(0)) {
+            *number = Number::Int(3);
+        }
+    }
+    value
+}
+
+fn binary_on(
+    backend: &dyn Backend,
+    op: BinaryOp,
+    lhs: &Value,
+    rhs: &Value,
+    reversed: bool,
+    in_place: bool,
+) -> Result<Value> {
+    let (mut target, rhs) = (Buffer::new(backend, lhs), Buffer::new(backend, rhs));
+    let source = Buffer::new(backend, lhs);
+    let in_out = in_out(&source, &mut target, in_place);
+    backend.binary(op, lhs.spec.dtype, in_out, Operand::Span(rhs.span()), reversed)?;
+    Ok(target.value(backend))
+}
+
+fn in_out<'a>(source: &'a Buffer, target: &'a mut Buffer, in_place: bool) -> InOut<'a> {
+    if in_place {
+        InOut::InPlace(target.span_mut())
+    } else {
+        InOut::Into { src: source.span(), dst: target.span_mut() }
+    }
+}
+
+/// Two optimizer steps on one weight.
+struct Steps {
+    sgd: Sgd,
+    weight: Value,
+    gradients: Vec<Value>,
+}
+
+impl Steps {
+    fn new(sgd: Sgd, dtype: DType, length: usize, num_gradients: u64) -> Self {
+        let spec = spec(length, dtype);
+        let gradients = (0..num_gradients).map(|seed| {
+            if seed % 2 == 0 { tame(spec.clone(), seed) } else { nasty(spec.clone(), seed) }
+        });
+        Self { sgd, weight: tame(spec.clone(), 77), gradients: gradients.collect() }
+    }
+
+    fn expected(&self) -> Value {
+        let mut state = SgdState::new(&self.weight);
+        self.sgd.apply(&mut state, &sum(&self.gradients));
+        self.sgd.apply(&mut state, &sum(&self.gradients))
+    }
+
+    /// The state as a backend wants it: the master copy of a half float, then the momentum.
+    fn states(&self) -> Vec<Value> {
+        let dtype = self.weight.spec.dtype;
+        let arithmetic = if is_half(dtype) { DType::F32 } else { dtype };
+        let master = is_half(dtype).then(|| self.weight.cast(arithmetic));
+        let momentum = (self.sgd.momentum != 0.0)
+            .then(|| Value::zeros(Spec::new(&self.weight.spec.shape, arithmetic)));
+        master.into_iter().chain(momentum).collect()
+    }
+
+    fn found(&self, backend: &dyn Backend, in_place: bool) -> Value {
+        let mut values: Vec<Value> =
+            std::iter::once(self.weight.clone()).chain(self.states()).collect();
+        for _ in 0..2 {
+            values = self.step(backend, &values, in_place);
+        }
+        values.swap_remove(0)
+    }
+
+    /// Makes one step on the weight and its states and returns them.
+    fn step(&self, backend: &dyn Backend, values: &[Value], in_place: bool) -> Vec<Value> {
+        let upload =
+            |values: &[Value]| values.iter().map(|value| Buffer::new(backend, value)).collect();
+        let (sources, gradients): (Vec<_>, Vec<_>) = (upload(values), upload(&self.gradients));
+        let mut targets: Vec<Buffer> = if in_place {
+            upload(values)
+        } else {
+            values.iter().map(|value| Buffer::new(backend, &nasty(value.spec.clone(), 9))).collect()
+        };
+        let slots = sources.iter().zip(&mut targets);
+        let mut slots = slots.map(|(source, target)| in_out(source, target, in_place));
+        let job = UpdateJob {
+            rule: optimizer(&self.sgd).expect("hyper-parameters that are allowed").rule(),
+            dtype: self.weight.spec.dtype,
+            weight: slots.next().expect("the weight comes first"),
+            states: slots.collect(),
+            addends: gradients.iter().map(Buffer::span).collect(),
+        };
+        backend.update(vec![job]).unwrap();
+        for (source, value) in sources.iter().zip(values) {
+            assert_same_bits(value, &source.value(backend), &"what is only read");
+        }
+        targets.iter().map(|target| target.value(backend)).collect()
+    }
+}
+
+const SGD: Sgd = Sgd {
+    learning_rate: 0.1,
+    momentum: 0.9,
+    weight_decay: 0.01,
+    rescale_grad: 0.5,
+    clip_gradient: 0.3,
+};
+
+const SGD_WITHOUT_MOMENTUM: Sgd = Sgd { momentum: 0.0, clip_gradient: 0.0, ..SGD };
+
+/// Steps on every float dtype, in place and into other memory, on one gradient and on sums.
+pub fn steps_agree(backend: &dyn Backend) {
+    for sgd in [SGD, SGD_WITHOUT_MOMENTUM] {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
+            for length in LENGTHS {
+                let steps = Steps::new(sgd, dtype, length, 1 + (length % 4) as u64);
+                for in_place in [true, false] {
+                    let what = (dtype, length, in_place, sgd.momentum);
+                    assert_same_bits(&steps.expected(), &steps.found(backend, in_place), &what);
+                }
+            }
+        }
+    }
+}
+
+/// A half-precision weight moves by steps that are too small for itself: its master copy counts.
+pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
+    for dtype in [DType::F16, DType::Bf16] {
+        let one = |x: f64| Value::new(spec(1, dtype), &[Number::Float(x)]);
+        let sgd = Sgd {
+            learning_rate: 1e-4,
+            rescale_grad: 1.0,
+            weight_decay: 0.0,
+            ..SGD_WITHOUT_MOMENTUM
+        };
+        let steps = Steps { sgd, weight: one(1.0), gradients: vec![one(-1.0)] };
+        let mut values: Vec<_> = std::iter::once(one(1.0)).chain(steps.states()).collect();
+        for _ in 0..200 {
+            values = steps.step(backend, &values, true);
+        }
+        let moved = values[0].numbers[0].to_f64() - 1.0;
+        assert!((0.015..0.025).contains(&moved), "{dtype} moved by {moved}");
+    }
+}
+
+/// A batch of steps of every kind gives what the steps give one by one.
+pub fn a_batch_is_its_steps(backend: &dyn Backend) {
+    let kinds = [
+        (SGD, DType::F32),
+        (SGD_WITHOUT_MOMENTUM, DType::F32),
+        (SGD, DType::F64),
+        (SGD, DType::Bf16),
+    ];
+    let steps: Vec<_> =
+        (0..12).map(|n| Steps::new(kinds[n % 4].0, kinds[n % 4].1, 1 + n * 100, 2)).collect();
+    let upload = |value: &Value| Buffer::new(backend, value);
+    let mut slots: Vec<Vec<Buffer>> = steps
+        .iter()
+        .map(|step| std::iter::once(&step.weight).chain(&step.states()).map(upload).collect())
+        .collect();
+    let gradients: Vec<Vec<Buffer>> =
+        steps.iter().map(|step| step.gradients.iter().map(upload).collect()).collect();
+    let jobs = steps.iter().zip(&mut slots).zip(&gradients).map(|((step, slots), gradients)| {
+        let mut slots = slots.iter_mut().map(|slot| InOut::InPlace(slot.span_mut()));
+        UpdateJob {
+            rule: optimizer(&step.sgd).expect("hyper-parameters that are allowed").rule(),
+            dtype: step.weight.spec.dtype,
+            weight: slots.next().expect("the weight comes first"),
+            states: slots.collect(),
+            addends: gradients.iter().map(Buffer::span).collect(),
+        }
+    });
+    backend.update(jobs.collect()).unwrap();
+    for (step, slots) in steps.iter().zip(&slots) {
+        let expected = step.sgd.apply(&mut SgdState::new(&step.weight), &sum(&step.gradients));
+        assert_same_bits(&expected, &slots[0].value(backend), &step.weight.spec);
+    }
+}

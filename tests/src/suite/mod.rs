@@ -1,0 +1,68 @@
+//! Checks that every implementation passes. None of them names an implementation: what is under
+//! test is an argument.
+
+use std::fmt::Debug;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use kvstore::{Device, ErrorCode, NDArray, Result, Store};
+
+use crate::STORE_NAMES;
+
+pub mod backend;
+pub mod calls;
+pub mod concurrency;
+pub mod reducer;
+pub mod snapshots;
+pub mod updaters;
+
+/// Runs a check on a new store of every name.
+pub fn on_every_store(check: impl Fn(&Store)) {
+    for name in STORE_NAMES {
+        println!("store `{name}`");
+        check(&kvstore::create(name).expect("a store of this machine can be created"));
+    }
+}
+
+/// Returns a new array of rank 1.
+pub fn array(data: &[f32]) -> NDArray {
+    kvstore::array(data, [data.len()], Device::cpu(0)).expect("host memory is to be had")
+}
+
+/// Returns the elements of an array.
+pub fn floats(array: &NDArray) -> Vec<f32> {
+    array.to_vec().expect("the array is of f32")
+}
+
+/// Returns the elements that are stored for a key.
+pub fn stored(store: &Store, text: &str) -> Vec<f32> {
+    floats(&store.pull_new(text).expect("the key is initialised")[0])
+}
+
+/// Fails unless the call failed with this code.
+#[track_caller]
+pub fn assert_code<T: Debug>(result: Result<T>, code: ErrorCode) {
+    match result {
+        Err(error) => assert_eq!(error.code(), code, "{}", error.chain()),
+        Ok(value) => panic!("expected {code}, found {value:?}"),
+    }
+}
+
+/// Runs work on another thread and fails when it takes longer than any machine needs for it:
+/// then it waits for something that cannot happen.
+#[track_caller]
+pub fn before_the_deadline<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    let (sender, receiver) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        let _ = sender.send(work());
+    });
+    match receiver.recv_timeout(DEADLINE) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("deadlock: not done after {DEADLINE:?}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(worker.join().expect_err("it ended without a result"))
+        }
+    }
+}

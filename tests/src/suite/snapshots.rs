@@ -1,0 +1,176 @@
+//! What is stored and what is held outside are apart: writes to one never reach the other.
+
+use std::sync::{Arc, Mutex};
+
+use kvstore::{NDArray, Scalar, Store};
+
+use super::{array, floats, stored};
+
+/// Every way to write into an array of four elements, the views of it included.
+fn writes() -> Vec<fn(&NDArray) -> kvstore::Result<()>> {
+    vec![
+        |array| array.fill(Scalar::Int(99)),
+        |array| array.assign_slice(&[99_f32; 4]),
+        |array| array.assign(&super::array(&[99.0; 4]).tensor()),
+        |array| array.add_assign(&super::array(&[99.0; 4])),
+        |array| array.slice(1, 3)?.fill(Scalar::Int(99)),
+        |array| array.at(3)?.fill(Scalar::Int(99)),
+        |array| array.reshape(&[2, 2])?.at(0)?.assign_slice(&[99_f32, 99.0]),
+        |array| super::array(&[99.0; 4]).copy_to(array),
+    ]
+}
+
+/// A write after `init` does not reach the store.
+pub fn init_takes_a_snapshot(store: &Store) {
+    for (number, write) in writes().into_iter().enumerate() {
+        let value = array(&[1.0, 2.0, 3.0, 4.0]);
+        let name = number.to_string();
+        store.init(&name, &value).unwrap();
+        write(&value).unwrap();
+        assert_eq!(stored(store, &name), [1.0, 2.0, 3.0, 4.0], "write {number}");
+    }
+}
+
+/// A write after `push` does not reach the store, where a single value may be kept by sharing.
+pub fn push_takes_a_snapshot(store: &Store) {
+    store.init("w", &array(&[0.0; 4])).unwrap();
+    for (number, write) in writes().into_iter().enumerate() {
+        let value = array(&[1.0, 2.0, 3.0, 4.0]);
+        store.push("w", &value).unwrap();
+        write(&value).unwrap();
+        assert_eq!(stored(store, "w"), [1.0, 2.0, 3.0, 4.0], "write {number}");
+    }
+}
+
+/// A write to an array that was pulled into does not reach the store.
+pub fn pull_gives_a_snapshot(store: &Store) {
+    store.init("w", &array(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+    for (number, write) in writes().into_iter().enumerate() {
+        let out = array(&[0.0; 4]);
+        store.pull("w", &out).unwrap();
+        write(&out).unwrap();
+        write(&store.pull_new("w").unwrap()[0]).unwrap();
+        assert_eq!(stored(store, "w"), [1.0, 2.0, 3.0, 4.0], "write {number}");
+    }
+}
+
+/// A push does not reach arrays that were pulled into before.
+pub fn push_does_not_reach_pulled_arrays(store: &Store) {
+    store.init("w", &array(&[1.0, 2.0])).unwrap();
+    store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
+    let out = array(&[0.0, 0.0]);
+    store.pull("w", &out).unwrap();
+    let new = store.pull_new("w").unwrap();
+    store.push("w", &array(&[10.0, 10.0])).unwrap();
+    assert_eq!((floats(&out), floats(&new[0])), (vec![1.0, 2.0], vec![1.0, 2.0]));
+    assert_eq!(stored(store, "w"), [11.0, 12.0]);
+}
+
+/// Two arrays that one call pulled into are apart.
+pub fn pulled_arrays_are_apart(store: &Store) {
+    store.init("w", &array(&[1.0, 2.0])).unwrap();
+    let outs = [array(&[0.0, 0.0]), array(&[0.0, 0.0])];
+    store.pull("w", outs.to_vec()).unwrap();
+    outs[0].fill(Scalar::Int(9)).unwrap();
+    assert_eq!(floats(&outs[1]), [1.0, 2.0]);
+}
+
+/// Views can be initialised from and pushed; later writes to their parent stay outside.
+pub fn views_are_pushed_by_value(store: &Store) {
+    let parent = array(&[1.0, 2.0, 3.0, 4.0]);
+    store.init("w", &parent.slice(1, 3).unwrap()).unwrap();
+    parent.fill(Scalar::Int(9)).unwrap();
+    assert_eq!(stored(store, "w"), [2.0, 3.0]);
+    parent.assign_slice(&[5_f32, 6.0, 7.0, 8.0]).unwrap();
+    store.push("w", &parent.slice(2, 4).unwrap()).unwrap();
+    parent.fill(Scalar::Int(9)).unwrap();
+    assert_eq!(stored(store, "w"), [7.0, 8.0]);
+}
+
+/// A pull into a view writes those rows of its parent and no others.
+pub fn views_are_pulled_into(store: &Store) {
+    store.init("w", &array(&[1.0, 2.0])).unwrap();
+    let parent = array(&[0.0; 4]);
+    store.pull("w", &parent.slice(1, 3).unwrap()).unwrap();
+    assert_eq!(floats(&parent), [0.0, 1.0, 2.0, 0.0]);
+}
+
+/// Outs may overlap: a parent and a view of it in one call, written in init order.
+pub fn outs_may_overlap(store: &Store) {
+    store.init(["all", "part"], vec![array(&[1.0; 4]), array(&[2.0; 2])]).unwrap();
+    let parent = array(&[0.0; 4]);
+    let outs = vec![parent.slice(1, 3).unwrap(), parent.clone()];
+    store.pull(["part", "all"], outs).unwrap();
+    assert_eq!(floats(&parent), [1.0, 2.0, 2.0, 1.0]);
+}
+
+/// One array may be the out of one key three times, or of three keys: then the last initialised wins.
+pub fn one_array_may_be_every_out(store: &Store) {
+    let names = || ["9", "7", "5"];
+    let out = array(&[0.0]);
+    let three_times = || vec![out.clone(), out.clone(), out.clone()];
+    store.init(names(), vec![array(&[1.0]), array(&[2.0]), array(&[3.0])]).unwrap();
+    store.pull("7", three_times()).unwrap();
+    assert_eq!(floats(&out), [2.0]);
+    store.pull(["5", "9", "7"], three_times()).unwrap();
+    assert_eq!(floats(&out), [3.0]);
+    store.pull(["9", "9", "9"], three_times()).unwrap();
+    assert_eq!(floats(&out), [1.0]);
+}
+
+/// One array may be every value of a push, and its out.
+pub fn one_array_may_be_every_value(store: &Store) {
+    let value = array(&[1.0, 2.0]);
+    store.init("w", &value).unwrap();
+    store.push("w", vec![value.clone(), value.clone(), value.clone()]).unwrap();
+    assert_eq!(stored(store, "w"), [3.0, 6.0]);
+    let both = || vec![value.clone(), value.clone()];
+    store.pushpull("w", both(), both()).unwrap();
+    assert_eq!(floats(&value), [2.0, 4.0]);
+}
+
+/// An updater that writes into what was pushed does not change the caller's array.
+pub fn updater_cannot_change_the_pushed_array(store: &Store) {
+    store.set_updater(|_, pushed, _| Ok(pushed.fill(Scalar::Int(99))?)).unwrap();
+    let value = array(&[1.0, 2.0]);
+    store.init("w", &value).unwrap();
+    store.push("w", &value).unwrap();
+    assert_eq!((floats(&value), stored(store, "w")), (vec![1.0, 2.0], vec![1.0, 2.0]));
+}
+
+/// Arrays that an updater kept are its own: writes to them reach nobody, and later pushes do not
+/// reach them.
+pub fn arrays_of_an_updater_are_private(store: &Store) {
+    let kept: Arc<Mutex<Vec<NDArray>>> = Arc::default();
+    let keeper = Arc::clone(&kept);
+    store
+        .set_updater(move |_, pushed, stored| {
+            stored.add_assign(pushed)?;
+            keeper.lock().unwrap().extend([pushed.clone(), stored.clone()]);
+            Ok(())
+        })
+        .unwrap();
+    let value = array(&[1.0]);
+    store.init("w", &value).unwrap();
+    store.push("w", &value).unwrap();
+    for array in kept.lock().unwrap().iter() {
+        array.fill(Scalar::Int(99)).unwrap();
+    }
+    assert_eq!((floats(&value), stored(store, "w")), (vec![1.0], vec![2.0]));
+    store.push("w", &value).unwrap();
+    let kept = kept.lock().unwrap();
+    assert_eq!(
+        (floats(&kept[0]), floats(&kept[1]), floats(&kept[3])),
+        (vec![99.0], vec![99.0], vec![3.0])
+    );
+}
+
+/// What `broadcast` initialises and hands out is apart from its arguments.
+pub fn broadcast_takes_and_gives_snapshots(store: &Store) {
+    let (value, out) = (array(&[1.0, 2.0]), array(&[0.0, 0.0]));
+    store.broadcast("w", &value, &out).unwrap();
+    value.fill(Scalar::Int(8)).unwrap();
+    assert_eq!(floats(&out), [1.0, 2.0]);
+    out.fill(Scalar::Int(9)).unwrap();
+    assert_eq!((stored(store, "w"), floats(&value)), (vec![1.0, 2.0], vec![8.0, 8.0]));
+}

@@ -1,0 +1,164 @@
+//! The borders between the parts, read from the sources and from cargo.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use kvstore_tests::sources::{files, lines, lock_file, metadata, root};
+
+/// Words that the core may not know: it knows that there are devices, not which.
+const FORBIDDEN_IN_CORE: [&str; 9] =
+    ["cuda", "cudarc", "gpu", "nvidia", "jni", "java", "clojure", "python", "mpi"];
+
+/// `device.rs` names the kinds of devices that users write down.
+const MAY_NAME_DEVICES: &str = "kvstore-core/src/device.rs";
+
+/// Files end here; a longer one is two ideas.
+const MOST_LINES: usize = 600;
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).expect("a file of the workspace").display().to_string()
+}
+
+/// Splits `CpuBackend::new_jni` into `cpu backend new jni`.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for letter in line.chars() {
+        if !letter.is_alphabetic() || (letter.is_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        if letter.is_alphabetic() {
+            words.last_mut().expect("there is always one").extend(letter.to_lowercase());
+        }
+        was_lower = letter.is_lowercase();
+    }
+    words
+}
+
+#[test]
+fn core_knows_no_device_and_no_language() {
+    let mut found = Vec::new();
+    for path in files("kvstore-core", &["rs", "toml"]) {
+        if relative(&path) == MAY_NAME_DEVICES {
+            continue;
+        }
+        for (number, line) in lines(&path) {
+            let words = words(&line);
+            if FORBIDDEN_IN_CORE.iter().any(|forbidden| words.iter().any(|word| word == forbidden))
+            {
+                found.push(format!("{}:{number}: {line}", relative(&path)));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// A class with the same verb in many forms is long because Javadoc wants each of them described.
+fn num_lines(path: &Path) -> usize {
+    let is_java = path.extension().is_some_and(|extension| extension == "java");
+    let counts = |line: &str| !is_java || !(line.is_empty() || line.starts_with(['*', '/']));
+    lines(path).iter().filter(|(_, line)| counts(line.trim())).count()
+}
+
+#[test]
+fn files_are_short() {
+    let folders = ["kvstore-core", "kvstore", "kvstore-jni", "tests", "clojure"];
+    let sources = folders.iter().flat_map(|folder| files(folder, &["rs", "java", "clj"]));
+    let long: Vec<_> = sources
+        .map(|path| (num_lines(&path), relative(&path)))
+        .filter(|(length, _)| *length > MOST_LINES)
+        .collect();
+    assert!(long.is_empty(), "over {MOST_LINES} lines: {long:?}");
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    // Put together, so that this file does not find itself.
+    let marks = [["todo", "!("], ["unimplemented", "!("], ["#[ign", "ore"], ["dbg", "!("]]
+        .map(|parts| parts.concat());
+    let mut found = Vec::new();
+    for path in ["kvstore-core", "kvstore", "kvstore-jni", "tests"]
+        .iter()
+        .flat_map(|folder| files(folder, &["rs"]))
+    {
+        for (number, line) in lines(&path) {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                found.push(format!("{}:{number}: {line}", relative(&path)));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn core_has_no_features() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("cargo lists packages");
+    let core = packages
+        .iter()
+        .find(|package| package["name"] == "kvstore-core")
+        .expect("the core is there");
+    assert_eq!(core["features"].as_object().map(serde_json::Map::len), Some(0));
+}
+
+/// For each crate of the workspace those that it may use, tests and benches apart.
+const MAY_USE: [(&str, &[&str]); 4] = [
+    ("kvstore-core", &[]),
+    ("kvstore", &["kvstore-core"]),
+    ("kvstore-jni", &["kvstore"]),
+    ("kvstore-tests", &["kvstore", "kvstore-core"]),
+];
+
+#[test]
+fn crates_depend_downwards() {
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().expect("cargo lists packages") {
+        let name = package["name"].as_str().expect("a package has a name");
+        let allowed = MAY_USE.iter().find(|(user, _)| *user == name).map(|(_, used)| *used);
+        let allowed = allowed.unwrap_or_else(|| panic!("`{name}` has no place in the layers"));
+        let dependencies = package["dependencies"].as_array().expect("cargo lists dependencies");
+        for used in dependencies.iter().filter_map(|dependency| dependency["name"].as_str()) {
+            assert!(
+                !used.starts_with("kvstore") || allowed.contains(&used),
+                "`{name}` uses `{used}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn borders_to_other_worlds_have_one_user() {
+    let users: BTreeMap<String, BTreeSet<String>> = lock_file();
+    for (border, only_user) in [("jni", "kvstore-jni"), ("cudarc", "kvstore-cuda")] {
+        let users = users.get(border).into_iter().flatten();
+        assert!(users.clone().all(|user| user == only_user), "`{border}` is used by {users:?}");
+    }
+}
+
+#[test]
+fn error_codes_have_the_same_names_and_order_in_java() {
+    let path = root().join("clojure/src/main/java/dev/kvstore/KVStoreException.java");
+    let code = lines(&path).into_iter().map(|(_, line)| line.trim().to_owned());
+    let after = code.skip_while(|line| !line.contains("enum Code {")).skip(1);
+    let constants = after.filter(|line| !line.starts_with(['/', '*']));
+    let mut java = Vec::new();
+    for line in constants {
+        java.push(line.trim_end_matches([',', ';']).to_owned());
+        if line.ends_with(';') {
+            break;
+        }
+    }
+    let rust: Vec<String> =
+        kvstore::ErrorCode::ALL.iter().map(|code| screaming(code.as_str())).collect();
+    assert_eq!(java, rust);
+}
+
+/// Returns `KeyNotFound` as `KEY_NOT_FOUND`.
+fn screaming(name: &str) -> String {
+    words(name)
+        .iter()
+        .filter(|word| !word.is_empty())
+        .map(|word| word.to_uppercase())
+        .collect::<Vec<_>>()
+        .join("_")
+}
