@@ -4,27 +4,26 @@
 set -eu
 logs=$(dirname "$0")/../target/tally
 
-# Adds up the result lines of cargo (`test result: ok. 3 passed; 0 failed; 1 ignored; ..`).
-rust_counts() {
-    cat "$logs"/*.log | awk '/^test result: / { passed += $4; failed += $6; ignored += $8 }
-        END { printf "Rust tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored }'
-}
-
-# Adds up the result lines of the JVM's runners: Maven's (`Tests run: 3, Failures: 0, Errors: 0,
-# Skipped: 0`, of which the last of a run is its total, without a class name) and clojure.test's
-# (`Ran 3 tests containing 9 assertions.`, `0 failures, 1 errors.`).
-jvm_counts() {
-    cat "$logs"/*.log | sed 's/\x1b\[[0-9;]*m//g' | awk '
-        /Tests run: [0-9]+, Failures: [0-9]+, Errors: [0-9]+, Skipped: [0-9]+$/ {
-            gsub(/[^0-9 ]/, " "); run += $1; failed += $2 + $3; skipped += $4 }
-        /^Ran [0-9]+ tests containing/ { run += $2 }
-        /^[0-9]+ failures, [0-9]+ errors\.$/ { failed += $1 + $3 }
-        END { printf "JVM tests:  %d run, %d failed, %d skipped\n", run, failed, skipped }'
+# Adds up the results in one output: the lines of cargo (`test result: ok. 3 passed; 0 failed; 1
+# ignored; ..`), the totals of Maven (`Tests run: 3, Failures: 0, Errors: 0, Skipped: 0`, where a
+# single class has its time behind) and the table of JUnit's console (`[  3 tests successful  ]`).
+count() {
+    sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" '
+        /^test result: / { passed += $4; failed += $6; skipped += $8 }
+        /Tests run: [0-9]+, Failures: [0-9]+, Errors: [0-9]+, Skipped: [0-9]+ *$/ {
+            gsub(/[^0-9]+/, " ")
+            passed += $1 - $2 - $3 - $4; failed += $2 + $3; skipped += $4
+        }
+        /^\[ +[0-9]+ tests successful +\]$/ { passed += $2 }
+        /^\[ +[0-9]+ tests failed +\]$/ { failed += $2 }
+        /^\[ +[0-9]+ tests skipped +\]$/ { skipped += $2 }
+        END { printf "%-12s %6d passed %4d failed %4d skipped\n", name, passed, failed, skipped }'
 }
 
 if [ "$1" = --summary ]; then
-    rust_counts
-    jvm_counts
+    for log in "$logs"/*.log; do
+        count "$log"
+    done
     exit
 fi
 

@@ -204,8 +204,7 @@ pub trait Element:
     fn from_i64(number: i64) -> Self;
 }
 
-/// Converts one element: between floats by rounding to nearest even (to a half-precision type by
-/// way of `f32`), from float to integer by truncation into `i64` (saturating, NaN gives 0) of which
+/// Converts one element: between floats with one rounding to nearest even, from float to integer by truncation into `i64` (saturating, NaN gives 0) of which
 /// the low bits are kept, from integer to integer by keeping the low bits.
 #[inline]
 pub fn cast<S: Element, D: Element>(source: S) -> D {
@@ -216,6 +215,34 @@ pub fn cast<S: Element, D: Element>(source: S) -> D {
     } else {
         D::from_f32(source.to_f32())
     }
+}
+
+/// Returns a neighbour of the number in `f32`: itself if it is one, else the one with an odd last
+/// bit. Rounded on to a shorter type, that gives what rounding the number itself would (Boldo and
+/// Melquiond, "Emulation of FMA and correctly rounded sums", 2008), on every machine: processors
+/// differ in whether they convert `f64` to half precision in one step or two.
+#[allow(clippy::cast_possible_truncation, reason = "what the rounding loses is put right below")]
+fn round_to_odd(number: f64) -> f32 {
+    let nearest = number as f32;
+    let back = f64::from(nearest);
+    if back == number || !number.is_finite() || nearest.to_bits() & 1 == 1 {
+        return nearest;
+    }
+    // The nearest is even, so its neighbour on the other side of the number is odd.
+    if (back < number) == (number > 0.0) {
+        f32::from_bits(nearest.to_bits() + 1)
+    } else {
+        f32::from_bits(nearest.to_bits() - 1)
+    }
+}
+
+/// Returns the integer in `f64`, or when it has too many digits a neighbour with an odd last bit.
+#[allow(clippy::cast_precision_loss, reason = "what has more than 53 bits is cut before")]
+fn exact_or_odd(number: i64) -> f64 {
+    const SPARE: i64 = (1 << 11) - 1;
+    let short = number.unsigned_abs() < 1 << 53;
+    let odd = (number & !SPARE) | (i64::from(number & SPARE != 0) << 11);
+    (if short { number } else { odd }) as f64
 }
 
 macro_rules! integer_element {
@@ -370,8 +397,7 @@ macro_rules! half_element {
             }
             #[inline]
             fn from_f64(number: f64) -> Self {
-                // Through `f32` on every machine: what the processor offers for it differs.
-                Self::from_f32(number as f32)
+                Self::from_f32(round_to_odd(number))
             }
             #[inline]
             fn from_f32(number: f32) -> Self {
@@ -379,7 +405,7 @@ macro_rules! half_element {
             }
             #[inline]
             fn from_i64(number: i64) -> Self {
-                Self::from_f32(number as f32)
+                Self::from_f32(round_to_odd(exact_or_odd(number)))
             }
         }
     };
@@ -453,10 +479,17 @@ mod tests {
     }
 
     #[test]
-    fn f64_goes_to_half_by_way_of_f32_on_every_machine() {
-        // In f32 this is the tie 1 + 2^-11, which then goes to even.
+    fn half_precision_is_rounded_once() {
+        // Rounded to f32 first, these would be ties, which go to even.
         let above_tie = 1.0 + 2f64.powi(-11) + 2f64.powi(-30);
-        assert_eq!(cast::<f64, f16>(above_tie).to_f64(), 1.0);
+        assert_eq!(cast::<f64, f16>(above_tie).to_f64(), 1.0 + 2f64.powi(-10));
+        assert_eq!(cast::<f64, f16>(-above_tie).to_f64(), -1.0 - 2f64.powi(-10));
+        let above_tie = (1 << 62) + (1 << 54) + 1;
+        assert_eq!(cast::<i64, bf16>(above_tie).to_f64(), 2f64.powi(62) + 2f64.powi(55));
+        let tie = 1.0 + 2f64.powi(-11);
+        assert_eq!(cast::<f64, f16>(tie).to_f64(), 1.0);
+        assert!(cast::<f64, f16>(f64::NAN).is_nan());
+        assert_eq!(cast::<f64, f16>(1e300), f16::INFINITY);
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl LocalStore {
         let entries = self.table.entries_of(groups.iter().map(|group| group.key))?;
         let mut plan = Vec::with_capacity(groups.len());
         for (group, entry) in groups.iter().zip(entries) {
+            entry.check()?;
             let values: Vec<Tensor> = group
                 .positions
                 .iter()

@@ -137,10 +137,13 @@ impl Entry {
 
     /// Returns the last committed value, without the key's lock.
     pub(crate) fn committed(&self) -> Result<Tensor> {
-        if self.progress.is_poisoned() {
-            return Err(self.poisoned());
-        }
+        self.check()?;
         self.lock_value().map(|value| value.clone())
+    }
+
+    /// Fails when an earlier update panicked.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.progress.is_poisoned() { Err(self.poisoned()) } else { Ok(()) }
     }
 
     /// Makes `value` the stored one.

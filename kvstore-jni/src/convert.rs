@@ -285,7 +285,11 @@ fn describe(array: &NDArray) -> Vec<jlong> {
     description
 }
 
-fn reject_null<'local>(reference: &impl AsRef<JObject<'local>>, name: &str) -> Result<()> {
+/// Refuses a null; `name` stands for the reference in errors.
+pub(crate) fn reject_null<'local>(
+    reference: &impl AsRef<JObject<'local>>,
+    name: &str,
+) -> Result<()> {
     if reference.as_ref().is_null() {
         return Err(Error::invalid(format!("`{name}` is null")).into());
     }

@@ -18,6 +18,7 @@ pub(crate) struct JavaUpdater {
 impl JavaUpdater {
     /// Returns the updater behind a `dev.kvstore.UpdaterCall`.
     pub(crate) fn new(env: &mut Env<'_>, target: &JObject<'_>) -> Result<Self> {
+        convert::reject_null(target, "updater")?;
         Ok(Self { vm: env.get_java_vm()?, target: env.new_global_ref(target)? })
     }
 

@@ -130,8 +130,12 @@ impl Store {
 
     /// As [`Store::broadcast`], with keys of their own for the outputs.
     pub fn broadcast_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
-        let specs: HashMap<&Key, &TensorSpec> =
-            values.keys().iter().zip(values.arrays().iter().map(NDArray::spec)).collect();
+        let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
+        for (key, value) in values.keys().iter().zip(values.arrays()) {
+            if self.inner.contains(key) || specs.insert(key, value.spec()).is_some() {
+                return Err(Error::KeyExists { key: key.clone() });
+            }
+        }
         for (key, out) in outs.keys().iter().zip(outs.arrays()) {
             match specs.get(key) {
                 Some(spec) => check_shape(key, spec, out)?,

@@ -4,11 +4,13 @@
 //!   values it holds and the rules of their numbers.
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
-//! - [`recorded`] replays programs with recorded results, [`sources`] reads the project's own files.
+//! - [`recorded`] replays programs with recorded results, which [`json`] reads.
+//! - [`sources`] reads the files of the project itself.
 
 pub mod arithmetic;
 pub mod arrays;
 pub mod compare;
+pub mod json;
 pub mod model;
 pub mod operations;
 pub mod recorded;

@@ -12,6 +12,10 @@ pub type Faults = Vec<ErrorCode>;
 /// Keys that run in parallel with values, a repeated key keeping its values in call order.
 pub type Pairs<T> = [(String, T)];
 
+/// Which slot receives which value, in the order of writing: the last one wins where a slot stands
+/// twice.
+pub type Written = Vec<(usize, Value)>;
+
 /// A naive store.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -56,8 +60,8 @@ impl Model {
 
     /// Returns which slot receives which value, cast to the slot's dtype, in the order of writing:
     /// the last one wins where a slot is given twice.
-    pub fn pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Result<Vec<(usize, Value)>, Faults> {
-        none_of(self.faults_of_pull(outs, slots))?;
+    pub fn pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Result<Written, Faults> {
+        none_of(faults_of_pull(outs, slots, |key| self.value(key)))?;
         let mut written = Vec::new();
         for entry in &self.entries {
             for slot in values_of(&entry.key, outs) {
@@ -80,29 +84,28 @@ impl Model {
         pairs: &Pairs<Value>,
         outs: &Pairs<usize>,
         slots: &[Spec],
-    ) -> Result<Vec<(usize, Value)>, Faults> {
-        none_of([self.faults_of_push(pairs), self.faults_of_pull(outs, slots)].concat())?;
+    ) -> Result<Written, Faults> {
+        none_of(
+            [self.faults_of_push(pairs), faults_of_pull(outs, slots, |key| self.value(key))]
+                .concat(),
+        )?;
         self.push(pairs)?;
         self.pull(outs, slots)
     }
 
-    /// Initialises, then pulls; nothing is initialised when something is wrong with the pull.
+    /// Initialises, then pulls the same keys; nothing is initialised when something is wrong with
+    /// the pull.
     pub fn broadcast(
         &mut self,
         pairs: &Pairs<Value>,
         outs: &Pairs<usize>,
         slots: &[Spec],
-    ) -> Result<Vec<(usize, Value)>, Faults> {
-        let mut after = self.clone();
-        let initialised = after.init(pairs);
-        if let Err(mut faults) = initialised {
-            // Keys whose init is refused are there to nobody, so the pull may be blamed as well.
-            faults.extend(self.faults_of_pull(outs, slots));
-            return Err(faults);
-        }
-        let written = after.pull(outs, slots)?;
-        *self = after;
-        Ok(written)
+    ) -> Result<Written, Faults> {
+        let given =
+            |key: &str| pairs.iter().find(|(other, _)| other == key).map(|(_, value)| value);
+        none_of([self.faults_of_init(pairs), faults_of_pull(outs, slots, given)].concat())?;
+        self.init(pairs)?;
+        self.pull(outs, slots)
     }
 
     /// Says what happens to the sums of later pushes. States start anew.
@@ -164,20 +167,25 @@ impl Model {
         }
         faults
     }
+}
 
-    fn faults_of_pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Faults {
-        let mut faults = Vec::new();
-        for (key, slot) in outs {
-            match self.value(key) {
-                None => faults.push(ErrorCode::KeyNotFound),
-                Some(stored) if stored.spec.shape != slots[*slot].shape => {
-                    faults.push(ErrorCode::SpecMismatch);
-                }
-                Some(_) => {}
+/// What is wrong with a pull of values that `value_of` looks up.
+fn faults_of_pull<'a>(
+    outs: &Pairs<usize>,
+    slots: &[Spec],
+    value_of: impl Fn(&str) -> Option<&'a Value>,
+) -> Faults {
+    let mut faults = Vec::new();
+    for (key, slot) in outs {
+        match value_of(key) {
+            None => faults.push(ErrorCode::KeyNotFound),
+            Some(value) if value.spec.shape != slots[*slot].shape => {
+                faults.push(ErrorCode::SpecMismatch);
             }
+            Some(_) => {}
         }
-        faults
     }
+    faults
 }
 
 impl Entry {

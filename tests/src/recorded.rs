@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use kvstore::{DType, Error, NDArray, Optimizer, Pairs, Store};
+use kvstore::{Error, NDArray, Optimizer, Pairs, Store};
 use serde_json::Value as Json;
 
 use crate::arrays::{self, UpdaterLog, from_array, to_array};
+use crate::json::{flat, list, text, texts, value_of};
 use crate::rule::NamedUpdater;
-use crate::value::{Number, Spec, Value};
+use crate::value::Number;
 
 /// The file of recorded programs in this crate.
 pub const OWN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/store_cases.json");
@@ -187,39 +188,4 @@ fn pairs(keys: &Json, arrays: &Arrays) -> Result<Pairs, Error> {
             Pairs::new(&*texts(keys), lists.iter().map(Arrays::flat).collect::<Vec<_>>())
         }
     }
-}
-
-fn value_of(json: &Json) -> Value {
-    let shape: Vec<_> =
-        list(&json["shape"]).iter().map(|dim| dim.as_u64().expect("a length") as usize).collect();
-    let spec = Spec::new(&shape, DType::from_name(text(&json["dtype"])).expect("a dtype's name"));
-    match json["data"].as_array() {
-        Some(data) => Value::new(spec, &data.iter().map(number_of).collect::<Vec<_>>()),
-        None => Value::zeros(spec),
-    }
-}
-
-fn number_of(json: &Json) -> Number {
-    match json {
-        Json::String(name) => Number::Float(name.parse().expect("`nan`, `inf` or `-inf`")),
-        number => number
-            .as_i64()
-            .map_or_else(|| Number::Float(number.as_f64().expect("a number")), Number::Int),
-    }
-}
-
-fn flat(json: &Json) -> Vec<&Json> {
-    json.as_array().map_or_else(|| vec![json], |values| values.iter().collect())
-}
-
-fn texts(json: &Json) -> Vec<&str> {
-    list(json).iter().map(text).collect()
-}
-
-fn list(json: &Json) -> &[Json] {
-    json.as_array().expect("a list")
-}
-
-fn text(json: &Json) -> &str {
-    json.as_str().expect("a text")
 }

@@ -4,7 +4,7 @@ use kvstore::{Error, ErrorCode, NDArray, Optimizer, Pairs, Result, Scalar, Store
 
 use crate::arrays::{UpdaterLog, from_array, key, keys, set_updater, to_arrays};
 use crate::compare::difference;
-use crate::model::{Faults, Model};
+use crate::model::{Faults, Model, Written};
 use crate::operations::{Given, KEYS, Operation, Outs, UNKNOWN_KEY};
 use crate::rule::{Rule, Sgd};
 use crate::value::{Number, Spec, Value};
@@ -12,97 +12,123 @@ use crate::value::{Number, Spec, Value};
 /// What a disagreement between store and model looks like.
 pub type Disagreement = String;
 
-/// Runs the program on both and stops at the first call after which they differ.
-pub fn run(store: &Store, program: &[Operation]) -> Result<(), Disagreement> {
+/// The code with which a call failed on both sides, or none when it succeeded on both.
+pub type Outcome = Result<Option<ErrorCode>, Disagreement>;
+
+/// Runs the program on both, stops at the first call after which they differ, and returns how each
+/// call ended.
+pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
     let mut model = Model::default();
+    let mut outcomes = Vec::with_capacity(program.len());
     for (step, operation) in program.iter().enumerate() {
-        call(store, &mut model, operation)
-            .and_then(|()| compare_contents(store, &model))
-            .map_err(|what| format!("step {step}, {operation:?}: {what}"))?;
+        let outcome = call(store, &mut model, operation).and_then(|outcome| {
+            compare_contents(store, &model)?;
+            Ok(outcome)
+        });
+        outcomes.push(outcome.map_err(|what| format!("step {step}, {operation:?}: {what}"))?);
     }
-    Ok(())
+    Ok(outcomes)
 }
 
-fn call(store: &Store, model: &mut Model, operation: &Operation) -> Result<(), Disagreement> {
+fn call(store: &Store, model: &mut Model, operation: &Operation) -> Outcome {
     match operation {
         Operation::Init(given) => {
-            let pushed = Pushed::new(given);
-            let expected = given.pairs().and_then(|pairs| model.init(&pairs));
-            pushed.check(pushed.pairs().and_then(|pairs| store.init_pairs(&pairs)), expected)
+            give(given, |pairs| model.init(pairs), |pairs| store.init_pairs(pairs))
         }
         Operation::Push(given, priority) => {
-            let pushed = Pushed::new(given);
-            let expected = given.pairs().and_then(|pairs| model.push(&pairs));
-            pushed.check(
-                pushed.pairs().and_then(|pairs| store.push_pairs(&pairs, *priority)),
-                expected,
-            )
+            give(given, |pairs| model.push(pairs), |pairs| store.push_pairs(pairs, *priority))
         }
-        Operation::Pull(outs, priority) => {
-            let pulled = Pulled::new(outs);
-            let expected = outs.pairs().and_then(|pairs| model.pull(&pairs, &outs.specs));
-            pulled.check(
-                pulled.pairs().and_then(|pairs| store.pull_pairs(&pairs, *priority)),
-                expected,
-            )
-        }
-        Operation::PullNew(texts) => {
-            let expected = model.pull_new(texts);
-            let found =
-                store.pull_new(keys(texts)).map(|arrays| arrays.iter().map(from_array).collect());
-            compare_results(found, expected, |found: &Vec<Value>, expected| {
-                compare_values(expected, found)
-            })
-        }
-        Operation::PushPull(given, outs, priority) => {
-            let (pushed, pulled) = (Pushed::new(given), Pulled::new(outs));
-            let expected = both(given.pairs(), outs.pairs())
-                .and_then(|(values, slots)| model.pushpull(&values, &slots, &outs.specs));
-            let found = both(pushed.pairs(), pulled.pairs())
-                .and_then(|(values, outs)| store.pushpull_pairs(&values, &outs, *priority));
-            pulled.check(found, expected)?;
-            pushed.check_and_spoil()
-        }
+        Operation::Pull(outs, priority) => take(
+            &Pulled::new(outs),
+            |pairs| model.pull(pairs, &outs.specs),
+            |pairs| store.pull_pairs(pairs, *priority),
+        ),
+        Operation::PullNew(texts) => pull_new(store, model, texts),
+        Operation::PushPull(given, outs, priority) => give_and_take(
+            given,
+            outs,
+            |values, slots| model.pushpull(values, slots, &outs.specs),
+            |values, outs| store.pushpull_pairs(values, outs, *priority),
+        ),
         Operation::PushPullInPlace(given, priority) => {
             push_pull_in_place(store, model, given, *priority)
         }
-        Operation::Broadcast(given, outs, priority) => {
-            let (pushed, pulled) = (Pushed::new(given), Pulled::new(outs));
-            let expected = both(given.pairs(), outs.pairs())
-                .and_then(|(values, slots)| model.broadcast(&values, &slots, &outs.specs));
-            let found = both(pushed.pairs(), pulled.pairs())
-                .and_then(|(values, outs)| store.broadcast_pairs(&values, &outs, *priority));
-            pulled.check(found, expected)?;
-            pushed.check_and_spoil()
-        }
+        Operation::Broadcast(given, outs, priority) => give_and_take(
+            given,
+            outs,
+            |values, slots| model.broadcast(values, slots, &outs.specs),
+            |values, outs| store.broadcast_pairs(values, outs, *priority),
+        ),
         Operation::SetRule(rule) => {
             model.set_rule(rule.clone());
-            set_rule(store, rule).map_err(|error| error.chain())
+            compare_results(set_rule(store, rule), Ok(()), |(), ()| Ok(()))
         }
         Operation::Remove(texts) => {
-            let expected = model.remove(texts);
-            compare_results(store.remove(keys(texts)), expected, |(), ()| Ok(()))
+            compare_results(store.remove(keys(texts)), model.remove(texts), |(), ()| Ok(()))
         }
     }
 }
 
-fn push_pull_in_place(
-    store: &Store,
-    model: &mut Model,
+/// A call that reads arrays.
+fn give(
     given: &Given,
-    priority: i32,
-) -> Result<(), Disagreement> {
+    on_model: impl FnOnce(&[(String, Value)]) -> Result<(), Faults>,
+    on_store: impl FnOnce(&Pairs) -> Result<()>,
+) -> Outcome {
+    let pushed = Pushed::new(given);
+    let expected = given.pairs().and_then(|pairs| on_model(&pairs));
+    let found = pushed.pairs().and_then(|pairs| on_store(&pairs));
+    let outcome = compare_results(found, expected, |(), ()| Ok(()))?;
+    pushed.check_and_spoil()?;
+    Ok(outcome)
+}
+
+/// A call that writes arrays.
+fn take(
+    pulled: &Pulled<'_>,
+    on_model: impl FnOnce(&[(String, usize)]) -> Result<Written, Faults>,
+    on_store: impl FnOnce(&Pairs) -> Result<()>,
+) -> Outcome {
+    let expected = pulled.outs.pairs().and_then(|pairs| on_model(&pairs));
+    let found = pulled.pairs().and_then(|pairs| on_store(&pairs));
+    pulled.check_and_spoil(found, expected)
+}
+
+/// A call that reads some arrays and writes others.
+fn give_and_take(
+    given: &Given,
+    outs: &Outs,
+    on_model: impl FnOnce(&[(String, Value)], &[(String, usize)]) -> Result<Written, Faults>,
+    on_store: impl FnOnce(&Pairs, &Pairs) -> Result<()>,
+) -> Outcome {
+    let (pushed, pulled) = (Pushed::new(given), Pulled::new(outs));
+    let values = given.pairs();
+    let outcome =
+        take(&pulled, |slots| on_model(&values?, slots), |outs| on_store(&pushed.pairs()?, outs))?;
+    pushed.check_and_spoil()?;
+    Ok(outcome)
+}
+
+/// A call that writes the arrays it has read.
+fn push_pull_in_place(store: &Store, model: &mut Model, given: &Given, priority: i32) -> Outcome {
     let outs = Outs {
         keys: given.keys.clone(),
         slots: (0..given.values.len()).collect(),
         specs: given.values.iter().map(|value| value.spec.clone()).collect(),
     };
-    let expected = both(given.pairs(), outs.pairs())
-        .and_then(|(values, slots)| model.pushpull(&values, &slots, &outs.specs));
-    let pulled =
-        Pulled { arrays: to_arrays(&given.values), before: given.values.clone(), outs: &outs };
-    let found = pulled.pairs().and_then(|pairs| store.pushpull_pairs(&pairs, &pairs, priority));
-    pulled.check(found, expected)
+    let (arrays, before) = (to_arrays(&given.values), given.values.clone());
+    take(
+        &Pulled { arrays, before, outs: &outs },
+        |slots| model.pushpull(&given.pairs()?, slots, &outs.specs),
+        |pairs| store.pushpull_pairs(pairs, pairs, priority),
+    )
+}
+
+fn pull_new(store: &Store, model: &Model, texts: &[String]) -> Outcome {
+    let found = store.pull_new(keys(texts));
+    compare_results(found, model.pull_new(texts), |found, expected| {
+        compare_values(expected, &found.iter().map(from_array).collect::<Vec<_>>())
+    })
 }
 
 fn set_rule(store: &Store, rule: &Rule) -> Result<()> {
@@ -159,11 +185,6 @@ impl<'a> Pushed<'a> {
         Pairs::new(keys(&self.given.keys), self.arrays.clone())
     }
 
-    fn check(&self, found: Result<()>, expected: Result<(), Faults>) -> Result<(), Disagreement> {
-        compare_results(found, expected, |(), ()| Ok(()))?;
-        self.check_and_spoil()
-    }
-
     /// The call may not have changed its arguments, and later writes to them may not reach the
     /// store: what it holds is compared after this.
     fn check_and_spoil(&self) -> Result<(), Disagreement> {
@@ -193,19 +214,17 @@ impl<'a> Pulled<'a> {
         Pairs::new(keys(&self.outs.keys), arrays)
     }
 
-    fn check(
-        &self,
-        found: Result<()>,
-        expected: Result<Vec<(usize, Value)>, Faults>,
-    ) -> Result<(), Disagreement> {
+    /// Compares what was written, and sees to it that later writes do not reach the store.
+    fn check_and_spoil(&self, found: Result<()>, expected: Result<Written, Faults>) -> Outcome {
         let mut after = self.before.clone();
         for (slot, value) in expected.iter().flatten() {
             after[*slot] = value.clone();
         }
-        compare_results(found, expected, |(), _| Ok(()))?;
+        let outcome = compare_results(found, expected, |(), _| Ok(()))?;
         let found: Vec<_> = self.arrays.iter().map(from_array).collect();
         compare_values(&after, &found).map_err(|what| format!("out: {what}"))?;
-        spoil(&self.arrays)
+        spoil(&self.arrays)?;
+        Ok(outcome)
     }
 }
 
@@ -228,10 +247,6 @@ fn zip<T: Clone>(keys: &[String], values: &[T]) -> Result<Vec<(String, T)>, Faul
     Ok(keys.iter().cloned().zip(values.iter().cloned()).collect())
 }
 
-fn both<A, B, E>(a: Result<A, E>, b: Result<B, E>) -> Result<(A, B), E> {
-    Ok((a?, b?))
-}
-
 fn sevens(spec: &Spec) -> Value {
     Value::new(spec.clone(), &vec![Number::Int(7); spec.num_elements()])
 }
@@ -245,15 +260,15 @@ fn compare_results<A, B>(
     found: Result<A, Error>,
     expected: Result<B, Faults>,
     compare: impl FnOnce(&A, &B) -> Result<(), Disagreement>,
-) -> Result<(), Disagreement> {
+) -> Outcome {
     match (found, expected) {
-        (Ok(found), Ok(expected)) => compare(&found, &expected),
-        (Err(error), Err(faults)) if faults.contains(&error.code()) => Ok(()),
+        (Ok(found), Ok(expected)) => compare(&found, &expected).map(|()| None),
+        (Err(error), Err(faults)) if faults.contains(&error.code()) => Ok(Some(error.code())),
         (Err(error), Err(faults)) => {
-            Err(format!("expected one of {faults:?}, found {:?}: {}", error.code(), error.chain()))
+            Err(format!("expected one of {faults:?}, found {}: {}", error.code(), error.chain()))
         }
         (Ok(_), Err(faults)) => Err(format!("expected one of {faults:?}, but the call succeeded")),
-        (Err(error), Ok(_)) => Err(format!("failed with {:?}: {}", error.code(), error.chain())),
+        (Err(error), Ok(_)) => Err(format!("failed with {}: {}", error.code(), error.chain())),
     }
 }
 

@@ -1,23 +1,58 @@
 //! Random programs on every store and on the model: every result, every error code, and all that is
 //! stored after every call.
 
+use kvstore::ErrorCode;
 use kvstore_tests::operations::{Operation, program};
 use kvstore_tests::{STORE_NAMES, replay};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
-fn agrees(name: &str, program: &[Operation]) -> Result<(), TestCaseError> {
+type Outcomes = Vec<Option<ErrorCode>>;
+
+fn agrees(name: &str, program: &[Operation]) -> Result<Outcomes, TestCaseError> {
     let store = kvstore::create(name).expect("a store of this machine can be created");
     replay::run(&store, program)
         .map_err(|what| TestCaseError::fail(format!("store `{name}`: {what}")))
 }
 
+/// `PROPTEST_CASES` asks for more programs than these.
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(3000), ..asked }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(config())]
 
     #[test]
     fn stores_agree_with_the_model(program in program()) {
         for name in STORE_NAMES {
             agrees(name, &program)?;
         }
+    }
+}
+
+/// Programs that only fail would agree with any store.
+#[test]
+fn programs_mostly_succeed_and_make_every_mistake() {
+    let mut runner = TestRunner::deterministic();
+    let mut outcomes = Vec::new();
+    for _ in 0..500 {
+        let program = program().new_tree(&mut runner).expect("nothing is rejected").current();
+        outcomes.extend(agrees("local", &program).expect("store and model agree"));
+    }
+    let succeeded = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+    println!("{succeeded} of {} calls succeeded", outcomes.len());
+    assert!(succeeded * 10 > outcomes.len() * 6, "{succeeded} of {}", outcomes.len());
+    for code in [
+        ErrorCode::KeyNotFound,
+        ErrorCode::KeyExists,
+        ErrorCode::LengthMismatch,
+        ErrorCode::SpecMismatch,
+        ErrorCode::InvalidArgument,
+        ErrorCode::Updater,
+    ] {
+        assert!(outcomes.contains(&Some(code)), "no call failed with {code}");
     }
 }

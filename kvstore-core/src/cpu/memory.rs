@@ -57,7 +57,11 @@ impl Memory {
         let words = size_class(num_bytes);
         let block = self.take(words).map_or_else(|| self.grow(device, words), Ok)?;
         self.live.fetch_add(words * WORD, Ordering::Relaxed);
-        let start = bytemuck::cast_slice::<u64, u8>(&block).as_ptr().align_offset(ALIGNMENT);
+        // An empty block has no address to align.
+        let start = match words {
+            0 => 0,
+            _ => bytemuck::cast_slice::<u64, u8>(&block).as_ptr().align_offset(ALIGNMENT),
+        };
         Ok(CpuStorage { block, start, num_bytes, memory: Arc::clone(self) })
     }
 
@@ -210,6 +214,13 @@ mod tests {
         drop(again);
         memory.trim();
         assert_eq!(memory.pooled_bytes(), 0);
+    }
+
+    #[test]
+    fn nothing_can_be_allocated_too() {
+        let storage = Memory::new().allocate(Device::cpu(0), 0).unwrap();
+        let span = Span { storage: &storage, start: 0, num_bytes: 0 };
+        assert!(elements::<f64>(span).unwrap().is_empty());
     }
 
     #[test]

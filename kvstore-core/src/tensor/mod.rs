@@ -69,6 +69,7 @@ impl Tensor {
         elements: &[T],
     ) -> Result<Self> {
         let spec = TensorSpec::new(shape, T::DTYPE);
+        check_length(&spec, elements)?;
         let mut tensor = Self::allocate(backends, device, spec)?;
         tensor.write_slice(elements)?;
         Ok(tensor)
@@ -180,11 +181,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::LengthMismatch`] when there are not as many.
     pub fn write_slice<T: Element>(&mut self, elements: &[T]) -> Result<()> {
-        if elements.len() != self.num_elements() {
-            let what = format!("elements for {}", self.spec);
-            let expected = self.num_elements();
-            return Err(Error::LengthMismatch { what, expected, found: elements.len() });
-        }
+        check_length(&self.spec, elements)?;
         if T::DTYPE == self.dtype() {
             return self
                 .overwrite(|backend, dst| backend.write(dst, bytemuck::cast_slice(elements)));
@@ -369,6 +366,14 @@ impl Tensor {
             self.start = 0;
         }
     }
+}
+
+fn check_length<T>(spec: &TensorSpec, elements: &[T]) -> Result<()> {
+    let (expected, found) = (spec.num_elements(), elements.len());
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch { what: format!("elements for {spec}"), expected, found })
 }
 
 fn exclusive(storage: &mut Arc<dyn Storage>) -> Result<&mut dyn Storage> {

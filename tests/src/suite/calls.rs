@@ -96,12 +96,10 @@ pub fn a_call_is_checked_whole(store: &Store) {
     assert_code(store.init("n", values()), ErrorCode::KeyExists);
     assert_code(store.remove(["a", "x"]), ErrorCode::KeyNotFound);
     let wrong = vec![array(&[5.0]), array(&[6.0, 7.0])];
+    assert_code(store.push("a", wrong.clone()), ErrorCode::SpecMismatch);
     assert_code(store.push(["a", "b"], wrong.clone()), ErrorCode::SpecMismatch);
     assert_code(store.pull(["a", "b"], wrong.clone()), ErrorCode::SpecMismatch);
-    assert_code(
-        store.pushpull(["a", "b"], values(), wrong.clone()),
-        ErrorCode::SpecMismatch,
-    );
+    assert_code(store.pushpull(["a", "b"], values(), wrong.clone()), ErrorCode::SpecMismatch);
     assert_code(store.broadcast("n", &array(&[1.0]), &wrong[1]), ErrorCode::SpecMismatch);
     assert_eq!((stored(store, "a"), stored(store, "b")), (vec![1.0], vec![1.0]));
     assert_eq!((floats(&wrong[0]), store.keys()), (vec![5.0], ["a", "b"].map(key).to_vec()));

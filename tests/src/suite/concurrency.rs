@@ -3,13 +3,18 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use kvstore::{BinaryOp, ErrorCode, Optimizer, Result, Store};
+use kvstore::{BinaryOp, ErrorCode, NDArray, Optimizer, Result, Store};
 use rayon::prelude::*;
 
 use super::{array, before_the_deadline, floats, stored};
 
 /// Long enough that a kernel hands parts of it to other threads.
 const LONG: usize = 1 << 18;
+
+/// Returns an array of [`LONG`] equal elements.
+fn long(value: f32) -> NDArray {
+    array(&vec![value; LONG])
+}
 
 fn sgd(name: &str, value: f64) -> Optimizer {
     Optimizer::sgd().with(name, value).expect("SGD has this hyper-parameter")
@@ -65,8 +70,7 @@ pub fn different_keys_are_independent(store: &Store) {
 pub fn one_init_of_a_key_wins(store: &Store) {
     let racer = store.clone();
     let winners = before_the_deadline(move || {
-        let race =
-            |number: u8| (racer.init("w", &array(&[f32::from(number)])), f32::from(number));
+        let race = |number: u8| (racer.init("w", &array(&[f32::from(number)])), f32::from(number));
         (0..8).into_par_iter().map(race).collect::<Vec<_>>()
     });
     let (won, lost): (Vec<_>, Vec<_>) = winners.into_iter().partition(|(result, _)| result.is_ok());
@@ -81,13 +85,13 @@ fn code(result: &Result<()>) -> Option<ErrorCode> {
 
 /// A reader sees a value before an update or after it, never between.
 pub fn readers_see_whole_updates(store: &Store) {
-    store.init("w", &array(&[0.0; LONG])).unwrap();
+    store.init("w", &long(0.0)).unwrap();
     adding(store);
     let shared = store.clone();
     on_threads(3, move |number| {
         for _ in 0..20 {
             if number == 0 {
-                shared.push("w", &array(&[1.0; LONG])).unwrap();
+                shared.push("w", &long(1.0)).unwrap();
                 continue;
             }
             let seen = stored(&shared, "w");
@@ -166,7 +170,7 @@ pub fn an_updater_blocks_no_readers_of_other_keys(store: &Store) {
 pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
     for num_threads in [1, 2, 4] {
         let name = format!("w{num_threads}");
-        store.init(&name, &array(&[0.0; LONG])).unwrap();
+        store.init(&name, &long(0.0)).unwrap();
         let pusher = store.clone();
         adding(store);
         let pushed_name = name.clone();
@@ -174,7 +178,7 @@ pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build().unwrap();
             pool.install(|| {
                 (0..24).into_par_iter().for_each(|_| {
-                    let values = vec![array(&[1.0; LONG]), array(&[1.0; LONG])];
+                    let values = vec![long(1.0), long(1.0)];
                     pusher.push(&pushed_name, values).unwrap();
                 });
             });
@@ -185,12 +189,12 @@ pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
 
 /// The same in the pool that the kernels use themselves, with an optimizer on the store.
 pub fn tasks_of_the_common_pool_may_push(store: &Store) {
-    store.init("w", &array(&[0.0; LONG])).unwrap();
+    store.init("w", &long(0.0)).unwrap();
     store.set_optimizer(sgd("learning_rate", 1.0)).unwrap();
     let pusher = store.clone();
     before_the_deadline(move || {
         (0..24).into_par_iter().for_each(|_| {
-            pusher.push("w", vec![array(&[1.0; LONG]), array(&[1.0; LONG])]).unwrap();
+            pusher.push("w", vec![long(1.0), long(1.0)]).unwrap();
             assert_eq!(stored(&pusher, "w").len(), LONG);
         });
     });

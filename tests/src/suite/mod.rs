@@ -1,6 +1,11 @@
 //! Checks that every implementation passes. None of them names an implementation: what is under
 //! test is an argument.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "checks fail by panicking, and the code under test says why"
+)]
+
 use std::fmt::Debug;
 use std::sync::mpsc;
 use std::thread;
@@ -16,6 +21,7 @@ pub mod concurrency;
 pub mod reducer;
 pub mod snapshots;
 pub mod updaters;
+pub mod values;
 
 /// Runs a check on a new store of every name.
 pub fn on_every_store(check: impl Fn(&Store)) {

@@ -18,7 +18,7 @@ pub fn groups_become_their_sums(reducer: &dyn Reducer, backends: &Backends) {
     let values: Vec<Vec<Value>> = (0..24)
         .map(|group| {
             let spec = Spec::new(&[group * 7 + 1], DType::ALL[group % DType::ALL.len()]);
-            (0..1 + group as u64 % 5).map(|seed| nasty(spec.clone(), seed)).collect()
+            (0..=group as u64 % 5).map(|seed| nasty(spec.clone(), seed)).collect()
         })
         .collect();
     let groups: Vec<Vec<Tensor>> = values

@@ -162,9 +162,7 @@ pub fn another_store_may_be_changed_inside(store: &Store) {
     let other = kvstore::create("local").unwrap();
     other.init("w", &array(&[0.0])).unwrap();
     let inner = other.clone();
-    store
-        .set_updater(move |_, pushed, _| Ok(inner.push("w", pushed)?))
-        .unwrap();
+    store.set_updater(move |_, pushed, _| Ok(inner.push("w", pushed)?)).unwrap();
     store.init("a", &array(&[1.0])).unwrap();
     store.push("a", &array(&[5.0])).unwrap();
     assert_eq!((stored(&other, "w"), stored(store, "a")), (vec![5.0], vec![1.0]));

@@ -186,7 +186,7 @@ public final class NDArray implements AutoCloseable {
      */
     public static NDArray of(float[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(shape, dtype, context, () -> NativeNDArray.fromFloats(
+        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromFloats(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -201,7 +201,7 @@ public final class NDArray implements AutoCloseable {
      */
     public static NDArray of(double[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(shape, dtype, context, () -> NativeNDArray.fromDoubles(
+        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromDoubles(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -216,7 +216,7 @@ public final class NDArray implements AutoCloseable {
      */
     public static NDArray of(int[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(shape, dtype, context, () -> NativeNDArray.fromInts(
+        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromInts(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -231,7 +231,7 @@ public final class NDArray implements AutoCloseable {
      */
     public static NDArray of(long[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(shape, dtype, context, () -> NativeNDArray.fromLongs(
+        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromLongs(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -249,7 +249,7 @@ public final class NDArray implements AutoCloseable {
     public static NDArray fromBytes(
             byte[] littleEndian, Shape shape, DType dtype, Context context) {
         requireNonNull(littleEndian, "littleEndian");
-        return create(shape, dtype, context, () -> NativeNDArray.fromBytes(
+        return create(littleEndian.length, shape, dtype, context, () -> NativeNDArray.fromBytes(
                 littleEndian, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -300,10 +300,21 @@ public final class NDArray implements AutoCloseable {
 
     private static NDArray create(
             Shape shape, DType dtype, Context context, NativeMemory.Allocation allocation) {
+        return create(Long.MAX_VALUE, shape, dtype, context, allocation);
+    }
+
+    /** A shape for which there is not enough data is refused by the call, not for want of memory. */
+    private static NDArray create(
+            long length,
+            Shape shape,
+            DType dtype,
+            Context context,
+            NativeMemory.Allocation allocation) {
         requireNonNull(shape, "shape");
         requireNonNull(dtype, "dtype");
         requireNonNull(context, "context");
-        return adopt(allocate(numBytes(shape, dtype), allocation));
+        long numBytes = shape.product() > length ? 0 : numBytes(shape, dtype);
+        return adopt(allocate(numBytes, allocation));
     }
 
     // ---- what it is -------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 package dev.kvstore;
 
 import java.lang.ref.Cleaner;
-import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
 
 /**
@@ -10,7 +10,9 @@ import java.util.function.LongConsumer;
  */
 final class NativeHandle {
     private static final Cleaner CLEANER = Cleaner.create();
-    private static final LongAdder COLLECTED = new LongAdder();
+    private static final AtomicLong OPEN = new AtomicLong();
+    private static final AtomicLong COLLECTED = new AtomicLong();
+    private static final AtomicLong RELEASED = new AtomicLong();
 
     private final Resource resource;
     private final Cleaner.Cleanable cleanable;
@@ -23,6 +25,7 @@ final class NativeHandle {
     /** A handle that belongs to {@code owner} and is released no later than the owner's collection. */
     static NativeHandle owned(Object owner, long handle, LongConsumer release) {
         Resource resource = new Resource(handle, release);
+        OPEN.incrementAndGet();
         return new NativeHandle(resource, CLEANER.register(owner, resource));
     }
 
@@ -55,9 +58,19 @@ final class NativeHandle {
         }
     }
 
+    /** How many objects have an owner and are not released. */
+    static long open() {
+        return OPEN.get();
+    }
+
     /** How many objects the cleaner had to release because nobody closed them. */
     static long collected() {
-        return COLLECTED.sum();
+        return COLLECTED.get();
+    }
+
+    /** Whether the cleaner is releasing an object at this moment. */
+    static boolean isCleaning() {
+        return RELEASED.get() != COLLECTED.get();
     }
 
     /** Runs {@code action} on the cleaner's thread once a collection has found what it may clean. */
@@ -78,10 +91,17 @@ final class NativeHandle {
 
         @Override
         public void run() {
-            if (!closed) {
-                COLLECTED.increment();
+            OPEN.decrementAndGet();
+            if (closed) {
+                close();
+            } else {
+                COLLECTED.incrementAndGet();
+                try {
+                    close();
+                } finally {
+                    RELEASED.incrementAndGet();
+                }
             }
-            close();
         }
 
         /** Harmless when repeated: the native library ignores a handle that it has released. */

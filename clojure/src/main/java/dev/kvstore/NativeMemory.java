@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
  * <p>An array that is dropped without {@code close} keeps its native memory until the collector finds
  * it, and the collector has no reason to look as long as the Java heap has room. Therefore the
  * methods that make arrays ask for a collection when the native memory in use has doubled since the
- * last one (but not below 512 MiB), and when it would exceed the soft cap. Only when that does not
+ * last one (but not below 256 MiB), and when it would exceed the soft cap. Only when that does not
  * help they throw {@code OUT_OF_MEMORY}. Programs that close their arrays never notice any of this.
  *
  * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
@@ -18,15 +18,22 @@ import java.util.concurrent.TimeUnit;
  */
 public final class NativeMemory {
     private static final String PROPERTY = "dev.kvstore.softCap";
-    private static final long LEAST_THRESHOLD = 512L << 20;
+
+    /** As much as the native library keeps for reuse: a loop that drops its arrays then recycles them. */
+    private static final long LEAST_THRESHOLD = 256L << 20;
+
+    /** What an array costs besides its elements, in the native library and for the cleaner, roughly. */
+    private static final long BYTES_PER_HANDLE = 1 << 10;
+
     private static final long LONGEST_WAIT_NANOS = TimeUnit.SECONDS.toNanos(2);
+    private static final int QUIET_PAUSES = 3;
     private static final int ATTEMPTS = 3;
     private static final boolean CONFIGURED = System.getProperty(PROPERTY) != null;
 
     /** Zero until it is asked for: finding out how much memory there is takes tens of milliseconds. */
     private static volatile long softCap;
 
-    /** The live bytes at which the next collection is due. Written by {@link #collect} only. */
+    /** The used bytes at which the next collection is due. Written by {@link #collect} only. */
     private static volatile long threshold = LEAST_THRESHOLD;
 
     private NativeMemory() {}
@@ -140,7 +147,10 @@ public final class NativeMemory {
 
     private static void makeRoom(long numBytes) {
         long live = NativeRuntime.liveBytes();
-        // Below the least threshold neither bound can be reached, unless somebody set a small cap.
+        if (isDue(live, numBytes)) {
+            live = collectIfDue(numBytes);
+        }
+        // No cap is below the least threshold, unless somebody set it.
         if (softCap == 0 && !CONFIGURED && numBytes < LEAST_THRESHOLD - live) {
             return;
         }
@@ -156,20 +166,26 @@ public final class NativeMemory {
                             + "; close arrays that are no longer needed, or raise the cap with "
                             + "NativeMemory.setSoftCap or -D" + PROPERTY);
         }
-        if (live > threshold) {
-            collectAboveThreshold();
-        }
     }
 
     private static boolean exceeds(long live, long numBytes, long cap) {
         return numBytes > 0 && numBytes > cap - live;
     }
 
+    /** One array that is large in itself is no reason: there would be nothing to collect. */
+    private static boolean isDue(long live, long numBytes) {
+        long used = usedBytes(live);
+        return used >= threshold / 2 && numBytes > threshold - used;
+    }
+
+    private static long usedBytes(long live) {
+        return live + BYTES_PER_HANDLE * NativeHandle.open();
+    }
+
     /** Of the threads that wait here together, the first one does the work for all. */
-    private static synchronized void collectAboveThreshold() {
-        if (NativeRuntime.liveBytes() > threshold) {
-            collect();
-        }
+    private static synchronized long collectIfDue(long numBytes) {
+        long live = NativeRuntime.liveBytes();
+        return isDue(live, numBytes) ? collect() : live;
     }
 
     /** Asks for a collection, waits until the cleaner has caught up, and returns the live bytes. */
@@ -177,36 +193,36 @@ public final class NativeMemory {
         CountDownLatch found = new CountDownLatch(1);
         NativeHandle.afterCollection(found::countDown);
         System.gc();
-        long live = awaitCleaner(found);
-        threshold = Math.max(LEAST_THRESHOLD, live > Long.MAX_VALUE / 2 ? live : 2 * live);
+        awaitCleaner(found);
+        long live = NativeRuntime.liveBytes();
+        threshold = Math.max(LEAST_THRESHOLD, 2 * usedBytes(live));
         return live;
     }
 
     /**
      * The cleaner works through what the collector found in no particular order: it is done when it
-     * came by the latch and the live bytes have stopped falling.
+     * came by the latch and nothing more happens.
      */
-    private static long awaitCleaner(CountDownLatch found) {
+    private static void awaitCleaner(CountDownLatch found) {
         long deadline = System.nanoTime() + LONGEST_WAIT_NANOS;
-        long live = NativeRuntime.liveBytes();
+        long collected = NativeHandle.collected();
         long pauseMillis = 1;
-        int unchanged = 0;
+        int quiet = 0;
         boolean interrupted = false;
-        while (unchanged < 2 && System.nanoTime() - deadline < 0) {
+        while (quiet < QUIET_PAUSES && System.nanoTime() - deadline < 0) {
             try {
                 Thread.sleep(pauseMillis);
             } catch (InterruptedException exception) {
                 interrupted = true;
             }
-            long now = NativeRuntime.liveBytes();
-            unchanged = found.getCount() == 0 && now >= live ? unchanged + 1 : 0;
-            pauseMillis = now >= live ? Math.min(2 * pauseMillis, 64) : 1;
-            live = now;
+            boolean idle = NativeHandle.collected() == collected && !NativeHandle.isCleaning();
+            quiet = idle && found.getCount() == 0 ? quiet + 1 : 0;
+            pauseMillis = idle ? Math.min(2 * pauseMillis, 64) : 1;
+            collected = NativeHandle.collected();
         }
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
-        return live;
     }
 
     private static long initialSoftCap() {

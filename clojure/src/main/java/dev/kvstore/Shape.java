@@ -56,7 +56,7 @@ public final class Shape {
                 product *= dimension;
             }
         }
-        if (overflow) {
+        if (overflow && !empty) {
             throw KVStoreException.invalidArgument(
                     "shape " + describe(dimensions) + " has more elements than a long can count");
         }

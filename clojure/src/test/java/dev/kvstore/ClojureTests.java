@@ -51,7 +51,7 @@ class ClojureTests {
                                         (println (:message event))
                                         (println "expected:" (pr-str (:expected event)))
                                         (if (instance? Throwable (:actual event))
-                                          (clojure.stacktrace/print-cause-trace (:actual event))
+                                          (clojure.stacktrace/print-cause-trace (:actual event) 12)
                                           (println "  actual:" (pr-str (:actual event)))))))))]
                   (clojure.test/test-vars [test]))
                 failures))

@@ -1,0 +1,49 @@
+//! Values and lists as they stand in a file of recorded programs.
+
+use kvstore::DType;
+use serde_json::Value as Json;
+
+use crate::value::{Number, Spec, Value};
+
+/// Returns a value with its data, or of zeros where it has none.
+pub fn value_of(json: &Json) -> Value {
+    let shape: Vec<_> = list(&json["shape"]).iter().map(length_of).collect();
+    let spec = Spec::new(&shape, DType::from_name(text(&json["dtype"])).expect("a dtype's name"));
+    match json["data"].as_array() {
+        Some(data) => Value::new(spec, &data.iter().map(number_of).collect::<Vec<_>>()),
+        None => Value::zeros(spec),
+    }
+}
+
+fn length_of(json: &Json) -> usize {
+    json.as_u64().and_then(|length| length.try_into().ok()).expect("the length of an axis")
+}
+
+fn number_of(json: &Json) -> Number {
+    match json {
+        Json::String(name) => Number::Float(name.parse().expect("`nan`, `inf` or `-inf`")),
+        number => number
+            .as_i64()
+            .map_or_else(|| Number::Float(number.as_f64().expect("a number")), Number::Int),
+    }
+}
+
+/// Returns the items of a list, or the one item that stands for a list of one.
+pub fn flat(json: &Json) -> Vec<&Json> {
+    json.as_array().map_or_else(|| vec![json], |values| values.iter().collect())
+}
+
+/// Returns the texts of a list.
+pub fn texts(json: &Json) -> Vec<&str> {
+    list(json).iter().map(text).collect()
+}
+
+/// Returns the items of a list.
+pub fn list(json: &Json) -> &[Json] {
+    json.as_array().expect("a list")
+}
+
+/// Returns the text.
+pub fn text(json: &Json) -> &str {
+    json.as_str().expect("a text")
+}

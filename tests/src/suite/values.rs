@@ -1,0 +1,73 @@
+//! The verbs on values, below arrays: what is given and returned are tensors.
+
+use kvstore_core::{Backends, Device, ErrorCode, Key, KvStore, Scalar, Tensor};
+
+use super::assert_code;
+
+fn tensor(backends: &Backends, values: &[f32]) -> Tensor {
+    Tensor::from_slice(backends, Device::cpu(0), [values.len()], values)
+        .expect("memory is to be had")
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("the keys of tests have no NUL")
+}
+
+fn pulled(store: &dyn KvStore, text: &str) -> Vec<f32> {
+    store.pull(&[key(text)], 0).unwrap()[0].to_vec().unwrap()
+}
+
+/// Keys and values run in parallel; a pull answers every position, in call order.
+pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
+    let values = [tensor(backends, &[1.0]), tensor(backends, &[2.0, 3.0])];
+    assert_code(store.init(&[key("a")], &values), ErrorCode::LengthMismatch);
+    store.init(&[key("a"), key("b")], &values).unwrap();
+    assert_code(store.push(&[key("a")], &values, 0), ErrorCode::LengthMismatch);
+    let found = store.pull(&[key("b"), key("a"), key("b")], 0).unwrap();
+    let found: Vec<Vec<f32>> = found.iter().map(|value| value.to_vec().unwrap()).collect();
+    assert_eq!(found, [vec![2.0, 3.0], vec![1.0], vec![2.0, 3.0]]);
+    assert!(store.pull(&[], 0).unwrap().is_empty());
+    let described = store.describe(&[key("b"), key("a")]).unwrap();
+    assert!(described[0].order > described[1].order);
+    assert_eq!(described[0].spec, *values[1].spec());
+}
+
+/// Tensors that were given or returned and are changed afterwards are other values.
+pub fn values_are_snapshots(store: &dyn KvStore, backends: &Backends) {
+    let mut given = tensor(backends, &[1.0, 2.0]);
+    store.init(&[key("w")], std::slice::from_ref(&given)).unwrap();
+    given.fill(Scalar::Int(9)).unwrap();
+    let mut returned = store.pull(&[key("w")], 0).unwrap();
+    returned[0].fill(Scalar::Int(8)).unwrap();
+    assert_eq!(pulled(store, "w"), [1.0, 2.0]);
+    store.push(&[key("w")], std::slice::from_ref(&given), 0).unwrap();
+    given.fill(Scalar::Int(7)).unwrap();
+    assert_eq!(pulled(store, "w"), [9.0, 9.0]);
+}
+
+/// An updater that has written `stored` and then fails has changed nothing.
+pub fn a_failed_updater_has_written_nothing(store: &dyn KvStore, backends: &Backends) {
+    store.init(&[key("w")], &[tensor(backends, &[1.0])]).unwrap();
+    let updater = |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        *stored = pushed.clone();
+        Err("after the fact".into())
+    };
+    store.set_updater(Some(std::sync::Arc::new(updater))).unwrap();
+    let pushed = store.push(&[key("w")], &[tensor(backends, &[2.0])], 0);
+    assert_code(pushed, ErrorCode::Updater);
+    assert_eq!(pulled(store, "w"), [1.0]);
+}
+
+/// An updater may not give a key another shape or dtype.
+pub fn an_updater_keeps_the_spec(store: &dyn KvStore, backends: &Backends) {
+    store.init(&[key("w")], &[tensor(backends, &[1.0])]).unwrap();
+    let other = tensor(backends, &[1.0, 2.0]);
+    let updater = move |_: &Key, _: &Tensor, stored: &mut Tensor| {
+        *stored = other.clone();
+        Ok(())
+    };
+    store.set_updater(Some(std::sync::Arc::new(updater))).unwrap();
+    let pushed = store.push(&[key("w")], &[tensor(backends, &[2.0])], 0);
+    assert_code(pushed, ErrorCode::SpecMismatch);
+    assert_eq!(pulled(store, "w"), [1.0]);
+}

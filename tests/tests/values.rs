@@ -1,0 +1,32 @@
+//! Every store of one process passes the suite of stores on values.
+
+use kvstore_core::{Backends, CpuBackend, KvStore, LocalStore};
+use kvstore_tests::suite::values as suite;
+
+fn on_every_store(check: impl Fn(&dyn KvStore, &Backends)) {
+    let backends = Backends::new(vec![CpuBackend::with_threads(2)]);
+    for name in LocalStore::NAMES {
+        println!("store `{name}`");
+        check(&LocalStore::new(name, backends.clone()).expect("a name that is listed"), &backends);
+    }
+}
+
+#[test]
+fn lists_run_in_parallel() {
+    on_every_store(suite::lists_run_in_parallel);
+}
+
+#[test]
+fn values_are_snapshots() {
+    on_every_store(suite::values_are_snapshots);
+}
+
+#[test]
+fn a_failed_updater_has_written_nothing() {
+    on_every_store(suite::a_failed_updater_has_written_nothing);
+}
+
+#[test]
+fn an_updater_keeps_the_spec() {
+    on_every_store(suite::an_updater_keeps_the_spec);
+}
