@@ -1,10 +1,10 @@
 //! The native library behind the Java package `dev.kvstore`: it translates and decides nothing.
 //!
-//! - [`handle`]: the numbers that stand for stores and arrays on the Java side
-//! - [`error`]: errors and panics become exceptions
-//! - [`convert`]: every conversion of arguments and results
-//! - [`store`], [`ndarray`], [`runtime`]: the native methods, one file per Java class
-//! - [`updater`]: the way back, from a push into a Java updater
+//! - `handle`: the numbers that stand for stores and arrays on the Java side
+//! - `error`: errors and panics become exceptions
+//! - `convert`: every conversion of arguments and results
+//! - `store`, `ndarray`, `runtime`: the native methods, one file per Java class
+//! - `updater`: the way back, from a push into a Java updater
 //!
 //! No pointer crosses the border: Java holds a number, and a number that is out of date is an
 //! exception.
