@@ -2,11 +2,15 @@ package dev.kvstore;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.ByteArrayOutputStream;
 import java.io.File;
+import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import javax.tools.JavaCompiler;
 import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
@@ -14,36 +18,14 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** A Java program needs the jar and nothing else. */
 class PlainJavaIT {
-    private static final String PROGRAM =
-            """
-            import dev.kvstore.KVStore;
-            import dev.kvstore.NDArray;
-            import dev.kvstore.Shape;
-            import java.util.Arrays;
-
-            public class Program {
-                public static void main(String[] arguments) {
-                    try (KVStore store = KVStore.create();
-                            NDArray ones = NDArray.ones(Shape.of(3))) {
-                        store.init("a", ones);
-                        store.setUpdater((key, pushed, stored) -> stored.addInPlace(pushed));
-                        store.push("a", ones);
-                        try (NDArray value = store.pull("a")) {
-                            System.out.println(Arrays.toString(value.toFloats()));
-                        }
-                    }
-                }
-            }
-            """;
-
     @TempDir
     Path directory;
 
     @Test
-    void aProgramIsCompiledAndRunWithTheJarAlone() throws Exception {
+    void theProgramOfTheReadmeNeedsTheJarAlone() throws Exception {
         String jar = System.getProperty("kvstore.jar");
         assertNotNull(jar, "the system property kvstore.jar names the jar");
-        Path source = Files.writeString(directory.resolve("Program.java"), PROGRAM);
+        Path source = Files.writeString(directory.resolve("QuickStart.java"), quickStart());
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
         ByteArrayOutputStream messages = new ByteArrayOutputStream();
         int status = compiler.run(null, messages, messages,
@@ -52,8 +34,16 @@ class PlainJavaIT {
         assertEquals(0, status, messages.toString());
 
         ChildJvm.Result result =
-                new ChildJvm().run(jar + File.pathSeparator + directory, "Program");
-        assertEquals("[2.0, 2.0, 2.0]\n", result.output());
+                new ChildJvm().run(jar + File.pathSeparator + directory, "QuickStart");
+        assertEquals("3.0\n4.0\n", result.output());
+    }
+
+    /** Returns the block of Java code in the README beside the Maven project. */
+    private static String quickStart() throws IOException {
+        String readme = Files.readString(Path.of("..", "README.md"));
+        Matcher block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(readme);
+        assertTrue(block.find(), "the README shows a Java program");
+        return block.group(1);
     }
 
     @Test
