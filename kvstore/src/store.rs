@@ -112,23 +112,24 @@ impl Store {
 
     /// As [`Store::pull`].
     pub fn pull_pairs(&self, outs: &Pairs, priority: i32) -> Result<()> {
-        let order = self.order_of(outs.keys())?;
-        let values = self.inner.pull(outs.keys(), priority)?;
-        assign_all(outs, &order, &values)
+        self.pull_reserved(outs, vec![None; outs.arrays().len()], priority)
     }
 
-    /// As [`Store::pushpull`], with keys of their own for the outputs.
+    /// As [`Store::pushpull`], with a list of keys of their own for the outputs.
     pub fn pushpull_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
+        let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (description, (key, out)) in
             self.inner.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(outs.arrays()))
         {
             check_shape(key, &description.spec, out)?;
+            reserved.push(out.reserve(description.spec.dtype())?);
         }
         self.push_pairs(values, priority)?;
-        self.pull_pairs(outs, priority)
+        self.pull_reserved(outs, reserved, priority)
     }
 
-    /// As [`Store::broadcast`], with keys of their own for the outputs.
+    /// As [`Store::broadcast`], with a list of their own for the outputs; its keys are some of those
+    /// that are initialised.
     pub fn broadcast_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
         let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
         for (key, value) in values.keys().iter().zip(values.arrays()) {
@@ -136,14 +137,14 @@ impl Store {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
+        let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (key, out) in outs.keys().iter().zip(outs.arrays()) {
-            match specs.get(key) {
-                Some(spec) => check_shape(key, spec, out)?,
-                None => return Err(Error::KeyNotFound { key: key.clone() }),
-            }
+            let spec = specs.get(key).ok_or_else(|| Error::KeyNotFound { key: (*key).clone() })?;
+            check_shape(key, spec, out)?;
+            reserved.push(out.reserve(spec.dtype())?);
         }
         self.init_pairs(values)?;
-        self.pull_pairs(outs, priority)
+        self.pull_reserved(outs, reserved, priority)
     }
 
     /// Forgets the keys with their values and optimizer state.
@@ -169,6 +170,10 @@ impl Store {
     /// `pushed` is the sum; `stored` is changed in place. Both arrays are private to the call: what
     /// is done to them later reaches nobody. When it fails the key keeps its old value, and the
     /// push returns [`Error::Updater`] with the failure as its source.
+    ///
+    /// It should not wait for a thread pool that the push itself runs on: such a wait may run
+    /// another task of that pool, and if that task changes this store it is refused as if the
+    /// updater had done it.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones};
@@ -235,9 +240,26 @@ impl Store {
         self.inner.send_command_to_servers(head, body)
     }
 
-    fn order_of(&self, keys: &[Key]) -> Result<Vec<u64>> {
-        let descriptions = self.inner.describe(keys)?;
-        Ok(descriptions.into_iter().map(|description| description.order).collect())
+    /// Gives every output its value: first everything that can fail, then the changes, in the
+    /// order of the keys' initialisation.
+    fn pull_reserved(
+        &self,
+        outs: &Pairs,
+        reserved: Vec<Option<Tensor>>,
+        priority: i32,
+    ) -> Result<()> {
+        let descriptions = self.inner.describe(outs.keys())?;
+        let values = self.inner.pull(outs.keys(), priority)?;
+        let mut landing = Vec::with_capacity(values.len());
+        let places = outs.keys().iter().zip(outs.arrays()).zip(reserved);
+        for (((key, out), reserved), (value, description)) in
+            places.zip(values.iter().zip(descriptions))
+        {
+            check_shape(key, value.spec(), out)?;
+            landing.push((description.order, out, out.convert(value, reserved)?));
+        }
+        landing.sort_by_key(|(order, _, _)| *order);
+        landing.iter().try_for_each(|(_, out, value)| out.assign(value))
     }
 }
 
@@ -254,19 +276,6 @@ where
         *stored = cell.tensor();
         Ok(())
     }
-}
-
-/// Gives every output its value: first everything that can fail, then the changes, in the order
-/// of the keys' initialisation.
-fn assign_all(outs: &Pairs, order: &[u64], values: &[Tensor]) -> Result<()> {
-    let mut landing = Vec::with_capacity(values.len());
-    for (((key, out), value), order) in outs.keys().iter().zip(outs.arrays()).zip(values).zip(order)
-    {
-        check_shape(key, value.spec(), out)?;
-        landing.push((order, out, out.convert(value)?));
-    }
-    landing.sort_by_key(|(order, _, _)| *order);
-    landing.iter().try_for_each(|(_, out, value)| out.assign(value))
 }
 
 /// An output may have another dtype than the stored value, but no other shape.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -141,6 +142,16 @@ pub(super) struct CpuStorage {
     memory: Arc<Memory>,
 }
 
+impl CpuStorage {
+    /// Returns where the bytes stand within the block, which is longer than what was asked for.
+    fn range(&self, start: usize, num_bytes: usize) -> Result<Range<usize>> {
+        match start.checked_add(num_bytes) {
+            Some(end) if end <= self.num_bytes => Ok(self.start + start..self.start + end),
+            _ => Err(outside()),
+        }
+    }
+}
+
 impl Storage for CpuStorage {
     fn num_bytes(&self) -> usize {
         self.num_bytes
@@ -162,18 +173,16 @@ impl fmt::Debug for CpuStorage {
 /// Returns the bytes of a range.
 pub(super) fn bytes(span: Span<'_>) -> Result<&[u8]> {
     let storage = open::<CpuStorage>(span.storage)?;
-    let first = storage.start + span.start;
-    bytemuck::cast_slice(&storage.block).get(first..first + span.num_bytes).ok_or_else(outside)
+    let range = storage.range(span.start, span.num_bytes)?;
+    bytemuck::cast_slice(&storage.block).get(range).ok_or_else(outside)
 }
 
 /// Returns the bytes of a range, for writing.
 #[allow(clippy::needless_pass_by_value, reason = "the exclusive borrow moves into the result")]
 pub(super) fn bytes_mut(span: SpanMut<'_>) -> Result<&mut [u8]> {
     let storage = open_mut::<CpuStorage>(span.storage)?;
-    let first = storage.start + span.start;
-    bytemuck::cast_slice_mut(&mut storage.block)
-        .get_mut(first..first + span.num_bytes)
-        .ok_or_else(outside)
+    let range = storage.range(span.start, span.num_bytes)?;
+    bytemuck::cast_slice_mut(&mut storage.block).get_mut(range).ok_or_else(outside)
 }
 
 /// Returns the elements of a range.
@@ -221,6 +230,14 @@ mod tests {
         let storage = Memory::new().allocate(Device::cpu(0), 0).unwrap();
         let span = Span { storage: &storage, start: 0, num_bytes: 0 };
         assert!(elements::<f64>(span).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_range_in_the_padding_is_refused() {
+        let storage = Memory::new().allocate(Device::cpu(0), 8).unwrap();
+        assert!(bytes(Span { storage: &storage, start: 4, num_bytes: 4 }).is_ok());
+        assert!(bytes(Span { storage: &storage, start: 4, num_bytes: 8 }).is_err());
+        assert!(bytes(Span { storage: &storage, start: usize::MAX, num_bytes: 2 }).is_err());
     }
 
     #[test]

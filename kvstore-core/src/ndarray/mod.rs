@@ -102,20 +102,31 @@ impl NDArray {
     /// # Errors
     /// [`Error::SpecMismatch`] when the shapes differ; the array is then unchanged.
     pub fn assign(&self, value: &Tensor) -> Result<()> {
-        let landed = self.convert(value)?;
+        let landed = self.convert(value, None)?;
         self.store(&landed)
     }
 
     /// Returns `value` as this array would hold it: everything of [`NDArray::assign`] that can
-    /// fail for want of memory, without changing the array.
-    pub fn convert(&self, value: &Tensor) -> Result<Tensor> {
+    /// fail for want of memory, without changing the array. It may use what was reserved.
+    pub fn convert(&self, value: &Tensor, reserved: Option<Tensor>) -> Result<Tensor> {
         if value.shape() != self.shape() {
             let expected = &self.spec;
             let found = value.spec().with_dtype(self.dtype());
             return Err(Error::operand_mismatch("assign", expected, &found));
         }
         let sample = self.cell.lock().clone();
+        if let Some(mut converted) = reserved {
+            converted.cast_from(&value.to_device_of(&sample)?)?;
+            return Ok(converted);
+        }
         value.cast(self.dtype())?.to_device_of(&sample)?.compact()
+    }
+
+    /// Returns the memory that [`NDArray::convert`] will need for a value of this dtype, so that a
+    /// call can have it before its first change; none when the value is kept by sharing.
+    pub fn reserve(&self, dtype: DType) -> Result<Option<Tensor>> {
+        let needed = dtype != self.dtype();
+        needed.then(|| self.tensor().allocate_like(self.spec.clone())).transpose()
     }
 
     /// Overwrites the elements with those of the host, converted into the array's dtype.

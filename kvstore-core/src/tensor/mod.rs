@@ -207,7 +207,8 @@ impl Tensor {
         Ok(converted)
     }
 
-    fn cast_from(&mut self, source: &Self) -> Result<()> {
+    /// Overwrites the elements with those of a tensor of the same shape on the same device.
+    pub(crate) fn cast_from(&mut self, source: &Self) -> Result<()> {
         let to = self.dtype();
         self.overwrite(|backend, dst| backend.cast(source.dtype(), source.span(), to, dst))
     }
