@@ -204,8 +204,9 @@ pub trait Element:
     fn from_i64(number: i64) -> Self;
 }
 
-/// Converts one element: between floats with one rounding to nearest even, from float to integer by truncation into `i64` (saturating, NaN gives 0) of which
-/// the low bits are kept, from integer to integer by keeping the low bits.
+/// Converts one element: between floats with one rounding to nearest even, from float to integer by
+/// truncation into `i64` (saturating, NaN gives 0) of which the low bits are kept, from integer to
+/// integer by keeping the low bits.
 #[inline]
 pub fn cast<S: Element, D: Element>(source: S) -> D {
     if !S::DTYPE.is_float() || !D::DTYPE.is_float() {
