@@ -85,6 +85,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()>;
     /// Copies the range to the host; waits for work that writes it.
     fn read(&self, src: Span<'_>, host: &mut [u8]) -> Result<()>;
+    /// Returns the bytes themselves, where the host can see the memory; waits for work that writes
+    /// them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where it cannot.
+    fn host_bytes<'a>(&self, src: Span<'a>) -> Result<&'a [u8]>;
     /// Copies between two storages of this backend.
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
     /// Writes one number to every element.

@@ -90,6 +90,10 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn host_bytes<'a>(&self, src: Span<'a>) -> Result<&'a [u8]> {
+        bytes(src)
+    }
+
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
         self.workers.copy(bytes_mut(dst)?, bytes(src)?);
         Ok(())

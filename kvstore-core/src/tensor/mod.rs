@@ -176,6 +176,15 @@ impl Tensor {
         self.backend.read(self.span(), bytes)
     }
 
+    /// Returns the bytes of the elements without a copy: row-major, in the machine's byte order.
+    /// They never change, for a tensor is a value.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the host cannot see the device's memory.
+    pub fn host_bytes(&self) -> Result<&[u8]> {
+        self.backend.host_bytes(self.span())
+    }
+
     /// Overwrites the elements with those of the host, converted into the tensor's dtype.
     ///
     /// # Errors
