@@ -7,18 +7,20 @@ use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
-use crate::optimizer::UpdateRule;
+use crate::optimizer::{MAX_STATES, UpdateRule};
 use crate::storage::{InOut, Span, SpanMut, Storage};
 
 /// One sum of a batch: `dst = ((addends[0] + addends[1]) + addends[2]) + ..`.
 #[derive(Debug)]
 pub struct SumJob<'a> {
+    /// Where the memory is.
+    pub device: Device,
     /// The type of the elements of every range.
     pub dtype: DType,
     /// Where the sum goes.
     pub dst: SpanMut<'a>,
     /// What is added, at least one, each as long as `dst`.
-    pub addends: Vec<Span<'a>>,
+    pub addends: &'a [Span<'a>],
 }
 
 /// One optimizer step of a batch, on the sum of the addends.
@@ -26,15 +28,17 @@ pub struct SumJob<'a> {
 pub struct UpdateJob<'a> {
     /// The step, with this key's scalars folded in.
     pub rule: UpdateRule,
+    /// Where the memory is.
+    pub device: Device,
     /// The type of the weight and of the addends.
     pub dtype: DType,
     /// The weight.
     pub weight: InOut<'a>,
-    /// The state in the order of [`UpdateRule::num_states`], in [`DType::arithmetic`]; for a
-    /// half-precision weight preceded by its master copy.
-    pub states: Vec<InOut<'a>>,
+    /// The state in the order of [`UpdateRule::initial`], in [`DType::arithmetic`]; for a
+    /// half-precision weight preceded by its master copy. The rest is none.
+    pub states: [Option<InOut<'a>>; MAX_STATES],
     /// The gradients, at least one, each as long as the weight.
-    pub addends: Vec<Span<'a>>,
+    pub addends: &'a [Span<'a>],
 }
 
 /// The second operand of an elementwise operation.
@@ -68,6 +72,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// [`Error::DeviceUnavailable`] when there is no such device, [`Error::OutOfMemory`].
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>>;
 
+    /// Takes a storage back that nobody needs any more, to hand it out again. Whoever calls drops
+    /// its share right after; a storage that others hold is left alone.
+    fn recycle(&self, storage: &mut Arc<dyn Storage>);
+
     /// Returns the bytes that storages of this backend hold on all its devices, without the
     /// memory kept for reuse.
     fn live_bytes(&self) -> usize;
@@ -99,9 +107,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()>;
 
     /// Runs every sum of the batch.
-    fn sum(&self, jobs: Vec<SumJob<'_>>) -> Result<()>;
+    fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()>;
     /// Runs every step of the batch, each in one pass over its memory.
-    fn update(&self, jobs: Vec<UpdateJob<'_>>) -> Result<()>;
+    fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
 
     /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
     ///
@@ -210,24 +218,36 @@ impl Backends {
     }
 }
 
-/// A job with the device that it runs on.
-pub(crate) struct DeviceJob<J> {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) device: Device,
-    pub(crate) job: J,
+/// A piece of work on the memory of one device.
+pub(crate) trait Job {
+    fn device(&self) -> Device;
 }
 
-/// Hands the jobs to their backends, those of one device as one batch.
-pub(crate) fn run_on_each_device<J>(
-    jobs: Vec<DeviceJob<J>>,
-    run: impl Fn(&dyn Backend, Vec<J>) -> Result<()>,
-) -> Result<()> {
-    let mut rest = jobs;
-    while let Some((backend, device)) = rest.first().map(|job| (job.backend.clone(), job.device)) {
-        let (here, elsewhere): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(|job| job.device == device);
-        run(&*backend, here.into_iter().map(|job| job.job).collect())?;
-        rest = elsewhere;
+impl Job for SumJob<'_> {
+    fn device(&self) -> Device {
+        self.device
     }
-    Ok(())
+}
+
+impl Job for UpdateJob<'_> {
+    fn device(&self) -> Device {
+        self.device
+    }
+}
+
+impl Backends {
+    /// Hands the jobs to their backends, those of one backend as one batch.
+    pub(crate) fn run<J: Job>(
+        &self,
+        jobs: &mut [J],
+        run: impl Fn(&dyn Backend, &mut [J]) -> Result<()>,
+    ) -> Result<()> {
+        jobs.sort_unstable_by_key(|job| job.device().kind());
+        for jobs in jobs.chunk_by_mut(|one, other| one.device().kind() == other.device().kind()) {
+            if let Some(first) = jobs.first() {
+                run(&**self.of(first.device())?, jobs)?;
+            }
+        }
+        Ok(())
+    }
 }

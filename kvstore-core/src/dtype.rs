@@ -169,9 +169,6 @@ mod sealed {
 }
 
 /// A Rust type that a tensor can hold: `f32 f64 f16 bf16 i8 i32 i64 u8`.
-///
-/// Sums run in [`Element::Accumulator`]: the type itself, but `f32` for the half-precision floats,
-/// which are rounded once at the end.
 pub trait Element:
     sealed::Sealed + Pod + Default + PartialOrd + Send + Sync + fmt::Debug + fmt::Display
 {
@@ -180,15 +177,6 @@ pub trait Element:
     /// Whether a conversion through `f32` would lose digits of this type.
     #[doc(hidden)]
     const NEEDS_F64: bool;
-    /// The type in which values of this type are added.
-    type Accumulator: Copy + Default + Send + Sync;
-
-    /// Returns the value in the type that sums run in.
-    fn widen(self) -> Self::Accumulator;
-    /// Rounds a sum to this type.
-    fn narrow(sum: Self::Accumulator) -> Self;
-    /// Adds in the accumulator's type; integers wrap.
-    fn accumulate(sum: Self::Accumulator, value: Self) -> Self::Accumulator;
 
     /// Returns the value as `f64`, rounded for large `i64`.
     fn to_f64(self) -> f64;
@@ -261,20 +249,7 @@ macro_rules! integer_element {
         impl Element for $type {
             const DTYPE: DType = $dtype;
             const NEEDS_F64: bool = true;
-            type Accumulator = Self;
 
-            #[inline]
-            fn widen(self) -> Self {
-                self
-            }
-            #[inline]
-            fn narrow(sum: Self) -> Self {
-                sum
-            }
-            #[inline]
-            fn accumulate(sum: Self, value: Self) -> Self {
-                sum.wrapping_add(value)
-            }
             #[inline]
             fn to_f64(self) -> f64 {
                 self as f64
@@ -316,20 +291,7 @@ macro_rules! float_element {
         impl Element for $type {
             const DTYPE: DType = $dtype;
             const NEEDS_F64: bool = $needs_f64;
-            type Accumulator = Self;
 
-            #[inline]
-            fn widen(self) -> Self {
-                self
-            }
-            #[inline]
-            fn narrow(sum: Self) -> Self {
-                sum
-            }
-            #[inline]
-            fn accumulate(sum: Self, value: Self) -> Self {
-                sum + value
-            }
             #[inline]
             fn to_f64(self) -> f64 {
                 self as f64
@@ -370,20 +332,7 @@ macro_rules! half_element {
         impl Element for $type {
             const DTYPE: DType = $dtype;
             const NEEDS_F64: bool = false;
-            type Accumulator = f32;
 
-            #[inline]
-            fn widen(self) -> f32 {
-                self.to_f32()
-            }
-            #[inline]
-            fn narrow(sum: f32) -> Self {
-                Self::from_f32(sum)
-            }
-            #[inline]
-            fn accumulate(sum: f32, value: Self) -> f32 {
-                sum + value.to_f32()
-            }
             #[inline]
             fn to_f64(self) -> f64 {
                 self.to_f64()

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// assert_eq!(key.as_str(), "w1");
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 impl Key {

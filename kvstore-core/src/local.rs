@@ -7,18 +7,19 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::backend::{Backends, DeviceJob, UpdateJob, run_on_each_device};
+use crate::backend::Backends;
 use crate::error::{Error, Result};
-use crate::key::{Key, group};
-use crate::optimizer::{Optimizer, UpdateRule};
+use crate::key::Key;
+use crate::optimizer::Optimizer;
+use crate::push::{Push, Pushed};
 use crate::reducer::{DeviceReducer, HostReducer, Reducer};
-use crate::storage::Storage;
-use crate::store::{Description, KvStore};
-use crate::table::{Entry, Progress, Table};
+use crate::scratch::Scratch;
+use crate::store::{Description, KvStore, Pulled};
+use crate::table::{Entry, Table};
 use crate::tensor::Tensor;
-use crate::updater::{Assign, Updater};
+use crate::updater::Updater;
 
 /// A store within one process.
 #[derive(Debug)]
@@ -35,15 +36,11 @@ pub struct LocalStore {
 /// What a push does with the sum.
 #[derive(Clone, Debug)]
 enum Policy {
+    /// It becomes the stored value.
+    Assign,
     Updater(Arc<dyn Updater>),
     /// The number tells states of an earlier optimizer from those of this one.
     Optimizer(Arc<Optimizer>, u64),
-}
-
-/// The values of one key in one call.
-struct Pushed {
-    entry: Arc<Entry>,
-    values: Vec<Tensor>,
 }
 
 impl LocalStore {
@@ -68,79 +65,70 @@ impl LocalStore {
             backends,
             reducer,
             table: Table::default(),
-            policy: RwLock::new(Policy::Updater(Arc::new(Assign))),
+            policy: RwLock::new(Policy::Assign),
             num_optimizers: AtomicU64::new(0),
         })
     }
 
-    /// Checks a push and returns its keys in the order of initialisation.
-    fn plan(&self, keys: &[Key], values: &[Tensor]) -> Result<Vec<Pushed>> {
+    /// Checks a push and brings its values into the order of their keys' initialisation.
+    fn plan(
+        &self,
+        keys: &[Key],
+        values: &[Tensor],
+        entries: &mut Vec<Arc<Entry>>,
+        pushed: &mut Vec<Pushed>,
+    ) -> Result<()> {
         check_lengths(keys, values)?;
-        let groups = group(keys);
-        let entries = self.table.entries_of(groups.iter().map(|group| group.key))?;
-        let mut plan = Vec::with_capacity(groups.len());
-        for (group, entry) in groups.iter().zip(entries) {
-            entry.check()?;
-            let values: Vec<Tensor> = group
-                .positions
-                .iter()
-                .filter_map(|&position| values.get(position))
-                .cloned()
-                .collect();
-            for value in &values {
-                if value.spec() != entry.spec() {
-                    return Err(Error::spec_mismatch(entry.key(), entry.spec(), value.spec()));
-                }
+        self.table.look_up(keys, |position, entry| {
+            if entries.last().is_none_or(|last| !Arc::ptr_eq(last, entry)) {
+                entry.check()?;
+                entries.push(Arc::clone(entry));
             }
-            plan.push(Pushed { entry, values });
-        }
-        plan.sort_unstable_by_key(|pushed| pushed.entry.order());
-        Ok(plan)
-    }
-
-    /// Sums each key's values, then lets the updater change each stored value in turn.
-    fn push_to_updater(&self, updater: &dyn Updater, plan: Vec<Pushed>) -> Result<()> {
-        let (entries, groups): (Vec<_>, Vec<_>) =
-            plan.into_iter().map(|pushed| (pushed.entry, pushed.values)).unzip();
-        let sums = self.reducer.reduce(&self.backends, &groups)?;
-        for (entry, sum) in entries.iter().zip(&sums) {
-            // Whoever updated the key before may have panicked.
-            let _key_lock = entry.lock()?;
-            let mut stored = entry.committed()?.to_device(&self.backends, sum.device())?;
-            let result = self.inside_updater(|| updater.update(entry.key(), sum, &mut stored));
-            let key = entry.key().clone();
-            result.map_err(|source| Error::Updater { key, source })?;
-            if stored.spec() != entry.spec() {
-                return Err(Error::spec_mismatch(entry.key(), entry.spec(), stored.spec()));
+            let found = values.get(position).map(Tensor::spec);
+            if let Some(found) = found.filter(|found| *found != entry.spec()) {
+                return Err(Error::spec_mismatch(entry.key(), entry.spec(), found));
             }
-            entry.commit(stored)?;
-        }
+            pushed.push(Pushed { order: entry.order(), position, entry: entries.len() - 1 });
+            Ok(())
+        })?;
+        pushed.sort_unstable_by_key(|pushed| (pushed.order, pushed.position));
         Ok(())
     }
 
-    /// Sums and steps each key in one pass, all keys as one batch.
-    fn push_to_optimizer(&self, optimizer: &Optimizer, number: u64, plan: &[Pushed]) -> Result<()> {
-        for pushed in plan {
-            Optimizer::arithmetic_of(pushed.entry.spec().dtype())?;
+    fn push_planned(
+        &self,
+        entries: &[Arc<Entry>],
+        pushed: &[Pushed],
+        values: &[Tensor],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let reducer = &*self.reducer;
+        let push = Push { backends: &self.backends, entries, pushed, values };
+        let moved = push.gather(reducer)?;
+        let push = Push { values: moved.as_deref().unwrap_or(values), ..push };
+        match self.policy() {
+            Policy::Assign => push.assign(reducer, scratch),
+            Policy::Updater(updater) => {
+                let sums = push.sum(reducer, scratch)?;
+                push.groups()
+                    .zip(&sums)
+                    .try_for_each(|(group, sum)| self.call(&*updater, group.entry, sum))
+            }
+            Policy::Optimizer(optimizer, number) => push.step(reducer, &optimizer, number, scratch),
         }
-        let values: Vec<Vec<Tensor>> = plan
-            .iter()
-            .map(|pushed| self.reducer.gather(&self.backends, &pushed.values))
-            .collect::<Result<_>>()?;
-        let locked: Vec<_> =
-            plan.iter().map(|pushed| pushed.entry.lock()).collect::<Result<_>>()?;
-        let mut steps = Vec::with_capacity(plan.len());
-        for ((pushed, progress), values) in plan.iter().zip(locked).zip(&values) {
-            let weight = pushed.entry.lock_value()?;
-            let mut step = Stepping::new(weight, progress, values);
-            step.prepare(&self.backends, optimizer, number)?;
-            steps.push(step);
+    }
+
+    /// Lets the updater change the stored value of a key.
+    fn call(&self, updater: &dyn Updater, entry: &Entry, sum: &Tensor) -> Result<()> {
+        // Whoever updated the key before may have panicked.
+        let _key_lock = entry.lock()?;
+        let mut stored = entry.committed()?.to_device(&self.backends, sum.device())?;
+        let result = self.inside_updater(|| updater.update(entry.key(), sum, &mut stored));
+        result.map_err(|source| Error::Updater { key: entry.key().clone(), source })?;
+        if stored.spec() != entry.spec() {
+            return Err(Error::spec_mismatch(entry.key(), entry.spec(), stored.spec()));
         }
-        let rule = optimizer.rule();
-        let jobs = steps.iter_mut().map(|step| step.job(&rule)).collect::<Result<Vec<_>>>()?;
-        run_on_each_device(jobs, |backend, jobs| backend.update(jobs))?;
-        steps.into_iter().for_each(Stepping::settle);
-        Ok(())
+        entry.commit(stored)
     }
 
     fn policy(&self) -> Policy {
@@ -192,7 +180,7 @@ impl KvStore for LocalStore {
                 let text = format!("key `{key}`: {} has no elements", value.spec());
                 return Err(Error::invalid(text));
             }
-            let home = self.reducer.home(std::slice::from_ref(value));
+            let home = self.reducer.home(value);
             copies.push(value.to_device(&self.backends, home)?.compact()?);
         }
         self.table.insert(keys, copies)
@@ -201,25 +189,36 @@ impl KvStore for LocalStore {
     fn push(&self, keys: &[Key], values: &[Tensor], _priority: i32) -> Result<()> {
         let _span = tracing::debug_span!("push", values = values.len()).entered();
         self.refuse_inside_updater("push")?;
-        let plan = self.plan(keys, values)?;
-        match self.policy() {
-            Policy::Updater(updater) => self.push_to_updater(&*updater, plan),
-            Policy::Optimizer(optimizer, number) => {
-                self.push_to_optimizer(&optimizer, number, &plan)
-            }
-        }
+        Scratch::with(|scratch| {
+            let (mut entries, mut pushed) = scratch.lend_plan();
+            let done = self
+                .plan(keys, values, &mut entries, &mut pushed)
+                .and_then(|()| self.push_planned(&entries, &pushed, values, scratch));
+            scratch.keep_plan(entries, pushed);
+            done
+        })
     }
 
-    fn pull(&self, keys: &[Key], _priority: i32) -> Result<Vec<Tensor>> {
+    fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
         let _span = tracing::debug_span!("pull", keys = keys.len()).entered();
-        self.table.entries_of(keys)?.iter().map(|entry| entry.committed()).collect()
+        let before = pulled.len();
+        let done = self.table.look_up(keys, |_, entry| {
+            pulled.push(Pulled { order: entry.order(), value: entry.committed()? });
+            Ok(())
+        });
+        if done.is_err() {
+            pulled.truncate(before);
+        }
+        done
     }
 
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
-        let entries = self.table.entries_of(keys)?;
-        let describe =
-            |entry: &Arc<Entry>| Description { order: entry.order(), spec: entry.spec().clone() };
-        Ok(entries.iter().map(describe).collect())
+        let mut descriptions = Vec::with_capacity(keys.len());
+        self.table.look_up(keys, |_, entry| {
+            descriptions.push(Description { order: entry.order(), spec: entry.spec().clone() });
+            Ok(())
+        })?;
+        Ok(descriptions)
     }
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
@@ -237,7 +236,7 @@ impl KvStore for LocalStore {
 
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
         self.refuse_inside_updater("set_updater")?;
-        self.set_policy(Policy::Updater(updater.unwrap_or_else(|| Arc::new(Assign))));
+        self.set_policy(updater.map_or(Policy::Assign, Policy::Updater));
         Ok(())
     }
 
@@ -245,6 +244,27 @@ impl KvStore for LocalStore {
         self.refuse_inside_updater("set_optimizer")?;
         let number = self.num_optimizers.fetch_add(1, Ordering::Relaxed) + 1;
         self.set_policy(Policy::Optimizer(Arc::new(optimizer), number));
+        Ok(())
+    }
+
+    fn optimizer(&self) -> Option<Optimizer> {
+        match self.policy() {
+            Policy::Optimizer(optimizer, _) => Some(Optimizer::clone(&optimizer)),
+            Policy::Assign | Policy::Updater(_) => None,
+        }
+    }
+
+    fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
+        self.refuse_inside_updater("set_hyper_parameters")?;
+        let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let Policy::Optimizer(optimizer, _) = &mut *policy else {
+            return Err(Error::invalid("the store has no optimizer whose hyper-parameters to set"));
+        };
+        let mut changed = Optimizer::clone(optimizer);
+        for (name, value) in parameters {
+            changed.set(name, *value)?;
+        }
+        *optimizer = Arc::new(changed);
         Ok(())
     }
 
@@ -270,62 +290,6 @@ impl KvStore for LocalStore {
 
     fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
         Ok(())
-    }
-}
-
-/// A key in the middle of an optimizer step, with its locks.
-struct Stepping<'a> {
-    weight: MutexGuard<'a, Tensor>,
-    progress: MutexGuard<'a, Progress>,
-    values: &'a [Tensor],
-    fresh_weight: Option<Arc<dyn Storage>>,
-    fresh_states: Vec<Option<Arc<dyn Storage>>>,
-}
-
-impl<'a> Stepping<'a> {
-    fn new(
-        weight: MutexGuard<'a, Tensor>,
-        progress: MutexGuard<'a, Progress>,
-        values: &'a [Tensor],
-    ) -> Self {
-        Self { weight, progress, values, fresh_weight: None, fresh_states: Vec::new() }
-    }
-
-    /// Makes everything that the step needs, without changing a value.
-    fn prepare(&mut self, backends: &Backends, optimizer: &Optimizer, number: u64) -> Result<()> {
-        let home = self.values.first().map(Tensor::device).unwrap_or_default();
-        *self.weight = self.weight.to_device(backends, home)?;
-        if self.progress.optimizer != number {
-            self.progress.states = optimizer.create_states(&self.weight)?;
-            self.progress.optimizer = number;
-        }
-        self.fresh_weight = self.weight.fresh_if_shared()?;
-        for state in &mut self.progress.states {
-            *state = state.to_device(backends, home)?;
-            self.fresh_states.push(state.fresh_if_shared()?);
-        }
-        Ok(())
-    }
-
-    fn job(&mut self, rule: &UpdateRule) -> Result<DeviceJob<UpdateJob<'_>>> {
-        let (backend, device) = (Arc::clone(self.weight.backend()), self.weight.device());
-        let dtype = self.weight.dtype();
-        let states = self.progress.states.iter_mut().zip(&mut self.fresh_states);
-        let job = UpdateJob {
-            rule: rule.clone(),
-            dtype,
-            weight: self.weight.in_out(&mut self.fresh_weight)?,
-            states: states.map(|(state, fresh)| state.in_out(fresh)).collect::<Result<_>>()?,
-            addends: self.values.iter().map(Tensor::span).collect(),
-        };
-        Ok(DeviceJob { backend, device, job })
-    }
-
-    fn settle(mut self) {
-        self.weight.settle(self.fresh_weight.take());
-        for (state, fresh) in self.progress.states.iter_mut().zip(self.fresh_states) {
-            state.settle(fresh);
-        }
     }
 }
 

@@ -55,6 +55,13 @@ pub struct SpanMut<'a> {
     pub num_bytes: usize,
 }
 
+impl SpanMut<'_> {
+    /// Returns the same range for a shorter time.
+    pub fn reborrow(&mut self) -> SpanMut<'_> {
+        SpanMut { storage: &mut *self.storage, start: self.start, num_bytes: self.num_bytes }
+    }
+}
+
 /// What an operation reads and replaces: one range in place, or an old range and a new one.
 ///
 /// The second form serves values that somebody else still holds: the result goes into other
@@ -70,4 +77,21 @@ pub enum InOut<'a> {
         /// Where the result goes.
         dst: SpanMut<'a>,
     },
+}
+
+impl InOut<'_> {
+    /// Returns the same ranges for a shorter time.
+    pub fn reborrow(&mut self) -> InOut<'_> {
+        match self {
+            Self::InPlace(span) => InOut::InPlace(span.reborrow()),
+            Self::Into { src, dst } => InOut::Into { src: *src, dst: dst.reborrow() },
+        }
+    }
+
+    /// Returns how many bytes are written, and as many read.
+    pub fn num_bytes(&self) -> usize {
+        match self {
+            Self::InPlace(span) | Self::Into { dst: span, .. } => span.num_bytes,
+        }
+    }
 }

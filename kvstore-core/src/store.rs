@@ -49,11 +49,21 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`Updater`](crate::Error::Updater), [`Poisoned`](crate::Error::Poisoned).
     fn push(&self, keys: &[Key], values: &[Tensor], priority: i32) -> Result<()>;
 
-    /// Returns the newest value for each position of the list.
+    /// Appends the newest value for each position of the list to `pulled`; nothing when it fails.
     ///
     /// # Errors
     /// [`KeyNotFound`](crate::Error::KeyNotFound), [`Poisoned`](crate::Error::Poisoned).
-    fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>>;
+    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<Pulled>) -> Result<()>;
+
+    /// Returns the newest value for each position of the list.
+    ///
+    /// # Errors
+    /// Those of [`KvStore::pull_into`].
+    fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>> {
+        let mut pulled = Vec::with_capacity(keys.len());
+        self.pull_into(keys, priority, &mut pulled)?;
+        Ok(pulled.into_iter().map(|pulled| pulled.value).collect())
+    }
 
     /// Returns what is known of each key without its value.
     ///
@@ -85,6 +95,17 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()>;
 
+    /// Returns the optimizer with its present hyper-parameters; none when there is an updater.
+    fn optimizer(&self) -> Option<Optimizer>;
+
+    /// Changes hyper-parameters of the optimizer that runs on the store, all or none; states and
+    /// counts stay, and pushes that are under way keep the old ones.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) when no optimizer is set, it has none of
+    /// such a name, or it cannot have such a value; or from inside an updater of this store.
+    fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()>;
+
     /// Returns the number of this process among the workers, from 0.
     fn rank(&self) -> usize;
 
@@ -102,6 +123,15 @@ pub trait KvStore: Send + Sync + Debug {
 
     /// Sends a command to the processes that hold the values, if those are others.
     fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()>;
+}
+
+/// A value that was pulled.
+#[derive(Clone, Debug)]
+pub struct Pulled {
+    /// The rank of the key by initialisation: the order in which outputs are assigned.
+    pub order: u64,
+    /// The value.
+    pub value: Tensor,
 }
 
 /// What a store knows of a key without its value.

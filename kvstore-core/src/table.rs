@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::key::Key;
+use crate::optimizer::OptimizerState;
 use crate::shape::TensorSpec;
 use crate::tensor::Tensor;
 
@@ -29,10 +30,10 @@ pub(crate) struct Entry {
 /// What the updates of a key have left behind.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Which of the store's optimizers the states belong to.
+    /// Which of the store's optimizers the state belongs to.
     pub(crate) optimizer: u64,
-    /// The optimizer's state for this key; none before the first update.
-    pub(crate) states: Vec<Tensor>,
+    /// What that optimizer keeps for the key.
+    pub(crate) state: OptimizerState,
 }
 
 impl Table {
@@ -68,19 +69,26 @@ impl Table {
         Ok(())
     }
 
-    /// Returns the entries of these keys.
+    /// Calls `found` with the position and the entry of every key of the list.
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`] naming the first key that is not there.
-    pub(crate) fn entries_of<'a>(
+    /// [`Error::KeyNotFound`] naming the first key that is not there; or the first error of `found`.
+    pub(crate) fn look_up(
         &self,
-        keys: impl IntoIterator<Item = &'a Key>,
-    ) -> Result<Vec<Arc<Entry>>> {
+        keys: &[Key],
+        mut found: impl FnMut(usize, &Arc<Entry>) -> Result<()>,
+    ) -> Result<()> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let found = keys.into_iter().map(|key| {
-            entries.get(key).cloned().ok_or_else(|| Error::KeyNotFound { key: key.clone() })
-        });
-        found.collect()
+        let mut last: Option<(&Key, &Arc<Entry>)> = None;
+        for (position, key) in keys.iter().enumerate() {
+            let entry = match last {
+                Some((last, entry)) if last == key => entry,
+                _ => entries.get(key).ok_or_else(|| Error::KeyNotFound { key: key.clone() })?,
+            };
+            last = Some((key, entry));
+            found(position, entry)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn contains(&self, key: &Key) -> bool {

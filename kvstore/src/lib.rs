@@ -25,6 +25,7 @@
 
 mod arrays;
 mod create;
+mod kept;
 mod pairs;
 mod runtime;
 mod store;
@@ -37,8 +38,8 @@ pub use store::Store;
 
 pub use kvstore_core::{
     Backend, Backends, BinaryOp, BoxError, DType, Description, Device, DeviceKind, Element, Error,
-    ErrorCode, Key, KvStore, NDArray, Optimizer, Range, Reduction, Result, Scalar, Shape, Tensor,
-    TensorSpec, UnaryOp, Updater, bf16, f16,
+    ErrorCode, Key, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState, Pulled, Range,
+    Reduction, Result, Scalar, Shape, Tensor, TensorSpec, UnaryOp, Updater, Warmup, bf16, f16,
 };
 
 /// Runs the Rust code of the README.

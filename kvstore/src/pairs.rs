@@ -1,6 +1,6 @@
 //! Keys and arrays side by side, from the four shapes in which a verb takes them.
 
-use kvstore_core::{Error, Key, NDArray, Result, Tensor};
+use kvstore_core::{Error, Key, NDArray, Result};
 
 /// The keys of a call: one, or a list.
 #[derive(Clone, Debug)]
@@ -73,10 +73,11 @@ impl Pairs {
 
     fn of_lists(keys: &[Key], lists: Vec<Vec<NDArray>>) -> Result<Self> {
         check(keys.len(), lists.len())?;
-        let mut pairs = Self::default();
+        let num_arrays = lists.iter().map(Vec::len).sum();
+        let mut pairs =
+            Self { keys: Vec::with_capacity(num_arrays), arrays: Vec::with_capacity(num_arrays) };
         for (key, arrays) in keys.iter().zip(lists) {
-            let Self { keys, arrays } = Self::of_one_key(key, arrays);
-            pairs.keys.extend(keys);
+            pairs.keys.extend(arrays.iter().map(|_| key.clone()));
             pairs.arrays.extend(arrays);
         }
         Ok(pairs)
@@ -90,11 +91,6 @@ impl Pairs {
     /// Returns the arrays, one per key.
     pub fn arrays(&self) -> &[NDArray] {
         &self.arrays
-    }
-
-    /// Returns snapshots of the arrays.
-    pub(crate) fn values(&self) -> Vec<Tensor> {
-        self.arrays.iter().map(NDArray::tensor).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use kvstore_core::{
     BoxError, Error, Key, KvStore, NDArray, Optimizer, Result, Tensor, TensorSpec, Updater,
 };
 
+use crate::kept;
 use crate::pairs::{IntoArrays, IntoKeys, Keys, Pairs};
 
 /// A store of named arrays. A clone is another handle to the same store.
@@ -102,17 +103,23 @@ impl Store {
 
     /// As [`Store::init`].
     pub fn init_pairs(&self, pairs: &Pairs) -> Result<()> {
-        self.inner.init(pairs.keys(), &pairs.values())
+        kept::with(&kept::TENSORS, |values| {
+            values.extend(pairs.arrays().iter().map(NDArray::tensor));
+            self.inner.init(pairs.keys(), values)
+        })
     }
 
     /// As [`Store::push`]; a higher priority may travel earlier where a network is involved.
     pub fn push_pairs(&self, pairs: &Pairs, priority: i32) -> Result<()> {
-        self.inner.push(pairs.keys(), &pairs.values(), priority)
+        kept::with(&kept::TENSORS, |values| {
+            values.extend(pairs.arrays().iter().map(NDArray::tensor));
+            self.inner.push(pairs.keys(), values, priority)
+        })
     }
 
     /// As [`Store::pull`].
     pub fn pull_pairs(&self, outs: &Pairs, priority: i32) -> Result<()> {
-        self.pull_reserved(outs, vec![None; outs.arrays().len()], priority)
+        self.pull_reserved(outs, Vec::new(), priority)
     }
 
     /// As [`Store::pushpull`], with a list of keys of their own for the outputs.
@@ -210,6 +217,40 @@ impl Store {
         self.inner.set_optimizer(optimizer)
     }
 
+    /// Returns the optimizer with its present hyper-parameters; none when there is an updater.
+    pub fn optimizer(&self) -> Option<Optimizer> {
+        self.inner.optimizer()
+    }
+
+    /// Returns the hyper-parameters of the optimizer that runs on the store.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set.
+    pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
+        let optimizer = self.inner.optimizer().ok_or_else(|| {
+            Error::InvalidArgument("the store has no optimizer with hyper-parameters".to_owned())
+        })?;
+        Ok(optimizer.hyper_parameters())
+    }
+
+    /// Changes hyper-parameters of the running optimizer, all or none. States and counts stay.
+    ///
+    /// ```
+    /// use kvstore::{Optimizer, create};
+    /// let store = create("local")?;
+    /// store.set_optimizer(Optimizer::sgd())?;
+    /// store.set_hyper_parameters(&[("learning_rate", 0.001)])?;
+    /// assert_eq!(store.hyper_parameters()?[0], ("learning_rate", 0.001));
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set, it has none of such a
+    /// name, or it cannot have such a value.
+    pub fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
+        self.inner.set_hyper_parameters(parameters)
+    }
+
     /// Returns the number of this process among the workers, from 0.
     pub fn rank(&self) -> usize {
         self.inner.rank()
@@ -241,25 +282,29 @@ impl Store {
     }
 
     /// Gives every output its value: first everything that can fail, then the changes, in the
-    /// order of the keys' initialisation.
+    /// order of the keys' initialisation. `reserved` has memory for each output, or nothing at all.
     fn pull_reserved(
         &self,
         outs: &Pairs,
-        reserved: Vec<Option<Tensor>>,
+        mut reserved: Vec<Option<Tensor>>,
         priority: i32,
     ) -> Result<()> {
-        let descriptions = self.inner.describe(outs.keys())?;
-        let values = self.inner.pull(outs.keys(), priority)?;
-        let mut landing = Vec::with_capacity(values.len());
-        let places = outs.keys().iter().zip(outs.arrays()).zip(reserved);
-        for (((key, out), reserved), (value, description)) in
-            places.zip(values.iter().zip(descriptions))
-        {
-            check_shape(key, value.spec(), out)?;
-            landing.push((description.order, out, out.convert(value, reserved)?));
-        }
-        landing.sort_by_key(|(order, _, _)| *order);
-        landing.iter().try_for_each(|(_, out, value)| out.assign(value))
+        kept::with(&kept::PULLED, |pulled| {
+            self.inner.pull_into(outs.keys(), priority, pulled)?;
+            let places = outs.keys().iter().zip(outs.arrays());
+            for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
+                check_shape(key, pulled.value.spec(), out)?;
+                let reserved = reserved.get_mut(index).and_then(Option::take);
+                pulled.value = out.convert(&pulled.value, reserved)?;
+            }
+            if pulled.is_sorted_by_key(|pulled| pulled.order) {
+                let landing = outs.arrays().iter().zip(pulled);
+                return landing.into_iter().try_for_each(|(out, pulled)| out.assign(&pulled.value));
+            }
+            let mut landing: Vec<_> = outs.arrays().iter().zip(pulled).collect();
+            landing.sort_by_key(|(_, pulled)| pulled.order);
+            landing.iter().try_for_each(|(out, pulled)| out.assign(&pulled.value))
+        })
     }
 }
 

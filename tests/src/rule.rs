@@ -129,12 +129,12 @@ impl Sgd {
         let mul = |a: Number, b| a.operate(Operator::Mul, b, dtype);
         let sub = |a: Number, b| a.operate(Operator::Sub, b, dtype);
         let lr = parameter(self.learning_rate);
-        let decay = mul(lr, parameter(self.weight_decay));
+        let decay = self.learning_rate * self.weight_decay;
         let q = self.clip(mul(parameter(self.rescale_grad), g), dtype);
         if self.momentum == 0.0 {
-            return (sub(mul(sub(parameter(1.0), decay), w), mul(lr, q)), m);
+            return (sub(mul(parameter(1.0 - decay), w), mul(lr, q)), m);
         }
-        let m = sub(sub(mul(parameter(self.momentum), m), mul(decay, w)), mul(lr, q));
+        let m = sub(sub(mul(parameter(self.momentum), m), mul(parameter(decay), w)), mul(lr, q));
         (w.operate(Operator::Add, m, dtype), m)
     }
 

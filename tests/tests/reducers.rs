@@ -1,20 +1,14 @@
-//! Every way to sum on one machine passes the suite of reducers.
+//! Where the values of a key become one. That they become the same is the store's suite.
 
-use kvstore_core::{Backends, CpuBackend, DeviceReducer, HostReducer, Reducer};
-use kvstore_tests::suite::reducer as suite;
-
-fn on_every_reducer(check: impl Fn(&dyn Reducer, &Backends)) {
-    let backends = Backends::new(vec![CpuBackend::with_threads(3)]);
-    check(&HostReducer, &backends);
-    check(&DeviceReducer, &backends);
-}
+use kvstore_core::{
+    Backends, CpuBackend, DType, Device, DeviceReducer, HostReducer, Reducer, Tensor, TensorSpec,
+};
 
 #[test]
-fn groups_become_their_sums() {
-    on_every_reducer(suite::groups_become_their_sums);
-}
-
-#[test]
-fn gathering_moves_and_keeps_values() {
-    on_every_reducer(suite::gathering_moves_and_keeps_values);
+fn the_home_is_the_host_or_the_device_of_the_first_value() {
+    let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+    let spec = TensorSpec::new([2], DType::F32);
+    let value = Tensor::allocate(&backends, Device::cpu(3), spec).unwrap();
+    assert_eq!(HostReducer.home(&value), Device::cpu(0));
+    assert_eq!(DeviceReducer.home(&value), Device::cpu(3));
 }

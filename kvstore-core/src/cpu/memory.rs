@@ -14,17 +14,18 @@ use crate::storage::{Span, SpanMut, Storage, open, open_mut};
 const WORD: usize = size_of::<u64>();
 /// Blocks start at a cache line.
 const ALIGNMENT: usize = 64;
-/// Smaller blocks are left to the allocator, which is fast at them.
-const SMALLEST_POOLED: usize = 4096;
 /// The pool may always keep this much; beyond it, half of what is in use.
 const POOL_FLOOR: usize = 256 << 20;
 
-/// The host's memory for tensors, with the blocks kept for reuse.
+/// The host's memory for tensors, with the storages kept for reuse.
 pub(super) struct Memory {
-    free: Mutex<HashMap<usize, Vec<Vec<u64>>>>,
+    free: Mutex<Free>,
     pooled: AtomicUsize,
     live: AtomicUsize,
 }
+
+/// Storages that nobody holds, by the number of words of their blocks.
+type Free = HashMap<usize, Vec<Arc<dyn Storage>>>;
 
 impl Memory {
     pub(super) fn new() -> Arc<Self> {
@@ -44,35 +45,61 @@ impl Memory {
     }
 
     pub(super) fn trim(&self) {
-        let blocks = std::mem::take(&mut *self.lock());
-        let bytes: usize = blocks.iter().map(|(&words, blocks)| words * WORD * blocks.len()).sum();
+        let free = std::mem::take(&mut *self.lock());
+        let bytes: usize = free.iter().map(|(&words, kept)| words * WORD * kept.len()).sum();
         self.pooled.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns a block of arbitrary content.
+    /// Returns a storage of arbitrary content.
     pub(super) fn allocate(
         self: &Arc<Self>,
         device: Device,
         num_bytes: usize,
-    ) -> Result<CpuStorage> {
+    ) -> Result<Arc<dyn Storage>> {
         let words = size_class(num_bytes);
-        let block = self.take(words).map_or_else(|| self.grow(device, words), Ok)?;
+        if let Some(storage) = self.take(words, num_bytes) {
+            return Ok(storage);
+        }
+        let block = self.grow(device, words)?;
         self.live.fetch_add(words * WORD, Ordering::Relaxed);
         // An empty block has no address to align.
         let start = match words {
             0 => 0,
             _ => bytemuck::cast_slice::<u64, u8>(&block).as_ptr().align_offset(ALIGNMENT),
         };
-        Ok(CpuStorage { block, start, num_bytes, memory: Arc::clone(self) })
+        let memory = Arc::clone(self);
+        Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled: false, memory }))
     }
 
-    fn take(&self, words: usize) -> Option<Vec<u64>> {
-        if words * WORD < SMALLEST_POOLED {
-            return None;
-        }
-        let block = self.lock().get_mut(&words)?.pop()?;
+    fn take(&self, words: usize, num_bytes: usize) -> Option<Arc<dyn Storage>> {
+        let mut free = self.lock();
+        let kept = free.get_mut(&words)?;
+        // Whoever gave a storage back may not have let go of it yet: that one is for another time.
+        let position = kept.iter_mut().rposition(|storage| Arc::get_mut(storage).is_some())?;
+        let mut storage = kept.swap_remove(position);
+        drop(free);
+        let own: &mut CpuStorage = open_mut(Arc::get_mut(&mut storage)?).ok()?;
+        own.num_bytes = num_bytes;
+        own.is_pooled = false;
         self.pooled.fetch_sub(words * WORD, Ordering::Relaxed);
-        Some(block)
+        self.live.fetch_add(words * WORD, Ordering::Relaxed);
+        Some(storage)
+    }
+
+    /// Keeps the storage, unless somebody else holds it or the pool is full.
+    pub(super) fn recycle(&self, storage: &mut Arc<dyn Storage>) {
+        let own: Option<&mut CpuStorage> =
+            Arc::get_mut(storage).and_then(|storage| open_mut(storage).ok());
+        let Some(own) = own else { return };
+        let (words, bytes) = (own.block.len(), own.block.len() * WORD);
+        let limit = POOL_FLOOR.max(self.live_bytes().saturating_sub(bytes) / 2);
+        if words == 0 || self.pooled_bytes() + bytes > limit {
+            return;
+        }
+        own.is_pooled = true;
+        self.live.fetch_sub(bytes, Ordering::Relaxed);
+        self.pooled.fetch_add(bytes, Ordering::Relaxed);
+        self.lock().entry(words).or_default().push(Arc::clone(storage));
     }
 
     fn grow(&self, device: Device, words: usize) -> Result<Vec<u64>> {
@@ -88,18 +115,7 @@ impl Memory {
         })
     }
 
-    fn give_back(&self, block: Vec<u64>) {
-        let bytes = block.len() * WORD;
-        let live = self.live.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        let limit = POOL_FLOOR.max(live / 2);
-        if bytes < SMALLEST_POOLED || self.pooled_bytes() + bytes > limit {
-            return;
-        }
-        self.pooled.fetch_add(bytes, Ordering::Relaxed);
-        self.lock().entry(block.len()).or_default().push(block);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Vec<u64>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,10 +136,7 @@ fn size_class(num_bytes: usize) -> usize {
         return 0;
     }
     let needed = num_bytes.saturating_add(ALIGNMENT).div_ceil(WORD);
-    if needed * WORD < SMALLEST_POOLED {
-        return needed;
-    }
-    let step = needed.next_power_of_two() / 16;
+    let step = (needed.next_power_of_two() / 16).max(1);
     needed.div_ceil(step) * step
 }
 
@@ -134,11 +147,13 @@ fn new_block(words: usize) -> Option<Vec<u64>> {
     Some(block)
 }
 
-/// A block of host memory; dropped, it goes back to the pool.
+/// A block of host memory.
 pub(super) struct CpuStorage {
     block: Vec<u64>,
     start: usize,
     num_bytes: usize,
+    /// Whether it counts as kept for reuse and not as live.
+    is_pooled: bool,
     memory: Arc<Memory>,
 }
 
@@ -160,7 +175,9 @@ impl Storage for CpuStorage {
 
 impl Drop for CpuStorage {
     fn drop(&mut self) {
-        self.memory.give_back(std::mem::take(&mut self.block));
+        if !self.is_pooled {
+            self.memory.live.fetch_sub(self.block.len() * WORD, Ordering::Relaxed);
+        }
     }
 }
 
@@ -210,10 +227,18 @@ mod tests {
     #[test]
     fn blocks_are_aligned_and_come_back() {
         let memory = Memory::new();
-        let storage = memory.allocate(Device::cpu(0), 5000).unwrap();
-        let span = Span { storage: &storage, start: 0, num_bytes: 5000 };
+        let mut storage = memory.allocate(Device::cpu(0), 5000).unwrap();
+        let span = Span { storage: &*storage, start: 0, num_bytes: 5000 };
         assert_eq!(bytes(span).unwrap().as_ptr().align_offset(ALIGNMENT), 0);
         assert!(memory.live_bytes() >= 5000);
+        let held = Arc::clone(&storage);
+        memory.recycle(&mut storage);
+        assert_eq!(memory.pooled_bytes(), 0, "somebody still holds it");
+        drop(held);
+        memory.recycle(&mut storage);
+        let too_early = memory.allocate(Device::cpu(0), 5000).unwrap();
+        assert!(!Arc::ptr_eq(&too_early, &storage), "whoever gave it back has not let go");
+        drop(too_early);
         drop(storage);
         assert_eq!(memory.live_bytes(), 0);
         let kept = memory.pooled_bytes();
@@ -228,16 +253,16 @@ mod tests {
     #[test]
     fn nothing_can_be_allocated_too() {
         let storage = Memory::new().allocate(Device::cpu(0), 0).unwrap();
-        let span = Span { storage: &storage, start: 0, num_bytes: 0 };
+        let span = Span { storage: &*storage, start: 0, num_bytes: 0 };
         assert!(elements::<f64>(span).unwrap().is_empty());
     }
 
     #[test]
     fn a_range_in_the_padding_is_refused() {
         let storage = Memory::new().allocate(Device::cpu(0), 8).unwrap();
-        assert!(bytes(Span { storage: &storage, start: 4, num_bytes: 4 }).is_ok());
-        assert!(bytes(Span { storage: &storage, start: 4, num_bytes: 8 }).is_err());
-        assert!(bytes(Span { storage: &storage, start: usize::MAX, num_bytes: 2 }).is_err());
+        assert!(bytes(Span { storage: &*storage, start: 4, num_bytes: 4 }).is_ok());
+        assert!(bytes(Span { storage: &*storage, start: 4, num_bytes: 8 }).is_err());
+        assert!(bytes(Span { storage: &*storage, start: usize::MAX, num_bytes: 2 }).is_err());
     }
 
     #[test]

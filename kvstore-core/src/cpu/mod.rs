@@ -50,6 +50,13 @@ impl CpuBackend {
     }
 }
 
+impl Drop for CpuBackend {
+    fn drop(&mut self) {
+        // What is kept for reuse refers to the memory that keeps it.
+        self.memory.trim();
+    }
+}
+
 impl Backend for CpuBackend {
     fn kind(&self) -> DeviceKind {
         DeviceKind::Cpu
@@ -60,8 +67,11 @@ impl Backend for CpuBackend {
     }
 
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>> {
-        let storage = self.memory.allocate(device, num_bytes)?;
-        Ok(Arc::new(storage))
+        self.memory.allocate(device, num_bytes)
+    }
+
+    fn recycle(&self, storage: &mut Arc<dyn Storage>) {
+        self.memory.recycle(storage);
     }
 
     fn live_bytes(&self) -> usize {
@@ -114,11 +124,11 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn sum(&self, jobs: Vec<SumJob<'_>>) -> Result<()> {
+    fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()> {
         sum::run(&self.workers, jobs)
     }
 
-    fn update(&self, jobs: Vec<UpdateJob<'_>>) -> Result<()> {
+    fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
         update::run(&self.workers, jobs)
     }
 

@@ -30,11 +30,16 @@ impl<'a, T: Element> Slot<'a, T> {
         }
     }
 
-    /// Returns where the new elements go; they are arbitrary before, or the present ones.
-    pub(super) fn dst(&mut self) -> &mut [T] {
+    /// Returns the present elements of a block where the new ones go.
+    pub(super) fn block(&mut self, start: usize, end: usize) -> &mut [T] {
         match self {
-            Self::InPlace(elements) => elements,
-            Self::Into(_, dst) => dst,
+            Self::InPlace(elements) => elements.get_mut(start..end).unwrap_or_default(),
+            Self::Into(src, dst) => {
+                let dst = dst.get_mut(start..end).unwrap_or_default();
+                // The block is about to be read and written: it comes into cache once.
+                dst.copy_from_slice(src.get(start..end).unwrap_or_default());
+                dst
+            }
         }
     }
 }

@@ -1,106 +1,278 @@
-//! The n-way sum: a left fold over the addends, block by block through cache.
+//! The n-way sum: a left fold over the addends. Up to eight of them are read side by side, so that
+//! an element is added up in a register and written once.
 
-use std::sync::Arc;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 
 use super::memory::{elements, elements_mut};
-use super::workers::{Split, Workers};
+use super::workers::{Cut, Split, Workers};
 use crate::backend::SumJob;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::storage::Span;
 use crate::with_element;
 
-/// How many elements are summed before the next block; their sums stay in the first-level cache.
-pub(super) const BLOCK: usize = 1024;
+/// How many elements are worked on before the next ones; buffers of so many stay in the first-level
+/// cache.
+pub(super) const BLOCK: usize = 2048;
+/// How many elements a loop handles at once: a few vector registers on any processor.
+pub(super) const LANES: usize = 16;
+/// How many addends are read side by side.
+const WIDTH: usize = 8;
 
-/// Runs the sums of a batch, all of them as one parallel job per dtype.
-pub(super) fn run(workers: &Workers, jobs: Vec<SumJob<'_>>) -> Result<()> {
-    let mut rest = jobs;
-    while let Some(dtype) = rest.first().map(|job| job.dtype) {
-        let (same, other): (Vec<_>, Vec<_>) = rest.into_iter().partition(|job| job.dtype == dtype);
-        with_element!(dtype, T => {
-            let works = same.into_iter().map(Sum::<T>::open).collect::<Result<Vec<_>>>()?;
-            workers.for_each_piece_of_all(works, &Sum::run);
-        });
-        rest = other;
-    }
+/// Runs the sums of a batch.
+pub(super) fn run(workers: &Workers, jobs: &mut [SumJob<'_>]) -> Result<()> {
+    let len = |job: &SumJob<'_>| job.dst.num_bytes / job.dtype.size();
+    workers.for_each_job(
+        jobs,
+        &len,
+        &|job, cut| with_element!(job.dtype, T => run_job::<T>(job, cut)),
+    )
+}
+
+fn run_job<T: Fold>(job: &mut SumJob<'_>, cut: Cut) -> Result<()> {
+    let addends = Addends::open::<T>(job.addends, job.dst.num_bytes)?;
+    let dst = elements_mut::<T>(job.dst.reborrow())?;
+    cut.for_each_piece(Piece { dst, addends, start: 0 }, &|piece| {
+        T::fold(piece.addends, piece.start, piece.dst);
+    });
     Ok(())
 }
 
-/// One sum: the addends may be longer than `dst`, which starts at their element `offset`.
-struct Sum<'a, T> {
+struct Piece<'a, T> {
     dst: &'a mut [T],
-    addends: Addends<'a, T>,
+    addends: Addends<'a>,
+    start: usize,
 }
 
-impl<'a, T: Element> Sum<'a, T> {
-    fn open(job: SumJob<'a>) -> Result<Self> {
-        let dst = elements_mut(job.dst)?;
-        let addends = Addends::open(&job.addends, dst.len())?;
-        Ok(Self { dst, addends })
-    }
-
-    fn run(self) {
-        let mut sums = [T::Accumulator::default(); BLOCK];
-        for (block, dst) in self.dst.chunks_mut(BLOCK).enumerate() {
-            self.addends.fold(block * BLOCK, dst.len(), &mut sums);
-            for (dst, sum) in dst.iter_mut().zip(sums) {
-                *dst = T::narrow(sum);
-            }
-        }
-    }
-}
-
-impl<T: Element> Split for Sum<'_, T> {
+impl<T: Element> Split for Piece<'_, T> {
     fn len(&self) -> usize {
         self.dst.len()
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
         let (left, right) = self.dst.split_at_mut(middle);
-        let (left_addends, right_addends) = self.addends.split_at(middle);
-        (Self { dst: left, addends: left_addends }, Self { dst: right, addends: right_addends })
+        let Self { addends, start, .. } = self;
+        (Self { dst: left, addends, start }, Self { dst: right, addends, start: start + middle })
     }
 }
 
-/// What is added, all of one length. Shared by the pieces that the work is cut into.
-#[derive(Clone)]
-pub(super) struct Addends<'a, T> {
-    slices: Arc<[&'a [T]]>,
-    offset: usize,
-}
+/// What is added: at least one range, all of the same length.
+#[derive(Clone, Copy)]
+pub(super) struct Addends<'a>(&'a [Span<'a>]);
 
-impl<'a, T: Element> Addends<'a, T> {
-    pub(super) fn open(spans: &[Span<'a>], len: usize) -> Result<Self> {
-        let slices: Arc<[&[T]]> =
-            spans.iter().map(|&span| elements(span)).collect::<Result<_>>()?;
-        if slices.is_empty() || slices.iter().any(|slice| slice.len() != len) {
+impl<'a> Addends<'a> {
+    pub(super) fn open<T: Element>(spans: &'a [Span<'a>], num_bytes: usize) -> Result<Self> {
+        if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
             return Err(Error::Internal("addends of another length than their sum".to_owned()));
         }
-        Ok(Self { slices, offset: 0 })
+        for span in spans {
+            elements::<T>(*span)?;
+        }
+        Ok(Self(spans))
     }
 
-    /// Writes the sums of `len` elements from `start` on: `((x0 + x1) + x2) + ..` for each.
-    #[inline]
-    pub(super) fn fold(&self, start: usize, len: usize, sums: &mut [T::Accumulator; BLOCK]) {
-        let start = self.offset + start;
-        let Some((first, others)) = self.slices.split_first() else { return };
-        for (sum, &value) in sums.iter_mut().zip(part(first, start, len)) {
-            *sum = T::widen(value);
-        }
-        for addend in others {
-            for (sum, &value) in sums.iter_mut().zip(part(addend, start, len)) {
-                *sum = T::accumulate(*sum, value);
-            }
-        }
-    }
-
-    pub(super) fn split_at(self, middle: usize) -> (Self, Self) {
-        let right = Self { slices: self.slices.clone(), offset: self.offset + middle };
-        (self, right)
+    /// Returns `len` elements from `start` on of `N` addends from `first` on.
+    fn part<T: Element, const N: usize>(
+        &self,
+        first: usize,
+        start: usize,
+        len: usize,
+    ) -> [&'a [T]; N] {
+        std::array::from_fn(|index| {
+            // All are there: `open` has looked.
+            let span = self.0.get(first + index);
+            let all = span.and_then(|span| elements::<T>(*span).ok()).unwrap_or_default();
+            all.get(start..start + len).unwrap_or_default()
+        })
     }
 }
 
-fn part<T>(slice: &[T], start: usize, len: usize) -> &[T] {
-    slice.get(start..start + len).unwrap_or_default()
+/// Element types with their sum.
+pub(super) trait Fold: Element {
+    /// Writes `((x0 + x1) + x2) + ..` to every element of `dst`; its first one belongs to the
+    /// element `start` of the addends.
+    fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]);
+}
+
+/// Element types that are added in their own arithmetic.
+trait Add: Element {
+    fn add(self, other: Self) -> Self;
+}
+
+macro_rules! add {
+    ($($type:ty: $add:expr),+) => {
+        $(
+            impl Add for $type {
+                #[inline]
+                fn add(self, other: Self) -> Self {
+                    let add: fn(Self, Self) -> Self = $add;
+                    add(self, other)
+                }
+            }
+            impl Fold for $type {
+                fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) {
+                    fold_wide(addends, start, dst);
+                }
+            }
+        )+
+    };
+}
+
+add! {
+    f32: |a, b| a + b, f64: |a, b| a + b,
+    u8: u8::wrapping_add, i8: i8::wrapping_add, i32: i32::wrapping_add, i64: i64::wrapping_add
+}
+
+macro_rules! half_fold {
+    ($($type:ty),+) => {
+        $(impl Fold for $type {
+            fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) {
+                fold_half(addends, start, dst);
+            }
+        })+
+    };
+}
+
+half_fold!(f16, bf16);
+
+/// Sums in the elements' own arithmetic.
+fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) {
+    let num_addends = addends.0.len();
+    if num_addends <= WIDTH {
+        return fold_first(addends, num_addends, start, dst);
+    }
+    // More than are read side by side: block by block, while the sums are in cache.
+    for (block, dst) in dst.chunks_mut(BLOCK).enumerate() {
+        let start = start + block * BLOCK;
+        fold_first(addends, WIDTH, start, dst);
+        let mut first = WIDTH;
+        while first < num_addends {
+            let count = WIDTH.min(num_addends - first);
+            with_width!(count, N => add_up::<T, N, true>(
+                dst,
+                addends.part::<T, N>(first, start, dst.len()),
+            ));
+            first += count;
+        }
+    }
+}
+
+fn fold_first<T: Add>(addends: Addends<'_>, count: usize, start: usize, dst: &mut [T]) {
+    with_width!(count, N => add_up::<T, N, false>(
+        dst,
+        addends.part::<T, N>(0, start, dst.len()),
+    ));
+}
+
+/// Evaluates an expression with a constant bound to a number from 1 to 8.
+macro_rules! with_width {
+    ($count:expr, $N:ident => $body:expr) => {
+        match $count {
+            1 => {
+                const $N: usize = 1;
+                $body
+            }
+            2 => {
+                const $N: usize = 2;
+                $body
+            }
+            3 => {
+                const $N: usize = 3;
+                $body
+            }
+            4 => {
+                const $N: usize = 4;
+                $body
+            }
+            5 => {
+                const $N: usize = 5;
+                $body
+            }
+            6 => {
+                const $N: usize = 6;
+                $body
+            }
+            7 => {
+                const $N: usize = 7;
+                $body
+            }
+            _ => {
+                const $N: usize = 8;
+                $body
+            }
+        }
+    };
+}
+use with_width;
+
+/// Adds up `N` sources, after what is in `dst` if the sum goes on there.
+fn add_up<T: Add, const N: usize, const GOES_ON: bool>(dst: &mut [T], sources: [&[T]; N]) {
+    let (chunks, rest) = dst.as_chunks_mut::<LANES>();
+    let in_chunks = chunks.len() * LANES;
+    let parts = sources.map(|source| source.as_chunks::<LANES>().0);
+    for (index, dst) in chunks.iter_mut().enumerate() {
+        let mut sums = *dst;
+        for (n, part) in parts.iter().enumerate() {
+            let Some(part) = part.get(index) else { return };
+            if n == 0 && !GOES_ON {
+                sums = *part;
+            } else {
+                for (sum, &value) in sums.iter_mut().zip(part) {
+                    *sum = sum.add(value);
+                }
+            }
+        }
+        *dst = sums;
+    }
+    for (index, dst) in rest.iter_mut().enumerate() {
+        for (n, source) in sources.iter().enumerate() {
+            let Some(&value) = source.get(in_chunks + index) else { return };
+            *dst = if n == 0 && !GOES_ON { value } else { dst.add(value) };
+        }
+    }
+}
+
+/// Sums in `f32` and rounds once.
+fn fold_half<T: Element>(addends: Addends<'_>, start: usize, dst: &mut [T])
+where
+    [T]: HalfFloatSliceExt,
+{
+    let mut sums = [0f32; BLOCK];
+    let mut addend = [0f32; BLOCK];
+    for (block, dst) in dst.chunks_mut(BLOCK).enumerate() {
+        let start = start + block * BLOCK;
+        for n in 0..addends.0.len() {
+            let [source] = addends.part::<T, 1>(n, start, dst.len());
+            if n == 0 {
+                widen(source, &mut sums);
+            } else {
+                widen(source, &mut addend);
+                for (sum, value) in sums.iter_mut().zip(&addend) {
+                    *sum += value;
+                }
+            }
+        }
+        narrow(&sums, dst);
+    }
+}
+
+/// Converts a block to `f32`.
+pub(super) fn widen<T>(source: &[T], dst: &mut [f32])
+where
+    [T]: HalfFloatSliceExt,
+{
+    if let Some(dst) = dst.get_mut(..source.len()) {
+        source.convert_to_f32_slice(dst);
+    }
+}
+
+/// Rounds a block to half precision.
+pub(super) fn narrow<T>(source: &[f32], dst: &mut [T])
+where
+    [T]: HalfFloatSliceExt,
+{
+    if let Some(source) = source.get(..dst.len()) {
+        dst.convert_from_f32_slice(source);
+    }
 }

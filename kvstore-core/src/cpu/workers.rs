@@ -3,6 +3,8 @@
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::error::Result;
+
 /// Work of at most this many elements is done by one thread; a piece is rarely smaller.
 const GRAIN: usize = 1 << 16;
 
@@ -48,18 +50,17 @@ impl Workers {
         }
     }
 
-    /// Calls `kernel` on pieces that together are all of `works`: one parallel job for any number
-    /// of them.
-    pub(super) fn for_each_piece_of_all<W: Split>(
+    /// Calls `run` on every job: one parallel piece of work for any number of them. A job that is
+    /// long by itself is to be cut with the [`Cut`] that comes with it.
+    pub(super) fn for_each_job<J: Send>(
         &self,
-        works: Vec<W>,
-        kernel: &(impl Fn(W) + Sync),
-    ) {
-        match self.pool_for(works.iter().map(Split::len).sum()) {
-            None => works.into_iter().for_each(kernel),
-            Some(pool) => pool.install(|| {
-                works.into_par_iter().for_each(|work| halve(work, kernel));
-            }),
+        jobs: &mut [J],
+        len: &(impl Fn(&J) -> usize + Sync),
+        run: &(impl Fn(&mut J, Cut) -> Result<()> + Sync),
+    ) -> Result<()> {
+        match self.pool_for(jobs.iter().map(len).sum()) {
+            None => jobs.iter_mut().try_for_each(|job| run(job, Cut::Never)),
+            Some(pool) => pool.install(|| halve_jobs(jobs, len, run)),
         }
     }
 
@@ -87,6 +88,41 @@ impl Workers {
         let safe = rayon::current_thread_index().is_none();
         self.pool.as_ref().filter(|_| num_elements > GRAIN && safe)
     }
+}
+
+/// Whether work may be cut into pieces for several threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut {
+    /// This thread does it all.
+    Never,
+    /// This is a thread of the pool, and others may help.
+    Halves,
+}
+
+impl Cut {
+    /// Calls `kernel` on pieces that together are `work`.
+    pub(super) fn for_each_piece<W: Split>(self, work: W, kernel: &(impl Fn(W) + Sync)) {
+        match self {
+            Self::Never => kernel(work),
+            Self::Halves => halve(work, kernel),
+        }
+    }
+}
+
+fn halve_jobs<J: Send>(
+    jobs: &mut [J],
+    len: &(impl Fn(&J) -> usize + Sync),
+    run: &(impl Fn(&mut J, Cut) -> Result<()> + Sync),
+) -> Result<()> {
+    if let [job] = jobs {
+        return run(job, Cut::Halves);
+    }
+    if jobs.iter().map(len).sum::<usize>() <= GRAIN {
+        return jobs.iter_mut().try_for_each(|job| run(job, Cut::Never));
+    }
+    let (left, right) = jobs.split_at_mut(jobs.len() / 2);
+    let (left, right) = rayon::join(|| halve_jobs(left, len, run), || halve_jobs(right, len, run));
+    left.and(right)
 }
 
 fn halve<W: Split>(work: W, kernel: &(impl Fn(W) + Sync)) {

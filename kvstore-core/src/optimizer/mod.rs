@@ -1,121 +1,156 @@
 //! Optimizers as data: hyper-parameters and bookkeeping here, one pass over memory in a backend.
 //!
-//! An [`Optimizer`] holds hyper-parameters. For a key and its update count it yields an
+//! An [`Optimizer`] holds hyper-parameters. For a key and the number of its update it yields an
 //! [`UpdateRule`]: a plain value with every scalar folded in, which a backend applies to the sum of
 //! the pushed values, the weight and the state in one pass.
 //!
-//! To add one: a file beside `sgd.rs` with the method's own hyper-parameters, its rule and the
-//! formula for one element ([`Step`]); a variant of the method and of [`UpdateRule`] here; one arm
-//! in each backend's `update`. The compiler names every place.
+//! To add one: a file beside `adagrad.rs` with its source, its `Definition` (hyper-parameters, and
+//! how they fold into scalars), its `scalars!` and the formula for one element ([`Step`]); then a
+//! line in `rules!` and a line in [`DEFINITIONS`]. Backends need nothing: their kernels are generic
+//! over the formula, and the order of its operations is the same for all of them.
 
+mod adadelta;
+mod adagrad;
+mod adam;
+mod adamax;
+mod dcasgd;
+mod ftml;
+mod ftrl;
+mod nadam;
+mod nag;
+mod parameter;
+mod rmsprop;
+mod rule;
 mod sgd;
+mod sgld;
+mod signum;
+mod state;
+mod test;
 
-use std::fmt::Debug;
-use std::ops::{Add, Mul, Neg, Sub};
+use std::collections::HashMap;
+use std::fmt;
 
-pub use sgd::{Sgd, SgdMomentum, SgdMomentumStep, SgdStep};
+pub use adadelta::AdaDelta;
+pub use adagrad::AdaGrad;
+pub use adam::Adam;
+pub use adamax::Adamax;
+pub use dcasgd::{Dcasgd, DcasgdMomentum};
+pub use ftml::Ftml;
+pub use ftrl::Ftrl;
+pub use nadam::Nadam;
+pub use nag::{Nag, Nesterov};
+pub use rmsprop::{RmsProp, RmsPropCentered};
+pub use rule::{Initial, MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+pub use sgd::{Sgd, SgdMomentum};
+pub use sgld::Sgld;
+pub use signum::{SignSgd, Signum};
+pub use state::OptimizerState;
+pub use test::Test;
 
-use crate::dtype::{DType, Element, Scalar};
+pub(crate) use state::Pending;
+
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::lr_scheduler::LrScheduler;
 use crate::tensor::Tensor;
+use parameter::{Definition, Domain, Due, Parameter};
 
-/// A float that optimizer arithmetic runs in: `f32` or `f64`.
-pub trait Real:
-    Element + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self>
-{
-    /// Returns the number moved into `[-bound, bound]`; NaN stays. A bound of 0 means none.
-    #[inline]
-    #[must_use]
-    fn clip(self, bound: Self) -> Self {
-        if bound == Self::default() {
-            self
-        } else if self > bound {
-            bound
-        } else if self < -bound {
-            -bound
-        } else {
-            self
-        }
-    }
-}
+/// Every optimizer.
+static DEFINITIONS: [Definition; 16] = [
+    sgd::SGD,
+    nag::NAG,
+    nag::NESTEROV,
+    dcasgd::DCASGD,
+    sgld::SGLD,
+    adam::ADAM,
+    adam::ADAMW,
+    adagrad::ADAGRAD,
+    adadelta::ADADELTA,
+    rmsprop::RMSPROP,
+    ftrl::FTRL,
+    adamax::ADAMAX,
+    nadam::NADAM,
+    signum::SIGNUM,
+    ftml::FTML,
+    test::TEST,
+];
 
-impl Real for f32 {}
-impl Real for f64 {}
+/// Other names by which programs know an optimizer or a hyper-parameter.
+const ALIASES: [(&str, &str); 7] = [
+    ("ccsgd", "sgd"),
+    ("lr", "learning_rate"),
+    ("weight_decay", "wd"),
+    ("eps", "epsilon"),
+    ("lambda", "lamda"),
+    ("lambda1", "lamda1"),
+    ("num_update", "begin_num_update"),
+];
 
-/// The formula of an optimizer for one element with `N` numbers of state.
+/// The hyper-parameters that every optimizer has; the defaults of the first two are its own.
+const COMMON: [Parameter; 5] = [
+    Parameter::new("learning_rate", 0.0, Domain::NonNegative),
+    Parameter::new("wd", 0.0, Domain::Any),
+    Parameter::new("rescale_grad", 1.0, Domain::Any),
+    Parameter::new("clip_gradient", 0.0, Domain::NonNegative),
+    Parameter::new("begin_num_update", 0.0, Domain::Count),
+];
+
+/// An optimizer that runs on the store: its hyper-parameters, by name and as `f64`.
 ///
-/// Backends evaluate it in exactly this order of operations, without fused multiply-adds.
-pub trait Step<A: Real, const N: usize>: Copy + Send + Sync {
-    /// Returns the new weight and state.
-    fn apply(self, weight: A, state: [A; N], gradient: A) -> (A, [A; N]);
-}
-
-/// One optimizer step with the scalars of one key and one update folded in, as `f64`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum UpdateRule {
-    /// Gradient descent without state.
-    Sgd(Sgd),
-    /// Gradient descent with momentum: one state, the momentum.
-    SgdMomentum(SgdMomentum),
-}
-
-impl UpdateRule {
-    /// Returns how many numbers of state an element has, a master copy not counted.
-    pub fn num_states(&self) -> usize {
-        match self {
-            Self::Sgd(_) => 0,
-            Self::SgdMomentum(_) => 1,
-        }
-    }
-
-    /// Returns whether both run the same formula, with whatever scalars.
-    pub fn same_kernel(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
-    }
-}
-
-/// What the formulas of most optimizers share.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Common {
-    /// Step size.
-    pub learning_rate: f64,
-    /// Weight decay.
-    pub weight_decay: f64,
-    /// Factor on the gradient before everything else.
-    pub rescale_grad: f64,
-    /// Bound on the absolute value of the rescaled gradient; 0 means none.
-    pub clip_gradient: f64,
-}
-
-impl Default for Common {
-    fn default() -> Self {
-        Self { learning_rate: 0.01, weight_decay: 0.0, rescale_grad: 1.0, clip_gradient: 0.0 }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Method {
-    Sgd { momentum: f64 },
-}
-
-/// Hyper-parameters of an optimizer that runs on the store.
+/// Every optimizer has `learning_rate`, `wd` (weight decay), `rescale_grad` (a factor on the
+/// gradient), `clip_gradient` (a bound on the rescaled gradient, 0 for none) and `begin_num_update`
+/// (the number of updates that a key is taken to have had before). The others, the formulas and
+/// their sources stand in the files of this module.
 ///
 /// ```
 /// use kvstore_core::Optimizer;
 /// let optimizer = Optimizer::sgd().with("learning_rate", 0.1)?.with("momentum", 0.9)?;
 /// assert_eq!(optimizer.get("momentum")?, 0.9);
+/// let adam = Optimizer::new("adam")?;
+/// assert_eq!(adam.hyper_parameters()[0], ("learning_rate", 0.001));
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Optimizer {
-    common: Common,
-    method: Method,
+    definition: &'static Definition,
+    common: [f64; COMMON.len()],
+    own: Vec<f64>,
+    scheduler: Option<LrScheduler>,
+    lr_multipliers: HashMap<Key, f64>,
+    wd_multipliers: HashMap<Key, f64>,
 }
 
 impl Optimizer {
+    /// Returns the optimizer with this name and the default hyper-parameters.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming an unknown optimizer and the known ones.
+    pub fn new(name: &str) -> Result<Self> {
+        let known = DEFINITIONS.iter().find(|definition| definition.name == resolve(name));
+        let definition = known.ok_or_else(|| {
+            let names = Self::names().collect::<Vec<_>>().join(", ");
+            Error::invalid(format!("unknown optimizer `{name}`: expected one of {names}"))
+        })?;
+        Ok(Self::of(definition))
+    }
+
+    fn of(definition: &'static Definition) -> Self {
+        let mut common = COMMON.map(|parameter| parameter.default);
+        [common[0], common[1]] = [definition.learning_rate, definition.weight_decay];
+        Self {
+            definition,
+            common,
+            own: definition.own.iter().map(|parameter| parameter.default).collect(),
+            scheduler: None,
+            lr_multipliers: HashMap::new(),
+            wd_multipliers: HashMap::new(),
+        }
+    }
+
     /// Returns stochastic gradient descent: learning rate 0.01, `momentum` 0, no weight decay.
     pub fn sgd() -> Self {
-        Self { common: Common::default(), method: Method::Sgd { momentum: 0.0 } }
+        Self::of(&DEFINITIONS[0])
     }
 
     /// Returns the optimizer with this name and these hyper-parameters, the others at their
@@ -125,18 +160,21 @@ impl Optimizer {
     /// [`Error::InvalidArgument`] naming an unknown optimizer or hyper-parameter, or a value that
     /// it cannot have.
     pub fn from_options(name: &str, options: &[(String, f64)]) -> Result<Self> {
-        let optimizer = match name {
-            "sgd" => Self::sgd(),
-            _ => return Err(Error::invalid(format!("unknown optimizer `{name}`: expected `sgd`"))),
-        };
-        options.iter().try_fold(optimizer, |optimizer, (name, value)| optimizer.with(name, *value))
+        let mut optimizer = Self::new(name)?;
+        for (name, value) in options {
+            optimizer.set(name, *value)?;
+        }
+        Ok(optimizer)
     }
 
-    /// Returns the name that [`Optimizer::from_options`] knows.
+    /// Returns the name of every optimizer.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        DEFINITIONS.iter().map(|definition| definition.name)
+    }
+
+    /// Returns the name of this one.
     pub fn name(&self) -> &'static str {
-        match self.method {
-            Method::Sgd { .. } => "sgd",
-        }
+        self.definition.name
     }
 
     /// Returns the optimizer with one hyper-parameter changed.
@@ -144,19 +182,29 @@ impl Optimizer {
     /// # Errors
     /// [`Error::InvalidArgument`] when it has none of this name, or cannot have this value.
     pub fn with(mut self, name: &str, value: f64) -> Result<Self> {
-        let optimizer = self.name();
-        let names: Vec<_> = self.hyper_parameters().iter().map(|(name, _)| *name).collect();
-        let Some(parameter) = self.parameter_mut(name) else {
-            return Err(Error::invalid(format!(
-                "optimizer `{optimizer}` has no hyper-parameter `{name}`: expected one of {}",
-                names.join(", ")
-            )));
-        };
-        if !value.is_finite() || (name == "clip_gradient" && value < 0.0) {
-            return Err(Error::invalid(format!("hyper-parameter `{name}` cannot be {value}")));
-        }
-        *parameter = value;
+        self.set(name, value)?;
         Ok(self)
+    }
+
+    /// Changes one hyper-parameter.
+    ///
+    /// # Errors
+    /// As [`Optimizer::with`].
+    pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
+        let index = self.index_of(name)?;
+        if let Some(parameter) = self.parameters().nth(index)
+            && !parameter.domain.holds(value)
+        {
+            return Err(Error::invalid(format!(
+                "hyper-parameter `{name}` of optimizer `{}` cannot be {value}: expected {}",
+                self.name(),
+                parameter.domain.description()
+            )));
+        }
+        if let Some(place) = self.common.iter_mut().chain(&mut self.own).nth(index) {
+            *place = value;
+        }
+        Ok(())
     }
 
     /// Returns a hyper-parameter.
@@ -164,65 +212,79 @@ impl Optimizer {
     /// # Errors
     /// [`Error::InvalidArgument`] when there is none of this name.
     pub fn get(&self, name: &str) -> Result<f64> {
-        let found = self.hyper_parameters().into_iter().find(|(known, _)| *known == name);
-        found.map(|(_, value)| value).ok_or_else(|| {
-            Error::invalid(format!("optimizer `{}` has no hyper-parameter `{name}`", self.name()))
-        })
+        let index = self.index_of(name)?;
+        Ok(self.values().nth(index).unwrap_or_default())
     }
 
     /// Returns every hyper-parameter by name.
     pub fn hyper_parameters(&self) -> Vec<(&'static str, f64)> {
-        let Common { learning_rate, weight_decay, rescale_grad, clip_gradient } = self.common;
-        let mut all = vec![
-            ("learning_rate", learning_rate),
-            ("wd", weight_decay),
-            ("rescale_grad", rescale_grad),
-            ("clip_gradient", clip_gradient),
-        ];
-        match self.method {
-            Method::Sgd { momentum } => all.push(("momentum", momentum)),
-        }
-        all
+        self.parameters().map(|parameter| parameter.name).zip(self.values()).collect()
     }
 
-    fn parameter_mut(&mut self, name: &str) -> Option<&mut f64> {
-        match name {
-            "learning_rate" => Some(&mut self.common.learning_rate),
-            "wd" => Some(&mut self.common.weight_decay),
-            "rescale_grad" => Some(&mut self.common.rescale_grad),
-            "clip_gradient" => Some(&mut self.common.clip_gradient),
-            _ => match &mut self.method {
-                Method::Sgd { momentum } => (name == "momentum").then_some(momentum),
-            },
-        }
+    /// Returns the optimizer with a schedule: its learning rate is then where the schedule starts.
+    #[must_use]
+    pub fn with_scheduler(mut self, scheduler: LrScheduler) -> Self {
+        self.scheduler = Some(scheduler);
+        self
     }
 
-    /// Returns the step of a key's next update.
-    pub fn rule(&self) -> UpdateRule {
-        match self.method {
-            Method::Sgd { momentum } => sgd::rule(self.common, momentum),
-        }
+    /// Returns the schedule of the learning rate.
+    pub fn scheduler(&self) -> Option<&LrScheduler> {
+        self.scheduler.as_ref()
     }
 
-    /// Returns the state of a key that has not been updated yet, in the order that
-    /// [`UpdateJob::states`](crate::backend::UpdateJob::states) asks for.
+    /// Returns the optimizer with the learning rate of one key multiplied.
+    #[must_use]
+    pub fn with_lr_multiplier(mut self, key: Key, factor: f64) -> Self {
+        self.lr_multipliers.insert(key, factor);
+        self
+    }
+
+    /// Returns the optimizer with the weight decay of one key multiplied.
+    #[must_use]
+    pub fn with_wd_multiplier(mut self, key: Key, factor: f64) -> Self {
+        self.wd_multipliers.insert(key, factor);
+        self
+    }
+
+    /// Returns the state of a key that has not been updated yet.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when weights of this dtype cannot be optimized.
-    pub fn create_states(&self, weight: &Tensor) -> Result<Vec<Tensor>> {
-        let dtype = weight.dtype();
-        let arithmetic = Self::arithmetic_of(dtype)?;
-        let spec = weight.spec().with_dtype(arithmetic);
-        let mut states = Vec::new();
-        if arithmetic != dtype {
-            states.push(weight.cast(arithmetic)?);
+    pub fn create_state(&self, weight: &Tensor) -> Result<OptimizerState> {
+        Self::arithmetic_of(weight.dtype())?;
+        OptimizerState::new(&self.rule(&Key::default(), 1, &mut 1.0), weight)
+    }
+
+    /// Updates a weight with the sum of the gradients, outside of any store.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when a gradient has not the weight's shape and dtype,
+    /// [`Error::InvalidArgument`] when there is none or the weight's dtype cannot be optimized.
+    pub fn update(
+        &self,
+        key: &Key,
+        weight: &mut Tensor,
+        gradients: &[Tensor],
+        state: &mut OptimizerState,
+    ) -> Result<()> {
+        Self::arithmetic_of(weight.dtype())?;
+        if gradients.is_empty() {
+            return Err(Error::invalid(format!("key `{key}`: an update without gradients")));
         }
-        for _ in 0..self.rule().num_states() {
-            let mut state = weight.allocate_like(spec.clone())?;
-            state.fill(Scalar::Float(0.0))?;
-            states.push(state);
+        for gradient in gradients {
+            if gradient.spec() != weight.spec() {
+                return Err(Error::spec_mismatch(key, weight.spec(), gradient.spec()));
+            }
         }
-        Ok(states)
+        let gathered = gradients.iter().map(|gradient| gradient.to_device_of(weight));
+        let gathered = gathered.collect::<Result<Vec<_>>>()?;
+        let spans: Vec<_> = gathered.iter().map(Tensor::span).collect();
+        let backend = weight.backend().clone();
+        let mut pending = Pending::new(self, key, weight, state)?;
+        backend.update(&mut [pending.job(weight, state, &spans)?])?;
+        pending.settle(weight, state);
+        Ok(())
     }
 
     /// Returns the type that steps on weights of `dtype` are computed in.
@@ -233,5 +295,74 @@ impl Optimizer {
         dtype.arithmetic().ok_or_else(|| {
             Error::invalid(format!("an optimizer needs floating-point weights, not {dtype}"))
         })
+    }
+
+    /// Returns the step of a key's update number `num_updates`, counted from 1. The product is the
+    /// key's own, 1 at first and changed by the optimizers that need it.
+    #[allow(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits")]
+    #[allow(clippy::cast_sign_loss, reason = "and at least 0")]
+    pub fn rule(&self, key: &Key, num_updates: u64, momentum_product: &mut f64) -> UpdateRule {
+        let [learning_rate, weight_decay, rescale, clip, begin] = self.common;
+        let count = begin as u64 + num_updates;
+        let scheduled = match &self.scheduler {
+            Some(scheduler) => scheduler.learning_rate(learning_rate, count),
+            None => learning_rate,
+        };
+        let factor = |factors: &HashMap<Key, f64>| factors.get(key).copied().unwrap_or(1.0);
+        (self.definition.rule)(&mut Due {
+            key,
+            count,
+            learning_rate: scheduled * factor(&self.lr_multipliers),
+            weight_decay: weight_decay * factor(&self.wd_multipliers),
+            rescale,
+            clip: if clip == 0.0 { f64::INFINITY } else { clip },
+            momentum_product,
+            own: &self.own,
+        })
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
+        COMMON.iter().chain(self.definition.own)
+    }
+
+    fn values(&self) -> impl Iterator<Item = f64> {
+        self.common.iter().chain(&self.own).copied()
+    }
+
+    fn index_of(&self, name: &str) -> Result<usize> {
+        let known = self.parameters().position(|parameter| parameter.name == resolve(name));
+        known.ok_or_else(|| {
+            let names: Vec<_> = self.parameters().map(|parameter| parameter.name).collect();
+            Error::invalid(format!(
+                "optimizer `{}` has no hyper-parameter `{name}`: expected one of {}",
+                self.name(),
+                names.join(", ")
+            ))
+        })
+    }
+}
+
+fn resolve(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, canonical)| canonical)
+}
+
+impl PartialEq for Optimizer {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+            && self.values().eq(other.values())
+            && self.scheduler == other.scheduler
+            && self.lr_multipliers == other.lr_multipliers
+            && self.wd_multipliers == other.wd_multipliers
+    }
+}
+
+impl fmt::Debug for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(self.name())
+            .field("hyper_parameters", &self.hyper_parameters())
+            .field("scheduler", &self.scheduler)
+            .field("lr_multipliers", &self.lr_multipliers)
+            .field("wd_multipliers", &self.wd_multipliers)
+            .finish()
     }
 }

@@ -6,97 +6,86 @@
 //!
 //! The formulas are those of the operators `sgd_update` and `sgd_mom_update` of Apache `MXNet` 1.9.
 
-use super::{Common, Real, Step, UpdateRule};
-use crate::dtype::Scalar;
+use super::parameter::{Definition, Domain, Due, Parameter};
+use super::rule::{Real, Step, scalars};
 
-/// The scalars of a step without momentum.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
-    /// The hyper-parameters that apply to this update.
-    pub common: Common,
+pub(super) const SGD: Definition = Definition {
+    name: "sgd",
+    learning_rate: 0.01,
+    weight_decay: 0.0,
+    own: &[Parameter::new("momentum", 0.0, Domain::Any)],
+    rule: |due| {
+        let [momentum] = due.own();
+        if momentum == 0.0 { Sgd::of(due).into() } else { SgdMomentum::of(due, momentum).into() }
+    },
+};
+
+scalars! {
+    /// The scalars of a step without momentum.
+    Sgd<0> [] {
+        /// `1 - lr * wd`
+        keep,
+        /// Step size.
+        learning_rate,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
 }
 
-/// The scalars of a step with momentum.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SgdMomentum {
-    /// The hyper-parameters that apply to this update.
-    pub common: Common,
-    /// The share of the last change that is repeated.
-    pub momentum: f64,
-}
-
-pub(super) fn rule(common: Common, momentum: f64) -> UpdateRule {
-    if momentum == 0.0 {
-        UpdateRule::Sgd(Sgd { common })
-    } else {
-        UpdateRule::SgdMomentum(SgdMomentum { common, momentum })
+scalars! {
+    /// The scalars of a step with momentum; the state is the momentum.
+    SgdMomentum<1> [Zero] {
+        /// The share of the last change that is repeated.
+        momentum,
+        /// `lr * wd`
+        decay,
+        /// Step size.
+        learning_rate,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
     }
 }
 
 impl Sgd {
-    /// Returns the step in one arithmetic; each hyper-parameter is rounded once.
-    pub fn step<A: Real>(&self) -> SgdStep<A> {
-        let learning_rate: A = round(self.common.learning_rate);
-        SgdStep {
-            keep: A::from_f64(1.0) - learning_rate * round(self.common.weight_decay),
-            learning_rate,
-            rescale: round(self.common.rescale_grad),
-            clip: round(self.common.clip_gradient),
+    pub(super) fn of(due: &Due<'_>) -> Self {
+        Self {
+            keep: 1.0 - due.learning_rate * due.weight_decay,
+            learning_rate: due.learning_rate,
+            rescale: due.rescale,
+            clip: due.clip,
         }
     }
 }
 
 impl SgdMomentum {
-    /// Returns the step in one arithmetic; each hyper-parameter is rounded once.
-    pub fn step<A: Real>(&self) -> SgdMomentumStep<A> {
-        let learning_rate: A = round(self.common.learning_rate);
-        SgdMomentumStep {
-            momentum: round(self.momentum),
-            decay: learning_rate * round(self.common.weight_decay),
-            learning_rate,
-            rescale: round(self.common.rescale_grad),
-            clip: round(self.common.clip_gradient),
+    fn of(due: &Due<'_>, momentum: f64) -> Self {
+        Self {
+            momentum,
+            decay: due.learning_rate * due.weight_decay,
+            learning_rate: due.learning_rate,
+            rescale: due.rescale,
+            clip: due.clip,
         }
     }
 }
 
-fn round<A: Real>(number: f64) -> A {
-    Scalar::Float(number).to_element()
-}
-
-/// [`Sgd`] in the arithmetic `A`.
-#[derive(Clone, Copy, Debug)]
-pub struct SgdStep<A> {
-    keep: A,
-    learning_rate: A,
-    rescale: A,
-    clip: A,
-}
-
-impl<A: Real> Step<A, 0> for SgdStep<A> {
+impl<A: Real> Step<A, 0> for Sgd<A> {
     #[inline]
-    fn apply(self, weight: A, _state: [A; 0], gradient: A) -> (A, [A; 0]) {
-        let gradient = (self.rescale * gradient).clip(self.clip);
-        (self.keep * weight - self.learning_rate * gradient, [])
+    fn apply(&self, _index: u64, weight: A, _state: [A; 0], gradient: A) -> (A, [A; 0]) {
+        let q = (self.rescale * gradient).clip(self.clip);
+        (self.keep * weight - self.learning_rate * q, [])
     }
 }
 
-/// [`SgdMomentum`] in the arithmetic `A`.
-#[derive(Clone, Copy, Debug)]
-pub struct SgdMomentumStep<A> {
-    momentum: A,
-    decay: A,
-    learning_rate: A,
-    rescale: A,
-    clip: A,
-}
-
-impl<A: Real> Step<A, 1> for SgdMomentumStep<A> {
+impl<A: Real> Step<A, 1> for SgdMomentum<A> {
     #[inline]
-    fn apply(self, weight: A, [momentum]: [A; 1], gradient: A) -> (A, [A; 1]) {
-        let gradient = (self.rescale * gradient).clip(self.clip);
-        let momentum =
-            self.momentum * momentum - self.decay * weight - self.learning_rate * gradient;
-        (weight + momentum, [momentum])
+    fn apply(&self, _index: u64, weight: A, [m]: [A; 1], gradient: A) -> (A, [A; 1]) {
+        let q = (self.rescale * gradient).clip(self.clip);
+        let m = self.momentum * m - self.decay * weight - self.learning_rate * q;
+        (weight + m, [m])
     }
 }

@@ -29,11 +29,25 @@ use crate::with_element;
 /// ```
 #[derive(Clone)]
 pub struct Tensor {
-    backend: Arc<dyn Backend>,
+    share: Share,
     device: Device,
     spec: TensorSpec,
-    storage: Arc<dyn Storage>,
     start: usize,
+}
+
+/// A share of a storage. The last one to go gives it back for reuse.
+#[derive(Clone)]
+struct Share {
+    backend: Arc<dyn Backend>,
+    storage: Arc<dyn Storage>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.storage) == 1 {
+            self.backend.recycle(&mut self.storage);
+        }
+    }
 }
 
 impl Tensor {
@@ -97,12 +111,13 @@ impl Tensor {
 
     fn allocate_on(backend: &Arc<dyn Backend>, device: Device, spec: TensorSpec) -> Result<Self> {
         let storage = backend.allocate(device, spec.num_bytes()?)?;
-        Ok(Self { backend: Arc::clone(backend), device, spec, storage, start: 0 })
+        let share = Share { backend: Arc::clone(backend), storage };
+        Ok(Self { share, device, spec, start: 0 })
     }
 
     /// Allocates a tensor of arbitrary content beside this one: same device and backend.
     pub(crate) fn allocate_like(&self, spec: TensorSpec) -> Result<Self> {
-        Self::allocate_on(&self.backend, self.device, spec)
+        Self::allocate_on(&self.share.backend, self.device, spec)
     }
 
     /// Returns shape and dtype.
@@ -173,7 +188,7 @@ impl Tensor {
             let expected = self.num_bytes();
             return Err(Error::LengthMismatch { what, expected, found: bytes.len() });
         }
-        self.backend.read(self.span(), bytes)
+        self.share.backend.read(self.span(), bytes)
     }
 
     /// Returns the bytes of the elements without a copy: row-major, in the machine's byte order.
@@ -182,7 +197,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Unsupported`] when the host cannot see the device's memory.
     pub fn host_bytes(&self) -> Result<&[u8]> {
-        self.backend.host_bytes(self.span())
+        self.share.backend.host_bytes(self.span())
     }
 
     /// Overwrites the elements with those of the host, converted into the tensor's dtype.
@@ -230,14 +245,36 @@ impl Tensor {
         self.to_backend(backends.of(device)?, device)
     }
 
+    /// Returns whether the value needs no move to the device.
+    pub(crate) fn is_at(&self, backends: &Backends, device: Device) -> Result<bool> {
+        let backend = backends.of(device)?;
+        Ok(self.share.backend.kind() == backend.kind()
+            && backend.shares_memory(self.device, device))
+    }
+
+    /// Returns the same value with another name for the same memory.
+    pub(crate) fn relabelled(&self, device: Device) -> Self {
+        Self { device, ..self.clone() }
+    }
+
+    /// Moves the value to the device, if it is not there.
+    pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
+        if self.is_at(backends, device)? {
+            self.device = device;
+        } else {
+            *self = self.to_device(backends, device)?;
+        }
+        Ok(())
+    }
+
     /// Returns the same value where `other` lives.
     pub(crate) fn to_device_of(&self, other: &Self) -> Result<Self> {
-        self.to_backend(&other.backend, other.device)
+        self.to_backend(&other.share.backend, other.device)
     }
 
     fn to_backend(&self, backend: &Arc<dyn Backend>, device: Device) -> Result<Self> {
-        let same_kind = self.backend.kind() == backend.kind();
-        if same_kind && self.backend.shares_memory(self.device, device) {
+        let same_kind = self.share.backend.kind() == backend.kind();
+        if same_kind && self.share.backend.shares_memory(self.device, device) {
             return Ok(Self { device, ..self.clone() });
         }
         let mut moved = Self::allocate_on(backend, device, self.spec.clone())?;
@@ -253,9 +290,14 @@ impl Tensor {
     /// Returns the value in memory of its own size: itself, unless it is a part of something
     /// larger, which it would otherwise keep alive.
     pub fn compact(&self) -> Result<Self> {
-        if self.storage.num_bytes() == self.num_bytes() {
+        if self.share.storage.num_bytes() == self.num_bytes() {
             return Ok(self.clone());
         }
+        self.duplicate()
+    }
+
+    /// Returns the value in memory that nobody else has.
+    pub(crate) fn duplicate(&self) -> Result<Self> {
         let mut copy = self.allocate_like(self.spec.clone())?;
         copy.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
         Ok(copy)
@@ -280,17 +322,17 @@ impl Tensor {
 
     /// Waits until the elements have been computed.
     pub fn wait(&self) -> Result<()> {
-        self.backend.synchronize(self.device)
+        self.share.backend.synchronize(self.device)
     }
 
     /// Returns the backend of the tensor's device.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        &self.backend
+        &self.share.backend
     }
 
     /// Returns the bytes of the elements, for reading.
     pub fn span(&self) -> Span<'_> {
-        Span { storage: &*self.storage, start: self.start, num_bytes: self.num_bytes() }
+        Span { storage: &*self.share.storage, start: self.start, num_bytes: self.num_bytes() }
     }
 
     /// Returns the bytes of the elements, for writing.
@@ -299,7 +341,7 @@ impl Tensor {
     /// [`Error::Internal`] when somebody shares them.
     pub(crate) fn span_mut(&mut self) -> Result<SpanMut<'_>> {
         let (start, num_bytes) = (self.start, self.num_bytes());
-        Ok(SpanMut { storage: exclusive(&mut self.storage)?, start, num_bytes })
+        Ok(SpanMut { storage: exclusive(&mut self.share.storage)?, start, num_bytes })
     }
 
     /// Lets `write` replace every element; the old ones cannot be read.
@@ -317,7 +359,7 @@ impl Tensor {
         &mut self,
         change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
     ) -> Result<()> {
-        let backend = Arc::clone(&self.backend);
+        let backend = Arc::clone(&self.share.backend);
         let mut fresh = self.fresh_if_shared()?;
         change(&*backend, self.in_out(&mut fresh)?)?;
         self.settle(fresh);
@@ -331,15 +373,13 @@ impl Tensor {
         num_elements: usize,
         change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
     ) -> Result<()> {
-        if Arc::get_mut(&mut self.storage).is_none() {
-            let mut copy = self.allocate_like(self.spec.clone())?;
-            copy.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
-            *self = copy;
+        if Arc::get_mut(&mut self.share.storage).is_none() {
+            *self = self.duplicate()?;
         }
-        let backend = Arc::clone(&self.backend);
+        let backend = Arc::clone(&self.share.backend);
         let size = self.dtype().size();
         let start = self.start + first_element * size;
-        let storage = exclusive(&mut self.storage)?;
+        let storage = exclusive(&mut self.share.storage)?;
         change(
             &*backend,
             InOut::InPlace(SpanMut { storage, start, num_bytes: num_elements * size }),
@@ -348,10 +388,10 @@ impl Tensor {
 
     /// Allocates the memory that a change needs because somebody shares the present one.
     pub(crate) fn fresh_if_shared(&mut self) -> Result<Option<Arc<dyn Storage>>> {
-        if Arc::get_mut(&mut self.storage).is_some() {
+        if Arc::get_mut(&mut self.share.storage).is_some() {
             return Ok(None);
         }
-        self.backend.allocate(self.device, self.num_bytes()).map(Some)
+        self.share.backend.allocate(self.device, self.num_bytes()).map(Some)
     }
 
     /// Returns what a change reads and writes, with the memory of [`Tensor::fresh_if_shared`].
@@ -363,7 +403,7 @@ impl Tensor {
         match fresh {
             None => Ok(InOut::InPlace(self.span_mut()?)),
             Some(fresh) => Ok(InOut::Into {
-                src: Span { storage: &*self.storage, start, num_bytes },
+                src: Span { storage: &*self.share.storage, start, num_bytes },
                 dst: SpanMut { storage: exclusive(fresh)?, start: 0, num_bytes },
             }),
         }
@@ -372,7 +412,7 @@ impl Tensor {
     /// Moves to the memory that a change wrote to, if it was other memory.
     pub(crate) fn settle(&mut self, fresh: Option<Arc<dyn Storage>>) {
         if let Some(storage) = fresh {
-            self.storage = storage;
+            self.share = Share { backend: Arc::clone(&self.share.backend), storage };
             self.start = 0;
         }
     }

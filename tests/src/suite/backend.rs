@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvstore_core::backend::{Operand, SumJob, UpdateJob};
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
-use kvstore_core::{Backend, BinaryOp, DType, Device, ErrorCode, Result, Scalar};
+use kvstore_core::{Backend, BinaryOp, DType, Device, ErrorCode, Key, Result, Scalar};
 
 use super::assert_code;
 use crate::arithmetic::{Operator, is_half, sum};
@@ -16,8 +16,8 @@ use crate::samples::{nasty, tame};
 use crate::value::{Number, Spec, Value};
 
 /// Around a cache line, around blocks that kernels may use, and one beyond any of them.
-const LENGTHS: [usize; 15] =
-    [0, 1, 2, 7, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 16_384, (1 << 16) + 1];
+const LENGTHS: [usize; 17] =
+    [0, 1, 2, 7, 15, 16, 17, 63, 64, 65, 1024, 2047, 2048, 2049, 4096, 4097, (1 << 16) + 1];
 
 /// Long enough to be split between threads.
 const LONG: usize = (1 << 20) + 1;
@@ -82,12 +82,9 @@ fn spec(length: usize, dtype: DType) -> Spec {
 fn sum_on(backend: &dyn Backend, addends: &[Value]) -> Value {
     let buffers: Vec<_> = addends.iter().map(|addend| Buffer::new(backend, addend)).collect();
     let mut dst = Buffer::new(backend, &nasty(addends[0].spec.clone(), 99));
-    let job = SumJob {
-        dtype: dst.spec.dtype,
-        dst: dst.span_mut(),
-        addends: buffers.iter().map(Buffer::span).collect(),
-    };
-    backend.sum(vec![job]).unwrap();
+    let spans: Vec<_> = buffers.iter().map(Buffer::span).collect();
+    let (device, dtype) = (Device::new(backend.kind(), 0), dst.spec.dtype);
+    backend.sum(&mut [SumJob { device, dtype, dst: dst.span_mut(), addends: &spans }]).unwrap();
     dst.value(backend)
 }
 
@@ -150,16 +147,19 @@ pub fn a_batch_is_its_sums(backend: &dyn Backend) {
         .map(|sum| sum.iter().map(|addend| Buffer::new(backend, addend)).collect())
         .collect();
     let mut targets: Vec<_> = sums.iter().map(|sum| Buffer::new(backend, &sum[0])).collect();
-    let jobs = targets.iter_mut().zip(&sources).map(|(target, sources)| SumJob {
-        dtype: target.spec.dtype,
-        dst: target.span_mut(),
-        addends: sources.iter().map(Buffer::span).collect(),
+    let spans: Vec<Vec<_>> =
+        sources.iter().map(|sources| sources.iter().map(Buffer::span).collect()).collect();
+    let device = Device::new(backend.kind(), 0);
+    let jobs = targets.iter_mut().zip(&spans).map(|(target, addends)| {
+        let dtype = target.spec.dtype;
+        SumJob { device, dtype, dst: target.span_mut(), addends }
     });
-    backend.sum(jobs.collect()).unwrap();
+    let mut jobs: Vec<_> = jobs.collect();
+    backend.sum(&mut jobs).unwrap();
     for (target, addends) in targets.iter().zip(&sums) {
         assert_same_bits(&sum(addends), &target.value(backend), &target.spec);
     }
-    backend.sum(Vec::new()).unwrap();
+    backend.sum(&mut []).unwrap();
 }
 
 /// Sums and steps over values that are long enough to be split between threads.
@@ -338,6 +338,24 @@ impl Steps {
         values.swap_remove(0)
     }
 
+    /// Returns the job of one step on the weight and its states.
+    fn job<'a>(
+        &self,
+        backend: &dyn Backend,
+        mut slots: impl Iterator<Item = InOut<'a>>,
+        addends: &'a [Span<'a>],
+    ) -> UpdateJob<'a> {
+        let optimizer = optimizer(&self.sgd).expect("hyper-parameters that are allowed");
+        UpdateJob {
+            rule: optimizer.rule(&Key::default(), 1, &mut 1.0),
+            device: Device::new(backend.kind(), 0),
+            dtype: self.weight.spec.dtype,
+            weight: slots.next().expect("the weight comes first"),
+            states: std::array::from_fn(|_| slots.next()),
+            addends,
+        }
+    }
+
     /// Makes one step on the weight and its states and returns them.
     fn step(&self, backend: &dyn Backend, values: &[Value], in_place: bool) -> Vec<Value> {
         let upload =
@@ -349,15 +367,9 @@ impl Steps {
             values.iter().map(|value| Buffer::new(backend, &nasty(value.spec.clone(), 9))).collect()
         };
         let slots = sources.iter().zip(&mut targets);
-        let mut slots = slots.map(|(source, target)| in_out(source, target, in_place));
-        let job = UpdateJob {
-            rule: optimizer(&self.sgd).expect("hyper-parameters that are allowed").rule(),
-            dtype: self.weight.spec.dtype,
-            weight: slots.next().expect("the weight comes first"),
-            states: slots.collect(),
-            addends: gradients.iter().map(Buffer::span).collect(),
-        };
-        backend.update(vec![job]).unwrap();
+        let slots = slots.map(|(source, target)| in_out(source, target, in_place));
+        let spans: Vec<_> = gradients.iter().map(Buffer::span).collect();
+        backend.update(&mut [self.job(backend, slots, &spans)]).unwrap();
         for (source, value) in sources.iter().zip(values) {
             assert_same_bits(value, &source.value(backend), &"what is only read");
         }
@@ -427,17 +439,14 @@ pub fn a_batch_is_its_steps(backend: &dyn Backend) {
         .collect();
     let gradients: Vec<Vec<Buffer>> =
         steps.iter().map(|step| step.gradients.iter().map(upload).collect()).collect();
-    let jobs = steps.iter().zip(&mut slots).zip(&gradients).map(|((step, slots), gradients)| {
-        let mut slots = slots.iter_mut().map(|slot| InOut::InPlace(slot.span_mut()));
-        UpdateJob {
-            rule: optimizer(&step.sgd).expect("hyper-parameters that are allowed").rule(),
-            dtype: step.weight.spec.dtype,
-            weight: slots.next().expect("the weight comes first"),
-            states: slots.collect(),
-            addends: gradients.iter().map(Buffer::span).collect(),
-        }
+    let spans: Vec<Vec<_>> =
+        gradients.iter().map(|gradients| gradients.iter().map(Buffer::span).collect()).collect();
+    let jobs = steps.iter().zip(&mut slots).zip(&spans).map(|((step, slots), addends)| {
+        let slots = slots.iter_mut().map(|slot| InOut::InPlace(slot.span_mut()));
+        step.job(backend, slots, addends)
     });
-    backend.update(jobs.collect()).unwrap();
+    let mut jobs: Vec<_> = jobs.collect();
+    backend.update(&mut jobs).unwrap();
     for (step, slots) in steps.iter().zip(&slots) {
         let expected = step.sgd.apply(&mut SgdState::new(&step.weight), &sum(&step.gradients));
         assert_same_bits(&expected, &slots[0].value(backend), &step.weight.spec);

@@ -18,7 +18,6 @@ use crate::STORE_NAMES;
 pub mod backend;
 pub mod calls;
 pub mod concurrency;
-pub mod reducer;
 pub mod snapshots;
 pub mod updaters;
 pub mod values;

@@ -1,0 +1,108 @@
+//! Hyper-parameters by name: what an optimizer has, and which values it takes.
+
+use super::UpdateRule;
+use crate::key::Key;
+
+/// An optimizer: its name, its hyper-parameters and how they become a step.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: &'static str,
+    /// The default of `learning_rate`.
+    pub(super) learning_rate: f64,
+    /// The default of `wd`.
+    pub(super) weight_decay: f64,
+    /// The hyper-parameters that not every optimizer has.
+    pub(super) own: &'static [Parameter],
+    /// Folds the hyper-parameters of one update of one key into a rule.
+    pub(super) rule: fn(&mut Due<'_>) -> UpdateRule,
+}
+
+/// A hyper-parameter: its name, its default and the values it takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) default: f64,
+    pub(super) domain: Domain,
+}
+
+impl Parameter {
+    pub(super) const fn new(name: &'static str, default: f64, domain: Domain) -> Self {
+        Self { name, default, domain }
+    }
+}
+
+/// The values that a hyper-parameter takes, all of them finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Domain {
+    /// Any number.
+    Any,
+    /// 0 or more.
+    NonNegative,
+    /// At least 0 and below 1.
+    Fraction,
+    /// 0 or 1.
+    Flag,
+    /// A whole number of at most 53 bits.
+    Count,
+}
+
+impl Domain {
+    pub(super) fn holds(self, value: f64) -> bool {
+        value.is_finite()
+            && match self {
+                Self::Any => true,
+                Self::NonNegative => value >= 0.0,
+                Self::Fraction => (0.0..1.0).contains(&value),
+                Self::Flag => value == 0.0 || value == 1.0,
+                Self::Count => value >= 0.0 && value.fract() == 0.0 && value <= 2f64.powi(53),
+            }
+    }
+
+    pub(super) fn description(self) -> &'static str {
+        match self {
+            Self::Any => "a finite number",
+            Self::NonNegative => "a number of at least 0",
+            Self::Fraction => "a number of at least 0 and below 1",
+            Self::Flag => "0 or 1",
+            Self::Count => "a whole number of at least 0",
+        }
+    }
+}
+
+/// An update of a key that is due: the hyper-parameters that apply to it.
+#[derive(Debug)]
+pub(super) struct Due<'a> {
+    pub(super) key: &'a Key,
+    /// The number of this update of the key, from 1.
+    pub(super) count: u64,
+    /// Scheduled, and multiplied for the key.
+    pub(super) learning_rate: f64,
+    /// Multiplied for the key.
+    pub(super) weight_decay: f64,
+    pub(super) rescale: f64,
+    /// Infinite when gradients are not clipped.
+    pub(super) clip: f64,
+    /// The key's product of momentum factors, which only Nadam has. It is 1 at first.
+    pub(super) momentum_product: &'a mut f64,
+    pub(super) own: &'a [f64],
+}
+
+impl Due<'_> {
+    /// Returns the optimizer's own hyper-parameters in the order of their definition.
+    pub(super) fn own<const N: usize>(&self) -> [f64; N] {
+        debug_assert_eq!(self.own.len(), N, "as many as are defined");
+        std::array::from_fn(|index| self.own.get(index).copied().unwrap_or_default())
+    }
+
+    /// Returns `1 - base^count`: what corrects a moving average that started at 0.
+    pub(super) fn bias_correction(&self, base: f64) -> f64 {
+        1.0 - self.power(base, 0)
+    }
+
+    /// Returns `base^(count + shift)`.
+    #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
+    pub(super) fn power(&self, base: f64, shift: i32) -> f64 {
+        // Not `powf`: the system's mathematics library differs from machine to machine.
+        libm::pow(base, self.count as f64 + f64::from(shift))
+    }
+}

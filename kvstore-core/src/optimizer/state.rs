@@ -1,0 +1,142 @@
+//! What an optimizer keeps for one key, and a step of it that is about to run.
+
+use std::sync::Arc;
+
+use super::Optimizer;
+use super::rule::{Initial, MAX_STATES, UpdateRule};
+use crate::backend::{Backends, UpdateJob};
+use crate::device::Device;
+use crate::dtype::Scalar;
+use crate::error::Result;
+use crate::key::Key;
+use crate::storage::{Span, Storage};
+use crate::tensor::Tensor;
+
+/// What an optimizer keeps for one key between updates.
+#[derive(Clone, Debug)]
+pub struct OptimizerState {
+    /// The rule of the last update; another formula has other tensors.
+    rule: Option<UpdateRule>,
+    tensors: Vec<Tensor>,
+    num_updates: u64,
+    momentum_product: f64,
+}
+
+impl Default for OptimizerState {
+    fn default() -> Self {
+        Self { rule: None, tensors: Vec::new(), num_updates: 0, momentum_product: 1.0 }
+    }
+}
+
+impl OptimizerState {
+    pub(super) fn new(rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
+        let mut state = Self::default();
+        state.ready(rule, weight)?;
+        Ok(state)
+    }
+
+    /// Returns the state's tensors in the order of [`UpdateRule::initial`], each of the weight's
+    /// shape; for a half-precision weight its `f32` master copy comes first.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// Returns how many updates there have been.
+    pub fn num_updates(&self) -> u64 {
+        self.num_updates
+    }
+
+    /// Moves the state to the device where its weight is.
+    pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
+        self.tensors.iter_mut().try_for_each(|tensor| tensor.move_to(backends, device))
+    }
+
+    /// Makes the tensors that the rule needs and that are not there yet.
+    fn ready(&mut self, rule: &UpdateRule, weight: &Tensor) -> Result<()> {
+        if self.rule.is_some_and(|last| last.same_formula(rule)) {
+            self.rule = Some(*rule);
+            return Ok(());
+        }
+        let arithmetic = Optimizer::arithmetic_of(weight.dtype())?;
+        let mut tensors = Vec::with_capacity(MAX_STATES);
+        let has_master = arithmetic != weight.dtype();
+        if has_master {
+            // A hyper-parameter may change the formula; the master copy is the weight then, too.
+            let master = self.tensors.first().filter(|_| self.rule.is_some());
+            tensors.push(master.map_or_else(|| weight.cast(arithmetic), |it| Ok(it.clone()))?);
+        }
+        for initial in rule.initial() {
+            tensors.push(match initial {
+                Initial::Weight if has_master => tensors.first().unwrap_or(weight).duplicate()?,
+                Initial::Weight => weight.duplicate()?,
+                Initial::Zero => {
+                    let spec = weight.spec().with_dtype(arithmetic);
+                    let mut zeros = weight.allocate_like(spec)?;
+                    zeros.fill(Scalar::Float(0.0))?;
+                    zeros
+                }
+            });
+        }
+        self.tensors = tensors;
+        self.rule = Some(*rule);
+        Ok(())
+    }
+}
+
+/// A step with everything that it needs, so that nothing can fail once it runs.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    rule: UpdateRule,
+    num_updates: u64,
+    momentum_product: f64,
+    fresh_weight: Option<Arc<dyn Storage>>,
+    fresh_states: [Option<Arc<dyn Storage>>; MAX_STATES],
+}
+
+impl Pending {
+    /// Prepares a key's next step, without changing a value.
+    pub(crate) fn new(
+        optimizer: &Optimizer,
+        key: &Key,
+        weight: &mut Tensor,
+        state: &mut OptimizerState,
+    ) -> Result<Self> {
+        let mut momentum_product = state.momentum_product;
+        let num_updates = state.num_updates + 1;
+        let rule = optimizer.rule(key, num_updates, &mut momentum_product);
+        state.ready(&rule, weight)?;
+        let mut fresh_states = [const { None }; MAX_STATES];
+        for (fresh, tensor) in fresh_states.iter_mut().zip(&mut state.tensors) {
+            *fresh = tensor.fresh_if_shared()?;
+        }
+        let fresh_weight = weight.fresh_if_shared()?;
+        Ok(Self { rule, num_updates, momentum_product, fresh_weight, fresh_states })
+    }
+
+    /// Returns the work for the weight's backend.
+    pub(crate) fn job<'a>(
+        &'a mut self,
+        weight: &'a mut Tensor,
+        state: &'a mut OptimizerState,
+        addends: &'a [Span<'a>],
+    ) -> Result<UpdateJob<'a>> {
+        let mut states = [const { None }; MAX_STATES];
+        let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
+        for (slot, (tensor, fresh)) in states.iter_mut().zip(tensors) {
+            *slot = Some(tensor.in_out(fresh)?);
+        }
+        let (device, dtype) = (weight.device(), weight.dtype());
+        let weight = weight.in_out(&mut self.fresh_weight)?;
+        Ok(UpdateJob { rule: self.rule, device, dtype, weight, states, addends })
+    }
+
+    /// Makes the step count, after it has run.
+    pub(crate) fn settle(&mut self, weight: &mut Tensor, state: &mut OptimizerState) {
+        weight.settle(self.fresh_weight.take());
+        for (tensor, fresh) in state.tensors.iter_mut().zip(&mut self.fresh_states) {
+            tensor.settle(fresh.take());
+        }
+        state.num_updates = self.num_updates;
+        state.momentum_product = self.momentum_product;
+    }
+}

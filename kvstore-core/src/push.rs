@@ -1,0 +1,251 @@
+//! One push: its values in the order in which keys are processed, and what becomes of each key.
+//!
+//! Everything that can fail comes first: all keys are found and checked, all locks taken, all memory
+//! is there. Then the kernels run, as one batch for the whole call, and the results count.
+
+use std::sync::{Arc, MutexGuard};
+
+use crate::backend::{Backends, SumJob, UpdateJob};
+use crate::error::{Error, Result};
+use crate::optimizer::{Optimizer, Pending};
+use crate::reducer::Reducer;
+use crate::scratch::Scratch;
+use crate::storage::{InOut, Span, Storage};
+use crate::table::{Entry, Progress};
+use crate::tensor::Tensor;
+
+/// One value of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pushed {
+    /// The rank of its key by initialisation.
+    pub(crate) order: u64,
+    /// Where it stands in the call.
+    pub(crate) position: usize,
+    /// Where its key's entry stands in the scratch.
+    pub(crate) entry: usize,
+}
+
+/// The checked values of a call: those of one key stand together, keys in the order of their
+/// initialisation, and all where they are summed.
+pub(crate) struct Push<'a> {
+    pub(crate) backends: &'a Backends,
+    pub(crate) entries: &'a [Arc<Entry>],
+    pub(crate) pushed: &'a [Pushed],
+    pub(crate) values: &'a [Tensor],
+}
+
+/// The values of one key.
+pub(crate) struct Group<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) values: &'a [Tensor],
+    pushed: &'a [Pushed],
+}
+
+impl<'a> Group<'a> {
+    /// Returns the first value.
+    pub(crate) fn first(&self) -> Result<&'a Tensor> {
+        let first = self.pushed.first().and_then(|first| self.values.get(first.position));
+        first.ok_or_else(lost)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pushed.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+        let values = self.values;
+        self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
+    }
+}
+
+impl<'a> Push<'a> {
+    /// Returns the groups in the order in which their keys are processed.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Group<'a>> + use<'a> {
+        let (entries, values) = (self.entries, self.values);
+        let groups = self.pushed.chunk_by(|one, other| one.order == other.order);
+        groups.filter_map(move |pushed| {
+            let entry = entries.get(pushed.first()?.entry)?;
+            Some(Group { entry, values, pushed })
+        })
+    }
+
+    /// Returns the values with those moved that are not where their key is summed; none if all are.
+    pub(crate) fn gather(&self, reducer: &dyn Reducer) -> Result<Option<Vec<Tensor>>> {
+        let mut moved: Option<Vec<Tensor>> = None;
+        for group in self.groups() {
+            let home = reducer.home(group.first()?);
+            for (pushed, value) in group.pushed.iter().zip(group.iter()) {
+                if !value.is_at(self.backends, home)? {
+                    let here = value.to_device(self.backends, home)?;
+                    let moved = moved.get_or_insert_with(|| self.values.to_vec());
+                    if let Some(place) = moved.get_mut(pushed.position) {
+                        *place = here;
+                    }
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Sums the values of each key. A single value is kept by sharing.
+    pub(crate) fn sum(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
+        let mut sums = Vec::with_capacity(self.entries.len());
+        for group in self.groups() {
+            let first = group.first()?.relabelled(reducer.home(group.first()?));
+            sums.push(match group.len() {
+                1 => first.compact()?,
+                _ => first.allocate_like(first.spec().clone())?,
+            });
+        }
+        let mut spans = scratch.lend_spans();
+        spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
+        let mut jobs = scratch.lend_sums();
+        let mut rest = spans.as_slice();
+        for (group, sum) in self.groups().zip(&mut sums) {
+            let addends = take(&mut rest, group.len())?;
+            if addends.len() > 1 {
+                let (device, dtype) = (sum.device(), sum.dtype());
+                jobs.push(SumJob { device, dtype, dst: sum.span_mut()?, addends });
+            }
+        }
+        self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
+        scratch.keep_sums(jobs);
+        scratch.keep_spans(spans);
+        Ok(sums)
+    }
+
+    /// Makes the sum of each key's values its stored value.
+    pub(crate) fn assign(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<()> {
+        let mut changes = scratch.lend_changes();
+        self.lock(&mut changes)?;
+        for (group, change) in self.groups().zip(&mut changes) {
+            let value = &mut **change.value.as_mut().ok_or_else(lost)?;
+            let first = group.first()?;
+            let home = reducer.home(first);
+            change.prepared = if group.len() == 1 {
+                Prepared::Value(first.relabelled(home).compact()?)
+            } else {
+                value.move_to(self.backends, home)?;
+                Prepared::Sum(value.fresh_if_shared()?)
+            };
+        }
+        let mut spans = scratch.lend_spans();
+        spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
+        let mut jobs = scratch.lend_sums();
+        let mut rest = spans.as_slice();
+        for (group, change) in self.groups().zip(&mut changes) {
+            let addends = take(&mut rest, group.len())?;
+            if let (Prepared::Sum(fresh), Some(value)) = (&mut change.prepared, &mut change.value) {
+                let (device, dtype) = (value.device(), value.dtype());
+                let (InOut::InPlace(dst) | InOut::Into { dst, .. }) = value.in_out(fresh)?;
+                jobs.push(SumJob { device, dtype, dst, addends });
+            }
+        }
+        self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
+        scratch.keep_sums(jobs);
+        scratch.keep_spans(spans);
+        changes.iter_mut().for_each(Change::settle);
+        scratch.keep_changes(changes);
+        Ok(())
+    }
+
+    /// Steps each key with the sum of its values as gradient.
+    pub(crate) fn step(
+        &self,
+        reducer: &dyn Reducer,
+        optimizer: &Optimizer,
+        number: u64,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        for group in self.groups() {
+            Optimizer::arithmetic_of(group.entry.spec().dtype())?;
+        }
+        let mut changes = scratch.lend_changes();
+        self.lock(&mut changes)?;
+        for (group, change) in self.groups().zip(&mut changes) {
+            let value = &mut **change.value.as_mut().ok_or_else(lost)?;
+            let home = reducer.home(group.first()?);
+            value.move_to(self.backends, home)?;
+            let progress = &mut *change.progress;
+            if progress.optimizer != number {
+                progress.state = optimizer.create_state(value)?;
+                progress.optimizer = number;
+            }
+            progress.state.move_to(self.backends, home)?;
+            let key = group.entry.key();
+            change.prepared =
+                Prepared::Step(Pending::new(optimizer, key, value, &mut progress.state)?);
+        }
+        let mut spans = scratch.lend_spans();
+        spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
+        let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates();
+        let mut rest = spans.as_slice();
+        for (group, change) in self.groups().zip(&mut changes) {
+            let addends = take(&mut rest, group.len())?;
+            if let (Prepared::Step(pending), Some(value)) =
+                (&mut change.prepared, &mut change.value)
+            {
+                jobs.push(pending.job(value, &mut change.progress.state, addends)?);
+            }
+        }
+        self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs))?;
+        scratch.keep_updates(jobs);
+        scratch.keep_spans(spans);
+        changes.iter_mut().for_each(Change::settle);
+        scratch.keep_changes(changes);
+        Ok(())
+    }
+
+    /// Takes the locks of all keys, and after those the locks of their values.
+    fn lock(&self, changes: &mut Vec<Change<'a>>) -> Result<()> {
+        for group in self.groups() {
+            let progress = group.entry.lock()?;
+            changes.push(Change { progress, value: None, prepared: Prepared::Nothing });
+        }
+        for (group, change) in self.groups().zip(changes) {
+            change.value = Some(group.entry.lock_value()?);
+        }
+        Ok(())
+    }
+}
+
+/// A key in the middle of a change, with its locks.
+pub(crate) struct Change<'a> {
+    progress: MutexGuard<'a, Progress>,
+    value: Option<MutexGuard<'a, Tensor>>,
+    prepared: Prepared,
+}
+
+/// What a change needs to run.
+enum Prepared {
+    Nothing,
+    /// Nothing to compute: this becomes the stored value.
+    Value(Tensor),
+    /// A sum, into other memory if the present one is shared.
+    Sum(Option<Arc<dyn Storage>>),
+    Step(Pending),
+}
+
+impl Change<'_> {
+    /// Makes the change count, after the kernels have run.
+    fn settle(&mut self) {
+        let Some(value) = &mut self.value else { return };
+        match std::mem::replace(&mut self.prepared, Prepared::Nothing) {
+            Prepared::Nothing => {}
+            Prepared::Value(new) => **value = new,
+            Prepared::Sum(fresh) => value.settle(fresh),
+            Prepared::Step(mut pending) => pending.settle(value, &mut self.progress.state),
+        }
+    }
+}
+
+/// Takes the first `count` spans off the rest.
+fn take<'a>(rest: &mut &'a [Span<'a>], count: usize) -> Result<&'a [Span<'a>]> {
+    let (taken, after) = rest.split_at_checked(count).ok_or_else(lost)?;
+    *rest = after;
+    Ok(taken)
+}
+
+fn lost() -> Error {
+    Error::Internal("a push has lost one of its values".to_owned())
+}
