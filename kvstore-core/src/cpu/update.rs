@@ -54,7 +54,7 @@ fn run_job<T: Weight, R: Rule<N>, const N: usize>(job: &mut UpdateJob<'_>, cut: 
     let states: [Slot<'_, T::Arithmetic>; N] = std::array::from_fn(|index| {
         let slot = rest.get_mut(index).and_then(Option::take);
         missing |= slot.as_ref().is_none_or(|slot| slot.len() != weight.len());
-        slot.unwrap_or_else(|| Slot::InPlace(&mut []))
+        slot.unwrap_or(Slot::InPlace(&mut []))
     });
     if missing || rest.iter().any(Option::is_some) {
         return Err(wrong_state());
@@ -282,7 +282,7 @@ impl<T: Weight, S: Step<T::Arithmetic, N>, const N: usize> Split for Update<'_, 
             }
             left
         });
-        let right_states = right_states.map(|slot| slot.unwrap_or_else(|| Slot::InPlace(&mut [])));
+        let right_states = right_states.map(|slot| slot.unwrap_or(Slot::InPlace(&mut [])));
         let Self { step, addends, start, .. } = self;
         let left = Self {
             step,

@@ -363,6 +363,6 @@ impl fmt::Debug for Optimizer {
             .field("scheduler", &self.scheduler)
             .field("lr_multipliers", &self.lr_multipliers)
             .field("wd_multipliers", &self.wd_multipliers)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
