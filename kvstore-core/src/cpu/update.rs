@@ -1,16 +1,21 @@
 //! Sum and optimizer step in one pass: every byte of weight, state and gradients is touched once.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::memory::elements_mut;
 use super::slot::Slot;
-use super::sum::{Addends, BLOCK, Fold, LANES, narrow, widen};
+use super::sum::{Addends, BLOCK, Fold, narrow, widen};
 use super::workers::{Cut, Split, Workers};
 use crate::backend::UpdateJob;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step};
 use crate::storage::InOut;
+
+/// How many elements are stepped in a row: too many for a loop to be unrolled, which would cost minutes
+/// of compile time and gain nothing.
+const LANES: usize = 64;
 
 /// Runs the steps of a batch.
 pub(super) fn run(workers: &Workers, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
@@ -30,13 +35,14 @@ struct RunJob<'j, 'a> {
 impl RuleVisitor for RunJob<'_, '_> {
     type Output = Result<()>;
 
+    // Half precision shares the kernels of its arithmetic: there are as few as formulas times two.
     fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
         let Self { job, cut } = self;
         match job.dtype {
-            DType::F32 => run_job::<f32, R, N>(job, cut),
-            DType::F64 => run_job::<f64, R, N>(job, cut),
-            DType::F16 => run_job::<f16, R, N>(job, cut),
-            DType::Bf16 => run_job::<bf16, R, N>(job, cut),
+            DType::F32 => run_full::<f32, R, N>(job, cut),
+            DType::F64 => run_full::<f64, R, N>(job, cut),
+            DType::F16 => run_half::<f16, R, N>(job, cut, Rounded::F16),
+            DType::Bf16 => run_half::<bf16, R, N>(job, cut, Rounded::Bf16),
             DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
                 Err(Error::Internal(format!("an optimizer step on {} weights", job.dtype)))
             }
@@ -44,28 +50,51 @@ impl RuleVisitor for RunJob<'_, '_> {
     }
 }
 
-fn run_job<T: Weight, R: Rule<N>, const N: usize>(job: &mut UpdateJob<'_>, cut: Cut) -> Result<()> {
-    let rule = R::of(&job.rule).ok_or_else(|| Error::Internal("a rule of two types".into()))?;
-    let step = rule.round::<T::Arithmetic>();
-    let addends = Addends::open::<T>(job.addends, job.weight.num_bytes())?;
-    let mut rest = open_states::<T>(&mut job.states)?;
-    let (rounded, weight) = T::open(job.weight.reborrow(), &mut rest)?;
-    let mut missing = false;
-    let states: [Slot<'_, T::Arithmetic>; N] = std::array::from_fn(|index| {
-        let slot = rest.get_mut(index).and_then(Option::take);
-        missing |= slot.as_ref().is_none_or(|slot| slot.len() != weight.len());
-        slot.unwrap_or(Slot::InPlace(&mut []))
-    });
-    if missing || rest.iter().any(Option::is_some) {
-        return Err(wrong_state());
-    }
-    cut.for_each_piece(Update { step, rounded, weight, states, addends, start: 0 }, &Update::run);
-    Ok(())
+/// Steps a weight in its own arithmetic.
+fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(
+    job: &mut UpdateJob<'_>,
+    cut: Cut,
+) -> Result<()> {
+    let addends = Addends::open::<A>(job.addends, job.weight.num_bytes())?;
+    let step = step_of::<A, R, N>(job)?;
+    let states = open_states(&mut job.states)?;
+    let weight = Slot::open(job.weight.reborrow())?;
+    run_pieces(step, Merge { addends, fold: A::fold }, None, weight, states, cut)
 }
 
-fn open_states<'a, T: Weight>(
+/// Steps the master copy of a half-precision weight, and rounds it into the weight.
+fn run_half<'a, T: Fold, R: Rule<N>, const N: usize>(
+    job: &'a mut UpdateJob<'_>,
+    cut: Cut,
+    rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
+) -> Result<()>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let addends = Addends::open::<T>(job.addends, job.weight.num_bytes())?;
+    let step = step_of::<f32, R, N>(job)?;
+    let mut states = open_states(&mut job.states)?;
+    let master = states[0].take().ok_or_else(wrong_state)?;
+    states.rotate_left(1);
+    let (InOut::InPlace(span) | InOut::Into { dst: span, .. }) = job.weight.reborrow();
+    let weight = elements_mut::<T>(span)?;
+    if weight.len() != master.len() {
+        return Err(wrong_state());
+    }
+    let fold = merge_half::<T>;
+    run_pieces(step, Merge { addends, fold }, Some(rounded(weight)), master, states, cut)
+}
+
+fn step_of<A: Real, R: Rule<N>, const N: usize>(job: &UpdateJob<'_>) -> Result<R::Rounded<A>> {
+    let rule = R::of(&job.rule).ok_or_else(|| Error::Internal("a rule of two types".to_owned()))?;
+    Ok(rule.round())
+}
+
+type States<'a, A> = [Option<Slot<'a, A>>; MAX_STATES];
+
+fn open_states<'a, A: Real>(
     states: &'a mut [Option<InOut<'_>>; MAX_STATES],
-) -> Result<[Option<Slot<'a, T::Arithmetic>>; MAX_STATES]> {
+) -> Result<States<'a, A>> {
     let mut slots = [const { None }; MAX_STATES];
     for (slot, state) in slots.iter_mut().zip(states) {
         *slot = state.as_mut().map(|state| Slot::open(state.reborrow())).transpose()?;
@@ -73,113 +102,107 @@ fn open_states<'a, T: Weight>(
     Ok(slots)
 }
 
+fn run_pieces<A: Real, S: Step<A, N>, const N: usize>(
+    step: S,
+    merge: Merge<'_, A>,
+    rounded: Option<Rounded<'_>>,
+    weight: Slot<'_, A>,
+    mut rest: States<'_, A>,
+    cut: Cut,
+) -> Result<()> {
+    let mut missing = false;
+    let states = std::array::from_fn(|index| {
+        let slot = rest.get_mut(index).and_then(Option::take);
+        missing |= slot.as_ref().is_none_or(|slot| slot.len() != weight.len());
+        slot.unwrap_or(Slot::InPlace(&mut []))
+    });
+    if missing || rest.iter().any(Option::is_some) {
+        return Err(wrong_state());
+    }
+    cut.for_each_piece(
+        Update { step, merge, rounded, weight, states, start: 0 },
+        &Update::<A, S, N>::run,
+    );
+    Ok(())
+}
+
 fn wrong_state() -> Error {
     Error::Internal("the state of an optimizer step has the wrong form".to_owned())
 }
 
-/// A weight's rounded copy, for half precision, and the weight that steps are computed on.
-type Opened<'a, T> = (Option<&'a mut [T]>, Slot<'a, <T as Weight>::Arithmetic>);
-
-/// A dtype that weights may have, and the type its steps are computed in.
-trait Weight: Fold {
-    type Arithmetic: Real;
-
-    /// Takes the master copy out of the states, if the dtype has one.
-    fn open<'a>(
-        weight: InOut<'a>,
-        states: &mut [Option<Slot<'a, Self::Arithmetic>>; MAX_STATES],
-    ) -> Result<Opened<'a, Self>>;
-
-    /// Sums a block of gradients, rounded to their own dtype.
-    fn merge(addends: Addends<'_>, start: usize, gradients: &mut [Self::Arithmetic]);
-
-    /// Rounds a block of the master copy.
-    fn round(weights: &[Self::Arithmetic], rounded: &mut [Self]);
+/// The gradients of a step, and how a block of them becomes one.
+#[derive(Clone, Copy)]
+struct Merge<'a, A> {
+    addends: Addends<'a>,
+    /// Sums a block from this element on, rounded to the gradients' own dtype.
+    fold: fn(Addends<'_>, usize, &mut [A]),
 }
 
-macro_rules! full_precision {
-    ($type:ty) => {
-        impl Weight for $type {
-            type Arithmetic = Self;
+fn merge_half<T: Fold>(addends: Addends<'_>, start: usize, gradients: &mut [f32])
+where
+    [T]: HalfFloatSliceExt,
+{
+    let mut sums = [T::default(); BLOCK];
+    if let Some(sums) = sums.get_mut(..gradients.len()) {
+        T::fold(addends, start, sums);
+        widen(sums, gradients);
+    }
+}
 
-            fn open<'a>(
-                weight: InOut<'a>,
-                _states: &mut [Option<Slot<'a, Self>>; MAX_STATES],
-            ) -> Result<Opened<'a, Self>> {
-                Ok((None, Slot::open(weight)?))
+/// A half-precision weight, into which its master copy is rounded.
+enum Rounded<'a> {
+    F16(&'a mut [f16]),
+    Bf16(&'a mut [bf16]),
+}
+
+impl Rounded<'_> {
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        match self {
+            Self::F16(weight) => {
+                let (left, right) = weight.split_at_mut(middle);
+                (Self::F16(left), Self::F16(right))
             }
-
-            fn merge(addends: Addends<'_>, start: usize, gradients: &mut [Self]) {
-                Self::fold(addends, start, gradients);
-            }
-
-            fn round(weights: &[Self], rounded: &mut [Self]) {
-                rounded.copy_from_slice(weights);
+            Self::Bf16(weight) => {
+                let (left, right) = weight.split_at_mut(middle);
+                (Self::Bf16(left), Self::Bf16(right))
             }
         }
-    };
-}
+    }
 
-macro_rules! half_precision {
-    ($type:ty) => {
-        impl Weight for $type {
-            type Arithmetic = f32;
-
-            fn open<'a>(
-                weight: InOut<'a>,
-                states: &mut [Option<Slot<'a, f32>>; MAX_STATES],
-            ) -> Result<Opened<'a, Self>> {
-                let (InOut::InPlace(span) | InOut::Into { dst: span, .. }) = weight;
-                let rounded = elements_mut::<Self>(span)?;
-                let master = states[0].take();
-                states.rotate_left(1);
-                let master = master.filter(|master| master.len() == rounded.len());
-                Ok((Some(rounded), master.ok_or_else(wrong_state)?))
-            }
-
-            fn merge(addends: Addends<'_>, start: usize, gradients: &mut [f32]) {
-                let mut sums = [Self::ZERO; BLOCK];
-                if let Some(sums) = sums.get_mut(..gradients.len()) {
-                    Self::fold(addends, start, sums);
-                    widen(sums, gradients);
-                }
-            }
-
-            fn round(weights: &[f32], rounded: &mut [Self]) {
-                narrow(weights, rounded);
-            }
+    fn write<A: Real>(&mut self, start: usize, master: &[A]) {
+        let end = start + master.len();
+        // Only `f32` has half-precision weights.
+        let Ok(master) = bytemuck::try_cast_slice::<A, f32>(master) else { return };
+        match self {
+            Self::F16(weight) => narrow(master, weight.get_mut(start..end).unwrap_or_default()),
+            Self::Bf16(weight) => narrow(master, weight.get_mut(start..end).unwrap_or_default()),
         }
-    };
+    }
 }
-
-full_precision!(f32);
-full_precision!(f64);
-half_precision!(f16);
-half_precision!(bf16);
 
 /// One step: weight, states and addends run in parallel.
-struct Update<'a, T: Weight, S, const N: usize> {
+struct Update<'a, A, S, const N: usize> {
     step: S,
-    rounded: Option<&'a mut [T]>,
-    weight: Slot<'a, T::Arithmetic>,
-    states: [Slot<'a, T::Arithmetic>; N],
-    addends: Addends<'a>,
+    merge: Merge<'a, A>,
+    rounded: Option<Rounded<'a>>,
+    weight: Slot<'a, A>,
+    states: [Slot<'a, A>; N],
     start: usize,
 }
 
-impl<T: Weight, S: Step<T::Arithmetic, N>, const N: usize> Update<'_, T, S, N> {
+impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
     fn run(mut self) {
         let len = self.weight.len();
-        let mut gradients = [T::Arithmetic::ZERO; BLOCK];
+        let mut gradients = [A::ZERO; BLOCK];
         for start in (0..len).step_by(BLOCK) {
             let end = len.min(start + BLOCK);
             let Some(gradients) = gradients.get_mut(..end - start) else { return };
-            T::merge(self.addends, self.start + start, gradients);
+            (self.merge.fold)(self.merge.addends, self.start + start, gradients);
             let weights = self.weight.block(start, end);
             let states = self.states.each_mut().map(|slot| slot.block(start, end));
             step_block(&self.step, self.start + start, weights, states, gradients);
-            if let Some(rounded) = self.rounded.as_mut().and_then(|it| it.get_mut(start..end)) {
-                T::round(weights, rounded);
+            if let Some(rounded) = &mut self.rounded {
+                rounded.write(start, weights);
             }
         }
     }
@@ -264,18 +287,18 @@ fn copy_some<T: Element>(from: &[T], to: &mut [T]) {
     }
 }
 
-impl<T: Weight, S: Step<T::Arithmetic, N>, const N: usize> Split for Update<'_, T, S, N> {
+impl<A: Real, S: Step<A, N>, const N: usize> Split for Update<'_, A, S, N> {
     fn len(&self) -> usize {
         self.weight.len()
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
-        let (left_weight, right_weight) = self.weight.split_at(middle);
-        let (left_rounded, right_rounded) =
-            self.rounded.map(|rounded| rounded.split_at_mut(middle)).unzip();
+        let Self { step, merge, start, .. } = self;
+        let (weight, right_weight) = self.weight.split_at(middle);
+        let (rounded, right_rounded) = self.rounded.map(|rounded| rounded.split_at(middle)).unzip();
         let mut right_states = [const { None }; N];
         let mut places = right_states.iter_mut();
-        let left_states = self.states.map(|slot| {
+        let states = self.states.map(|slot| {
             let (left, right) = slot.split_at(middle);
             if let Some(place) = places.next() {
                 *place = Some(right);
@@ -283,23 +306,14 @@ impl<T: Weight, S: Step<T::Arithmetic, N>, const N: usize> Split for Update<'_, 
             left
         });
         let right_states = right_states.map(|slot| slot.unwrap_or(Slot::InPlace(&mut [])));
-        let Self { step, addends, start, .. } = self;
-        let left = Self {
-            step,
-            rounded: left_rounded,
-            weight: left_weight,
-            states: left_states,
-            addends,
-            start,
-        };
         let right = Self {
             step,
+            merge,
             rounded: right_rounded,
             weight: right_weight,
             states: right_states,
-            addends,
             start: start + middle,
         };
-        (left, right)
+        (Self { step, merge, rounded, weight, states, start }, right)
     }
 }

@@ -46,7 +46,7 @@ impl Workers {
     pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(impl Fn(W) + Sync)) {
         match self.pool_for(work.len()) {
             None => kernel(work),
-            Some(pool) => pool.install(|| halve(work, kernel)),
+            Some(pool) => run_in(pool, &mut Held { work: Some(work), kernel }),
         }
     }
 
@@ -104,7 +104,7 @@ impl Cut {
     pub(super) fn for_each_piece<W: Split>(self, work: W, kernel: &(impl Fn(W) + Sync)) {
         match self {
             Self::Never => kernel(work),
-            Self::Halves => halve(work, kernel),
+            Self::Halves => halve(&mut Held { work: Some(work), kernel }),
         }
     }
 }
@@ -125,13 +125,53 @@ fn halve_jobs<J: Send>(
     left.and(right)
 }
 
-fn halve<W: Split>(work: W, kernel: &(impl Fn(W) + Sync)) {
-    if work.len() <= GRAIN {
-        return kernel(work);
+/// Work with its kernel, behind a pointer: what cuts it and hands it to threads is compiled once, and
+/// not for every kernel.
+trait Piece: Send {
+    fn len(&self) -> usize;
+    fn run(&mut self);
+    /// Cuts the work in two and hands over both halves.
+    fn cut(&mut self, both: fn(&mut dyn Piece, &mut dyn Piece));
+}
+
+struct Held<'k, W, K> {
+    work: Option<W>,
+    kernel: &'k K,
+}
+
+impl<W: Split, K: Fn(W) + Sync> Piece for Held<'_, W, K> {
+    fn len(&self) -> usize {
+        self.work.as_ref().map_or(0, Split::len)
     }
-    let middle = (work.len() / 2).next_multiple_of(64);
-    let (left, right) = work.split_at(middle);
-    rayon::join(|| halve(left, kernel), || halve(right, kernel));
+
+    fn run(&mut self) {
+        if let Some(work) = self.work.take() {
+            (self.kernel)(work);
+        }
+    }
+
+    fn cut(&mut self, both: fn(&mut dyn Piece, &mut dyn Piece)) {
+        if let Some(work) = self.work.take() {
+            let middle = (work.len() / 2).next_multiple_of(64);
+            let (left, right) = work.split_at(middle);
+            let kernel = self.kernel;
+            both(&mut Self { work: Some(left), kernel }, &mut Self { work: Some(right), kernel });
+        }
+    }
+}
+
+fn run_in(pool: &ThreadPool, piece: &mut dyn Piece) {
+    pool.install(|| halve(piece));
+}
+
+fn halve(piece: &mut dyn Piece) {
+    if piece.len() <= GRAIN {
+        piece.run();
+    } else {
+        piece.cut(|left, right| {
+            rayon::join(|| halve(left), || halve(right));
+        });
+    }
 }
 
 impl<T: Send> Split for &mut [T] {

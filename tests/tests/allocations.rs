@@ -1,0 +1,90 @@
+//! A warm step allocates nothing large, and no more for many keys than for one.
+//!
+//! One test in a file of its own: it counts what the whole process allocates.
+
+use kvstore::{DType, Device, Key, NDArray, Optimizer, Pairs, Result, Store, create, ones};
+
+#[global_allocator]
+static COUNTER: dhat::Alloc = dhat::Alloc;
+
+/// What a call may allocate, whatever the number of its keys: the thread pool takes a block for its
+/// queue now and then.
+const MOST_BLOCKS: u64 = 4;
+
+struct Setting {
+    name: &'static str,
+    optimizer: Option<Optimizer>,
+    dtype: DType,
+    num_keys: usize,
+    num_values: usize,
+    length: usize,
+}
+
+impl Setting {
+    fn describe(&self) -> String {
+        let Self { name, dtype, num_keys, num_values, length, .. } = self;
+        format!("{name}, {num_keys} keys of {length} {dtype}, {num_values} values each")
+    }
+
+    fn run(&self) -> Result<()> {
+        let device = Device::cpu(0);
+        let keys: Vec<Key> =
+            (0..self.num_keys).map(|n| Key::new(&format!("k{n}"))).collect::<Result<_>>()?;
+        let arrays = |count: usize| -> Result<Vec<NDArray>> {
+            (0..count).map(|_| ones([self.length], self.dtype, device)).collect()
+        };
+        let store = create("local")?;
+        store.init(keys.clone(), arrays(self.num_keys)?)?;
+        if let Some(optimizer) = &self.optimizer {
+            store.set_optimizer(optimizer.clone())?;
+        }
+        let values = (0..self.num_keys).map(|_| arrays(self.num_values));
+        let values: Vec<Vec<NDArray>> = values.collect::<Result<_>>()?;
+        let values = Pairs::new(keys.clone(), values)?;
+        let outs = Pairs::new(keys, arrays(self.num_keys)?)?;
+        let step = |store: &Store| -> Result<()> {
+            store.push_pairs(&values, 0)?;
+            store.pull_pairs(&outs, 0)
+        };
+        for _ in 0..3 {
+            step(&store)?;
+        }
+        for _ in 0..5 {
+            let before = dhat::HeapStats::get();
+            step(&store)?;
+            let after = dhat::HeapStats::get();
+            let blocks = after.total_blocks - before.total_blocks;
+            let bytes = after.total_bytes - before.total_bytes;
+            // All of them together are less than one large allocation would be.
+            assert!(bytes < 4096, "{}: {bytes} bytes in {blocks} blocks", self.describe());
+            assert!(blocks <= MOST_BLOCKS, "{}: {blocks} blocks", self.describe());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_warm_step_allocates_next_to_nothing() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    let momentum = Optimizer::sgd().with("momentum", 0.9).expect("a hyper-parameter of SGD");
+    let optimizers = [
+        ("no optimizer", None),
+        ("SGD with momentum", Some(momentum)),
+        ("Adam", Some(Optimizer::new("adam").expect("a known optimizer"))),
+    ];
+    let mut count = 0;
+    for (name, optimizer) in optimizers {
+        for dtype in [DType::F32, DType::F16] {
+            for (num_keys, length) in [(1, 1), (1, 300_000), (7, 5000), (1000, 64)] {
+                for num_values in [1, 4, 11] {
+                    let optimizer = optimizer.clone();
+                    Setting { name, optimizer, dtype, num_keys, num_values, length }
+                        .run()
+                        .expect("a step that is allowed");
+                    count += 1;
+                }
+            }
+        }
+    }
+    println!("{count} settings");
+}
