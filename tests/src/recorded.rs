@@ -13,12 +13,16 @@ use crate::value::Number;
 /// The file of recorded programs in this crate.
 pub const OWN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/store_cases.json");
 
-/// Reads the programs from the file that `KVSTORE_CASES` names, else from [`OWN_FILE`].
+/// Reads the programs of the file.
 pub fn load() -> Vec<Json> {
+    list(&file()["cases"]).to_vec()
+}
+
+/// Reads the file that `KVSTORE_CASES` names, else [`OWN_FILE`].
+pub fn file() -> Json {
     let path = std::env::var("KVSTORE_CASES").unwrap_or_else(|_| OWN_FILE.to_owned());
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let file: Json = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
-    list(&file["cases"]).to_vec()
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Replays one program on a store of the given name; the answer says where it went wrong.
@@ -85,7 +89,10 @@ impl Player {
                 let options = operation["kwargs"].as_object().expect("a map of options");
                 let options: Vec<_> = options
                     .iter()
-                    .map(|(name, value)| (name.clone(), value.as_f64().expect("a number")))
+                    .map(|(name, value)| {
+                        let flag = value.as_bool().map(f64::from);
+                        (name.clone(), flag.or_else(|| value.as_f64()).expect("a number"))
+                    })
                     .collect();
                 let optimizer = Optimizer::from_options(text(&operation["name"]), &options)?;
                 self.store.set_optimizer(optimizer)

@@ -26,8 +26,8 @@ const ON_EVERY_STORE: [&str; 11] = [
 /// Programs of other groups that need nothing but the verbs of these: run where the file has them.
 const ALSO_ON_EVERY_STORE: [&str; 1] = ["random"];
 
-/// Of the group of optimizers those that exist here.
-const OPTIMIZER_CASES: [&str; 3] = ["opt_sgd_0", "opt_sgd_1", "opt_sgd_2"];
+/// Of the group of optimizers those that need files of optimizer state, which do not exist yet.
+const LEFT_OUT: [&str; 2] = ["opt_save_load_states", "save_states_without_updater"];
 
 fn groups() -> BTreeMap<String, Vec<Json>> {
     let mut groups: BTreeMap<String, Vec<Json>> = BTreeMap::new();
@@ -85,7 +85,7 @@ fn random_programs_run_on_every_store() {
 #[test]
 fn optimizer_programs_run_on_every_store() {
     let mut cases = groups().remove("optimizer_python").unwrap_or_default();
-    cases.retain(|case| OPTIMIZER_CASES.iter().any(|name| case["name"] == *name));
+    cases.retain(|case| !LEFT_OUT.iter().any(|name| case["name"] == *name));
     replay_all("optimizer_python", &cases, &STORE_NAMES);
 }
 
@@ -98,8 +98,11 @@ fn what_is_left_out_is_known() {
         if replayed.contains(&group.as_str()) {
             continue;
         }
-        let is_run = |case: &&Json| OPTIMIZER_CASES.iter().any(|name| case["name"] == *name);
-        let left_out = cases.len() - cases.iter().filter(is_run).count();
+        let is_left_out = |case: &&Json| LEFT_OUT.iter().any(|name| case["name"] == *name);
+        let left_out = match group.as_str() {
+            "optimizer_python" => cases.iter().filter(is_left_out).count(),
+            _ => cases.len(),
+        };
         println!("left out of group `{group}`: {left_out} of {} programs", cases.len());
         assert!(
             later.contains(&group.as_str()),
