@@ -37,8 +37,8 @@ jar: setup ## builds clojure/target/kvstore-<version>.jar with the native librar
 repl: jar ## a Clojure REPL with the library and the namespaces ready
 	clojure/bin/repl
 
-bench: setup ## measures
-	cargo bench --workspace
+bench: setup ## measures sums, updates, pulls and small keys beside the machine's copy bandwidth
+	cargo bench -p kvstore --benches
 
 doc: setup ## the documentation of the crates, in target/doc
 	cargo doc --workspace --no-deps

@@ -1,8 +1,8 @@
 //! [`LocalStore`]: a store within one process, made of a [`Reducer`] and a table.
 //!
-//! Locks, in the order in which they are taken: the table's map, only to clone entries out of it;
-//! the keys' locks in the order of initialisation; the keys' values, held while a kernel runs and
-//! never while user code does. A user's updater runs under one key's lock, and all it can do to
+//! Locks, in the order in which they are taken: the table's map, to clone entries out of it or to
+//! read values; the keys' locks in the order of initialisation; the keys' values, held while a
+//! kernel runs and never while user code does. A user's updater runs under one key's lock, and all it can do to
 //! its store is to pull, which takes values only; so no two calls can wait for each other.
 
 use std::cell::RefCell;

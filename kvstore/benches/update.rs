@@ -1,0 +1,49 @@
+//! How fast is a step of each optimizer on the sum of four values, beside a copy?
+
+#![allow(missing_docs, reason = "made by criterion's macros")]
+#![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
+
+mod common;
+
+use common::{LARGE, constants, copy};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use kvstore::{DType, Optimizer, create};
+
+/// Bytes of an element that a step reads and writes: four gradients, the weight, and its state.
+fn bytes_per_element(num_states: usize) -> usize {
+    4 * (4 + 2 + 2 * num_states)
+}
+
+fn update(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("update");
+    group.sample_size(20);
+    copy(&mut group, 4 * LARGE);
+    let gradients = constants(4, LARGE, DType::F32, 1e-3);
+    for (name, momentum, num_states) in [
+        ("sgd", None, 0),
+        ("sgd with momentum", Some(0.9), 1),
+        ("nag", Some(0.9), 1),
+        ("adam", None, 2),
+        ("adagrad", None, 1),
+        ("rmsprop", None, 1),
+        ("ftrl", None, 2),
+        ("ftml", None, 3),
+    ] {
+        let method = name.split(' ').next().unwrap_or(name);
+        let mut optimizer = Optimizer::new(method).expect("a known optimizer");
+        if let Some(momentum) = momentum {
+            optimizer.set("momentum", momentum).expect("a hyper-parameter that it has");
+        }
+        let store = create("local").expect("a known name");
+        store.init("w", &gradients[0]).expect("a new key");
+        store.set_optimizer(optimizer).expect("an optimizer");
+        group.throughput(Throughput::Bytes((bytes_per_element(num_states) * LARGE) as u64));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| store.push("w", &gradients).expect("a push that fits"));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, update);
+criterion_main!(benches);
