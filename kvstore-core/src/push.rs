@@ -91,7 +91,7 @@ impl<'a> Push<'a> {
     pub(crate) fn sum(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = Vec::with_capacity(self.entries.len());
         for group in self.groups() {
-            let first = group.first()?.relabelled(reducer.home(group.first()?));
+            let first = group.first()?.clone().relabelled(reducer.home(group.first()?));
             sums.push(match group.len() {
                 1 => first.compact()?,
                 _ => first.allocate_like(first.spec().clone())?,
@@ -123,7 +123,7 @@ impl<'a> Push<'a> {
             let first = group.first()?;
             let home = reducer.home(first);
             change.prepared = if group.len() == 1 {
-                Prepared::Value(first.relabelled(home).compact()?)
+                Prepared::Value(first.compact()?.relabelled(home))
             } else {
                 value.move_to(self.backends, home)?;
                 Prepared::Sum(value.fresh_if_shared()?)

@@ -294,16 +294,19 @@ impl Store {
             let places = outs.keys().iter().zip(outs.arrays());
             for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
                 check_shape(key, pulled.value.spec(), out)?;
-                let reserved = reserved.get_mut(index).and_then(Option::take);
-                pulled.value = out.convert(&pulled.value, reserved)?;
+                if !out.can_share(&pulled.value) {
+                    let reserved = reserved.get_mut(index).and_then(Option::take);
+                    pulled.value = out.convert(&pulled.value, reserved)?;
+                }
             }
-            if pulled.is_sorted_by_key(|pulled| pulled.order) {
-                let landing = outs.arrays().iter().zip(pulled);
-                return landing.into_iter().try_for_each(|(out, pulled)| out.assign(&pulled.value));
+            let is_sorted = pulled.is_sorted_by_key(|pulled| pulled.order);
+            let mut landing = outs.arrays().iter().zip(pulled.drain(..));
+            if is_sorted {
+                return landing.try_for_each(|(out, pulled)| out.land(pulled.value));
             }
-            let mut landing: Vec<_> = outs.arrays().iter().zip(pulled).collect();
+            let mut landing: Vec<_> = landing.collect();
             landing.sort_by_key(|(_, pulled)| pulled.order);
-            landing.iter().try_for_each(|(out, pulled)| out.assign(&pulled.value))
+            landing.into_iter().try_for_each(|(out, pulled)| out.land(pulled.value))
         })
     }
 }

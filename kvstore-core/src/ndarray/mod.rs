@@ -103,7 +103,30 @@ impl NDArray {
     /// [`Error::SpecMismatch`] when the shapes differ; the array is then unchanged.
     pub fn assign(&self, value: &Tensor) -> Result<()> {
         let landed = self.convert(value, None)?;
-        self.store(&landed)
+        self.land(landed)
+    }
+
+    /// Returns whether the array can keep this very value by sharing: nothing has to be converted,
+    /// moved or copied.
+    pub fn can_share(&self, value: &Tensor) -> bool {
+        value.dtype() == self.dtype() && value.is_compact() && value.shares_memory(self.device)
+    }
+
+    /// Gives the array a value that [`NDArray::can_share`] or that [`NDArray::convert`] returned.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] for a part of an array whose present value somebody shares.
+    pub fn land(&self, value: Tensor) -> Result<()> {
+        if !self.is_whole() {
+            return self.overwrite(|backend, dst| backend.copy(dst, value.span()));
+        }
+        let mut cell = self.cell.lock();
+        let value = value.relabelled(self.device).reshaped(cell.shape())?;
+        let previous = std::mem::replace(&mut *cell, value);
+        // Memory is given back outside of the lock.
+        drop(cell);
+        drop(previous);
+        Ok(())
     }
 
     /// Returns `value` as this array would hold it: everything of [`NDArray::assign`] that can
@@ -136,7 +159,7 @@ impl NDArray {
     pub fn assign_slice<T: Element>(&self, elements: &[T]) -> Result<()> {
         let mut value = self.tensor().allocate_like(self.spec.clone())?;
         value.write_slice(elements)?;
-        self.store(&value)
+        self.land(value)
     }
 
     /// Sets every element to `value`.
@@ -199,17 +222,6 @@ impl NDArray {
 
     fn is_whole(&self) -> bool {
         self.spec.num_elements() == self.cell.num_elements
-    }
-
-    /// Puts a value of the array's own spec and device into the cell.
-    fn store(&self, value: &Tensor) -> Result<()> {
-        if self.is_whole() {
-            let mut cell = self.cell.lock();
-            let value = value.view(0, cell.shape().clone())?;
-            *cell = value;
-            return Ok(());
-        }
-        self.overwrite(|backend, dst| backend.copy(dst, value.span()))
     }
 
     fn overwrite(&self, write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>) -> Result<()> {

@@ -252,9 +252,28 @@ impl Tensor {
             && backend.shares_memory(self.device, device))
     }
 
+    /// Returns whether the host of the value and the device are the same memory.
+    pub(crate) fn shares_memory(&self, device: Device) -> bool {
+        let backend = &self.share.backend;
+        backend.kind() == device.kind() && backend.shares_memory(self.device, device)
+    }
+
     /// Returns the same value with another name for the same memory.
-    pub(crate) fn relabelled(&self, device: Device) -> Self {
-        Self { device, ..self.clone() }
+    pub(crate) fn relabelled(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// Returns the same elements under another shape of as many.
+    pub(crate) fn reshaped(mut self, shape: &Shape) -> Result<Self> {
+        if self.shape() == shape {
+            return Ok(self);
+        }
+        if self.num_elements() != shape.num_elements() {
+            return self.view(0, shape.clone());
+        }
+        self.spec = TensorSpec::new(shape.clone(), self.dtype());
+        Ok(self)
     }
 
     /// Moves the value to the device, if it is not there.
@@ -290,10 +309,12 @@ impl Tensor {
     /// Returns the value in memory of its own size: itself, unless it is a part of something
     /// larger, which it would otherwise keep alive.
     pub fn compact(&self) -> Result<Self> {
-        if self.share.storage.num_bytes() == self.num_bytes() {
-            return Ok(self.clone());
-        }
-        self.duplicate()
+        if self.is_compact() { Ok(self.clone()) } else { self.duplicate() }
+    }
+
+    /// Returns whether the value has its memory to itself and its clones.
+    pub(crate) fn is_compact(&self) -> bool {
+        self.share.storage.num_bytes() == self.num_bytes()
     }
 
     /// Returns the value in memory that nobody else has.
