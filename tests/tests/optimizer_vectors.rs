@@ -1,5 +1,7 @@
 //! The recorded vectors of every optimizer: three pushes from one weight, compared after each.
 
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
 use kvstore::{DType, Device, Key, NDArray, Optimizer, Result, Tensor, array, create, zeros};
 use kvstore_tests::recorded;
 use serde_json::Value as Json;

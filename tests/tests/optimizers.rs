@@ -1,6 +1,9 @@
 //! Optimizers on a store: hyper-parameters that change while it runs, counts and schedules per key,
 //! multipliers, and what is refused.
 
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![allow(clippy::float_cmp, reason = "the numbers are exact")]
+
 use kvstore::{
     DType, Device, Error, ErrorCode, Key, LrScheduler, NDArray, Optimizer, Store, Warmup, array,
     create, full,
