@@ -30,7 +30,7 @@ pub(crate) fn blocks(dst: &mut [f32], src: &[f32]) {
 }
 
 fn in_parallel(dst: &mut [f32], src: &[f32], piece: usize, copy: fn(&mut [f32], &[f32])) {
-    let each = || {
+    let mut each = || {
         let pairs = dst.par_chunks_mut(piece).zip(src.par_chunks(piece));
         pairs.for_each(|(dst, src)| copy(dst, src));
     };
