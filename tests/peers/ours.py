@@ -76,6 +76,7 @@ class Ours:
     """A store and what a workload does with it."""
 
     name = "ours"
+    key = str
 
     def __init__(self):
         self.store = Owned(library.kvp_store(b"local"), library.kvp_free_store)
@@ -106,7 +107,7 @@ class Ours:
     def pull(self, pairs):
         checked(library.kvp_pull(self.store.pointer, pairs.pointer))
 
-    def wait(self):
+    def wait(self, arrays):
         """Nothing is pending when a call returns."""
 
     def read(self, arrays, reader):

@@ -64,16 +64,18 @@ class Running:
 
     def __init__(self, workload, side, reader):
         self.workload, self.side, self.reader = workload, side, reader
-        self.keys = [f"key{index}" for index in range(len(workload.shapes))]
+        self.keys = [side.key(index) for index in range(len(workload.shapes))]
         side.init(self.keys, [values(1 + i, shape) for i, shape in enumerate(workload.shapes)])
         if workload.optimizer:
             side.set_optimizer(*workload.optimizer)
-        # What is kept here keeps the arrays alive; a prepared list may only refer to them.
-        self.pushed_arrays = self.arrays(workload.pushed, lambda n, i: 1000 * (1 + n) + i)
-        self.outs = self.arrays(workload.pulled or 1, lambda n, i: 1)
-        self.push_list = side.list(self.keys, self.pushed_arrays)
-        self.pull_list = side.list(self.keys, self.outs)
-        side.wait()
+        pushed = self.arrays(workload.pushed, lambda n, i: 1000 * (1 + n) + i)
+        outs = self.arrays(workload.pulled or 1, lambda n, i: 1)
+        self.push_list = side.list(self.keys, pushed)
+        self.pull_list = side.list(self.keys, outs)
+        self.outs = [array for arrays in outs for array in arrays]
+        # What has to be there at the end of a turn; without a pull, everything.
+        self.written = self.outs if workload.pulled else []
+        side.wait([])
 
     def arrays(self, count, seed):
         return [
@@ -89,20 +91,20 @@ class Running:
                 side.push(self.push_list)
             if workload.pulled:
                 side.pull(self.pull_list)
-            side.wait()
+            side.wait(self.written)
         if workload.is_read:
             self.read()
 
     def read(self):
         """Reads every pulled output with the reader from outside."""
-        self.side.read([out for outs in self.outs for out in outs], self.reader)
+        self.side.read(self.outs, self.reader)
 
     def outputs(self):
         """Returns copies of every pulled output, of the last turn or of a pull now."""
         if not self.workload.pulled:
             self.side.pull(self.pull_list)
-            self.side.wait()
-        return self.side.read([out for outs in self.outs for out in outs], np.copy)
+            self.side.wait([])
+        return self.side.read(self.outs, np.copy)
 
 
 SGD = ("sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0001})
