@@ -55,8 +55,8 @@ def timed(turn):
     return time.perf_counter() - start
 
 
-def medians(turns, num_rounds):
-    """Returns the median of each turn's seconds."""
+def seconds_of(turns, num_rounds):
+    """Returns the quartiles of each turn's seconds."""
     times = {name: [] for name in turns}
     names = list(turns)
     for number in range(WARM_UP_ROUNDS + num_rounds):
@@ -65,7 +65,7 @@ def medians(turns, num_rounds):
             seconds = timed(turns[name])
             if number >= WARM_UP_ROUNDS:
                 times[name].append(seconds)
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
+    return {name: statistics.quantiles(seconds, n=4) for name, seconds in times.items()}
 
 
 def differences(running):
@@ -91,8 +91,9 @@ def measured(workload, copies, num_rounds):
     turns.update({kind: lambda kind=kind: copies.turn(kind) for kind in Copies.KINDS})
     gc.collect()
     gc.disable()
-    seconds = medians(turns, num_rounds)
+    quartiles = seconds_of(turns, num_rounds)
     gc.enable()
+    seconds = {name: median for name, (_, median, _) in quartiles.items()}
 
     peer = min(("local", "device"), key=seconds.get)
     milliseconds = {name: 1e3 * value / workload.repeats for name, value in seconds.items()}
@@ -108,23 +109,25 @@ def measured(workload, copies, num_rounds):
     if workload.is_read:
         row["ours_read_ms"] = milliseconds["ours read"]
         row["peer_read_ms"] = milliseconds[f"{peer} read"]
-    return row, peer, differences(running)
+    # How far apart the quartiles are: a busy machine shows here.
+    spread = [(quartiles[name][2] - quartiles[name][0]) / seconds[name] for name in ("ours", peer)]
+    return row, peer, spread, differences(running)
 
 
 def line(cells):
-    widths = [22, 10, 10, 7, 8, 6, 7, 7, 6, 6, 16]
+    widths = [20, 9, 9, 6, 7, 5, 6, 6, 5, 5, 10, 6]
     return "  ".join(
-        str(cell).ljust(width) if index in (0, 3, 10) else str(cell).rjust(width)
+        str(cell).ljust(width) if index in (0, 3, 11) else str(cell).rjust(width)
         for index, (cell, width) in enumerate(zip(cells, widths))
     ).rstrip()
 
 
 HEADER = line(
-    ["workload", "ours ms", "peer ms", "peer", "ratio", "bar", "GB/s", "copy", "part", "bar", ""]
+    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,spreads,".split(",")
 )
 
 
-def cells(workload, row, peer):
+def cells(workload, row, peer, spread):
     """Returns a row as the table has it."""
     part = row["gb_per_s"] and row["gb_per_s"] / row["copy_gb_per_s"]
     missed = row["ratio"] < workload.bar or (part or 1) < (workload.bandwidth_bar or 0)
@@ -142,6 +145,7 @@ def cells(workload, row, peer):
         f"{row['copy_gb_per_s']:.2f}",
         f"{part:.2f}" if part else "",
         workload.bandwidth_bar or "",
+        " ".join(f"{part:.0%}" for part in spread),
         "; ".join(note),
     ]
 
@@ -165,10 +169,10 @@ def main():
     for workload in WORKLOADS:
         if workload.name not in options.only:
             continue
-        row, peer, found = measured(workload, copies, options.rounds)
+        row, peer, spread, found = measured(workload, copies, options.rounds)
         rows.append(row)
         failures += [f"{workload.name}: {failure}" for failure in found]
-        print(line(cells(workload, row, peer)), flush=True)
+        print(line(cells(workload, row, peer, spread)), flush=True)
     options.output.write_text(json.dumps(rows, indent=2) + "\n")
     print("\n".join(failures), file=sys.stderr, end="\n" if failures else "")
     return 1 if failures else 0
