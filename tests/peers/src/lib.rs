@@ -138,9 +138,11 @@ pub unsafe extern "C" fn kvp_set_optimizer(
     let names = names.iter().map(|&name| unsafe { text(name) }.map(str::to_owned));
     let options = names.zip(values).map(|(name, &value)| Ok((name?, value)));
     let options: Result<Vec<_>> = options.collect();
-    status(options.and_then(|options| {
-        store.set_optimizer(Optimizer::from_options(optimizer?, &options)?)
-    }))
+    status(
+        options.and_then(|options| {
+            store.set_optimizer(Optimizer::from_options(optimizer?, &options)?)
+        }),
+    )
 }
 
 /// Defines a verb on a prepared list.
