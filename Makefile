@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup demo test check jar repl bench doc clean
+.PHONY: help setup demo test check jar repl bench peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -39,6 +39,9 @@ repl: jar ## a Clojure REPL with the library and the namespaces ready
 
 bench: setup ## measures sums, updates, pulls and small keys beside the machine's copy bandwidth
 	cargo bench -p kvstore --benches
+
+peers: setup ## measures side by side with MXNet 1.9.1, into target/peers.json
+	tests/peers/run
 
 doc: setup ## the documentation of the crates, in target/doc
 	cargo doc --workspace --no-deps

@@ -102,11 +102,12 @@ fn core_has_no_features() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 4] = [
+const MAY_USE: [(&str, &[&str]); 5] = [
     ("kvstore-core", &[]),
     ("kvstore", &["kvstore-core"]),
     ("kvstore-jni", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
+    ("kvstore-peers", &["kvstore"]),
 ];
 
 #[test]

@@ -1,0 +1,55 @@
+"""MXNet, driven the way it is fastest from Python: lists of lists, no wait before the end."""
+
+import ctypes
+
+import mxnet as mx
+
+from ours import view
+
+
+class Peer:
+    """A store of MXNet and what a workload does with it."""
+
+    # Numbers are its faster kind of keys.
+    key = int
+
+    def __init__(self, name):
+        self.name = name
+        self.store = mx.kv.create(name)
+
+    def array(self, values, ordinal):
+        return mx.nd.array(values, ctx=mx.cpu(ordinal), dtype="float32")
+
+    def list(self, keys, lists):
+        """Returns keys and arrays as a call takes them; it is faster without lists of one."""
+        if [len(arrays) for arrays in lists] == [1]:
+            return keys[0], lists[0][0]
+        return keys, lists
+
+    def init(self, keys, values):
+        self.store.init(keys, [self.array(value, 0) for value in values])
+
+    def set_optimizer(self, name, options):
+        self.store.set_optimizer(mx.optimizer.create(name, **options))
+
+    def push(self, pairs):
+        self.store.push(*pairs)
+
+    def pull(self, pairs):
+        self.store.pull(pairs[0], out=pairs[1])
+
+    def wait(self, arrays):
+        """Everything is pending when a call returns. One array is waited for faster than all."""
+        if len(arrays) == 1:
+            arrays[0].wait_to_read()
+        else:
+            mx.nd.waitall()
+
+    def read(self, arrays, reader):
+        """Returns what the reader makes of the memory of each array."""
+        results = []
+        for array in arrays:
+            address = ctypes.c_void_p()
+            mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
+            results.append(reader(view(address.value, array.shape)))
+        return results

@@ -1,0 +1,124 @@
+"""The store under test, through the C interface of the crate beside this file."""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p
+
+import numpy as np
+
+# Every function with its result and arguments.
+INTERFACE = {
+    "kvp_last_error": (c_char_p, []),
+    "kvp_store": (c_void_p, [c_char_p]),
+    "kvp_array": (c_void_p, [c_void_p, POINTER(c_size_t), c_size_t, c_uint32]),
+    "kvp_pairs": (c_void_p, [POINTER(c_char_p), POINTER(c_void_p), c_size_t]),
+    "kvp_set_optimizer": (
+        c_int,
+        [c_void_p, c_char_p, POINTER(c_char_p), POINTER(c_double), c_size_t],
+    ),
+    "kvp_init": (c_int, [c_void_p, c_void_p]),
+    "kvp_push": (c_int, [c_void_p, c_void_p]),
+    "kvp_pull": (c_int, [c_void_p, c_void_p]),
+    "kvp_value": (c_void_p, [c_void_p]),
+    "kvp_address": (c_void_p, [c_void_p]),
+    "kvp_copy": (None, [c_void_p, c_void_p, c_size_t, c_int]),
+    "kvp_free_store": (None, [c_void_p]),
+    "kvp_free_array": (None, [c_void_p]),
+    "kvp_free_pairs": (None, [c_void_p]),
+    "kvp_free_value": (None, [c_void_p]),
+}
+
+library = None
+
+
+def load(path):
+    """Opens the library; once, before anything else here."""
+    global library
+    library = ctypes.CDLL(path)
+    for name, (result, arguments) in INTERFACE.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+
+
+def checked(result):
+    """Returns a pointer or a status, unless it says that the call failed."""
+    if result is None or result == -1:
+        raise RuntimeError(library.kvp_last_error().decode())
+    return result
+
+
+class Owned:
+    """A pointer that is freed with its owner."""
+
+    def __init__(self, pointer, free):
+        self.pointer, self.free = checked(pointer), free
+
+    def __del__(self):
+        if hasattr(self, "pointer"):
+            self.free(self.pointer)
+
+
+def view(address, shape):
+    """Returns the floats at an address, not a copy of them."""
+    count = int(np.prod(shape))
+    return np.ctypeslib.as_array((c_float * count).from_address(address)).reshape(shape)
+
+
+class Array(Owned):
+    def __init__(self, values, ordinal):
+        values = np.ascontiguousarray(values, np.float32)
+        self.shape = values.shape
+        shape = (c_size_t * values.ndim)(*values.shape)
+        pointer = library.kvp_array(values.ctypes.data, shape, values.ndim, ordinal)
+        super().__init__(pointer, library.kvp_free_array)
+
+
+class Ours:
+    """A store and what a workload does with it."""
+
+    name = "ours"
+    key = str
+
+    def __init__(self):
+        self.store = Owned(library.kvp_store(b"local"), library.kvp_free_store)
+
+    def array(self, values, ordinal):
+        return Array(values, ordinal)
+
+    def list(self, keys, lists):
+        """Returns a prepared list of keys with the arrays of each."""
+        pairs = [(key, array) for key, arrays in zip(keys, lists) for array in arrays]
+        texts = (c_char_p * len(pairs))(*[key.encode() for key, _ in pairs])
+        arrays = (c_void_p * len(pairs))(*[array.pointer for _, array in pairs])
+        return Owned(library.kvp_pairs(texts, arrays, len(pairs)), library.kvp_free_pairs)
+
+    def init(self, keys, values):
+        pairs = self.list(keys, [[self.array(value, 0)] for value in values])
+        checked(library.kvp_init(self.store.pointer, pairs.pointer))
+
+    def set_optimizer(self, name, options):
+        names = (c_char_p * len(options))(*[option.encode() for option in options])
+        values = (c_double * len(options))(*options.values())
+        store = self.store.pointer
+        checked(library.kvp_set_optimizer(store, name.encode(), names, values, len(options)))
+
+    def push(self, pairs):
+        checked(library.kvp_push(self.store.pointer, pairs.pointer))
+
+    def pull(self, pairs):
+        checked(library.kvp_pull(self.store.pointer, pairs.pointer))
+
+    def wait(self, arrays):
+        """Nothing is pending when a call returns."""
+
+    def read(self, arrays, reader):
+        """Returns what the reader makes of the memory of each array."""
+        results = []
+        for array in arrays:
+            value = Owned(library.kvp_value(array.pointer), library.kvp_free_value)
+            results.append(reader(view(checked(library.kvp_address(value.pointer)), array.shape)))
+        return results
+
+
+def copy(target, source, kind):
+    """Copies floats on all cores: 0 in one piece per core, 1 in blocks."""
+    library.kvp_copy(target.ctypes.data, source.ctypes.data, source.size, kind)

@@ -1,0 +1,182 @@
+"""The store side by side with MXNet, in one process: `make peers`.
+
+Every round gives each side a turn: ours, both of MXNet's stores on one machine, and the two copies
+that tell what the memory can do. The turns rotate, so that no side always follows the same other.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import ours
+from mxnet_side import Peer
+from ours import Ours
+from workloads import MIB64, WORKLOADS, Running
+
+# OpenMP's threads spin for a while after their work; nobody's turn starts before they sleep.
+PAUSE = 0.2
+WARM_UP_ROUNDS = 3
+# Both sides add in `f32` but may do so in another order, and round every step.
+RELATIVE = 1e-5
+ABSOLUTE = 1e-6
+# How many pairs of 64 MiB the copy copies.
+NUM_COPIES = 4
+
+
+class Copies:
+    """What copying does on this machine: the bandwidth that the store is held against."""
+
+    KINDS = {"memcpy": 0, "blocks": 1}
+
+    def __init__(self):
+        self.sources = [np.ones(MIB64, np.float32) for _ in range(NUM_COPIES)]
+        self.targets = [np.zeros(MIB64, np.float32) for _ in range(NUM_COPIES)]
+
+    def turn(self, kind):
+        for target, source in zip(self.targets, self.sources):
+            ours.copy(target, source, self.KINDS[kind])
+
+    def gb_per_s(self, seconds):
+        """Bytes read plus bytes written per second of the better kind."""
+        num_bytes = sum(array.nbytes for array in self.sources + self.targets)
+        return num_bytes / min(seconds[kind] for kind in self.KINDS) / 1e9
+
+
+def timed(turn):
+    time.sleep(PAUSE)
+    start = time.perf_counter()
+    turn()
+    return time.perf_counter() - start
+
+
+def seconds_of(turns, num_rounds):
+    """Returns the quartiles of each turn's seconds."""
+    times = {name: [] for name in turns}
+    names = list(turns)
+    for number in range(WARM_UP_ROUNDS + num_rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            seconds = timed(turns[name])
+            if number >= WARM_UP_ROUNDS:
+                times[name].append(seconds)
+    return {name: statistics.quantiles(seconds, n=4) for name, seconds in times.items()}
+
+
+def differences(running):
+    """Returns one line for each of our outputs that is not the peers'."""
+    found = []
+    expected = running["ours"].outputs()
+    for name in ("local", "device"):
+        for index, (one, other) in enumerate(zip(expected, running[name].outputs())):
+            allowed = RELATIVE * np.abs(other) + ABSOLUTE * np.abs(other).max()
+            worst = np.max(np.abs(one - other) - allowed)
+            if not worst <= 0:  # a NaN is a difference
+                found.append(f"output {index} differs from `{name}` by {worst} more than allowed")
+    return found
+
+
+def measured(workload, copies, num_rounds):
+    """Returns the row of a workload, and what differed."""
+    sides = [Ours(), Peer("local"), Peer("device")]
+    running = {side.name: Running(workload, side, np.sum) for side in sides}
+    turns = {name: side.turn for name, side in running.items()}
+    if workload.is_read:
+        turns.update({f"{name} read": side.read for name, side in running.items()})
+    turns.update({kind: lambda kind=kind: copies.turn(kind) for kind in Copies.KINDS})
+    gc.collect()
+    gc.disable()
+    quartiles = seconds_of(turns, num_rounds)
+    gc.enable()
+    seconds = {name: median for name, (_, median, _) in quartiles.items()}
+
+    peer = min(("local", "device"), key=seconds.get)
+    milliseconds = {name: 1e3 * value / workload.repeats for name, value in seconds.items()}
+    num_bytes = workload.minimal_bytes()
+    row = {
+        "workload": workload.name,
+        "ours_ms": milliseconds["ours"],
+        "peer_ms": milliseconds[peer],
+        "ratio": milliseconds[peer] / milliseconds["ours"],
+        "gb_per_s": num_bytes and num_bytes / milliseconds["ours"] / 1e6,
+        "copy_gb_per_s": copies.gb_per_s(seconds),
+    }
+    if workload.is_read:
+        row["ours_read_ms"] = milliseconds["ours read"]
+        row["peer_read_ms"] = milliseconds[f"{peer} read"]
+    # How far apart the quartiles are: a busy machine shows here.
+    spread = [(quartiles[name][2] - quartiles[name][0]) / seconds[name] for name in ("ours", peer)]
+    return row, peer, spread, differences(running)
+
+
+def line(cells):
+    widths = [20, 9, 9, 6, 7, 5, 6, 6, 5, 5, 10, 6]
+    return "  ".join(
+        str(cell).ljust(width) if index in (0, 3, 11) else str(cell).rjust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths))
+    ).rstrip()
+
+
+HEADER = line(
+    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,spreads,".split(",")
+)
+
+
+def cells(workload, row, peer, spread):
+    """Returns a row as the table has it."""
+    part = row["gb_per_s"] and row["gb_per_s"] / row["copy_gb_per_s"]
+    missed = row["ratio"] < workload.bar or (part or 1) < (workload.bandwidth_bar or 0)
+    note = ["missed"] if missed else []
+    if workload.is_read:
+        note.append(f"reading alone: {row['ours_read_ms']:.2f} ms, {row['peer_read_ms']:.2f} ms")
+    return [
+        workload.name,
+        f"{row['ours_ms']:.4f}",
+        f"{row['peer_ms']:.4f}",
+        peer,
+        f"{row['ratio']:.2f}",
+        workload.bar,
+        f"{row['gb_per_s']:.2f}" if part else "",
+        f"{row['copy_gb_per_s']:.2f}",
+        f"{part:.2f}" if part else "",
+        workload.bandwidth_bar or "",
+        " ".join(f"{part:.0%}" for part in spread),
+        "; ".join(note),
+    ]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True, help="the crate beside this file, built")
+    parser.add_argument("--output", type=Path, required=True, help="where the JSON goes")
+    parser.add_argument("--rounds", type=int, default=15)
+    names = [workload.name for workload in WORKLOADS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    ours.load(options.library)
+    copies = Copies()
+    rows, failures = [], []
+    print(HEADER, flush=True)
+    for workload in WORKLOADS:
+        if workload.name not in options.only:
+            continue
+        row, peer, spread, found = measured(workload, copies, options.rounds)
+        rows.append(row)
+        failures += [f"{workload.name}: {failure}" for failure in found]
+        print(line(cells(workload, row, peer, spread)), flush=True)
+    options.output.write_text(json.dumps(rows, indent=2) + "\n")
+    print("\n".join(failures), file=sys.stderr, end="\n" if failures else "")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The workloads: what is put into a store, what a turn does, how many bytes it has to move."""
+
+import numpy as np
+
+NUM_DEVICES = 4
+MIB64 = 1 << 24  # floats in 64 MiB
+
+
+def values(seed, shape):
+    """Returns floats of both signs. Those of one place have the same sign whatever the seed, so
+    that no sum cancels and the two sides, which may add in another order, stay close."""
+    draw = np.random.default_rng(seed).random(int(np.prod(shape)), dtype=np.float32)
+    draw += np.float32(0.5)
+    draw[1::2] *= np.float32(-1)
+    return draw.reshape(shape)
+
+
+def resnet50_shapes():
+    """Returns the shapes of the 161 parameters of ResNet-50: convolutions, batch norms, and the
+    last layer with its bias."""
+    shapes = [(64, 3, 7, 7), (64,), (64,)]
+    inputs = 64
+    for stage, blocks in enumerate([3, 4, 6, 3]):
+        inner = 64 << stage
+        for block in range(blocks):
+            convolutions = [(inner, inputs, 1, 1), (inner, inner, 3, 3), (4 * inner, inner, 1, 1)]
+            if block == 0:
+                convolutions.append((4 * inner, inputs, 1, 1))
+            for shape in convolutions:
+                shapes += [shape, shape[:1], shape[:1]]
+            inputs = 4 * inner
+    return shapes + [(1000, 2048), (1000,)]
+
+
+class Workload:
+    """One row of the table."""
+
+    def __init__(self, name, bar, shapes, **rest):
+        self.name = name
+        self.bar = bar
+        self.shapes = shapes
+        # How many values a push has, none for no push, and into how many arrays a pull goes.
+        self.pushed = rest.pop("pushed", 0)
+        self.pulled = rest.pop("pulled", 0)
+        self.is_read = rest.pop("is_read", False)
+        # The optimizer's name and options.
+        self.optimizer = rest.pop("optimizer", None)
+        # How often each value's bytes cross the memory bus at least; none where it makes no sense.
+        self.crossings = rest.pop("crossings", None)
+        # The part of the copy bandwidth that is wanted.
+        self.bandwidth_bar = rest.pop("bandwidth_bar", None)
+        # How often a turn does the same, so that it is long enough to be timed.
+        self.repeats = rest.pop("repeats", 1)
+        assert not rest, rest
+
+    def minimal_bytes(self):
+        if self.crossings is None:
+            return None
+        return 4 * self.crossings * sum(int(np.prod(shape)) for shape in self.shapes)
+
+
+class Running:
+    """A workload on one side."""
+
+    def __init__(self, workload, side, reader):
+        self.workload, self.side, self.reader = workload, side, reader
+        self.keys = [side.key(index) for index in range(len(workload.shapes))]
+        side.init(self.keys, [values(1 + i, shape) for i, shape in enumerate(workload.shapes)])
+        if workload.optimizer:
+            side.set_optimizer(*workload.optimizer)
+        pushed = self.arrays(workload.pushed, lambda n, i: 1000 * (1 + n) + i)
+        outs = self.arrays(workload.pulled or 1, lambda n, i: 1)
+        self.push_list = side.list(self.keys, pushed)
+        self.pull_list = side.list(self.keys, outs)
+        self.outs = [array for arrays in outs for array in arrays]
+        # What has to be there at the end of a turn; without a pull, everything.
+        self.written = self.outs if workload.pulled else []
+        side.wait([])
+
+    def arrays(self, count, seed):
+        return [
+            [self.side.array(values(seed(n, i), shape), n % NUM_DEVICES) for n in range(count)]
+            for i, shape in enumerate(self.workload.shapes)
+        ]
+
+    def turn(self):
+        """What is timed."""
+        workload, side = self.workload, self.side
+        for _ in range(workload.repeats):
+            if workload.pushed:
+                side.push(self.push_list)
+            if workload.pulled:
+                side.pull(self.pull_list)
+            side.wait(self.written)
+        if workload.is_read:
+            self.read()
+
+    def read(self):
+        """Reads every pulled output with the reader from outside."""
+        self.side.read(self.outs, self.reader)
+
+    def outputs(self):
+        """Returns copies of every pulled output, of the last turn or of a pull now."""
+        if not self.workload.pulled:
+            self.side.pull(self.pull_list)
+            self.side.wait([])
+        return self.side.read(self.outs, np.copy)
+
+
+SGD = ("sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0001})
+ADAM = ("adam", {"learning_rate": 0.001, "wd": 0.0001})
+ONE = [(MIB64,)]
+
+WORKLOADS = [
+    Workload("sum_4x64MiB", 2.5, ONE, pushed=4, crossings=5, bandwidth_bar=0.9),
+    Workload("sum_8x64MiB", 2.5, ONE, pushed=8, crossings=9, bandwidth_bar=0.9),
+    Workload(
+        "sgd_momentum_4x64MiB", 4, ONE, pushed=4, optimizer=SGD, crossings=8, bandwidth_bar=0.9
+    ),
+    Workload("adam_4x64MiB", 5, ONE, pushed=4, optimizer=ADAM, crossings=10),
+    Workload("pull_4x64MiB", 100, ONE, pulled=4),
+    Workload("pull_4x64MiB_read", 1.3, ONE, pulled=4, is_read=True),
+    Workload("small_keys_1000x4", 20, [(64,)] * 1000, pushed=4, pulled=4, repeats=5),
+    Workload(
+        "resnet50_step", 4, resnet50_shapes(), pushed=4, pulled=4, optimizer=SGD, crossings=8
+    ),
+    Workload("one_key_latency", 20, [(1000,)], pushed=1, pulled=1, repeats=500),
+]
