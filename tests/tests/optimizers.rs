@@ -240,7 +240,7 @@ fn a_call_of_many_keys_is_its_calls_one_by_one() {
         };
         let [together, alone] = ["local", "device"].map(|kind| {
             let store = create(kind).unwrap();
-            store.init(&keys[..], &arrays(0.5)).unwrap();
+            store.init(&keys[..], arrays(0.5)).unwrap();
             store.set_optimizer(Optimizer::new(name).unwrap()).unwrap();
             store
         });

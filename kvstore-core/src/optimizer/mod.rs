@@ -6,7 +6,7 @@
 //!
 //! To add one: a file beside `adagrad.rs` with its source, its `Definition` (hyper-parameters, and
 //! how they fold into scalars), its `scalars!` and the formula for one element ([`Step`]); then a
-//! line in `rules!` and a line in [`DEFINITIONS`]. Backends need nothing: their kernels are generic
+//! line in `rules!` and a line in `DEFINITIONS`. Backends need nothing: their kernels are generic
 //! over the formula, and the order of its operations is the same for all of them.
 
 mod adadelta;
