@@ -1,0 +1,4 @@
+//! Every optimizer: against the recorded vectors, against the formulas for one element, and what a
+//! store does with them while it runs.
+
+mod vectors;
