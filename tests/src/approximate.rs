@@ -31,6 +31,11 @@ impl Approximate {
         Self::exact(value, unit).round(0.0)
     }
 
+    /// Returns a number that was computed in `f64` with an error and has then been rounded once.
+    pub fn folded(value: f64, error: f64, unit: f64) -> Self {
+        Self::exact(value, unit).round(error)
+    }
+
     /// Returns the error of one rounding, relative to the result.
     pub fn unit(self) -> f64 {
         self.unit

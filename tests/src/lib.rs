@@ -17,6 +17,7 @@ pub mod json;
 pub mod model;
 pub mod operations;
 pub mod optimizer;
+pub mod optimizer_run;
 pub mod recorded;
 pub mod replay;
 pub mod rule;

@@ -219,9 +219,10 @@ impl Step<'_> {
         (self.p("rescale_grad") * self.g + self.wd * w).clip(self.p("clip_gradient"))
     }
 
-    /// `1 - b^t`.
-    fn bias(&self, b: f64) -> f64 {
-        1.0 - b.powi(self.t.cast_signed())
+    /// `1 - b^t`. It is small at first, so that the error of the power in `f64` counts.
+    fn bias(&self, b: f64) -> Approximate {
+        let power = b.powi(self.t.cast_signed());
+        Approximate::folded(1.0 - power, 16.0 * f64::EPSILON, self.g.unit())
     }
 
     fn sgd(&self, w: Approximate, m: &mut Approximate) -> Approximate {
@@ -337,7 +338,7 @@ impl Step<'_> {
         *m = beta1 * *m + (1.0 - beta1) * q;
         *u = (beta2 * *u).max(q.abs());
         let is_zero = u.value == 0.0 && u.error == 0.0;
-        if is_zero { w } else { w - self.lr / self.bias(beta1) * (*m / *u) }
+        if is_zero { w } else { w - self.lr * (*m / *u) / self.bias(beta1) }
     }
 
     fn nadam(&self, w: Approximate, s: &mut State) -> Approximate {
@@ -355,8 +356,7 @@ impl Step<'_> {
     fn signum(&self, w: Approximate, m: &mut Approximate) -> Approximate {
         let momentum = self.p("momentum");
         if momentum == 0.0 {
-            // Another operator of MXNet: it knows neither rescaling nor clipping nor `wd_lh`.
-            return (1.0 - self.lr * self.wd) * w - self.lr * self.g.sign();
+            return (1.0 - self.lr * self.wd) * w - self.lr * self.q().sign();
         }
         *m = momentum * *m - (1.0 - momentum) * (self.q() + self.wd * w);
         (1.0 - self.lr * self.p("wd_lh")) * w + self.lr * m.sign()
