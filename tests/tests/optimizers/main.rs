@@ -2,6 +2,8 @@
 //! store does with them while it runs.
 
 mod golden;
+mod noise;
 mod random;
+mod running;
 mod schedules;
 mod vectors;
