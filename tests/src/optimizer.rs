@@ -16,9 +16,12 @@ pub struct Naive {
     pub parameters: BTreeMap<&'static str, f64>,
 }
 
-/// The names and defaults of MXNet's Python classes, of AdamW as its paper has it, and of Nesterov's
-/// method as Scala has it: learning rate, weight decay, and what else the optimizer has.
-const DEFAULTS: [(&str, f64, f64, &[(&str, f64)]); 16] = [
+/// A name, the defaults of learning rate and weight decay, and what else the optimizer has.
+type Defaults = (&'static str, f64, f64, &'static [(&'static str, f64)]);
+
+/// The names and defaults of `MXNet`'s Python classes, of `AdamW` as `PyTorch` has it, and of
+/// Nesterov's method as `MXNet`'s Scala classes have it.
+const DEFAULTS: [Defaults; 16] = [
     ("sgd", 0.01, 0.0, &[("momentum", 0.0)]),
     ("nag", 0.01, 0.0, &[("momentum", 0.0)]),
     ("nesterov", 0.01, 0.0, &[("momentum", 0.0)]),
@@ -233,7 +236,7 @@ impl Step<'_> {
         w + *m
     }
 
-    /// As MXNet's operator, which runs in place: the momentum sees the new weight.
+    /// As `MXNet`'s operator, which runs in place: the momentum sees the new weight.
     fn nag(&self, w: Approximate, m: &mut Approximate) -> Approximate {
         let momentum = self.p("momentum");
         if momentum == 0.0 {
@@ -332,7 +335,7 @@ impl Step<'_> {
         shrunk / ((n.sqrt() + self.p("beta")) / self.lr + self.wd)
     }
 
-    /// Where MXNet divides 0 by 0 the weight stays.
+    /// Where `MXNet` divides 0 by 0 the weight stays.
     fn adamax(&self, w: Approximate, m: &mut Approximate, u: &mut Approximate) -> Approximate {
         let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
         *m = beta1 * *m + (1.0 - beta1) * q;
@@ -362,9 +365,10 @@ impl Step<'_> {
         (1.0 - self.lr * self.p("wd_lh")) * w + self.lr * m.sign()
     }
 
+    #[expect(clippy::many_single_char_names, reason = "the letters of the formula")]
     fn ftml(&self, w: Approximate, s: &mut State) -> Approximate {
-        let State { a: d, b: v, c: z, .. } = s;
         let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
+        let State { a: d, b: v, c: z, .. } = s;
         *v = beta2 * *v + (1.0 - beta2) * q * q;
         let root = (*v / self.bias(beta2)).sqrt() + self.p("epsilon");
         let d_new = self.bias(beta1) / self.lr * root;

@@ -1,4 +1,4 @@
-//! Schedules of the learning rate as MXNet has them: objects that change while they are asked, and
+//! Schedules of the learning rate as `MXNet` has them: objects that change while they are asked, and
 //! are to be asked for every update in turn.
 
 use kvstore::{LrScheduler, Result, Warmup};
@@ -69,7 +69,7 @@ impl Stateful {
                 self.current = final_lr + (self.base - final_lr) * left;
             }
             Kind::Cosine { max_update, final_lr } if n <= *max_update => {
-                let left = (1.0 + (std::f64::consts::PI * part(*max_update)).cos()) / 2.0;
+                let left = 0.5 * (1.0 + (std::f64::consts::PI * part(*max_update)).cos());
                 self.current = final_lr + (self.base - final_lr) * left;
             }
             Kind::Poly { .. } | Kind::Cosine { .. } => {}

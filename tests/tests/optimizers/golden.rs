@@ -1,4 +1,4 @@
-//! Runs of MXNet 1.9.1 that were kept, against the formulas and against the store: many settings of
+//! Runs of `MXNet` 1.9.1 that were kept, against the formulas and against the store: many settings of
 //! every optimizer for twenty updates, and schedules around their edges.
 
 use kvstore::{DType, Device, Optimizer, array, create};
@@ -10,7 +10,7 @@ use kvstore_tests::schedule::{Kind, Stateful, WarmingUp};
 use kvstore_tests::value::{Number, Spec, Value};
 use serde_json::Value as Json;
 
-/// Relative to the recorded weight. MXNet computes some powers in f32, which costs some digits.
+/// Relative to the recorded weight. `MXNet` computes some powers in f32, which costs some digits.
 const TOLERANCE: f64 = 1e-4;
 
 fn file() -> Json {

@@ -96,7 +96,7 @@ fn the_mean_square_stays_when_centring_comes_and_goes() {
     check_changes(naive.with("centered", 1.0), &[&[("centered", 0.0)]]);
 }
 
-/// As in MXNet: a momentum that is turned off is still there when it is turned on again.
+/// As in `MXNet`: a momentum that is turned off is still there when it is turned on again.
 #[test]
 fn momentum_is_kept_while_it_is_off() {
     let naive = plain("sgd").with("momentum", 0.5);
@@ -107,7 +107,8 @@ fn momentum_is_kept_while_it_is_off() {
 fn defaults_are_those_of_the_reference() {
     let mut ours: Vec<_> = Optimizer::names().collect();
     let mut expected: Vec<_> = Naive::names().collect();
-    (ours.sort_unstable(), expected.sort_unstable());
+    ours.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(ours, expected);
     for name in expected {
         let optimizer = Optimizer::new(name).expect("a known name");

@@ -1,4 +1,4 @@
-//! Schedules against MXNet's stateful ones, alone and as the learning rate that a store applies.
+//! Schedules against `MXNet`'s stateful ones, alone and as the learning rate that a store applies.
 
 use kvstore::{DType, Device, LrScheduler, Optimizer, Warmup, create, ones, zeros};
 use kvstore_tests::json::floats;

@@ -19,9 +19,11 @@ const EXCEPTIONS: [(&str, &str, &str); 1] = [(
     "an error inside of MXNet left the weights as they were; the formula is in the scala vectors",
 )];
 
-/// How the formulas of the JVM are spelt here: the vector's name, ours, and the options that make
-/// ours the same, defaults of the JVM first.
-const SCALA: [(&str, &str, &[(&str, f64)]); 7] = [
+/// A vector's name, the name here, and the options that make ours the same.
+type Counterpart = (&'static str, &'static str, &'static [(&'static str, f64)]);
+
+/// How the formulas of the JVM are spelt here, with the defaults of the JVM.
+const SCALA: [Counterpart; 7] = [
     ("scala_sgd", "sgd", &[("learning_rate", 0.01), ("wd", 1e-4)]),
     ("scala_nag", "nesterov", &[("learning_rate", 0.01), ("wd", 1e-4)]),
     ("scala_dcasgd", "dcasgd", &[("learning_rate", 0.01), ("lamda", 0.04)]),
