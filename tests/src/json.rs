@@ -47,3 +47,21 @@ pub fn list(json: &Json) -> &[Json] {
 pub fn text(json: &Json) -> &str {
     json.as_str().expect("a text")
 }
+
+/// Returns the options of a map by name; a flag is 0 or 1.
+pub fn options(json: &Json) -> Vec<(String, f64)> {
+    let number = |value: &Json| {
+        let flag = value.as_bool().map(|is_set| f64::from(u8::from(is_set)));
+        flag.or(value.as_f64()).expect("a number or a flag")
+    };
+    let options = json.as_object().expect("a map of options");
+    options.iter().map(|(name, value)| (name.clone(), number(value))).collect()
+}
+
+/// Returns the numbers of a list, lists in it included.
+pub fn floats(json: &Json) -> Vec<f64> {
+    match json {
+        Json::Array(items) => items.iter().flat_map(floats).collect(),
+        item => vec![item.as_f64().expect("a number")],
+    }
+}

@@ -2,21 +2,27 @@
 //!
 //! - [`model`] is the store written as simply as it can be; [`value`] and [`arithmetic`] are the
 //!   values it holds and the rules of their numbers.
+//! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
+//!   numbers that know their error: [`approximate`].
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`sources`] reads the files of the project itself.
 
+pub mod approximate;
 pub mod arithmetic;
 pub mod arrays;
 pub mod compare;
 pub mod json;
 pub mod model;
 pub mod operations;
+pub mod optimizer;
+pub mod optimizer_run;
 pub mod recorded;
 pub mod replay;
 pub mod rule;
 pub mod samples;
+pub mod schedule;
 pub mod sources;
 pub mod suite;
 pub mod value;

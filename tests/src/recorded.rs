@@ -6,23 +6,23 @@ use kvstore::{Error, NDArray, Optimizer, Pairs, Store};
 use serde_json::Value as Json;
 
 use crate::arrays::{self, UpdaterLog, from_array, to_array};
-use crate::json::{flat, list, text, texts, value_of};
+use crate::json::{flat, list, options, text, texts, value_of};
 use crate::rule::NamedUpdater;
 use crate::value::Number;
 
 /// The file of recorded programs in this crate.
 pub const OWN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/store_cases.json");
 
-/// Reads the programs of the file.
-pub fn load() -> Vec<Json> {
-    list(&file()["cases"]).to_vec()
-}
-
 /// Reads the file that `KVSTORE_CASES` names, else [`OWN_FILE`].
-pub fn file() -> Json {
+pub fn load_file() -> Json {
     let path = std::env::var("KVSTORE_CASES").unwrap_or_else(|_| OWN_FILE.to_owned());
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns the programs of that file.
+pub fn load() -> Vec<Json> {
+    list(&load_file()["cases"]).to_vec()
 }
 
 /// Replays one program on a store of the given name; the answer says where it went wrong.
@@ -86,14 +86,7 @@ impl Player {
             "barrier" => self.store.barrier(),
             "info" | "updater_log" => Ok(()),
             "set_optimizer" => {
-                let options = operation["kwargs"].as_object().expect("a map of options");
-                let options: Vec<_> = options
-                    .iter()
-                    .map(|(name, value)| {
-                        let flag = value.as_bool().map(f64::from);
-                        (name.clone(), flag.or_else(|| value.as_f64()).expect("a number"))
-                    })
-                    .collect();
+                let options = options(&operation["kwargs"]);
                 let optimizer = Optimizer::from_options(text(&operation["name"]), &options)?;
                 self.store.set_optimizer(optimizer)
             }

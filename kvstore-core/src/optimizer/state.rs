@@ -18,13 +18,21 @@ pub struct OptimizerState {
     /// The rule of the last update; another formula has other tensors.
     rule: Option<UpdateRule>,
     tensors: Vec<Tensor>,
+    /// What only another formula of the optimizer uses, until that comes back.
+    parked: Vec<(Initial, Tensor)>,
     num_updates: u64,
     momentum_product: f64,
 }
 
 impl Default for OptimizerState {
     fn default() -> Self {
-        Self { rule: None, tensors: Vec::new(), num_updates: 0, momentum_product: 1.0 }
+        Self {
+            rule: None,
+            tensors: Vec::new(),
+            parked: Vec::new(),
+            num_updates: 0,
+            momentum_product: 1.0,
+        }
     }
 }
 
@@ -48,7 +56,8 @@ impl OptimizerState {
 
     /// Moves the state to the device where its weight is.
     pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
-        self.tensors.iter_mut().try_for_each(|tensor| tensor.move_to(backends, device))
+        let parked = self.parked.iter_mut().map(|(_, tensor)| tensor);
+        self.tensors.iter_mut().chain(parked).try_for_each(|it| it.move_to(backends, device))
     }
 
     /// Makes the tensors that the rule needs and that are not there yet.
@@ -65,7 +74,15 @@ impl OptimizerState {
             let master = self.tensors.first().filter(|_| self.rule.is_some());
             tensors.push(master.map_or_else(|| weight.cast(arithmetic), |it| Ok(it.clone()))?);
         }
+        // Formulas of one optimizer have what they share in the same order.
+        let old = self.rule.iter().flat_map(UpdateRule::initial).copied();
+        let old = old.zip(self.tensors.iter().skip(usize::from(has_master)).cloned());
+        let mut old: Vec<_> = old.chain(self.parked.iter().cloned()).collect();
         for initial in rule.initial() {
+            if let Some(index) = old.iter().position(|(other, _)| other == initial) {
+                tensors.push(old.remove(index).1);
+                continue;
+            }
             tensors.push(match initial {
                 Initial::Weight if has_master => tensors.first().unwrap_or(weight).duplicate()?,
                 Initial::Weight => weight.duplicate()?,
@@ -78,6 +95,7 @@ impl OptimizerState {
             });
         }
         self.tensors = tensors;
+        self.parked = old;
         self.rule = Some(*rule);
         Ok(())
     }

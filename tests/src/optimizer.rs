@@ -1,0 +1,379 @@
+//! Every optimizer for one element, written from its formula: no blocks, no folding, no types.
+//!
+//! What is computed is [`Approximate`], so that a result says how near a computation in `f32` has
+//! to come to it.
+
+use std::collections::BTreeMap;
+
+use crate::approximate::Approximate;
+
+/// An optimizer: its name and its hyper-parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Naive {
+    /// The name.
+    pub name: &'static str,
+    /// Every hyper-parameter that it has.
+    pub parameters: BTreeMap<&'static str, f64>,
+}
+
+/// A name, the defaults of learning rate and weight decay, and what else the optimizer has.
+type Defaults = (&'static str, f64, f64, &'static [(&'static str, f64)]);
+
+/// The names and defaults of `MXNet`'s Python classes, of `AdamW` as `PyTorch` has it, and of
+/// Nesterov's method as `MXNet`'s Scala classes have it.
+const DEFAULTS: [Defaults; 16] = [
+    ("sgd", 0.01, 0.0, &[("momentum", 0.0)]),
+    ("nag", 0.01, 0.0, &[("momentum", 0.0)]),
+    ("nesterov", 0.01, 0.0, &[("momentum", 0.0)]),
+    ("dcasgd", 0.01, 0.0, &[("momentum", 0.0), ("lamda", 0.04)]),
+    ("sgld", 0.01, 0.0, &[("seed", 0.0)]),
+    (
+        "adam",
+        0.001,
+        0.0,
+        &[
+            ("beta1", 0.9),
+            ("beta2", 0.999),
+            ("epsilon", 1e-8),
+            ("decay_factor", 1.0),
+            ("decoupled_wd", 0.0),
+        ],
+    ),
+    ("adamw", 0.001, 0.01, &[("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8)]),
+    ("adagrad", 0.01, 0.0, &[("epsilon", 1e-7)]),
+    ("adadelta", 0.01, 0.0, &[("rho", 0.9), ("epsilon", 1e-5)]),
+    (
+        "rmsprop",
+        0.001,
+        0.0,
+        &[
+            ("gamma1", 0.9),
+            ("gamma2", 0.9),
+            ("epsilon", 1e-8),
+            ("centered", 0.0),
+            ("clip_weights", 0.0),
+            ("decoupled_wd", 0.0),
+        ],
+    ),
+    ("ftrl", 0.1, 0.0, &[("lamda1", 0.01), ("beta", 1.0)]),
+    ("adamax", 0.002, 0.0, &[("beta1", 0.9), ("beta2", 0.999)]),
+    (
+        "nadam",
+        0.001,
+        0.0,
+        &[("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8), ("schedule_decay", 0.004)],
+    ),
+    ("signum", 0.01, 0.0, &[("momentum", 0.9), ("wd_lh", 0.0)]),
+    ("ftml", 0.01, 0.0, &[("beta1", 0.6), ("beta2", 0.999), ("epsilon", 1e-8)]),
+    ("test", 0.01, 0.0, &[]),
+];
+
+impl Naive {
+    /// Returns the optimizer with its defaults.
+    pub fn new(name: &str) -> Self {
+        let (name, learning_rate, wd, own) = DEFAULTS
+            .into_iter()
+            .find(|(other, ..)| *other == name)
+            .unwrap_or_else(|| panic!("optimizer `{name}`"));
+        let common = [
+            ("learning_rate", learning_rate),
+            ("wd", wd),
+            ("rescale_grad", 1.0),
+            ("clip_gradient", 0.0),
+            ("begin_num_update", 0.0),
+        ];
+        Self { name, parameters: common.into_iter().chain(own.iter().copied()).collect() }
+    }
+
+    /// Returns the name of every optimizer.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        DEFAULTS.into_iter().map(|(name, ..)| name)
+    }
+
+    /// Returns the optimizer with one hyper-parameter changed.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: f64) -> Self {
+        let parameter = self.parameters.get_mut(name);
+        *parameter.unwrap_or_else(|| panic!("{} has no `{name}`", self.name)) = value;
+        self
+    }
+
+    /// Returns a hyper-parameter.
+    pub fn get(&self, name: &str) -> f64 {
+        self.parameters[name]
+    }
+
+    /// Returns the state of one element of a key before its first update.
+    pub fn state(&self, weight: f64, unit: f64) -> State {
+        let zero = Approximate::exact(0.0, unit);
+        let weight = Approximate::exact(weight, unit);
+        State { a: zero, b: zero, c: zero, previous: weight, momentum_product: 1.0 }
+    }
+
+    /// Makes update `count`, from 1, of one element and returns the new weight. The learning rate
+    /// and the weight decay are those of this update and key.
+    pub fn step(
+        &self,
+        due: Due,
+        weight: Approximate,
+        gradient: f64,
+        state: &mut State,
+    ) -> Approximate {
+        let gradient = Approximate::exact(gradient, state.unit());
+        Step { h: self, lr: due.learning_rate, wd: due.weight_decay, t: due.count, g: gradient }
+            .run(weight, state)
+    }
+}
+
+/// An update that is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// The number of the update of its key, from 1.
+    pub count: u32,
+    /// Scheduled and multiplied.
+    pub learning_rate: f64,
+    /// Multiplied.
+    pub weight_decay: f64,
+}
+
+/// What one element of a key has beside its weight; which optimizer uses what is said there.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the optimizers' own names for them are in the formulas")]
+pub struct State {
+    pub a: Approximate,
+    pub b: Approximate,
+    pub c: Approximate,
+    pub previous: Approximate,
+    pub momentum_product: f64,
+}
+
+impl State {
+    fn unit(&self) -> f64 {
+        self.a.unit()
+    }
+
+    /// Returns what a store keeps of it, in its order.
+    pub fn kept(&self, optimizer: &Naive) -> Vec<Approximate> {
+        let is = |name| optimizer.get(name) != 0.0;
+        match optimizer.name {
+            "sgd" | "nag" | "nesterov" | "signum" if is("momentum") => vec![self.a],
+            "dcasgd" if is("momentum") => vec![self.a, self.previous],
+            "dcasgd" => vec![self.previous],
+            "rmsprop" if is("centered") => vec![self.a, self.b, self.c],
+            "rmsprop" | "adagrad" | "test" => vec![self.a],
+            "ftml" => vec![self.a, self.b, self.c],
+            "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" => vec![self.a, self.b],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// One update of one element: hyper-parameters, learning rate, weight decay, count, gradient.
+struct Step<'a> {
+    h: &'a Naive,
+    lr: f64,
+    wd: f64,
+    t: u32,
+    g: Approximate,
+}
+
+impl Step<'_> {
+    fn run(&self, w: Approximate, s: &mut State) -> Approximate {
+        match self.h.name {
+            "sgd" => self.sgd(w, &mut s.a),
+            "nag" => self.nag(w, &mut s.a),
+            "nesterov" => self.nesterov(w, &mut s.a),
+            "dcasgd" => self.dcasgd(w, &mut s.a, &mut s.previous),
+            // Without the noise.
+            "sgld" => w - self.lr / 2.0 * (self.q() + self.wd * w),
+            "adam" => self.adam(w, &mut s.a, &mut s.b),
+            "adamw" => self.adamw(w, &mut s.a, &mut s.b),
+            "adagrad" => self.adagrad(w, &mut s.a),
+            "adadelta" => self.adadelta(w, &mut s.a, &mut s.b),
+            "rmsprop" => self.rmsprop(w, s),
+            "ftrl" => self.ftrl(w, &mut s.a, &mut s.b),
+            "adamax" => self.adamax(w, &mut s.a, &mut s.b),
+            "nadam" => self.nadam(w, s),
+            "signum" => self.signum(w, &mut s.a),
+            "ftml" => self.ftml(w, s),
+            "test" => {
+                s.a = w + self.p("rescale_grad") * self.g;
+                s.a
+            }
+            other => panic!("optimizer `{other}`"),
+        }
+    }
+
+    fn p(&self, name: &str) -> f64 {
+        self.h.get(name)
+    }
+
+    fn is(&self, flag: &str) -> bool {
+        self.p(flag) != 0.0
+    }
+
+    /// The gradient, rescaled and clipped.
+    fn q(&self) -> Approximate {
+        (self.p("rescale_grad") * self.g).clip(self.p("clip_gradient"))
+    }
+
+    /// The gradient with weight decay, rescaled before it and clipped after it.
+    fn q_decayed(&self, w: Approximate) -> Approximate {
+        (self.p("rescale_grad") * self.g + self.wd * w).clip(self.p("clip_gradient"))
+    }
+
+    /// `1 - b^t`. It is small at first, so that the error of the power in `f64` counts.
+    fn bias(&self, b: f64) -> Approximate {
+        let power = b.powi(self.t.cast_signed());
+        Approximate::folded(1.0 - power, 16.0 * f64::EPSILON, self.g.unit())
+    }
+
+    fn sgd(&self, w: Approximate, m: &mut Approximate) -> Approximate {
+        if self.p("momentum") == 0.0 {
+            return (1.0 - self.lr * self.wd) * w - self.lr * self.q();
+        }
+        *m = self.p("momentum") * *m - self.lr * self.wd * w - self.lr * self.q();
+        w + *m
+    }
+
+    /// As `MXNet`'s operator, which runs in place: the momentum sees the new weight.
+    fn nag(&self, w: Approximate, m: &mut Approximate) -> Approximate {
+        let momentum = self.p("momentum");
+        if momentum == 0.0 {
+            return self.sgd(w, m);
+        }
+        *m = momentum * *m;
+        let ahead = *m - self.lr * (self.q() + self.wd * w);
+        let w = w - *m + (momentum + 1.0) * ahead;
+        *m = *m - self.lr * (self.q() + self.wd * w);
+        w
+    }
+
+    fn nesterov(&self, w: Approximate, m: &mut Approximate) -> Approximate {
+        let r = self.q() + self.wd * w;
+        if self.p("momentum") == 0.0 {
+            return w - self.lr * r;
+        }
+        *m = self.p("momentum") * *m + r;
+        w - self.lr * (r + self.p("momentum") * *m)
+    }
+
+    fn dcasgd(&self, w: Approximate, m: &mut Approximate, p: &mut Approximate) -> Approximate {
+        let q = self.q();
+        let step = -(self.lr * (q + self.wd * w + self.p("lamda") * q * q * (w - *p)));
+        *p = w;
+        if self.p("momentum") == 0.0 {
+            return w + step;
+        }
+        *m = self.p("momentum") * *m + step;
+        w + *m
+    }
+
+    fn adam(&self, w: Approximate, m: &mut Approximate, v: &mut Approximate) -> Approximate {
+        let is_decoupled = self.is("decoupled_wd");
+        let q = if is_decoupled { self.q() } else { self.q_decayed(w) };
+        let (beta1, beta2) = (self.p("beta1"), self.p("beta2"));
+        let beta1_now = beta1 * self.p("decay_factor").powi(self.t.cast_signed() - 1);
+        *m = beta1_now * *m + (1.0 - beta1_now) * q;
+        *v = beta2 * *v + (1.0 - beta2) * q * q;
+        let lr = self.lr * self.bias(beta2).sqrt() / self.bias(beta1);
+        let w_new = w - lr * (*m / (v.sqrt() + self.p("epsilon")));
+        if is_decoupled { w_new - self.lr * self.wd * w } else { w_new }
+    }
+
+    /// As `PyTorch` has it: the weight decays first, and epsilon is added to the corrected root.
+    fn adamw(&self, w: Approximate, m: &mut Approximate, v: &mut Approximate) -> Approximate {
+        let (q, beta1, beta2) = (self.q(), self.p("beta1"), self.p("beta2"));
+        let w = (1.0 - self.lr * self.wd) * w;
+        *m = beta1 * *m + (1.0 - beta1) * q;
+        *v = beta2 * *v + (1.0 - beta2) * q * q;
+        let (m, v) = (*m / self.bias(beta1), *v / self.bias(beta2));
+        w - self.lr * (m / (v.sqrt() + self.p("epsilon")))
+    }
+
+    fn adagrad(&self, w: Approximate, h: &mut Approximate) -> Approximate {
+        let q = self.q();
+        *h = *h + q * q;
+        w - self.lr * (q / (*h + self.p("epsilon")).sqrt() + self.wd * w)
+    }
+
+    fn adadelta(&self, w: Approximate, a: &mut Approximate, d: &mut Approximate) -> Approximate {
+        let (q, rho, epsilon) = (self.q(), self.p("rho"), self.p("epsilon"));
+        *a = rho * *a + (1.0 - rho) * q * q;
+        let step = (*d + epsilon).sqrt() / (*a + epsilon).sqrt() * q;
+        *d = rho * *d + (1.0 - rho) * step * step;
+        w - (step + self.wd * w)
+    }
+
+    fn rmsprop(&self, w: Approximate, s: &mut State) -> Approximate {
+        let State { a: n, b: mean, c: delta, .. } = s;
+        let is_decoupled = self.is("decoupled_wd");
+        let q = if is_decoupled { self.q() } else { self.q_decayed(w) };
+        let (gamma1, epsilon) = (self.p("gamma1"), self.p("epsilon"));
+        let decay = if is_decoupled { self.wd } else { 0.0 };
+        *n = (1.0 - gamma1) * q * q + gamma1 * *n;
+        let w = if self.is("centered") {
+            *mean = (1.0 - gamma1) * q + gamma1 * *mean;
+            let root = (*n - *mean * *mean + epsilon).sqrt();
+            *delta = self.p("gamma2") * *delta - self.lr * (q / root + decay * w);
+            w + *delta
+        } else {
+            w - self.lr * (q / (*n + epsilon).sqrt() + decay * w)
+        };
+        w.clip(self.p("clip_weights"))
+    }
+
+    fn ftrl(&self, w: Approximate, z: &mut Approximate, n: &mut Approximate) -> Approximate {
+        let q = self.q();
+        let n_new = *n + q * q;
+        *z = *z + q - (n_new.sqrt() - n.sqrt()) * w / self.lr;
+        *n = n_new;
+        // Continuous: a weight that is just not zero is almost zero.
+        let is_zero = z.value.abs() <= self.p("lamda1");
+        let shrunk = self.p("lamda1") * z.sign() - *z;
+        let shrunk = if is_zero { shrunk.as_zero() } else { shrunk };
+        shrunk / ((n.sqrt() + self.p("beta")) / self.lr + self.wd)
+    }
+
+    /// Where `MXNet` divides 0 by 0 the weight stays.
+    fn adamax(&self, w: Approximate, m: &mut Approximate, u: &mut Approximate) -> Approximate {
+        let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
+        *m = beta1 * *m + (1.0 - beta1) * q;
+        *u = (beta2 * *u).max(q.abs());
+        let is_zero = u.value == 0.0 && u.error == 0.0;
+        if is_zero { w } else { w - self.lr * (*m / *u) / self.bias(beta1) }
+    }
+
+    fn nadam(&self, w: Approximate, s: &mut State) -> Approximate {
+        let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
+        let decay = |t: f64| beta1 * (1.0 - 0.5 * 0.96_f64.powf(t * self.p("schedule_decay")));
+        let (now, next) = (decay(self.t.into()), decay(f64::from(self.t) + 1.0));
+        s.momentum_product *= now;
+        let (product, product_next) = (s.momentum_product, s.momentum_product * next);
+        s.a = beta1 * s.a + (1.0 - beta1) * q;
+        s.b = beta2 * s.b + (1.0 - beta2) * q * q;
+        let m = (1.0 - now) / (1.0 - product) * q + next / (1.0 - product_next) * s.a;
+        w - self.lr * (m / ((s.b / self.bias(beta2)).sqrt() + self.p("epsilon")))
+    }
+
+    fn signum(&self, w: Approximate, m: &mut Approximate) -> Approximate {
+        let momentum = self.p("momentum");
+        if momentum == 0.0 {
+            return (1.0 - self.lr * self.wd) * w - self.lr * self.q().sign();
+        }
+        *m = momentum * *m - (1.0 - momentum) * (self.q() + self.wd * w);
+        (1.0 - self.lr * self.p("wd_lh")) * w + self.lr * m.sign()
+    }
+
+    #[expect(clippy::many_single_char_names, reason = "the letters of the formula")]
+    fn ftml(&self, w: Approximate, s: &mut State) -> Approximate {
+        let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
+        let State { a: d, b: v, c: z, .. } = s;
+        *v = beta2 * *v + (1.0 - beta2) * q * q;
+        let root = (*v / self.bias(beta2)).sqrt() + self.p("epsilon");
+        let d_new = self.bias(beta1) / self.lr * root;
+        *z = beta1 * *z + (1.0 - beta1) * q - (d_new - beta1 * *d) * w;
+        *d = d_new;
+        -*z / *d
+    }
+}

@@ -1,0 +1,137 @@
+//! A run of an optimizer over some keys: what the formulas give after every push, and how near a
+//! store has to come to it.
+
+use kvstore::{DType, Key, Optimizer};
+
+use crate::approximate::Approximate;
+use crate::arithmetic::{is_half, sum};
+use crate::optimizer::{Due, Naive, State};
+use crate::schedule::Stateful;
+use crate::value::{Number, Value};
+
+/// An optimizer with all that is said about its learning rate and weight decay.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The optimizer.
+    pub naive: Naive,
+    /// The schedule, not asked yet. Its base is the optimizer's learning rate.
+    pub schedule: Option<Stateful>,
+    /// Factors on the learning rate and the weight decay of keys.
+    pub multipliers: Vec<(String, f64, f64)>,
+}
+
+impl Setup {
+    /// Returns the setup of an optimizer alone.
+    pub fn new(naive: Naive) -> Self {
+        Self { naive, schedule: None, multipliers: Vec::new() }
+    }
+
+    /// Returns the same as the store takes it.
+    pub fn optimizer(&self) -> kvstore::Result<Optimizer> {
+        let options: Vec<_> = self.naive.parameters.iter().map(own).collect();
+        let mut optimizer = Optimizer::from_options(self.naive.name, &options)?;
+        if let Some(schedule) = &self.schedule {
+            optimizer = optimizer.with_scheduler(schedule.scheduler()?);
+        }
+        for (key, lr, wd) in &self.multipliers {
+            let key = Key::new(key.as_str())?;
+            optimizer = optimizer.with_lr_multiplier(key.clone(), *lr).with_wd_multiplier(key, *wd);
+        }
+        Ok(optimizer)
+    }
+
+    fn multipliers_of(&self, key: &str) -> (f64, f64) {
+        let found = self.multipliers.iter().find(|(other, ..)| other == key);
+        found.map_or((1.0, 1.0), |(_, lr, wd)| (*lr, *wd))
+    }
+}
+
+fn own((name, value): (&&'static str, &f64)) -> (String, f64) {
+    ((*name).to_owned(), *value)
+}
+
+/// One key under the formulas.
+#[derive(Clone, Debug)]
+pub struct NaiveKey {
+    key: String,
+    dtype: DType,
+    schedule: Option<Stateful>,
+    num_updates: u32,
+    /// The weight; for half floats its copy in f32.
+    pub weights: Vec<Approximate>,
+    /// The state of each element.
+    pub states: Vec<State>,
+}
+
+impl NaiveKey {
+    /// Returns a key with this weight before its first update.
+    pub fn new(setup: &Setup, key: &str, weight: &Value) -> Self {
+        let unit = unit_of(weight.spec.dtype);
+        let weights = weight.numbers.iter().map(|number| number.to_f64());
+        Self {
+            key: key.to_owned(),
+            dtype: weight.spec.dtype,
+            schedule: setup.schedule.clone(),
+            num_updates: 0,
+            weights: weights.clone().map(|weight| Approximate::exact(weight, unit)).collect(),
+            states: weights.map(|weight| setup.naive.state(weight, unit)).collect(),
+        }
+    }
+
+    /// Makes an update with the sum of the gradients.
+    pub fn push(&mut self, setup: &Setup, gradients: &[Value]) {
+        self.num_updates += 1;
+        let due = self.due(setup);
+        let merged = sum(gradients).numbers;
+        for (index, gradient) in merged.into_iter().enumerate() {
+            let (weight, state) = (&mut self.weights[index], &mut self.states[index]);
+            *weight = setup.naive.step(due, *weight, gradient.to_f64(), state);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "counts are small")]
+    #[expect(clippy::cast_sign_loss, reason = "counts are not negative")]
+    fn due(&mut self, setup: &Setup) -> Due {
+        let count = setup.naive.get("begin_num_update") as u32 + self.num_updates;
+        let base = setup.naive.get("learning_rate");
+        let schedule = self.schedule.as_mut();
+        let learning_rate = schedule.map_or(base, |it| it.learning_rate(count.into()));
+        let (lr, wd) = setup.multipliers_of(&self.key);
+        Due { count, learning_rate: learning_rate * lr, weight_decay: setup.naive.get("wd") * wd }
+    }
+
+    /// Says where a stored weight is too far from the formulas, or nothing. What half floats store
+    /// may be off by a rounding more.
+    pub fn difference(&self, stored: &Value) -> Option<String> {
+        assert_eq!(stored.spec.dtype, self.dtype);
+        let rounding = if is_half(self.dtype) { unit_of_stored(self.dtype) } else { 0.0 };
+        difference(&self.weights, stored, rounding)
+    }
+}
+
+/// Says where numbers are too far from what the formulas give, or nothing.
+pub fn difference(expected: &[Approximate], found: &Value, rounding: f64) -> Option<String> {
+    let pairs = expected.iter().zip(&found.numbers).enumerate();
+    let mut wrong = pairs.filter(|(_, (expected, found))| !is_near(expected, **found, rounding));
+    let (index, (expected, found)) = wrong.next()?;
+    Some(format!("element {index}: expected {expected:?}, found {found:?}"))
+}
+
+fn is_near(expected: &Approximate, found: Number, rounding: f64) -> bool {
+    let tolerance = expected.error + rounding * expected.value.abs();
+    // Beyond these the formula says nothing, or nothing that a half float could hold.
+    if !tolerance.is_finite() || expected.value.abs() > 6e4 {
+        return true;
+    }
+    (found.to_f64() - expected.value).abs() <= 1.01 * tolerance + 1e-7 * rounding
+}
+
+/// The error of one rounding in the arithmetic on weights of this dtype.
+pub fn unit_of(dtype: DType) -> f64 {
+    if dtype == DType::F64 { f64::EPSILON / 2.0 } else { f64::from(f32::EPSILON) / 2.0 }
+}
+
+fn unit_of_stored(dtype: DType) -> f64 {
+    let digits = if dtype == DType::F16 { 11 } else { 8 };
+    0.5_f64.powi(digits)
+}
