@@ -13,57 +13,84 @@ use crate::error::{Error, Result};
 /// let shape = Shape::from([2, 3]);
 /// assert_eq!((shape.num_elements(), shape.to_string().as_str()), (6, "[2, 3]"));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shape(Arc<[usize]>);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Shape(Dims);
+
+/// The number of axes up to which a shape is copied and not shared: a copy costs less than counting.
+const FEW: usize = 4;
+
+/// Up to [`FEW`] lengths are always `Few`, with zeros behind them, so that equal shapes are equal.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Dims {
+    Few { rank: u8, dims: [usize; FEW] },
+    Many(Arc<[usize]>),
+}
 
 impl Shape {
     /// Returns the lengths along the axes, outermost first.
     pub fn dims(&self) -> &[usize] {
-        &self.0
+        match &self.0 {
+            Dims::Few { rank, dims } => dims.get(..usize::from(*rank)).unwrap_or_default(),
+            Dims::Many(dims) => dims,
+        }
     }
 
     /// Returns the number of axes.
     pub fn rank(&self) -> usize {
-        self.0.len()
+        self.dims().len()
     }
 
     /// Returns the number of elements: the product of the lengths, saturating at `usize::MAX`.
     ///
     /// [`TensorSpec::num_bytes`] is where a size that no machine can hold becomes an error.
     pub fn num_elements(&self) -> usize {
-        if self.0.contains(&0) {
+        let dims = self.dims();
+        if dims.contains(&0) {
             return 0;
         }
-        self.0.iter().fold(1, |product, &dim| product.saturating_mul(dim))
+        dims.iter().fold(1, |product, &dim| product.saturating_mul(dim))
     }
 
     /// Returns the length of axis 0, 1 for a scalar.
     pub fn num_rows(&self) -> usize {
-        self.0.first().copied().unwrap_or(1)
+        self.dims().first().copied().unwrap_or(1)
     }
 
     /// Returns the shape of one row: all axes but the first.
     #[must_use]
     pub fn row(&self) -> Self {
-        Self(self.0.get(1..).unwrap_or_default().into())
+        Self::from(self.dims().get(1..).unwrap_or_default())
+    }
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self::from([])
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(lengths: &[usize]) -> Self {
+        let mut dims = [0; FEW];
+        match (dims.get_mut(..lengths.len()), u8::try_from(lengths.len())) {
+            (Some(few), Ok(rank)) => {
+                few.copy_from_slice(lengths);
+                Self(Dims::Few { rank, dims })
+            }
+            _ => Self(Dims::Many(lengths.into())),
+        }
     }
 }
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
-        Self(dims.into())
-    }
-}
-
-impl From<&[usize]> for Shape {
-    fn from(dims: &[usize]) -> Self {
-        Self(dims.into())
+        Self::from(&*dims)
     }
 }
 
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(dims: [usize; N]) -> Self {
-        Self(Arc::new(dims))
+        Self::from(&dims[..])
     }
 }
 
@@ -76,11 +103,17 @@ impl From<&Shape> for Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
-        for (axis, dim) in self.0.iter().enumerate() {
+        for (axis, dim) in self.dims().iter().enumerate() {
             let separator = if axis == 0 { "" } else { ", " };
             write!(f, "{separator}{dim}")?;
         }
         f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shape").field(&self.dims()).finish()
     }
 }
 
@@ -146,6 +179,19 @@ mod tests {
         let spec = TensorSpec::new([usize::MAX, 3], DType::F32);
         assert!(spec.num_bytes().is_err());
         assert_eq!(TensorSpec::new([usize::MAX, 0], DType::F32).num_bytes().unwrap(), 0);
+    }
+
+    #[test]
+    fn shapes_of_few_and_of_many_axes_are_alike() {
+        for rank in 0..10 {
+            let dims: Vec<usize> = (1..=rank).collect();
+            let shape = Shape::from(&*dims);
+            assert_eq!((shape.dims(), shape.rank()), (&*dims, rank));
+            assert_eq!(shape, Shape::from(dims.clone()));
+            assert_eq!(shape.num_elements(), dims.iter().product());
+            assert_ne!(shape, Shape::from([&*dims, &[0]].concat()), "a longer shape is another");
+        }
+        assert_eq!(Shape::from([5, 4, 3, 2, 1]).row(), Shape::from([4, 3, 2, 1]));
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! Host memory: aligned blocks that go back to a pool, so that a warm step allocates nothing.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
 use crate::dtype::Element;
@@ -19,18 +18,18 @@ const POOL_FLOOR: usize = 256 << 20;
 
 /// The host's memory for tensors, with the storages kept for reuse.
 pub(super) struct Memory {
-    free: Mutex<Free>,
+    /// Storages that nobody holds, by [`SizeClass::index`].
+    free: Box<[Mutex<Free>]>,
     pooled: AtomicUsize,
     live: AtomicUsize,
 }
 
-/// Storages that nobody holds, by the number of words of their blocks.
-type Free = HashMap<usize, Vec<Arc<dyn Storage>>>;
+type Free = Vec<Arc<dyn Storage>>;
 
 impl Memory {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            free: Mutex::default(),
+            free: (0..SizeClass::COUNT).map(|_| Mutex::default()).collect(),
             pooled: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
         })
@@ -45,9 +44,12 @@ impl Memory {
     }
 
     pub(super) fn trim(&self) {
-        let free = std::mem::take(&mut *self.lock());
-        let bytes: usize = free.iter().map(|(&words, kept)| words * WORD * kept.len()).sum();
-        self.pooled.fetch_sub(bytes, Ordering::Relaxed);
+        for kept in &self.free {
+            let kept = std::mem::take(&mut *lock(kept));
+            let bytes = |mut storage: Arc<dyn Storage>| Some(own(&mut storage)?.num_block_bytes());
+            let bytes: usize = kept.into_iter().filter_map(bytes).sum();
+            self.pooled.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Returns a storage of arbitrary content.
@@ -56,10 +58,11 @@ impl Memory {
         device: Device,
         num_bytes: usize,
     ) -> Result<Arc<dyn Storage>> {
-        let words = size_class(num_bytes);
-        if let Some(storage) = self.take(words, num_bytes) {
+        let class = SizeClass::of(num_bytes);
+        if let Some(storage) = self.take(class, num_bytes) {
             return Ok(storage);
         }
+        let words = class.words;
         let block = self.grow(device, words)?;
         self.live.fetch_add(words * WORD, Ordering::Relaxed);
         // An empty block has no address to align.
@@ -71,35 +74,34 @@ impl Memory {
         Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled: false, memory }))
     }
 
-    fn take(&self, words: usize, num_bytes: usize) -> Option<Arc<dyn Storage>> {
-        let mut free = self.lock();
-        let kept = free.get_mut(&words)?;
+    fn take(&self, class: SizeClass, num_bytes: usize) -> Option<Arc<dyn Storage>> {
+        let mut kept = lock(self.free.get(class.index)?);
         // Whoever gave a storage back may not have let go of it yet: that one is for another time.
         let position = kept.iter_mut().rposition(|storage| Arc::get_mut(storage).is_some())?;
         let mut storage = kept.swap_remove(position);
-        drop(free);
-        let own: &mut CpuStorage = open_mut(Arc::get_mut(&mut storage)?).ok()?;
+        drop(kept);
+        let own = own(&mut storage)?;
         own.num_bytes = num_bytes;
         own.is_pooled = false;
-        self.pooled.fetch_sub(words * WORD, Ordering::Relaxed);
-        self.live.fetch_add(words * WORD, Ordering::Relaxed);
+        let bytes = own.num_block_bytes();
+        self.pooled.fetch_sub(bytes, Ordering::Relaxed);
+        self.live.fetch_add(bytes, Ordering::Relaxed);
         Some(storage)
     }
 
     /// Keeps the storage, unless somebody else holds it or the pool is full.
     pub(super) fn recycle(&self, storage: &mut Arc<dyn Storage>) {
-        let own: Option<&mut CpuStorage> =
-            Arc::get_mut(storage).and_then(|storage| open_mut(storage).ok());
-        let Some(own) = own else { return };
-        let (words, bytes) = (own.block.len(), own.block.len() * WORD);
+        let Some(own) = own(storage) else { return };
+        let (class, bytes) = (SizeClass::of(own.num_bytes), own.num_block_bytes());
         let limit = POOL_FLOOR.max(self.live_bytes().saturating_sub(bytes) / 2);
-        if words == 0 || self.pooled_bytes() + bytes > limit {
+        if bytes == 0 || self.pooled_bytes() + bytes > limit {
             return;
         }
+        let Some(kept) = self.free.get(class.index) else { return };
         own.is_pooled = true;
         self.live.fetch_sub(bytes, Ordering::Relaxed);
         self.pooled.fetch_add(bytes, Ordering::Relaxed);
-        self.lock().entry(words).or_default().push(Arc::clone(storage));
+        lock(kept).push(Arc::clone(storage));
     }
 
     fn grow(&self, device: Device, words: usize) -> Result<Vec<u64>> {
@@ -114,10 +116,15 @@ impl Memory {
             in_use: self.live_bytes(),
         })
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(kept: &Mutex<Free>) -> MutexGuard<'_, Free> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a storage of the host that nobody else holds.
+fn own(storage: &mut Arc<dyn Storage>) -> Option<&mut CpuStorage> {
+    open_mut(Arc::get_mut(storage)?).ok()
 }
 
 impl fmt::Debug for Memory {
@@ -129,15 +136,31 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Returns how many words a block for this many bytes has: with room to align it, and in eight
-/// steps per doubling, so that a block fits the next tensor of about its size.
-fn size_class(num_bytes: usize) -> usize {
-    if num_bytes == 0 {
-        return 0;
+/// How long a block is: with room to align it, and in eight steps per doubling, so that a block fits
+/// the next tensor of about its size.
+#[derive(Clone, Copy)]
+struct SizeClass {
+    /// The number of the class, by size.
+    index: usize,
+    /// The words of its blocks.
+    words: usize,
+}
+
+impl SizeClass {
+    const STEPS: usize = 8;
+    const COUNT: usize = Self::STEPS * (usize::BITS as usize + 1);
+
+    fn of(num_bytes: usize) -> Self {
+        if num_bytes == 0 {
+            return Self { index: 0, words: 0 };
+        }
+        let needed = num_bytes.saturating_add(ALIGNMENT).div_ceil(WORD);
+        let above = needed.next_power_of_two();
+        let step = (above / (2 * Self::STEPS)).max(1);
+        let steps = needed.div_ceil(step);
+        let index = Self::STEPS * above.ilog2() as usize + steps - above / 2 / step;
+        Self { index, words: steps * step }
     }
-    let needed = num_bytes.saturating_add(ALIGNMENT).div_ceil(WORD);
-    let step = (needed.next_power_of_two() / 16).max(1);
-    needed.div_ceil(step) * step
 }
 
 fn new_block(words: usize) -> Option<Vec<u64>> {
@@ -158,6 +181,10 @@ pub(super) struct CpuStorage {
 }
 
 impl CpuStorage {
+    fn num_block_bytes(&self) -> usize {
+        self.block.len() * WORD
+    }
+
     /// Returns where the bytes stand within the block, which is longer than what was asked for.
     fn range(&self, start: usize, num_bytes: usize) -> Result<Range<usize>> {
         match start.checked_add(num_bytes) {
@@ -176,7 +203,7 @@ impl Storage for CpuStorage {
 impl Drop for CpuStorage {
     fn drop(&mut self) {
         if !self.is_pooled {
-            self.memory.live.fetch_sub(self.block.len() * WORD, Ordering::Relaxed);
+            self.memory.live.fetch_sub(self.num_block_bytes(), Ordering::Relaxed);
         }
     }
 }
@@ -276,9 +303,21 @@ mod tests {
     #[test]
     fn a_size_class_wastes_at_most_an_eighth() {
         for num_bytes in (4096..1_000_000).step_by(997) {
-            let class = size_class(num_bytes) * WORD;
+            let class = SizeClass::of(num_bytes).words * WORD;
             assert!(class >= num_bytes + ALIGNMENT);
             assert!(class <= num_bytes + num_bytes / 8 + 2 * ALIGNMENT, "{num_bytes}: {class}");
         }
+    }
+
+    #[test]
+    fn size_classes_have_one_size_and_one_number() {
+        let mut last = SizeClass::of(1);
+        for num_bytes in (2..100_000).chain((100_000..1 << 40).step_by(1 << 31)) {
+            let class = SizeClass::of(num_bytes);
+            let grows = (class.words > last.words, class.index > last.index);
+            assert!(grows.0 == grows.1 && class.words >= last.words, "{num_bytes}");
+            last = class;
+        }
+        assert!(SizeClass::of(usize::MAX).index < SizeClass::COUNT);
     }
 }

@@ -8,6 +8,9 @@ use crate::error::Result;
 /// Work of at most this many elements is done by one thread; a piece is rarely smaller.
 const GRAIN: usize = 1 << 16;
 
+/// What a job costs before its first element, in elements: small keys are mostly this.
+const JOB: usize = 128;
+
 /// Work that can be cut in two between elements. Cutting never changes a result.
 pub(super) trait Split: Sized + Send {
     /// Returns the number of elements.
@@ -58,7 +61,7 @@ impl Workers {
         len: &(impl Fn(&J) -> usize + Sync),
         run: &(impl Fn(&mut J, Cut) -> Result<()> + Sync),
     ) -> Result<()> {
-        match self.pool_for(jobs.iter().map(len).sum()) {
+        match self.pool_for(cost(jobs, len)) {
             None => jobs.iter_mut().try_for_each(|job| run(job, Cut::Never)),
             Some(pool) => pool.install(|| halve_jobs(jobs, len, run)),
         }
@@ -109,6 +112,10 @@ impl Cut {
     }
 }
 
+fn cost<J>(jobs: &[J], len: &impl Fn(&J) -> usize) -> usize {
+    jobs.iter().map(|job| JOB + len(job)).sum()
+}
+
 fn halve_jobs<J: Send>(
     jobs: &mut [J],
     len: &(impl Fn(&J) -> usize + Sync),
@@ -117,7 +124,7 @@ fn halve_jobs<J: Send>(
     if let [job] = jobs {
         return run(job, Cut::Halves);
     }
-    if jobs.iter().map(len).sum::<usize>() <= GRAIN {
+    if cost(jobs, len) <= GRAIN {
         return jobs.iter_mut().try_for_each(|job| run(job, Cut::Never));
     }
     let (left, right) = jobs.split_at_mut(jobs.len() / 2);
