@@ -1,6 +1,6 @@
 //! Every conversion between Java and Rust: handles, keys, shapes, devices, numbers.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jni::Env;
 use jni::objects::{
@@ -16,9 +16,11 @@ use crate::error::{BridgeError, Result};
 use crate::handle::HandleTable;
 
 /// The arrays that Java holds.
-pub(crate) static ARRAYS: HandleTable<NDArray> = HandleTable::new("array");
+pub(crate) static ARRAYS: LazyLock<HandleTable<NDArray>> =
+    LazyLock::new(|| HandleTable::new("array"));
 /// The stores that Java holds.
-pub(crate) static STORES: HandleTable<Store> = HandleTable::new("store");
+pub(crate) static STORES: LazyLock<HandleTable<Store>> =
+    LazyLock::new(|| HandleTable::new("store"));
 
 /// Returns the array of a handle.
 pub(crate) fn array(handle: jlong) -> Result<Arc<NDArray>> {

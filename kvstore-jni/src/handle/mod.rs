@@ -1,0 +1,105 @@
+//! The numbers that stand for Rust objects on the Java side.
+//!
+//! - `slots`: which number stands for which object
+//! - `table`: [`HandleTable`], the same for many threads
+//! - `models`: the table under every schedule of a few threads
+
+#[cfg(test)]
+mod models;
+mod slots;
+mod table;
+
+pub(crate) use table::HandleTable;
+
+/// What the table is built on. In the models it is built on loom's lock and reference counts.
+mod sync {
+    pub(super) use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::thread;
+
+    use kvstore::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_found_until_it_is_removed() {
+        let table = HandleTable::new("thing");
+        let handle = table.insert("a").unwrap();
+        assert_eq!(*table.get(handle).unwrap(), "a");
+        assert_eq!(*table.remove(handle).unwrap(), "a");
+        let error = table.get(handle).unwrap_err();
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            (ErrorCode::Closed, "thing is closed")
+        );
+        assert!(table.remove(handle).is_none());
+    }
+
+    #[test]
+    fn zero_and_numbers_that_were_never_given_are_closed() {
+        let table = HandleTable::<u8>::new("thing");
+        for handle in [0, 1, -1, i64::MAX, i64::MIN] {
+            assert_eq!(table.get(handle).unwrap_err().code(), ErrorCode::Closed);
+            assert!(table.remove(handle).is_none());
+        }
+    }
+
+    #[test]
+    fn an_object_outlives_its_removal_while_somebody_uses_it() {
+        let table = HandleTable::new("thing");
+        let handle = table.insert(String::from("used")).unwrap();
+        let used = table.get(handle).unwrap();
+        drop(table.remove(handle));
+        assert_eq!(*used, "used");
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn threads_never_share_a_number_or_see_each_others_objects() {
+        let table = HandleTable::new("thing");
+        let kept: Vec<i64> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..4_i64)
+                .map(|worker| {
+                    let table = &table;
+                    scope.spawn(move || {
+                        let mut kept = Vec::new();
+                        for round in 0..500 {
+                            let value = worker * 1000 + round;
+                            let handle = table.insert(value).unwrap();
+                            assert_eq!(*table.get(handle).unwrap(), value);
+                            if round % 2 == 0 {
+                                assert_eq!(*table.remove(handle).unwrap(), value);
+                                assert!(table.remove(handle).is_none());
+                            } else {
+                                kept.push(handle);
+                            }
+                        }
+                        kept
+                    })
+                })
+                .collect();
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        });
+        assert_eq!(kept.iter().collect::<HashSet<_>>().len(), 1000);
+        assert_eq!(table.len(), 1000);
+    }
+
+    #[test]
+    fn of_many_threads_that_remove_one_object_one_gets_it() {
+        let table = HandleTable::new("thing");
+        for _ in 0..200 {
+            let handle = table.insert(()).unwrap();
+            let removed: usize = thread::scope(|scope| {
+                let table = &table;
+                let closers: Vec<_> =
+                    (0..3).map(|_| scope.spawn(move || table.remove(handle))).collect();
+                closers.into_iter().map(|c| c.join().unwrap().iter().count()).sum()
+            });
+            assert_eq!(removed, 1);
+        }
+    }
+}
