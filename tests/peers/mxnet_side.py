@@ -32,18 +32,18 @@ class Peer:
     def set_optimizer(self, name, options):
         self.store.set_optimizer(mx.optimizer.create(name, **options))
 
-    def push(self, pairs):
-        self.store.push(*pairs)
-
-    def pull(self, pairs):
-        self.store.pull(pairs[0], out=pairs[1])
-
-    def wait(self, arrays):
-        """Everything is pending when a call returns. One array is waited for faster than all."""
-        if len(arrays) == 1:
-            arrays[0].wait_to_read()
-        else:
-            mx.nd.waitall()
+    def steps(self, pushed, pulled, written, count):
+        """Pushes and pulls prepared lists, either of which may be none, and waits."""
+        for _ in range(count):
+            if pushed:
+                self.store.push(*pushed)
+            if pulled:
+                self.store.pull(pulled[0], out=pulled[1])
+            # Everything is pending when a call returns. One array is waited for faster than all.
+            if len(written) == 1:
+                written[0].wait_to_read()
+            else:
+                mx.nd.waitall()
 
     def read(self, arrays, reader):
         """Returns what the reader makes of the memory of each array."""

@@ -16,8 +16,7 @@ INTERFACE = {
         [c_void_p, c_char_p, POINTER(c_char_p), POINTER(c_double), c_size_t],
     ),
     "kvp_init": (c_int, [c_void_p, c_void_p]),
-    "kvp_push": (c_int, [c_void_p, c_void_p]),
-    "kvp_pull": (c_int, [c_void_p, c_void_p]),
+    "kvp_steps": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t]),
     "kvp_value": (c_void_p, [c_void_p]),
     "kvp_address": (c_void_p, [c_void_p]),
     "kvp_copy": (None, [c_void_p, c_void_p, c_size_t, c_int]),
@@ -101,14 +100,10 @@ class Ours:
         store = self.store.pointer
         checked(library.kvp_set_optimizer(store, name.encode(), names, values, len(options)))
 
-    def push(self, pairs):
-        checked(library.kvp_push(self.store.pointer, pairs.pointer))
-
-    def pull(self, pairs):
-        checked(library.kvp_pull(self.store.pointer, pairs.pointer))
-
-    def wait(self, arrays):
-        """Nothing is pending when a call returns."""
+    def steps(self, pushed, pulled, _written, count):
+        """Pushes and pulls prepared lists, either of which may be none. Nothing is pending then."""
+        pushed, pulled = (pairs and pairs.pointer for pairs in (pushed, pulled))
+        checked(library.kvp_steps(self.store.pointer, pushed, pulled, count))
 
     def read(self, arrays, reader):
         """Returns what the reader makes of the memory of each array."""

@@ -75,7 +75,6 @@ class Running:
         self.outs = [array for arrays in outs for array in arrays]
         # What has to be there at the end of a turn; without a pull, everything.
         self.written = self.outs if workload.pulled else []
-        side.wait([])
 
     def arrays(self, count, seed):
         return [
@@ -85,13 +84,13 @@ class Running:
 
     def turn(self):
         """What is timed."""
-        workload, side = self.workload, self.side
-        for _ in range(workload.repeats):
-            if workload.pushed:
-                side.push(self.push_list)
-            if workload.pulled:
-                side.pull(self.pull_list)
-            side.wait(self.written)
+        workload = self.workload
+        self.side.steps(
+            self.push_list if workload.pushed else None,
+            self.pull_list if workload.pulled else None,
+            self.written,
+            workload.repeats,
+        )
         if workload.is_read:
             self.read()
 
@@ -102,8 +101,7 @@ class Running:
     def outputs(self):
         """Returns copies of every pulled output, of the last turn or of a pull now."""
         if not self.workload.pulled:
-            self.side.pull(self.pull_list)
-            self.side.wait([])
+            self.side.steps(None, self.pull_list, [], 1)
         return self.side.read(self.outs, np.copy)
 
 

@@ -145,35 +145,40 @@ pub unsafe extern "C" fn kvp_set_optimizer(
     )
 }
 
-/// Defines a verb on a prepared list.
-macro_rules! verb {
-    ($(#[$doc:meta])* $name:ident, $store:ident, $pairs:ident => $call:expr) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// Both pointers are valid.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($store: *const Store, $pairs: *const Pairs) -> c_int {
-            // SAFETY: the caller holds the store.
-            let $store = unsafe { borrow($store) };
-            // SAFETY: the caller holds the list.
-            let $pairs = unsafe { borrow($pairs) };
-            status($call)
-        }
-    };
+/// Stores the values of a prepared list under their keys.
+///
+/// # Safety
+/// Both pointers are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvp_init(store: *const Store, pairs: *const Pairs) -> c_int {
+    // SAFETY: the caller holds the store.
+    let store = unsafe { borrow(store) };
+    // SAFETY: the caller holds the list.
+    let pairs = unsafe { borrow(pairs) };
+    status(store.init_pairs(pairs))
 }
 
-verb! {
-    /// Stores the values under their keys.
-    kvp_init, store, pairs => store.init_pairs(pairs)
-}
-verb! {
-    /// Sums the values of each key and updates what is stored.
-    kvp_push, store, pairs => store.push_pairs(pairs, 0)
-}
-verb! {
-    /// Gives each array the newest value of its key.
-    kvp_pull, store, pairs => store.pull_pairs(pairs, 0)
+/// Pushes the one prepared list and pulls the other, as often as asked; null is no list.
+///
+/// # Safety
+/// Every pointer is valid or, a list's, null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvp_steps(
+    store: *const Store,
+    pushed: *const Pairs,
+    pulled: *const Pairs,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller holds the store.
+    let store = unsafe { borrow(store) };
+    // SAFETY: the caller holds the list, if there is one.
+    let pushed = unsafe { pushed.as_ref() };
+    // SAFETY: the caller holds the list, if there is one.
+    let pulled = unsafe { pulled.as_ref() };
+    status((0..count).try_for_each(|_| {
+        pushed.map_or(Ok(()), |pairs| store.push_pairs(pairs, 0))?;
+        pulled.map_or(Ok(()), |pairs| store.pull_pairs(pairs, 0))
+    }))
 }
 
 /// Returns the present value of an array; it stays as it is until it is freed.
