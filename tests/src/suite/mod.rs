@@ -16,6 +16,7 @@ use kvstore::{Device, ErrorCode, NDArray, Result, Store};
 use crate::STORE_NAMES;
 
 pub mod backend;
+pub mod bits;
 pub mod calls;
 pub mod concurrency;
 pub mod snapshots;
