@@ -17,9 +17,11 @@ use crate::compare::assert_same_bits;
 use crate::samples::{nasty, tame};
 use crate::value::{Spec, Value};
 
-/// One element; and one below, at and one above every number of elements that a kernel takes at
-/// once: vector registers, a block of a step, a block that stays in cache.
-const SHORT: [usize; 11] = [1, 2, 15, 16, 17, 63, 64, 65, 2047, 2048, 2049];
+/// One element; and one below, at and one above every number of elements that a loop takes at once.
+const SHORT: [usize; 8] = [1, 2, 15, 16, 17, 63, 64, 65];
+
+/// The same around the block that stays in cache.
+const BLOCKS: [usize; 3] = [2047, 2048, 2049];
 
 /// The same around what one thread does alone, and a length that is cut more than once.
 const LONG: [usize; 4] = [65_535, 65_536, 65_537, 131_073];
@@ -101,28 +103,41 @@ struct Input {
     spec: Spec,
     initial: Vec<u8>,
     rounds: Vec<Vec<Vec<u8>>>,
-    /// The sum of the last round's values, by the model.
-    sum: Vec<u8>,
 }
 
 type Sample = fn(Spec, u64) -> Value;
 
 impl Input {
     fn new(text: &str, spec: &Spec, num_values: usize, num_rounds: usize, sample: Sample) -> Self {
-        let seed = |round: usize, position: usize| (1000 * round + position) as u64;
-        let values = |round| {
-            let values =
-                (0..num_values).map(|position| sample(spec.clone(), seed(round, position)));
-            values.collect::<Vec<_>>()
+        let value = |round: usize, position: usize| {
+            sample(spec.clone(), (1000 * round + position) as u64).to_bytes()
         };
-        let bytes = |values: Vec<Value>| values.iter().map(Value::to_bytes).collect();
+        let values = |round| (0..num_values).map(|position| value(round, position)).collect();
         Self {
             key: key(text),
             spec: spec.clone(),
             initial: tame(spec.clone(), 77).to_bytes(),
-            rounds: (0..num_rounds).map(|round| bytes(values(round))).collect(),
-            sum: sum(&values(num_rounds - 1)).to_bytes(),
+            rounds: (0..num_rounds).map(values).collect(),
         }
+    }
+
+    /// Returns the input with the first values of each round alone.
+    fn first_values(&self, num_values: usize) -> Self {
+        let first = |values: &Vec<Vec<u8>>| values[..num_values].to_vec();
+        let rounds = self.rounds.iter().map(first).collect();
+        Self {
+            key: self.key.clone(),
+            spec: self.spec.clone(),
+            initial: self.initial.clone(),
+            rounds,
+        }
+    }
+
+    /// Returns the sum of the last round's values, by the model.
+    fn sum(&self) -> Vec<u8> {
+        let value = |bytes: &Vec<u8>| Value::from_bytes(self.spec.clone(), bytes);
+        let last = self.rounds.last().expect("programs have rounds");
+        sum(&last.iter().map(value).collect::<Vec<_>>()).to_bytes()
     }
 
     /// Returns the part of the input from element `start` on, under another key.
@@ -134,7 +149,6 @@ impl Input {
             spec: Spec::new(&[length], self.spec.dtype),
             initial: cut(&self.initial),
             rounds: self.rounds.iter().map(|values| values.iter().map(cut).collect()).collect(),
-            sum: cut(&self.sum),
         }
     }
 
@@ -200,13 +214,8 @@ fn calls(calls: Calls, inputs: &[Input], round: usize) -> Vec<Vec<(usize, usize)
     }
 }
 
-fn assert_same<'a>(
-    expected: impl IntoIterator<Item = &'a Vec<u8>>,
-    found: &[Vec<u8>],
-    inputs: &[Input],
-    what: &impl Debug,
-) {
-    for ((expected, found), input) in expected.into_iter().zip(found).zip(inputs) {
+fn assert_same(expected: &[Vec<u8>], found: &[Vec<u8>], inputs: &[Input], what: &impl Debug) {
+    for ((expected, found), input) in expected.iter().zip(found).zip(inputs) {
         // Different bytes may still be equal: any NaN is any NaN.
         if expected != found {
             let value = |bytes| Value::from_bytes(input.spec.clone(), bytes);
@@ -230,32 +239,36 @@ fn name(place: &Place) -> String {
 
 /// Sums are those of the model, for the store and for an updater.
 ///
-/// Exhaustive: dtypes x 1 to 17 values x short lengths x places x manners. Sampled: long lengths,
-/// with three numbers of values for each dtype and length, in each seventh way to run them.
+/// Exhaustive: dtypes x 1 to 17 values x short lengths x places x manners. Sampled: lengths around a
+/// block with 1 to 17 values, and long ones with two numbers of values for each dtype and length,
+/// all together in each fifth way to run them.
 pub fn sums_have_the_same_bits(places: &[Place]) {
     let mut num_sums = 0;
     for (number, dtype) in DType::ALL.into_iter().enumerate() {
-        let input = |count: usize, length: usize| {
-            let sample = if count % 2 == 0 { nasty } else { mixed };
+        let input = |length: usize, count: usize| {
+            let sample = if count.is_multiple_of(2) { nasty } else { mixed };
             Input::new(&format!("{count}x{length}"), &Spec::new(&[length], dtype), count, 1, sample)
         };
-        let short = SHORT.iter().flat_map(|length| (1..=17).map(|count| input(count, *length)));
-        num_sums += check_sums(places, &short.collect::<Vec<_>>(), 1);
-        let long = LONG.iter().enumerate().flat_map(|(index, length)| {
-            [0, 2, 5].map(|step| input(FEW_AND_MANY[(number + index + step) % 7], *length))
-        });
-        num_sums += check_sums(places, &long.collect::<Vec<_>>(), 7);
+        let of_all = |length: &usize| (1..=17).map(|count| input(*length, count)).collect();
+        let short: Vec<Vec<_>> = SHORT.iter().map(of_all).collect();
+        num_sums += check_sums(places, &short.into_iter().flatten().collect::<Vec<_>>(), 1);
+        let mut longer: Vec<_> = BLOCKS.iter().map(of_all).collect();
+        longer.extend(LONG.iter().enumerate().map(|(index, length)| {
+            let count = |step: usize| FEW_AND_MANY[(number + index + step) % 7];
+            [0, 3].map(|step| input(*length, count(step))).into()
+        }));
+        num_sums += check_sums(places, &longer.into_iter().flatten().collect::<Vec<_>>(), 5);
     }
     println!("{num_sums} sums compared");
 }
 
 fn check_sums(places: &[Place], inputs: &[Input], stride: usize) -> usize {
     let mut num_sums = 0;
+    let expected: Vec<_> = inputs.iter().map(Input::sum).collect();
     for (place, manner) in ways(places, stride) {
         for rule in [Rule::Assign, Rule::Updater] {
             let found = run(place, &rule, manner, inputs);
-            let expected = inputs.iter().map(|input| &input.sum);
-            assert_same(expected, &found, inputs, &(name(place), manner, &rule));
+            assert_same(&expected, &found, inputs, &(name(place), manner, &rule));
             num_sums += found.len();
         }
     }
@@ -299,23 +312,28 @@ fn float_dtypes() -> impl Iterator<Item = DType> {
 ///
 /// Exhaustive: optimizers (and their second formulas) x float dtypes x short lengths x places x
 /// manners. Sampled: numbers of values, of which each length has one, another for each optimizer and
-/// dtype; long lengths, in each 17th way to run them.
+/// dtype; all lengths together, in each 17th way to run them, of up to 9 values where they are long.
 pub fn steps_have_the_same_bits(places: &[Place]) {
     let mut num_steps = 0;
-    for (number, optimizer) in optimizers().into_iter().enumerate() {
-        let rule = Rule::Optimizer(optimizer);
-        for (index, dtype) in float_dtypes().enumerate() {
-            let inputs = |lengths: &[usize], num_rounds| {
-                let lengths = lengths.iter().enumerate();
-                let inputs = lengths.map(|(place, length)| {
-                    let count = 1 + (number + 4 * index + 3 * place) % 17;
-                    let spec = Spec::new(&[*length], dtype);
-                    Input::new(&length.to_string(), &spec, count, num_rounds, mixed)
-                });
-                inputs.collect::<Vec<_>>()
-            };
-            num_steps += check_steps(places, &rule, &inputs(&SHORT, 3), 1);
-            num_steps += check_steps(places, &rule, &inputs(&LONG[1..], 2), 17);
+    for (index, dtype) in float_dtypes().enumerate() {
+        let lengths = SHORT.iter().chain(&BLOCKS).chain(&LONG[2..]);
+        let whole: Vec<_> = lengths
+            .map(|length| {
+                let most = if *length < LONG[0] { 17 } else { 9 };
+                Input::new(&length.to_string(), &Spec::new(&[*length], dtype), most, 2, mixed)
+            })
+            .collect();
+        for (number, optimizer) in optimizers().into_iter().enumerate() {
+            let rule = Rule::Optimizer(optimizer);
+            let whole = whole.iter().enumerate();
+            let inputs: Vec<_> = whole
+                .map(|(place, input)| {
+                    let most = input.rounds[0].len();
+                    input.first_values(1 + (number + 4 * index + 3 * place) % most)
+                })
+                .collect();
+            num_steps += check_steps(places, &rule, &inputs[..SHORT.len()], 1);
+            num_steps += check_steps(places, &rule, &inputs, 17);
         }
     }
     println!("{num_steps} weights compared");
@@ -343,31 +361,35 @@ pub fn parts_have_the_bits_of_the_whole(places: &[Place]) {
     for dtype in DType::ALL {
         for (count, sample) in [(1, nasty as Sample), (3, mixed), (9, nasty)] {
             let whole = Input::new("w", &Spec::new(&[LENGTH], dtype), count, 1, sample);
-            for middle in SHORT.into_iter().chain([40_000, 65_535, 65_536, 65_537, LENGTH - 1]) {
-                num_cuts += check_cut(places, &Rule::Assign, &whole, middle);
+            let sum = whole.sum();
+            for middle in
+                SHORT.into_iter().chain(BLOCKS).chain([40_000, 65_535, 65_536, 65_537, LENGTH - 1])
+            {
+                num_cuts += check_cut(places, &Rule::Assign, (&whole, &sum), middle);
             }
         }
     }
-    for optimizer in optimizers() {
-        let rule = Rule::Optimizer(optimizer);
-        for dtype in float_dtypes() {
-            let whole = Input::new("w", &Spec::new(&[4113], dtype), 3, 2, mixed);
+    for dtype in float_dtypes() {
+        let whole = Input::new("w", &Spec::new(&[4113], dtype), 3, 2, mixed);
+        for rule in optimizers().into_iter().map(Rule::Optimizer) {
+            let stepped = run(&places[0], &rule, Manner::PLAIN, std::slice::from_ref(&whole));
             for middle in [1, 16, 63, 64, 65, 2047, 2048, 2049, 4112] {
-                num_cuts += check_cut(places, &rule, &whole, middle);
+                num_cuts += check_cut(places, &rule, (&whole, &stepped[0]), middle);
             }
         }
     }
     println!("{num_cuts} cuts compared");
 }
 
-fn check_cut(places: &[Place], rule: &Rule, whole: &Input, middle: usize) -> usize {
+fn check_cut(
+    places: &[Place],
+    rule: &Rule,
+    (whole, expected): (&Input, &[u8]),
+    middle: usize,
+) -> usize {
     let length = whole.spec.num_elements();
     let parts = [whole.part("w", 0, middle), whole.part("x", middle, length - middle)];
-    let whole_result = match rule {
-        Rule::Optimizer(_) => run(&places[0], rule, Manner::PLAIN, std::slice::from_ref(whole)),
-        Rule::Assign | Rule::Updater => vec![whole.sum.clone()],
-    };
-    let (left, right) = whole_result[0].split_at(middle * whole.spec.dtype.size());
+    let (left, right) = expected.split_at(middle * whole.spec.dtype.size());
     let expected = [left.to_vec(), right.to_vec()];
     // Noise depends on the key and on the number of the element.
     let has_noise = matches!(rule, Rule::Optimizer(optimizer) if optimizer.name() == "sgld");
