@@ -82,7 +82,7 @@ impl Manner {
 enum Rule {
     Assign,
     Updater,
-    Optimizer(Optimizer),
+    Optimizer(Box<Optimizer>),
 }
 
 impl Rule {
@@ -90,7 +90,7 @@ impl Rule {
         match self {
             Self::Assign => store.set_updater(None),
             Self::Updater => store.set_updater(Some(Arc::new(Assign))),
-            Self::Optimizer(optimizer) => store.set_optimizer(optimizer.clone()),
+            Self::Optimizer(optimizer) => store.set_optimizer(Optimizer::clone(optimizer)),
         }
         .unwrap();
     }
@@ -324,7 +324,7 @@ pub fn steps_have_the_same_bits(places: &[Place]) {
             })
             .collect();
         for (number, optimizer) in optimizers().into_iter().enumerate() {
-            let rule = Rule::Optimizer(optimizer);
+            let rule = Rule::Optimizer(Box::new(optimizer));
             let whole = whole.iter().enumerate();
             let inputs: Vec<_> = whole
                 .map(|(place, input)| {
@@ -371,7 +371,7 @@ pub fn parts_have_the_bits_of_the_whole(places: &[Place]) {
     }
     for dtype in float_dtypes() {
         let whole = Input::new("w", &Spec::new(&[4113], dtype), 3, 2, mixed);
-        for rule in optimizers().into_iter().map(Rule::Optimizer) {
+        for rule in optimizers().into_iter().map(Box::new).map(Rule::Optimizer) {
             let stepped = run(&places[0], &rule, Manner::PLAIN, std::slice::from_ref(&whole));
             for middle in [1, 16, 63, 64, 65, 2047, 2048, 2049, 4112] {
                 num_cuts += check_cut(places, &rule, (&whole, &stepped[0]), middle);

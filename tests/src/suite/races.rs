@@ -119,7 +119,7 @@ pub fn a_key_may_come_back_with_another_shape(store: &Store) {
     store.set_optimizer(optimizer("test", &[])).unwrap();
     store.init("stays", &state(0, 16)).unwrap();
     let (shared, pushed, failed) = (store.clone(), Count::default(), Count::default());
-    let (pushes, failures) = (Arc::clone(&pushed), Arc::clone(&failed));
+    let (successes, failures) = (Arc::clone(&pushed), Arc::clone(&failed));
     let is_done = AtomicBool::new(false);
     on_threads(4, move |number| {
         if number == 0 {
@@ -148,7 +148,7 @@ pub fn a_key_may_come_back_with_another_shape(store: &Store) {
                 let result = shared.push(["stays", "comes"], values);
                 let allowed = [ErrorCode::KeyNotFound, ErrorCode::SpecMismatch];
                 assert!(code(&result).is_none_or(|code| allowed.contains(&code)), "{result:?}");
-                let count = if result.is_ok() { &pushes } else { &failures };
+                let count = if result.is_ok() { &successes } else { &failures };
                 count.fetch_add(1, Ordering::Relaxed);
             }
             thread::yield_now();
@@ -268,7 +268,7 @@ pub fn a_panic_under_pushes_poisons_its_key_alone(store: &Store) {
 /// finds it so from then on.
 fn a_key_is_healed_under_pushes(store: &Store, name: &'static str) {
     let (shared, num_pushed, refused) = (store.clone(), Count::default(), Count::default());
-    let pushes = Arc::clone(&num_pushed);
+    let successes = Arc::clone(&num_pushed);
     on_threads(4, move |number| {
         if number == 0 {
             for _ in (0..MANY).take_while(|_| refused.load(Ordering::Relaxed) < 20) {
@@ -289,7 +289,7 @@ fn a_key_is_healed_under_pushes(store: &Store, name: &'static str) {
                 thread::yield_now();
             } else {
                 num_own += 1;
-                pushes.fetch_add(1, Ordering::Relaxed);
+                successes.fetch_add(1, Ordering::Relaxed);
             }
         }
     });
