@@ -2,8 +2,8 @@
 //! whoever updates does it wholly by one rule.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use kvstore::{ErrorCode, NDArray, Optimizer, Store};
@@ -120,8 +120,9 @@ pub fn a_key_may_come_back_with_another_shape(store: &Store) {
     store.init("stays", &state(0, 16)).unwrap();
     let (shared, pushed, failed) = (store.clone(), Count::default(), Count::default());
     let (successes, failures) = (Arc::clone(&pushed), Arc::clone(&failed));
-    let is_done = AtomicBool::new(false);
+    let (is_done, start) = (AtomicBool::new(false), Barrier::new(4));
     on_threads(4, move |number| {
+        start.wait();
         if number == 0 {
             for generation in 0..GENERATIONS {
                 // No generation is pushed to as often as this.
