@@ -64,7 +64,12 @@ impl Value {
 
     /// Returns the little-endian bytes of the elements.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.numbers.iter().flat_map(|number| number.to_bytes(self.spec.dtype)).collect()
+        let (dtype, size) = (self.spec.dtype, self.spec.dtype.size());
+        let mut bytes = Vec::with_capacity(self.numbers.len() * size);
+        for number in &self.numbers {
+            bytes.extend_from_slice(&number.to_bytes(dtype)[..size]);
+        }
+        bytes
     }
 
     /// Returns the value whose elements have these little-endian bytes.
@@ -82,15 +87,17 @@ impl Number {
         Self::from_bytes(dtype, &bits.to_le_bytes()[..dtype.size()])
     }
 
-    fn to_bytes(self, dtype: DType) -> Vec<u8> {
-        match (self, dtype) {
-            (Self::Float(x), DType::F64) => x.to_le_bytes().to_vec(),
-            (_, DType::F32) => self.to_f32().to_le_bytes().to_vec(),
-            (_, DType::F16) => f16::from_f32(self.to_f32()).to_le_bytes().to_vec(),
-            (_, DType::Bf16) => bf16::from_f32(self.to_f32()).to_le_bytes().to_vec(),
-            (Self::Int(i), _) => i.to_le_bytes()[..dtype.size()].to_vec(),
+    /// Returns the little-endian bytes, of which the dtype has the first ones.
+    fn to_bytes(self, dtype: DType) -> [u8; 8] {
+        let bits = match (self, dtype) {
+            (Self::Float(x), DType::F64) => x.to_bits(),
+            (_, DType::F32) => self.to_f32().to_bits().into(),
+            (_, DType::F16) => f16::from_f32(self.to_f32()).to_bits().into(),
+            (_, DType::Bf16) => bf16::from_f32(self.to_f32()).to_bits().into(),
+            (Self::Int(i), _) => i.cast_unsigned(),
             (Self::Float(_), _) => unreachable!("a value's numbers are of its dtype"),
-        }
+        };
+        bits.to_le_bytes()
     }
 
     fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {

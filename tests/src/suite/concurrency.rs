@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{array, before_the_deadline, floats, stored};
 
 /// Long enough that a kernel hands parts of it to other threads.
-const LONG: usize = 1 << 18;
+pub(super) const LONG: usize = 1 << 18;
 
 /// Returns an array of [`LONG`] equal elements.
 fn long(value: f32) -> NDArray {
@@ -20,12 +20,12 @@ fn sgd(name: &str, value: f64) -> Optimizer {
     Optimizer::sgd().with(name, value).expect("SGD has this hyper-parameter")
 }
 
-fn adding(store: &Store) {
+pub(super) fn adding(store: &Store) {
     store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
 }
 
 /// Runs the same work on several threads at once, each with its number.
-fn on_threads(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
+pub(super) fn on_threads(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     before_the_deadline(move || {
         thread::scope(|scope| {
             for number in 0..count {
@@ -79,7 +79,7 @@ pub fn one_init_of_a_key_wins(store: &Store) {
     assert!(lost.iter().all(|(result, _)| code(result) == Some(ErrorCode::KeyExists)));
 }
 
-fn code(result: &Result<()>) -> Option<ErrorCode> {
+pub(super) fn code(result: &Result<()>) -> Option<ErrorCode> {
     result.as_ref().err().map(kvstore::Error::code)
 }
 

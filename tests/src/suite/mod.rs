@@ -16,8 +16,10 @@ use kvstore::{Device, ErrorCode, NDArray, Result, Store};
 use crate::STORE_NAMES;
 
 pub mod backend;
+pub mod bits;
 pub mod calls;
 pub mod concurrency;
+pub mod races;
 pub mod snapshots;
 pub mod updaters;
 pub mod values;
