@@ -64,7 +64,9 @@ impl Value {
 
     /// Returns the little-endian bytes of the elements.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.numbers.iter().flat_map(|number| number.to_bytes(self.spec.dtype)).collect()
+        let mut bytes = Vec::with_capacity(self.numbers.len() * self.spec.dtype.size());
+        self.numbers.iter().for_each(|number| number.write_to(&mut bytes, self.spec.dtype));
+        bytes
     }
 
     /// Returns the value whose elements have these little-endian bytes.
@@ -82,13 +84,15 @@ impl Number {
         Self::from_bytes(dtype, &bits.to_le_bytes()[..dtype.size()])
     }
 
-    fn to_bytes(self, dtype: DType) -> Vec<u8> {
+    fn write_to(self, bytes: &mut Vec<u8>, dtype: DType) {
         match (self, dtype) {
-            (Self::Float(x), DType::F64) => x.to_le_bytes().to_vec(),
-            (_, DType::F32) => self.to_f32().to_le_bytes().to_vec(),
-            (_, DType::F16) => f16::from_f32(self.to_f32()).to_le_bytes().to_vec(),
-            (_, DType::Bf16) => bf16::from_f32(self.to_f32()).to_le_bytes().to_vec(),
-            (Self::Int(i), _) => i.to_le_bytes()[..dtype.size()].to_vec(),
+            (Self::Float(x), DType::F64) => bytes.extend_from_slice(&x.to_le_bytes()),
+            (_, DType::F32) => bytes.extend_from_slice(&self.to_f32().to_le_bytes()),
+            (_, DType::F16) => bytes.extend_from_slice(&f16::from_f32(self.to_f32()).to_le_bytes()),
+            (_, DType::Bf16) => {
+                bytes.extend_from_slice(&bf16::from_f32(self.to_f32()).to_le_bytes());
+            }
+            (Self::Int(i), _) => bytes.extend_from_slice(&i.to_le_bytes()[..dtype.size()]),
             (Self::Float(_), _) => unreachable!("a value's numbers are of its dtype"),
         }
     }

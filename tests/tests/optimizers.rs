@@ -203,6 +203,7 @@ fn noise(optimizer: &Optimizer, key_text: &str, len: usize, threads: usize) -> V
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "statistics over 200000 numbers")]
 fn noise_depends_on_seed_key_count_and_element_alone() {
     const LEN: usize = 200_000;
     let optimizer = Optimizer::new("sgld").unwrap().with("learning_rate", 0.25).unwrap();
@@ -227,6 +228,7 @@ fn noise_depends_on_seed_key_count_and_element_alone() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of steps, on sines, which Miri makes anew for each store")]
 fn a_call_of_many_keys_is_its_calls_one_by_one() {
     for name in Optimizer::names() {
         let keys: Vec<String> = (0..20).map(|n| format!("k{n}")).collect();
