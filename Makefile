@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup demo test check jar repl bench peers doc clean
+.PHONY: help setup demo test miri check jar repl bench peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -19,7 +19,11 @@ test: setup ## runs every test, Rust and JVM
 	scripts/tally.sh rust cargo test --workspace
 	scripts/tally.sh jvm $(MAVEN) verify
 	scripts/tally.sh check-jni clojure/bin/check-jni
-	scripts/tally.sh --summary
+	scripts/tally.sh --summary rust jvm check-jni
+
+miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
+	scripts/tally.sh miri scripts/miri.sh
+	scripts/tally.sh --summary miri
 
 check: setup ## format, lints, layers, dependencies, documentation, reflection
 	cargo fmt --all --check

@@ -1,12 +1,13 @@
 #!/bin/sh
 # tally.sh NAME COMMAND..   runs a test command, shows its output and keeps it to be counted
-# tally.sh --summary        counts the tests of every output that was kept
+# tally.sh --summary NAME.. counts the tests of these outputs
 set -eu
 logs=$(dirname "$0")/../target/tally
 
 # Adds up the results in one output: the lines of cargo (`test result: ok. 3 passed; 0 failed; 1
 # ignored; ..`), the totals of Maven (`Tests run: 3, Failures: 0, Errors: 0, Skipped: 0`, where a
 # single class has its time behind) and the table of JUnit's console (`[  3 tests successful  ]`).
+# A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated.
 count() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" '
         /^test result: / { passed += $4; failed += $6; skipped += $8 }
@@ -17,12 +18,15 @@ count() {
         /^\[ +[0-9]+ tests successful +\]$/ { passed += $2 }
         /^\[ +[0-9]+ tests failed +\]$/ { failed += $2 }
         /^\[ +[0-9]+ tests skipped +\]$/ { skipped += $2 }
-        END { printf "%-12s %6d passed %4d failed %4d skipped\n", name, passed, failed, skipped }'
+        /^not run: / { note = "  " $0 }
+        END { printf "%-12s %6d passed %4d failed %4d skipped%s\n", name, passed, failed, skipped, note }'
 }
 
 if [ "$1" = --summary ]; then
-    for log in "$logs"/*.log; do
-        count "$log"
+    shift
+    # Only what is asked for: an output may be left from another day.
+    for name in "$@"; do
+        count "$logs/$name.log"
     done
     exit
 fi

@@ -431,12 +431,13 @@ mod tests {
     #[test]
     fn half_precision_is_rounded_once() {
         // Rounded to f32 first, these would be ties, which go to even.
-        let above_tie = 1.0 + 2f64.powi(-11) + 2f64.powi(-30);
-        assert_eq!(cast::<f64, f16>(above_tie).to_f64(), 1.0 + 2f64.powi(-10));
-        assert_eq!(cast::<f64, f16>(-above_tie).to_f64(), -1.0 - 2f64.powi(-10));
+        let above_tie = 1.0 + 1.0 / 2048.0 + 1.0 / f64::from(1 << 30);
+        assert_eq!(cast::<f64, f16>(above_tie).to_f64(), 1.0 + 1.0 / 1024.0);
+        assert_eq!(cast::<f64, f16>(-above_tie).to_f64(), -1.0 - 1.0 / 1024.0);
         let above_tie = (1 << 62) + (1 << 54) + 1;
-        assert_eq!(cast::<i64, bf16>(above_tie).to_f64(), 2f64.powi(62) + 2f64.powi(55));
-        let tie = 1.0 + 2f64.powi(-11);
+        let rounded = cast::<i64, bf16>(above_tie);
+        assert_eq!(cast::<bf16, i64>(rounded), (1 << 62) + (1 << 55));
+        let tie = 1.0 + 1.0 / 2048.0;
         assert_eq!(cast::<f64, f16>(tie).to_f64(), 1.0);
         assert!(cast::<f64, f16>(f64::NAN).is_nan());
         assert_eq!(cast::<f64, f16>(1e300), f16::INFINITY);

@@ -7,6 +7,7 @@
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
+//! - [`reduced`] makes the checks small enough for Miri.
 //! - [`sources`] reads the files of the project itself.
 
 pub mod approximate;
@@ -19,6 +20,7 @@ pub mod operations;
 pub mod optimizer;
 pub mod optimizer_run;
 pub mod recorded;
+pub mod reduced;
 pub mod replay;
 pub mod rule;
 pub mod samples;

@@ -2,10 +2,11 @@
 //! give the same bits.
 
 use kvstore_core::{Backend, CpuBackend};
+use kvstore_tests::reduced;
 use kvstore_tests::suite::backend as suite;
 
 fn on_every_number_of_threads(check: impl Fn(&dyn Backend)) {
-    for num_threads in [1, 2, 7] {
+    for num_threads in reduced::threads(&[1, 2, 7]) {
         println!("{num_threads} threads");
         check(&*CpuBackend::with_threads(num_threads));
     }

@@ -1,6 +1,6 @@
 //! Every store under many threads.
 
-use kvstore_tests::suite::{concurrency, on_every_store, races};
+use kvstore_tests::suite::{concurrency, on_every_store};
 
 #[test]
 fn pushes_of_one_key_are_not_lost() {
@@ -60,39 +60,4 @@ fn the_updater_may_change_under_pushes() {
 #[test]
 fn arrays_may_meet_in_any_order() {
     on_every_store(concurrency::arrays_may_meet_in_any_order);
-}
-
-#[test]
-fn readers_go_forward_with_an_updater() {
-    on_every_store(races::readers_go_forward_with_an_updater);
-}
-
-#[test]
-fn readers_go_forward_with_an_optimizer() {
-    on_every_store(races::readers_go_forward_with_an_optimizer);
-}
-
-#[test]
-fn readers_go_forward_with_sums() {
-    on_every_store(races::readers_go_forward_with_sums);
-}
-
-#[test]
-fn a_key_may_come_back_with_another_shape() {
-    on_every_store(races::a_key_may_come_back_with_another_shape);
-}
-
-#[test]
-fn hyper_parameters_change_between_pushes() {
-    on_every_store(races::hyper_parameters_change_between_pushes);
-}
-
-#[test]
-fn rules_change_between_pushes() {
-    on_every_store(races::rules_change_between_pushes);
-}
-
-#[test]
-fn a_panic_under_pushes_poisons_its_key_alone() {
-    on_every_store(races::a_panic_under_pushes_poisons_its_key_alone);
 }

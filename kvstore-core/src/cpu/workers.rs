@@ -5,8 +5,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::Result;
 
-/// Work of at most this many elements is done by one thread; a piece is rarely smaller.
-const GRAIN: usize = 1 << 16;
+/// Work of at most this many elements is done by one thread; a piece is rarely smaller. Under Miri,
+/// which cannot wait for long work, short work is cut too: that is where it looks for data races.
+const GRAIN: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
 /// What a job costs before its first element, in elements: small keys are mostly this.
 const JOB: usize = 128;

@@ -54,7 +54,9 @@ impl Domain {
                 Self::NonNegative => value >= 0.0,
                 Self::Fraction => (0.0..1.0).contains(&value),
                 Self::Flag => value == 0.0 || value == 1.0,
-                Self::Count => value >= 0.0 && value.fract() == 0.0 && value <= 2f64.powi(53),
+                Self::Count => {
+                    value >= 0.0 && value.fract() == 0.0 && value <= 9_007_199_254_740_992.0
+                }
             }
     }
 

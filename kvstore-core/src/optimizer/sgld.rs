@@ -100,6 +100,9 @@ fn stream(seed: f64, key: &Key) -> [u32; 2] {
     [mixed as u32, (mixed >> 32) as u32]
 }
 
+/// 2³², written out: how exact a power is depends on the machine.
+const NUM_WORDS: f64 = 4_294_967_296.0;
+
 /// Returns a standard normal number.
 fn standard_normal(stream: [u32; 2], count: u64, index: u64) -> f64 {
     let [a, b] = [index, count].map(|word| {
@@ -109,8 +112,8 @@ fn standard_normal(stream: [u32; 2], count: u64, index: u64) -> f64 {
     });
     let [first, second, ..] = philox([a[0], a[1], b[0], b[1]], stream);
     // In (0, 1), and in [0, 1). Not the system's logarithm and cosine: those differ by machine.
-    let radius = (f64::from(first) + 0.5) / 2f64.powi(32);
-    let angle = f64::from(second) / 2f64.powi(32);
+    let radius = (f64::from(first) + 0.5) / NUM_WORDS;
+    let angle = f64::from(second) / NUM_WORDS;
     (-2.0 * libm::log(radius)).sqrt() * libm::cos(TAU * angle)
 }
 

@@ -10,6 +10,7 @@ use kvstore_core::{Backend, BinaryOp, DType, Device, ErrorCode, Key, Result, Sca
 use super::assert_code;
 use crate::arithmetic::{Operator, is_half, sum};
 use crate::compare::assert_same_bits;
+use crate::reduced;
 use crate::replay::optimizer;
 use crate::rule::{Sgd, SgdState};
 use crate::samples::{nasty, tame};
@@ -20,7 +21,7 @@ const LENGTHS: [usize; 17] =
     [0, 1, 2, 7, 15, 16, 17, 63, 64, 65, 1024, 2047, 2048, 2049, 4096, 4097, (1 << 16) + 1];
 
 /// Long enough to be split between threads.
-const LONG: usize = (1 << 20) + 1;
+const LONG: usize = reduced::length((1 << 20) + 1);
 
 /// A value in the memory of a backend, with some bytes before and behind it that are not its own.
 struct Buffer {
@@ -94,13 +95,13 @@ fn addends(count: usize, length: usize, dtype: DType) -> Vec<Value> {
 
 /// Sums of 1 to 17 addends of every dtype and length.
 pub fn sums_are_left_folds(backend: &dyn Backend) {
-    for dtype in DType::ALL {
-        for count in 1..=17 {
-            for length in [0, 1, 63, 64, 65] {
+    for dtype in reduced::few(DType::ALL) {
+        for count in reduced::few(1..=17) {
+            for length in reduced::few([0, 1, 63, 64, 65]) {
                 check_sum(backend, &addends(count, length, dtype));
             }
         }
-        for length in LENGTHS {
+        for length in reduced::lengths(&LENGTHS) {
             check_sum(backend, &addends(3, length, dtype));
         }
     }
@@ -139,7 +140,7 @@ pub fn integers_wrap(backend: &dyn Backend) {
 
 /// A batch gives what its sums give one by one.
 pub fn a_batch_is_its_sums(backend: &dyn Backend) {
-    let sums: Vec<Vec<Value>> = (0..50)
+    let sums: Vec<Vec<Value>> = (0..usize::from(reduced::times(50)))
         .map(|number| addends(1 + number % 5, number * 37, DType::ALL[number % DType::ALL.len()]))
         .collect();
     let sources: Vec<Vec<Buffer>> = sums
@@ -173,9 +174,9 @@ pub fn long_values_agree(backend: &dyn Backend) {
 
 /// Every dtype converts into every other as the model says.
 pub fn casts_agree(backend: &dyn Backend) {
-    for from in DType::ALL {
-        for to in DType::ALL {
-            for length in [0, 1, 65, 4097, (1 << 16) + 1] {
+    for from in reduced::few(DType::ALL) {
+        for to in reduced::few(DType::ALL) {
+            for length in reduced::lengths(&[0, 1, 65, 4097, (1 << 16) + 1]) {
                 let value = nasty(spec(length, from), length as u64);
                 let source = Buffer::new(backend, &value);
                 let mut target = Buffer::new(backend, &nasty(spec(length, to), 99));
@@ -189,7 +190,7 @@ pub fn casts_agree(backend: &dyn Backend) {
 /// One number fills a range as a cast of it would.
 pub fn fills_agree(backend: &dyn Backend) {
     for dtype in DType::ALL {
-        for number in crate::operations::nasty_numbers() {
+        for number in reduced::few(crate::operations::nasty_numbers()) {
             let scalar = match number {
                 Number::Float(x) => Scalar::Float(x),
                 Number::Int(i) => Scalar::Int(i),
@@ -206,7 +207,7 @@ pub fn fills_agree(backend: &dyn Backend) {
 
 /// Copies within the backend's memory carry every bit.
 pub fn copies_carry_every_bit(backend: &dyn Backend) {
-    for length in LENGTHS {
+    for length in reduced::lengths(&LENGTHS) {
         let value = nasty(spec(length, DType::F32), 5);
         let source = Buffer::new(backend, &value);
         let mut target = Buffer::new(backend, &nasty(spec(length, DType::F32), 6));
@@ -224,9 +225,9 @@ const OPERATORS: [(BinaryOp, Operator); 4] = [
 
 /// The four operations between ranges, in place and into other memory, either way round.
 pub fn arithmetic_agrees(backend: &dyn Backend) {
-    for dtype in DType::ALL {
-        for (op, operator) in OPERATORS {
-            for length in [0, 1, 65, 4097] {
+    for dtype in reduced::few(DType::ALL) {
+        for (op, operator) in reduced::few(OPERATORS) {
+            for length in reduced::lengths(&[0, 1, 65, 4097]) {
                 let (a, b) =
                     (nasty(spec(length, dtype), 1), without_zeros(nasty(spec(length, dtype), 2)));
                 for in_place in [true, false] {
@@ -391,7 +392,7 @@ const SGD_WITHOUT_MOMENTUM: Sgd = Sgd { momentum: 0.0, clip_gradient: 0.0, ..SGD
 pub fn steps_agree(backend: &dyn Backend) {
     for sgd in [SGD, SGD_WITHOUT_MOMENTUM] {
         for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
-            for length in LENGTHS {
+            for length in reduced::lengths(&LENGTHS) {
                 let steps = Steps::new(sgd, dtype, length, 1 + (length % 4) as u64);
                 for in_place in [true, false] {
                     let what = (dtype, length, in_place, sgd.momentum);
@@ -407,14 +408,14 @@ pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
     for dtype in [DType::F16, DType::Bf16] {
         let one = |x: f64| Value::new(spec(1, dtype), &[Number::Float(x)]);
         let sgd = Sgd {
-            learning_rate: 1e-4,
+            learning_rate: 0.02 / f64::from(reduced::times(200)),
             rescale_grad: 1.0,
             weight_decay: 0.0,
             ..SGD_WITHOUT_MOMENTUM
         };
         let steps = Steps { sgd, weight: one(1.0), gradients: vec![one(-1.0)] };
         let mut values: Vec<_> = std::iter::once(one(1.0)).chain(steps.states()).collect();
-        for _ in 0..200 {
+        for _ in 0..reduced::times(200) {
             values = steps.step(backend, &values, true);
         }
         let moved = values[0].numbers[0].to_f64() - 1.0;
@@ -430,8 +431,9 @@ pub fn a_batch_is_its_steps(backend: &dyn Backend) {
         (SGD, DType::F64),
         (SGD, DType::Bf16),
     ];
-    let steps: Vec<_> =
-        (0..12).map(|n| Steps::new(kinds[n % 4].0, kinds[n % 4].1, 1 + n * 100, 2)).collect();
+    let steps: Vec<_> = (0..usize::from(reduced::times(12)))
+        .map(|n| Steps::new(kinds[n % 4].0, kinds[n % 4].1, 1 + n * 100, 2))
+        .collect();
     let upload = |value: &Value| Buffer::new(backend, value);
     let mut slots: Vec<Vec<Buffer>> = steps
         .iter()

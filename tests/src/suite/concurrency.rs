@@ -7,9 +7,10 @@ use kvstore::{BinaryOp, ErrorCode, NDArray, Optimizer, Result, Store};
 use rayon::prelude::*;
 
 use super::{array, before_the_deadline, floats, stored};
+use crate::reduced;
 
 /// Long enough that a kernel hands parts of it to other threads.
-pub(super) const LONG: usize = 1 << 18;
+pub(super) const LONG: usize = reduced::length(1 << 18);
 
 /// Returns an array of [`LONG`] equal elements.
 fn long(value: f32) -> NDArray {
@@ -42,11 +43,11 @@ pub fn pushes_of_one_key_are_not_lost(store: &Store) {
     adding(store);
     let pusher = store.clone();
     on_threads(8, move |_| {
-        for _ in 0..100 {
+        for _ in 0..reduced::times(100) {
             pusher.push("w", &array(&[1.0; 100])).unwrap();
         }
     });
-    assert_eq!(stored(store, "w"), [800.0; 100]);
+    assert_eq!(stored(store, "w"), [8.0 * f32::from(reduced::times(100)); 100]);
 }
 
 /// Threads with keys of their own do not disturb each other; init order stays a list without gaps.
@@ -89,7 +90,7 @@ pub fn readers_see_whole_updates(store: &Store) {
     adding(store);
     let shared = store.clone();
     on_threads(3, move |number| {
-        for _ in 0..20 {
+        for _ in 0..reduced::times(20) {
             if number == 0 {
                 shared.push("w", &long(1.0)).unwrap();
                 continue;
@@ -98,7 +99,7 @@ pub fn readers_see_whole_updates(store: &Store) {
             assert!(seen.iter().all(|x| x.to_bits() == seen[0].to_bits()), "half an update");
         }
     });
-    assert_eq!(stored(store, "w")[LONG - 1].to_bits(), 20_f32.to_bits());
+    assert_eq!(stored(store, "w")[LONG - 1].to_bits(), f32::from(reduced::times(20)).to_bits());
 }
 
 /// Calls that name the same keys in opposite orders do not wait for each other for ever.
@@ -111,13 +112,14 @@ pub fn opposite_orders_do_not_deadlock(store: &Store) {
         let turned = number % 2 == 0;
         let keys = if turned { ["a", "b"] } else { ["b", "a"] };
         let outs = if turned { vec![x.clone(), y.clone()] } else { vec![y.clone(), x.clone()] };
-        for _ in 0..300 {
+        for _ in 0..reduced::times(300) {
             shared.push(keys, vec![array(&[1.0]), array(&[1.0])]).unwrap();
             shared.pull(keys, outs.clone()).unwrap();
             shared.pushpull(keys, vec![array(&[1.0]), array(&[1.0])], outs.clone()).unwrap();
         }
     });
-    assert_eq!((stored(store, "a"), stored(store, "b")), (vec![2400.0], vec![2400.0]));
+    let total = 8.0 * f32::from(reduced::times(300));
+    assert_eq!((stored(store, "a"), stored(store, "b")), (vec![total], vec![total]));
 }
 
 /// Two threads whose updaters pull each other's key while both are inside do not deadlock.
@@ -177,13 +179,17 @@ pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
         before_the_deadline(move || {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build().unwrap();
             pool.install(|| {
-                (0..24).into_par_iter().for_each(|_| {
+                (0..reduced::times(24)).into_par_iter().for_each(|_| {
                     let values = vec![long(1.0), long(1.0)];
                     pusher.push(&pushed_name, values).unwrap();
                 });
             });
         });
-        assert!(stored(store, &name).iter().all(|x| x.to_bits() == 48_f32.to_bits()));
+        assert!(
+            stored(store, &name)
+                .iter()
+                .all(|x| x.to_bits() == (2.0 * f32::from(reduced::times(24))).to_bits())
+        );
     }
 }
 
@@ -193,19 +199,23 @@ pub fn tasks_of_the_common_pool_may_push(store: &Store) {
     store.set_optimizer(sgd("learning_rate", 1.0)).unwrap();
     let pusher = store.clone();
     before_the_deadline(move || {
-        (0..24).into_par_iter().for_each(|_| {
+        (0..reduced::times(24)).into_par_iter().for_each(|_| {
             pusher.push("w", vec![long(1.0), long(1.0)]).unwrap();
             assert_eq!(stored(&pusher, "w").len(), LONG);
         });
     });
-    assert!(stored(store, "w").iter().all(|x| x.to_bits() == (-48_f32).to_bits()));
+    assert!(
+        stored(store, "w")
+            .iter()
+            .all(|x| x.to_bits() == (-2.0 * f32::from(reduced::times(24))).to_bits())
+    );
 }
 
 /// Keys that come and go under pushes and pulls give errors that say so, and nothing else.
 pub fn keys_may_come_and_go(store: &Store) {
     let shared = store.clone();
     on_threads(4, move |number| {
-        for _ in 0..300 {
+        for _ in 0..reduced::times(300) {
             let (result, allowed) = match number {
                 0 => (shared.init("w", &array(&[1.0])), ErrorCode::KeyExists),
                 1 => (shared.remove("w"), ErrorCode::KeyNotFound),
@@ -225,7 +235,7 @@ pub fn the_updater_may_change_under_pushes(store: &Store) {
     store.init("w", &array(&[0.0; 8])).unwrap();
     let shared = store.clone();
     on_threads(4, move |number| {
-        for _ in 0..200 {
+        for _ in 0..reduced::times(200) {
             match number {
                 0 => adding(&shared),
                 1 => shared.set_optimizer(sgd("momentum", 0.9)).unwrap(),
@@ -244,7 +254,7 @@ pub fn arrays_may_meet_in_any_order(_store: &Store) {
     let (one, other) = (a.clone(), b.clone());
     on_threads(2, move |number| {
         let (target, operand) = if number == 0 { (&one, &other) } else { (&other, &one) };
-        for _ in 0..300 {
+        for _ in 0..reduced::times(300) {
             target.binary_assign(BinaryOp::Maximum, operand).unwrap();
             operand.copy_to(target).unwrap();
         }

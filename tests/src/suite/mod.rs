@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use kvstore::{Device, ErrorCode, NDArray, Result, Store};
 
-use crate::STORE_NAMES;
+use crate::reduced;
 
 pub mod backend;
 pub mod bits;
@@ -26,7 +26,7 @@ pub mod values;
 
 /// Runs a check on a new store of every name.
 pub fn on_every_store(check: impl Fn(&Store)) {
-    for name in STORE_NAMES {
+    for name in reduced::store_names() {
         println!("store `{name}`");
         check(&kvstore::create(name).expect("a store of this machine can be created"));
     }
@@ -60,7 +60,7 @@ pub fn assert_code<T: Debug>(result: Result<T>, code: ErrorCode) {
 /// then it waits for something that cannot happen.
 #[track_caller]
 pub fn before_the_deadline<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    const DEADLINE: Duration = Duration::from_secs(60);
+    const DEADLINE: Duration = reduced::deadline();
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || {
         let _ = sender.send(work());

@@ -1,0 +1,106 @@
+#!/bin/sh
+# The tests that go over the core, interpreted by Miri: it sees reads and writes that no reference
+# allows, data races, memory of the wrong type or lost, in the core and in the crates below it.
+# Needs a nightly toolchain, which rustup installs; without one it says so and passes.
+set -eu
+cd "$(dirname "$0")/.."
+PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+# Miri and the standard library that it interprets belong together, so the day is fixed.
+PINNED=nightly-2026-05-20
+
+# Run on one thread, with every check that Miri has. `lib` is what stands in the files of the core.
+ALONE="lib calls optimizers reducers snapshots updaters"
+# Run on the thread pool of the backend.
+THREADS="backend_cpu concurrency values"
+# Not run, with the reason.
+left_out() {
+    case $1 in
+        allocations) echo "counts allocations, with an allocator of its own" ;;
+        layering) echo "runs cargo and reads the sources, none of the core" ;;
+        local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
+        races) echo "threads meet thousands of times; the same locks are taken in concurrency" ;;
+        bits) echo "each program runs in 72 ways; the same kernels run in backend_cpu" ;;
+        recorded_cases) echo "reads 800 KB of JSON; the same calls stand in the other suites" ;;
+        *) echo "not listed in scripts/miri.sh" ;;
+    esac
+}
+
+# Two processors, or the backend has no thread pool.
+# Tree borrows: the queues of rayon (crossbeam-epoch) find a record by the address of its first
+# field, which the older rules, stacked borrows, forbid.
+# Permissive provenance: the same queues keep flags in the low bits of pointers, as integers.
+# Leaks ignored: the threads of a pool outlive `main`, and what they own lives as long.
+THREAD_FLAGS="-Zmiri-num-cpus=2 -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks"
+
+not_run() {
+    echo "not run: $*"
+    exit 0
+}
+
+is_there() { cargo "+$1" miri --version >/dev/null 2>&1; }
+
+install() { rustup toolchain install "$1" --no-self-update --profile minimal --component miri,rust-src; }
+
+# Prints the name of a toolchain with Miri: the pinned one, or else the newest that is to be had.
+toolchain() {
+    for name in "$PINNED" nightly; do
+        if is_there "$name" || { install "$name" >&2 && is_there "$name"; }; then
+            echo "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+# Runs one suite: a file of tests/tests, or the tests within the files.
+run_suite() {
+    target="--test $1"
+    [ "$1" != lib ] || target=--lib
+    flags=
+    case " $THREADS " in *" $1 "*) flags=$THREAD_FLAGS ;; esac
+    # Of the optimizers only what a running store does with them: the rest is thousands of steps.
+    filter=
+    [ "$1" != optimizers ] || filter=running::
+    # shellcheck disable=SC2086 # an option and its value
+    MIRIFLAGS="$flags" cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet -p kvstore-core -p kvstore-tests $target -- $filter
+}
+
+# Runs one suite and prints its name, its output and the seconds that it took, in one piece.
+report_suite() {
+    started=$(date +%s)
+    status=0
+    output=$(run_suite "$1" 2>&1) || status=$?
+    printf '\nmiri: %s, %s s\n%s\n' "$1" "$(($(date +%s) - started))" "$output"
+    return "$status"
+}
+
+if [ "${1:-}" = --suite ]; then
+    report_suite "$2"
+    exit
+fi
+
+command -v cargo >/dev/null 2>&1 && command -v rustup >/dev/null 2>&1 ||
+    not_run "Miri needs a nightly toolchain, and there is no rustup to install it"
+MIRI_TOOLCHAIN=$(toolchain) || not_run "rustup could not install $PINNED with Miri, nor any other nightly"
+export MIRI_TOOLCHAIN
+
+echo "miri: $MIRI_TOOLCHAIN; left out:"
+for file in tests/tests/*.rs tests/tests/*/main.rs; do
+    name=${file#tests/tests/}
+    name=${name%.rs}
+    name=${name%/main}
+    case " $ALONE $THREADS " in *" $name "*) ;; *) echo "    $name: $(left_out "$name")" ;; esac
+done
+
+# Everything is built before the first suite runs, for the suites share one folder of outputs.
+cargo "+$MIRI_TOOLCHAIN" miri setup
+targets=--lib
+for name in $ALONE $THREADS; do
+    [ "$name" = lib ] || targets="$targets --test $name"
+done
+# shellcheck disable=SC2086 # options and their values
+cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet --no-run -p kvstore-core -p kvstore-tests $targets
+
+# The longest first, two at a time. xargs fails when any of them does.
+printf '%s\n' $THREADS $ALONE | xargs -P 2 -n 1 scripts/miri.sh --suite

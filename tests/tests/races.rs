@@ -1,0 +1,38 @@
+//! Every store while threads change it against each other.
+
+use kvstore_tests::suite::{on_every_store, races};
+
+#[test]
+fn readers_go_forward_with_an_updater() {
+    on_every_store(races::readers_go_forward_with_an_updater);
+}
+
+#[test]
+fn readers_go_forward_with_an_optimizer() {
+    on_every_store(races::readers_go_forward_with_an_optimizer);
+}
+
+#[test]
+fn readers_go_forward_with_sums() {
+    on_every_store(races::readers_go_forward_with_sums);
+}
+
+#[test]
+fn a_key_may_come_back_with_another_shape() {
+    on_every_store(races::a_key_may_come_back_with_another_shape);
+}
+
+#[test]
+fn hyper_parameters_change_between_pushes() {
+    on_every_store(races::hyper_parameters_change_between_pushes);
+}
+
+#[test]
+fn rules_change_between_pushes() {
+    on_every_store(races::rules_change_between_pushes);
+}
+
+#[test]
+fn a_panic_under_pushes_poisons_its_key_alone() {
+    on_every_store(races::a_panic_under_pushes_poisons_its_key_alone);
+}
