@@ -57,8 +57,9 @@ impl<T: Element> Split for Product<'_, T> {
         self.dst.nrows().saturating_mul(self.work)
     }
 
-    fn split_at(self, _middle: usize) -> (Self, Self) {
-        let middle = (self.dst.nrows() / 2).next_multiple_of(ROWS);
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let last = self.dst.nrows().saturating_sub(1) / ROWS * ROWS;
+        let middle = (middle / self.work).max(1).next_multiple_of(ROWS).min(last);
         let (left_lhs, right_lhs) = self.lhs.split_at(::ndarray::Axis(0), middle);
         let (left_dst, right_dst) = self.dst.split_at(::ndarray::Axis(0), middle);
         let work = self.work;

@@ -231,12 +231,22 @@ pub(super) fn bytes_mut(span: SpanMut<'_>) -> Result<&mut [u8]> {
 
 /// Returns the elements of a range.
 pub(super) fn elements<T: Element>(span: Span<'_>) -> Result<&[T]> {
-    bytemuck::try_cast_slice(bytes(span)?).map_err(misaligned)
+    cast(bytes(span)?)
 }
 
 /// Returns the elements of a range, for writing.
 pub(super) fn elements_mut<T: Element>(span: SpanMut<'_>) -> Result<&mut [T]> {
-    bytemuck::try_cast_slice_mut(bytes_mut(span)?).map_err(misaligned)
+    cast_mut(bytes_mut(span)?)
+}
+
+/// Returns bytes as the elements that they are.
+pub(super) fn cast<T: Element>(bytes: &[u8]) -> Result<&[T]> {
+    bytemuck::try_cast_slice(bytes).map_err(misaligned)
+}
+
+/// Returns bytes as the elements that they are, for writing.
+pub(super) fn cast_mut<T: Element>(bytes: &mut [u8]) -> Result<&mut [T]> {
+    bytemuck::try_cast_slice_mut(bytes).map_err(misaligned)
 }
 
 fn outside() -> Error {

@@ -125,11 +125,11 @@ impl Backend for CpuBackend {
     }
 
     fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()> {
-        sum::run(&self.workers, jobs)
+        self.workers.for_each_job(jobs)
     }
 
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
-        update::run(&self.workers, jobs)
+        self.workers.for_each_job(jobs)
     }
 
     fn binary(

@@ -1,7 +1,7 @@
 //! Reductions: blocks of fixed length, folded in order, so that threads never change a bit.
 
 use super::arithmetic::Arithmetic;
-use super::workers::Workers;
+use super::workers::{Split, Workers};
 use crate::dtype::{Element, Scalar};
 use crate::error::{Error, Result};
 use crate::ops::Reduction;
@@ -63,13 +63,36 @@ fn fold<T: Element, R: Copy + Send + Sync>(
     start: R,
     step: impl Fn(R, T) -> R + Sync,
 ) -> Vec<R> {
-    let num_blocks = elements.len().div_ceil(BLOCK);
-    workers.map_blocks(num_blocks, BLOCK, &|block| {
-        let first = block * BLOCK;
-        let end = elements.len().min(first + BLOCK);
-        let block = elements.get(first..end).unwrap_or_default();
-        block.iter().fold(start, |folded, &element| step(folded, element))
-    })
+    let mut folded = vec![start; elements.len().div_ceil(BLOCK)];
+    workers.for_each_piece(Blocks { elements, folded: &mut folded }, &|piece| {
+        for (block, folded) in piece.elements.chunks(BLOCK).zip(piece.folded) {
+            *folded = block.iter().fold(start, |folded, &element| step(folded, element));
+        }
+    });
+    folded
+}
+
+/// Elements, and where the fold of each of their blocks goes.
+struct Blocks<'a, T, R> {
+    elements: &'a [T],
+    folded: &'a mut [R],
+}
+
+impl<T: Element, R: Send> Split for Blocks<'_, T, R> {
+    fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let blocks = middle.div_ceil(BLOCK).min(self.folded.len());
+        let (left, right) = self.folded.split_at_mut(blocks);
+        let middle = (blocks * BLOCK).min(self.elements.len());
+        let (left_elements, right_elements) = self.elements.split_at(middle);
+        (
+            Self { elements: left_elements, folded: left },
+            Self { elements: right_elements, folded: right },
+        )
+    }
 }
 
 /// Writes the column of the largest element of each row; NaN is never larger.

@@ -1,6 +1,6 @@
 //! [`Slot`]: elements that a kernel reads and replaces, in place or into other memory.
 
-use super::memory::{elements, elements_mut};
+use super::memory::{cast, cast_mut, elements, elements_mut};
 use super::workers::Split;
 use crate::dtype::Element;
 use crate::error::Result;
@@ -41,6 +41,16 @@ impl<'a, T: Element> Slot<'a, T> {
                 dst
             }
         }
+    }
+}
+
+impl<'a> Slot<'a, u8> {
+    /// Returns the elements that the bytes are.
+    pub(super) fn cast<T: Element>(self) -> Result<Slot<'a, T>> {
+        Ok(match self {
+            Self::InPlace(bytes) => Slot::InPlace(cast_mut(bytes)?),
+            Self::Into(src, dst) => Slot::Into(cast(src)?, cast_mut(dst)?),
+        })
     }
 }
 

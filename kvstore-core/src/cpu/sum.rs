@@ -4,10 +4,10 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::memory::{elements, elements_mut};
-use super::workers::{Cut, Split, Workers};
+use super::memory::{bytes_mut, cast_mut, elements};
+use super::workers::{Job, Split};
 use crate::backend::SumJob;
-use crate::dtype::Element;
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::storage::Span;
 use crate::with_element;
@@ -20,40 +20,46 @@ pub(super) const LANES: usize = 16;
 /// How many addends are read side by side.
 const WIDTH: usize = 8;
 
-/// Runs the sums of a batch.
-pub(super) fn run(workers: &Workers, jobs: &mut [SumJob<'_>]) -> Result<()> {
-    let len = |job: &SumJob<'_>| job.dst.num_bytes / job.dtype.size();
-    workers.for_each_job(
-        jobs,
-        &len,
-        &|job, cut| with_element!(job.dtype, T => run_job::<T>(job, cut)),
-    )
+impl Job for SumJob<'_> {
+    type Piece<'j>
+        = Sum<'j>
+    where
+        Self: 'j;
+
+    fn len(&self) -> usize {
+        self.dst.num_bytes / self.dtype.size()
+    }
+
+    fn open(&mut self) -> Result<Sum<'_>> {
+        let addends = Addends::open(self.addends, self.dst.num_bytes)?;
+        Ok(Sum { dtype: self.dtype, dst: bytes_mut(self.dst.reborrow())?, addends, start: 0 })
+    }
+
+    fn run(piece: Sum<'_>) -> Result<()> {
+        with_element!(piece.dtype, T => {
+            T::fold(piece.addends, piece.start, cast_mut(piece.dst)?)
+        })
+    }
 }
 
-fn run_job<T: Fold>(job: &mut SumJob<'_>, cut: Cut) -> Result<()> {
-    let addends = Addends::open::<T>(job.addends, job.dst.num_bytes)?;
-    let dst = elements_mut::<T>(job.dst.reborrow())?;
-    cut.for_each_piece(Piece { dst, addends, start: 0 }, &|piece| {
-        T::fold(piece.addends, piece.start, piece.dst);
-    });
-    Ok(())
-}
-
-struct Piece<'a, T> {
-    dst: &'a mut [T],
+/// Some elements of a sum.
+pub(super) struct Sum<'a> {
+    dtype: DType,
+    dst: &'a mut [u8],
     addends: Addends<'a>,
     start: usize,
 }
 
-impl<T: Element> Split for Piece<'_, T> {
+impl Split for Sum<'_> {
     fn len(&self) -> usize {
-        self.dst.len()
+        self.dst.len() / self.dtype.size()
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
-        let (left, right) = self.dst.split_at_mut(middle);
-        let Self { addends, start, .. } = self;
-        (Self { dst: left, addends, start }, Self { dst: right, addends, start: start + middle })
+        let Self { dtype, addends, start, .. } = self;
+        let (left, right) = self.dst.split_at_mut(middle * dtype.size());
+        let right = Self { dtype, dst: right, addends, start: start + middle };
+        (Self { dtype, dst: left, addends, start }, right)
     }
 }
 
@@ -62,12 +68,9 @@ impl<T: Element> Split for Piece<'_, T> {
 pub(super) struct Addends<'a>(&'a [Span<'a>]);
 
 impl<'a> Addends<'a> {
-    pub(super) fn open<T: Element>(spans: &'a [Span<'a>], num_bytes: usize) -> Result<Self> {
+    pub(super) fn open(spans: &'a [Span<'a>], num_bytes: usize) -> Result<Self> {
         if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
-            return Err(Error::Internal("addends of another length than their sum".to_owned()));
-        }
-        for span in spans {
-            elements::<T>(*span)?;
+            return Err(wrong_addends());
         }
         Ok(Self(spans))
     }
@@ -78,21 +81,26 @@ impl<'a> Addends<'a> {
         first: usize,
         start: usize,
         len: usize,
-    ) -> [&'a [T]; N] {
-        std::array::from_fn(|index| {
-            // All are there: `open` has looked.
-            let span = self.0.get(first + index);
-            let all = span.and_then(|span| elements::<T>(*span).ok()).unwrap_or_default();
-            all.get(start..start + len).unwrap_or_default()
-        })
+    ) -> Result<[&'a [T]; N]> {
+        let mut parts = [&[][..]; N];
+        let spans = self.0.get(first..).unwrap_or_default();
+        for (part, span) in parts.iter_mut().zip(spans) {
+            let all = elements::<T>(*span)?;
+            *part = all.get(start..start + len).ok_or_else(wrong_addends)?;
+        }
+        Ok(parts)
     }
+}
+
+fn wrong_addends() -> Error {
+    Error::Internal("addends of another length than their sum".to_owned())
 }
 
 /// Element types with their sum.
 pub(super) trait Fold: Element {
     /// Writes `((x0 + x1) + x2) + ..` to every element of `dst`; its first one belongs to the
     /// element `start` of the addends.
-    fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]);
+    fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) -> Result<()>;
 }
 
 /// Element types that are added in their own arithmetic.
@@ -111,8 +119,8 @@ macro_rules! add {
                 }
             }
             impl Fold for $type {
-                fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) {
-                    fold_wide(addends, start, dst);
+                fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) -> Result<()> {
+                    fold_wide(addends, start, dst)
                 }
             }
         )+
@@ -127,8 +135,8 @@ add! {
 macro_rules! half_fold {
     ($($type:ty),+) => {
         $(impl Fold for $type {
-            fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) {
-                fold_half(addends, start, dst);
+            fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) -> Result<()> {
+                fold_half(addends, start, dst)
             }
         })+
     };
@@ -137,7 +145,7 @@ macro_rules! half_fold {
 half_fold!(f16, bf16);
 
 /// Sums in the elements' own arithmetic.
-fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) {
+fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Result<()> {
     let num_addends = addends.0.len();
     if num_addends <= WIDTH {
         return fold_first(addends, num_addends, start, dst);
@@ -145,24 +153,31 @@ fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) {
     // More than are read side by side: block by block, while the sums are in cache.
     for (block, dst) in dst.chunks_mut(BLOCK).enumerate() {
         let start = start + block * BLOCK;
-        fold_first(addends, WIDTH, start, dst);
+        fold_first(addends, WIDTH, start, dst)?;
         let mut first = WIDTH;
         while first < num_addends {
             let count = WIDTH.min(num_addends - first);
             with_width!(count, N => add_up::<T, N, true>(
                 dst,
-                addends.part::<T, N>(first, start, dst.len()),
+                addends.part::<T, N>(first, start, dst.len())?,
             ));
             first += count;
         }
     }
+    Ok(())
 }
 
-fn fold_first<T: Add>(addends: Addends<'_>, count: usize, start: usize, dst: &mut [T]) {
+fn fold_first<T: Add>(
+    addends: Addends<'_>,
+    count: usize,
+    start: usize,
+    dst: &mut [T],
+) -> Result<()> {
     with_width!(count, N => add_up::<T, N, false>(
         dst,
-        addends.part::<T, N>(0, start, dst.len()),
+        addends.part::<T, N>(0, start, dst.len())?,
     ));
+    Ok(())
 }
 
 /// Evaluates an expression with a constant bound to a number from 1 to 8.
@@ -234,7 +249,7 @@ fn add_up<T: Add, const N: usize, const GOES_ON: bool>(dst: &mut [T], sources: [
 }
 
 /// Sums in `f32` and rounds once.
-fn fold_half<T: Element>(addends: Addends<'_>, start: usize, dst: &mut [T])
+fn fold_half<T: Element>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Result<()>
 where
     [T]: HalfFloatSliceExt,
 {
@@ -243,7 +258,7 @@ where
     for (block, dst) in dst.chunks_mut(BLOCK).enumerate() {
         let start = start + block * BLOCK;
         for n in 0..addends.0.len() {
-            let [source] = addends.part::<T, 1>(n, start, dst.len());
+            let [source] = addends.part::<T, 1>(n, start, dst.len())?;
             if n == 0 {
                 widen(source, &mut sums);
             } else {
@@ -255,6 +270,7 @@ where
         }
         narrow(&sums, dst);
     }
+    Ok(())
 }
 
 /// Converts a block to `f32`.

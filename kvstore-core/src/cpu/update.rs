@@ -3,127 +3,141 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::memory::elements_mut;
 use super::slot::Slot;
 use super::sum::{Addends, BLOCK, Fold, narrow, widen};
-use super::workers::{Cut, Split, Workers};
+use super::workers::{Job, Split};
 use crate::backend::UpdateJob;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step};
-use crate::storage::InOut;
+use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
 
 /// How many elements are stepped in a row: too many for a loop to be unrolled, which would cost minutes
 /// of compile time and gain nothing.
 const LANES: usize = 64;
 
-/// Runs the steps of a batch.
-pub(super) fn run(workers: &Workers, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
-    let len = |job: &UpdateJob<'_>| job.weight.num_bytes() / job.dtype.size();
-    workers.for_each_job(jobs, &len, &|job, cut| {
-        let rule = job.rule;
-        rule.visit(RunJob { job, cut })
-    })
+impl Job for UpdateJob<'_> {
+    type Piece<'j>
+        = Steps<'j>
+    where
+        Self: 'j;
+
+    fn len(&self) -> usize {
+        self.weight.num_bytes() / self.dtype.size()
+    }
+
+    fn open(&mut self) -> Result<Steps<'_>> {
+        let addends = Addends::open(self.addends, self.weight.num_bytes())?;
+        let mut states = [const { None }; MAX_STATES];
+        for (slot, state) in states.iter_mut().zip(&mut self.states) {
+            *slot = state.as_mut().map(|state| Slot::open(state.reborrow())).transpose()?;
+        }
+        let weight = Slot::open(self.weight.reborrow())?;
+        Ok(Steps { rule: self.rule, dtype: self.dtype, weight, states, addends, start: 0 })
+    }
+
+    fn run(piece: Steps<'_>) -> Result<()> {
+        let rule = piece.rule;
+        rule.visit(piece)
+    }
 }
 
-/// Runs one step, whatever its rule.
-struct RunJob<'j, 'a> {
-    job: &'j mut UpdateJob<'a>,
-    cut: Cut,
+/// Some elements of a step, as bytes: weight, states and addends run in parallel.
+pub(super) struct Steps<'a> {
+    rule: UpdateRule,
+    dtype: DType,
+    weight: Slot<'a, u8>,
+    states: [Option<Slot<'a, u8>>; MAX_STATES],
+    addends: Addends<'a>,
+    start: usize,
 }
 
-impl RuleVisitor for RunJob<'_, '_> {
+impl Split for Steps<'_> {
+    fn len(&self) -> usize {
+        self.weight.len() / self.dtype.size()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let Self { rule, dtype, addends, start, .. } = self;
+        let none = || [const { None }; MAX_STATES];
+        let (weight, right) = self.weight.split_at(middle * dtype.size());
+        let mut left = Self { rule, dtype, weight, states: none(), addends, start };
+        let start = start + middle;
+        let mut right = Self { rule, dtype, weight: right, states: none(), addends, start };
+        let middle = middle * dtype.arithmetic().unwrap_or(dtype).size();
+        let halves = left.states.iter_mut().zip(&mut right.states);
+        for (slot, (left, right)) in self.states.into_iter().zip(halves) {
+            (*left, *right) = slot.map(|slot| slot.split_at(middle)).unzip();
+        }
+        (left, right)
+    }
+}
+
+impl RuleVisitor for Steps<'_> {
     type Output = Result<()>;
 
     // Half precision shares the kernels of its arithmetic: there are as few as formulas times two.
     fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
-        let Self { job, cut } = self;
-        match job.dtype {
-            DType::F32 => run_full::<f32, R, N>(job, cut),
-            DType::F64 => run_full::<f64, R, N>(job, cut),
-            DType::F16 => run_half::<f16, R, N>(job, cut, Rounded::F16),
-            DType::Bf16 => run_half::<bf16, R, N>(job, cut, Rounded::Bf16),
+        match self.dtype {
+            DType::F32 => self.run_full::<f32, R, N>(),
+            DType::F64 => self.run_full::<f64, R, N>(),
+            DType::F16 => self.run_half::<f16, R, N>(Rounded::F16),
+            DType::Bf16 => self.run_half::<bf16, R, N>(Rounded::Bf16),
             DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
-                Err(Error::Internal(format!("an optimizer step on {} weights", job.dtype)))
+                Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
             }
         }
     }
 }
 
-/// Steps a weight in its own arithmetic.
-fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(
-    job: &mut UpdateJob<'_>,
-    cut: Cut,
-) -> Result<()> {
-    let addends = Addends::open::<A>(job.addends, job.weight.num_bytes())?;
-    let step = step_of::<A, R, N>(job)?;
-    let states = open_states(&mut job.states)?;
-    let weight = Slot::open(job.weight.reborrow())?;
-    run_pieces(step, Merge { addends, fold: A::fold }, None, weight, states, cut)
-}
-
-/// Steps the master copy of a half-precision weight, and rounds it into the weight.
-fn run_half<'a, T: Fold, R: Rule<N>, const N: usize>(
-    job: &'a mut UpdateJob<'_>,
-    cut: Cut,
-    rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
-) -> Result<()>
-where
-    [T]: HalfFloatSliceExt,
-{
-    let addends = Addends::open::<T>(job.addends, job.weight.num_bytes())?;
-    let step = step_of::<f32, R, N>(job)?;
-    let mut states = open_states(&mut job.states)?;
-    let master = states[0].take().ok_or_else(wrong_state)?;
-    states.rotate_left(1);
-    let (InOut::InPlace(span) | InOut::Into { dst: span, .. }) = job.weight.reborrow();
-    let weight = elements_mut::<T>(span)?;
-    if weight.len() != master.len() {
-        return Err(wrong_state());
+impl<'a> Steps<'a> {
+    /// Steps a weight in its own arithmetic.
+    fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(self) -> Result<()> {
+        let merge = Merge { addends: self.addends, fold: A::fold };
+        let step = step_of::<A, R, N>(&self.rule)?;
+        let states = states_of(self.states)?;
+        Update { step, merge, rounded: None, weight: self.weight.cast()?, states }.run(self.start)
     }
-    let fold = merge_half::<T>;
-    run_pieces(step, Merge { addends, fold }, Some(rounded(weight)), master, states, cut)
+
+    /// Steps the master copy of a half-precision weight, and rounds it into the weight.
+    fn run_half<T: Fold, R: Rule<N>, const N: usize>(
+        mut self,
+        rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
+    ) -> Result<()>
+    where
+        [T]: HalfFloatSliceExt,
+    {
+        let merge = Merge { addends: self.addends, fold: merge_half::<T> };
+        let step = step_of::<f32, R, N>(&self.rule)?;
+        let master = self.states[0].take().ok_or_else(wrong_state)?.cast::<f32>()?;
+        self.states.rotate_left(1);
+        let (Slot::InPlace(weight) | Slot::Into(_, weight)) = self.weight.cast()?;
+        if weight.len() != master.len() {
+            return Err(wrong_state());
+        }
+        let states = states_of(self.states)?;
+        Update { step, merge, rounded: Some(rounded(weight)), weight: master, states }
+            .run(self.start)
+    }
 }
 
-fn step_of<A: Real, R: Rule<N>, const N: usize>(job: &UpdateJob<'_>) -> Result<R::Rounded<A>> {
-    let rule = R::of(&job.rule).ok_or_else(|| Error::Internal("a rule of two types".to_owned()))?;
+fn step_of<A: Real, R: Rule<N>, const N: usize>(rule: &UpdateRule) -> Result<R::Rounded<A>> {
+    let rule = R::of(rule).ok_or_else(|| Error::Internal("a rule of two types".to_owned()))?;
     Ok(rule.round())
 }
 
-type States<'a, A> = [Option<Slot<'a, A>>; MAX_STATES];
-
-fn open_states<'a, A: Real>(
-    states: &'a mut [Option<InOut<'_>>; MAX_STATES],
-) -> Result<States<'a, A>> {
-    let mut slots = [const { None }; MAX_STATES];
-    for (slot, state) in slots.iter_mut().zip(states) {
-        *slot = state.as_mut().map(|state| Slot::open(state.reborrow())).transpose()?;
+/// Returns the states of a rule that has so many.
+fn states_of<A: Real, const N: usize>(
+    all: [Option<Slot<'_, u8>>; MAX_STATES],
+) -> Result<[Slot<'_, A>; N]> {
+    let mut states = [const { None }; N];
+    let mut all = all.into_iter().flatten();
+    for state in &mut states {
+        *state = Some(all.next().ok_or_else(wrong_state)?.cast()?);
     }
-    Ok(slots)
-}
-
-fn run_pieces<A: Real, S: Step<A, N>, const N: usize>(
-    step: S,
-    merge: Merge<'_, A>,
-    rounded: Option<Rounded<'_>>,
-    weight: Slot<'_, A>,
-    mut rest: States<'_, A>,
-    cut: Cut,
-) -> Result<()> {
-    let mut missing = false;
-    let states = std::array::from_fn(|index| {
-        let slot = rest.get_mut(index).and_then(Option::take);
-        missing |= slot.as_ref().is_none_or(|slot| slot.len() != weight.len());
-        slot.unwrap_or(Slot::InPlace(&mut []))
-    });
-    if missing || rest.iter().any(Option::is_some) {
+    if all.next().is_some() {
         return Err(wrong_state());
     }
-    cut.for_each_piece(
-        Update { step, merge, rounded, weight, states, start: 0 },
-        &Update::<A, S, N>::run,
-    );
-    Ok(())
+    Ok(states.map(|state| state.unwrap_or(Slot::InPlace(&mut []))))
 }
 
 fn wrong_state() -> Error {
@@ -135,18 +149,19 @@ fn wrong_state() -> Error {
 struct Merge<'a, A> {
     addends: Addends<'a>,
     /// Sums a block from this element on, rounded to the gradients' own dtype.
-    fold: fn(Addends<'_>, usize, &mut [A]),
+    fold: fn(Addends<'_>, usize, &mut [A]) -> Result<()>,
 }
 
-fn merge_half<T: Fold>(addends: Addends<'_>, start: usize, gradients: &mut [f32])
+fn merge_half<T: Fold>(addends: Addends<'_>, start: usize, gradients: &mut [f32]) -> Result<()>
 where
     [T]: HalfFloatSliceExt,
 {
     let mut sums = [T::default(); BLOCK];
     if let Some(sums) = sums.get_mut(..gradients.len()) {
-        T::fold(addends, start, sums);
+        T::fold(addends, start, sums)?;
         widen(sums, gradients);
     }
+    Ok(())
 }
 
 /// A half-precision weight, into which its master copy is rounded.
@@ -156,19 +171,6 @@ enum Rounded<'a> {
 }
 
 impl Rounded<'_> {
-    fn split_at(self, middle: usize) -> (Self, Self) {
-        match self {
-            Self::F16(weight) => {
-                let (left, right) = weight.split_at_mut(middle);
-                (Self::F16(left), Self::F16(right))
-            }
-            Self::Bf16(weight) => {
-                let (left, right) = weight.split_at_mut(middle);
-                (Self::Bf16(left), Self::Bf16(right))
-            }
-        }
-    }
-
     fn write<A: Real>(&mut self, start: usize, master: &[A]) {
         let end = start + master.len();
         // Only `f32` has half-precision weights.
@@ -180,31 +182,35 @@ impl Rounded<'_> {
     }
 }
 
-/// One step: weight, states and addends run in parallel.
+/// The elements of a piece, typed.
 struct Update<'a, A, S, const N: usize> {
     step: S,
     merge: Merge<'a, A>,
     rounded: Option<Rounded<'a>>,
     weight: Slot<'a, A>,
     states: [Slot<'a, A>; N],
-    start: usize,
 }
 
 impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
-    fn run(mut self) {
+    /// Steps all of them; the first one is the element `first` of its key.
+    fn run(mut self, first: usize) -> Result<()> {
         let len = self.weight.len();
+        if self.states.iter().any(|state| state.len() != len) {
+            return Err(wrong_state());
+        }
         let mut gradients = [A::ZERO; BLOCK];
         for start in (0..len).step_by(BLOCK) {
             let end = len.min(start + BLOCK);
-            let Some(gradients) = gradients.get_mut(..end - start) else { return };
-            (self.merge.fold)(self.merge.addends, self.start + start, gradients);
+            let gradients = gradients.get_mut(..end - start).unwrap_or_default();
+            (self.merge.fold)(self.merge.addends, first + start, gradients)?;
             let weights = self.weight.block(start, end);
             let states = self.states.each_mut().map(|slot| slot.block(start, end));
-            step_block(&self.step, self.start + start, weights, states, gradients);
+            step_block(&self.step, first + start, weights, states, gradients);
             if let Some(rounded) = &mut self.rounded {
                 rounded.write(start, weights);
             }
         }
+        Ok(())
     }
 }
 
@@ -284,36 +290,5 @@ fn step_lanes<A: Real, S: Step<A, N>, const N: usize>(
 fn copy_some<T: Element>(from: &[T], to: &mut [T]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;
-    }
-}
-
-impl<A: Real, S: Step<A, N>, const N: usize> Split for Update<'_, A, S, N> {
-    fn len(&self) -> usize {
-        self.weight.len()
-    }
-
-    fn split_at(self, middle: usize) -> (Self, Self) {
-        let Self { step, merge, start, .. } = self;
-        let (weight, right_weight) = self.weight.split_at(middle);
-        let (rounded, right_rounded) = self.rounded.map(|rounded| rounded.split_at(middle)).unzip();
-        let mut right_states = [const { None }; N];
-        let mut places = right_states.iter_mut();
-        let states = self.states.map(|slot| {
-            let (left, right) = slot.split_at(middle);
-            if let Some(place) = places.next() {
-                *place = Some(right);
-            }
-            left
-        });
-        let right_states = right_states.map(|slot| slot.unwrap_or(Slot::InPlace(&mut [])));
-        let right = Self {
-            step,
-            merge,
-            rounded: right_rounded,
-            weight: right_weight,
-            states: right_states,
-            start: start + middle,
-        };
-        (Self { step, merge, rounded, weight, states, start }, right)
     }
 }

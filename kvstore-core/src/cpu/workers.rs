@@ -1,6 +1,11 @@
-//! The thread pool under every kernel, and how work is cut for it.
+//! The threads under every kernel, and how work is cut for them.
+//!
+//! The calling thread works too, and the pool has one thread less than the backend: a caller that
+//! only waited would have to be replaced by a second thread, which the system may well start on a core
+//! that is taken. Whoever is free takes the next piece, so a thread that is late does less.
 
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::sync::{Mutex, PoisonError};
+
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::Result;
@@ -8,9 +13,12 @@ use crate::error::Result;
 /// Work of at most this many elements is done by one thread; a piece is rarely smaller. Under Miri,
 /// which cannot wait for long work, short work is cut too: that is where it looks for data races.
 const GRAIN: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
-
 /// What a job costs before its first element, in elements: small keys are mostly this.
 const JOB: usize = 128;
+/// Small jobs are taken together up to this cost.
+const SMALL: usize = GRAIN / 4;
+/// A piece of long work is this part of what each thread has left to do.
+const SHARE: usize = 8;
 
 /// Work that can be cut in two between elements. Cutting never changes a result.
 pub(super) trait Split: Sized + Send {
@@ -20,65 +28,84 @@ pub(super) trait Split: Sized + Send {
     fn split_at(self, middle: usize) -> (Self, Self);
 }
 
-/// A thread pool, or none for a single thread.
+/// One of the jobs of a batch.
+pub(super) trait Job: Send {
+    /// Some of its elements.
+    type Piece<'j>: Split
+    where
+        Self: 'j;
+
+    /// Returns the number of elements.
+    fn len(&self) -> usize;
+    /// Returns all of the job as one piece.
+    fn open(&mut self) -> Result<Self::Piece<'_>>;
+    /// Does a piece.
+    fn run(piece: Self::Piece<'_>) -> Result<()>;
+}
+
+/// The caller's thread, and a pool of others.
 #[derive(Debug)]
 pub(super) struct Workers {
-    pool: Option<ThreadPool>,
+    others: Option<ThreadPool>,
 }
 
 impl Workers {
     pub(super) fn new(num_threads: usize) -> Self {
-        // Without threads everything still works, in the caller's.
-        let pool = (num_threads > 1)
+        // Without other threads everything still works, in the caller's.
+        let others = (num_threads > 1)
             .then(|| {
                 ThreadPoolBuilder::new()
-                    .num_threads(num_threads)
+                    .num_threads(num_threads - 1)
                     .thread_name(|index| format!("kvstore-{index}"))
                     .build()
                     .inspect_err(|error| tracing::warn!(%error, "no thread pool"))
                     .ok()
             })
             .flatten();
-        Self { pool }
+        Self { others }
     }
 
+    /// Returns how many threads there are with the caller's.
     pub(super) fn num_threads(&self) -> usize {
-        self.pool.as_ref().map_or(1, ThreadPool::current_num_threads)
+        1 + self.others.as_ref().map_or(0, ThreadPool::current_num_threads)
     }
 
     /// Calls `kernel` on pieces that together are `work`.
     pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(impl Fn(W) + Sync)) {
-        match self.pool_for(work.len()) {
-            None => kernel(work),
-            Some(pool) => run_in(pool, &mut Held { work: Some(work), kernel }),
-        }
+        let Some(others) = self.others_for(work.len()) else {
+            return kernel(work);
+        };
+        let rest = Mutex::new(Some(work));
+        let threads = self.num_threads();
+        share(others, &|| {
+            while let Some(piece) = next(&rest, |rest| take_piece(rest, threads)) {
+                kernel(piece);
+            }
+        });
     }
 
-    /// Calls `run` on every job: one parallel piece of work for any number of them. A job that is
-    /// long by itself is to be cut with the [`Cut`] that comes with it.
-    pub(super) fn for_each_job<J: Send>(
-        &self,
-        jobs: &mut [J],
-        len: &(impl Fn(&J) -> usize + Sync),
-        run: &(impl Fn(&mut J, Cut) -> Result<()> + Sync),
-    ) -> Result<()> {
-        match self.pool_for(cost(jobs, len)) {
-            None => jobs.iter_mut().try_for_each(|job| run(job, Cut::Never)),
-            Some(pool) => pool.install(|| halve_jobs(jobs, len, run)),
-        }
-    }
-
-    /// Returns the results of `block` for the blocks `0..num_blocks` in order.
-    pub(super) fn map_blocks<R: Send>(
-        &self,
-        num_blocks: usize,
-        block_len: usize,
-        block: &(impl Fn(usize) -> R + Sync),
-    ) -> Vec<R> {
-        match self.pool_for(num_blocks * block_len) {
-            None => (0..num_blocks).map(block).collect(),
-            Some(pool) => pool.install(|| (0..num_blocks).into_par_iter().map(block).collect()),
-        }
+    /// Does every job: one parallel piece of work for any number of them, in which small jobs are
+    /// taken together and long ones are cut.
+    pub(super) fn for_each_job<J: Job>(&self, jobs: &mut [J]) -> Result<()> {
+        let Some(others) = self.others_for(jobs.iter().map(cost).sum()) else {
+            return jobs.iter_mut().try_for_each(|job| J::run(job.open()?));
+        };
+        let rest = Mutex::new(Batch { jobs, long: None });
+        let threads = self.num_threads();
+        let done = Mutex::new(Ok(()));
+        share(others, &|| {
+            let part = || {
+                while let Some(unit) = next(&rest, |rest| rest.next(threads).transpose()) {
+                    unit?.run()?;
+                }
+                Ok(())
+            };
+            let result = part();
+            if result.is_err() {
+                *done.lock().unwrap_or_else(PoisonError::into_inner) = result;
+            }
+        });
+        done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn copy(&self, dst: &mut [u8], src: &[u8]) {
@@ -86,99 +113,87 @@ impl Workers {
     }
 
     /// Returns the pool when that many elements are worth waking it, and waiting for it is safe.
-    fn pool_for(&self, num_elements: usize) -> Option<&ThreadPool> {
+    fn others_for(&self, num_elements: usize) -> Option<&ThreadPool> {
         // A worker of the caller's pool that waits may meanwhile run another task of that pool,
         // which may want a lock that this thread holds. So there the work is done at once.
         let safe = rayon::current_thread_index().is_none();
-        self.pool.as_ref().filter(|_| num_elements > GRAIN && safe)
+        self.others.as_ref().filter(|_| num_elements > GRAIN && safe)
     }
 }
 
-/// Whether work may be cut into pieces for several threads.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cut {
-    /// This thread does it all.
-    Never,
-    /// This is a thread of the pool, and others may help.
-    Halves,
+/// Lets every thread take part until each of them has found nothing more to do.
+fn share(others: &ThreadPool, take_part: &(dyn Fn() + Sync)) {
+    others.in_place_scope(|scope| {
+        for _ in 0..others.current_num_threads() {
+            scope.spawn(|_| take_part());
+        }
+        take_part();
+    });
 }
 
-impl Cut {
-    /// Calls `kernel` on pieces that together are `work`.
-    pub(super) fn for_each_piece<W: Split>(self, work: W, kernel: &(impl Fn(W) + Sync)) {
+/// Takes something off what is left. A thread that panicked has taken its piece with it.
+fn next<R, T>(rest: &Mutex<R>, take: impl FnOnce(&mut R) -> Option<T>) -> Option<T> {
+    take(&mut rest.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Takes the next piece: a part of what is left, smaller and smaller towards the end.
+fn take_piece<W: Split>(rest: &mut Option<W>, threads: usize) -> Option<W> {
+    let work = rest.take()?;
+    let share = (work.len() / (SHARE * threads)).next_multiple_of(GRAIN).max(GRAIN);
+    if work.len() <= share {
+        return Some(work);
+    }
+    let (piece, after) = work.split_at(share);
+    *rest = Some(after);
+    Some(piece)
+}
+
+fn cost<J: Job>(job: &J) -> usize {
+    JOB + job.len()
+}
+
+/// What is left of a batch.
+struct Batch<'b, J: Job> {
+    jobs: &'b mut [J],
+    /// The rest of a job that is being cut.
+    long: Option<J::Piece<'b>>,
+}
+
+/// What a thread does of a batch at a time.
+enum Unit<'b, J: Job> {
+    Whole(&'b mut [J]),
+    Part(J::Piece<'b>),
+}
+
+impl<'b, J: Job> Batch<'b, J> {
+    fn next(&mut self, threads: usize) -> Result<Option<Unit<'b, J>>> {
+        if self.long.is_none() {
+            let jobs = std::mem::take(&mut self.jobs);
+            let mut total = 0;
+            let fits = |job: &&J| {
+                total += cost(*job);
+                total <= SMALL
+            };
+            let count = jobs.iter().take_while(fits).count();
+            if count > 0 {
+                let (taken, after) = jobs.split_at_mut(count);
+                self.jobs = after;
+                return Ok(Some(Unit::Whole(taken)));
+            }
+            let Some((job, after)) = jobs.split_first_mut() else { return Ok(None) };
+            self.jobs = after;
+            self.long = Some(job.open()?);
+        }
+        Ok(take_piece(&mut self.long, threads).map(Unit::Part))
+    }
+}
+
+impl<J: Job> Unit<'_, J> {
+    fn run(self) -> Result<()> {
         match self {
-            Self::Never => kernel(work),
-            Self::Halves => halve(&mut Held { work: Some(work), kernel }),
+            Self::Whole(jobs) => jobs.iter_mut().try_for_each(|job| J::run(job.open()?)),
+            Self::Part(piece) => J::run(piece),
         }
-    }
-}
-
-fn cost<J>(jobs: &[J], len: &impl Fn(&J) -> usize) -> usize {
-    jobs.iter().map(|job| JOB + len(job)).sum()
-}
-
-fn halve_jobs<J: Send>(
-    jobs: &mut [J],
-    len: &(impl Fn(&J) -> usize + Sync),
-    run: &(impl Fn(&mut J, Cut) -> Result<()> + Sync),
-) -> Result<()> {
-    if let [job] = jobs {
-        return run(job, Cut::Halves);
-    }
-    if cost(jobs, len) <= GRAIN {
-        return jobs.iter_mut().try_for_each(|job| run(job, Cut::Never));
-    }
-    let (left, right) = jobs.split_at_mut(jobs.len() / 2);
-    let (left, right) = rayon::join(|| halve_jobs(left, len, run), || halve_jobs(right, len, run));
-    left.and(right)
-}
-
-/// Work with its kernel, behind a pointer: what cuts it and hands it to threads is compiled once, and
-/// not for every kernel.
-trait Piece: Send {
-    fn len(&self) -> usize;
-    fn run(&mut self);
-    /// Cuts the work in two and hands over both halves.
-    fn cut(&mut self, both: fn(&mut dyn Piece, &mut dyn Piece));
-}
-
-struct Held<'k, W, K> {
-    work: Option<W>,
-    kernel: &'k K,
-}
-
-impl<W: Split, K: Fn(W) + Sync> Piece for Held<'_, W, K> {
-    fn len(&self) -> usize {
-        self.work.as_ref().map_or(0, Split::len)
-    }
-
-    fn run(&mut self) {
-        if let Some(work) = self.work.take() {
-            (self.kernel)(work);
-        }
-    }
-
-    fn cut(&mut self, both: fn(&mut dyn Piece, &mut dyn Piece)) {
-        if let Some(work) = self.work.take() {
-            let middle = (work.len() / 2).next_multiple_of(64);
-            let (left, right) = work.split_at(middle);
-            let kernel = self.kernel;
-            both(&mut Self { work: Some(left), kernel }, &mut Self { work: Some(right), kernel });
-        }
-    }
-}
-
-fn run_in(pool: &ThreadPool, piece: &mut dyn Piece) {
-    pool.install(|| halve(piece));
-}
-
-fn halve(piece: &mut dyn Piece) {
-    if piece.len() <= GRAIN {
-        piece.run();
-    } else {
-        piece.cut(|left, right| {
-            rayon::join(|| halve(left), || halve(right));
-        });
     }
 }
 
@@ -207,5 +222,94 @@ impl Split for Copy<'_> {
         let (left_dst, right_dst) = self.dst.split_at_mut(middle * 4);
         let (left_src, right_src) = self.src.split_at(middle * 4);
         (Self { dst: left_dst, src: left_src }, Self { dst: right_dst, src: right_src })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn pieces_are_the_whole_work() {
+        for threads in [1, 2, 3, 7] {
+            let workers = Workers::new(threads);
+            for len in [0, 1, GRAIN, GRAIN + 1, 2 * GRAIN, 100 * GRAIN + 7] {
+                let mut elements = vec![0u8; len];
+                workers.for_each_piece(&mut elements[..], &|piece| {
+                    assert!(threads == 1 || len == 0 || piece.len() < len || len <= GRAIN);
+                    piece.iter_mut().for_each(|element| *element += 1);
+                });
+                assert!(elements.iter().all(|&element| element == 1), "{threads} threads, {len}");
+            }
+        }
+    }
+
+    /// Adds 1 to every element; fails at a job that is named.
+    struct Add {
+        elements: Vec<u8>,
+        fails: bool,
+    }
+
+    struct Part<'a>(&'a mut [u8], bool);
+
+    impl Split for Part<'_> {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn split_at(self, middle: usize) -> (Self, Self) {
+            let (left, right) = self.0.split_at_mut(middle);
+            (Self(left, self.1), Self(right, self.1))
+        }
+    }
+
+    impl Job for Add {
+        type Piece<'j> = Part<'j>;
+
+        fn len(&self) -> usize {
+            self.elements.len()
+        }
+
+        fn open(&mut self) -> Result<Part<'_>> {
+            Ok(Part(&mut self.elements, self.fails))
+        }
+
+        fn run(piece: Part<'_>) -> Result<()> {
+            piece.0.iter_mut().for_each(|element| *element += 1);
+            if piece.1 { Err(Error::Internal("as asked".to_owned())) } else { Ok(()) }
+        }
+    }
+
+    fn jobs(lengths: &[usize], fails: Option<usize>) -> Vec<Add> {
+        let job = |(index, &len): (usize, &usize)| Add {
+            elements: vec![0; len],
+            fails: fails == Some(index),
+        };
+        lengths.iter().enumerate().map(job).collect()
+    }
+
+    #[test]
+    fn every_job_is_done_once() {
+        let small = vec![3; 2000];
+        let mixed = [0, 5, 3 * GRAIN + 1, 1, GRAIN, SMALL, 2 * SMALL, 0, 9 * GRAIN, 2];
+        for threads in [1, 2, 7] {
+            let workers = Workers::new(threads);
+            for lengths in [&[][..], &[0], &[10 * GRAIN], &small, &mixed] {
+                let mut jobs = jobs(lengths, None);
+                workers.for_each_job(&mut jobs).unwrap();
+                assert!(jobs.iter().all(|job| job.elements.iter().all(|&element| element == 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_any_job_is_the_batch_s() {
+        for threads in [1, 2, 7] {
+            for fails in 0..4 {
+                let mut jobs = jobs(&[4, 3 * GRAIN, 5, 2 * GRAIN], Some(fails));
+                assert!(Workers::new(threads).for_each_job(&mut jobs).is_err());
+            }
+        }
     }
 }
