@@ -10,12 +10,14 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 PINNED=nightly-2026-05-20
 
 # Run on one thread, with every check that Miri has. `lib` is what stands in the files of the core.
-ALONE="lib calls optimizers reducers snapshots updaters"
+ALONE="lib calls reducers snapshots updaters"
 # Run on the thread pool of the backend.
-THREADS="backend_cpu concurrency values"
+THREADS="concurrency values"
 # Not run, with the reason.
 left_out() {
     case $1 in
+        backend_cpu) echo "takes a quarter of an hour; stores run the same kernels in the other suites" ;;
+        optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
         allocations) echo "counts allocations, with an allocator of its own" ;;
         layering) echo "runs cargo and reads the sources, none of the core" ;;
         local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
@@ -59,11 +61,8 @@ run_suite() {
     [ "$1" != lib ] || target=--lib
     flags=
     case " $THREADS " in *" $1 "*) flags=$THREAD_FLAGS ;; esac
-    # Of the optimizers only what a running store does with them: the rest is thousands of steps.
-    filter=
-    [ "$1" != optimizers ] || filter=running::
     # shellcheck disable=SC2086 # an option and its value
-    MIRIFLAGS="$flags" cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet -p kvstore-core -p kvstore-tests $target -- $filter
+    MIRIFLAGS="$flags" cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet -p kvstore-core -p kvstore-tests $target
 }
 
 # Runs one suite and prints its name, its output and the seconds that it took, in one piece.

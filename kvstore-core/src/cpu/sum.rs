@@ -15,8 +15,6 @@ use crate::with_element;
 /// How many elements are worked on before the next ones; buffers of so many stay in the first-level
 /// cache.
 pub(super) const BLOCK: usize = 2048;
-/// How many elements a loop handles at once: a few vector registers on any processor.
-pub(super) const LANES: usize = 16;
 /// How many addends are read side by side.
 const WIDTH: usize = 8;
 
@@ -222,29 +220,20 @@ macro_rules! with_width {
 use with_width;
 
 /// Adds up `N` sources, after what is in `dst` if the sum goes on there.
+///
+/// One plain loop over elements: it is what a compiler turns into loads and additions of whole
+/// vectors. Loops within it, over the lanes of a chunk, became gathers of single elements.
+#[inline(never)]
+#[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
 fn add_up<T: Add, const N: usize, const GOES_ON: bool>(dst: &mut [T], sources: [&[T]; N]) {
-    let (chunks, rest) = dst.as_chunks_mut::<LANES>();
-    let in_chunks = chunks.len() * LANES;
-    let parts = sources.map(|source| source.as_chunks::<LANES>().0);
-    for (index, dst) in chunks.iter_mut().enumerate() {
-        let mut sums = *dst;
-        for (n, part) in parts.iter().enumerate() {
-            let Some(part) = part.get(index) else { return };
-            if n == 0 && !GOES_ON {
-                sums = *part;
-            } else {
-                for (sum, &value) in sums.iter_mut().zip(part) {
-                    *sum = sum.add(value);
-                }
-            }
+    let len = dst.len();
+    let sources = sources.map(|source| &source[..len]);
+    for index in 0..len {
+        let mut sum = if GOES_ON { dst[index].add(sources[0][index]) } else { sources[0][index] };
+        for source in &sources[1..] {
+            sum = sum.add(source[index]);
         }
-        *dst = sums;
-    }
-    for (index, dst) in rest.iter_mut().enumerate() {
-        for (n, source) in sources.iter().enumerate() {
-            let Some(&value) = source.get(in_chunks + index) else { return };
-            *dst = if n == 0 && !GOES_ON { value } else { dst.add(value) };
-        }
+        dst[index] = sum;
     }
 }
 
