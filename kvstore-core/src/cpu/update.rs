@@ -7,13 +7,9 @@ use super::slot::Slot;
 use super::sum::{Addends, BLOCK, Fold, narrow, widen};
 use super::workers::{Job, Split};
 use crate::backend::UpdateJob;
-use crate::dtype::{DType, Element};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
-
-/// How many elements are stepped in a row: too many for a loop to be unrolled, which would cost minutes
-/// of compile time and gain nothing.
-const LANES: usize = 64;
 
 impl Job for UpdateJob<'_> {
     type Piece<'j>
@@ -214,7 +210,9 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
     }
 }
 
-/// Steps a block, as many elements at once as the processor likes.
+/// Steps a block: one plain loop over elements, of which a compiler makes whole vectors.
+#[inline(never)]
+#[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
 fn step_block<A: Real, S: Step<A, N>, const N: usize>(
     step: &S,
     start: usize,
@@ -223,72 +221,15 @@ fn step_block<A: Real, S: Step<A, N>, const N: usize>(
     gradients: &[A],
 ) {
     let len = weights.len();
-    let (weights, weights_rest) = weights.as_chunks_mut::<LANES>();
-    let (gradients, gradients_rest) = gradients.as_chunks::<LANES>();
-    let in_chunks = weights.len() * LANES;
-    let mut states_rest = [const { None }; N];
-    let mut rests = states_rest.iter_mut();
-    let mut states = states.map(|state| {
-        let (chunks, rest) = state.as_chunks_mut::<LANES>();
-        if let Some(place) = rests.next() {
-            *place = Some(rest);
+    let gradients = &gradients[..len];
+    let mut states = states.map(|state| &mut state[..len]);
+    for index in 0..len {
+        let state = std::array::from_fn(|n| states[n][index]);
+        let element = (start + index) as u64;
+        let (weight, state) = step.apply(element, weights[index], state, gradients[index]);
+        weights[index] = weight;
+        for (states, state) in states.iter_mut().zip(state) {
+            states[index] = state;
         }
-        chunks
-    });
-    for (index, (weights, gradients)) in weights.iter_mut().zip(gradients).enumerate() {
-        let mut lanes = [[A::ZERO; LANES]; N];
-        for (lanes, state) in lanes.iter_mut().zip(&states) {
-            let Some(state) = state.get(index) else { return };
-            *lanes = *state;
-        }
-        step_lanes(step, start + index * LANES, weights, &mut lanes, gradients);
-        for (lanes, state) in lanes.iter().zip(&mut states) {
-            let Some(state) = state.get_mut(index) else { return };
-            *state = *lanes;
-        }
-    }
-    if in_chunks == len {
-        return;
-    }
-    // The last elements in lanes of their own; what the others compute nobody reads.
-    let mut weight_lanes = [A::ZERO; LANES];
-    let mut gradient_lanes = [A::ZERO; LANES];
-    let mut state_lanes = [[A::ZERO; LANES]; N];
-    copy_some(gradients_rest, &mut gradient_lanes);
-    copy_some(weights_rest, &mut weight_lanes);
-    for (lanes, state) in state_lanes.iter_mut().zip(states_rest.iter().flatten()) {
-        copy_some(state, lanes);
-    }
-    step_lanes(step, start + in_chunks, &mut weight_lanes, &mut state_lanes, &gradient_lanes);
-    copy_some(&weight_lanes, weights_rest);
-    for (lanes, state) in state_lanes.iter().zip(states_rest.iter_mut().flatten()) {
-        copy_some(lanes, state);
-    }
-}
-
-#[inline]
-fn step_lanes<A: Real, S: Step<A, N>, const N: usize>(
-    step: &S,
-    start: usize,
-    weights: &mut [A; LANES],
-    states: &mut [[A; LANES]; N],
-    gradients: &[A; LANES],
-) {
-    #[allow(clippy::indexing_slicing, reason = "all arrays have LANES elements")]
-    for lane in 0..LANES {
-        let state = std::array::from_fn(|n| states[n][lane]);
-        let index = (start + lane) as u64;
-        let (weight, state) = step.apply(index, weights[lane], state, gradients[lane]);
-        weights[lane] = weight;
-        for n in 0..N {
-            states[n][lane] = state[n];
-        }
-    }
-}
-
-/// Copies as many elements as both have.
-fn copy_some<T: Element>(from: &[T], to: &mut [T]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
     }
 }
