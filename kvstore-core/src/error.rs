@@ -51,9 +51,9 @@ pub enum Error {
         /// The key, where the tensor was meant for one.
         key: Option<Key>,
         /// The shape and dtype that would have been accepted.
-        expected: TensorSpec,
+        expected: Box<TensorSpec>,
         /// The shape and dtype that came.
-        found: TensorSpec,
+        found: Box<TensorSpec>,
     },
     /// An argument that no store, array or device accepts.
     #[error("{0}")]
@@ -148,8 +148,8 @@ impl Error {
         Self::SpecMismatch {
             subject: format!("key `{key}`"),
             key: Some(key.clone()),
-            expected: expected.clone(),
-            found: found.clone(),
+            expected: Box::new(expected.clone()),
+            found: Box::new(found.clone()),
         }
     }
 
@@ -158,8 +158,8 @@ impl Error {
         Self::SpecMismatch {
             subject: operation.to_owned(),
             key: None,
-            expected: expected.clone(),
-            found: found.clone(),
+            expected: Box::new(expected.clone()),
+            found: Box::new(found.clone()),
         }
     }
 

@@ -238,7 +238,9 @@ mod tests {
                 let mut elements = vec![0u8; len];
                 workers.for_each_piece(&mut elements[..], &|piece| {
                     assert!(threads == 1 || len == 0 || piece.len() < len || len <= GRAIN);
-                    piece.iter_mut().for_each(|element| *element += 1);
+                    for element in piece {
+                        *element += 1;
+                    }
                 });
                 assert!(elements.iter().all(|&element| element == 1), "{threads} threads, {len}");
             }
@@ -276,7 +278,9 @@ mod tests {
         }
 
         fn run(piece: Part<'_>) -> Result<()> {
-            piece.0.iter_mut().for_each(|element| *element += 1);
+            for element in piece.0 {
+                *element += 1;
+            }
             if piece.1 { Err(Error::Internal("as asked".to_owned())) } else { Ok(()) }
         }
     }
