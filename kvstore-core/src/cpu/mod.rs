@@ -26,9 +26,9 @@ use workers::Workers;
 
 /// The backend of the host's memory and cores.
 ///
-/// Every `cpu(i)` is the same memory. Kernels run on a thread pool of the backend's own; called
-/// from inside a thread pool of the caller they run in the calling thread, since waiting there
-/// could run another task of that pool while a lock is held.
+/// Every `cpu(i)` is the same memory. Kernels run in the calling thread and on a thread pool of the
+/// backend's own; called from inside a thread pool of the caller they run in the calling thread
+/// alone, since waiting there could run another task of that pool while a lock is held.
 #[derive(Debug)]
 pub struct CpuBackend {
     memory: Arc<Memory>,
@@ -44,7 +44,8 @@ impl CpuBackend {
         Self::with_threads(cores)
     }
 
-    /// Returns a backend with this many threads. The results are the same bits for any number.
+    /// Returns a backend with this many threads, the caller's included. The results are the same bits
+    /// for any number.
     pub fn with_threads(num_threads: usize) -> Arc<dyn Backend> {
         Arc::new(Self { memory: Memory::new(), workers: Workers::new(num_threads) })
     }

@@ -72,12 +72,13 @@ impl Workers {
 
     /// Calls `kernel` on pieces that together are `work`.
     pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(impl Fn(W) + Sync)) {
-        let Some(others) = self.others_for(work.len()) else {
+        let num_elements = work.len();
+        let Some(others) = self.others_for(num_elements) else {
             return kernel(work);
         };
         let rest = Mutex::new(Some(work));
         let threads = self.num_threads();
-        share(others, &|| {
+        share(others, num_elements, &|| {
             while let Some(piece) = next(&rest, |rest| take_piece(rest, threads)) {
                 kernel(piece);
             }
@@ -87,13 +88,14 @@ impl Workers {
     /// Does every job: one parallel piece of work for any number of them, in which small jobs are
     /// taken together and long ones are cut.
     pub(super) fn for_each_job<J: Job>(&self, jobs: &mut [J]) -> Result<()> {
-        let Some(others) = self.others_for(jobs.iter().map(cost).sum()) else {
+        let num_elements = jobs.iter().map(cost).sum();
+        let Some(others) = self.others_for(num_elements) else {
             return jobs.iter_mut().try_for_each(|job| J::run(job.open()?));
         };
         let rest = Mutex::new(Batch { jobs, long: None });
         let threads = self.num_threads();
         let done = Mutex::new(Ok(()));
-        share(others, &|| {
+        share(others, num_elements, &|| {
             let part = || {
                 while let Some(unit) = next(&rest, |rest| rest.next(threads).transpose()) {
                     unit?.run()?;
@@ -121,10 +123,12 @@ impl Workers {
     }
 }
 
-/// Lets every thread take part until each of them has found nothing more to do.
-fn share(others: &ThreadPool, take_part: &(dyn Fn() + Sync)) {
+/// Lets as many threads take part as that many elements are worth, until each of them has found
+/// nothing more to do.
+fn share(others: &ThreadPool, num_elements: usize, take_part: &(dyn Fn() + Sync)) {
+    let helpers = others.current_num_threads().min(num_elements / GRAIN);
     others.in_place_scope(|scope| {
-        for _ in 0..others.current_num_threads() {
+        for _ in 0..helpers {
             scope.spawn(|_| take_part());
         }
         take_part();
