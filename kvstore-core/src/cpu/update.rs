@@ -90,13 +90,13 @@ impl<'a> Steps<'a> {
     fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: A::fold };
         let step = step_of::<A, R, N>(&self.rule)?;
-        let states = states_of(self.states)?;
+        let states = states_of(self.states.into_iter().flatten())?;
         Update { step, merge, rounded: None, weight: self.weight.cast()?, states }.run(self.start)
     }
 
     /// Steps the master copy of a half-precision weight, and rounds it into the weight.
     fn run_half<T: Fold, R: Rule<N>, const N: usize>(
-        mut self,
+        self,
         rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
     ) -> Result<()>
     where
@@ -104,13 +104,13 @@ impl<'a> Steps<'a> {
     {
         let merge = Merge { addends: self.addends, fold: merge_half::<T> };
         let step = step_of::<f32, R, N>(&self.rule)?;
-        let master = self.states[0].take().ok_or_else(wrong_state)?.cast::<f32>()?;
-        self.states.rotate_left(1);
+        let mut states = self.states.into_iter().flatten();
+        let master = states.next().ok_or_else(wrong_state)?.cast::<f32>()?;
         let (Slot::InPlace(weight) | Slot::Into(_, weight)) = self.weight.cast()?;
         if weight.len() != master.len() {
             return Err(wrong_state());
         }
-        let states = states_of(self.states)?;
+        let states = states_of(states)?;
         Update { step, merge, rounded: Some(rounded(weight)), weight: master, states }
             .run(self.start)
     }
@@ -122,11 +122,10 @@ fn step_of<A: Real, R: Rule<N>, const N: usize>(rule: &UpdateRule) -> Result<R::
 }
 
 /// Returns the states of a rule that has so many.
-fn states_of<A: Real, const N: usize>(
-    all: [Option<Slot<'_, u8>>; MAX_STATES],
-) -> Result<[Slot<'_, A>; N]> {
+fn states_of<'a, A: Real, const N: usize>(
+    mut all: impl Iterator<Item = Slot<'a, u8>>,
+) -> Result<[Slot<'a, A>; N]> {
     let mut states = [const { None }; N];
-    let mut all = all.into_iter().flatten();
     for state in &mut states {
         *state = Some(all.next().ok_or_else(wrong_state)?.cast()?);
     }
