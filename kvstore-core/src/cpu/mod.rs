@@ -4,6 +4,7 @@ mod arithmetic;
 mod elementwise;
 mod matrix;
 mod memory;
+mod pool;
 mod reduce;
 mod slot;
 mod sum;

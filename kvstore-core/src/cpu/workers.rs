@@ -6,8 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
-
+use super::pool::Pool;
 use crate::error::Result;
 
 /// Work of at most this many elements is done by one thread; a piece is rarely smaller. Under Miri,
@@ -46,29 +45,22 @@ pub(super) trait Job: Send {
 /// The caller's thread, and a pool of others.
 #[derive(Debug)]
 pub(super) struct Workers {
-    others: Option<ThreadPool>,
+    others: Option<Pool>,
 }
 
 impl Workers {
     pub(super) fn new(num_threads: usize) -> Self {
         // Without other threads everything still works, in the caller's.
-        let others = (num_threads > 1)
-            .then(|| {
-                ThreadPoolBuilder::new()
-                    .num_threads(num_threads - 1)
-                    .thread_name(|index| format!("kvstore-{index}"))
-                    .build()
-                    .inspect_err(|error| tracing::warn!(%error, "no thread pool"))
-                    .ok()
-            })
-            .flatten();
-        Self { others }
+        Self { others: (num_threads > 1).then(|| Pool::new(num_threads - 1)).flatten() }
     }
 
     /// Returns how many threads there are with the caller's.
     pub(super) fn num_threads(&self) -> usize {
-        1 + self.others.as_ref().map_or(0, ThreadPool::current_num_threads)
+        1 + self.others.as_ref().map_or(0, Pool::num_threads)
     }
+
+    // The threads that share work take pieces until they find nothing more to do. No more of them help
+    // than there are grains of work.
 
     /// Calls `kernel` on pieces that together are `work`.
     pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(impl Fn(W) + Sync)) {
@@ -78,7 +70,7 @@ impl Workers {
         };
         let rest = Mutex::new(Some(work));
         let threads = self.num_threads();
-        share(others, num_elements, &|| {
+        others.share(num_elements / GRAIN, &|| {
             while let Some(piece) = next(&rest, |rest| take_piece(rest, threads)) {
                 kernel(piece);
             }
@@ -95,7 +87,7 @@ impl Workers {
         let rest = Mutex::new(Batch { jobs, long: None });
         let threads = self.num_threads();
         let done = Mutex::new(Ok(()));
-        share(others, num_elements, &|| {
+        others.share(num_elements / GRAIN, &|| {
             let part = || {
                 while let Some(unit) = next(&rest, |rest| rest.next(threads).transpose()) {
                     unit?.run()?;
@@ -115,24 +107,12 @@ impl Workers {
     }
 
     /// Returns the pool when that many elements are worth waking it, and waiting for it is safe.
-    fn others_for(&self, num_elements: usize) -> Option<&ThreadPool> {
+    fn others_for(&self, num_elements: usize) -> Option<&Pool> {
         // A worker of the caller's pool that waits may meanwhile run another task of that pool,
         // which may want a lock that this thread holds. So there the work is done at once.
         let safe = rayon::current_thread_index().is_none();
         self.others.as_ref().filter(|_| num_elements > GRAIN && safe)
     }
-}
-
-/// Lets as many threads take part as that many elements are worth, until each of them has found
-/// nothing more to do.
-fn share(others: &ThreadPool, num_elements: usize, take_part: &(dyn Fn() + Sync)) {
-    let helpers = others.current_num_threads().min(num_elements / GRAIN);
-    others.in_place_scope(|scope| {
-        for _ in 0..helpers {
-            scope.spawn(|_| take_part());
-        }
-        take_part();
-    });
 }
 
 /// Takes something off what is left. A thread that panicked has taken its piece with it.

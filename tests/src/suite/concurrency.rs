@@ -193,7 +193,7 @@ pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
     }
 }
 
-/// The same in the pool that the kernels use themselves, with an optimizer on the store.
+/// The same in the pool that rayon gives to everybody, with an optimizer on the store.
 pub fn tasks_of_the_common_pool_may_push(store: &Store) {
     store.init("w", &long(0.0)).unwrap();
     store.set_optimizer(sgd("learning_rate", 1.0)).unwrap();
