@@ -75,7 +75,7 @@ impl<'a> Push<'a> {
         for group in self.groups() {
             let home = reducer.home(group.first()?);
             for (pushed, value) in group.pushed.iter().zip(group.iter()) {
-                if !value.is_at(self.backends, home)? {
+                if !value.is_at(home) {
                     let here = value.to_device(self.backends, home)?;
                     let moved = moved.get_or_insert_with(|| self.values.to_vec());
                     if let Some(place) = moved.get_mut(pushed.position) {

@@ -14,7 +14,11 @@ use crate::error::{Error, Result};
 /// assert_eq!((shape.num_elements(), shape.to_string().as_str()), (6, "[2, 3]"));
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Shape(Dims);
+pub struct Shape {
+    /// Their product, asked for at every turn.
+    num_elements: usize,
+    dims: Dims,
+}
 
 /// The number of axes up to which a shape is copied and not shared: a copy costs less than counting.
 const FEW: usize = 4;
@@ -29,7 +33,7 @@ enum Dims {
 impl Shape {
     /// Returns the lengths along the axes, outermost first.
     pub fn dims(&self) -> &[usize] {
-        match &self.0 {
+        match &self.dims {
             Dims::Few { rank, dims } => dims.get(..usize::from(*rank)).unwrap_or_default(),
             Dims::Many(dims) => dims,
         }
@@ -44,11 +48,7 @@ impl Shape {
     ///
     /// [`TensorSpec::num_bytes`] is where a size that no machine can hold becomes an error.
     pub fn num_elements(&self) -> usize {
-        let dims = self.dims();
-        if dims.contains(&0) {
-            return 0;
-        }
-        dims.iter().fold(1, |product, &dim| product.saturating_mul(dim))
+        self.num_elements
     }
 
     /// Returns the length of axis 0, 1 for a scalar.
@@ -72,14 +72,23 @@ impl Default for Shape {
 impl From<&[usize]> for Shape {
     fn from(lengths: &[usize]) -> Self {
         let mut dims = [0; FEW];
-        match (dims.get_mut(..lengths.len()), u8::try_from(lengths.len())) {
+        let dims = match (dims.get_mut(..lengths.len()), u8::try_from(lengths.len())) {
             (Some(few), Ok(rank)) => {
                 few.copy_from_slice(lengths);
-                Self(Dims::Few { rank, dims })
+                Dims::Few { rank, dims }
             }
-            _ => Self(Dims::Many(lengths.into())),
-        }
+            _ => Dims::Many(lengths.into()),
+        };
+        Self { num_elements: product(lengths), dims }
     }
+}
+
+/// Returns the product of the lengths, saturating.
+fn product(lengths: &[usize]) -> usize {
+    if lengths.contains(&0) {
+        return 0;
+    }
+    lengths.iter().fold(1, |product, &dim| product.saturating_mul(dim))
 }
 
 impl From<Vec<usize>> for Shape {

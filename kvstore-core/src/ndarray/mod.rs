@@ -35,7 +35,16 @@ pub struct NDArray {
     cell: Arc<Cell>,
     device: Device,
     spec: TensorSpec,
-    first_element: usize,
+    view: Option<View>,
+}
+
+/// Which elements of its cell a handle shows, under the handle's own shape.
+#[derive(Clone, Copy)]
+enum View {
+    /// All, under another shape than the cell's.
+    Whole,
+    /// As many as the shape has, from this one on.
+    Part { first_element: usize },
 }
 
 /// The place that all handles share. Its tensor's spec and device never change.
@@ -57,17 +66,19 @@ impl NDArray {
         let (device, spec) = (value.device(), value.spec().clone());
         let num_elements = spec.num_elements();
         let cell = Arc::new(Cell { value: Mutex::new(value), num_elements });
-        Self { cell, device, spec, first_element: 0 }
+        Self { cell, device, spec, view: None }
     }
 
     /// Returns the present value. O(1): the memory is shared until somebody writes.
     pub fn tensor(&self) -> Tensor {
         let value = self.cell.lock().clone();
-        if self.is_whole() && value.shape() == self.spec.shape() {
-            return value;
-        }
+        let first_element = match self.view {
+            None => return value,
+            Some(View::Whole) => 0,
+            Some(View::Part { first_element }) => first_element,
+        };
         // A view lies within its cell by construction; the cell's own value is the way out.
-        value.view(self.first_element, self.spec.shape().clone()).unwrap_or(value)
+        value.view(first_element, self.spec.shape().clone()).unwrap_or(value)
     }
 
     /// Returns shape and dtype.
@@ -109,7 +120,7 @@ impl NDArray {
     /// Returns whether the array can keep this very value by sharing: nothing has to be converted,
     /// moved or copied.
     pub fn can_share(&self, value: &Tensor) -> bool {
-        value.dtype() == self.dtype() && value.is_compact() && value.shares_memory(self.device)
+        value.dtype() == self.dtype() && value.is_compact() && value.is_at(self.device)
     }
 
     /// Gives the array a value that [`NDArray::can_share`] or that [`NDArray::convert`] returned.
@@ -117,7 +128,7 @@ impl NDArray {
     /// # Errors
     /// [`Error::OutOfMemory`] for a part of an array whose present value somebody shares.
     pub fn land(&self, value: Tensor) -> Result<()> {
-        if !self.is_whole() {
+        if let Some(View::Part { .. }) = self.view {
             return self.overwrite(|backend, dst| backend.copy(dst, value.span()));
         }
         let mut cell = self.cell.lock();
@@ -220,10 +231,6 @@ impl NDArray {
         self.tensor().wait()
     }
 
-    fn is_whole(&self) -> bool {
-        self.spec.num_elements() == self.cell.num_elements
-    }
-
     fn overwrite(&self, write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>) -> Result<()> {
         self.mutate(|backend, in_out| match in_out {
             InOut::InPlace(dst) | InOut::Into { dst, .. } => write(backend, dst),
@@ -233,10 +240,11 @@ impl NDArray {
     /// Lets `change` read and replace the elements under the cell's lock.
     fn mutate(&self, change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>) -> Result<()> {
         let mut cell = self.cell.lock();
-        if self.is_whole() {
-            cell.mutate(change)
-        } else {
-            cell.mutate_part(self.first_element, self.spec.num_elements(), change)
+        match self.view {
+            None | Some(View::Whole) => cell.mutate(change),
+            Some(View::Part { first_element }) => {
+                cell.mutate_part(first_element, self.spec.num_elements(), change)
+            }
         }
     }
 }

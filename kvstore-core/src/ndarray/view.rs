@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::NDArray;
+use super::{NDArray, View};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, TensorSpec};
 
@@ -62,11 +62,20 @@ impl NDArray {
     }
 
     fn part(&self, first_element: usize, shape: Shape) -> Self {
+        let view = if shape.num_elements() == self.cell.num_elements {
+            View::Whole
+        } else {
+            let before = match self.view {
+                None | Some(View::Whole) => 0,
+                Some(View::Part { first_element }) => first_element,
+            };
+            View::Part { first_element: before + first_element }
+        };
         Self {
             cell: Arc::clone(&self.cell),
             device: self.device,
             spec: TensorSpec::new(shape, self.dtype()),
-            first_element: self.first_element + first_element,
+            view: Some(view),
         }
     }
 }

@@ -245,17 +245,10 @@ impl Tensor {
         self.to_backend(backends.of(device)?, device)
     }
 
-    /// Returns whether the value needs no move to the device.
-    pub(crate) fn is_at(&self, backends: &Backends, device: Device) -> Result<bool> {
-        let backend = backends.of(device)?;
-        Ok(self.share.backend.kind() == backend.kind()
-            && backend.shares_memory(self.device, device))
-    }
-
-    /// Returns whether the host of the value and the device are the same memory.
-    pub(crate) fn shares_memory(&self, device: Device) -> bool {
-        let backend = &self.share.backend;
-        backend.kind() == device.kind() && backend.shares_memory(self.device, device)
+    /// Returns whether the value stands in the memory of the device.
+    pub(crate) fn is_at(&self, device: Device) -> bool {
+        let same_kind = self.device.kind() == device.kind();
+        self.device == device || same_kind && self.share.backend.shares_memory(self.device, device)
     }
 
     /// Returns the same value with another name for the same memory.
@@ -278,7 +271,7 @@ impl Tensor {
 
     /// Moves the value to the device, if it is not there.
     pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
-        if self.is_at(backends, device)? {
+        if self.is_at(device) {
             self.device = device;
         } else {
             *self = self.to_device(backends, device)?;
@@ -292,10 +285,10 @@ impl Tensor {
     }
 
     fn to_backend(&self, backend: &Arc<dyn Backend>, device: Device) -> Result<Self> {
-        let same_kind = self.share.backend.kind() == backend.kind();
-        if same_kind && self.share.backend.shares_memory(self.device, device) {
-            return Ok(Self { device, ..self.clone() });
+        if self.is_at(device) {
+            return Ok(self.clone().relabelled(device));
         }
+        let same_kind = self.device.kind() == device.kind();
         let mut moved = Self::allocate_on(backend, device, self.spec.clone())?;
         if same_kind {
             moved.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
