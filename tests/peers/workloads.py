@@ -118,7 +118,7 @@ WORKLOADS = [
     Workload("adam_4x64MiB", 5, ONE, pushed=4, optimizer=ADAM, crossings=10),
     Workload("pull_4x64MiB", 100, ONE, pulled=4),
     Workload("pull_4x64MiB_read", 1.3, ONE, pulled=4, is_read=True),
-    Workload("small_keys_1000x4", 20, [(64,)] * 1000, pushed=4, pulled=4, repeats=5),
+    Workload("small_keys_1000x4", 20, [(64,)] * 1000, pushed=4, pulled=4, repeats=20),
     Workload(
         "resnet50_step", 4, resnet50_shapes(), pushed=4, pulled=4, optimizer=SGD, crossings=8
     ),
