@@ -1,7 +1,9 @@
 //! Making arrays on the devices of this process.
 
+use std::path::Path;
+
 use kvstore_core::{
-    DType, Device, Element, NDArray, Range, Result, Scalar, Shape, Tensor, TensorSpec,
+    ArrayList, DType, Device, Element, NDArray, Range, Result, Scalar, Shape, Tensor, TensorSpec,
 };
 
 use crate::runtime::backends;
@@ -66,4 +68,23 @@ pub fn from_bytes(bytes: &[u8], spec: TensorSpec, device: Device) -> Result<NDAr
 /// [`InvalidArgument`](crate::Error::InvalidArgument) when there are none, and those of [`full`].
 pub fn arange(range: Range, dtype: DType, device: Device) -> Result<NDArray> {
     kvstore_core::arange(backends(), device, dtype, &range).map(NDArray::new)
+}
+
+/// Reads a file of arrays, as MXNet and [`ArrayList::write`] write it. Arrays go to `cpu(0)`.
+///
+/// ```
+/// use kvstore::{ArrayList, DType, Device, ones, read_arrays};
+/// let folder = std::env::temp_dir().join(format!("kvstore-{}", std::process::id()));
+/// std::fs::create_dir_all(&folder)?;
+/// let file = folder.join("model.params");
+/// ArrayList::named([("w", ones([2, 3], DType::F32, Device::cpu(0))?)]).write(&file)?;
+/// assert_eq!(read_arrays(&file)?.get("w").expect("its name").shape().dims(), [2, 3]);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`Io`](crate::Error::Io), [`Corrupt`](crate::Error::Corrupt).
+pub fn read_arrays(path: impl AsRef<Path>) -> Result<ArrayList> {
+    ArrayList::read(backends(), path)
 }

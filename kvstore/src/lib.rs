@@ -30,16 +30,17 @@ mod pairs;
 mod runtime;
 mod store;
 
-pub use arrays::{arange, array, from_bytes, full, ones, zeros};
+pub use arrays::{arange, array, from_bytes, full, ones, read_arrays, zeros};
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{backends, doctor, live_bytes, pooled_bytes, synchronize, trim};
 pub use store::Store;
 
 pub use kvstore_core::{
-    Backend, Backends, BinaryOp, BoxError, DType, Description, Device, DeviceKind, Element, Error,
-    ErrorCode, Key, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState, Pulled, Range,
-    Reduction, Result, Scalar, Shape, Tensor, TensorSpec, UnaryOp, Updater, Warmup, bf16, f16,
+    ArrayList, Backend, Backends, BinaryOp, BoxError, DType, Description, Device, DeviceKind,
+    Element, Error, ErrorCode, Key, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState,
+    Pulled, Range, Reduction, Result, Scalar, Shape, Tensor, TensorSpec, UnaryOp, Updater, Warmup,
+    bf16, f16,
 };
 
 /// Runs the Rust code of the README.

@@ -1,6 +1,7 @@
 //! [`NDArray`]: an identity. A shared cell that holds a [`Tensor`], with views into it.
 
 mod arithmetic;
+mod file;
 mod view;
 
 use std::fmt;
@@ -13,6 +14,8 @@ use crate::error::{Error, Result};
 use crate::shape::{Shape, TensorSpec};
 use crate::storage::{InOut, SpanMut};
 use crate::tensor::Tensor;
+
+pub use file::ArrayList;
 
 /// An array that can be changed through every handle to it.
 ///

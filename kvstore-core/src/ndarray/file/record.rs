@@ -1,0 +1,178 @@
+//! One array of a file.
+//!
+//! | bytes | | |
+//! |---|---|---|
+//! | 4 | version | [`V2`] is written; older ones are read, of which the oldest has its rank here |
+//! | 4 | storage | 0 dense, 1 row-sparse, 2 CSR; only from `V2` on |
+//! | | shape of what is stored | sparse only |
+//! | | shape | rank (4), and 8 bytes per length; in the oldest version 4 |
+//! | 4 + 4 | device | kind and ordinal; everything is read to `cpu(0)` |
+//! | 4 | dtype | by its code |
+//! | | dtypes and shapes of the positions | sparse only |
+//! | | elements | row-major |
+//! | | positions | sparse only |
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use super::input::Input;
+use super::sparse::{self, Storage};
+use crate::backend::Backends;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::{Shape, TensorSpec};
+use crate::storage::InOut;
+use crate::tensor::Tensor;
+
+/// The first version with 8 bytes per length.
+const V1: u32 = 0xF993_FAC8;
+/// The version that everybody writes.
+const V2: u32 = 0xF993_FAC9;
+/// As `V2`, of programs in which no axes mean a scalar and not an empty array.
+const V3: u32 = 0xF993_FACA;
+
+const CPU: i32 = 1;
+/// How many bytes are read or written at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Room for the header of an array of the usual number of axes.
+pub(super) const HEADER_BYTES: usize = 128;
+
+/// Writes an array.
+pub(super) fn write(out: &mut (impl Write + ?Sized), tensor: &Tensor) -> io::Result<()> {
+    let dims = match tensor.shape().dims() {
+        [] => &[1],
+        dims => dims,
+    };
+    out.write_all(&V2.to_le_bytes())?;
+    write_i32(out, Storage::Dense.code())?;
+    write_i32(out, i32::try_from(dims.len()).map_err(io::Error::other)?)?;
+    for &dim in dims {
+        out.write_all(&i64::try_from(dim).map_err(io::Error::other)?.to_le_bytes())?;
+    }
+    write_i32(out, CPU)?;
+    write_i32(out, 0)?;
+    write_i32(out, i32::from(tensor.dtype().code()))?;
+    let bytes = match tensor.host_bytes() {
+        Ok(bytes) => Cow::Borrowed(bytes),
+        Err(_) => Cow::Owned(tensor.to_bytes().map_err(io::Error::other)?),
+    };
+    if cfg!(target_endian = "little") {
+        return out.write_all(&bytes);
+    }
+    for chunk in bytes.chunks(CHUNK) {
+        let mut chunk = chunk.to_vec();
+        swap_on_big_endian(&mut chunk, tensor.dtype());
+        out.write_all(&chunk)?;
+    }
+    Ok(())
+}
+
+fn write_i32(out: &mut (impl Write + ?Sized), number: i32) -> io::Result<()> {
+    out.write_all(&number.to_le_bytes())
+}
+
+/// Reads an array.
+pub(super) fn read(backends: &Backends, input: &mut Input<'_>) -> Result<Tensor> {
+    let version = input.u32("the version of an array")?;
+    let storage = match version {
+        V2 | V3 => Storage::read(input)?,
+        _ => Storage::Dense,
+    };
+    let stored = match storage {
+        Storage::Dense => None,
+        Storage::RowSparse | Storage::Csr => Some(shape(input)?),
+    };
+    let shape = match version {
+        V1 | V2 => shape(input)?,
+        V3 => match rank(input)? {
+            None => Some(Shape::default()),
+            Some(rank) => Some(dims(input, rank, 8)?),
+        },
+        0 => None,
+        rank => Some(dims(input, rank, 4)?),
+    };
+    let Some(shape) = shape else {
+        // An array that never got a shape: nothing follows.
+        let nothing = TensorSpec::new([0], DType::F32);
+        return Tensor::allocate(backends, Device::default(), nothing);
+    };
+    input.i32("the kind of a device")?;
+    input.i32("the number of a device")?;
+    let spec = TensorSpec::new(shape, dtype(input)?);
+    match stored {
+        None => dense(backends, input, spec),
+        Some(stored) => sparse::read(backends, input, storage, &spec, stored),
+    }
+}
+
+/// Reads a dtype.
+pub(super) fn dtype(input: &mut Input<'_>) -> Result<DType> {
+    let code = input.i32("a dtype")?;
+    DType::from_code(code).map_err(|error| input.corrupt(error.to_string()))
+}
+
+/// Reads a rank, and as many lengths of 8 bytes; none for an array that never got a shape.
+pub(super) fn shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
+    rank(input)?.map(|rank| dims(input, rank, 8)).transpose()
+}
+
+/// Reads a rank that is not 0.
+fn rank(input: &mut Input<'_>) -> Result<Option<u32>> {
+    let rank = input.i32("a rank")?;
+    match u32::try_from(rank) {
+        Ok(0) => Ok(None),
+        Ok(rank) => Ok(Some(rank)),
+        Err(_) => Err(input.corrupt(format!("a rank of {rank}"))),
+    }
+}
+
+/// Reads that many lengths of 4 or 8 bytes.
+fn dims(input: &mut Input<'_>, rank: u32, bytes_each: u64) -> Result<Shape> {
+    input.expect(u64::from(rank) * bytes_each, "a shape")?;
+    let mut dims = Vec::new();
+    for _ in 0..rank {
+        let dim = match bytes_each {
+            4 => u64::from(input.u32("a shape")?),
+            _ => input.u64("a shape")?,
+        };
+        // Half of all numbers are negative lengths.
+        let dim = i64::try_from(dim).ok().and_then(|dim| usize::try_from(dim).ok());
+        dims.push(dim.ok_or_else(|| input.corrupt("a length below zero"))?);
+    }
+    Ok(Shape::from(dims))
+}
+
+/// Returns how many bytes the elements have.
+pub(super) fn num_bytes(input: &Input<'_>, spec: &TensorSpec) -> Result<u64> {
+    let num_bytes = spec.num_bytes().map_err(|error| input.corrupt(error.to_string()))?;
+    Ok(num_bytes as u64)
+}
+
+/// Reads elements.
+fn dense(backends: &Backends, input: &mut Input<'_>, spec: TensorSpec) -> Result<Tensor> {
+    let (dtype, num_elements) = (spec.dtype(), spec.num_elements());
+    let num_bytes = input.expect(num_bytes(input, &spec)?, "the elements")?;
+    let mut tensor = Tensor::allocate(backends, Device::default(), spec)?;
+    let mut buffer = vec![0; CHUNK.min(num_bytes)];
+    let mut first = 0;
+    while first < num_elements {
+        let count = (num_elements - first).min(CHUNK / dtype.size());
+        let (chunk, _) = buffer.split_at_mut(count * dtype.size());
+        input.fill(chunk, "the elements")?;
+        swap_on_big_endian(chunk, dtype);
+        tensor.mutate_part(first, count, |backend, in_out| match in_out {
+            InOut::InPlace(dst) | InOut::Into { dst, .. } => backend.write(dst, chunk),
+        })?;
+        first += count;
+    }
+    Ok(tensor)
+}
+
+/// Files are little endian, elements in memory have the machine's byte order.
+pub(super) fn swap_on_big_endian(elements: &mut [u8], dtype: DType) {
+    if cfg!(target_endian = "big") {
+        elements.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+    }
+}

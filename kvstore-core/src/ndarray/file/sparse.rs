@@ -1,0 +1,153 @@
+//! Sparse arrays of a file, made dense.
+
+use super::input::Input;
+use super::record::{dtype, num_bytes, shape, swap_on_big_endian};
+use crate::backend::Backends;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::{Shape, TensorSpec};
+use crate::tensor::Tensor;
+
+/// A dense array is at most so many times longer than the file: a damaged length is not to take all
+/// memory.
+const MOST_EXPANSION: u64 = 1024;
+
+/// How the elements of an array are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Storage {
+    Dense,
+    /// Some rows, and their numbers.
+    RowSparse,
+    /// The elements of each row that are not zero, and their columns.
+    Csr,
+}
+
+impl Storage {
+    const ALL: [Self; 3] = [Self::Dense, Self::RowSparse, Self::Csr];
+
+    pub(super) fn code(self) -> i32 {
+        match self {
+            Self::Dense => 0,
+            Self::RowSparse => 1,
+            Self::Csr => 2,
+        }
+    }
+
+    pub(super) fn read(input: &mut Input<'_>) -> Result<Self> {
+        let code = input.i32("a storage type")?;
+        let known = Self::ALL.into_iter().find(|storage| storage.code() == code);
+        known.ok_or_else(|| input.corrupt(format!("unknown storage type {code}")))
+    }
+}
+
+/// Reads the rest of a sparse array of this spec whose elements are stored under another shape.
+pub(super) fn read(
+    backends: &Backends,
+    input: &mut Input<'_>,
+    storage: Storage,
+    spec: &TensorSpec,
+    stored: Option<Shape>,
+) -> Result<Tensor> {
+    let num_lists = if storage == Storage::Csr { 2 } else { 1 };
+    let mut lists = Vec::new();
+    for _ in 0..num_lists {
+        let dtype = dtype(input)?;
+        lists.push(TensorSpec::new(shape(input)?.unwrap_or(Shape::from([0])), dtype));
+    }
+    let stored = TensorSpec::new(stored.unwrap_or(Shape::from([0])), spec.dtype());
+    let mut elements = input.bytes(num_bytes(input, &stored)?, "the elements")?;
+    swap_on_big_endian(&mut elements, spec.dtype());
+    let lists = lists.iter().map(|list| positions(input, list)).collect::<Result<Vec<_>>>()?;
+
+    let mut dense = zeros(input, spec)?;
+    let placed = match (storage, &*lists) {
+        (Storage::RowSparse, [rows]) => place_rows(&mut dense, spec, &elements, rows),
+        (Storage::Csr, [starts, columns]) => {
+            place_columns(&mut dense, spec, &elements, starts, columns)
+        }
+        _ => None,
+    };
+    placed.ok_or_else(|| input.corrupt("positions that do not fit the array"))?;
+    Tensor::from_bytes(backends, Device::default(), spec.clone(), &dense)
+}
+
+/// Reads a list of positions.
+fn positions(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<usize>> {
+    let bytes = input.bytes(num_bytes(input, spec)?, "the positions")?;
+    let number = |bytes: &[u8]| match spec.dtype() {
+        DType::I64 => usize::try_from(i64::from_le_bytes(bytes.try_into().ok()?)).ok(),
+        DType::I32 => usize::try_from(i32::from_le_bytes(bytes.try_into().ok()?)).ok(),
+        _ => None,
+    };
+    let numbers: Option<Vec<usize>> = bytes.chunks_exact(spec.dtype().size()).map(number).collect();
+    numbers
+        .ok_or_else(|| input.corrupt(format!("positions of dtype {} or below zero", spec.dtype())))
+}
+
+/// Returns the bytes of a dense array of zeros.
+fn zeros(input: &Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
+    let wanted = num_bytes(input, spec)?;
+    if wanted > input.total().saturating_mul(MOST_EXPANSION) {
+        return Err(Error::Unsupported(format!(
+            "a sparse array of {spec} in {} bytes would be too large as a dense one",
+            input.total()
+        )));
+    }
+    let num_bytes = usize::try_from(wanted).unwrap_or(usize::MAX);
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(num_bytes).map_err(|_| Error::OutOfMemory {
+        device: Device::default(),
+        requested: num_bytes,
+        in_use: 0,
+    })?;
+    zeros.resize(num_bytes, 0);
+    Ok(zeros)
+}
+
+/// Puts whole rows where their numbers say; none when something does not fit.
+fn place_rows(dense: &mut [u8], spec: &TensorSpec, elements: &[u8], rows: &[usize]) -> Option<()> {
+    let row_bytes = spec.shape().row().num_elements().checked_mul(spec.dtype().size())?;
+    if elements.len() != rows.len().checked_mul(row_bytes)? {
+        return None;
+    }
+    if row_bytes == 0 {
+        return rows.iter().all(|&row| row < spec.shape().num_rows()).then_some(());
+    }
+    for (&row, elements) in rows.iter().zip(elements.chunks_exact(row_bytes)) {
+        let start = row.checked_mul(row_bytes)?;
+        dense.get_mut(start..start.checked_add(row_bytes)?)?.copy_from_slice(elements);
+    }
+    Some(())
+}
+
+/// Puts single elements into the rows of a matrix: those from `starts[i]` on into row `i`.
+fn place_columns(
+    dense: &mut [u8],
+    spec: &TensorSpec,
+    elements: &[u8],
+    starts: &[usize],
+    columns: &[usize],
+) -> Option<()> {
+    let &[num_rows, num_columns] = spec.shape().dims() else { return None };
+    let size = spec.dtype().size();
+    let fits = starts.len() == num_rows.checked_add(1)?
+        && elements.len() == columns.len().checked_mul(size)?
+        && (starts.first(), starts.last()) == (Some(&0), Some(&columns.len()));
+    if !fits {
+        return None;
+    }
+    for (row, limits) in starts.windows(2).enumerate() {
+        let &[start, stop] = limits else { return None };
+        let elements = elements.get(start * size..stop.checked_mul(size)?)?;
+        for (&column, element) in columns.get(start..stop)?.iter().zip(elements.chunks_exact(size))
+        {
+            if column >= num_columns {
+                return None;
+            }
+            let position = (row * num_columns + column) * size;
+            dense.get_mut(position..position + size)?.copy_from_slice(element);
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,280 @@
+//! Files of arrays: those that MXNet wrote, those that nobody should have written, and our own.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use kvstore::{ArrayList, DType, Error, ErrorCode, NDArray, Result, backends};
+use kvstore_tests::arrays::{from_array, to_array};
+use kvstore_tests::compare::assert_same_bits;
+use kvstore_tests::json::{list, text, value_of};
+use kvstore_tests::recorded;
+use kvstore_tests::value::{Number, Spec, Value};
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+/// Files with their names.
+fn recorded_files() -> Vec<(String, Vec<u8>, Json)> {
+    let file = recorded::load_file();
+    let decoded = |case: &Json| {
+        let bytes = BASE64_STANDARD.decode(text(&case["base64"])).expect("base64");
+        (text(&case["name"]).to_owned(), bytes, case["expect"].clone())
+    };
+    list(&file["ndarray_files"]).iter().map(decoded).collect()
+}
+
+/// Returns the value of `[dtype, shape, context, nested lists of numbers]`.
+fn value_of_file(expected: &Json) -> Value {
+    assert_eq!(text(&expected[2]), "cpu(0)");
+    let mut numbers = vec![expected[3].clone()];
+    while numbers.iter().any(Json::is_array) {
+        numbers = numbers.iter().flat_map(|level| list(level).to_vec()).collect();
+    }
+    value_of(&json!({ "dtype": expected[0], "shape": expected[1], "data": numbers }))
+}
+
+fn read(bytes: &[u8]) -> Result<ArrayList> {
+    ArrayList::from_bytes(backends(), bytes)
+}
+
+/// Returns the content of a file of these arrays.
+fn written(list: &ArrayList) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("arrays");
+    list.write(&path).expect("a file can be written");
+    fs::read(path).expect("it is there")
+}
+
+#[test]
+fn files_of_mxnet_have_their_arrays() {
+    let files = recorded_files();
+    for (name, bytes, expected) in &files {
+        println!("{name}");
+        let list = read(bytes).expect("a file of MXNet");
+        let arrays = list.arrays().iter().map(from_array);
+        match expected {
+            Json::Object(named) => {
+                assert_eq!(list.names().len(), named.len());
+                for (name, expected) in named {
+                    let found = from_array(list.get(name).expect("a name"));
+                    assert_same_bits(&value_of_file(expected), &found, name);
+                }
+            }
+            unnamed => {
+                assert!(list.names().is_empty());
+                let expected = unnamed.as_array().expect("a list");
+                assert_eq!(list.arrays().len(), expected.len());
+                for (expected, found) in expected.iter().zip(arrays) {
+                    assert_same_bits(&value_of_file(expected), &found, name);
+                }
+            }
+        }
+    }
+    assert!(files.len() >= 8, "files are missing");
+}
+
+/// What MXNet wrote is written again byte for byte. The other files are of old versions, of a device
+/// or sparse.
+#[test]
+fn dense_files_are_written_as_mxnet_writes_them() {
+    for name in ["named_all_dtypes", "unnamed_all_dtypes", "empty"] {
+        let files = recorded_files();
+        let (_, bytes, _) = files.iter().find(|(known, ..)| known == name).expect("a file");
+        assert_eq!(&written(&read(bytes).expect("a file of MXNet")), bytes, "{name}");
+    }
+}
+
+#[test]
+fn an_array_without_axes_is_written_with_one() {
+    let scalar = to_array(&Value::new(Spec::new(&[], DType::F64), &[Number::Float(2.5)]));
+    let list = read(&written(&ArrayList::unnamed([scalar]))).expect("a file");
+    assert_eq!(list.arrays()[0].shape().dims(), [1]);
+    assert_eq!(list.arrays()[0].to_vec::<f64>().expect("numbers"), [2.5]);
+}
+
+#[test]
+fn a_view_is_written_as_what_it_shows() {
+    let numbers = [1, 2, 3, 4, 5, 6].map(Number::Int);
+    let matrix = to_array(&Value::new(Spec::new(&[3, 2], DType::I32), &numbers));
+    let rows = matrix.slice(1, 3).expect("rows");
+    let copy = NDArray::deserialize(backends(), &rows.serialize().expect("bytes")).expect("a copy");
+    assert_same_bits(&from_array(&rows), &from_array(&copy), &"rows");
+}
+
+#[test]
+fn of_two_arrays_with_one_name_the_last_one_is_found() {
+    let array = |x: f64| to_array(&Value::new(Spec::new(&[1], DType::F32), &[Number::Float(x)]));
+    let list = ArrayList::named([("w", array(1.0)), ("v", array(2.0)), ("w", array(3.0))]);
+    let list = read(&written(&list)).expect("a file");
+    assert_eq!(list.names(), ["w", "v", "w"]);
+    assert_eq!(list.get("w").expect("a name").to_vec::<f32>().expect("numbers"), [3.0]);
+}
+
+/// Every part of a file is wanted, and a byte too many is not.
+#[test]
+fn a_file_that_ends_early_is_damaged() {
+    for (name, bytes, _) in recorded_files() {
+        for len in 0..bytes.len() {
+            let error = read(&bytes[..len]).expect_err(&name);
+            assert_eq!(error.code(), ErrorCode::Corrupt, "{name}, {len} bytes: {error}");
+        }
+        let longer = [&bytes[..], b"more"].concat();
+        assert!(read(&longer).is_ok(), "{name}");
+    }
+}
+
+/// Whatever a byte says, the file is read or refused, and no array is larger than it can fill.
+#[test]
+fn a_file_with_another_byte_is_read_or_refused() {
+    for (name, bytes, _) in recorded_files() {
+        for position in 0..bytes.len() {
+            for byte in [0, 1, 2, 0x7f, 0x80, 0xff, bytes[position] ^ 1, bytes[position] ^ 0x40] {
+                let mut changed = bytes.clone();
+                changed[position] = byte;
+                assert_is_read_or_refused(&changed, &format!("{name}, byte {position} {byte:#x}"));
+            }
+        }
+    }
+}
+
+fn assert_is_read_or_refused(bytes: &[u8], what: &str) {
+    match read(bytes) {
+        Ok(list) => {
+            let held = |array: &NDArray| array.tensor().num_bytes();
+            let held: usize = list.arrays().iter().map(held).sum();
+            assert!(held <= 1024 * bytes.len(), "{what}: {held} bytes");
+        }
+        Err(error) => {
+            let code = error.code();
+            let known = matches!(code, ErrorCode::Corrupt | ErrorCode::Unsupported);
+            assert!(known, "{what}: {code} {error}");
+        }
+    }
+}
+
+/// Sizes that a file has no bytes for are refused before any memory is asked for: these ask for
+/// more than there is.
+#[test]
+fn absurd_sizes_are_refused() {
+    let record = |rank: i32, dims: &[i64]| {
+        let mut bytes = 0xF993_FAC9u32.to_le_bytes().to_vec();
+        for number in [0, rank] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
+        for number in [1, 0, 0] {
+            bytes.extend(i32::to_le_bytes(number));
+        }
+        bytes.extend([0; 16]);
+        bytes
+    };
+    let largest = i64::MAX;
+    for (rank, dims) in [
+        (1, &[largest][..]),
+        (1, &[1 << 40]),
+        (2, &[largest, largest]),
+        (2, &[largest, 4]),
+        (1, &[-1]),
+        (i32::MAX, &[1]),
+        (-1, &[1]),
+        (3, &[0, largest, largest]),
+    ] {
+        let error = NDArray::deserialize(backends(), &record(rank, dims));
+        let is_empty = dims.contains(&0);
+        assert_eq!(
+            error.as_ref().map_err(Error::code).err(),
+            (!is_empty).then_some(ErrorCode::Corrupt),
+            "{rank} {dims:?}"
+        );
+    }
+}
+
+#[test]
+fn errors_name_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("missing");
+    let error = ArrayList::read(backends(), &missing).expect_err("no file");
+    assert_eq!(error.code(), ErrorCode::Io);
+    assert!(error.to_string().contains("missing"), "{error}");
+
+    let damaged = folder.path().join("damaged");
+    fs::write(&damaged, [7; 40]).expect("a file");
+    let error = ArrayList::read(backends(), &damaged).expect_err("damaged");
+    assert_eq!(error.code(), ErrorCode::Corrupt);
+    assert!(error.to_string().contains("damaged"), "{error}");
+
+    let nowhere = folder.path().join("no folder").join("arrays");
+    let error = ArrayList::default().write(&nowhere).expect_err("no folder");
+    assert_eq!(error.code(), ErrorCode::Io);
+    assert!(error.to_string().contains("no folder"), "{error}");
+}
+
+#[test]
+fn a_file_is_replaced_and_nothing_is_left_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("arrays");
+    fs::write(&path, "old").expect("a file");
+    ArrayList::default().write(&path).expect("a new one");
+    assert_eq!(fs::read(&path).expect("it is there").len(), 32);
+    assert_eq!(names_in(folder.path()), ["arrays"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, link) = (folder.path().join("arrays"), folder.path().join("link"));
+    fs::write(&path, "old").expect("a file");
+    std::os::unix::fs::symlink(&path, &link).expect("a link");
+    ArrayList::default().write(&link).expect("a new one");
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    assert_eq!(fs::read(&path).expect("it is there").len(), 32);
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        entry.expect("an entry").file_name().to_string_lossy().into_owned()
+    };
+    entries.map(name).collect()
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let shape = prop::collection::vec(0usize..4, 0..6);
+    (shape, prop::sample::select(DType::ALL.to_vec()), any::<u64>()).prop_map(
+        |(shape, dtype, seed)| {
+            let spec = Spec::new(&shape, dtype);
+            let bits = |n: u64| seed.wrapping_mul(2 * n + 1).wrapping_add(n << 32).cast_signed();
+            let numbers =
+                (0..spec.num_elements() as u64).map(|n| Number::from_bits(dtype, bits(n)));
+            Value { numbers: numbers.collect(), spec }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(named in prop::collection::vec(("\\PC{0,5}", values()), 0..5)) {
+        let arrays = named.iter().map(|(name, value)| (name.clone(), to_array(value)));
+        let list = read(&written(&ArrayList::named(arrays))).expect("a file of ours");
+        prop_assert_eq!(list.arrays().len(), named.len());
+        for ((name, value), (found_name, found)) in
+            named.iter().zip(list.names().iter().zip(list.arrays()))
+        {
+            prop_assert_eq!(name, found_name);
+            let mut expected = value.clone();
+            if expected.spec.shape.is_empty() {
+                expected.spec.shape.push(1);
+            }
+            assert_same_bits(&expected, &from_array(found), name);
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        assert_is_read_or_refused(&bytes, "random bytes");
+        let list = [&0x112u64.to_le_bytes()[..], &[0; 8], &bytes].concat();
+        assert_is_read_or_refused(&list, "random bytes of a list");
+    }
+}
