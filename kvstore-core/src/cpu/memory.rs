@@ -13,6 +13,14 @@ use crate::storage::{Span, SpanMut, Storage, open, open_mut};
 const WORD: usize = size_of::<u64>();
 /// Blocks start at a cache line.
 const ALIGNMENT: usize = 64;
+/// Long blocks start at different lines of their first pages. What a kernel reads side by side would
+/// otherwise stand in the same few places of the first-level cache, whose lines go by the address within
+/// a page.
+const PAGE: usize = 4096;
+/// From one long block to the next, in bytes: an odd number of lines, so that all of a page come up.
+const STAGGER: usize = 9 * ALIGNMENT;
+/// How many bytes a long block has at least: the page more that it takes is a sixteenth.
+const LONG: usize = 16 * PAGE;
 /// The pool may always keep this much; beyond it, half of what is in use.
 const POOL_FLOOR: usize = 256 << 20;
 
@@ -22,6 +30,8 @@ pub(super) struct Memory {
     free: Box<[Mutex<Free>]>,
     pooled: AtomicUsize,
     live: AtomicUsize,
+    /// How many long blocks there have been.
+    num_long: AtomicUsize,
 }
 
 type Free = Vec<Arc<dyn Storage>>;
@@ -32,6 +42,7 @@ impl Memory {
             free: (0..SizeClass::COUNT).map(|_| Mutex::default()).collect(),
             pooled: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            num_long: AtomicUsize::new(0),
         })
     }
 
@@ -66,12 +77,21 @@ impl Memory {
         let block = self.grow(device, words)?;
         self.live.fetch_add(words * WORD, Ordering::Relaxed);
         // An empty block has no address to align.
-        let start = match words {
+        let aligned = match words {
             0 => 0,
             _ => bytemuck::cast_slice::<u64, u8>(&block).as_ptr().align_offset(ALIGNMENT),
         };
+        let start = aligned + self.stagger(num_bytes);
         let memory = Arc::clone(self);
         Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled: false, memory }))
+    }
+
+    /// Returns how far behind its first line a new block of this length starts.
+    fn stagger(&self, num_bytes: usize) -> usize {
+        if num_bytes < LONG {
+            return 0;
+        }
+        self.num_long.fetch_add(1, Ordering::Relaxed).wrapping_mul(STAGGER) % PAGE
     }
 
     fn take(&self, class: SizeClass, num_bytes: usize) -> Option<Arc<dyn Storage>> {
@@ -136,7 +156,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// How long a block is: with room to align it, and in eight steps per doubling, so that a block fits
+/// How long a block is: with room to place its first byte, and in eight steps per doubling, so that a block fits
 /// the next tensor of about its size.
 #[derive(Clone, Copy)]
 struct SizeClass {
@@ -154,7 +174,8 @@ impl SizeClass {
         if num_bytes == 0 {
             return Self { index: 0, words: 0 };
         }
-        let needed = num_bytes.saturating_add(ALIGNMENT).div_ceil(WORD);
+        let room = if num_bytes < LONG { ALIGNMENT } else { PAGE };
+        let needed = num_bytes.saturating_add(room).div_ceil(WORD);
         let above = needed.next_power_of_two();
         let step = (above / (2 * Self::STEPS)).max(1);
         let steps = needed.div_ceil(step);
@@ -314,9 +335,28 @@ mod tests {
     fn a_size_class_wastes_at_most_an_eighth() {
         for num_bytes in (4096..1_000_000).step_by(997) {
             let class = SizeClass::of(num_bytes).words * WORD;
-            assert!(class >= num_bytes + ALIGNMENT);
-            assert!(class <= num_bytes + num_bytes / 8 + 2 * ALIGNMENT, "{num_bytes}: {class}");
+            let room = if num_bytes < LONG { ALIGNMENT } else { PAGE };
+            assert!(class >= num_bytes + room);
+            assert!(class <= num_bytes + num_bytes / 8 + 2 * room, "{num_bytes}: {class}");
         }
+    }
+
+    #[test]
+    fn long_blocks_start_at_every_line_of_a_page() {
+        let memory = Memory::new();
+        let storages: Vec<_> = (0..PAGE / ALIGNMENT)
+            .map(|_| memory.allocate(Device::cpu(0), LONG).expect("memory is to be had"))
+            .collect();
+        let address = |storage: &Arc<dyn Storage>| {
+            let span = Span { storage: &**storage, start: 0, num_bytes: LONG };
+            bytes(span).expect("as many bytes as asked for").as_ptr().align_offset(PAGE)
+        };
+        let mut lines: Vec<_> = storages.iter().map(address).collect();
+        assert!(lines.iter().all(|line| line % ALIGNMENT == 0));
+        lines.sort_unstable();
+        lines.dedup();
+        // Where the first page begins is the system's choice, for every block anew.
+        assert!(lines.len() > 16, "{lines:?}");
     }
 
     #[test]
