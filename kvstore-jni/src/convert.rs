@@ -1,6 +1,6 @@
 //! Every conversion between Java and Rust: handles, keys, shapes, devices, numbers.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use jni::Env;
 use jni::objects::{
@@ -10,7 +10,10 @@ use jni::objects::{
 use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
-use kvstore::{DType, Device, DeviceKind, Error, Key, NDArray, Pairs, Shape, Store};
+use kvstore::{
+    DType, Device, DeviceKind, Error, Key, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs,
+    Shape, Store, Warmup,
+};
 
 use crate::error::{BridgeError, Result};
 use crate::handle::HandleTable;
@@ -21,6 +24,12 @@ pub(crate) static ARRAYS: LazyLock<HandleTable<NDArray>> =
 /// The stores that Java holds.
 pub(crate) static STORES: LazyLock<HandleTable<Store>> =
     LazyLock::new(|| HandleTable::new("store"));
+/// The optimizers that Java holds, for the time of a call.
+pub(crate) static OPTIMIZERS: LazyLock<HandleTable<Optimizer>> =
+    LazyLock::new(|| HandleTable::new("optimizer"));
+/// The states of optimizers that Java holds.
+pub(crate) static STATES: LazyLock<HandleTable<Mutex<OptimizerState>>> =
+    LazyLock::new(|| HandleTable::new("optimizer state"));
 
 /// Returns the array of a handle.
 pub(crate) fn array(handle: jlong) -> Result<Arc<NDArray>> {
@@ -71,6 +80,50 @@ pub(crate) fn options(
     let names = strings(env, names, "names")?;
     let values = numbers(env, values, "values")?;
     Ok(names.into_iter().zip(values).collect())
+}
+
+/// Returns a schedule of the learning rate, none for an empty array.
+///
+/// The numbers are: its kind, the updates of the warm-up (0 for none), the learning rate where it begins
+/// and whether that stays (1) or grows (0); then those of the kind.
+pub(crate) fn schedule(env: &Env<'_>, numbers: &JDoubleArray<'_>) -> Result<Option<LrScheduler>> {
+    let numbers = self::numbers(env, numbers, "schedule")?;
+    let Some((&[kind, steps, begin, mode], own)) = numbers.split_first_chunk() else {
+        return Ok(None);
+    };
+    let schedule = match (kind, own) {
+        (FACTOR, &[step, factor, lowest]) => {
+            LrScheduler::factor(update_count(step)?, factor)?.with_stop(lowest)
+        }
+        (MULTI_FACTOR, &[factor, ref steps @ ..]) => {
+            let steps = steps.iter().map(|&step| update_count(step)).collect::<Result<_>>()?;
+            LrScheduler::multi_factor(steps, factor)?
+        }
+        (POLY, &[end, power, last]) => LrScheduler::poly(update_count(end)?, power, last)?,
+        (COSINE, &[end, last]) => LrScheduler::cosine(update_count(end)?, last)?,
+        _ => return Err(Error::invalid(format!("schedule {numbers:?} is unknown")).into()),
+    };
+    if steps == 0.0 {
+        return Ok(Some(schedule));
+    }
+    let mode = if mode == 0.0 { Warmup::Linear } else { Warmup::Constant };
+    Ok(Some(schedule.with_warmup(update_count(steps)?, begin, mode)?))
+}
+
+const FACTOR: f64 = 0.0;
+const MULTI_FACTOR: f64 = 1.0;
+const POLY: f64 = 2.0;
+const COSINE: f64 = 3.0;
+
+/// Returns a number of updates.
+#[expect(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits")]
+#[expect(clippy::cast_sign_loss, reason = "and at least 0")]
+fn update_count(number: f64) -> Result<u64> {
+    if number.fract() != 0.0 || !(0.0..9e15).contains(&number) {
+        let text = format!("a number of updates is {number}, expected a whole one from 0 on");
+        return Err(Error::invalid(text).into());
+    }
+    Ok(number as u64)
 }
 
 /// Returns the strings of a Java array; `name` stands for the array in errors.

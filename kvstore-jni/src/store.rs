@@ -3,11 +3,11 @@
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
 use jni::objects::{JClass, JDoubleArray, JLongArray, JObject, JObjectArray, JString};
-use jni::sys::{jboolean, jint, jlong};
+use jni::sys::{jboolean, jdouble, jint, jlong};
 use jni::{Env, NativeMethod, native_method};
 use kvstore::{Key, Optimizer};
 
-use crate::convert::{self, STORES};
+use crate::convert::{self, OPTIMIZERS, STORES};
 use crate::error::{Result, ThrowKVStoreException};
 use crate::updater::JavaUpdater;
 
@@ -217,17 +217,43 @@ fn clear_updater(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result
     Ok(convert::store(store)?.clear_updater()?)
 }
 
-native!(fn set_optimizer(store: jlong, name: JString, names: JString[], values: jdouble[]));
+native!(fn set_optimizer(store: jlong, optimizer: jlong));
 fn set_optimizer(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    optimizer: jlong,
+) -> Result<()> {
+    let optimizer = OPTIMIZERS.get(optimizer)?;
+    Ok(convert::store(store)?.set_optimizer(Optimizer::clone(&optimizer))?)
+}
+
+native!(fn hyper_parameters(store: jlong) -> JObject[]);
+fn hyper_parameters<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    store: jlong,
+) -> Result<JObjectArray<'l, JObject<'l>>> {
+    let (names, values): (Vec<_>, Vec<_>) =
+        convert::store(store)?.hyper_parameters()?.into_iter().unzip();
+    let names = convert::strings_to_java(env, names.into_iter())?;
+    let values = convert::to_java::<jdouble>(env, &values)?;
+    let result = JObjectArray::<JObject>::new(env, 2, JObject::null())?;
+    result.set_element(env, 0, &names)?;
+    result.set_element(env, 1, &values)?;
+    Ok(result)
+}
+
+native!(fn set_hyper_parameters(store: jlong, names: JString[], values: jdouble[]));
+fn set_hyper_parameters(
     env: &mut Env<'_>,
     _class: JClass<'_>,
     store: jlong,
-    name: JString<'_>,
     names: Keys<'_>,
     values: JDoubleArray<'_>,
 ) -> Result<()> {
-    let name = convert::string(env, &name, "name")?;
     let options = convert::options(env, &names, &values)?;
-    let optimizer = Optimizer::from_options(&name, &options)?;
-    Ok(convert::store(store)?.set_optimizer(optimizer)?)
+    let options: Vec<(&str, f64)> =
+        options.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    Ok(convert::store(store)?.set_hyper_parameters(&options)?)
 }

@@ -29,12 +29,14 @@ mod kept;
 mod pairs;
 mod runtime;
 mod store;
+mod update;
 
 pub use arrays::{arange, array, from_bytes, full, ones, read_arrays, zeros};
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{backends, doctor, live_bytes, pooled_bytes, synchronize, trim};
 pub use store::Store;
+pub use update::update;
 
 pub use kvstore_core::{
     ArrayList, Backend, Backends, BinaryOp, BoxError, DType, Description, Device, DeviceKind,

@@ -347,7 +347,7 @@ public final class KVStore implements AutoCloseable {
         check(keys, "keys");
         try {
             long[] descriptions = allocate(0, () -> NativeKVStore.pullNew(handle(), keys));
-            return NDArray.adoptAll(descriptions, keys.length);
+            return NDArray.adoptAll(descriptions);
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -691,11 +691,39 @@ public final class KVStore implements AutoCloseable {
      */
     public KVStore setOptimizer(Optimizer optimizer) {
         requireNonNull(optimizer, "optimizer");
-        Map<String, Double> hyperParameters = optimizer.hyperParameters();
-        String[] names = hyperParameters.keySet().toArray(String[]::new);
-        double[] values =
-                hyperParameters.values().stream().mapToDouble(Double::doubleValue).toArray();
-        return call(() -> NativeKVStore.setOptimizer(handle(), optimizer.name(), names, values));
+        long store = handle();
+        return call(() -> optimizer.run(it -> NativeKVStore.setOptimizer(store, it)));
+    }
+
+    /**
+     * Returns the hyper-parameters of the optimizer that runs on the store, as they are now.
+     *
+     * @return the values by name
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no optimizer is set
+     */
+    public Map<String, Double> hyperParameters() {
+        try {
+            Object[] found = NativeKVStore.hyperParameters(handle());
+            return Optimizer.map((String[]) found[0], (double[]) found[1]);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Changes hyper-parameters of the optimizer that runs on the store, all or none. States and counts
+     * stay, and pushes that are under way keep the old values.
+     *
+     * @param changed new values by name
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no optimizer is set, when it has no
+     *     such hyper-parameter, or when a value is out of range
+     */
+    public KVStore setHyperParameters(Map<String, ? extends Number> changed) {
+        requireNonNull(changed, "changed");
+        String[] names = Optimizer.names(changed);
+        double[] values = Optimizer.values(changed);
+        return call(() -> NativeKVStore.setHyperParameters(handle(), names, values));
     }
 
     /**

@@ -5,6 +5,7 @@ import static dev.kvstore.NativeMemory.retry;
 import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
@@ -57,14 +58,12 @@ public final class NDArray implements AutoCloseable {
     }
 
     /** Arrays from descriptions that stand one after the other. */
-    static NDArray[] adoptAll(long[] descriptions, int count) {
-        NDArray[] arrays = new NDArray[count];
-        int offset = 0;
-        for (int i = 0; i < count; i++) {
-            arrays[i] = new NDArray(descriptions, offset, true);
-            offset = end(descriptions, offset);
+    static NDArray[] adoptAll(long[] descriptions) {
+        List<NDArray> arrays = new ArrayList<>();
+        for (int i = 0; i < descriptions.length; i = end(descriptions, i)) {
+            arrays.add(new NDArray(descriptions, i, true));
         }
-        return arrays;
+        return arrays.toArray(NDArray[]::new);
     }
 
     /** An array for the time of one native call, which releases it. */
@@ -1025,7 +1024,7 @@ public final class NDArray implements AutoCloseable {
     static long[] handles(NDArray[] arrays) {
         long[] handles = new long[arrays.length];
         for (int i = 0; i < arrays.length; i++) {
-            handles[i] = arrays[i].handle();
+            handles[i] = requireNonNull(arrays[i], "arrays").handle();
         }
         return handles;
     }

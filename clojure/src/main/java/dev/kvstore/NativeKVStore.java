@@ -57,5 +57,10 @@ final class NativeKVStore {
 
     static native void clearUpdater(long store);
 
-    static native void setOptimizer(long store, String name, String[] names, double[] values);
+    static native void setOptimizer(long store, long optimizer);
+
+    /** Returns names as a String[], and as many values as a double[]. */
+    static native Object[] hyperParameters(long store);
+
+    static native void setHyperParameters(long store, String[] names, double[] values);
 }

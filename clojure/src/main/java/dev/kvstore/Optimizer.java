@@ -1,9 +1,14 @@
 package dev.kvstore;
 
+import static java.util.Objects.requireNonNull;
+
+import java.lang.ref.Reference;
 import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.LongConsumer;
 
 /**
  * An update rule with its hyper-parameters, given to {@link KVStore#setOptimizer(Optimizer)}.
@@ -12,6 +17,15 @@ import java.util.Objects;
  * <pre>{@code
  * store.setOptimizer(Optimizer.sgd().learningRate(0.1).momentum(0.9));
  * }</pre>
+ *
+ * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad} (a factor
+ * on the gradient), {@code clip_gradient} (a bound on the rescaled gradient, 0 for none) and {@code
+ * begin_num_update} (how many updates a key is taken to have had before). Below, {@code q = clip(rescale_grad
+ * * gradient)} and {@code w} is the weight.
+ *
+ * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp}, {@link #adaGrad},
+ * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. {@link
+ * #of} has those of its Python package, and more optimizers.
  */
 public final class Optimizer {
     private static final String LEARNING_RATE = "learning_rate";
@@ -22,30 +36,144 @@ public final class Optimizer {
 
     private final String name;
     private final Map<String, Double> hyperParameters;
+    private final LrScheduler scheduler;
+    private final Map<String, Double> learningRateMultipliers;
+    private final Map<String, Double> weightDecayMultipliers;
 
-    private Optimizer(String name, Map<String, Double> hyperParameters) {
+    private Optimizer(
+            String name,
+            Map<String, Double> hyperParameters,
+            LrScheduler scheduler,
+            Map<String, Double> learningRateMultipliers,
+            Map<String, Double> weightDecayMultipliers) {
         this.name = name;
         this.hyperParameters = Collections.unmodifiableMap(hyperParameters);
+        this.scheduler = scheduler;
+        this.learningRateMultipliers = Collections.unmodifiableMap(learningRateMultipliers);
+        this.weightDecayMultipliers = Collections.unmodifiableMap(weightDecayMultipliers);
+        // Values that cannot be are refused here, and not when they are used.
+        run(optimizer -> { });
+    }
+
+    // ---- which optimizers there are ---------------------------------------------------------
+
+    /**
+     * Returns the names that {@link #of} knows.
+     *
+     * @return for example {@code sgd}, {@code adamw}, {@code ftrl}
+     */
+    public static List<String> names() {
+        NativeLibrary.load();
+        return List.of(NativeOptimizer.names());
     }
 
     /**
-     * Returns stochastic gradient descent with the defaults {@code learning_rate} 0.01, {@code
-     * momentum} 0, {@code wd} 0.0001, {@code clip_gradient} 0 (off) and {@code rescale_grad} 1.
+     * Returns an optimizer with the formula and the defaults of MXNet's Python package, or, for {@code
+     * adamw}, of its paper.
      *
-     * <p>With {@code g = clip(rescale_grad * gradient) + wd * weight}: {@code m = momentum * m -
-     * learning_rate * g}, {@code weight = weight + m}.
+     * @param name one of {@link #names}
+     * @return the optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another name
+     */
+    public static Optimizer of(String name) {
+        requireNonNull(name, "name");
+        NativeLibrary.load();
+        String[] names = NativeOptimizer.defaultNames(name);
+        double[] values = NativeOptimizer.defaultValues(name);
+        return new Optimizer(name, map(names, values), null, Map.of(), Map.of());
+    }
+
+    /**
+     * Returns stochastic gradient descent: {@code m = momentum * m - learning_rate * (q + wd * w)}, {@code w
+     * = w + m}. Defaults: {@code learning_rate} 0.01, {@code momentum} 0, {@code wd} 0.0001.
      *
      * @return the optimizer
      */
     public static Optimizer sgd() {
-        Map<String, Double> defaults = new LinkedHashMap<>();
-        defaults.put(LEARNING_RATE, 0.01);
-        defaults.put(MOMENTUM, 0.0);
-        defaults.put(WEIGHT_DECAY, 0.0001);
-        defaults.put(CLIP_GRADIENT, 0.0);
-        defaults.put(RESCALE_GRAD, 1.0);
-        return new Optimizer("sgd", defaults);
+        return of("sgd").weightDecay(1e-4);
     }
+
+    /**
+     * Returns delay-compensated asynchronous gradient descent: {@code m = momentum * m - learning_rate * (q +
+     * wd * w + lamda * q^2 * (w - p))}, {@code p = w}, {@code w = w + m}. Defaults: {@code learning_rate}
+     * 0.01, {@code momentum} 0, {@code lamda} 0.04, {@code wd} 0.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer dcasgd() {
+        return of("dcasgd");
+    }
+
+    /**
+     * Returns Nesterov's accelerated gradient: {@code r = q + wd * w}, {@code m = momentum * m + r}, {@code
+     * w = w - learning_rate * (r + momentum * m)}. Defaults: {@code learning_rate} 0.01, {@code momentum} 0,
+     * {@code wd} 0.0001.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer nag() {
+        return of("nesterov").weightDecay(1e-4);
+    }
+
+    /**
+     * Returns AdaDelta: {@code a = rho * a + (1 - rho) * q^2}, {@code d = sqrt(D + epsilon) / sqrt(a +
+     * epsilon) * q}, {@code D = rho * D + (1 - rho) * d^2}, {@code w = (1 - wd) * w - d}. Defaults: {@code
+     * rho} 0.05, {@code epsilon} 1e-8, {@code wd} 0.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer adaDelta() {
+        return of("adadelta").with("rho", 0.05).with("epsilon", 1e-8);
+    }
+
+    /**
+     * Returns centered RMSProp: {@code n = (1 - gamma1) * q^2 + gamma1 * n}, {@code G = (1 - gamma1) * q +
+     * gamma1 * G}, {@code D = gamma2 * D - learning_rate * (q / sqrt(n - G^2 + epsilon) + wd * w)}, {@code w
+     * = w + D}. Defaults: {@code learning_rate} 0.002, {@code gamma1} 0.95, {@code gamma2} 0.9, {@code
+     * epsilon} 1e-4, {@code wd} 0.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer rmsProp() {
+        return of("rmsprop").learningRate(0.002).with("gamma1", 0.95).with("gamma2", 0.9)
+                .with("centered", 1).with("epsilon", 1e-4).with("decoupled_wd", 1);
+    }
+
+    /**
+     * Returns AdaGrad: {@code h = h + q^2}, {@code w = w - learning_rate * (q / sqrt(h + epsilon) + wd * w)}.
+     * Defaults: {@code learning_rate} 0.05, {@code epsilon} 1e-7, {@code wd} 0.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer adaGrad() {
+        return of("adagrad").learningRate(0.05).with("epsilon", 1e-7);
+    }
+
+    /**
+     * Returns Adam: {@code b = beta1 * decay_factor^(t - 1)}, {@code m = b * m + (1 - b) * q}, {@code v =
+     * beta2 * v + (1 - beta2) * q^2}, {@code w = w - learning_rate * (sqrt(1 - beta2^t) / (1 - beta1^t) * m /
+     * (sqrt(v) + epsilon) + wd * w)} at update {@code t} of the key. Defaults: {@code learning_rate} 0.002,
+     * {@code beta1} 0.9, {@code beta2} 0.999, {@code epsilon} 1e-8, {@code decay_factor} 1 - 1e-8, {@code wd}
+     * 0.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer adam() {
+        return of("adam").learningRate(0.002).with("decay_factor", 1 - 1e-8).with("decoupled_wd", 1);
+    }
+
+    /**
+     * Returns stochastic gradient Langevin dynamics: {@code w = w - learning_rate / 2 * (q + wd * w) + N(0,
+     * sqrt(learning_rate))}, with noise that depends on {@code seed}, key, update and element only. Defaults:
+     * {@code learning_rate} 0.01, {@code wd} 0.0001.
+     *
+     * @return the optimizer
+     */
+    public static Optimizer sgld() {
+        return of("sgld").weightDecay(1e-4);
+    }
+
+    // ---- another value ----------------------------------------------------------------------
 
     /**
      * Returns this optimizer with another value of one hyper-parameter.
@@ -54,24 +182,27 @@ public final class Optimizer {
      * @param value its value
      * @return the changed optimizer
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
-     *     hyper-parameter
+     *     hyper-parameter, or it cannot have this value
      */
     public Optimizer with(String hyperParameter, double value) {
-        Objects.requireNonNull(hyperParameter, "hyperParameter");
+        requireNonNull(hyperParameter, "hyperParameter");
         if (!hyperParameters.containsKey(hyperParameter)) {
             throw KVStoreException.invalidArgument(
                     "optimizer `" + name + "` has no hyper-parameter `" + hyperParameter
                             + "`, expected one of " + String.join(", ", hyperParameters.keySet()));
         }
-        Map<String, Double> changed = new LinkedHashMap<>(hyperParameters);
-        changed.put(hyperParameter, value);
-        return new Optimizer(name, changed);
+        return new Optimizer(
+                name,
+                with(hyperParameters, hyperParameter, value),
+                scheduler,
+                learningRateMultipliers,
+                weightDecayMultipliers);
     }
 
     /**
      * Returns this optimizer with another learning rate.
      *
-     * @param value the size of one step
+     * @param value the size of one step; with a schedule, where that starts
      * @return the changed optimizer
      */
     public Optimizer learningRate(double value) {
@@ -83,6 +214,7 @@ public final class Optimizer {
      *
      * @param value the share of the last step that is kept; 0 turns it off
      * @return the changed optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no momentum
      */
     public Optimizer momentum(double value) {
         return with(MOMENTUM, value);
@@ -119,9 +251,56 @@ public final class Optimizer {
     }
 
     /**
+     * Returns this optimizer with a schedule, which starts at its learning rate.
+     *
+     * @param scheduler the schedule, or null for none
+     * @return the changed optimizer
+     */
+    public Optimizer scheduler(LrScheduler scheduler) {
+        return new Optimizer(
+                name, hyperParameters, scheduler, learningRateMultipliers, weightDecayMultipliers);
+    }
+
+    /**
+     * Returns this optimizer with the learning rate of one key multiplied.
+     *
+     * @param key the key
+     * @param factor the factor
+     * @return the changed optimizer
+     */
+    public Optimizer learningRateMultiplier(String key, double factor) {
+        requireNonNull(key, "key");
+        return new Optimizer(
+                name,
+                hyperParameters,
+                scheduler,
+                with(learningRateMultipliers, key, factor),
+                weightDecayMultipliers);
+    }
+
+    /**
+     * Returns this optimizer with the weight decay of one key multiplied.
+     *
+     * @param key the key
+     * @param factor the factor
+     * @return the changed optimizer
+     */
+    public Optimizer weightDecayMultiplier(String key, double factor) {
+        requireNonNull(key, "key");
+        return new Optimizer(
+                name,
+                hyperParameters,
+                scheduler,
+                learningRateMultipliers,
+                with(weightDecayMultipliers, key, factor));
+    }
+
+    // ---- what it is -------------------------------------------------------------------------
+
+    /**
      * Returns the name of the update rule.
      *
-     * @return for example {@code sgd}
+     * @return one of {@link #names}
      */
     public String name() {
         return name;
@@ -136,20 +315,122 @@ public final class Optimizer {
         return hyperParameters;
     }
 
+    /**
+     * Returns the schedule of the learning rate.
+     *
+     * @return the schedule, or null when there is none
+     */
+    public LrScheduler scheduler() {
+        return scheduler;
+    }
+
+    // ---- without a store --------------------------------------------------------------------
+
+    /**
+     * Returns the state of a weight that has not been updated yet.
+     *
+     * @param weight the weight
+     * @return a new state
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} for a weight of integers
+     */
+    public OptimizerState createState(NDArray weight) {
+        requireNonNull(weight, "weight");
+        long[] state = new long[1];
+        try {
+            run(optimizer -> state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
+            return new OptimizerState(state[0]);
+        } finally {
+            Reference.reachabilityFence(weight);
+        }
+    }
+
+    /**
+     * Changes a weight by one step, outside of any store.
+     *
+     * @param key what multipliers and the noise of {@link #sgld} go by
+     * @param weight the weight
+     * @param gradient the gradient, of the same shape and data type
+     * @param state the state of {@link #createState} for this weight
+     * @return this optimizer
+     * @throws KVStoreException with {@code SPEC_MISMATCH} when the gradient does not fit
+     */
+    public Optimizer update(String key, NDArray weight, NDArray gradient, OptimizerState state) {
+        requireNonNull(key, "key");
+        requireNonNull(weight, "weight");
+        requireNonNull(gradient, "gradient");
+        requireNonNull(state, "state");
+        try {
+            run(optimizer -> NativeOptimizer.update(
+                    optimizer, key, weight.handle(), gradient.handle(), state.handle()));
+            return this;
+        } finally {
+            Reference.reachabilityFence(weight);
+            Reference.reachabilityFence(gradient);
+            Reference.reachabilityFence(state);
+        }
+    }
+
+    /** Calls {@code action} with a native optimizer like this one, which lives as long as the call. */
+    void run(LongConsumer action) {
+        NativeLibrary.load();
+        long optimizer = NativeOptimizer.create(
+                name,
+                names(hyperParameters),
+                values(hyperParameters),
+                scheduler == null ? new double[0] : scheduler.numbers(),
+                names(learningRateMultipliers),
+                values(learningRateMultipliers),
+                names(weightDecayMultipliers),
+                values(weightDecayMultipliers));
+        try {
+            action.accept(optimizer);
+        } finally {
+            NativeOptimizer.release(optimizer);
+        }
+    }
+
+    // ---- maps of numbers --------------------------------------------------------------------
+
+    private static Map<String, Double> with(Map<String, Double> map, String key, double value) {
+        Map<String, Double> changed = new LinkedHashMap<>(map);
+        changed.put(key, value);
+        return changed;
+    }
+
+    static Map<String, Double> map(String[] names, double[] values) {
+        Map<String, Double> map = new LinkedHashMap<>();
+        for (int i = 0; i < names.length; i++) {
+            map.put(names[i], values[i]);
+        }
+        return map;
+    }
+
+    static String[] names(Map<String, ? extends Number> map) {
+        return map.keySet().toArray(String[]::new);
+    }
+
+    static double[] values(Map<String, ? extends Number> map) {
+        return map.values().stream().mapToDouble(Number::doubleValue).toArray();
+    }
+
     @Override
     public boolean equals(Object other) {
         return other instanceof Optimizer that
                 && name.equals(that.name)
-                && hyperParameters.equals(that.hyperParameters);
+                && hyperParameters.equals(that.hyperParameters)
+                && Objects.equals(scheduler, that.scheduler)
+                && learningRateMultipliers.equals(that.learningRateMultipliers)
+                && weightDecayMultipliers.equals(that.weightDecayMultipliers);
     }
 
     @Override
     public int hashCode() {
-        return Objects.hash(name, hyperParameters);
+        return Objects.hash(
+                name, hyperParameters, scheduler, learningRateMultipliers, weightDecayMultipliers);
     }
 
     @Override
     public String toString() {
-        return name + hyperParameters;
+        return scheduler == null ? name + hyperParameters : name + hyperParameters + " " + scheduler;
     }
 }

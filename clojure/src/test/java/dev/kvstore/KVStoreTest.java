@@ -288,14 +288,30 @@ class KVStoreTest {
 
     @Test
     void anOptimizerThatCannotBeIsRefused() {
-        NativeLibrary.load();
-        long store = NativeKVStore.create("local");
-        Expect.code(INVALID_ARGUMENT,
-                () -> NativeKVStore.setOptimizer(store, "sdg", new String[0], new double[0]));
-        KVStoreException exception = Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.setOptimizer(
-                store, "sgd", new String[] {"learningrate"}, new double[] {1}));
-        assertTrue(exception.getMessage().contains("learningrate"), exception.getMessage());
-        NativeKVStore.release(store);
+        try (KVStore store = KVStore.create()) {
+            Expect.code(INVALID_ARGUMENT, () -> store.setOptimizer(Optimizer.sgd().learningRate(-1)));
+            Expect.code(INVALID_ARGUMENT, store::hyperParameters);
+            store.setOptimizer(Optimizer.sgd());
+            KVStoreException exception = Expect.code(INVALID_ARGUMENT,
+                    () -> store.setHyperParameters(Map.of("learningrate", 1)));
+            assertTrue(exception.getMessage().contains("learningrate"), exception.getMessage());
+        }
+    }
+
+    @Test
+    void hyperParametersChangeOnTheRunningStore() {
+        try (KVStore store = KVStore.create();
+                NDArray weight = NDArray.ones(SHAPE);
+                NDArray gradient = NDArray.ones(SHAPE)) {
+            store.init("w", weight).setOptimizer(Optimizer.sgd().weightDecay(0));
+            assertEquals(0.01, store.hyperParameters().get("learning_rate"));
+            store.setHyperParameters(Map.of("learning_rate", 0.25)).push("w", gradient);
+            assertEquals(0.25, store.hyperParameters().get("learning_rate"));
+            assertArrayEquals(filled(0.75f), store.pull("w").toFloats());
+            Expect.code(INVALID_ARGUMENT,
+                    () -> store.setHyperParameters(Map.of("learning_rate", 1, "wd", "x".length(), "no", 1)));
+            assertEquals(0.25, store.hyperParameters().get("learning_rate"), "all or none");
+        }
     }
 
     static float[] filled(float value) {

@@ -3,7 +3,8 @@
 
   Loading this namespace installs the print methods. Printing never fails: what was closed says so."
   (:require [clojure.string :as string])
-  (:import (dev.kvstore Context DType KVStore KVStoreException NDArray Optimizer Shape)
+  (:import (dev.kvstore Context DType KVStore KVStoreException LrScheduler NDArray Optimizer
+                        OptimizerState Shape)
            (java.io Writer)))
 
 (set! *warn-on-reflection* true)
@@ -56,3 +57,15 @@
 
 (defmethod print-method Optimizer [^Optimizer optimizer ^Writer w]
   (.write w (str "#kv/Optimizer[" (.name optimizer) " " (into {} (.hyperParameters optimizer)) "]")))
+
+(defmethod print-method LrScheduler [^LrScheduler scheduler ^Writer w]
+  (.write w (str "#kv/LrScheduler[" scheduler "]")))
+
+(defn- state-text
+  [^OptimizerState state]
+  (try
+    (str (.numUpdates state) " updates")
+    (catch KVStoreException _ "closed")))
+
+(defmethod print-method OptimizerState [state ^Writer w]
+  (.write w (str "#kv/OptimizerState[" (state-text state) "]")))

@@ -10,6 +10,7 @@
     keys contains? remove      what is in the store
   What a push does
     set-updater set-optimizer  a function of yours, or an update rule
+    hyper-parameters set-hyper-parameters  of the rule, while it runs
     save-optimizer-states load-optimizer-states
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
@@ -30,6 +31,7 @@
   (:refer-clojure :exclude [contains? keys remove type])
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.pairs :as pairs]
             [dev.kvstore.impl.printing]
             [dev.kvstore.impl.updater :as updater])
@@ -224,6 +226,28 @@
   ^dev.kvstore.KVStore [^KVStore kvstore ^Optimizer optimizer]
   (errors/check #(instance? Optimizer %) optimizer "optimizer")
   (errors/guard (.setOptimizer kvstore optimizer)))
+
+(defn hyper-parameters
+  "Returns the hyper-parameters of the optimizer that runs on `kvstore`, as a map of keyword to number.
+
+  Throws code `:invalid-argument` when it has none.
+
+      (:momentum (hyper-parameters (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
+  [^KVStore kvstore]
+  (update-keys (into {} (errors/guard (.hyperParameters kvstore))) hyper-parameters/option))
+
+(defn set-hyper-parameters
+  "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.
+
+  States and counts stay. Throws \"Invalid hyper-parameters\" for what is no map of keyword to number, and
+  code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter, and for a number
+  that it cannot have.
+
+      (set-hyper-parameters kv {:learning-rate 0.001})"
+  ^dev.kvstore.KVStore [^KVStore kvstore changed]
+  (errors/check #(and (map? %) (every? keyword? (clojure.core/keys %)) (every? number? (vals %)))
+                changed "hyper-parameters")
+  (errors/guard (.setHyperParameters kvstore (update-keys changed hyper-parameters/native-name))))
 
 (defn save-optimizer-states
   "Writes the optimizer's state to the file `fname`, and returns `kvstore`. Code `:unsupported` so far.

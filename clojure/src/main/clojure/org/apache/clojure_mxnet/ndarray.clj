@@ -17,6 +17,11 @@
     ceil floor round rint fix clip
   Fewer elements, and products
     sum mean max min norm argmax-channel dot
+  Files, in MXNet's format
+    save load                   by name
+    save-to-file load-from-file one array
+    load2-map load2-array       as load; in order, with or without names
+    serialize deserialize       an array as bytes
   Their life
     dispose is-disposed wait-to-read waitall
 
@@ -25,10 +30,11 @@
   in time. Failures are `ex-info` with `:kvstore/code`, as in the kvstore namespace.
 
       (ndarray/->vec (ndarray/+ (ndarray/ones [2]) 1)) ;=> [2.0 2.0]"
-  (:refer-clojure :exclude [* + - / < <= = > >= abs empty max min set to-array])
+  (:refer-clojure :exclude [* + - / < <= = > >= abs empty load max min set to-array])
   (:require [dev.kvstore.impl.export :refer [export]]
             [dev.kvstore.impl.ndarray.arithmetic]
             [dev.kvstore.impl.ndarray.creation]
+            [dev.kvstore.impl.ndarray.files]
             [dev.kvstore.impl.ndarray.math]
             [dev.kvstore.impl.ndarray.reading]
             [dev.kvstore.impl.ndarray.structure]
@@ -53,4 +59,6 @@
    abs negative sign square sqrt rsqrt exp log sin cos tanh sigmoid relu
    ceil floor round rint fix clip
    sum mean max min norm argmax-channel
-   dot])
+   dot]
+  [dev.kvstore.impl.ndarray.files
+   save load save-to-file load-from-file load2-map load2-array serialize deserialize])

@@ -11,6 +11,7 @@
     org.apache.clojure-mxnet.context
     org.apache.clojure-mxnet.dtype
     org.apache.clojure-mxnet.kvstore
+    org.apache.clojure-mxnet.lr-scheduler
     org.apache.clojure-mxnet.ndarray
     org.apache.clojure-mxnet.optimizer
     org.apache.clojure-mxnet.shape])
@@ -41,12 +42,13 @@
     (is (string/includes? (:doc (meta v)) "\n      (") (str v))))
 
 (defn- examples
-  "The lines of the docstrings of `n` that give a value, as pairs of an expression and its value."
+  "The examples in the docstrings of `n` that give a value, as pairs of an expression and its value.
+
+  An example begins with a parenthesis behind six spaces; its further lines have more."
   [n]
   (for [v (cons (the-ns n) (vals (ns-publics n)))
-        line (string/split-lines (:doc (meta v)))
-        :let [[_ expression value] (re-matches #" {6}(\(.*) ;=> (.*)" line)]
-        :when (and expression (not (string/includes? expression " kv")))]
+        [_ expression value] (re-seq #"(?m)^ {6}(\(.*(?:\n {7,}.*)*) ;=> (.*)$" (:doc (meta v)))
+        :when (not (string/includes? expression " kv"))]
     [expression value]))
 
 (defn- user-of

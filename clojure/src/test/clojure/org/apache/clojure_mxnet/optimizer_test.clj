@@ -1,46 +1,125 @@
 (ns org.apache.clojure-mxnet.optimizer-test
+  "The constructors of optimizers: their recorded paths, their options, their steps without a store."
   (:require [clojure.string :as string]
             [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
+            [dev.kvstore.recorded :refer [close? recorded]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
+            [org.apache.clojure-mxnet.lr-scheduler :as lr-scheduler]
             [org.apache.clojure-mxnet.ndarray :as ndarray]
             [org.apache.clojure-mxnet.optimizer :as optimizer]))
 
 (set! *warn-on-reflection* true)
 
-(def ^:private gradients
-  [[0.1 -0.2 0.3 0.4]
-   [-0.5 0.25 1.5 -2]
-   [0.05 0.6 -0.7 0.8]])
+(def ^:private constructors
+  {"scala_sgd" optimizer/sgd
+   "scala_dcasgd" optimizer/dcasgd
+   "scala_nag" optimizer/nag
+   "scala_adam" optimizer/adam
+   "scala_adagrad" optimizer/ada-grad
+   "scala_adadelta" optimizer/ada-delta
+   "scala_rmsprop" optimizer/rms-prop})
 
-(defn- path
-  "The weights after each of the `gradients`, with `optimizer` on the store."
-  [optimizer]
+(def ^:private others
+  [optimizer/sgld optimizer/adamw optimizer/ftrl optimizer/ada-max optimizer/nadam optimizer/signum
+   optimizer/ftml])
+
+(defn- option
+  "The option of a constructor here for an argument of the recorded one."
+  [argument]
+  (case argument
+    "lr" :learning-rate
+    "lamda" :lambda
+    "rescale" :rescale-gradient
+    (keyword (string/replace argument "_" "-"))))
+
+(defn- ->array
+  [numbers]
+  (ndarray/array numbers [2 2]))
+
+(defn- path-on-a-store
+  "The weights after each of the gradients, with `opt` on the store."
+  [opt start gradients]
   (let [kv (-> (kvstore/create)
-               (kvstore/init "w" (ndarray/array [1 -2 0.5 3] [2 2]))
-               (kvstore/set-optimizer optimizer))]
+               (kvstore/init "w" (->array start))
+               (kvstore/set-optimizer opt))]
     (mapv (fn [g]
-            (kvstore/push kv "w" (ndarray/array g [2 2]))
+            (kvstore/push kv "w" (->array g))
             (ndarray/->double-vec (kvstore/pull kv "w")))
           gradients)))
 
-(defn- close?
-  "Do the numbers agree to 2e-5 of their size?"
-  [expected found]
-  (every? true? (map #(<= (abs (- %1 %2)) (* 2e-5 (abs %1))) (flatten expected) (flatten found))))
+(defn- path-without-a-store
+  [opt start gradients]
+  (let [weight (->array start)]
+    (with-open [state (optimizer/create-state opt 0 weight)]
+      (mapv (fn [g]
+              (is (identical? opt (optimizer/update opt 0 weight (->array g) state)))
+              (ndarray/->double-vec weight))
+            gradients))))
 
-(deftest sgd-takes-the-recorded-path
-  (testing "with the defaults"
-    (is (close? [[0.998999 -1.997998 0.4969995 2.995997]
-                 [1.003998 -2.000496 0.481999 3.015994]
-                 [1.003497 -2.006494 0.4889985 3.007991]]
-                (path (optimizer/sgd)))))
-  (testing "with every option"
-    (is (close? [[0.989 -1.978 0.4695 2.967]
-                 [1.008111 -1.981222 0.4115805 2.964333]
-                 [1.019303 -2.012141 0.3890414 2.928968]]
-                (path (optimizer/sgd {:learning-rate 0.1 :wd 0.01 :momentum 0.9 :clip-gradient 0.3
-                                      :lr-scheduler nil}))))))
+(deftest constructors-take-the-recorded-paths
+  (let [{:strs [weight0 grads scala]} (get @recorded "optimizers")]
+    (is (<= 14 (count scala)))
+    (is (= (set (keys constructors)) (set (map #(get % "optimizer") scala))))
+    (doseq [{:strs [optimizer kwargs weights]} scala
+            :let [opt ((constructors optimizer) (update-keys kwargs option))]
+            path [path-on-a-store path-without-a-store]
+            :let [found (path opt weight0 grads)]]
+      (is (every? true? (map (partial close? 2e-5) (flatten weights) (flatten found)))
+          (str optimizer " " kwargs ": expected " weights ", found " found)))))
+
+(deftest every-constructor-runs-on-a-store
+  (doseq [constructor (concat (vals constructors) others)
+          opt [(constructor) (constructor {}) (constructor nil)]]
+    (is (not= [[1.0 -2.0 0.5 3.0]] (path-on-a-store opt [1 -2 0.5 3] [[1 1 1 1]]))))
+  (testing "what is not learnt does not move"
+    (is (= [[1.0 -2.0 0.5 3.0]]
+           (path-on-a-store (optimizer/ftml {:learning-rate 0.1 :rescale-grad 0})
+                            [1 -2 0.5 3] [[1 1 1 1]])))))
+
+(deftest multipliers-go-by-key
+  (let [kv (-> (kvstore/create)
+               (kvstore/init ["a" "b"] [(ndarray/ones [1]) (ndarray/ones [1])])
+               (kvstore/set-optimizer (optimizer/sgd {:learning-rate 0.5 :wd 0.5
+                                                      :lr-mult {:a 0} :wd-mult {"b" 0}})))]
+    (kvstore/push kv ["a" "b"] (repeat 2 (ndarray/ones [1])))
+    (is (= [[1.0] [0.5]] (mapv ndarray/->vec (kvstore/pull kv ["a" "b"]))))))
+
+(deftest a-scheduler-counts-with-the-update-that-is-due
+  (let [opt (optimizer/sgd {:learning-rate 0.1 :wd 0
+                            :lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)})
+        path (path-on-a-store opt [0 0 0 0] (repeat 8 [-1 -1 -1 -1]))
+        rates (map - (map first path) (cons 0.0 (map first path)))
+        expected (get-in @recorded ["lr_schedule" "factor_step2_0.5_base0.1"
+                                    "python_effective_lr_per_update"])]
+    (is (every? true? (map (partial close? 1e-5) expected rates)))))
+
+(deftest hyper-parameters-change-on-the-running-store
+  (let [kv (-> (kvstore/create)
+               (kvstore/init "w" (ndarray/ones [1]))
+               (kvstore/set-optimizer (optimizer/sgd {:wd 0})))]
+    (is (= 0.01 (:learning-rate (kvstore/hyper-parameters kv))))
+    (is (identical? kv (kvstore/set-hyper-parameters kv {:learning-rate 0.25 :rescale-gradient 2})))
+    (is (= [0.25 2.0] ((juxt :learning-rate :rescale-grad) (kvstore/hyper-parameters kv))))
+    (kvstore/push kv "w" (ndarray/ones [1]))
+    (is (= [0.5] (ndarray/->vec (kvstore/pull kv "w"))))
+    (is (= :invalid-argument (code (kvstore/set-hyper-parameters kv {:learning-rate 1 :rho 1}))))
+    (is (= :invalid-argument (code (kvstore/set-hyper-parameters kv {:learning-rate -1}))))
+    (is (= "Invalid hyper-parameters"
+           (:message (failure (kvstore/set-hyper-parameters kv {:learning-rate "fast"})))))
+    (is (= 0.25 (:learning-rate (kvstore/hyper-parameters kv))) "all or none")
+    (is (= :invalid-argument (code (kvstore/hyper-parameters (kvstore/create)))))))
+
+(deftest a-step-that-cannot-be
+  (let [opt (optimizer/adam)
+        w (ndarray/ones [2])
+        state (optimizer/create-state opt "w" w)]
+    (is (= :spec-mismatch (code (optimizer/update opt "w" w (ndarray/ones [3]) state))))
+    (is (= [1.0 1.0] (ndarray/->vec w)))
+    (is (= :invalid-argument
+           (code (optimizer/create-state opt 0 (ndarray/ones [2] {:dtype :int32})))))
+    (.close state)
+    (is (= :closed (code (optimizer/update opt "w" w w state))))))
 
 (deftest sgd-refuses-what-it-cannot-honour
   (doseq [opts [{:wd 'a} {:learning-rate "0.1"} {:momentum nil} {:clip-gradient :off}]]
@@ -49,4 +128,9 @@
   (testing "an option that it does not know is named"
     (is (string/includes? (:message (failure (optimizer/sgd {:learnig-rate 0.1}))) ":learnig-rate")))
   (is (= :invalid-argument (code (optimizer/sgd [0.1]))))
-  (is (= :unsupported (code (optimizer/sgd {:lr-scheduler (Object.)})))))
+  (testing "of another kind"
+    (doseq [opts [{:lr-scheduler (Object.)} {:lr-mult [1]} {:wd-mult {"a" "b"}}]]
+      (is (= "Incorrect sgd optimizer options" (:message (failure (optimizer/sgd opts)))))))
+  (testing "out of range"
+    (is (= :invalid-argument (code (optimizer/sgd {:learning-rate -1}))))
+    (is (= :invalid-argument (code (optimizer/adam {:beta1 1.5}))))))

@@ -1,0 +1,123 @@
+(ns org.apache.clojure-mxnet.lr-scheduler
+  "How the learning rate of an optimizer changes with the number of a key's update.
+
+    factor-scheduler         times a factor after every so many updates
+    multi-factor-scheduler   times a factor after given numbers of updates
+    poly-scheduler           falls as a polynomial
+    cosine-scheduler         falls as half a wave
+    learning-rate            what a schedule gives
+
+  A schedule is the `:lr-scheduler` of an optimizer, whose learning rate is its base. It is a value and a
+  pure function, so any number of optimizers may share one.
+
+  Each takes the options `:warmup-steps`, before which the learning rate comes from `:warmup-begin-lr` (0 by
+  default), in equal steps or, with `:warmup-mode` `:constant`, not at all.
+
+      (learning-rate (factor-scheduler 2 0.5) 0.1 3) ;=> 0.05"
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.options :as options]
+            [dev.kvstore.impl.printing])
+  (:import (dev.kvstore LrScheduler LrScheduler$Warmup)))
+
+(set! *warn-on-reflection* true)
+
+(def ^:private warmup-options [:warmup-steps :warmup-begin-lr :warmup-mode])
+
+(defn- checked-count
+  ^long [x what]
+  (errors/check int? x what)
+  (long x))
+
+(defn- checked-number
+  ^double [x what]
+  (errors/check number? x what)
+  (double x))
+
+(defn- warmed-up
+  ^LrScheduler [^LrScheduler scheduler {:keys [warmup-steps warmup-begin-lr warmup-mode]}]
+  (let [mode (case warmup-mode
+               (nil :linear) LrScheduler$Warmup/LINEAR
+               :constant LrScheduler$Warmup/CONSTANT
+               (errors/invalid "Invalid warmup-mode" warmup-mode))]
+    (if (some? warmup-steps)
+      (.warmup scheduler
+               (checked-count warmup-steps "warmup-steps")
+               (checked-number (or warmup-begin-lr 0) "warmup-begin-lr")
+               mode)
+      scheduler)))
+
+(defn factor-scheduler
+  "Returns the schedule that multiplies the learning rate by `factor` after every `step` updates.
+
+  It never goes below the option `:stop-factor-lr`, 1e-8 by default. Throws \"Invalid step\", \"Invalid
+  factor\", and code `:invalid-argument` for a step below 1 or a factor outside of 0 to 1.
+
+      (mapv #(learning-rate (factor-scheduler 1 0.5) 1 %) [1 2 3]) ;=> [1.0 0.5 0.25]"
+  (^dev.kvstore.LrScheduler [step factor] (factor-scheduler step factor nil))
+  (^dev.kvstore.LrScheduler [step factor opts]
+   (options/check opts (conj warmup-options :stop-factor-lr))
+   (let [step (checked-count step "step")
+         factor (checked-number factor "factor")]
+     (errors/guard
+       (-> (cond-> (LrScheduler/factor step factor)
+             (:stop-factor-lr opts)
+             (.stop (checked-number (:stop-factor-lr opts) "stop-factor-lr")))
+           (warmed-up opts))))))
+
+(defn multi-factor-scheduler
+  "Returns the schedule that multiplies the learning rate by `factor` after each of `steps`.
+
+  `steps` are ascending numbers of updates, from 1 on. Throws \"Invalid steps\", \"Invalid factor\", and code
+  `:invalid-argument` for steps or a factor that cannot be.
+
+      (mapv #(learning-rate (multi-factor-scheduler [1 2] 0.5) 1 %) [1 2 3 4]) ;=> [1.0 0.5 0.25 0.25]"
+  (^dev.kvstore.LrScheduler [steps factor] (multi-factor-scheduler steps factor nil))
+  (^dev.kvstore.LrScheduler [steps factor opts]
+   (options/check opts warmup-options)
+   (errors/check #(and (sequential? %) (every? int? %)) steps "steps")
+   (let [factor (checked-number factor "factor")]
+     (errors/guard
+       (warmed-up (LrScheduler/multiFactor (long-array steps) factor) opts)))))
+
+(defn poly-scheduler
+  "Returns the schedule that falls as a polynomial, to its end at update `max-update`.
+
+  With n updates after the warm-up: final + (base - final) * (1 - n / max-update) ^ power. Options: `:power`,
+  2 by default, and `:final-lr`, 0 by default. Throws \"Invalid max-update\", and code `:invalid-argument`
+  for numbers that cannot be.
+
+      (learning-rate (poly-scheduler 4) 1 2) ;=> 0.25"
+  (^dev.kvstore.LrScheduler [max-update] (poly-scheduler max-update nil))
+  (^dev.kvstore.LrScheduler [max-update opts]
+   (options/check opts (conj warmup-options :power :final-lr))
+   (let [{:keys [power final-lr] :or {power 2 final-lr 0}} opts
+         max-update (checked-count max-update "max-update")
+         power (checked-number power "power")
+         final-lr (checked-number final-lr "final-lr")]
+     (errors/guard (warmed-up (LrScheduler/poly max-update power final-lr) opts)))))
+
+(defn cosine-scheduler
+  "Returns the schedule that falls as half a wave, to its end at update `max-update`.
+
+  With n updates after the warm-up: final + (base - final) * (1 + cos(pi * n / max-update)) / 2. Option:
+  `:final-lr`, 0 by default. Throws \"Invalid max-update\", and code `:invalid-argument` for numbers that
+  cannot be.
+
+      (learning-rate (cosine-scheduler 4) 1 4) ;=> 0.0"
+  (^dev.kvstore.LrScheduler [max-update] (cosine-scheduler max-update nil))
+  (^dev.kvstore.LrScheduler [max-update opts]
+   (options/check opts (conj warmup-options :final-lr))
+   (let [max-update (checked-count max-update "max-update")
+         final-lr (checked-number (:final-lr opts 0) "final-lr")]
+     (errors/guard (warmed-up (LrScheduler/cosine max-update final-lr) opts)))))
+
+(defn learning-rate
+  "Returns the learning rate of update number `num-update`, counted from 1, for the learning rate `base`.
+
+  Throws \"Invalid base\" and \"Invalid num-update\".
+
+      (learning-rate (factor-scheduler 10 0.1) 0.5 1) ;=> 0.5"
+  [^LrScheduler scheduler base num-update]
+  (let [base (checked-number base "base")
+        num-update (checked-count num-update "num-update")]
+    (errors/guard (.learningRate scheduler base num-update))))

@@ -1,0 +1,40 @@
+package dev.kvstore;
+
+/**
+ * Entry points of the native library for optimizers. Multipliers are keys with as many factors; a
+ * schedule is what {@link LrScheduler#numbers} returns, or nothing at all.
+ */
+final class NativeOptimizer {
+    private NativeOptimizer() {}
+
+    static native long create(
+            String name,
+            String[] names,
+            double[] values,
+            double[] schedule,
+            String[] lrKeys,
+            double[] lrFactors,
+            String[] wdKeys,
+            double[] wdFactors);
+
+    static native void release(long optimizer);
+
+    static native String[] names();
+
+    static native String[] defaultNames(String name);
+
+    static native double[] defaultValues(String name);
+
+    static native double learningRate(double[] schedule, double base, long numUpdate);
+
+    static native long createState(long optimizer, long weight);
+
+    static native void releaseState(long state);
+
+    static native void update(long optimizer, String key, long weight, long gradient, long state);
+
+    static native long numUpdates(long state);
+
+    /** Returns the descriptions of new arrays. */
+    static native long[] stateArrays(long state);
+}

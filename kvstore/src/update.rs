@@ -1,0 +1,35 @@
+//! An optimizer's step outside of any store.
+
+use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result};
+
+/// Changes `weight` by one step of `optimizer`, which keeps `state` for it.
+///
+/// The key is what multipliers and the noise of some optimizers go by; the state is that of
+/// [`Optimizer::create_state`].
+///
+/// ```
+/// use kvstore::{Device, Key, Optimizer, array, update};
+/// let optimizer = Optimizer::sgd().with("learning_rate", 0.5)?;
+/// let weight = array(&[1f32, 2.0], [2], Device::cpu(0))?;
+/// let gradient = array(&[2f32, 2.0], [2], Device::cpu(0))?;
+/// let mut state = optimizer.create_state(&weight.tensor())?;
+/// update(&optimizer, &Key::new("w")?, &weight, &gradient, &mut state)?;
+/// assert_eq!(weight.to_vec::<f32>()?, [0.0, 1.0]);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// [`SpecMismatch`](crate::Error::SpecMismatch) when the gradient has not the weight's shape and
+/// dtype, [`InvalidArgument`](crate::Error::InvalidArgument) for weights of integers; the weight is
+/// then as it was.
+pub fn update(
+    optimizer: &Optimizer,
+    key: &Key,
+    weight: &NDArray,
+    gradient: &NDArray,
+    state: &mut OptimizerState,
+) -> Result<()> {
+    let mut stepped = weight.tensor();
+    optimizer.update(key, &mut stepped, &[gradient.tensor()], state)?;
+    weight.assign(&stepped)
+}
