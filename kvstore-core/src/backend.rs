@@ -8,6 +8,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::optimizer::{MAX_STATES, UpdateRule};
+use crate::random::Distribution;
 use crate::storage::{InOut, Span, SpanMut, Storage};
 
 /// One sum of a batch: `dst = ((addends[0] + addends[1]) + addends[2]) + ..`.
@@ -103,6 +104,15 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
     /// Writes one number to every element.
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()>;
+    /// Writes random numbers: to element `i` that of [`Distribution::sample`] for index `i`, rounded.
+    fn random(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        distribution: Distribution,
+        stream: [u32; 2],
+        call: u64,
+    ) -> Result<()>;
     /// Converts elements as [`cast`](crate::dtype::cast) does.
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()>;
 

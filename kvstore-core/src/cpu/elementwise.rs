@@ -57,6 +57,37 @@ pub(super) fn unary<T: Arithmetic>(
     Ok(())
 }
 
+/// Writes to every element what its index gives.
+pub(super) fn fill_by_index<T: Element>(
+    workers: &Workers,
+    dst: &mut [T],
+    element: impl Fn(u64) -> T + Sync,
+) {
+    workers.for_each_piece(Indexed { dst, start: 0 }, &|piece| {
+        for (index, dst) in (piece.start..).zip(piece.dst) {
+            *dst = element(index);
+        }
+    });
+}
+
+/// Some elements, with the index of the first one.
+struct Indexed<'a, T> {
+    dst: &'a mut [T],
+    start: u64,
+}
+
+impl<T: Element> Split for Indexed<'_, T> {
+    fn len(&self) -> usize {
+        self.dst.len()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let (left, right) = self.dst.split_at_mut(middle);
+        let start = self.start;
+        (Self { dst: left, start }, Self { dst: right, start: start + middle as u64 })
+    }
+}
+
 /// Converts every element.
 pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &mut [D]) {
     workers.for_each_piece(Conversion { src, dst }, &|piece| {

@@ -19,6 +19,7 @@ use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
+use crate::random::Distribution;
 use crate::storage::{InOut, Span, SpanMut, Storage};
 use crate::with_element;
 
@@ -115,6 +116,23 @@ impl Backend for CpuBackend {
         with_element!(dtype, T => {
             let value: T = value.to_element();
             self.workers.for_each_piece(elements_mut::<T>(dst)?, &|piece| piece.fill(value));
+        });
+        Ok(())
+    }
+
+    fn random(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        distribution: Distribution,
+        stream: [u32; 2],
+        call: u64,
+    ) -> Result<()> {
+        with_element!(dtype, T => {
+            let dst = elements_mut::<T>(dst)?;
+            elementwise::fill_by_index(&self.workers, dst, |index| {
+                Scalar::Float(distribution.sample(stream, call, index)).to_element()
+            });
         });
         Ok(())
     }

@@ -36,13 +36,14 @@ import java.util.Map;
  * <p>A store owns native memory until {@link #close}. Its updater is kept alive by the store: a store
  * whose updater refers to the store itself is released by {@code close} only.
  */
-public final class KVStore implements AutoCloseable {
+public final class KVStore implements NativeResource {
     private final NativeHandle handle;
     private final String type;
 
     private KVStore(String name) {
         long created = NativeKVStore.create(name);
         this.handle = NativeHandle.owned(this, created, NativeKVStore::release);
+        ResourceScope.register(this);
         this.type = NativeKVStore.storeType(created);
     }
 
@@ -812,6 +813,7 @@ public final class KVStore implements AutoCloseable {
      *
      * @return true once it was
      */
+    @Override
     public boolean isClosed() {
         return handle.isClosed();
     }

@@ -31,7 +31,7 @@ import java.util.List;
  * type of the array first, so an integer array truncates it. Methods that return a new array throw
  * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
  */
-public final class NDArray implements AutoCloseable {
+public final class NDArray implements NativeResource {
     private static final int HEADER = 5;
 
     private final NativeHandle handle;
@@ -47,6 +47,9 @@ public final class NDArray implements AutoCloseable {
         this.handle = owned
                 ? NativeHandle.owned(this, description[offset], NativeNDArray::release)
                 : NativeHandle.lent(description[offset], NativeNDArray::release);
+        if (owned) {
+            ResourceScope.register(this);
+        }
     }
 
     private static int end(long[] description, int offset) {
@@ -297,7 +300,7 @@ public final class NDArray implements AutoCloseable {
         }
     }
 
-    private static NDArray create(
+    static NDArray create(
             Shape shape, DType dtype, Context context, NativeMemory.Allocation allocation) {
         return create(Long.MAX_VALUE, shape, dtype, context, allocation);
     }
@@ -1000,6 +1003,7 @@ public final class NDArray implements AutoCloseable {
      *
      * @return true once it was
      */
+    @Override
     public boolean isClosed() {
         return handle.isClosed();
     }

@@ -7,11 +7,12 @@ import java.util.List;
  * What an optimizer keeps for one weight outside of any store, see {@link Optimizer#createState}. In a
  * store every key has one of its own, which nobody needs to care for.
  */
-public final class OptimizerState implements AutoCloseable {
+public final class OptimizerState implements NativeResource {
     private final NativeHandle handle;
 
     OptimizerState(long state) {
         this.handle = NativeHandle.owned(this, state, NativeOptimizer::releaseState);
+        ResourceScope.register(this);
     }
 
     /**
@@ -47,6 +48,16 @@ public final class OptimizerState implements AutoCloseable {
     @Override
     public void close() {
         handle.close();
+    }
+
+    /**
+     * Returns whether the state was closed.
+     *
+     * @return true after {@link #close}
+     */
+    @Override
+    public boolean isClosed() {
+        return handle.isClosed();
     }
 
     long handle() {

@@ -11,9 +11,12 @@
     org.apache.clojure-mxnet.context
     org.apache.clojure-mxnet.dtype
     org.apache.clojure-mxnet.kvstore
+    org.apache.clojure-mxnet.kvstore-server
     org.apache.clojure-mxnet.lr-scheduler
     org.apache.clojure-mxnet.ndarray
     org.apache.clojure-mxnet.optimizer
+    org.apache.clojure-mxnet.random
+    org.apache.clojure-mxnet.resource-scope
     org.apache.clojure-mxnet.shape])
 
 (defn- ours

@@ -1,0 +1,84 @@
+(ns org.apache.clojure-mxnet.random
+  "Arrays of random numbers, from one sequence for the whole process.
+
+    uniform   numbers from an interval, all alike
+    normal    normally distributed numbers
+    seed      starts the sequence anew
+
+  After the same seed the same calls give the same numbers, on every machine and for any number of threads.
+  They are not MXNet's.
+
+      (do (seed 7) (= (ndarray/->vec (uniform 0 1 [3])) (do (seed 7) (ndarray/->vec (uniform 0 1 [3]))))) ;=> true"
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.options :as options]
+            [dev.kvstore.impl.pairs :as pairs]
+            [org.apache.clojure-mxnet.shape :as shape])
+  (:import (dev.kvstore Context DType NDArray RandomArrays Shape)))
+
+(set! *warn-on-reflection* true)
+
+(defn- shape-vec?
+  [x]
+  (and (sequential? x) (every? #(and (int? %) (pos? (long %))) x)))
+
+(defn- checked
+  "Throws `message` unless `valid?`, with the arguments in the `ex-data`."
+  [valid? message & arguments]
+  (when-not valid?
+    (errors/invalid message (vec arguments))))
+
+(defn- made
+  "The array that `make` gives for the shape, the dtype and the context of `opts`, or `:out` with its content."
+  ^NDArray [make shape-vec {:keys [^NDArray out] :as opts}]
+  (options/check opts [:ctx :dtype :out])
+  (when (some? out)
+    (errors/check pairs/array? out "out"))
+  (errors/guard
+    (let [fresh ^NDArray (make (shape/->shape shape-vec)
+                               (if out (.dtype out) (options/dtype opts))
+                               (if out (.context out) (options/context opts)))]
+      (if out
+        (with-open [fresh fresh]
+          (.set out ^NDArray fresh))
+        fresh))))
+
+(defn uniform
+  "Returns a new array with the shape `shape-vec` of numbers from `low` up to `high`.
+
+  Options: `:ctx`, the context, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
+  shape which gets the numbers in its own dtype and is returned. Throws \"Incorrect random uniform
+  parameters\", and code `:invalid-argument` for a dtype of integers.
+
+      (every? #(<= 1 % 2) (ndarray/->vec (uniform 1 2 [10]))) ;=> true"
+  (^dev.kvstore.NDArray [low high shape-vec] (uniform low high shape-vec nil))
+  (^dev.kvstore.NDArray [low high shape-vec opts]
+   (checked (and (number? low) (number? high) (<= (double low) (double high)) (shape-vec? shape-vec))
+            "Incorrect random uniform parameters" low high shape-vec)
+   (let [low (double low)
+         high (double high)]
+     (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/uniform low high s d c)) shape-vec opts))))
+
+(defn normal
+  "Returns a new array with the shape `shape-vec` of numbers around `loc` with the standard deviation `scale`.
+
+  Options are those of `uniform`. Throws \"Incorrect random normal parameters\", and code `:invalid-argument`
+  for a dtype of integers.
+
+      (ndarray/shape-vec (normal 0 1 [2 3])) ;=> [2 3]"
+  (^dev.kvstore.NDArray [loc scale shape-vec] (normal loc scale shape-vec nil))
+  (^dev.kvstore.NDArray [loc scale shape-vec opts]
+   (checked (and (number? loc) (number? scale) (pos? (double scale)) (shape-vec? shape-vec))
+            "Incorrect random normal parameters" loc scale shape-vec)
+   (let [loc (double loc)
+         scale (double scale)]
+     (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/normal loc scale s d c)) shape-vec opts))))
+
+(defn seed
+  "Starts the sequence anew, with the number `n`, and returns nil.
+
+  Throws \"Incorrect seed parameters\" when `n` is no number.
+
+      (seed 7) ;=> nil"
+  [n]
+  (checked (number? n) "Incorrect seed parameters" n)
+  (errors/guard (RandomArrays/seed (long n))))

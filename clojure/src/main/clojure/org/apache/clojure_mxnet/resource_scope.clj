@@ -1,0 +1,47 @@
+(ns org.apache.clojure-mxnet.resource-scope
+  "Scopes that free what was made inside of them, but not what they return.
+
+    using      runs forms in a scope
+    with-do    the same, with its name in MXNet
+    with-let   the same, with bindings
+    run-in-scope  the same as a function
+
+  Arrays, stores and states of optimizers that this thread makes inside are disposed at the end, except
+  those that can be reached from the value: the value itself, and what is in collections, at any depth, with
+  lazy sequences realised. These belong to the scope around, if there is one. What was made outside is left
+  alone, and an exception comes out after everything has been disposed.
+
+      (ndarray/->vec (with-let [a (ndarray/ones [2]) b (ndarray/+ a 1)] (ndarray/* b b))) ;=> [4.0 4.0]"
+  (:require [dev.kvstore.impl.printing])
+  (:import (dev.kvstore ResourceScope)))
+
+(set! *warn-on-reflection* true)
+
+(defn run-in-scope
+  "Calls `f`, without arguments, in a scope of its own, and returns what it returns.
+
+      (ndarray/->vec (run-in-scope (fn [] (ndarray/ones [2])))) ;=> [1.0 1.0]"
+  [f]
+  (with-open [scope (ResourceScope/open)]
+    (.keep scope (f))))
+
+(defmacro using
+  "Evaluates `forms` in a scope, and returns the value of the last one.
+
+      (ndarray/->vec (using (ndarray/+ (ndarray/ones [2]) (ndarray/ones [2])))) ;=> [2.0 2.0]"
+  [& forms]
+  `(run-in-scope (^:once fn* [] ~@forms)))
+
+(defmacro with-do
+  "As `using`.
+
+      (ndarray/->vec (with-do (ndarray/ones [1]) (ndarray/zeros [1]))) ;=> [0.0]"
+  [& forms]
+  `(using ~@forms))
+
+(defmacro with-let
+  "Evaluates `forms` with `bindings` in a scope, and returns the value of the last one.
+
+      (ndarray/->vec (with-let [a (ndarray/ones [2])] (ndarray/+ a 2))) ;=> [3.0 3.0]"
+  [bindings & forms]
+  `(using (let ~bindings ~@forms)))

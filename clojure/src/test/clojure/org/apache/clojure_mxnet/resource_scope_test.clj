@@ -1,0 +1,95 @@
+(ns org.apache.clojure-mxnet.resource-scope-test
+  (:require [clojure.test :refer [deftest is testing]]
+            [org.apache.clojure-mxnet.kvstore :as kvstore]
+            [org.apache.clojure-mxnet.ndarray :as ndarray]
+            [org.apache.clojure-mxnet.resource-scope :as resource-scope]))
+
+(set! *warn-on-reflection* true)
+
+(defn- disposed
+  [& arrays]
+  (mapv ndarray/is-disposed arrays))
+
+(deftest temporaries-are-freed-and-the-result-is-not
+  (let [made (atom [])
+        outside (ndarray/ones [2])
+        result (resource-scope/using
+                 (let [a (ndarray/ones [2])
+                       b (ndarray/+ a outside)]
+                   (reset! made [a b])
+                   (ndarray/* b b)))]
+    (is (= [true true] (apply disposed @made)))
+    (is (= [false false] (disposed outside result)))
+    (is (= [4.0 4.0] (ndarray/->vec result)))))
+
+(deftest results-in-collections-are-kept
+  (let [made (atom [])
+        note (fn [a] (swap! made conj a) a)
+        result (resource-scope/with-let [a (note (ndarray/ones [1]))
+                                         b (note (ndarray/zeros [1]))
+                                         c (note (ndarray/full [1] 3))]
+                 {:list (list a [b]) :none nil :text "x" 5 #{}}
+                 {:deep [[(list a)] {:b b}] "text" 7 c 1})]
+    (is (= [false false false] (apply disposed @made)) "keys of maps count")
+    (is (map? result)))
+  (testing "lazy sequences are realised"
+    (let [result (resource-scope/with-do (map #(ndarray/full [1] %) (range 3)))]
+      (is (= [[0.0] [1.0] [2.0]] (map ndarray/->vec result)))))
+  (testing "what a sequence no longer holds is not kept"
+    (let [made (atom [])
+          kept (resource-scope/using
+                 (first (doall (repeatedly 3 #(let [a (ndarray/ones [2])] (swap! made conj a) a)))))]
+      (is (= [false true true] (apply disposed @made)))
+      (is (identical? kept (first @made)))))
+  (testing "Java arrays"
+    (let [^objects result (resource-scope/using (object-array [(ndarray/ones [1])]))]
+      (is (= [false] (disposed (aget result 0)))))))
+
+(deftest scopes-nest
+  (let [made (atom {})
+        note (fn [k a] (swap! made assoc k a) a)
+        result (resource-scope/using
+                 (let [inner (resource-scope/using
+                               (note :temporary (ndarray/ones [1]))
+                               (note :inner (ndarray/ones [1])))]
+                   (is (= [true false] (disposed (:temporary @made) inner)))
+                   (note :result (ndarray/+ inner 1))))]
+    (is (= [true false] (disposed (:inner @made) result)))))
+
+(deftest an-exception-comes-out-after-everything-is-freed
+  (let [made (atom nil)
+        thrown (ex-info "mine" {})]
+    (is (identical? thrown
+                    (try
+                      (resource-scope/using
+                        (reset! made (ndarray/ones [1]))
+                        (throw thrown))
+                      (catch Exception e e))))
+    (is (ndarray/is-disposed @made))
+    (is (= [false] (disposed (ndarray/ones [1]))) "the scope is over")))
+
+(deftest stores-and-pulled-arrays-belong-to-scopes-too
+  (let [made (atom [])
+        value (resource-scope/using
+                (let [kv (kvstore/init (kvstore/create) "w" (ndarray/ones [2]))
+                      pulled (kvstore/pull kv ["w" "w"])]
+                  (reset! made (cons kv pulled))
+                  (second pulled)))
+        [^dev.kvstore.KVStore kv a b] @made]
+    (is (.isClosed kv))
+    (is (= [true false] (disposed a b)))
+    (is (= [1.0 1.0] (ndarray/->vec value)))))
+
+(deftest a-scope-is-its-thread-s
+  (let [other (atom nil)]
+    (resource-scope/using
+      @(future (reset! other (ndarray/ones [1])))
+      nil)
+    (is (= [false] (disposed @other)))))
+
+(deftest a-long-scope-forgets-what-was-closed-inside
+  (resource-scope/using
+    (dotimes [_ 1000]
+      (with-open [a (ndarray/ones [1])]
+        (ndarray/->vec a)))
+    nil))

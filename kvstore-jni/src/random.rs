@@ -1,0 +1,63 @@
+//! The native methods of `dev.kvstore.NativeRandom`.
+#![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+
+use jni::objects::{JClass, JLongArray};
+use jni::sys::{jdouble, jint, jlong};
+use jni::{Env, NativeMethod, native_method};
+
+use crate::convert;
+use crate::error::{Result, ThrowKVStoreException};
+
+/// Exports a native method of this class.
+macro_rules! native {
+    ($($signature:tt)*) => {
+        const _: NativeMethod = native_method! {
+            java_type = "dev.kvstore.NativeRandom",
+            error_policy = ThrowKVStoreException,
+            static extern $($signature)*,
+        };
+    };
+}
+
+native!(fn seed(number: jlong));
+fn seed(_env: &mut Env<'_>, _class: JClass<'_>, number: jlong) -> Result<()> {
+    kvstore::random::seed(number.cast_unsigned());
+    Ok(())
+}
+
+native!(fn uniform(low: jdouble, high: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+fn uniform<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    low: jdouble,
+    high: jdouble,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::random::uniform(low, high, shape, dtype, device)?;
+    convert::adopt(env, array)
+}
+
+native!(fn normal(mean: jdouble, deviation: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+fn normal<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    mean: jdouble,
+    deviation: jdouble,
+    dims: JLongArray<'_>,
+    dtype: jint,
+    device_kind: jint,
+    device_id: jint,
+) -> Result<JLongArray<'l>> {
+    let shape = convert::shape(env, &dims)?;
+    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+    let array = kvstore::random::normal(mean, deviation, shape, dtype, device)?;
+    convert::adopt(env, array)
+}

@@ -1,0 +1,60 @@
+//! Arrays of random numbers, from one sequence for the whole process.
+
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use kvstore_core::{DType, Device, Distribution, Generator, NDArray, Result, Shape, TensorSpec};
+
+use crate::runtime::backends;
+
+static GENERATOR: LazyLock<Mutex<Generator>> = LazyLock::new(|| Mutex::new(Generator::new(0)));
+
+/// Starts the sequence anew: after the same seed, the same calls give the same numbers.
+///
+/// ```
+/// use kvstore::{DType, Device, random};
+/// let roll = || random::uniform(0.0, 1.0, [4], DType::F32, Device::cpu(0));
+/// random::seed(7);
+/// let first = roll()?.to_vec::<f32>()?;
+/// random::seed(7);
+/// assert_eq!(roll()?.to_vec::<f32>()?, first);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+pub fn seed(seed: u64) {
+    *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Generator::new(seed);
+}
+
+/// Returns an array of numbers from `low` up to `high`, all alike.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::Error::InvalidArgument) when `high` is below `low`, one of them is not
+/// finite, or for a dtype of integers.
+pub fn uniform(
+    low: f64,
+    high: f64,
+    shape: impl Into<Shape>,
+    dtype: DType,
+    device: Device,
+) -> Result<NDArray> {
+    next(Distribution::Uniform { low, high }, shape.into(), dtype, device)
+}
+
+/// Returns an array of normally distributed numbers.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::Error::InvalidArgument) when the standard deviation is negative, one of
+/// them is not finite, or for a dtype of integers.
+pub fn normal(
+    mean: f64,
+    deviation: f64,
+    shape: impl Into<Shape>,
+    dtype: DType,
+    device: Device,
+) -> Result<NDArray> {
+    next(Distribution::Normal { mean, deviation }, shape.into(), dtype, device)
+}
+
+fn next(distribution: Distribution, shape: Shape, dtype: DType, device: Device) -> Result<NDArray> {
+    let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let spec = TensorSpec::new(shape, dtype);
+    generator.tensor(backends(), device, spec, distribution).map(NDArray::new)
+}
