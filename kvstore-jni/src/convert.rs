@@ -11,8 +11,8 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
 use kvstore::{
-    DType, Device, DeviceKind, Error, Key, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs,
-    Shape, Store, Warmup,
+    DType, Device, DeviceKind, Element, Error, Key, LrScheduler, NDArray, Optimizer,
+    OptimizerState, Pairs, Shape, Store, Tensor, Warmup,
 };
 
 use crate::error::{BridgeError, Result};
@@ -30,6 +30,9 @@ pub(crate) static OPTIMIZERS: LazyLock<HandleTable<Optimizer>> =
 /// The states of optimizers that Java holds.
 pub(crate) static STATES: LazyLock<HandleTable<Mutex<OptimizerState>>> =
     LazyLock::new(|| HandleTable::new("optimizer state"));
+/// The values whose memory Java sees.
+pub(crate) static PINS: LazyLock<HandleTable<Tensor>> =
+    LazyLock::new(|| HandleTable::new("buffer"));
 
 /// Returns the array of a handle.
 pub(crate) fn array(handle: jlong) -> Result<Arc<NDArray>> {
@@ -199,6 +202,17 @@ pub(crate) fn to_java<'local, T: TypeArray>(
     let array = JPrimitiveArray::new(env, numbers.len())?;
     array.set_region(env, 0, numbers)?;
     Ok(array)
+}
+
+/// Returns a Java array of a value's elements, converted.
+pub(crate) fn elements_to_java<'local, T: Element + TypeArray>(
+    env: &mut Env<'local>,
+    value: &Tensor,
+) -> Result<JPrimitiveArray<'local, T>> {
+    match value.as_slice::<T>() {
+        Ok(elements) => to_java(env, elements),
+        Err(_) => to_java(env, &value.read_as::<T>()?),
+    }
 }
 
 /// Returns a Java array of some strings.

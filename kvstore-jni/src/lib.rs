@@ -3,12 +3,13 @@
 //! - `handle`: the numbers that stand for stores and arrays on the Java side
 //! - `error`: errors and panics become exceptions
 //! - `convert`: every conversion of arguments and results
-//! - `store`, `ndarray`, `file`, `optimizer`, `random`, `runtime`: the native methods, one file per Java class
+//! - `store`, `ndarray`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods, one file per Java class
 //! - `updater`: the way back, from a push into a Java updater
 //!
 //! No pointer crosses the border: Java holds a number, and a number that is out of date is an
 //! exception.
 
+mod buffer;
 mod convert;
 mod error;
 mod file;

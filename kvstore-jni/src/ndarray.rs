@@ -444,26 +444,22 @@ fn assign_longs(
 
 native!(fn to_floats(array: jlong) -> jfloat[]);
 fn to_floats<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JFloatArray<'l>> {
-    let elements = convert::array(array)?.read_as::<f32>()?;
-    convert::to_java(env, &elements)
+    convert::elements_to_java::<f32>(env, &convert::array(array)?.tensor())
 }
 
 native!(fn to_doubles(array: jlong) -> jdouble[]);
 fn to_doubles<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JDoubleArray<'l>> {
-    let elements = convert::array(array)?.read_as::<f64>()?;
-    convert::to_java(env, &elements)
+    convert::elements_to_java::<f64>(env, &convert::array(array)?.tensor())
 }
 
 native!(fn to_ints(array: jlong) -> jint[]);
 fn to_ints<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JIntArray<'l>> {
-    let elements = convert::array(array)?.read_as::<i32>()?;
-    convert::to_java(env, &elements)
+    convert::elements_to_java::<i32>(env, &convert::array(array)?.tensor())
 }
 
 native!(fn to_longs(array: jlong) -> jlong[]);
 fn to_longs<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JLongArray<'l>> {
-    let elements = convert::array(array)?.read_as::<i64>()?;
-    convert::to_java(env, &elements)
+    convert::elements_to_java::<i64>(env, &convert::array(array)?.tensor())
 }
 
 native!(fn to_bytes(array: jlong) -> jbyte[]);

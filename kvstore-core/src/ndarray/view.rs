@@ -38,6 +38,22 @@ impl NDArray {
         Ok(self.part(index * row.num_elements(), shape))
     }
 
+    /// Returns a handle to `len` elements from `first` on, in row-major order, as a vector.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when there are not as many.
+    pub fn elements(&self, first: usize, len: usize) -> Result<Self> {
+        let end = first.checked_add(len);
+        if end.is_none_or(|end| end > self.spec.num_elements()) {
+            return Err(Error::invalid(format!(
+                "{len} elements from {first} on: {} has {}",
+                self.spec,
+                self.spec.num_elements()
+            )));
+        }
+        Ok(self.part(first, Shape::from([len])))
+    }
+
     /// Returns a handle to all elements under another shape.
     ///
     /// Beside lengths, `dims` may hold: 0, the length of the same axis here; -1, once, what is

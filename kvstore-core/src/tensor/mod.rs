@@ -200,6 +200,20 @@ impl Tensor {
         self.share.backend.host_bytes(self.span())
     }
 
+    /// Returns the elements without a copy, as [`Tensor::host_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::Unsupported`] when the host
+    /// cannot see the device's memory.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        if T::DTYPE != self.dtype() {
+            let expected = self.spec.with_dtype(T::DTYPE);
+            return Err(Error::operand_mismatch("as_slice", &expected, &self.spec));
+        }
+        bytemuck::try_cast_slice(self.host_bytes()?)
+            .map_err(|error| Error::Internal(format!("elements that are not aligned: {error}")))
+    }
+
     /// Overwrites the elements with those of the host, converted into the tensor's dtype.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ import static dev.kvstore.NativeMemory.retry;
 import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -892,6 +893,94 @@ public final class NDArray implements NativeResource {
     public NDArray set(long[] data) {
         requireNonNull(data, "data");
         return change(() -> NativeNDArray.assignLongs(handle(), data));
+    }
+
+    /**
+     * Returns the elements without a copy, as they are now: a read-only direct buffer of row-major elements
+     * in the byte order of the machine. Later changes of this array do not reach it, and it stays valid as
+     * long as something can reach it or a buffer made from it, {@link #close} or not. Until then its memory
+     * is not released.
+     *
+     * <pre>{@code
+     * FloatBuffer floats = array.asBuffer().asFloatBuffer();
+     * }</pre>
+     *
+     * @return a buffer of {@code size() * dtype().numBytes()} bytes
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when these are 2 GiB or more, which no buffer
+     *     can have: {@link #read(long, float[])} reads piece by piece
+     */
+    public ByteBuffer asBuffer() {
+        if (numBytes() > Integer.MAX_VALUE) {
+            throw KVStoreException.invalidArgument(
+                    this + ": " + numBytes() + " bytes do not fit into a buffer, read it piece by piece");
+        }
+        try {
+            return NativeHandle.buffer(NativeBuffer.pin(handle()));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Copies elements into a Java array, converted whatever the data type. So an array that is larger
+     * than any Java array can be read piece by piece.
+     *
+     * @param first the first element that is read, in row-major order
+     * @param destination as many elements are read as it has
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array does not have as many
+     */
+    public void read(long first, float[] destination) {
+        requireNonNull(destination, "destination");
+        try {
+            NativeBuffer.readFloats(handle(), first, destination);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Copies elements into a Java array, see {@link #read(long, float[])}.
+     *
+     * @param first the first element that is read, in row-major order
+     * @param destination as many elements are read as it has
+     */
+    public void read(long first, double[] destination) {
+        requireNonNull(destination, "destination");
+        try {
+            NativeBuffer.readDoubles(handle(), first, destination);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Copies elements into a Java array, see {@link #read(long, float[])}.
+     *
+     * @param first the first element that is read, in row-major order
+     * @param destination as many elements are read as it has
+     */
+    public void read(long first, int[] destination) {
+        requireNonNull(destination, "destination");
+        try {
+            NativeBuffer.readInts(handle(), first, destination);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Copies elements into a Java array, see {@link #read(long, float[])}.
+     *
+     * @param first the first element that is read, in row-major order
+     * @param destination as many elements are read as it has
+     */
+    public void read(long first, long[] destination) {
+        requireNonNull(destination, "destination");
+        try {
+            NativeBuffer.readLongs(handle(), first, destination);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     /**

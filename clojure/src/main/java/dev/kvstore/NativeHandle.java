@@ -1,6 +1,8 @@
 package dev.kvstore;
 
 import java.lang.ref.Cleaner;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
 
@@ -27,6 +29,19 @@ final class NativeHandle {
         Resource resource = new Resource(handle, release);
         OPEN.incrementAndGet();
         return new NativeHandle(resource, CLEANER.register(owner, resource));
+    }
+
+    /** The memory of a pinned value, which is released when no buffer on it can be reached any more. */
+    static ByteBuffer buffer(long pin) {
+        try {
+            // What is handed out refers to this one, so it is collected last.
+            ByteBuffer whole = NativeBuffer.view(pin);
+            owned(whole, pin, NativeBuffer::release);
+            return whole.asReadOnlyBuffer().order(ByteOrder.nativeOrder());
+        } catch (Throwable failure) {
+            NativeBuffer.release(pin);
+            throw failure;
+        }
     }
 
     /** A handle that the native library releases itself at the end of the call that lent it. */

@@ -5,6 +5,7 @@
     empty zeros ones full arange array ->ndarray concatenate
   Reading them
     ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec ->raw to-array to-scalar =
+    as-buffer read-into                                   without a copy; into an array of yours
   What they are
     shape shape-vec size dtype context
   Views, which share memory, and copies
@@ -46,7 +47,8 @@
   [dev.kvstore.impl.ndarray.creation
    empty zeros ones full arange array ->ndarray concatenate]
   [dev.kvstore.impl.ndarray.reading
-   ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec ->raw to-array to-scalar =]
+   ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec ->raw to-array to-scalar =
+   as-buffer read-into]
   [dev.kvstore.impl.ndarray.structure
    shape shape-vec size dtype context
    slice at reshape copy copy-to as-type as-in-context t set

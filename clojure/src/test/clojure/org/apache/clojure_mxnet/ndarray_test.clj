@@ -202,3 +202,21 @@
     (with-open [a (ndarray/ones [2])]
       (reset! kept a))
     (is (ndarray/is-disposed @kept))))
+
+(deftest elements-without-a-copy
+  (let [a (ndarray/array [1 2 3] [3])
+        before (.asFloatBuffer (ndarray/as-buffer a))]
+    (ndarray/set a 0)
+    (ndarray/dispose a)
+    (is (= [1.0 2.0 3.0] (mapv #(.get before (int %)) (range 3))))
+    (is (= :closed (code (ndarray/as-buffer a))))))
+
+(deftest elements-in-arrays-of-the-caller
+  (let [a (ndarray/array [1 2 3 4] [2 2])]
+    (doseq [dest [(float-array 2) (double-array 2) (int-array 2) (long-array 2)]]
+      (is (identical? dest (ndarray/read-into a dest 1)))
+      (is (= [2 3] (map long dest))))
+    (is (= [1.0 2.0 3.0 4.0] (vec (ndarray/read-into a (float-array 4)))))
+    (is (= :invalid-argument (code (ndarray/read-into a (float-array 5)))))
+    (is (= "Invalid destination" (:message (failure (ndarray/read-into a [1 2])))))
+    (is (= "Invalid start" (:message (failure (ndarray/read-into a (float-array 1) :x)))))))

@@ -4,6 +4,7 @@
     ->vec ->nd-vec                                         Floats, flat or nested
     ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec   other numbers
     ->raw to-array                                         primitive arrays
+    as-buffer read-into                                    without a copy; into an array of the caller
     to-scalar                                              one number
     =                                                      equality"
   (:refer-clojure :exclude [= to-array])
@@ -93,6 +94,37 @@
     (errors/invalid "Invalid input array" ndarray))
   (errors/guard
     (nest (vec (.toFloats ndarray)) (vec (.toArray (.shape ndarray))))))
+
+(defn as-buffer
+  "Returns the elements of `ndarray` without a copy, as they are now: a read-only direct ByteBuffer.
+
+  They are row-major, in the byte order of the machine. Later changes of `ndarray` do not reach it, and it
+  stays valid as long as it can be reached, even after `dispose`. Throws code `:invalid-argument` for 2 GiB
+  or more, which no buffer can have: `read-into` reads piece by piece.
+
+      (.get (.asFloatBuffer (as-buffer (array [1 2] [2]))) 1) ;=> 2.0"
+  ^java.nio.ByteBuffer [^NDArray ndarray]
+  (errors/guard (.asBuffer ndarray)))
+
+(defn read-into
+  "Fills `dest`, a float[], double[], int[] or long[], with elements of `ndarray`, and returns it.
+
+  They are read in row-major order from element `start` on, 0 by default, and converted. Throws \"Invalid
+  destination\", \"Invalid start\", and code `:invalid-argument` when `ndarray` does not have as many.
+
+      (vec (read-into (array [1 2 3] [3]) (float-array 2) 1)) ;=> [2.0 3.0]"
+  ([ndarray dest] (read-into ndarray dest 0))
+  ([^NDArray ndarray dest start]
+   (errors/check int? start "start")
+   (let [start (long start)]
+     (errors/guard
+       (case (some-> dest class .getName)
+         "[F" (.read ndarray start ^floats dest)
+         "[D" (.read ndarray start ^doubles dest)
+         "[I" (.read ndarray start ^ints dest)
+         "[J" (.read ndarray start ^longs dest)
+         (errors/invalid "Invalid destination" dest))))
+   dest))
 
 (defn to-scalar
   "Returns the element of an `ndarray` of the shape [1] as a Float.

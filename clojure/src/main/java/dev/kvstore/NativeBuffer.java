@@ -1,0 +1,24 @@
+package dev.kvstore;
+
+import java.nio.ByteBuffer;
+
+/** Entry points of the native library for elements that Java sees or that are copied to where it does. */
+final class NativeBuffer {
+    private NativeBuffer() {}
+
+    /** Returns a handle to the present value of an array; its memory stays until it is released. */
+    static native long pin(long array);
+
+    /** Returns the memory itself. It must not be written, nor read after the release. */
+    static native ByteBuffer view(long pin);
+
+    static native void release(long pin);
+
+    static native void readFloats(long array, long first, float[] destination);
+
+    static native void readDoubles(long array, long first, double[] destination);
+
+    static native void readInts(long array, long first, int[] destination);
+
+    static native void readLongs(long array, long first, long[] destination);
+}
