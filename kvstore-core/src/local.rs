@@ -16,7 +16,7 @@ use crate::optimizer::Optimizer;
 use crate::push::{Push, Pushed};
 use crate::reducer::{DeviceReducer, HostReducer, Reducer};
 use crate::scratch::Scratch;
-use crate::store::{Description, KvStore, Pulled};
+use crate::store::{Description, Existing, KvStore, Pulled};
 use crate::table::{Entry, Table};
 use crate::tensor::Tensor;
 use crate::updater::Updater;
@@ -170,7 +170,7 @@ impl KvStore for LocalStore {
         &self.name
     }
 
-    fn init(&self, keys: &[Key], values: &[Tensor]) -> Result<()> {
+    fn init_with(&self, keys: &[Key], values: &[Tensor], existing: Existing) -> Result<()> {
         let _span = tracing::debug_span!("init", keys = keys.len()).entered();
         self.refuse_inside_updater("init")?;
         check_lengths(keys, values)?;
@@ -183,7 +183,7 @@ impl KvStore for LocalStore {
             let home = self.reducer.home(value);
             copies.push(value.to_device(&self.backends, home)?.compact()?);
         }
-        self.table.insert(keys, copies)
+        self.table.insert(keys, copies, existing)
     }
 
     fn push(&self, keys: &[Key], values: &[Tensor], _priority: i32) -> Result<()> {

@@ -34,7 +34,15 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`LengthMismatch`](crate::Error::LengthMismatch), [`KeyExists`](crate::Error::KeyExists)
     /// also for a key that stands twice, [`InvalidArgument`](crate::Error::InvalidArgument) for a
     /// value without elements.
-    fn init(&self, keys: &[Key], values: &[Tensor]) -> Result<()>;
+    fn init(&self, keys: &[Key], values: &[Tensor]) -> Result<()> {
+        self.init_with(keys, values, Existing::Error)
+    }
+
+    /// Stores a value under each key; `existing` says what becomes of those that are there already.
+    ///
+    /// # Errors
+    /// As [`KvStore::init`].
+    fn init_with(&self, keys: &[Key], values: &[Tensor], existing: Existing) -> Result<()>;
 
     /// Sums the values of each key and gives the sum to the optimizer or updater; without one it
     /// replaces the stored value.
@@ -123,6 +131,18 @@ pub trait KvStore: Send + Sync + Debug {
 
     /// Sends a command to the processes that hold the values, if those are others.
     fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()>;
+}
+
+/// What initialising does with a key that is there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It is refused.
+    #[default]
+    Error,
+    /// It stays as it is, and the new value is not used.
+    Keep,
+    /// It is removed first: its optimizer state starts anew, and it is the last to be initialised.
+    Replace,
 }
 
 /// A value that was pulled.

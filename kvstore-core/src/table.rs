@@ -1,6 +1,6 @@
 //! The table of a store: key to stored tensor and optimizer state, with guarded access.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::optimizer::OptimizerState;
 use crate::shape::TensorSpec;
+use crate::store::Existing;
 use crate::tensor::Tensor;
 
 /// Every key of a store.
@@ -40,15 +41,26 @@ impl Table {
     /// Adds all keys, or none.
     ///
     /// # Errors
-    /// [`Error::KeyExists`] when one is there already or stands twice in the list.
-    pub(crate) fn insert(&self, keys: &[Key], values: Vec<Tensor>) -> Result<()> {
+    /// [`Error::KeyExists`] when one stands twice in the list, or is there already and that is an
+    /// error.
+    pub(crate) fn insert(
+        &self,
+        keys: &[Key],
+        values: Vec<Tensor>,
+        existing: Existing,
+    ) -> Result<()> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        for (position, key) in keys.iter().enumerate() {
-            if entries.contains_key(key) || keys.iter().take(position).any(|other| other == key) {
+        let mut seen = HashSet::with_capacity(keys.len());
+        for key in keys {
+            let is_refused = existing == Existing::Error && entries.contains_key(key);
+            if !seen.insert(key) || is_refused {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
         for (key, value) in keys.iter().zip(values) {
+            if existing == Existing::Keep && entries.contains_key(key) {
+                continue;
+            }
             let order = self.next_order.fetch_add(1, Ordering::Relaxed);
             entries.insert(key.clone(), Arc::new(Entry::new(key.clone(), order, value)));
         }

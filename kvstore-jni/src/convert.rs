@@ -11,7 +11,7 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
 use kvstore::{
-    DType, Device, DeviceKind, Element, Error, Key, LrScheduler, NDArray, Optimizer,
+    DType, Device, DeviceKind, Element, Error, Existing, Key, LrScheduler, NDArray, Optimizer,
     OptimizerState, Pairs, Shape, Store, Tensor, Warmup,
 };
 
@@ -260,6 +260,16 @@ pub(crate) fn count(number: usize) -> Result<jint> {
 /// Returns a number of bytes or a dimension.
 pub(crate) fn size(number: usize) -> jlong {
     jlong::try_from(number).unwrap_or(jlong::MAX)
+}
+
+/// Returns what becomes of keys that exist.
+pub(crate) fn existing(code: jint) -> Result<Existing> {
+    match code {
+        0 => Ok(Existing::Error),
+        1 => Ok(Existing::Keep),
+        2 => Ok(Existing::Replace),
+        _ => Err(Error::invalid(format!("existing keys: {code} is unknown")).into()),
+    }
 }
 
 /// Returns a dtype.

@@ -93,16 +93,18 @@ fn send_command_to_servers(
     Ok(convert::store(store)?.send_command_to_servers(head, &body)?)
 }
 
-native!(fn init(store: jlong, keys: JString[], values: jlong[]));
+native!(fn init(store: jlong, keys: JString[], values: jlong[], existing: jint));
 fn init(
     env: &mut Env<'_>,
     _class: JClass<'_>,
     store: jlong,
     keys: Keys<'_>,
     values: JLongArray<'_>,
+    existing: jint,
 ) -> Result<()> {
     let pairs = convert::pairs(env, &keys, &values, "values")?;
-    Ok(convert::store(store)?.init_pairs(&pairs)?)
+    let existing = convert::existing(existing)?;
+    Ok(convert::store(store)?.init_pairs(&pairs, existing)?)
 }
 
 native!(fn push(store: jlong, keys: JString[], values: jlong[], priority: jint));

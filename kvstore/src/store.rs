@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore_core::{
-    BoxError, Error, Key, KvStore, NDArray, Optimizer, Result, Tensor, TensorSpec, Updater,
+    BoxError, Error, Existing, Key, KvStore, NDArray, Optimizer, Result, Tensor, TensorSpec,
+    Updater,
 };
 
 use crate::kept;
@@ -42,7 +43,30 @@ impl Store {
     /// that stands twice, [`InvalidArgument`](Error::InvalidArgument) for an array without
     /// elements.
     pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays) -> Result<()> {
-        self.init_pairs(&Pairs::new(keys, values)?)
+        self.init_pairs(&Pairs::new(keys, values)?, Existing::Error)
+    }
+
+    /// Stores a copy of an array under each key; `existing` says what becomes of those that are there
+    /// already.
+    ///
+    /// ```
+    /// use kvstore::{DType, Device, Existing, create, ones, zeros};
+    /// let store = create("local")?;
+    /// store.init("w", &ones([2], DType::F32, Device::cpu(0))?)?;
+    /// store.init_with("w", &zeros([2], DType::F32, Device::cpu(0))?, Existing::Keep)?;
+    /// assert_eq!(store.pull_new("w")?[0].to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::init`].
+    pub fn init_with(
+        &self,
+        keys: impl IntoKeys,
+        values: impl IntoArrays,
+        existing: Existing,
+    ) -> Result<()> {
+        self.init_pairs(&Pairs::new(keys, values)?, existing)
     }
 
     /// Sums the arrays of each key and gives the sum to the optimizer or updater; without one it
@@ -101,11 +125,11 @@ impl Store {
         self.broadcast_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
     }
 
-    /// As [`Store::init`].
-    pub fn init_pairs(&self, pairs: &Pairs) -> Result<()> {
+    /// As [`Store::init_with`].
+    pub fn init_pairs(&self, pairs: &Pairs, existing: Existing) -> Result<()> {
         kept::with(&kept::TENSORS, |values| {
             values.extend(pairs.arrays().iter().map(NDArray::tensor));
-            self.inner.init(pairs.keys(), values)
+            self.inner.init_with(pairs.keys(), values, existing)
         })
     }
 
@@ -150,7 +174,7 @@ impl Store {
             check_shape(key, spec, out)?;
             reserved.push(out.reserve(spec.dtype())?);
         }
-        self.init_pairs(values)?;
+        self.init_pairs(values, Existing::Error)?;
         self.pull_reserved(outs, reserved, priority)
     }
 

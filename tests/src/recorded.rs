@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kvstore::{Error, NDArray, Optimizer, Pairs, Store};
+use kvstore::{Error, Existing, NDArray, Optimizer, Pairs, Store};
 use serde_json::Value as Json;
 
 use crate::arrays::{self, UpdaterLog, from_array, to_array};
@@ -78,7 +78,7 @@ impl Player {
         let priority = i32::try_from(priority).expect("a priority is an i32");
         let pairs = |arrays| pairs(&operation["keys"], arrays);
         match text(&operation["op"]) {
-            "init" => self.store.init_pairs(&pairs(values)?),
+            "init" => self.store.init_pairs(&pairs(values)?, Existing::Error),
             "push" => self.store.push_pairs(&pairs(values)?, priority),
             "pull" => self.store.pull_pairs(&pairs(outs)?, priority),
             "pushpull" => self.store.pushpull_pairs(&pairs(values)?, &pairs(outs)?, priority),

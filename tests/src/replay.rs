@@ -1,6 +1,6 @@
 //! Runs a program on a store and on the model, and compares all that can be seen after every call.
 
-use kvstore::{Error, ErrorCode, NDArray, Optimizer, Pairs, Result, Scalar, Store};
+use kvstore::{Error, ErrorCode, Existing, NDArray, Optimizer, Pairs, Result, Scalar, Store};
 
 use crate::arrays::{UpdaterLog, from_array, key, keys, set_updater, to_arrays};
 use crate::compare::difference;
@@ -33,7 +33,7 @@ pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>
 fn call(store: &Store, model: &mut Model, operation: &Operation) -> Outcome {
     match operation {
         Operation::Init(given) => {
-            give(given, |pairs| model.init(pairs), |pairs| store.init_pairs(pairs))
+            give(given, |pairs| model.init(pairs), |pairs| store.init_pairs(pairs, Existing::Error))
         }
         Operation::Push(given, priority) => {
             give(given, |pairs| model.push(pairs), |pairs| store.push_pairs(pairs, *priority))

@@ -17,6 +17,11 @@ fn lists_run_in_parallel() {
 }
 
 #[test]
+fn keys_that_exist() {
+    on_every_store(suite::keys_that_exist);
+}
+
+#[test]
 fn values_are_snapshots() {
     on_every_store(suite::values_are_snapshots);
 }

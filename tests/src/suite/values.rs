@@ -1,6 +1,6 @@
 //! The verbs on values, below arrays: what is given and returned are tensors.
 
-use kvstore_core::{Backends, Device, ErrorCode, Key, KvStore, Scalar, Tensor};
+use kvstore_core::{Backends, Device, ErrorCode, Existing, Key, KvStore, Scalar, Tensor};
 
 use super::assert_code;
 
@@ -30,6 +30,30 @@ pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
     let described = store.describe(&[key("b"), key("a")]).unwrap();
     assert!(described[0].order > described[1].order);
     assert_eq!(described[0].spec, *values[1].spec());
+}
+
+/// Keys that are there already are refused, stay, or are removed first; a call is all or nothing.
+pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
+    let value = |x: f32| tensor(backends, &[x]);
+    store.init(&[key("a"), key("b")], &[value(1.0), value(2.0)]).unwrap();
+    let again = [key("c"), key("a")];
+    let values = [value(3.0), value(4.0)];
+    assert_code(store.init(&again, &values), ErrorCode::KeyExists);
+    assert!(!store.contains(&key("c")));
+    store.init_with(&again, &values, Existing::Keep).unwrap();
+    assert_eq!((pulled(store, "a"), pulled(store, "c")), (vec![1.0], vec![3.0]));
+    assert_eq!(store.keys(), [key("a"), key("b"), key("c")]);
+    // Another shape, and the last place.
+    store.init_with(&[key("a")], &[tensor(backends, &[5.0, 6.0])], Existing::Replace).unwrap();
+    assert_eq!(pulled(store, "a"), [5.0, 6.0]);
+    assert_eq!(store.keys(), [key("b"), key("c"), key("a")]);
+    for existing in [Existing::Error, Existing::Keep, Existing::Replace] {
+        let twice = [key("d"), key("d")];
+        assert_code(store.init_with(&twice, &values, existing), ErrorCode::KeyExists);
+        let nothing = [tensor(backends, &[])];
+        assert_code(store.init_with(&[key("d")], &nothing, existing), ErrorCode::InvalidArgument);
+        assert!(!store.contains(&key("d")));
+    }
 }
 
 /// Tensors that were given or returned and are changed afterwards are other values.

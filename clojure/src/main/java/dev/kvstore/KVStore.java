@@ -197,9 +197,39 @@ public final class KVStore implements NativeResource {
      * @throws KVStoreException see {@link #init(List, List)}
      */
     public KVStore init(String[] keys, NDArray[] values) {
+        return init(keys, values, Existing.ERROR);
+    }
+
+    /**
+     * Puts values under keys, of which some may be there already.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param existing what becomes of keys that the store holds
+     * @return this store
+     * @throws KVStoreException see {@link #init(List, List)}
+     */
+    public KVStore init(List<String> keys, List<NDArray> values, Existing existing) {
+        return init(strings(keys), arrays(values, "values"), existing);
+    }
+
+    /**
+     * Puts values under keys, of which some may be there already.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param existing what becomes of keys that the store holds
+     * @return this store
+     * @throws KVStoreException see {@link #init(List, List)}
+     */
+    public KVStore init(String[] keys, NDArray[] values, Existing existing) {
         check(keys, "keys");
         check(values, "values");
-        return change(() -> NativeKVStore.init(handle(), keys, NDArray.handles(values)), values);
+        requireNonNull(existing, "existing");
+        return change(
+                () -> NativeKVStore.init(
+                        handle(), keys, NDArray.handles(values), existing.ordinal()),
+                values);
     }
 
     // ---- push -------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ final class NativeKVStore {
 
     static native void sendCommandToServers(long store, int head, String body);
 
-    static native void init(long store, String[] keys, long[] values);
+    /** {@code existing} is the ordinal of an {@link Existing}. */
+    static native void init(long store, String[] keys, long[] values, int existing);
 
     static native void push(long store, String[] keys, long[] values, int priority);
 

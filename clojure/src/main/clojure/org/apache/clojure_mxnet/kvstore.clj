@@ -32,10 +32,11 @@
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
+            [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs]
             [dev.kvstore.impl.printing]
             [dev.kvstore.impl.updater :as updater])
-  (:import (dev.kvstore Doctor KVStore Optimizer)))
+  (:import (dev.kvstore Doctor Existing KVStore Optimizer)))
 
 (set! *warn-on-reflection* true)
 
@@ -78,6 +79,20 @@
          (mapcat (fn [[fact text]] [(keyword (string/replace fact " " "-")) text])
                  (Doctor/report))))
 
+(defn- ->existing
+  ^Existing [opts]
+  (options/check opts [:existing])
+  (case (:existing opts :error)
+    :error Existing/ERROR
+    :keep Existing/KEEP
+    :replace Existing/REPLACE
+    (errors/invalid "Invalid existing" (:existing opts))))
+
+(defn- init-pairs
+  [^KVStore kvstore values opts]
+  (let [existing (->existing opts)]
+    (errors/guard (.init kvstore (pairs/names values) (pairs/arrays values) existing))))
+
 (defn init
   "Stores a copy of the value of each key, and returns `kvstore`.
 
@@ -85,13 +100,19 @@
   values\", code `:length-mismatch`, and code `:key-exists` when a key is in the store already or stands
   twice in the call, as one with a list of values does.
 
-      (init kv [\"a\" \"b\"] [(ndarray/ones [2]) (ndarray/zeros [3])])"
-  (^dev.kvstore.KVStore [^KVStore kvstore key->value]
-   (let [values (pairs/map-pairs key->value "values")]
-     (errors/guard (.init kvstore (pairs/names values) (pairs/arrays values)))))
-  (^dev.kvstore.KVStore [^KVStore kvstore ks vs]
-   (let [values (pairs/pairs ks vs "values")]
-     (errors/guard (.init kvstore (pairs/names values) (pairs/arrays values))))))
+  The option `:existing` says what becomes of keys that are in the store: `:error`, the default; `:keep`, which
+  leaves them as they are; `:replace`, which removes them first.
+
+      (init kv [\"a\" \"b\"] [(ndarray/ones [2]) (ndarray/zeros [3])])
+      (init kv {:a (ndarray/zeros [2])} {:existing :keep})"
+  (^dev.kvstore.KVStore [kvstore key->value]
+   (init-pairs kvstore (pairs/map-pairs key->value "values") nil))
+  (^dev.kvstore.KVStore [kvstore ks-or-key->value vs-or-opts]
+   (if (map? ks-or-key->value)
+     (init-pairs kvstore (pairs/map-pairs ks-or-key->value "values") vs-or-opts)
+     (init-pairs kvstore (pairs/pairs ks-or-key->value vs-or-opts "values") nil)))
+  (^dev.kvstore.KVStore [kvstore ks vs opts]
+   (init-pairs kvstore (pairs/pairs ks vs "values") opts)))
 
 (defn- push-pairs
   [^KVStore kvstore values priority]

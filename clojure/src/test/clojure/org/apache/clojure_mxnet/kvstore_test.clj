@@ -206,3 +206,24 @@
     (is (every? keyword? (keys report)))
     (is (every? string? (vals report)))
     (is (string? (:platform report)))))
+
+(deftest keys-that-exist
+  (let [kv (-> (kvstore/create)
+               (kvstore/init ["a" "b"] [(ndarray/ones [2]) (ndarray/ones [2])])
+               (kvstore/set-optimizer (optimizer/sgd {:learning-rate 1 :wd 0 :momentum 0.5})))
+        values #(mapv (comp vec ndarray/->vec) (kvstore/pull kv %))]
+    (kvstore/push kv "b" (ndarray/ones [2]))
+    (is (= :key-exists (code (kvstore/init kv ["c" "a"] [(ndarray/ones [1]) (ndarray/ones [1])]))))
+    (is (not (kvstore/contains? kv "c")))
+    (kvstore/init kv ["c" "a"] [(ndarray/ones [1]) (ndarray/zeros [3])] {:existing :keep})
+    (kvstore/init kv {:a (ndarray/zeros [3])} {:existing :keep})
+    (is (= [[1.0 1.0] [1.0]] (values ["a" "c"])))
+    (kvstore/init kv ["b" "d"] [(ndarray/ones [1]) (ndarray/zeros [1])] {:existing :replace})
+    (is (= ["a" "c" "b" "d"] (kvstore/keys kv)) "as if it had been removed")
+    (kvstore/push kv "b" (ndarray/ones [1]))
+    (is (= [[0.0]] (values ["b"])) "its momentum is gone")
+    (doseq [existing [:error :keep :replace]]
+      (is (= :key-exists
+             (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])] {:existing existing})))))
+    (is (= "Invalid existing" (:message (failure (kvstore/init kv "e" (ndarray/ones [1]) {:existing 1})))))
+    (is (= :invalid-argument (code (kvstore/init kv "e" (ndarray/ones [1]) {:exists :keep}))))))
