@@ -5,7 +5,8 @@ use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result};
 /// Changes `weight` by one step of `optimizer`, which keeps `state` for it.
 ///
 /// The key is what multipliers and the noise of some optimizers go by; the state is that of
-/// [`Optimizer::create_state`].
+/// [`Optimizer::create_state`] for this weight. A weight of half floats is what the state's own copy
+/// in `f32` rounds to: what was written into it meanwhile is lost.
 ///
 /// ```
 /// use kvstore::{Device, Key, Optimizer, array, update};
@@ -20,7 +21,7 @@ use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result};
 ///
 /// # Errors
 /// [`SpecMismatch`](crate::Error::SpecMismatch) when the gradient has not the weight's shape and
-/// dtype, [`InvalidArgument`](crate::Error::InvalidArgument) for weights of integers; the weight is
+/// dtype or the state is that of another weight, [`InvalidArgument`](crate::Error::InvalidArgument) for weights of integers; the weight is
 /// then as it was.
 pub fn update(
     optimizer: &Optimizer,

@@ -99,6 +99,10 @@ impl Approximate {
     /// Returns the larger number.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
+        // `f64::max` would forget a NaN, and with it that nothing is known any more.
+        if self.value.is_nan() || other.value.is_nan() {
+            return Self { value: f64::NAN, error: f64::INFINITY, ..self };
+        }
         let error = self.error.max(other.error);
         Self { value: self.value.max(other.value), error, ..self }
     }

@@ -250,10 +250,10 @@ impl Step<'_> {
     }
 
     fn nesterov(&self, w: Approximate, m: &mut Approximate) -> Approximate {
-        let r = self.q() + self.wd * w;
         if self.p("momentum") == 0.0 {
-            return w - self.lr * r;
+            return self.sgd(w, m);
         }
+        let r = self.q() + self.wd * w;
         *m = self.p("momentum") * *m + r;
         w - self.lr * (r + self.p("momentum") * *m)
     }

@@ -4,7 +4,7 @@
 use kvstore::{DType, Key, Optimizer};
 
 use crate::approximate::Approximate;
-use crate::arithmetic::{is_half, sum};
+use crate::arithmetic::sum;
 use crate::optimizer::{Due, Naive, State};
 use crate::schedule::Stateful;
 use crate::value::{Number, Value};
@@ -104,34 +104,49 @@ impl NaiveKey {
     /// may be off by a rounding more.
     pub fn difference(&self, stored: &Value) -> Option<String> {
         assert_eq!(stored.spec.dtype, self.dtype);
-        let rounding = if is_half(self.dtype) { unit_of_stored(self.dtype) } else { 0.0 };
-        difference(&self.weights, stored, rounding)
+        difference(&self.weights, stored, Stored::In(self.dtype))
+    }
+}
+
+/// What happened to a number after the formulas.
+#[derive(Clone, Copy, Debug)]
+pub enum Stored {
+    /// Nothing: it is in the type that it was computed in.
+    AsComputed,
+    /// It was rounded into this dtype, if that is one of half floats.
+    In(DType),
+}
+
+impl Stored {
+    /// The error of storing a number, which for the smallest half floats is not relative.
+    fn rounding(self, value: f64) -> f64 {
+        let (digits, smallest) = match self {
+            Self::In(DType::F16) => (11, 0.5_f64.powi(25)),
+            Self::In(DType::Bf16) => (8, 0.5_f64.powi(134)),
+            Self::In(_) | Self::AsComputed => return 0.0,
+        };
+        (value.abs() * 0.5_f64.powi(digits)).max(smallest)
     }
 }
 
 /// Says where numbers are too far from what the formulas give, or nothing.
-pub fn difference(expected: &[Approximate], found: &Value, rounding: f64) -> Option<String> {
+pub fn difference(expected: &[Approximate], found: &Value, stored: Stored) -> Option<String> {
     let pairs = expected.iter().zip(&found.numbers).enumerate();
-    let mut wrong = pairs.filter(|(_, (expected, found))| !is_near(expected, **found, rounding));
+    let mut wrong = pairs.filter(|(_, (expected, found))| !is_near(expected, **found, stored));
     let (index, (expected, found)) = wrong.next()?;
     Some(format!("element {index}: expected {expected:?}, found {found:?}"))
 }
 
-fn is_near(expected: &Approximate, found: Number, rounding: f64) -> bool {
-    let tolerance = expected.error + rounding * expected.value.abs();
+fn is_near(expected: &Approximate, found: Number, stored: Stored) -> bool {
+    let tolerance = expected.error + stored.rounding(expected.value);
     // Beyond these the formula says nothing, or nothing that a half float could hold.
     if !tolerance.is_finite() || expected.value.abs() > 6e4 {
         return true;
     }
-    (found.to_f64() - expected.value).abs() <= 1.01 * tolerance + 1e-7 * rounding
+    (found.to_f64() - expected.value).abs() <= 1.01 * tolerance
 }
 
 /// The error of one rounding in the arithmetic on weights of this dtype.
 pub fn unit_of(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON / 2.0 } else { f64::from(f32::EPSILON) / 2.0 }
-}
-
-fn unit_of_stored(dtype: DType) -> f64 {
-    let digits = if dtype == DType::F16 { 11 } else { 8 };
-    0.5_f64.powi(digits)
 }

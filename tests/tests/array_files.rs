@@ -190,6 +190,35 @@ fn absurd_sizes_are_refused() {
     }
 }
 
+/// Many small records that each ask for much, or are nothing at all, are as one that asks for all.
+#[test]
+fn many_greedy_records_are_refused() {
+    let sparse = {
+        let mut bytes = 0xF993_FAC9u32.to_le_bytes().to_vec();
+        // Row-sparse, no rows stored, of 100 000 rows of one f32; no positions.
+        for number in [1i32, 1] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(0i64.to_le_bytes());
+        bytes.extend(1i32.to_le_bytes());
+        bytes.extend(100_000i64.to_le_bytes());
+        for number in [1i32, 0, 0, 6, 1] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(0i64.to_le_bytes());
+        bytes
+    };
+    let list = |record: &[u8], count: u64| {
+        let head = [0x112u64, 0, count].map(u64::to_le_bytes).concat();
+        let records = record.repeat(usize::try_from(count).expect("a small number"));
+        [head, records, 0u64.to_le_bytes().to_vec()].concat()
+    };
+    let error = |bytes: &[u8]| read(bytes).map(drop).map_err(|error| error.code());
+    assert_eq!(error(&list(&[0; 4], 3)), Ok(()), "arrays that never got a shape");
+    assert_eq!(error(&list(&[0; 4], 10_000)), Err(ErrorCode::Unsupported));
+    assert_eq!(error(&list(&sparse, 10)), Err(ErrorCode::Unsupported));
+}
+
 #[test]
 fn errors_name_the_file() {
     let folder = tempfile::tempdir().expect("a folder");

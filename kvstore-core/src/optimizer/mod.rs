@@ -259,8 +259,9 @@ impl Optimizer {
     /// Updates a weight with the sum of the gradients, outside of any store.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when a gradient has not the weight's shape and dtype,
-    /// [`Error::InvalidArgument`] when there is none or the weight's dtype cannot be optimized.
+    /// [`Error::SpecMismatch`] when a gradient has not the weight's shape and dtype or the state is
+    /// that of another weight, [`Error::InvalidArgument`] when there is no gradient or the weight's
+    /// dtype cannot be optimized.
     pub fn update(
         &self,
         key: &Key,
@@ -268,7 +269,11 @@ impl Optimizer {
         gradients: &[Tensor],
         state: &mut OptimizerState,
     ) -> Result<()> {
-        Self::arithmetic_of(weight.dtype())?;
+        let arithmetic = Self::arithmetic_of(weight.dtype())?;
+        let of_state = weight.spec().with_dtype(arithmetic);
+        if let Some(other) = state.tensors().iter().find(|tensor| *tensor.spec() != of_state) {
+            return Err(Error::spec_mismatch(key, &of_state, other.spec()));
+        }
         if gradients.is_empty() {
             return Err(Error::invalid(format!("key `{key}`: an update without gradients")));
         }

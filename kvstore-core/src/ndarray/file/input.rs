@@ -5,27 +5,42 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
+/// What the input has no bytes for takes at most so many times its length, all together: the zeros of
+/// sparse arrays, and what an array is made of beside its elements.
+const ALLOWANCE: u64 = 1024;
+
 /// Bytes that have not been read yet. Nothing is allocated for more than are left.
 pub(super) struct Input<'a> {
     reader: &'a mut dyn Read,
     remaining: u64,
-    /// How many bytes there were at first.
-    total: u64,
+    /// How many bytes may still be taken for what the input has no bytes for.
+    allowance: u64,
     path: Option<PathBuf>,
 }
 
 impl<'a> Input<'a> {
     pub(super) fn of_file(reader: &'a mut dyn Read, num_bytes: u64, path: &Path) -> Self {
-        Self { reader, remaining: num_bytes, total: num_bytes, path: Some(path.to_owned()) }
+        let allowance = num_bytes.saturating_mul(ALLOWANCE);
+        Self { reader, remaining: num_bytes, allowance, path: Some(path.to_owned()) }
     }
 
     pub(super) fn of_bytes(reader: &'a mut dyn Read, num_bytes: u64) -> Self {
-        Self { reader, remaining: num_bytes, total: num_bytes, path: None }
+        let allowance = num_bytes.saturating_mul(ALLOWANCE);
+        Self { reader, remaining: num_bytes, allowance, path: None }
     }
 
-    /// Returns how long the whole input is.
-    pub(super) fn total(&self) -> u64 {
-        self.total
+    /// Takes so many bytes off what may be made without bytes of the input.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when it is used up.
+    pub(super) fn spend(&mut self, num_bytes: u64, what: &str) -> Result<()> {
+        let Some(rest) = self.allowance.checked_sub(num_bytes) else {
+            return Err(Error::Unsupported(format!(
+                "{what} would take {num_bytes} bytes, far more than the file could fill"
+            )));
+        };
+        self.allowance = rest;
+        Ok(())
     }
 
     /// Returns the error of damaged content.

@@ -27,6 +27,9 @@ use crate::tensor::Tensor;
 use input::Input;
 
 const LIST_MAGIC: u64 = 0x112;
+/// About what an array takes beside its elements. An empty one of the oldest version has 4 bytes in a
+/// file.
+const BYTES_OF_AN_ARRAY: u64 = 8 * 1024;
 
 /// The arrays of a file: each with a name, or none of them.
 ///
@@ -102,7 +105,8 @@ impl ArrayList {
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Corrupt`] for what is no such file or a damaged one: whatever it says
-    /// of itself, nothing is allocated that it has no bytes for.
+    /// of itself, nothing is allocated that it has no bytes for. [`Error::Unsupported`] when its sparse
+    /// arrays would together take more than 1024 times its length as dense ones.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |source| Error::Io {
@@ -133,6 +137,7 @@ impl ArrayList {
         let num_arrays = input.u64("the number of arrays")?;
         let mut list = Self::default();
         for _ in 0..num_arrays {
+            input.spend(BYTES_OF_AN_ARRAY, "an array")?;
             list.arrays.push(NDArray::new(record::read(backends, input)?));
         }
         let num_names = input.u64("the number of names")?;

@@ -9,10 +9,6 @@ use crate::error::{Error, Result};
 use crate::shape::{Shape, TensorSpec};
 use crate::tensor::Tensor;
 
-/// A dense array is at most so many times longer than the file: a damaged length is not to take all
-/// memory.
-const MOST_EXPANSION: u64 = 1024;
-
 /// How the elements of an array are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Storage {
@@ -86,14 +82,9 @@ fn positions(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<usize>> {
 }
 
 /// Returns the bytes of a dense array of zeros.
-fn zeros(input: &Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
+fn zeros(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
     let wanted = num_bytes(input, spec)?;
-    if wanted > input.total().saturating_mul(MOST_EXPANSION) {
-        return Err(Error::Unsupported(format!(
-            "a sparse array of {spec} in {} bytes would be too large as a dense one",
-            input.total()
-        )));
-    }
+    input.spend(wanted, &format!("a sparse array of {spec}, made dense,"))?;
     let num_bytes = usize::try_from(wanted).unwrap_or(usize::MAX);
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(num_bytes).map_err(|_| Error::OutOfMemory {

@@ -127,6 +127,8 @@ class OptimizerTest {
         Expect.code(SPEC_MISMATCH, () -> optimizer.update("w", weight, longer, state));
         assertArrayEquals(new float[] {1, 1}, weight.toFloats());
         assertEquals(0, state.numUpdates());
+        OptimizerState other = Optimizer.adam().createState(longer);
+        Expect.code(SPEC_MISMATCH, () -> Optimizer.adam().update("w", weight, weight, other));
         NDArray integers = NDArray.ones(SHAPE, DType.INT32, Context.cpu());
         Expect.code(INVALID_ARGUMENT, () -> optimizer.createState(integers));
         state.close();
