@@ -75,7 +75,7 @@ impl LrScheduler {
     }
 
     /// Returns the schedule that falls from the base to `final_lr` at update `max_update` as a
-    /// polynomial: `final + (base - final) * (1 - n / max)^power`, `n` counted after the warm-up.
+    /// polynomial: `final + (base - final) * (1 - n / N)^power`, with `n` of `N` updates after the warm-up.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a `max_update` of 0 or numbers that are not finite.
@@ -85,7 +85,8 @@ impl LrScheduler {
     }
 
     /// Returns the schedule that falls from the base to `final_lr` at update `max_update` as half a
-    /// wave: `final + (base - final) * (1 + cos(pi * n / max)) / 2`, `n` counted after the warm-up.
+    /// wave: `final + (base - final) * (1 + cos(pi * n / N)) / 2`, with `n` of `N` updates after the
+    /// warm-up.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a `max_update` of 0 or a `final_lr` that is not finite.

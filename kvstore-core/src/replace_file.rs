@@ -7,15 +7,21 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 /// Writes beside the file, then renames into place. What is no regular file (a pipe, a terminal) is
-/// written to as it is; a link stays one, and the file that it leads to is replaced.
+/// written to as it is, and so is what a link leads to that is not there; a link to a file stays one,
+/// and the file is replaced.
 pub(crate) fn replace_file(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let written = match fs::metadata(&place) {
-        Ok(found) if !found.is_file() => File::create(&place).and_then(|file| through(file, write)),
-        _ => beside(&place, write),
+    let is_special = match fs::metadata(&place) {
+        Ok(found) => !found.is_file(),
+        Err(_) => fs::symlink_metadata(&place).is_ok(),
+    };
+    let written = if is_special {
+        File::create(&place).and_then(|file| through(file, write))
+    } else {
+        beside(&place, write)
     };
     written.map_err(|source| Error::Io {
         path: path.to_owned(),

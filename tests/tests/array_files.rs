@@ -111,7 +111,7 @@ fn of_two_arrays_with_one_name_the_last_one_is_found() {
     assert_eq!(list.get("w").expect("a name").to_vec::<f32>().expect("numbers"), [3.0]);
 }
 
-/// Every part of a file is wanted, and a byte too many is not.
+/// Every part of a file is wanted; what stands behind the last one is ignored.
 #[test]
 fn a_file_that_ends_early_is_damaged() {
     for (name, bytes, _) in recorded_files() {
@@ -259,6 +259,12 @@ fn a_link_stays_one() {
     ArrayList::default().write(&link).expect("a new one");
     assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
     assert_eq!(fs::read(&path).expect("it is there").len(), 32);
+
+    let (later, link) = (folder.path().join("later"), folder.path().join("link to later"));
+    std::os::unix::fs::symlink(&later, &link).expect("a link to nothing yet");
+    ArrayList::default().write(&link).expect("a file");
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    assert_eq!(fs::read(&later).expect("it is there").len(), 32);
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

@@ -344,19 +344,27 @@ mod tests {
     #[test]
     fn long_blocks_start_at_every_line_of_a_page() {
         let memory = Memory::new();
-        let storages: Vec<_> = (0..PAGE / ALIGNMENT)
-            .map(|_| memory.allocate(Device::cpu(0), LONG).expect("memory is to be had"))
-            .collect();
-        let address = |storage: &Arc<dyn Storage>| {
-            let span = Span { storage: &**storage, start: 0, num_bytes: LONG };
-            bytes(span).expect("as many bytes as asked for").as_ptr().align_offset(PAGE)
-        };
-        let mut lines: Vec<_> = storages.iter().map(address).collect();
-        assert!(lines.iter().all(|line| line % ALIGNMENT == 0));
-        lines.sort_unstable();
-        lines.dedup();
-        // Where the first page begins is the system's choice, for every block anew.
-        assert!(lines.len() > 16, "{lines:?}");
+        assert_eq!(memory.stagger(LONG - 1), 0);
+        let mut starts: Vec<_> = (0..PAGE / ALIGNMENT).map(|_| memory.stagger(LONG)).collect();
+        starts.sort_unstable();
+        assert!(starts.into_iter().eq((0..PAGE).step_by(ALIGNMENT)));
+    }
+
+    #[test]
+    fn a_long_block_serves_every_length_of_its_class() {
+        let memory = Memory::new();
+        assert_eq!(SizeClass::of(LONG).index, SizeClass::of(LONG - 1).index);
+        for _ in 0..PAGE / ALIGNMENT {
+            for (made, taken) in [(LONG, LONG - 1), (LONG - 1, LONG), (LONG, LONG + 4000)] {
+                let mut storage = memory.allocate(Device::cpu(0), made).unwrap();
+                memory.recycle(&mut storage);
+                drop(storage);
+                let storage = memory.allocate(Device::cpu(0), taken).unwrap();
+                let span = Span { storage: &*storage, start: 0, num_bytes: taken };
+                assert_eq!(bytes(span).unwrap().len(), taken);
+                drop(storage);
+            }
+        }
     }
 
     #[test]

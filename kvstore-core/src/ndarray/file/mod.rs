@@ -20,6 +20,7 @@ use std::path::Path;
 
 use super::NDArray;
 use crate::backend::Backends;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::replace_file::replace_file;
 use crate::tensor::Tensor;
@@ -155,9 +156,18 @@ impl ArrayList {
 
 impl NDArray {
     /// Returns the array as one record of a file of arrays, without the file around it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let tensor = self.tensor();
-        let mut bytes = Vec::with_capacity(record::HEADER_BYTES + tensor.num_bytes());
+        let mut bytes = Vec::new();
+        let requested = record::HEADER_BYTES + tensor.num_bytes();
+        bytes.try_reserve_exact(requested).map_err(|_| Error::OutOfMemory {
+            device: Device::default(),
+            requested,
+            in_use: tensor.backend().live_bytes(),
+        })?;
         let written = record::write(&mut bytes, &tensor);
         written.map_err(|error| Error::Internal(format!("writing to memory: {error}")))?;
         Ok(bytes)

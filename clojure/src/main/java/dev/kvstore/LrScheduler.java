@@ -54,8 +54,8 @@ public final class LrScheduler {
     }
 
     /**
-     * Returns the schedule that multiplies by {@code factor} after every {@code step} updates, and never
-     * goes below 1e-8.
+     * Returns the schedule that multiplies by {@code factor} after every {@code step} updates, and does
+     * not fall below 1e-8.
      *
      * @param step a number of updates, at least 1
      * @param factor from 0 to 1
@@ -86,8 +86,8 @@ public final class LrScheduler {
 
     /**
      * Returns the schedule that falls from the base to {@code finalLr} at update {@code maxUpdate} as a
-     * polynomial: {@code finalLr + (base - finalLr) * (1 - n / maxUpdate)^power}, with {@code n} counted
-     * after the warm-up.
+     * polynomial: {@code finalLr + (base - finalLr) * (1 - n / N)^power}, with {@code n} and {@code N} counted
+     * from the end of the warm-up to the update and to {@code maxUpdate}.
      *
      * @param maxUpdate the update at which it ends, at least 1
      * @param power the power
@@ -101,8 +101,8 @@ public final class LrScheduler {
 
     /**
      * Returns the schedule that falls from the base to {@code finalLr} at update {@code maxUpdate} as half
-     * a wave: {@code finalLr + (base - finalLr) * (1 + cos(pi * n / maxUpdate)) / 2}, with {@code n}
-     * counted after the warm-up.
+     * a wave: {@code finalLr + (base - finalLr) * (1 + cos(pi * n / N)) / 2}, with {@code n} and {@code N}
+     * counted from the end of the warm-up to the update and to {@code maxUpdate}.
      *
      * @param maxUpdate the update at which it ends, at least 1
      * @param finalLr the learning rate from then on

@@ -49,7 +49,7 @@
 (defn factor-scheduler
   "Returns the schedule that multiplies the learning rate by `factor` after every `step` updates.
 
-  It never goes below the option `:stop-factor-lr`, 1e-8 by default. Throws \"Invalid step\", \"Invalid
+  It does not fall below the option `:stop-factor-lr`, 1e-8 by default. Throws \"Invalid step\", \"Invalid
   factor\", and code `:invalid-argument` for a step below 1 or a factor outside of 0 to 1.
 
       (mapv #(learning-rate (factor-scheduler 1 0.5) 1 %) [1 2 3]) ;=> [1.0 0.5 0.25]"
@@ -82,7 +82,7 @@
 (defn poly-scheduler
   "Returns the schedule that falls as a polynomial, to its end at update `max-update`.
 
-  With n updates after the warm-up: final + (base - final) * (1 - n / max-update) ^ power. Options: `:power`,
+  With n of N updates between the warm-up and `max-update`: final + (base - final) * (1 - n / N) ^ power. Options: `:power`,
   2 by default, and `:final-lr`, 0 by default. Throws \"Invalid max-update\", and code `:invalid-argument`
   for numbers that cannot be.
 
@@ -99,7 +99,7 @@
 (defn cosine-scheduler
   "Returns the schedule that falls as half a wave, to its end at update `max-update`.
 
-  With n updates after the warm-up: final + (base - final) * (1 + cos(pi * n / max-update)) / 2. Option:
+  With n of N updates between the warm-up and `max-update`: final + (base - final) * (1 + cos(pi * n / N)) / 2. Option:
   `:final-lr`, 0 by default. Throws \"Invalid max-update\", and code `:invalid-argument` for numbers that
   cannot be.
 

@@ -141,8 +141,8 @@
 
   Options: those of every optimizer (learning-rate 0.002, wd 0), `:gamma1` 0.95, `:gamma2` 0.9, `:epsilon`
   1e-4, `:clip-weights` 0, a bound on the weights that is off, `:centered` 1, with 0 for the form without G
-  and D, and `:decoupled-wd` 1, with 0 for a weight decay that is added to q. Errors are those of the
-  namespace.
+  and D, and `:decoupled-wd` 1, with 0 for q = clip(rescale-grad * gradient + wd * w) instead. Where n - G^2 is below
+  zero it counts as 0. Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (rms-prop {:gamma1 0.9}))"
   (^dev.kvstore.Optimizer [] (rms-prop nil))
@@ -164,8 +164,8 @@
   w = w - learning-rate * (sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon) + wd * w).
 
   Options: those of every optimizer (learning-rate 0.002, wd 0), `:beta1` 0.9, `:beta2` 0.999, `:epsilon`
-  1e-8, `:decay-factor` 1 - 1e-8 and `:decoupled-wd` 1, with 0 for a weight decay that is added to q. Errors
-  are those of the namespace.
+  1e-8, `:decay-factor` 1 - 1e-8 and `:decoupled-wd` 1, with 0 for q = clip(rescale-grad * gradient + wd * w)
+  instead. Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (adam {:learning-rate 0.001}))"
   (^dev.kvstore.Optimizer [] (adam nil))
@@ -206,8 +206,8 @@
   (^dev.kvstore.Optimizer [opts] (with-options "ftrl" (named "ftrl") opts)))
 
 (defn ada-max
-  "Returns AdaMax, q having wd * w added: m = beta1 * m + (1 - beta1) * q, u = max(beta2 * u, size of q),
-  w = w - learning-rate / (1 - beta1^t) * m / u.
+  "Returns AdaMax, with q = clip(rescale-grad * gradient + wd * w): m = beta1 * m + (1 - beta1) * q,
+  u = max(beta2 * u, size of q), w = w - learning-rate / (1 - beta1^t) * m / u, and no step where u is 0.
 
   Options: those of every optimizer (learning-rate 0.002, wd 0), `:beta1` 0.9 and `:beta2` 0.999. Errors are
   those of the namespace.
@@ -217,7 +217,10 @@
   (^dev.kvstore.Optimizer [opts] (with-options "ada-max" (named "adamax") opts)))
 
 (defn nadam
-  "Returns Adam with Nesterov's momentum, whose momentum grows by a schedule.
+  "Returns Adam with Nesterov's momentum, with q = clip(rescale-grad * gradient + wd * w) and the momentum of
+  update t, p(t) = beta1 * (1 - 0.96^(t * schedule-decay) / 2): m and v as in `adam`, S = p(1) * .. * p(t),
+  w = w - learning-rate * ((1 - p(t)) * q / (1 - S) + p(t + 1) * m / (1 - S * p(t + 1))) /
+  (sqrt(v / (1 - beta2^t)) + epsilon).
 
   Options: those of every optimizer (learning-rate 0.001, wd 0), `:beta1` 0.9, `:beta2` 0.999, `:epsilon`
   1e-8 and `:schedule-decay` 0.004. Errors are those of the namespace.
@@ -228,7 +231,8 @@
 
 (defn signum
   "Returns the sign of momentum: m = momentum * m - (1 - momentum) * (q + wd * w),
-  w = (1 - learning-rate * wd-lh) * w + learning-rate * sign(m).
+  w = (1 - learning-rate * wd-lh) * w + learning-rate * sign(m). With `:momentum` 0 it is
+  w = (1 - learning-rate * wd) * w - learning-rate * sign(q).
 
   Options: those of every optimizer (learning-rate 0.01, wd 0), `:momentum` 0.9 and `:wd-lh` 0. Errors are
   those of the namespace.
@@ -238,7 +242,7 @@
   (^dev.kvstore.Optimizer [opts] (with-options "signum" (named "signum") opts)))
 
 (defn ftml
-  "Returns FTML (follow the moving leader): v = beta2 * v + (1 - beta2) * q^2,
+  "Returns FTML (follow the moving leader), with q = clip(rescale-grad * gradient + wd * w): v = beta2 * v + (1 - beta2) * q^2,
   D = (1 - beta1^t) / learning-rate * (sqrt(v / (1 - beta2^t)) + epsilon),
   z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w, d = D, w = -z / d.
 

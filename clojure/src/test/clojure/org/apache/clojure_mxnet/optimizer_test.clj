@@ -65,6 +65,7 @@
             :let [opt ((constructors optimizer) (update-keys kwargs option))]
             path [path-on-a-store path-without-a-store]
             :let [found (path opt weight0 grads)]]
+      (is (= 12 (count (flatten weights)) (count (flatten found))))
       (is (every? true? (map (partial close? 2e-5) (flatten weights) (flatten found)))
           (str optimizer " " kwargs ": expected " weights ", found " found)))))
 
@@ -92,6 +93,7 @@
         rates (map - (map first path) (cons 0.0 (map first path)))
         expected (get-in @recorded ["lr_schedule" "factor_step2_0.5_base0.1"
                                     "python_effective_lr_per_update"])]
+    (is (= 8 (count expected) (count rates)))
     (is (every? true? (map (partial close? 1e-5) expected rates)))))
 
 (deftest hyper-parameters-change-on-the-running-store
