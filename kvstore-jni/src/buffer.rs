@@ -2,27 +2,18 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
+use jni::Env;
 use jni::objects::{
     JByteBuffer, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray, JPrimitiveArray,
     TypeArray,
 };
 use jni::sys::jlong;
-use jni::{Env, NativeMethod, native_method};
 use kvstore::Element;
 
 use crate::convert::{self, PINS};
 use crate::error::{Result, ThrowKVStoreException};
 
-/// Exports a native method of this class.
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeBuffer",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeBuffer");
 
 native!(fn pin(array: jlong) -> jlong);
 fn pin(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<jlong> {

@@ -1,9 +1,9 @@
 //! The native methods of `dev.kvstore.NativeFile`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 
+use jni::Env;
 use jni::objects::{JByteArray, JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::jlong;
-use jni::{Env, NativeMethod, native_method};
 use kvstore::{ArrayList, NDArray};
 
 use crate::convert;
@@ -11,16 +11,7 @@ use crate::error::{Result, ThrowKVStoreException};
 
 type Names<'l> = JObjectArray<'l, JString<'l>>;
 
-/// Exports a native method of this class.
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeFile",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeFile");
 
 native!(fn save_list(file: JString, arrays: jlong[]));
 fn save_list(

@@ -10,6 +10,24 @@
 //! exception. The one exception is a read-only buffer on a value's memory, which holds the value until
 //! nothing can reach the buffer.
 
+/// Defines `native!` for the rest of a file, after `natives_of!($ "dev.kvstore.NativeKVStore")`.
+///
+/// `native!(fn rank(store: jlong) -> jint)` then exports `Java_dev_kvstore_NativeKVStore_rank__J`, which
+/// calls the function `rank` of the file. (The dollar is handed over because a macro cannot write one.)
+macro_rules! natives_of {
+    ($dollar:tt $class:literal) => {
+        macro_rules! native {
+            ($dollar($dollar signature:tt)*) => {
+                const _: jni::NativeMethod = jni::native_method! {
+                    java_type = $class,
+                    error_policy = ThrowKVStoreException,
+                    static extern $dollar($dollar signature)*,
+                };
+            };
+        }
+    };
+}
+
 mod buffer;
 mod convert;
 mod error;

@@ -2,27 +2,15 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
+use jni::Env;
 use jni::objects::{JByteArray, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray};
 use jni::sys::{jboolean, jdouble, jint, jlong};
-use jni::{Env, NativeMethod, native_method};
 use kvstore::{BinaryOp, NDArray, Range, Reduction, Scalar, TensorSpec, UnaryOp};
 
 use crate::convert::{self, ARRAYS};
 use crate::error::{Result, ThrowKVStoreException};
 
-/// Exports a native method of this class.
-///
-/// `native!(fn copy(array: jlong) -> jlong[])` expands to a `native_method!` that exports
-/// `Java_dev_kvstore_NativeNDArray_copy__J`, which calls [`copy`].
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeNDArray",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeNDArray");
 
 native!(fn full(dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jdouble) -> jlong[]);
 fn full<'l>(

@@ -4,9 +4,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use jni::Env;
 use jni::objects::{JClass, JDoubleArray, JLongArray, JObjectArray, JString};
 use jni::sys::{jdouble, jlong};
-use jni::{Env, NativeMethod, native_method};
 use kvstore::{Key, NDArray, Optimizer};
 
 use crate::convert::{self, OPTIMIZERS, STATES};
@@ -14,16 +14,7 @@ use crate::error::{Result, ThrowKVStoreException};
 
 type Strings<'l> = JObjectArray<'l, JString<'l>>;
 
-/// Exports a native method of this class.
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeOptimizer",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeOptimizer");
 
 native!(fn create(name: JString, names: JString[], values: jdouble[], schedule: jdouble[], lr_keys: JString[], lr_factors: jdouble[], wd_keys: JString[], wd_factors: jdouble[]) -> jlong);
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]

@@ -2,23 +2,14 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
+use jni::Env;
 use jni::objects::{JClass, JLongArray};
 use jni::sys::{jdouble, jint, jlong};
-use jni::{Env, NativeMethod, native_method};
 
 use crate::convert;
 use crate::error::{Result, ThrowKVStoreException};
 
-/// Exports a native method of this class.
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeRandom",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeRandom");
 
 native!(fn seed(number: jlong));
 fn seed(_env: &mut Env<'_>, _class: JClass<'_>, number: jlong) -> Result<()> {

@@ -1,27 +1,15 @@
 //! The native methods of `dev.kvstore.NativeRuntime`.
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
+use jni::Env;
 use jni::objects::{JClass, JIntArray, JObjectArray, JString};
 use jni::sys::{jint, jlong};
-use jni::{Env, NativeMethod, native_method};
 use kvstore::{BinaryOp, DType, ErrorCode, Reduction, UnaryOp};
 
 use crate::convert::{self, ARRAYS, STORES};
 use crate::error::{Result, ThrowKVStoreException};
 
-/// Exports a native method of this class.
-///
-/// `native!(fn live_bytes() -> jlong)` expands to a `native_method!` that exports
-/// `Java_dev_kvstore_NativeRuntime_liveBytes__`, which calls [`live_bytes`].
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeRuntime",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeRuntime");
 
 type Names<'local> = JObjectArray<'local, JString<'local>>;
 

@@ -2,28 +2,16 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
+use jni::Env;
 use jni::objects::{JClass, JDoubleArray, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jdouble, jint, jlong};
-use jni::{Env, NativeMethod, native_method};
 use kvstore::{Key, Optimizer};
 
 use crate::convert::{self, OPTIMIZERS, STORES};
 use crate::error::{Result, ThrowKVStoreException};
 use crate::updater::JavaUpdater;
 
-/// Exports a native method of this class.
-///
-/// `native!(fn rank(store: jlong) -> jint)` expands to a `native_method!` that exports
-/// `Java_dev_kvstore_NativeKVStore_rank__J`, which calls [`rank`].
-macro_rules! native {
-    ($($signature:tt)*) => {
-        const _: NativeMethod = native_method! {
-            java_type = "dev.kvstore.NativeKVStore",
-            error_policy = ThrowKVStoreException,
-            static extern $($signature)*,
-        };
-    };
-}
+natives_of!($ "dev.kvstore.NativeKVStore");
 
 type Keys<'local> = JObjectArray<'local, JString<'local>>;
 
