@@ -376,7 +376,7 @@ pub(crate) fn reject_null<'local>(
 }
 
 /// Returns an empty vector with room for `len` elements; memory that is not there is an error.
-fn reserve<T>(len: usize) -> Result<Vec<T>> {
+pub(crate) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     let mut elements = Vec::new();
     match elements.try_reserve_exact(len) {
         Ok(()) => Ok(elements),

@@ -5,10 +5,14 @@ import static dev.kvstore.NativeMemory.retry;
 import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
+import java.nio.Buffer;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Set;
 
 /**
  * A dense, row-major array of numbers on one device. Shape, data type and device never change; the
@@ -39,6 +43,8 @@ public final class NDArray implements NativeResource {
     private final Shape shape;
     private final DType dtype;
     private final Context context;
+    /** Null until somebody asks. */
+    private Ancestry ancestry;
 
     private NDArray(long[] description, int offset, boolean owned) {
         this.dtype = DType.fromCode(Math.toIntExact(description[offset + 1]));
@@ -59,6 +65,12 @@ public final class NDArray implements NativeResource {
 
     private static NDArray adopt(long[] description) {
         return new NDArray(description, 0, true);
+    }
+
+    private static NDArray adopt(long[] description, NDArray... operands) {
+        NDArray array = adopt(description);
+        array.ancestry().comesFrom(operands);
+        return array;
     }
 
     /** Arrays from descriptions that stand one after the other. */
@@ -239,6 +251,55 @@ public final class NDArray implements NativeResource {
     }
 
     /**
+     * Returns a new array with the given elements, see {@link #of(float[], Shape, DType, Context)}.
+     *
+     * @param data the elements in row-major order, numbers from -128 to 127; they are copied and converted
+     * @param shape the shape
+     * @param dtype the data type
+     * @param context the device
+     * @return the array
+     */
+    public static NDArray of(byte[] data, Shape shape, DType dtype, Context context) {
+        requireNonNull(data, "data");
+        requireNonNull(dtype, "dtype");
+        NDArray bytes = fromBytes(data, shape, DType.INT8, context);
+        if (dtype == DType.INT8) {
+            return bytes;
+        }
+        try (bytes) {
+            NDArray converted = bytes.asType(dtype);
+            converted.ancestry().forget();
+            return converted;
+        }
+    }
+
+    /**
+     * Returns a new array with the elements between the position and the limit of a buffer, which do not
+     * move. The copy is quickest from a direct buffer in the byte order of the machine.
+     *
+     * @param data a float, double, int or long buffer holds numbers, which are converted; a byte buffer
+     *     holds the bytes of the array, as {@link #asBuffer} gives them, in the byte order of the machine
+     * @param shape the shape
+     * @param dtype the data type
+     * @param context the device
+     * @return the array
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} when the shape has another size, with {@code
+     *     INVALID_ARGUMENT} for a byte buffer in another byte order and for a buffer of another kind, with
+     *     {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     */
+    public static NDArray of(Buffer data, Shape shape, DType dtype, Context context) {
+        requireNonNull(dtype, "dtype");
+        HostBuffer source = HostBuffer.source(data, dtype.numBytes());
+        try {
+            return create(source.remaining(), shape, dtype, context, () -> NativeBuffer.create(
+                    source.memory(), source.kind(), source.position(), source.remaining(),
+                    shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
+        } finally {
+            Reference.reachabilityFence(source);
+        }
+    }
+
+    /**
      * Returns a new array from the bytes that {@link #toBytes} gives.
      *
      * @param littleEndian the elements in row-major order, each in little-endian byte order
@@ -295,7 +356,8 @@ public final class NDArray implements NativeResource {
             numBytes += requireNonNull(part, "arrays").numBytes();
         }
         try {
-            return adopt(allocate(numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)));
+            return adopt(
+                    allocate(numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)), parts);
         } finally {
             Reference.reachabilityFence(parts);
         }
@@ -374,7 +436,7 @@ public final class NDArray implements NativeResource {
         requireNonNull(other, "other");
         try {
             return adopt(allocate(Math.max(numBytes(), other.numBytes()),
-                    () -> NativeNDArray.binary(handle(), op.ordinal(), other.handle())));
+                    () -> NativeNDArray.binary(handle(), op.ordinal(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
             Reference.reachabilityFence(other);
@@ -687,8 +749,10 @@ public final class NDArray implements NativeResource {
     public NDArray dot(NDArray other) {
         requireNonNull(other, "other");
         try {
-            return derive(() -> NativeNDArray.dot(handle(), other.handle()));
+            return adopt(
+                    allocate(numBytes(), () -> NativeNDArray.dot(handle(), other.handle())), this, other);
         } finally {
+            Reference.reachabilityFence(this);
             Reference.reachabilityFence(other);
         }
     }
@@ -794,7 +858,7 @@ public final class NDArray implements NativeResource {
         requireNonNull(dtype, "dtype");
         try {
             return adopt(allocate(numBytes(shape, dtype),
-                    () -> NativeNDArray.asType(handle(), dtype.code())));
+                    () -> NativeNDArray.asType(handle(), dtype.code())), this);
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -896,6 +960,42 @@ public final class NDArray implements NativeResource {
     }
 
     /**
+     * Sets the elements, see {@link #set(float[])}.
+     *
+     * @param data as many numbers from -128 to 127 as this array has elements, in row-major order
+     * @return this array
+     */
+    public NDArray set(byte[] data) {
+        requireNonNull(data, "data");
+        return set(ByteBuffer.wrap(data), DType.INT8);
+    }
+
+    /**
+     * Sets the elements to those between the position and the limit of a buffer, which do not move; see
+     * {@link #of(Buffer, Shape, DType, Context)}.
+     *
+     * @param data a float, double, int or long buffer with as many numbers as this array has elements, or a
+     *     byte buffer with their bytes
+     * @return this array
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} when these are more or fewer, with {@code
+     *     INVALID_ARGUMENT} for a byte buffer in another byte order and for a buffer of another kind
+     */
+    public NDArray set(Buffer data) {
+        return set(data, dtype);
+    }
+
+    private NDArray set(Buffer data, DType bytesOf) {
+        HostBuffer source = HostBuffer.source(data, bytesOf.numBytes());
+        try {
+            return change(() -> NativeBuffer.assign(
+                    handle(), source.memory(), source.kind(), source.position(), source.remaining(),
+                    bytesOf.code()));
+        } finally {
+            Reference.reachabilityFence(source);
+        }
+    }
+
+    /**
      * Returns the elements without a copy, as they are now: a read-only direct buffer of row-major elements
      * in the byte order of the machine. Later changes of this array do not reach it, and it stays valid as
      * long as something can reach it or a buffer made from it, {@link #close} or not. Until then its memory
@@ -980,6 +1080,45 @@ public final class NDArray implements NativeResource {
             NativeBuffer.readLongs(handle(), first, destination);
         } finally {
             Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Copies elements into a Java array, see {@link #read(long, float[])}. They become signed bytes; {@link
+     * #toBytes} gives the bytes of elements of any data type.
+     *
+     * @param first the first element that is read, in row-major order
+     * @param destination as many elements are read as it has
+     */
+    public void read(long first, byte[] destination) {
+        requireNonNull(destination, "destination");
+        try {
+            NativeBuffer.readBytes(handle(), first, destination);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Copies elements to where a buffer has its position and its limit, which do not move; see {@link
+     * #read(long, float[])}. The copy is quickest into a direct buffer in the byte order of the machine.
+     *
+     * @param first the first element that is read, in row-major order
+     * @param destination a float, double, int or long buffer receives numbers, converted; a byte buffer
+     *     receives the bytes of the elements
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array does not have as many elements,
+     *     when a byte buffer has no room for a whole number of them or is in another byte order, and for a
+     *     buffer of another kind or one that is read-only
+     */
+    public void read(long first, Buffer destination) {
+        HostBuffer host = HostBuffer.destination(destination, dtype.numBytes());
+        try {
+            NativeBuffer.read(
+                    handle(), first, host.memory(), host.kind(), host.position(), host.remaining());
+            host.finish();
+        } finally {
+            Reference.reachabilityFence(this);
+            Reference.reachabilityFence(host);
         }
     }
 
@@ -1077,6 +1216,57 @@ public final class NDArray implements NativeResource {
         NativeRuntime.synchronize();
     }
 
+    // ---- where it comes from ----------------------------------------------------------------
+
+    /**
+     * Returns the open arrays that this one was computed from, those that they were computed from, and so
+     * on: {@code a.add(b.add(c))} has four. They are found as long as something else keeps them; an array
+     * never keeps another one. Views and what is done in place add none.
+     *
+     * @return the arrays, each once, the nearest first
+     */
+    public List<NDArray> dependencies() {
+        return Collections.unmodifiableList(ancestry().open());
+    }
+
+    /**
+     * Closes all {@link #dependencies} and forgets them.
+     *
+     * @return this array
+     */
+    public NDArray closeDependencies() {
+        return closeDependenciesExcept();
+    }
+
+    /**
+     * Closes all {@link #dependencies} but some, and forgets them.
+     *
+     * @param kept arrays that stay open, with their own dependencies
+     * @return this array
+     */
+    public NDArray closeDependenciesExcept(NDArray... kept) {
+        requireNonNull(kept, "kept");
+        Set<NDArray> spared = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (NDArray array : kept) {
+            spared.add(requireNonNull(array, "kept"));
+            spared.addAll(array.dependencies());
+        }
+        for (NDArray array : dependencies()) {
+            if (!spared.contains(array)) {
+                array.close();
+            }
+        }
+        ancestry().forget();
+        return this;
+    }
+
+    synchronized Ancestry ancestry() {
+        if (ancestry == null) {
+            ancestry = new Ancestry(this);
+        }
+        return ancestry;
+    }
+
     // ---- end of life ------------------------------------------------------------------------
 
     /**
@@ -1095,6 +1285,15 @@ public final class NDArray implements NativeResource {
     @Override
     public boolean isClosed() {
         return handle.isClosed();
+    }
+
+    /**
+     * Returns a number that no other array of this process has. It is no address.
+     *
+     * @return the number
+     */
+    public long id() {
+        return handle();
     }
 
     /**
@@ -1133,7 +1332,7 @@ public final class NDArray implements NativeResource {
 
     private NDArray derive(NativeMemory.Allocation allocation) {
         try {
-            return adopt(allocate(numBytes(), allocation));
+            return adopt(allocate(numBytes(), allocation), this);
         } finally {
             Reference.reachabilityFence(this);
         }

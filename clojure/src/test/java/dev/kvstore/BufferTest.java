@@ -2,20 +2,28 @@ package dev.kvstore;
 
 import static dev.kvstore.KVStoreException.Code.CLOSED;
 import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
+import static dev.kvstore.KVStoreException.Code.LENGTH_MISMATCH;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.Buffer;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.CharBuffer;
+import java.nio.DoubleBuffer;
 import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 /** Elements without a copy, and elements in arrays of the caller. */
 class BufferTest {
@@ -150,6 +158,119 @@ class BufferTest {
                 }
             }
             assertEquals(999 * 1000 / 2, sum);
+        }
+    }
+
+    private static ByteBuffer direct(int numBytes) {
+        return ByteBuffer.allocateDirect(numBytes).order(ByteOrder.nativeOrder());
+    }
+
+    /** Numbers in buffers of every kind, direct or not, in either byte order, behind an offset of 1. */
+    private static Stream<Buffer> buffers() {
+        ByteBuffer swapped = ByteBuffer.allocateDirect(64).order(ByteOrder.BIG_ENDIAN);
+        ByteBuffer unaligned = direct(65).position(1).slice().order(ByteOrder.nativeOrder());
+        return Stream.of(
+                FloatBuffer.allocate(8), direct(32).asFloatBuffer(), swapped.duplicate().asFloatBuffer(),
+                DoubleBuffer.allocate(8), direct(64).asDoubleBuffer(), swapped.asDoubleBuffer(),
+                IntBuffer.allocate(8), direct(32).asIntBuffer(), swapped.asIntBuffer(),
+                LongBuffer.allocate(8), direct(64).asLongBuffer(), swapped.asLongBuffer(),
+                unaligned.asFloatBuffer(), unaligned.asLongBuffer())
+                .map(buffer -> buffer.limit(7).position(1));
+    }
+
+    @ParameterizedTest
+    @MethodSource("buffers")
+    void elementsTravelThroughBuffers(Buffer buffer) {
+        for (DType dtype : DType.values()) {
+            try (NDArray array = NDArray.of(NUMBERS, Shape.of(2, 3), dtype, Context.cpu())) {
+                array.read(0, buffer);
+                assertEquals(1, buffer.position());
+                assertEquals(7, buffer.limit());
+                try (NDArray copy = NDArray.of(buffer, Shape.of(3, 2), dtype, Context.cpu(1));
+                        NDArray zeros = NDArray.zeros(Shape.of(6), dtype, Context.cpu())) {
+                    assertArrayEquals(NUMBERS, copy.toFloats());
+                    assertArrayEquals(NUMBERS, zeros.set(buffer).toFloats());
+                    assertArrayEquals(array.toBytes(), zeros.toBytes());
+                }
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void bytesTravelThroughBuffers(DType dtype) {
+        int size = 6 * dtype.numBytes();
+        for (ByteBuffer buffer : List.of(direct(size), ByteBuffer.allocate(size).order(ByteOrder.nativeOrder()))) {
+            try (NDArray array = NDArray.of(NUMBERS, Shape.of(6), dtype, Context.cpu())) {
+                array.read(0, buffer);
+                try (NDArray copy = NDArray.of(buffer, array.shape(), dtype, Context.cpu())) {
+                    assertArrayEquals(NUMBERS, copy.toFloats());
+                    assertArrayEquals(NUMBERS, copy.set(0).set(buffer).toFloats());
+                    assertArrayEquals(NUMBERS, copy.set(0).set(array.asBuffer()).toFloats());
+                }
+            }
+        }
+    }
+
+    @Test
+    void aPartOfABufferIsFilled() {
+        try (NDArray array = matrix()) {
+            FloatBuffer floats = direct(40).asFloatBuffer();
+            array.read(2, floats.position(3).limit(5));
+            assertArrayEquals(
+                    new float[] {0, 0, 0, 3, 4, 0, 0, 0, 0, 0}, values(floats.position(0).limit(10)));
+            array.read(6, floats.limit(0));
+            Expect.code(INVALID_ARGUMENT, () -> array.read(5, floats.limit(2)));
+        }
+    }
+
+    private static float[] values(FloatBuffer buffer) {
+        float[] values = new float[buffer.remaining()];
+        buffer.duplicate().get(values);
+        return values;
+    }
+
+    @Test
+    void buffersThatDoNotFitAreRefused() {
+        try (NDArray array = matrix()) {
+            Shape shape = array.shape();
+            DType dtype = array.dtype();
+            Context context = array.context();
+            String text = Expect.code(INVALID_ARGUMENT, () -> array.set(ByteBuffer.allocate(24)))
+                    .getMessage();
+            assertTrue(text.contains("ByteOrder.nativeOrder()"), text);
+            Expect.code(LENGTH_MISMATCH, () -> array.set(direct(20)));
+            Expect.code(LENGTH_MISMATCH, () -> array.set(FloatBuffer.allocate(5)));
+            Expect.code(LENGTH_MISMATCH, () -> NDArray.of(direct(28), shape, dtype, context));
+            Expect.code(LENGTH_MISMATCH,
+                    () -> NDArray.of(direct(28).asIntBuffer(), shape, dtype, context));
+            Expect.code(INVALID_ARGUMENT, () -> array.set(CharBuffer.allocate(6)));
+            Expect.code(INVALID_ARGUMENT, () -> array.read(0, direct(6)));
+            Expect.code(INVALID_ARGUMENT, () -> array.read(0, array.asBuffer()));
+            Expect.nullParameter("data", () -> array.set((Buffer) null));
+            Expect.nullParameter("destination", () -> array.read(0, (Buffer) null));
+            assertArrayEquals(NUMBERS, array.toFloats());
+        }
+    }
+
+    @Test
+    void bytesAreNumbers() {
+        byte[] bytes = {-1, 0, 127};
+        for (DType dtype : DType.values()) {
+            try (NDArray array = NDArray.of(bytes, Shape.of(3), dtype, Context.cpu());
+                    NDArray other = NDArray.zeros(Shape.of(3), dtype, Context.cpu()).set(bytes)) {
+                float first = dtype == DType.UINT8 ? 255 : -1;
+                assertArrayEquals(new float[] {first, 0, 127}, array.toFloats());
+                assertArrayEquals(array.toFloats(), other.toFloats());
+                byte[] read = new byte[3];
+                array.read(0, read);
+                assertArrayEquals(bytes, read);
+            }
+        }
+        try (NDArray array = matrix()) {
+            Expect.code(LENGTH_MISMATCH, () -> array.set(bytes));
+            Expect.code(LENGTH_MISMATCH,
+                    () -> NDArray.of(bytes, Shape.of(2), DType.FLOAT32, Context.cpu()));
         }
     }
 }

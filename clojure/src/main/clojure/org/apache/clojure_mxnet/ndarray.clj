@@ -4,10 +4,11 @@
   Making them
     empty zeros ones full arange array ->ndarray concatenate
   Reading them
-    ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec ->raw to-array to-scalar =
+    ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec to-scalar =
+    ->raw to-array to-float64-array
     as-buffer read-into                                   without a copy; into an array of yours
   What they are
-    shape shape-vec size dtype context
+    shape shape-vec size dtype context handle
   Views, which share memory, and copies
     slice at reshape              copy copy-to as-type as-in-context t set
   Arithmetic, element by element
@@ -18,6 +19,8 @@
     ceil floor round rint fix clip
   Fewer elements, and products
     sum mean max min norm argmax-channel dot
+  One element of each row
+    choose-element-0index onehot-encode
   Files, in MXNet's format
     save load                   by name
     save-to-file load-from-file one array
@@ -25,6 +28,7 @@
     serialize deserialize       an array as bytes
   Their life
     dispose is-disposed wait-to-read waitall
+    dependencies dispose-deps dispose-deps-except         the arrays that it was computed from
 
   Many of these share a name with a function of clojure.core: require this namespace with an alias.
   Arrays are `java.lang.AutoCloseable`: `with-open` frees them at once, otherwise the garbage collector does
@@ -38,6 +42,7 @@
             [dev.kvstore.impl.ndarray.files]
             [dev.kvstore.impl.ndarray.math]
             [dev.kvstore.impl.ndarray.reading]
+            [dev.kvstore.impl.ndarray.rows]
             [dev.kvstore.impl.ndarray.structure]
             [dev.kvstore.impl.printing]))
 
@@ -47,12 +52,13 @@
   [dev.kvstore.impl.ndarray.creation
    empty zeros ones full arange array ->ndarray concatenate]
   [dev.kvstore.impl.ndarray.reading
-   ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec ->raw to-array to-scalar =
-   as-buffer read-into]
+   ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec to-scalar =
+   ->raw to-array to-float64-array as-buffer read-into]
   [dev.kvstore.impl.ndarray.structure
    shape shape-vec size dtype context
    slice at reshape copy copy-to as-type as-in-context t set
-   dispose is-disposed wait-to-read waitall]
+   dispose is-disposed wait-to-read waitall
+   dependencies dispose-deps dispose-deps-except handle]
   [dev.kvstore.impl.ndarray.arithmetic
    + - * div / % ** power maximum minimum
    += -= *= div= %= **=
@@ -62,5 +68,7 @@
    ceil floor round rint fix clip
    sum mean max min norm argmax-channel
    dot]
+  [dev.kvstore.impl.ndarray.rows
+   choose-element-0index onehot-encode]
   [dev.kvstore.impl.ndarray.files
    save load save-to-file load-from-file load2-map load2-array serialize deserialize])

@@ -11,6 +11,7 @@
             [dev.kvstore.impl.pairs :as pairs]
             [org.apache.clojure-mxnet.shape :as shape])
   (:import (dev.kvstore Context DType NDArray Shape)
+           (java.nio Buffer)
            (java.util List)))
 
 (set! *warn-on-reflection* true)
@@ -70,9 +71,9 @@
      shape-vec opts)))
 
 (defn host-data
-  "Returns the numbers in `source` as a float[], double[], int[] or long[].
+  "Returns the numbers in `source` as a float[], double[], int[], long[] or byte[], or as a buffer.
 
-  Such an array is itself; of a sequential, integers become a long[], other numbers a double[].
+  Such an array or buffer is itself; of a sequential, integers become a long[], other numbers a double[].
   Throws \"Invalid source\" for anything else."
   [source]
   (cond
@@ -80,7 +81,8 @@
                            (every? int? source) (long-array source)
                            (every? number? source) (double-array source)
                            :else (errors/invalid "Invalid source" source))
-    (contains? #{"[F" "[D" "[I" "[J"} (some-> source class .getName)) source
+    (instance? Buffer source) source
+    (contains? #{"[F" "[D" "[I" "[J" "[B"} (some-> source class .getName)) source
     :else (errors/invalid "Invalid source" source)))
 
 (defn- from-host
@@ -89,14 +91,17 @@
     "[F" (NDArray/of ^floats data shape dtype ctx)
     "[D" (NDArray/of ^doubles data shape dtype ctx)
     "[I" (NDArray/of ^ints data shape dtype ctx)
-    "[J" (NDArray/of ^longs data shape dtype ctx)))
+    "[J" (NDArray/of ^longs data shape dtype ctx)
+    "[B" (NDArray/of ^bytes data shape dtype ctx)
+    (NDArray/of ^Buffer data shape dtype ctx)))
 
 (defn array
   "Returns a new array with the shape `shape-vec` that holds the numbers of `source-vec`, row by row.
 
-  `source-vec` is a sequential of numbers, or a float[], double[], int[] or long[]. Options and errors are
-  those of `zeros`; also throws \"Invalid source\", or code `:length-mismatch` when the shape has another
-  size.
+  `source-vec` is a sequential of numbers, a float[], double[], int[], long[] or byte[], or a buffer of
+  java.nio: a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer of numbers, or a ByteBuffer of the bytes of
+  the array, in the byte order of the machine. Options and errors are those of `zeros`; also throws
+  \"Invalid source\", or code `:length-mismatch` when the shape has another size.
 
       (->nd-vec (array [1 2 3 4] [2 2])) ;=> [[1.0 2.0] [3.0 4.0]]"
   (^dev.kvstore.NDArray [source-vec shape-vec] (array source-vec shape-vec nil))

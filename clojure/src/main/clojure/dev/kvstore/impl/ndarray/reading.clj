@@ -3,7 +3,7 @@
 
     ->vec ->nd-vec                                         Floats, flat or nested
     ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec   other numbers
-    ->raw to-array                                         primitive arrays
+    ->raw to-array to-float64-array                        primitive arrays
     as-buffer read-into                                    without a copy; into an array of the caller
     to-scalar                                              one number
     =                                                      equality"
@@ -11,7 +11,8 @@
   (:require [clojure.core :as core]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.pairs :as pairs])
-  (:import (dev.kvstore NDArray)))
+  (:import (dev.kvstore NDArray)
+           (java.nio Buffer)))
 
 (set! *warn-on-reflection* true)
 
@@ -21,6 +22,13 @@
       (alength (to-array (ones [2 3]))) ;=> 6"
   ^floats [^NDArray ndarray]
   (errors/guard (.toFloats ndarray)))
+
+(defn to-float64-array
+  "Returns the elements of `ndarray`, row by row, as a new double[].
+
+      (alength (to-float64-array (ones [2 3]))) ;=> 6"
+  ^doubles [^NDArray ndarray]
+  (errors/guard (.toDoubles ndarray)))
 
 (defn ->vec
   "Returns the elements of `ndarray`, row by row, as a flat vector of Floats, whatever its dtype.
@@ -107,10 +115,13 @@
   (errors/guard (.asBuffer ndarray)))
 
 (defn read-into
-  "Fills `dest`, a float[], double[], int[] or long[], with elements of `ndarray`, and returns it.
+  "Fills `dest` with elements of `ndarray`, and returns it.
 
-  They are read in row-major order from element `start` on, 0 by default, and converted. Throws \"Invalid
-  destination\", \"Invalid start\", and code `:invalid-argument` when `ndarray` does not have as many.
+  `dest` is a float[], double[], int[], long[] or byte[], or a buffer of java.nio, which is filled from its
+  position to its limit: numbers for a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer, the bytes of the
+  elements for a ByteBuffer in the byte order of the machine. Elements are read in row-major order from
+  `start` on, 0 by default, and converted. Throws \"Invalid destination\", \"Invalid start\", and code
+  `:invalid-argument` when `ndarray` does not have as many.
 
       (vec (read-into (array [1 2 3] [3]) (float-array 2) 1)) ;=> [2.0 3.0]"
   ([ndarray dest] (read-into ndarray dest 0))
@@ -123,7 +134,10 @@
          "[D" (.read ndarray start ^doubles dest)
          "[I" (.read ndarray start ^ints dest)
          "[J" (.read ndarray start ^longs dest)
-         (errors/invalid "Invalid destination" dest))))
+         "[B" (.read ndarray start ^bytes dest)
+         (if (instance? Buffer dest)
+           (.read ndarray start ^Buffer dest)
+           (errors/invalid "Invalid destination" dest)))))
    dest))
 
 (defn to-scalar

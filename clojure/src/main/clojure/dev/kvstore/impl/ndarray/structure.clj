@@ -5,13 +5,16 @@
     copy copy-to as-type as-in-context t          new arrays
     set                                           new content
     shape shape-vec size dtype context            what it is
-    dispose is-disposed wait-to-read waitall      its life"
+    dispose is-disposed wait-to-read waitall      its life
+    dependencies dispose-deps dispose-deps-except  what it was computed from
+    handle                                        which one it is"
   (:refer-clojure :exclude [set])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.ndarray.creation :as creation]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs])
-  (:import (dev.kvstore Context NDArray)))
+  (:import (dev.kvstore Context NDArray)
+           (java.nio Buffer)))
 
 (set! *warn-on-reflection* true)
 
@@ -109,14 +112,16 @@
     "[F" (.set ndarray ^floats data)
     "[D" (.set ndarray ^doubles data)
     "[I" (.set ndarray ^ints data)
-    "[J" (.set ndarray ^longs data)))
+    "[J" (.set ndarray ^longs data)
+    "[B" (.set ndarray ^bytes data)
+    (.set ndarray ^Buffer data)))
 
 (defn set
   "Gives `ndarray` another content, `x`, and returns it.
 
-  `x` is a number for every element, an array of the same shape, or as many numbers as there are elements
-  (a sequential or a float[], double[], int[] or long[]). Throws \"Invalid source\", code `:spec-mismatch` or
-  code `:length-mismatch`.
+  `x` is a number for every element, an array of the same shape, or as many numbers as there are elements,
+  in any of the forms that `array` takes. Throws \"Invalid source\", code `:spec-mismatch` or code
+  `:length-mismatch`.
 
       (->vec (set (zeros [2]) [1 2])) ;=> [1.0 2.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray x]
@@ -193,3 +198,37 @@
       (is-disposed (doto (zeros [2]) dispose)) ;=> true"
   [^NDArray ndarray]
   (.isClosed ndarray))
+
+(defn dependencies
+  "Returns a vector of the arrays that `ndarray` was computed from, and those in turn, the nearest first.
+
+  Disposed ones and those that nobody else keeps are not among them; views and what is done in place add
+  none.
+
+      (let [a (ones [2]) b (ones [2]) c (ones [2])] (count (dependencies (+ a (+ b c))))) ;=> 4"
+  [^NDArray ndarray]
+  (errors/guard (vec (.dependencies ndarray))))
+
+(defn dispose-deps
+  "Disposes the `dependencies` of `ndarray`, forgets them, and returns it.
+
+      (let [a (ones [2]) b (+ a 1)] (dispose-deps b) (is-disposed a)) ;=> true"
+  ^dev.kvstore.NDArray [^NDArray ndarray]
+  (errors/guard (.closeDependencies ndarray)))
+
+(defn dispose-deps-except
+  "As `dispose-deps`, but spares the array `kept`, or those in the sequential `kept`, with theirs.
+
+      (let [a (ones [2]) b (+ a 1) c (* b b)] (dispose-deps-except c b) (is-disposed a)) ;=> false"
+  ^dev.kvstore.NDArray [^NDArray ndarray kept]
+  (let [kept (if (sequential? kept) kept [kept])]
+    (when-not (every? pairs/array? kept)
+      (errors/invalid "Invalid arrays" kept))
+    (errors/guard (.closeDependenciesExcept ndarray (into-array NDArray kept)))))
+
+(defn handle
+  "Returns the number that tells `ndarray` from every other array of this process. It is no address.
+
+      (integer? (handle (ones [2]))) ;=> true"
+  [^NDArray ndarray]
+  (errors/guard (.id ndarray)))

@@ -1,0 +1,149 @@
+package dev.kvstore;
+
+import static java.util.Objects.requireNonNull;
+
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.DoubleBuffer;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+
+/**
+ * The elements between the position and the limit of a buffer, for one native call. Float, double, int
+ * and long buffers hold numbers; a byte buffer holds the bytes of an array, whatever its data type.
+ *
+ * <p>The native library reads and writes native memory in the byte order of the machine. For any other
+ * buffer a direct one stands in.
+ */
+final class HostBuffer {
+    /** What the elements are; the native library knows them by their order. */
+    private enum Kind {
+        FLOATS(Float.BYTES),
+        DOUBLES(Double.BYTES),
+        INTS(Integer.BYTES),
+        LONGS(Long.BYTES),
+        BYTES(1);
+
+        private final int numBytes;
+
+        Kind(int numBytes) {
+            this.numBytes = numBytes;
+        }
+    }
+
+    private final Buffer given;
+    private final Buffer direct;
+    private final Kind kind;
+
+    private HostBuffer(Buffer given, Kind kind, ByteOrder order) {
+        this.given = given;
+        this.kind = kind;
+        this.direct = given.isDirect() && order == ByteOrder.nativeOrder()
+                ? given
+                : allocate((long) given.remaining() * kind.numBytes);
+    }
+
+    private Buffer allocate(long numBytes) {
+        if (numBytes > Integer.MAX_VALUE) {
+            throw KVStoreException.invalidArgument(
+                    "a buffer of " + numBytes + " bytes has to be direct and in the byte order of the "
+                            + "machine, or smaller than 2 GiB");
+        }
+        ByteBuffer bytes = ByteBuffer.allocateDirect((int) numBytes).order(ByteOrder.nativeOrder());
+        return switch (kind) {
+            case FLOATS -> bytes.asFloatBuffer();
+            case DOUBLES -> bytes.asDoubleBuffer();
+            case INTS -> bytes.asIntBuffer();
+            case LONGS -> bytes.asLongBuffer();
+            case BYTES -> bytes;
+        };
+    }
+
+    /**
+     * A buffer whose elements are read.
+     *
+     * @param numBytes the size of an element where the buffer holds bytes
+     */
+    static HostBuffer source(Buffer buffer, int numBytes) {
+        HostBuffer source = of(requireNonNull(buffer, "data"), numBytes);
+        if (source.direct != buffer) {
+            transfer(buffer, source.direct);
+        }
+        return source;
+    }
+
+    /** A buffer whose elements are written; {@link #finish} ends that. */
+    static HostBuffer destination(Buffer buffer, int numBytes) {
+        if (requireNonNull(buffer, "destination").isReadOnly()) {
+            throw KVStoreException.invalidArgument("the destination is a read-only buffer");
+        }
+        return of(buffer, numBytes);
+    }
+
+    private static HostBuffer of(Buffer buffer, int numBytes) {
+        if (buffer instanceof FloatBuffer floats) {
+            return new HostBuffer(buffer, Kind.FLOATS, floats.order());
+        } else if (buffer instanceof DoubleBuffer doubles) {
+            return new HostBuffer(buffer, Kind.DOUBLES, doubles.order());
+        } else if (buffer instanceof IntBuffer ints) {
+            return new HostBuffer(buffer, Kind.INTS, ints.order());
+        } else if (buffer instanceof LongBuffer longs) {
+            return new HostBuffer(buffer, Kind.LONGS, longs.order());
+        } else if (buffer instanceof ByteBuffer bytes) {
+            checkBytes(bytes, numBytes);
+            return new HostBuffer(buffer, Kind.BYTES, ByteOrder.nativeOrder());
+        }
+        throw KVStoreException.invalidArgument(
+                "a buffer of " + buffer.getClass().getSimpleName()
+                        + ", expected floats, doubles, ints, longs or bytes");
+    }
+
+    private static void checkBytes(ByteBuffer bytes, int numBytes) {
+        if (numBytes > 1 && bytes.order() != ByteOrder.nativeOrder()) {
+            throw KVStoreException.invalidArgument(
+                    "a byte buffer in " + bytes.order() + " order, expected "
+                            + ByteOrder.nativeOrder() + ": buffer.order(ByteOrder.nativeOrder())");
+        }
+    }
+
+    /** Takes what the native library wrote to where it belongs. */
+    void finish() {
+        if (direct != given) {
+            transfer(direct, given);
+        }
+    }
+
+    /** Copies all elements. No position moves. */
+    private static void transfer(Buffer from, Buffer to) {
+        if (from instanceof FloatBuffer floats) {
+            ((FloatBuffer) to).duplicate().put(floats.duplicate());
+        } else if (from instanceof DoubleBuffer doubles) {
+            ((DoubleBuffer) to).duplicate().put(doubles.duplicate());
+        } else if (from instanceof IntBuffer ints) {
+            ((IntBuffer) to).duplicate().put(ints.duplicate());
+        } else if (from instanceof LongBuffer longs) {
+            ((LongBuffer) to).duplicate().put(longs.duplicate());
+        } else {
+            ((ByteBuffer) to).duplicate().put(((ByteBuffer) from).duplicate());
+        }
+    }
+
+    /** The native memory. The caller needs a reachability fence for this object. */
+    Buffer memory() {
+        return direct;
+    }
+
+    int kind() {
+        return kind.ordinal();
+    }
+
+    int position() {
+        return direct.position();
+    }
+
+    int remaining() {
+        return direct.remaining();
+    }
+}

@@ -1,0 +1,69 @@
+(ns org.apache.clojure-mxnet.ndarray-doors-test
+  "Elements in primitive arrays and buffers, elements picked by row, and what an array comes from."
+  (:require [clojure.test :refer [deftest is]]
+            [dev.kvstore.failures :refer [code]]
+            [org.apache.clojure-mxnet.ndarray :as ndarray])
+  (:import (java.nio ByteBuffer ByteOrder FloatBuffer)))
+
+(set! *warn-on-reflection* true)
+
+(defn- direct
+  ^ByteBuffer [num-bytes]
+  (.order (ByteBuffer/allocateDirect num-bytes) (ByteOrder/nativeOrder)))
+
+(deftest primitive-arrays-of-every-kind-go-in-and-out
+  (doseq [make [float-array double-array int-array long-array byte-array]
+          dtype [:float32 :float64 :float16 :bfloat16 :uint8 :int8 :int32 :int64]
+          :let [source (make [1 2])
+                nd (ndarray/array source [2] {:dtype dtype})]]
+    (is (= [1.0 2.0] (ndarray/->vec nd)))
+    (is (= [1.0 2.0] (ndarray/->vec (ndarray/set (ndarray/zeros [2] {:dtype dtype}) source))))
+    (ndarray/*= nd 3)
+    (is (identical? source (ndarray/read-into nd source)))
+    (is (= [3 6] (mapv long source)))))
+
+(deftest buffers-go-in-and-out
+  (let [nd (ndarray/array [1 2 3] [3])
+        floats (.asFloatBuffer (direct 8))
+        bytes (direct 12)]
+    (ndarray/read-into nd floats 1)
+    (is (= [2.0 3.0] [(.get floats 0) (.get floats 1)]))
+    (is (= [2.0 3.0] (ndarray/->vec (ndarray/array floats [2]))))
+    (is (= [2.0 3.0] (ndarray/->vec (ndarray/set (ndarray/zeros [2] {:dtype :int64}) floats))))
+    (ndarray/read-into nd bytes)
+    (is (= [1.0 2.0 3.0] (ndarray/->vec (ndarray/array bytes [3]))))
+    (is (= [1.0 2.0 3.0] (ndarray/->vec (ndarray/array (ndarray/as-buffer nd) [3]))))
+    (is (= :length-mismatch (code (ndarray/array floats [3]))))
+    (is (= :invalid-argument (code (ndarray/set nd (ByteBuffer/allocate 12)))))
+    (is (= :invalid-argument (code (ndarray/read-into nd (FloatBuffer/allocate 4)))))
+    (is (= :invalid-argument (code (ndarray/read-into nd [1.0]))))))
+
+(deftest one-element-of-each-row
+  (let [matrix (ndarray/array (range 6) [3 2] {:dtype :int64})
+        columns (ndarray/array [1 0 1] [3])]
+    (is (= [1 2 5] (ndarray/->long-vec (ndarray/choose-element-0index matrix columns))))
+    (is (= (ndarray/dtype matrix) (ndarray/dtype (ndarray/choose-element-0index matrix columns))))
+    (is (= [[0.0 1.0] [1.0 0.0] [0.0 1.0]] (ndarray/->nd-vec (ndarray/onehot-encode columns matrix))))
+    (is (= :invalid-argument (code (ndarray/choose-element-0index matrix (ndarray/array [0 2 0] [3])))))
+    (is (= :invalid-argument (code (ndarray/onehot-encode (ndarray/array [0 -1 0] [3]) matrix))))
+    (is (= :invalid-argument (code (ndarray/onehot-encode columns (ndarray/zeros [3])))))
+    (is (= :length-mismatch (code (ndarray/onehot-encode (ndarray/array [0] [1]) matrix))))))
+
+(deftest dependencies-are-found-and-disposed
+  (let [[a b c] (repeatedly 3 #(ndarray/ones [2]))
+        d (ndarray/+ c (ndarray/+ a b))]
+    (is (= 4 (count (ndarray/dependencies d))))
+    (is (identical? d (ndarray/dispose-deps d)))
+    (is (= [] (ndarray/dependencies d)))
+    (is (every? ndarray/is-disposed [a b c]))
+    (is (= [3.0 3.0] (ndarray/->vec d)))))
+
+(deftest dependencies-can-be-spared
+  (let [[a b c] (repeatedly 3 #(ndarray/ones [2]))
+        kept (ndarray/+ a b)
+        d (ndarray/+ c kept)]
+    (ndarray/dispose-deps-except d kept)
+    (is (= [false false true false] (map ndarray/is-disposed [a b c kept])))
+    (ndarray/dispose-deps-except (ndarray/* kept kept) [a kept])
+    (is (= [false false false] (map ndarray/is-disposed [a b kept])))
+    (is (= :invalid-argument (code (ndarray/dispose-deps-except d [1]))))))
