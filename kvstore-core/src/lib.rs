@@ -56,6 +56,6 @@ pub use optimizer::{Optimizer, OptimizerState};
 pub use random::{Distribution, Generator};
 pub use reducer::{DeviceReducer, HostReducer, Reducer};
 pub use shape::{Shape, TensorSpec};
-pub use store::{Description, Existing, KvStore, Pulled};
+pub use store::{Description, Existing, KeyStats, KvStore, Pulled};
 pub use tensor::{Range, Tensor, arange};
 pub use updater::{Assign, Updater};

@@ -16,7 +16,7 @@ use crate::optimizer::Optimizer;
 use crate::push::{Push, Pushed};
 use crate::reducer::{DeviceReducer, HostReducer, Reducer};
 use crate::scratch::Scratch;
-use crate::store::{Description, Existing, KvStore, Pulled};
+use crate::store::{Description, Existing, KeyStats, KvStore, Pulled};
 use crate::table::{Entry, Table};
 use crate::tensor::Tensor;
 use crate::updater::Updater;
@@ -121,14 +121,16 @@ impl LocalStore {
     /// Lets the updater change the stored value of a key.
     fn call(&self, updater: &dyn Updater, entry: &Entry, sum: &Tensor) -> Result<()> {
         // Whoever updated the key before may have panicked.
-        let _key_lock = entry.lock()?;
+        let progress = entry.lock()?;
         let mut stored = entry.committed()?.to_device(&self.backends, sum.device())?;
         let result = self.inside_updater(|| updater.update(entry.key(), sum, &mut stored));
         result.map_err(|source| Error::Updater { key: entry.key().clone(), source })?;
         if stored.spec() != entry.spec() {
             return Err(Error::spec_mismatch(entry.key(), entry.spec(), stored.spec()));
         }
-        entry.commit(stored)
+        entry.commit(stored)?;
+        entry.count_push(&progress);
+        Ok(())
     }
 
     fn policy(&self) -> Policy {
@@ -234,6 +236,10 @@ impl KvStore for LocalStore {
 
     fn keys(&self) -> Vec<Key> {
         self.table.keys()
+    }
+
+    fn stats(&self) -> Vec<KeyStats> {
+        self.table.stats()
     }
 
     fn contains(&self, key: &Key) -> bool {

@@ -144,7 +144,7 @@ impl<'a> Push<'a> {
         self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
         scratch.keep_sums(jobs);
         scratch.keep_spans(spans);
-        changes.iter_mut().for_each(Change::settle);
+        self.settle(&mut changes);
         scratch.keep_changes(changes);
         Ok(())
     }
@@ -191,9 +191,17 @@ impl<'a> Push<'a> {
         self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs))?;
         scratch.keep_updates(jobs);
         scratch.keep_spans(spans);
-        changes.iter_mut().for_each(Change::settle);
+        self.settle(&mut changes);
         scratch.keep_changes(changes);
         Ok(())
+    }
+
+    /// Makes the changes count, after the kernels have run.
+    fn settle(&self, changes: &mut [Change<'_>]) {
+        for (group, change) in self.groups().zip(changes) {
+            change.settle();
+            group.entry.count_push(&change.progress);
+        }
     }
 
     /// Takes the locks of all keys, and after those the locks of their values.
@@ -227,7 +235,6 @@ enum Prepared {
 }
 
 impl Change<'_> {
-    /// Makes the change count, after the kernels have run.
     fn settle(&mut self) {
         let Some(value) = &mut self.value else { return };
         match std::mem::replace(&mut self.prepared, Prepared::Nothing) {

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::device::Device;
 use crate::error::Result;
 use crate::key::Key;
 use crate::optimizer::Optimizer;
@@ -88,6 +89,9 @@ pub trait KvStore: Send + Sync + Debug {
     /// Returns every key in the order of initialisation.
     fn keys(&self) -> Vec<Key>;
 
+    /// Returns what every key holds, in the order of initialisation. It may be called from an updater.
+    fn stats(&self) -> Vec<KeyStats>;
+
     /// Returns whether the key is initialised.
     fn contains(&self, key: &Key) -> bool;
 
@@ -152,6 +156,21 @@ pub struct Pulled {
     pub order: u64,
     /// The value.
     pub value: Tensor,
+}
+
+/// What a key holds, for people who watch a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyStats {
+    /// The key.
+    pub key: Key,
+    /// Shape and dtype of the stored value.
+    pub spec: TensorSpec,
+    /// The device where the stored value is.
+    pub device: Device,
+    /// How many pushes have changed it since it was initialised.
+    pub num_pushes: u64,
+    /// The bytes that an optimizer keeps for it.
+    pub state_bytes: usize,
 }
 
 /// What a store knows of a key without its value.

@@ -1,14 +1,14 @@
 //! The table of a store: key to stored tensor and optimizer state, with guarded access.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::optimizer::OptimizerState;
 use crate::shape::TensorSpec;
-use crate::store::Existing;
+use crate::store::{Existing, KeyStats};
 use crate::tensor::Tensor;
 
 /// Every key of a store.
@@ -26,6 +26,9 @@ pub(crate) struct Entry {
     spec: TensorSpec,
     progress: Mutex<Progress>,
     committed: Mutex<Tensor>,
+    /// Beside the locks, so that looking at them waits for nobody.
+    num_pushes: AtomicU64,
+    state_bytes: AtomicUsize,
 }
 
 /// What the updates of a key have left behind.
@@ -109,10 +112,19 @@ impl Table {
 
     /// Returns every key in the order of initialisation.
     pub(crate) fn keys(&self) -> Vec<Key> {
+        self.ordered().into_iter().map(|entry| entry.key.clone()).collect()
+    }
+
+    /// Returns what every key holds, in the order of initialisation.
+    pub(crate) fn stats(&self) -> Vec<KeyStats> {
+        self.ordered().into_iter().map(|entry| entry.stats()).collect()
+    }
+
+    fn ordered(&self) -> Vec<Arc<Entry>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let mut ordered: Vec<&Arc<Entry>> = entries.values().collect();
+        let mut ordered: Vec<_> = entries.values().cloned().collect();
         ordered.sort_unstable_by_key(|entry| entry.order);
-        ordered.into_iter().map(|entry| entry.key.clone()).collect()
+        ordered
     }
 }
 
@@ -124,6 +136,25 @@ impl Entry {
             spec: value.spec().clone(),
             progress: Mutex::default(),
             committed: Mutex::new(value),
+            num_pushes: AtomicU64::new(0),
+            state_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a push that has changed the key, and notes what its progress has grown to.
+    pub(crate) fn count_push(&self, progress: &Progress) {
+        self.num_pushes.fetch_add(1, Ordering::Relaxed);
+        self.state_bytes.store(progress.state.num_bytes(), Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> KeyStats {
+        let device = self.committed.lock().unwrap_or_else(PoisonError::into_inner).device();
+        KeyStats {
+            key: self.key.clone(),
+            spec: self.spec.clone(),
+            device,
+            num_pushes: self.num_pushes.load(Ordering::Relaxed),
+            state_bytes: self.state_bytes.load(Ordering::Relaxed),
         }
     }
 

@@ -11,8 +11,8 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
 use kvstore::{
-    DType, Device, DeviceKind, Element, Error, Existing, Key, LrScheduler, NDArray, Optimizer,
-    OptimizerState, Pairs, Shape, Store, Tensor, Warmup,
+    DType, Device, DeviceKind, Element, Error, Existing, Key, KeyStats, LrScheduler, NDArray,
+    Optimizer, OptimizerState, Pairs, Shape, Store, Tensor, TensorSpec, Warmup,
 };
 
 use crate::error::{BridgeError, Result};
@@ -317,7 +317,7 @@ pub(crate) fn lend<'local>(
     let mut lent = Lent(Vec::with_capacity(arrays.len()));
     let mut descriptions = Vec::new();
     for array in arrays {
-        let description = describe(&array);
+        let description = describe(array.spec(), array.device());
         let handle = ARRAYS.insert(array)?;
         lent.0.push(handle);
         descriptions.push(handle);
@@ -334,7 +334,7 @@ pub(crate) struct Lent(Vec<jlong>);
 
 impl Lent {
     /// Leaves the arrays to Java.
-    fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.0.clear();
     }
 }
@@ -347,21 +347,42 @@ impl Drop for Lent {
     }
 }
 
-fn describe(array: &NDArray) -> Vec<jlong> {
-    let device = array.device();
+fn describe(spec: &TensorSpec, device: Device) -> Vec<jlong> {
     let kind = match device.kind() {
         DeviceKind::Cpu => CPU,
         DeviceKind::Gpu => GPU,
     };
-    let dims = array.shape().dims();
+    let dims = spec.shape().dims();
     let mut description = vec![
-        jlong::from(array.dtype().code()),
+        jlong::from(spec.dtype().code()),
         jlong::from(kind),
         jlong::from(device.ordinal()),
         size(dims.len()),
     ];
     description.extend(dims.iter().copied().map(size));
     description
+}
+
+/// Returns what a key holds as numbers: pushes, bytes of its state, and the description of its value
+/// as [`adopt`] gives that of an array, with the bytes of the value in place of a handle.
+pub(crate) fn key_stats(stats: &KeyStats) -> Vec<jlong> {
+    let num_bytes = stats.spec.num_bytes().unwrap_or(usize::MAX);
+    let num_pushes = jlong::try_from(stats.num_pushes).unwrap_or(jlong::MAX);
+    let mut numbers = vec![num_pushes, size(stats.state_bytes), size(num_bytes)];
+    numbers.extend(describe(&stats.spec, stats.device));
+    numbers
+}
+
+/// Returns a Java array of two objects.
+pub(crate) fn pair_to_java<'local>(
+    env: &mut Env<'local>,
+    first: &impl AsRef<JObject<'local>>,
+    second: &impl AsRef<JObject<'local>>,
+) -> Result<JObjectArray<'local, JObject<'local>>> {
+    let pair = JObjectArray::<JObject>::new(env, 2, JObject::null())?;
+    pair.set_element(env, 0, first.as_ref())?;
+    pair.set_element(env, 1, second.as_ref())?;
+    Ok(pair)
 }
 
 /// Refuses a null; `name` stands for the reference in errors.

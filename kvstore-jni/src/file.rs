@@ -47,11 +47,10 @@ fn load<'l>(
 ) -> Result<JObjectArray<'l, JObject<'l>>> {
     let file = convert::string(env, &file, "file")?;
     let list = kvstore::read_arrays(file)?;
-    let result = JObjectArray::<JObject>::new(env, 2, JObject::null())?;
     let names = convert::strings_to_java(env, list.names().iter())?;
-    result.set_element(env, 0, &names)?;
-    let descriptions = convert::adopt_all(env, list.arrays().to_vec())?;
-    result.set_element(env, 1, &descriptions)?;
+    let (lent, descriptions) = convert::lend(env, list.arrays().to_vec())?;
+    let result = convert::pair_to_java(env, &names, &descriptions)?;
+    lent.keep();
     Ok(result)
 }
 

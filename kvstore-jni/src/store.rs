@@ -179,6 +179,19 @@ fn keys<'l>(env: &mut Env<'l>, _class: JClass<'_>, store: jlong) -> Result<Keys<
     convert::strings_to_java(env, keys.iter().map(Key::as_str))
 }
 
+native!(fn stats(store: jlong) -> JObject[]);
+fn stats<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    store: jlong,
+) -> Result<JObjectArray<'l, JObject<'l>>> {
+    let stats = convert::store(store)?.stats();
+    let numbers: Vec<jlong> = stats.iter().flat_map(convert::key_stats).collect();
+    let names = convert::strings_to_java(env, stats.iter().map(|stats| stats.key.as_str()))?;
+    let numbers = convert::to_java(env, &numbers)?;
+    convert::pair_to_java(env, &names, &numbers)
+}
+
 native!(fn contains(store: jlong, key: JString) -> jboolean);
 fn contains(
     env: &mut Env<'_>,
@@ -228,10 +241,7 @@ fn hyper_parameters<'l>(
         convert::store(store)?.hyper_parameters()?.into_iter().unzip();
     let names = convert::strings_to_java(env, names.into_iter())?;
     let values = convert::to_java::<jdouble>(env, &values)?;
-    let result = JObjectArray::<JObject>::new(env, 2, JObject::null())?;
-    result.set_element(env, 0, &names)?;
-    result.set_element(env, 1, &values)?;
-    Ok(result)
+    convert::pair_to_java(env, &names, &values)
 }
 
 native!(fn set_hyper_parameters(store: jlong, names: JString[], values: jdouble[]));

@@ -2,12 +2,15 @@
 
 use std::sync::OnceLock;
 
-use kvstore_core::{Backends, CpuBackend, Device, Result};
+use kvstore_core::{Backends, CpuBackend, Device, DeviceKind, Result};
 
 /// Returns the backends of this process; found at the first call, the same ones ever after.
 pub fn backends() -> &'static Backends {
     static BACKENDS: OnceLock<Backends> = OnceLock::new();
-    BACKENDS.get_or_init(|| Backends::new(vec![CpuBackend::new()]))
+    BACKENDS.get_or_init(|| {
+        let no_gpu = "this version has no backend for GPUs".to_owned();
+        Backends::with_absent(vec![CpuBackend::new()], vec![(DeviceKind::Gpu, no_gpu)])
+    })
 }
 
 /// Returns, for people, what was found on this machine: a name and a sentence each.

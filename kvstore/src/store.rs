@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore_core::{
-    BoxError, Error, Existing, Key, KvStore, NDArray, Optimizer, Result, Tensor, TensorSpec,
-    Updater,
+    BoxError, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Result, Tensor,
+    TensorSpec, Updater,
 };
 
 use crate::kept;
@@ -189,6 +189,22 @@ impl Store {
     /// Returns every key in the order of initialisation.
     pub fn keys(&self) -> Vec<Key> {
         self.inner.keys()
+    }
+
+    /// Returns what every key holds, in the order of initialisation: shape, dtype, device, how many pushes
+    /// have changed it, the bytes of its optimizer state. It may be called from an updater.
+    ///
+    /// ```
+    /// use kvstore::{DType, Device, create, ones};
+    /// let store = create("local")?;
+    /// let array = ones([2, 3], DType::F32, Device::cpu(0))?;
+    /// store.init("w", &array)?;
+    /// store.push("w", &array)?;
+    /// assert_eq!(store.stats()[0].num_pushes, 1);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    pub fn stats(&self) -> Vec<KeyStats> {
+        self.inner.stats()
     }
 
     /// Returns whether the key is initialised.

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod elementwise;
+mod features;
 mod matrix;
 mod memory;
 mod pool;
@@ -66,7 +67,7 @@ impl Backend for CpuBackend {
     }
 
     fn description(&self) -> String {
-        format!("{} threads", self.workers.num_threads())
+        format!("{} threads, {}", self.workers.num_threads(), features::found().join(" "))
     }
 
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>> {

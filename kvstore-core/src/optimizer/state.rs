@@ -49,6 +49,13 @@ impl OptimizerState {
         &self.tensors
     }
 
+    /// Returns the bytes of the state's tensors, also of those that only another formula of the optimizer
+    /// uses.
+    pub fn num_bytes(&self) -> usize {
+        let parked = self.parked.iter().map(|(_, tensor)| tensor);
+        self.tensors.iter().chain(parked).map(Tensor::num_bytes).sum()
+    }
+
     /// Returns how many updates there have been.
     pub fn num_updates(&self) -> u64 {
         self.num_updates

@@ -5,7 +5,9 @@ import static dev.kvstore.NativeMemory.retry;
 import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 
@@ -131,6 +133,30 @@ public final class KVStore implements NativeResource {
         requireNonNull(key, "key");
         try {
             return NativeKVStore.contains(handle(), key);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Returns what every key holds, in the order of their init. An updater may call this.
+     *
+     * @return an object for each key
+     */
+    public List<KeyStats> stats() {
+        try {
+            Object[] found = NativeKVStore.stats(handle());
+            long[] numbers = (long[]) found[1];
+            List<KeyStats> stats = new ArrayList<>();
+            int position = 0;
+            for (String key : (String[]) found[0]) {
+                Description value = Description.at(numbers, position + 2);
+                stats.add(new KeyStats(
+                        key, value.shape(), value.dtype(), value.context(), value.first(),
+                        numbers[position + 1], numbers[position]));
+                position = value.end();
+            }
+            return Collections.unmodifiableList(stats);
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -755,6 +781,30 @@ public final class KVStore implements NativeResource {
         String[] names = Optimizer.names(changed);
         double[] values = Optimizer.values(changed);
         return call(() -> NativeKVStore.setHyperParameters(handle(), names, values));
+    }
+
+    /**
+     * Lets pushed values travel as few bits each.
+     *
+     * @param type how they are quantised: {@code 2bit} or {@code 1bit}
+     * @param threshold what a quantised value stands for, greater than 0
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another type or threshold, otherwise with
+     *     {@code UNSUPPORTED}: this version cannot do it yet
+     */
+    public KVStore setGradientCompression(String type, double threshold) {
+        requireNonNull(type, "type");
+        handle();
+        if (!type.equals("2bit") && !type.equals("1bit")) {
+            throw KVStoreException.invalidArgument(
+                    "gradient compression `" + type + "` is unknown, expected 2bit or 1bit");
+        }
+        if (!(threshold > 0) || Double.isInfinite(threshold)) {
+            throw KVStoreException.invalidArgument(
+                    "threshold is " + threshold + ", expected a number greater than 0");
+        }
+        throw new KVStoreException(
+                KVStoreException.Code.UNSUPPORTED, "gradients cannot be compressed yet");
     }
 
     /**

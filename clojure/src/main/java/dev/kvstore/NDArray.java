@@ -37,8 +37,6 @@ import java.util.Set;
  * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
  */
 public final class NDArray implements NativeResource {
-    private static final int HEADER = 5;
-
     private final NativeHandle handle;
     private final Shape shape;
     private final DType dtype;
@@ -46,25 +44,20 @@ public final class NDArray implements NativeResource {
     /** Null until somebody asks. */
     private Ancestry ancestry;
 
-    private NDArray(long[] description, int offset, boolean owned) {
-        this.dtype = DType.fromCode(Math.toIntExact(description[offset + 1]));
-        this.context = Context.ofKind(description[offset + 2], description[offset + 3]);
-        this.shape = Shape.of(
-                Arrays.copyOfRange(description, offset + HEADER, end(description, offset)));
+    private NDArray(Description description, boolean owned) {
+        this.dtype = description.dtype();
+        this.context = description.context();
+        this.shape = description.shape();
         this.handle = owned
-                ? NativeHandle.owned(this, description[offset], NativeNDArray::release)
-                : NativeHandle.lent(description[offset], NativeNDArray::release);
+                ? NativeHandle.owned(this, description.first(), NativeNDArray::release)
+                : NativeHandle.lent(description.first(), NativeNDArray::release);
         if (owned) {
             ResourceScope.register(this);
         }
     }
 
-    private static int end(long[] description, int offset) {
-        return offset + HEADER + Math.toIntExact(description[offset + HEADER - 1]);
-    }
-
     private static NDArray adopt(long[] description) {
-        return new NDArray(description, 0, true);
+        return new NDArray(Description.at(description, 0), true);
     }
 
     private static NDArray adopt(long[] description, NDArray... operands) {
@@ -76,15 +69,18 @@ public final class NDArray implements NativeResource {
     /** Arrays from descriptions that stand one after the other. */
     static NDArray[] adoptAll(long[] descriptions) {
         List<NDArray> arrays = new ArrayList<>();
-        for (int i = 0; i < descriptions.length; i = end(descriptions, i)) {
-            arrays.add(new NDArray(descriptions, i, true));
+        int position = 0;
+        while (position < descriptions.length) {
+            Description description = Description.at(descriptions, position);
+            arrays.add(new NDArray(description, true));
+            position = description.end();
         }
         return arrays.toArray(NDArray[]::new);
     }
 
     /** An array for the time of one native call, which releases it. */
     static NDArray lent(long[] description) {
-        return new NDArray(description, 0, false);
+        return new NDArray(Description.at(description, 0), false);
     }
 
     // ---- making arrays ----------------------------------------------------------------------

@@ -52,6 +52,12 @@ final class NativeKVStore {
 
     static native String[] keys(long store);
 
+    /**
+     * Returns the keys as a {@code String[]}, and a {@code long[]} with the numbers of all keys: pushes,
+     * bytes of the state, bytes of the value, dtype code, device kind, device ordinal, rank, dimensions.
+     */
+    static native Object[] stats(long store);
+
     static native boolean contains(long store, String key);
 
     static native void setUpdater(long store, UpdaterCall updater);

@@ -77,6 +77,16 @@ public final class NativeMemory {
     }
 
     /**
+     * Returns how many arrays, stores, states of optimizers and buffers there are that are neither closed
+     * nor collected.
+     *
+     * @return their number
+     */
+    public static long open() {
+        return NativeHandle.open();
+    }
+
+    /**
      * Returns how many arrays and stores were collected that nobody had closed.
      *
      * @return the number since the start of the process
@@ -110,6 +120,15 @@ public final class NativeMemory {
                     "soft cap is " + numBytes + " bytes, expected more than 0");
         }
         softCap = numBytes;
+    }
+
+    /**
+     * Shows these numbers to monitoring tools as the platform MXBean {@code dev.kvstore:type=NativeMemory},
+     * a {@link NativeMemoryMXBean}. Harmless when repeated. It is not done unasked: the first bean of a
+     * process costs some hundred milliseconds.
+     */
+    public static void registerMXBean() {
+        NativeMemoryMonitor.register();
     }
 
     /** Runs a call that makes arrays of {@code numBytes}, collecting before and after where needed. */

@@ -5,8 +5,12 @@ import static dev.kvstore.KVStoreException.Code.OUT_OF_MEMORY;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
+import javax.management.Attribute;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -112,5 +116,25 @@ class NativeMemoryTest {
                 System.out.println(exception.code());
             }
         }
+    }
+
+    @Test
+    void monitoringToolsSeeIt() throws Exception {
+        NativeMemory.registerMXBean();
+        NativeMemory.registerMXBean();
+        MBeanServer server = ManagementFactory.getPlatformMBeanServer();
+        ObjectName name = new ObjectName("dev.kvstore:type=NativeMemory");
+        try (NDArray array = tenMegabytes()) {
+            assertTrue((long) server.getAttribute(name, "LiveBytes") >= array.size());
+            assertTrue((long) server.getAttribute(name, "Open") > 0);
+            assertEquals(NativeMemory.softCap(), server.getAttribute(name, "SoftCap"));
+            for (String attribute : List.of("PooledBytes", "CollectedUnclosed")) {
+                assertTrue((long) server.getAttribute(name, attribute) >= 0);
+            }
+        }
+        server.setAttribute(name, new Attribute("SoftCap", 123 * MEGABYTE));
+        assertEquals(123 * MEGABYTE, NativeMemory.softCap());
+        server.invoke(name, "trim", null, null);
+        assertTrue(NativeMemory.pooledBytes() < 10 * MEGABYTE);
     }
 }

@@ -24,14 +24,19 @@
       (str " (" (string/join " " (cond-> texts (< (count texts) (alength values)) (conj "..."))) ")"))
     ""))
 
+(def ^:private short-names
+  {DType/FLOAT32 "f32" DType/FLOAT64 "f64" DType/FLOAT16 "f16" DType/BFLOAT16 "bf16"
+   DType/UINT8 "u8" DType/INT8 "i8" DType/INT32 "i32" DType/INT64 "i64"})
+
 (defn- array-text
   [^NDArray nd]
   (try
     (if (.isClosed nd)
-      "closed]"
-      (str (.dtype nd) " " (vec (.toArray (.shape nd))) " " (.context nd) "]" (values-text nd)))
+      "[closed]"
+      (str "[" (short-names (.dtype nd)) " " (vec (.toArray (.shape nd))) " " (.context nd) "]"
+           (values-text nd)))
     ;; It may also be closed by another thread while it is being printed.
-    (catch KVStoreException _ "closed]")))
+    (catch KVStoreException _ "[closed]")))
 
 (defn- store-text
   [^KVStore kvstore]
@@ -41,25 +46,25 @@
     (catch KVStoreException _ "closed")))
 
 (defmethod print-method NDArray [nd ^Writer w]
-  (.write w (str "#kv/NDArray[" (array-text nd))))
+  (.write w (str "#kv/NDArray " (array-text nd))))
 
 (defmethod print-method KVStore [kvstore ^Writer w]
-  (.write w (str "#kv/KVStore[" (store-text kvstore) "]")))
+  (.write w (str "#kv/KVStore [" (store-text kvstore) "]")))
 
 (defmethod print-method Context [ctx ^Writer w]
-  (.write w (str "#kv/Context[" ctx "]")))
+  (.write w (str "#kv/Context [" ctx "]")))
 
 (defmethod print-method DType [dtype ^Writer w]
-  (.write w (str "#kv/DType[" dtype "]")))
+  (.write w (str "#kv/DType [" dtype "]")))
 
 (defmethod print-method Shape [^Shape shape ^Writer w]
-  (.write w (str "#kv/Shape" (vec (.toArray shape)))))
+  (.write w (str "#kv/Shape " (vec (.toArray shape)))))
 
 (defmethod print-method Optimizer [^Optimizer optimizer ^Writer w]
-  (.write w (str "#kv/Optimizer[" (.name optimizer) " " (into {} (.hyperParameters optimizer)) "]")))
+  (.write w (str "#kv/Optimizer [" (.name optimizer) " " (into {} (.hyperParameters optimizer)) "]")))
 
 (defmethod print-method LrScheduler [^LrScheduler scheduler ^Writer w]
-  (.write w (str "#kv/LrScheduler[" scheduler "]")))
+  (.write w (str "#kv/LrScheduler [" scheduler "]")))
 
 (defn- state-text
   [^OptimizerState state]
@@ -68,4 +73,4 @@
     (catch KVStoreException _ "closed")))
 
 (defmethod print-method OptimizerState [state ^Writer w]
-  (.write w (str "#kv/OptimizerState[" (state-text state) "]")))
+  (.write w (str "#kv/OptimizerState [" (state-text state) "]")))

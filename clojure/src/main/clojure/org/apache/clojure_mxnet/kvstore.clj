@@ -2,7 +2,11 @@
   "A store of named arrays that many devices share.
 
   A store's life
-    create dispose type doctor
+    create dispose type
+  What there is
+    doctor                     this machine and this library
+    stats                      keys with what they hold; native memory
+    soft-cap set-soft-cap trim register-mxbean  limits of native memory, and who sees it
   Values
     init                       puts a value under a key
     push pull                  sums values into a key; reads it
@@ -12,6 +16,7 @@
     set-updater set-optimizer  a function of yours, or an update rule
     hyper-parameters set-hyper-parameters  of the rule, while it runs
     save-optimizer-states load-optimizer-states
+    set-gradient-compression
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
 
@@ -30,13 +35,14 @@
       (ndarray/->vec (pull kv \"w\")) ;=> [2.0 2.0 2.0 2.0 2.0 2.0]"
   (:refer-clojure :exclude [contains? keys remove type])
   (:require [clojure.string :as string]
+            [dev.kvstore.impl.datafy :as datafy]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs]
             [dev.kvstore.impl.printing]
             [dev.kvstore.impl.updater :as updater])
-  (:import (dev.kvstore Doctor Existing KVStore Optimizer)))
+  (:import (dev.kvstore Doctor Existing KVStore KeyStats NativeMemory Optimizer)))
 
 (set! *warn-on-reflection* true)
 
@@ -78,6 +84,69 @@
   (apply array-map
          (mapcat (fn [[fact text]] [(keyword (string/replace fact " " "-")) text])
                  (Doctor/report))))
+
+(defn- memory-data
+  []
+  {:live-bytes (NativeMemory/liveBytes)
+   :pooled-bytes (NativeMemory/pooledBytes)
+   :soft-cap (NativeMemory/softCap)
+   :open (NativeMemory/open)
+   :collected-unclosed (NativeMemory/collectedUnclosed)})
+
+(defn stats
+  "Returns numbers about `kvstore`, or about all native memory, as a map.
+
+  Of a store: its `:type`, `:bytes` of all values, `:state-bytes` of what an optimizer keeps, and `:keys`,
+  a map of key to `:shape`, `:dtype`, `:context`, `:bytes`, `:state-bytes` and `:pushes`, the number of
+  pushes that have changed it. Without a store: `:live-bytes` in use, `:pooled-bytes` kept for reuse, the
+  `:soft-cap`, how many arrays and stores are `:open`, and how many were `:collected-unclosed`, by the
+  garbage collector. An updater may call it.
+
+      (:bytes (stats (init (create) \"w\" (ndarray/ones [2 3])))) ;=> 24"
+  ([] (errors/guard (memory-data)))
+  ([^KVStore kvstore]
+   (errors/guard
+     (let [keys (into (array-map) (map (juxt #(.key ^KeyStats %) datafy/key-data)) (.stats kvstore))]
+       {:type (.type kvstore)
+        :bytes (reduce + (map :bytes (vals keys)))
+        :state-bytes (reduce + (map :state-bytes (vals keys)))
+        :keys keys}))))
+
+(defn soft-cap
+  "Returns how many bytes of native memory arrays and stores may use together.
+
+  What would exceed it first asks for a garbage collection; then it is code `:out-of-memory`. It is 80
+  percent of the memory of the machine unless the system property dev.kvstore.softCap says otherwise.
+
+      (pos? (soft-cap)) ;=> true"
+  []
+  (errors/guard (NativeMemory/softCap)))
+
+(defn set-soft-cap
+  "Sets the `soft-cap` to `num-bytes`, and returns nil. Arrays that exist are not touched.
+
+  Throws \"Invalid soft cap\" when it is no integer above 0.
+
+      (set-soft-cap (soft-cap)) ;=> nil"
+  [num-bytes]
+  (errors/check #(and (int? %) (pos? (long %))) num-bytes "soft cap")
+  (errors/guard (NativeMemory/setSoftCap (long num-bytes))))
+
+(defn trim
+  "Gives the native memory that is kept for reuse back to the operating system, and returns nil.
+
+      (trim) ;=> nil"
+  []
+  (errors/guard (NativeMemory/trim)))
+
+(defn register-mxbean
+  "Shows `stats` and the `soft-cap` to monitoring tools as the MXBean dev.kvstore:type=NativeMemory.
+
+  Returns nil; harmless when repeated.
+
+      (register-mxbean) ;=> nil"
+  []
+  (errors/guard (NativeMemory/registerMXBean)))
 
 (defn- ->existing
   ^Existing [opts]
@@ -269,6 +338,20 @@
   (errors/check #(and (map? %) (every? keyword? (clojure.core/keys %)) (every? number? (vals %)))
                 changed "hyper-parameters")
   (errors/guard (.setHyperParameters kvstore (update-keys changed hyper-parameters/native-name))))
+
+(defn set-gradient-compression
+  "Lets pushed values travel as few bits each, and returns `kvstore`. Code `:unsupported` so far.
+
+  `params` is a map of `:type`, :2bit or :1bit, and `:threshold`, a number above 0, 0.5 by default. Throws
+  \"Invalid gradient compression\" for anything else.
+
+      (set-gradient-compression kv {:type :2bit :threshold 0.5})"
+  ^dev.kvstore.KVStore [^KVStore kvstore params]
+  (let [{:keys [type threshold] :or {threshold 0.5}} params]
+    (errors/check #(and (map? %) (every? #{:type :threshold} (clojure.core/keys %))
+                        (or (string? type) (keyword? type)) (number? threshold))
+                  params "gradient compression")
+    (errors/guard (.setGradientCompression kvstore (name type) (double threshold)))))
 
 (defn save-optimizer-states
   "Writes the optimizer's state to the file `fname`, and returns `kvstore`. Code `:unsupported` so far.

@@ -1,0 +1,69 @@
+(ns dev.kvstore.impl.datafy
+  "Stores and arrays as plain data, for `clojure.datafy` and the tools that use it.
+
+    array-data   what an array is, and the elements of a small one
+    store-data   what each key of a store holds
+    key-data     what one key holds
+
+  Loading this namespace extends the protocol. What was closed is {:closed true}."
+  (:require [clojure.core.protocols :as protocols]
+            [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.ndarray.reading :as reading])
+  (:import (dev.kvstore DType KVStore KeyStats NDArray Shape)))
+
+(set! *warn-on-reflection* true)
+
+;; More elements than that are read when somebody navigates to them.
+(def ^:private max-size 1024)
+
+(defn- spec-data
+  [^Shape shape ^DType dtype context]
+  {:shape (vec (.toArray shape))
+   :dtype (keyword (str dtype))
+   :context (str context)})
+
+(defn- unless-closed
+  "What `data` returns; {:closed true} when `closed?` holds, be it meanwhile by another thread."
+  [closed? data]
+  (try
+    (data)
+    (catch RuntimeException e
+      (if (closed?) {:closed true} (throw e)))))
+
+(defn array-data
+  "Returns a map of what `nd` is, with its `:elements` in nested vectors, or `...` when they are many.
+
+  Navigating to `:elements` gives them all."
+  [^NDArray nd]
+  (unless-closed #(.isClosed nd)
+    (fn []
+      (with-meta
+        (assoc (spec-data (.shape nd) (.dtype nd) (.context nd))
+               :bytes (* (.size nd) (.numBytes (.dtype nd)))
+               :elements (if (<= (.size nd) max-size) (reading/->nd-vec nd) '...))
+        {`protocols/nav (fn [_ k v] (if (= :elements k) (reading/->nd-vec nd) v))}))))
+
+(defn key-data
+  "Returns a map of what one key of a store holds: shape, dtype, context, sizes in bytes, pushes."
+  [^KeyStats stats]
+  (assoc (spec-data (.shape stats) (.dtype stats) (.context stats))
+         :bytes (.numBytes stats)
+         :state-bytes (.stateBytes stats)
+         :pushes (.numPushes stats)))
+
+(defn store-data
+  "Returns a map of each key of `kvstore` to what it holds, in the order of their init.
+
+  Navigating to a key gives a new array with its present value."
+  [^KVStore kvstore]
+  (unless-closed #(.isClosed kvstore)
+    (fn []
+      (with-meta
+        (apply array-map (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) (.stats kvstore)))
+        {`protocols/nav (fn [_ k _] (errors/guard (.pull kvstore ^String k)))}))))
+
+(extend-protocol protocols/Datafiable
+  NDArray
+  (datafy [nd] (array-data nd))
+  KVStore
+  (datafy [kvstore] (store-data kvstore)))

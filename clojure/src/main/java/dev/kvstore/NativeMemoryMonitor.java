@@ -1,0 +1,60 @@
+package dev.kvstore;
+
+import java.lang.management.ManagementFactory;
+import javax.management.InstanceAlreadyExistsException;
+import javax.management.JMException;
+import javax.management.ObjectName;
+
+/** What {@link NativeMemory} tells to monitoring tools. Apart from it, for not every runtime has JMX. */
+final class NativeMemoryMonitor implements NativeMemoryMXBean {
+    private static final String NAME = "dev.kvstore:type=NativeMemory";
+
+    private NativeMemoryMonitor() {}
+
+    static void register() {
+        try {
+            ManagementFactory.getPlatformMBeanServer()
+                    .registerMBean(new NativeMemoryMonitor(), new ObjectName(NAME));
+        } catch (InstanceAlreadyExistsException done) {
+            // The bean that is there reads the same memory, or that of another class loader's library.
+        } catch (JMException exception) {
+            throw new KVStoreException(
+                    KVStoreException.Code.INTERNAL, "MXBean " + NAME + ": " + exception);
+        }
+    }
+
+    @Override
+    public long getLiveBytes() {
+        return NativeMemory.liveBytes();
+    }
+
+    @Override
+    public long getPooledBytes() {
+        return NativeMemory.pooledBytes();
+    }
+
+    @Override
+    public long getSoftCap() {
+        return NativeMemory.softCap();
+    }
+
+    @Override
+    public void setSoftCap(long numBytes) {
+        NativeMemory.setSoftCap(numBytes);
+    }
+
+    @Override
+    public long getOpen() {
+        return NativeMemory.open();
+    }
+
+    @Override
+    public long getCollectedUnclosed() {
+        return NativeMemory.collectedUnclosed();
+    }
+
+    @Override
+    public void trim() {
+        NativeMemory.trim();
+    }
+}

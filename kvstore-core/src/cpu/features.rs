@@ -1,0 +1,50 @@
+//! What the processor can do, for people who ask why a machine is slow.
+
+/// Returns the architecture and those of its extensions that matter to arithmetic and are there.
+pub(super) fn found() -> Vec<&'static str> {
+    let mut found = vec![std::env::consts::ARCH];
+    found.extend(extensions());
+    found
+}
+
+/// `[(name, whether it is there), ..]`, those that are there.
+macro_rules! detected {
+    ($detect:ident: $($name:tt)*) => {
+        [$(($name, std::arch::$detect!($name))),*]
+            .into_iter()
+            .filter_map(|(name, is_there)| is_there.then_some(name))
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+fn extensions() -> impl Iterator<Item = &'static str> {
+    detected!(is_x86_feature_detected:
+        "sse4.2" "avx" "avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512bf16")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn extensions() -> impl Iterator<Item = &'static str> {
+    detected!(is_aarch64_feature_detected: "neon" "fp16" "bf16" "sve" "sve2")
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn extensions() -> impl Iterator<Item = &'static str> {
+    std::iter::empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_architecture_comes_first_and_what_every_one_of_it_has_is_found() {
+        let found = found();
+        assert_eq!(found[0], std::env::consts::ARCH);
+        if cfg!(target_feature = "neon") {
+            assert!(found.contains(&"neon"), "{found:?}");
+        }
+        if cfg!(target_feature = "avx2") {
+            assert!(found.contains(&"avx2"), "{found:?}");
+        }
+    }
+}
