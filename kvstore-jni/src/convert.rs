@@ -187,7 +187,20 @@ pub(crate) fn bytes_to_java<'local>(
     env: &mut Env<'local>,
     bytes: &[u8],
 ) -> Result<JByteArray<'local>> {
+    check_java_length(bytes.len())?;
     Ok(env.byte_array_from_slice(bytes)?)
+}
+
+/// Refuses more elements than a Java array can have.
+pub(crate) fn check_java_length(len: usize) -> Result<()> {
+    if jsize::try_from(len).is_err() {
+        let text = format!(
+            "{len} elements do not fit into a Java array, read them piece by piece \
+             (`NDArray.read`, `ndarray/read-into`)"
+        );
+        return Err(Error::invalid(text).into());
+    }
+    Ok(())
 }
 
 /// Returns a Java array of some numbers.
@@ -195,10 +208,7 @@ pub(crate) fn to_java<'local, T: TypeArray>(
     env: &mut Env<'local>,
     numbers: &[T],
 ) -> Result<JPrimitiveArray<'local, T>> {
-    if jsize::try_from(numbers.len()).is_err() {
-        let text = format!("{} elements do not fit into a Java array", numbers.len());
-        return Err(Error::invalid(text).into());
-    }
+    check_java_length(numbers.len())?;
     let array = JPrimitiveArray::new(env, numbers.len())?;
     array.set_region(env, 0, numbers)?;
     Ok(array)
@@ -209,6 +219,8 @@ pub(crate) fn elements_to_java<'local, T: Element + TypeArray>(
     env: &mut Env<'local>,
     value: &Tensor,
 ) -> Result<JPrimitiveArray<'local, T>> {
+    // Before anything is converted, which would take as much memory again.
+    check_java_length(value.num_elements())?;
     match value.as_slice::<T>() {
         Ok(elements) => to_java(env, elements),
         Err(_) => to_java(env, &value.read_as::<T>()?),

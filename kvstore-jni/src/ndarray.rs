@@ -452,8 +452,12 @@ fn to_longs<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<J
 
 native!(fn to_bytes(array: jlong) -> jbyte[]);
 fn to_bytes<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JByteArray<'l>> {
-    let bytes = convert::array(array)?.to_bytes()?;
-    convert::bytes_to_java(env, &bytes)
+    let value = convert::array(array)?.tensor();
+    convert::check_java_length(value.num_bytes())?;
+    match value.host_bytes() {
+        Ok(bytes) => convert::bytes_to_java(env, bytes),
+        Err(_) => convert::bytes_to_java(env, &value.to_bytes()?),
+    }
 }
 
 native!(fn wait_to_read(array: jlong));

@@ -5,21 +5,22 @@
 
 (set! *warn-on-reflection* true)
 
-(defn- definition
-  [ns-name var-name]
-  (let [source (or (ns-resolve (the-ns ns-name) var-name)
-                   (throw (ex-info (str "no var " ns-name "/" var-name) {})))
-        {:keys [doc arglists] :as facts} (meta source)]
-    ;; The place of the original, so that editors and `source` find the code.
-    `(alter-meta! (def ~(with-meta var-name {:doc doc :arglists (list 'quote arglists)})
-                    (deref ~source))
-                  merge ~(select-keys facts [:file :line :column]))))
+(defn export*
+  "Defines, in the namespace `target`, `names` with the values that they have in `source`.
+
+  They keep the places of the originals, so that editors and `source` find the code. The vars are made at
+  run time: a form that is compiled for each of them would double the time that loading takes."
+  [target source names]
+  (doseq [var-name names
+          :let [original (or (ns-resolve (the-ns source) var-name)
+                             (throw (ex-info (str "no var " source "/" var-name) {})))
+                facts (select-keys (meta original) [:doc :arglists :file :line :column])]]
+    (intern target (with-meta var-name facts) @original)))
 
 (defmacro export
   "Defines, for each vector [namespace name ..], the names here with those vars' values.
 
       (export [dev.kvstore.impl.ndarray.creation zeros ones])"
   [& vectors]
-  `(do ~@(for [[ns-name & names] vectors
-               var-name names]
-           (definition ns-name var-name))))
+  `(do ~@(for [[source & names] vectors]
+           `(export* *ns* '~source '~names))))
