@@ -23,9 +23,9 @@ left_out() {
         layering) echo "runs cargo and reads the sources, none of the core" ;;
         local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
         races) echo "threads meet thousands of times; the same locks are taken in concurrency" ;;
-        bits) echo "each program runs in 72 ways; the same kernels run in backend_cpu" ;;
+        bits) echo "each program runs in 72 ways, hours under Miri; lib runs the kernels on short inputs" ;;
         array_files) echo "reads files, which Miri keeps from a program, and changes every byte of them" ;;
-        recorded_arrays) echo "reads 800 KB of JSON; the kernels of arrays are run in the files of the core" ;;
+        recorded_arrays) echo "reads 800 KB of JSON; lib and values run operations of arrays" ;;
         recorded_cases) echo "reads 800 KB of JSON; the same calls stand in the other suites" ;;
         *) echo "not listed in scripts/miri.sh" ;;
     esac

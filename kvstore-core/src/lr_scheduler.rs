@@ -51,12 +51,18 @@ impl LrScheduler {
     }
 
     /// Returns the factor schedule with another lower bound; other schedules have none.
-    #[must_use]
-    pub fn with_stop(mut self, stop_factor_lr: f64) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a bound that is negative or not finite.
+    pub fn with_stop(mut self, stop_factor_lr: f64) -> Result<Self> {
+        if !stop_factor_lr.is_finite() || stop_factor_lr < 0.0 {
+            let text = format!("the lowest learning rate is {stop_factor_lr}, expected 0 or more");
+            return Err(Error::invalid(text));
+        }
         if let Decay::Factor { stop, .. } = &mut self.decay {
             *stop = stop_factor_lr;
         }
-        self
+        Ok(self)
     }
 
     /// Returns the schedule that multiplies by `factor` after each of these numbers of updates.
@@ -78,8 +84,11 @@ impl LrScheduler {
     /// polynomial: `final + (base - final) * (1 - n / N)^power`, with `n` of `N` updates after the warm-up.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a `max_update` of 0 or numbers that are not finite.
+    /// [`Error::InvalidArgument`] for a `max_update` of 0, numbers that are not finite, or a negative power.
     pub fn poly(max_update: u64, power: f64, final_lr: f64) -> Result<Self> {
+        if power < 0.0 {
+            return Err(Error::invalid(format!("the power is {power}, expected 0 or more")));
+        }
         check_end(max_update, 0, power + final_lr)?;
         Ok(Self::of(Decay::Poly { max_update, power, final_lr }))
     }

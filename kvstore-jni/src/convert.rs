@@ -11,8 +11,8 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
 use kvstore::{
-    DType, Device, DeviceKind, Element, Error, Existing, Key, KeyStats, LrScheduler, NDArray,
-    Optimizer, OptimizerState, Pairs, Shape, Store, Tensor, TensorSpec, Warmup,
+    DType, Device, DeviceKind, Distribution, Element, Error, Existing, Key, KeyStats, LrScheduler,
+    NDArray, Optimizer, OptimizerState, Pairs, Shape, Store, Tensor, TensorSpec, Warmup,
 };
 
 use crate::error::{BridgeError, Result};
@@ -96,7 +96,7 @@ pub(crate) fn schedule(env: &Env<'_>, numbers: &JDoubleArray<'_>) -> Result<Opti
     };
     let schedule = match (kind, own) {
         (FACTOR, &[step, factor, lowest]) => {
-            LrScheduler::factor(update_count(step)?, factor)?.with_stop(lowest)
+            LrScheduler::factor(update_count(step)?, factor)?.with_stop(lowest)?
         }
         (MULTI_FACTOR, &[factor, ref steps @ ..]) => {
             let steps = steps.iter().map(|&step| update_count(step)).collect::<Result<_>>()?;
@@ -281,6 +281,15 @@ pub(crate) fn existing(code: jint) -> Result<Existing> {
         1 => Ok(Existing::Keep),
         2 => Ok(Existing::Replace),
         _ => Err(Error::invalid(format!("existing keys: {code} is unknown")).into()),
+    }
+}
+
+/// Returns a distribution with its two parameters.
+pub(crate) fn distribution(code: jint, one: f64, other: f64) -> Result<Distribution> {
+    match code {
+        0 => Ok(Distribution::Uniform { low: one, high: other }),
+        1 => Ok(Distribution::Normal { mean: one, deviation: other }),
+        _ => Err(Error::invalid(format!("distribution {code} is unknown")).into()),
     }
 }
 

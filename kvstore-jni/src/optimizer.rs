@@ -37,10 +37,10 @@ fn create(
         optimizer = optimizer.with_scheduler(schedule);
     }
     for (key, factor) in convert::options(env, &lr_keys, &lr_factors)? {
-        optimizer = optimizer.with_lr_multiplier(Key::new(&key)?, factor);
+        optimizer = optimizer.with_lr_multiplier(Key::new(&key)?, factor)?;
     }
     for (key, factor) in convert::options(env, &wd_keys, &wd_factors)? {
-        optimizer = optimizer.with_wd_multiplier(Key::new(&key)?, factor);
+        optimizer = optimizer.with_wd_multiplier(Key::new(&key)?, factor)?;
     }
     Ok(OPTIMIZERS.insert(optimizer)?)
 }

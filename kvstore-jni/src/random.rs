@@ -17,38 +17,22 @@ fn seed(_env: &mut Env<'_>, _class: JClass<'_>, number: jlong) -> Result<()> {
     Ok(())
 }
 
-native!(fn uniform(low: jdouble, high: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+native!(fn array(distribution: jint, one: jdouble, other: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
-fn uniform<'l>(
+fn array<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
-    low: jdouble,
-    high: jdouble,
+    distribution: jint,
+    one: jdouble,
+    other: jdouble,
     dims: JLongArray<'_>,
     dtype: jint,
     device_kind: jint,
     device_id: jint,
 ) -> Result<JLongArray<'l>> {
+    let distribution = convert::distribution(distribution, one, other)?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = kvstore::random::uniform(low, high, shape, dtype, device)?;
-    convert::adopt(env, array)
-}
-
-native!(fn normal(mean: jdouble, deviation: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
-fn normal<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    mean: jdouble,
-    deviation: jdouble,
-    dims: JLongArray<'_>,
-    dtype: jint,
-    device_kind: jint,
-    device_id: jint,
-) -> Result<JLongArray<'l>> {
-    let shape = convert::shape(env, &dims)?;
-    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = kvstore::random::normal(mean, deviation, shape, dtype, device)?;
+    let array = kvstore::random::array(distribution, shape, dtype, device)?;
     convert::adopt(env, array)
 }

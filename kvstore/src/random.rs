@@ -35,7 +35,7 @@ pub fn uniform(
     dtype: DType,
     device: Device,
 ) -> Result<NDArray> {
-    next(Distribution::Uniform { low, high }, shape.into(), dtype, device)
+    array(Distribution::Uniform { low, high }, shape, dtype, device)
 }
 
 /// Returns an array of normally distributed numbers.
@@ -50,10 +50,19 @@ pub fn normal(
     dtype: DType,
     device: Device,
 ) -> Result<NDArray> {
-    next(Distribution::Normal { mean, deviation }, shape.into(), dtype, device)
+    array(Distribution::Normal { mean, deviation }, shape, dtype, device)
 }
 
-fn next(distribution: Distribution, shape: Shape, dtype: DType, device: Device) -> Result<NDArray> {
+/// Returns an array of numbers with this distribution.
+///
+/// # Errors
+/// Those of [`uniform`] and [`normal`].
+pub fn array(
+    distribution: Distribution,
+    shape: impl Into<Shape>,
+    dtype: DType,
+    device: Device,
+) -> Result<NDArray> {
     let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let spec = TensorSpec::new(shape, dtype);
     generator.tensor(backends(), device, spec, distribution).map(NDArray::new)

@@ -35,7 +35,8 @@ impl Setup {
         }
         for (key, lr, wd) in &self.multipliers {
             let key = Key::new(key.as_str())?;
-            optimizer = optimizer.with_lr_multiplier(key.clone(), *lr).with_wd_multiplier(key, *wd);
+            optimizer =
+                optimizer.with_lr_multiplier(key.clone(), *lr)?.with_wd_multiplier(key, *wd)?;
         }
         Ok(optimizer)
     }

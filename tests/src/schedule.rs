@@ -81,7 +81,7 @@ impl Stateful {
     pub fn scheduler(&self) -> Result<LrScheduler> {
         let scheduler = match self.kind.clone() {
             Kind::Factor { step, factor, stop_factor_lr } => {
-                LrScheduler::factor(step, factor)?.with_stop(stop_factor_lr)
+                LrScheduler::factor(step, factor)?.with_stop(stop_factor_lr)?
             }
             Kind::MultiFactor { steps, factor } => LrScheduler::multi_factor(steps, factor)?,
             Kind::Poly { max_update, power, final_lr } => {

@@ -102,6 +102,23 @@ fn a_view_is_written_as_what_it_shows() {
     assert_same_bits(&from_array(&rows), &from_array(&copy), &"rows");
 }
 
+/// In files of MXNet's mode for numpy a rank of 0 is that of a number, and -1 that of no array at all.
+#[test]
+fn the_numpy_version_has_ranks_of_its_own() {
+    let record = |rank: i32, rest: &[i32]| {
+        let words =
+            [0xF993_FACA_u32.cast_signed(), 0, rank].into_iter().chain(rest.iter().copied());
+        let bytes: Vec<u8> = words.flat_map(i32::to_le_bytes).collect();
+        NDArray::deserialize(backends(), &bytes)
+    };
+    let number = record(0, &[1, 0, 4, 7]).expect("a device, int32, its value");
+    assert_eq!((number.shape().rank(), number.to_vec::<i32>().expect("int32")), (0, vec![7]));
+    let vector = record(1, &[2, 0, 1, 0, 4, 7, 8]).expect("a length before them");
+    assert_eq!(vector.to_vec::<i32>().expect("int32"), [7, 8]);
+    assert_eq!(record(-1, &[]).expect("nothing follows").shape().num_elements(), 0);
+    assert_eq!(record(-2, &[]).expect_err("no such rank").code(), ErrorCode::Corrupt);
+}
+
 #[test]
 fn of_two_arrays_with_one_name_the_last_one_is_found() {
     let array = |x: f64| to_array(&Value::new(Spec::new(&[1], DType::F32), &[Number::Float(x)]));

@@ -234,17 +234,23 @@ impl Optimizer {
     }
 
     /// Returns the optimizer with the learning rate of one key multiplied.
-    #[must_use]
-    pub fn with_lr_multiplier(mut self, key: Key, factor: f64) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a factor that is not finite.
+    pub fn with_lr_multiplier(mut self, key: Key, factor: f64) -> Result<Self> {
+        check_multiplier(&key, factor)?;
         self.lr_multipliers.insert(key, factor);
-        self
+        Ok(self)
     }
 
     /// Returns the optimizer with the weight decay of one key multiplied.
-    #[must_use]
-    pub fn with_wd_multiplier(mut self, key: Key, factor: f64) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a factor that is not finite.
+    pub fn with_wd_multiplier(mut self, key: Key, factor: f64) -> Result<Self> {
+        check_multiplier(&key, factor)?;
         self.wd_multipliers.insert(key, factor);
-        self
+        Ok(self)
     }
 
     /// Returns the state of a key that has not been updated yet.
@@ -370,4 +376,13 @@ impl fmt::Debug for Optimizer {
             .field("wd_multipliers", &self.wd_multipliers)
             .finish_non_exhaustive()
     }
+}
+
+fn check_multiplier(key: &Key, factor: f64) -> Result<()> {
+    if factor.is_finite() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the multiplier of key `{key}` is {factor}, expected a finite number"
+    )))
 }

@@ -200,12 +200,18 @@ fn a_store_changes_all_or_none() {
 #[test]
 fn multipliers_belong_to_keys() {
     let key = |text: &str| Key::new(text).expect("a key");
-    let optimizer = Optimizer::sgd().with("learning_rate", 0.5).and_then(|it| it.with("wd", 0.5));
-    let optimizer = optimizer
-        .expect("valid")
-        .with_lr_multiplier(key("half"), 0.5)
-        .with_lr_multiplier(key("frozen"), 0.0)
-        .with_wd_multiplier(key("undecayed"), 0.0);
+    let optimizer = Optimizer::sgd()
+        .with("learning_rate", 0.5)
+        .and_then(|it| it.with("wd", 0.5))
+        .and_then(|it| it.with_lr_multiplier(key("half"), 0.5))
+        .and_then(|it| it.with_lr_multiplier(key("frozen"), 0.0))
+        .and_then(|it| it.with_wd_multiplier(key("undecayed"), 0.0))
+        .expect("valid");
+    for factor in [f64::NAN, f64::INFINITY] {
+        let (lr, wd) = (optimizer.clone(), optimizer.clone());
+        assert_code(lr.with_lr_multiplier(key("half"), factor), ErrorCode::InvalidArgument);
+        assert_code(wd.with_wd_multiplier(key("half"), factor), ErrorCode::InvalidArgument);
+    }
     for name in ["local", "device"] {
         let store = create(name).expect("a store");
         store.set_optimizer(optimizer.clone()).expect("any can be set");

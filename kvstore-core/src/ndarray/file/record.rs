@@ -86,10 +86,7 @@ pub(super) fn read(backends: &Backends, input: &mut Input<'_>) -> Result<Tensor>
     };
     let shape = match version {
         V1 | V2 => shape(input)?,
-        V3 => match rank(input)? {
-            None => Some(Shape::default()),
-            Some(rank) => Some(dims(input, rank, 8)?),
-        },
+        V3 => numpy_shape(input)?,
         0 => None,
         rank => Some(dims(input, rank, 4)?),
     };
@@ -116,6 +113,18 @@ pub(super) fn dtype(input: &mut Input<'_>) -> Result<DType> {
 /// Reads a rank, and as many lengths of 8 bytes; none for an array that never got a shape.
 pub(super) fn shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
     rank(input)?.map(|rank| dims(input, rank, 8)).transpose()
+}
+
+/// Reads a shape of the version for which a rank of 0 is that of a number, and -1 that of an array that
+/// never got a shape.
+fn numpy_shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
+    match input.i32("a rank")? {
+        -1 => Ok(None),
+        rank => match u32::try_from(rank) {
+            Ok(rank) => dims(input, rank, 8).map(Some),
+            Err(_) => Err(input.corrupt(format!("a rank of {rank}"))),
+        },
+    }
 }
 
 /// Reads a rank that is not 0.

@@ -1317,7 +1317,7 @@ public final class NDArray implements NativeResource {
         return handles;
     }
 
-    private long numBytes() {
+    long numBytes() {
         return numBytes(shape, dtype);
     }
 

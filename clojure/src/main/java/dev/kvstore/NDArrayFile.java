@@ -4,6 +4,7 @@ import static java.util.Objects.requireNonNull;
 
 import java.io.File;
 import java.lang.ref.Reference;
+import java.nio.file.FileSystems;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -18,7 +19,9 @@ import java.util.Map;
  * NDArray loaded = NDArrayFile.loadMap(Path.of("model.params")).get("w");
  * }</pre>
  *
- * <p>A file is written beside and then renamed, so that it is whole at every moment. Loaded arrays are on
+ * <p>A file is written beside and then renamed, so that it is whole at every moment; what a folder lets
+ * replace is replaced, a file that is read-only too. A path of another file system than that of the
+ * operating system, in a zip file say, is {@code INVALID_ARGUMENT}. Loaded arrays are on
  * {@code cpu(0)}; sparse ones become dense.
  */
 public final class NDArrayFile {
@@ -38,7 +41,7 @@ public final class NDArrayFile {
         NDArray[] values = arrays.values().toArray(NDArray[]::new);
         load();
         try {
-            NativeFile.saveMap(file.toString(), names, NDArray.handles(values));
+            NativeFile.saveMap(name(file), names, NDArray.handles(values));
         } finally {
             Reference.reachabilityFence(values);
         }
@@ -57,7 +60,7 @@ public final class NDArrayFile {
         NDArray[] values = arrays.toArray(NDArray[]::new);
         load();
         try {
-            NativeFile.saveList(file.toString(), NDArray.handles(values));
+            NativeFile.saveList(name(file), NDArray.handles(values));
         } finally {
             Reference.reachabilityFence(values);
         }
@@ -133,6 +136,14 @@ public final class NDArrayFile {
         NativeLibrary.load();
     }
 
+    private static String name(Path file) {
+        if (file.getFileSystem() != FileSystems.getDefault()) {
+            throw KVStoreException.invalidArgument(
+                    file + " is in " + file.getFileSystem() + ", expected a file of the operating system");
+        }
+        return file.toString();
+    }
+
     private static final class Content {
         private final String[] names;
         private final NDArray[] arrays;
@@ -144,10 +155,10 @@ public final class NDArrayFile {
 
         static Content of(Path path) {
             requireNonNull(path, "file");
-            File file = path.toFile();
+            String file = name(path);
             Object[] content = new Object[2];
-            long[] descriptions = NativeMemory.allocate(file.length(), () -> {
-                Object[] loaded = NativeFile.load(path.toString());
+            long[] descriptions = NativeMemory.allocate(new File(file).length(), () -> {
+                Object[] loaded = NativeFile.load(file);
                 content[0] = loaded[0];
                 return (long[]) loaded[1];
             });

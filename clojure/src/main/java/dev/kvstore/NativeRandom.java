@@ -2,16 +2,21 @@ package dev.kvstore;
 
 /** Entry points of the native library for random numbers. */
 final class NativeRandom {
+    /** The parameters are the lowest number and the end. */
+    static final int UNIFORM = 0;
+
+    /** The parameters are the mean and the standard deviation. */
+    static final int NORMAL = 1;
+
     private NativeRandom() {}
 
-    static native void seed(long seed);
+    static native void seed(long number);
 
-    static native long[] uniform(
-            double low, double high, long[] dimensions, int dtype, int deviceKind, int deviceId);
-
-    static native long[] normal(
-            double mean,
-            double deviation,
+    /** Returns the description of a new array of numbers with a distribution and its two parameters. */
+    static native long[] array(
+            int distribution,
+            double one,
+            double other,
             long[] dimensions,
             int dtype,
             int deviceKind,

@@ -337,7 +337,11 @@ public final class Optimizer {
         requireNonNull(weight, "weight");
         long[] state = new long[1];
         try {
-            run(optimizer -> state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
+            // As much as the weight at least; how much more, only the native library knows.
+            NativeMemory.allocate(weight.numBytes(), () -> {
+                run(optimizer -> state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
+                return state;
+            });
             return new OptimizerState(state[0]);
         } finally {
             Reference.reachabilityFence(weight);
@@ -360,8 +364,8 @@ public final class Optimizer {
         requireNonNull(gradient, "gradient");
         requireNonNull(state, "state");
         try {
-            run(optimizer -> NativeOptimizer.update(
-                    optimizer, key, weight.handle(), gradient.handle(), state.handle()));
+            NativeMemory.retry(() -> run(optimizer -> NativeOptimizer.update(
+                    optimizer, key, weight.handle(), gradient.handle(), state.handle())));
             return this;
         } finally {
             Reference.reachabilityFence(weight);

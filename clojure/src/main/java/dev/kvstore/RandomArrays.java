@@ -50,8 +50,7 @@ public final class RandomArrays {
      */
     public static NDArray uniform(
             double low, double high, Shape shape, DType dtype, Context context) {
-        return NDArray.create(shape, dtype, context, () -> NativeRandom.uniform(
-                low, high, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
+        return array(NativeRandom.UNIFORM, low, high, shape, dtype, context);
     }
 
     /**
@@ -82,7 +81,13 @@ public final class RandomArrays {
      */
     public static NDArray normal(
             double mean, double deviation, Shape shape, DType dtype, Context context) {
-        return NDArray.create(shape, dtype, context, () -> NativeRandom.normal(
-                mean, deviation, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
+        return array(NativeRandom.NORMAL, mean, deviation, shape, dtype, context);
+    }
+
+    private static NDArray array(
+            int distribution, double one, double other, Shape shape, DType dtype, Context context) {
+        return NDArray.create(shape, dtype, context, () -> NativeRandom.array(
+                distribution, one, other,
+                shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 }

@@ -82,6 +82,11 @@ public final class ResourceScope implements AutoCloseable {
         }
     }
 
+    /** How many resources it would look at if it ended now. */
+    int size() {
+        return resources.size();
+    }
+
     /**
      * Lets what can be reached from {@code result} outlive this scope.
      *

@@ -1,16 +1,19 @@
 (ns dev.kvstore.impl.hyper-parameters
   "What hyper-parameters are called in Clojure and in the native library.
 
-    native-name   :learning-rate is \"learning_rate\"
-    option        the way back"
-  (:require [clojure.string :as string]))
+    native-name    :learning-rate is \"learning_rate\"
+    native-values  a map of options as the native library takes it
+    option         the way back"
+  (:require [clojure.string :as string]
+            [dev.kvstore.impl.errors :as errors]))
 
 (set! *warn-on-reflection* true)
 
 (def ^:private aliases
-  "Options that MXNet calls otherwise than this library does."
+  "Options that are called otherwise than by the rule; the native library's names are MXNet's."
   {:rescale-gradient "rescale_grad"
-   :lambda "lamda"})
+   :lambda "lamda"
+   :lambda1 "lamda1"})
 
 (defn native-name
   "Returns the name of the hyper-parameter that the keyword `option` stands for."
@@ -18,7 +21,17 @@
   (or (get aliases option)
       (string/replace (name option) "-" "_")))
 
+(defn native-values
+  "Returns the map `option->value` with native names for keys.
+
+  Throws code `:invalid-argument` when two options stand for the same hyper-parameter."
+  [option->value]
+  (let [native->value (update-keys option->value native-name)]
+    (when-not (= (count native->value) (count option->value))
+      (errors/invalid "Two options for the same hyper-parameter" option->value))
+    native->value))
+
 (defn option
   "Returns the keyword for the hyper-parameter `native-name`."
   [native-name]
-  (keyword (string/replace native-name "_" "-")))
+  (keyword (string/replace (string/replace native-name "lamda" "lambda") "_" "-")))

@@ -337,7 +337,7 @@
   ^dev.kvstore.KVStore [^KVStore kvstore changed]
   (errors/check #(and (map? %) (every? keyword? (clojure.core/keys %)) (every? number? (vals %)))
                 changed "hyper-parameters")
-  (errors/guard (.setHyperParameters kvstore (update-keys changed hyper-parameters/native-name))))
+  (errors/guard (.setHyperParameters kvstore (hyper-parameters/native-values changed))))
 
 (defn set-gradient-compression
   "Lets pushed values travel as few bits each, and returns `kvstore`. Code `:unsupported` so far.

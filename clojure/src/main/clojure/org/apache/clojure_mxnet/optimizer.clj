@@ -71,7 +71,7 @@
                    (factors? lr-mult)
                    (factors? wd-mult))
       (incorrect optimizer-name opts))
-    (assoc opts :numbers (or numbers {}))))
+    (assoc opts :numbers (hyper-parameters/native-values (or numbers {})))))
 
 (defn- with-options
   "Returns `optimizer` with the options of the map `opts`; `optimizer-name` stands for it in messages."
@@ -79,8 +79,8 @@
   (let [{:keys [numbers lr-scheduler lr-mult wd-mult]}
         (checked-options optimizer-name (vec (keys (.hyperParameters optimizer))) opts)]
     (errors/guard
-      (-> (reduce-kv (fn [^Optimizer optimizer option value]
-                       (.with optimizer (hyper-parameters/native-name option) (double value)))
+      (-> (reduce-kv (fn [^Optimizer optimizer ^String native-name value]
+                       (.with optimizer native-name (double value)))
                      (.scheduler optimizer lr-scheduler)
                      numbers)
           (with-multipliers lr-mult (fn [^Optimizer optimizer ^String k factor]
@@ -196,12 +196,12 @@
 
 (defn ftrl
   "Returns FTRL: z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / learning-rate, n = n + q^2, and w = (sign(z) *
-  lamda1 - z) / ((beta + sqrt(n)) / learning-rate + wd) where the size of z exceeds lamda1, else 0.
+  lambda1 - z) / ((beta + sqrt(n)) / learning-rate + wd) where the size of z exceeds lambda1, else 0.
 
-  Options: those of every optimizer (learning-rate 0.1, wd 0), `:lamda1` 0.01 and `:beta` 1. Errors are those
+  Options: those of every optimizer (learning-rate 0.1, wd 0), `:lambda1` 0.01 and `:beta` 1. Errors are those
   of the namespace.
 
-      (kvstore/set-optimizer (kvstore/create) (ftrl {:lamda1 0.1}))"
+      (kvstore/set-optimizer (kvstore/create) (ftrl {:lambda1 0.1}))"
   (^dev.kvstore.Optimizer [] (ftrl nil))
   (^dev.kvstore.Optimizer [opts] (with-options "ftrl" (named "ftrl") opts)))
 

@@ -47,7 +47,8 @@
 
   Options: `:ctx`, the context, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
   shape which gets the numbers in its own dtype and is returned. Throws \"Incorrect random uniform
-  parameters\", and code `:invalid-argument` for a dtype of integers.
+  parameters\", also when `high` is below `low` or a dimension is not above 0, and code `:invalid-argument`
+  for a dtype of integers.
 
       (every? #(<= 1 % 2) (ndarray/->vec (uniform 1 2 [10]))) ;=> true"
   (^dev.kvstore.NDArray [low high shape-vec] (uniform low high shape-vec nil))
@@ -61,8 +62,8 @@
 (defn normal
   "Returns a new array with the shape `shape-vec` of numbers around `loc` with the standard deviation `scale`.
 
-  Options are those of `uniform`. Throws \"Incorrect random normal parameters\", and code `:invalid-argument`
-  for a dtype of integers.
+  Options are those of `uniform`. Throws \"Incorrect random normal parameters\", also when `scale` or a
+  dimension is not above 0, and code `:invalid-argument` for a dtype of integers.
 
       (ndarray/shape-vec (normal 0 1 [2 3])) ;=> [2 3]"
   (^dev.kvstore.NDArray [loc scale shape-vec] (normal loc scale shape-vec nil))
@@ -76,9 +77,10 @@
 (defn seed
   "Starts the sequence anew, with the number `n`, and returns nil.
 
-  Throws \"Incorrect seed parameters\" when `n` is no number.
+  Throws \"Incorrect seed parameters\" when `n` is no whole number of 64 bits.
 
       (seed 7) ;=> nil"
   [n]
-  (checked (number? n) "Incorrect seed parameters" n)
+  (checked (and (number? n) (<= Long/MIN_VALUE n Long/MAX_VALUE) (== n (bigint n)))
+           "Incorrect seed parameters" n)
   (errors/guard (RandomArrays/seed (long n))))

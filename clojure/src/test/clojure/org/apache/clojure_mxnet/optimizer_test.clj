@@ -136,3 +136,15 @@
   (testing "out of range"
     (is (= :invalid-argument (code (optimizer/sgd {:learning-rate -1}))))
     (is (= :invalid-argument (code (optimizer/adam {:beta1 1.5}))))))
+
+(deftest options-go-by-their-own-names
+  (let [kv (kvstore/set-optimizer (kvstore/create) (optimizer/dcasgd {:lambda 0.5 :rescale-gradient 2}))]
+    (is (= [0.5 2.0] ((juxt :lambda :rescale-grad) (kvstore/hyper-parameters kv))))
+    (kvstore/set-hyper-parameters kv (kvstore/hyper-parameters kv))
+    (is (= :invalid-argument
+           (code (kvstore/set-hyper-parameters kv {:rescale-grad 1 :rescale-gradient 1})))))
+  (is (= 0.5 (:lambda1 (kvstore/hyper-parameters
+                         (kvstore/set-optimizer (kvstore/create) (optimizer/ftrl {:lambda1 0.5}))))))
+  (is (= :invalid-argument (code (optimizer/sgd {:rescale-grad 1 :rescale-gradient 1}))))
+  (is (= :invalid-argument (code (optimizer/sgd {:lr-mult {"w" ##NaN}}))))
+  (is (= :invalid-argument (code (optimizer/sgd {:wd-mult {"w" ##Inf}})))))

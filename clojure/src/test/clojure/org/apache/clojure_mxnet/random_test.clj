@@ -43,7 +43,9 @@
     (is (= "Incorrect random uniform parameters" (:message (failure (f))))))
   (doseq [f [#(random/normal 0 0 [2]) #(random/normal 0 "1" [2]) #(random/normal nil 1 [2])]]
     (is (= "Incorrect random normal parameters" (:message (failure (f))))))
-  (is (= "Incorrect seed parameters" (:message (failure (random/seed "x")))))
+  (doseq [n ["x" nil 1.5 1e30 ##NaN 1/2]]
+    (is (= "Incorrect seed parameters" (:message (failure (random/seed n))))))
+  (is (nil? (random/seed 7.0)))
   (is (= :invalid-argument (code (random/uniform 0 1 [2] {:dtype dtype/INT32}))))
   (is (= :invalid-argument (code (random/uniform 0 1 [2] {:context 1}))))
   (is (= "Invalid out" (:message (failure (random/uniform 0 1 [2] {:out [1 2]}))))))

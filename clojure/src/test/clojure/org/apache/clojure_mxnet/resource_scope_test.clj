@@ -86,10 +86,3 @@
       @(future (reset! other (ndarray/ones [1])))
       nil)
     (is (= [false] (disposed @other)))))
-
-(deftest a-long-scope-forgets-what-was-closed-inside
-  (resource-scope/using
-    (dotimes [_ 1000]
-      (with-open [a (ndarray/ones [1])]
-        (ndarray/->vec a)))
-    nil))
