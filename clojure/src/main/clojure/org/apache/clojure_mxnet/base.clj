@@ -6,4 +6,8 @@
 
 (set! *warn-on-reflection* true)
 
-(def MX_REAL_TYPE "The dtype of arrays that are made without one: float32." dtype/FLOAT32)
+(def MX_REAL_TYPE
+  "The dtype of arrays that are made without one: float32.
+
+      (= MX_REAL_TYPE (ndarray/dtype (ndarray/ones [2]))) ;=> true"
+  dtype/FLOAT32)

@@ -172,8 +172,8 @@
   The option `:existing` says what becomes of keys that are in the store: `:error`, the default; `:keep`, which
   leaves them as they are; `:replace`, which removes them first.
 
-      (init kv [\"a\" \"b\"] [(ndarray/ones [2]) (ndarray/zeros [3])])
-      (init kv {:a (ndarray/zeros [2])} {:existing :keep})"
+      (init kv [\"c\" \"d\"] [(ndarray/ones [2]) (ndarray/zeros [3])])
+      (init kv {:c (ndarray/zeros [2])} {:existing :keep})"
   (^dev.kvstore.KVStore [kvstore key->value]
    (init-pairs kvstore (pairs/map-pairs key->value "values") nil))
   (^dev.kvstore.KVStore [kvstore ks-or-key->value vs-or-opts]
@@ -191,15 +191,18 @@
 (defn push
   "Sums the values of each key, gives the sum to the optimizer or updater, and returns `kvstore`.
 
-  With neither of them the sum becomes the value. `ks` and `vs` have one of the four forms, or
-  `key->value` is a map. `priority`, 0 by default, is a hint for the order of network transfers. Throws
+  With neither of them the sum becomes the value. `ks` and `vs` have one of the four forms, or a map
+  stands for both. `priority`, 0 by default, is a hint for the order of network transfers. Throws
   \"Invalid keys\", \"Invalid values\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`,
   code `:spec-mismatch` when a shape or dtype is not that of the key, and what an updater throws.
 
       (push kv \"a\" (ndarray/ones [2]))
       (push kv [\"a\" \"b\"] [[x0 x1] [y0 y1]] 1)"
   (^dev.kvstore.KVStore [kvstore key->value] (push-pairs kvstore (pairs/map-pairs key->value "values") 0))
-  (^dev.kvstore.KVStore [kvstore ks vs] (push kvstore ks vs 0))
+  (^dev.kvstore.KVStore [kvstore ks-or-key->value vs-or-priority]
+   (if (map? ks-or-key->value)
+     (push-pairs kvstore (pairs/map-pairs ks-or-key->value "values") vs-or-priority)
+     (push kvstore ks-or-key->value vs-or-priority 0)))
   (^dev.kvstore.KVStore [kvstore ks vs priority]
    (push-pairs kvstore (pairs/pairs ks vs "values") priority)))
 
@@ -230,7 +233,10 @@
    (if (map? ks-or-key->out)
      (pull-pairs kvstore (pairs/map-pairs ks-or-key->out "outs") 0)
      (pull-new kvstore ks-or-key->out)))
-  (^dev.kvstore.KVStore [kvstore ks outs] (pull kvstore ks outs 0))
+  (^dev.kvstore.KVStore [kvstore ks-or-key->out outs-or-priority]
+   (if (map? ks-or-key->out)
+     (pull-pairs kvstore (pairs/map-pairs ks-or-key->out "outs") outs-or-priority)
+     (pull kvstore ks-or-key->out outs-or-priority 0)))
   (^dev.kvstore.KVStore [kvstore ks outs priority]
    (pull-pairs kvstore (pairs/pairs ks outs "outs") priority)))
 
@@ -244,29 +250,39 @@
 (defn pushpull
   "Pushes `vs`, pulls into `outs`, and returns `kvstore`. Without `outs` the values receive the result.
 
-  Arguments and errors are those of `push` and `pull`; both are checked before the push.
+  Arguments and errors are those of `push` and `pull`; both are checked before the push. Two maps are what to
+  push and where to pull.
 
       (pushpull kv \"a\" [g0 g1] [w0 w1])"
   (^dev.kvstore.KVStore [kvstore key->value]
    (let [values (pairs/map-pairs key->value "values")]
      (pushpull-pairs kvstore values values 0)))
-  (^dev.kvstore.KVStore [kvstore ks vs] (pushpull kvstore ks vs vs 0))
+  (^dev.kvstore.KVStore [kvstore ks-or-key->value vs-or-key->out]
+   (if (map? ks-or-key->value)
+     (pushpull-pairs kvstore (pairs/map-pairs ks-or-key->value "values")
+                     (pairs/map-pairs vs-or-key->out "outs") 0)
+     (pushpull kvstore ks-or-key->value vs-or-key->out vs-or-key->out 0)))
   (^dev.kvstore.KVStore [kvstore ks vs outs] (pushpull kvstore ks vs outs 0))
   (^dev.kvstore.KVStore [kvstore ks vs outs priority]
    (pushpull-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs") priority)))
 
+(defn- broadcast-pairs
+  [^KVStore kvstore values outs]
+  (errors/guard
+    (.broadcast kvstore (pairs/names values) (pairs/arrays values)
+                (pairs/names outs) (pairs/arrays outs) (int 0))))
+
 (defn broadcast
   "Puts a value under each key, as `init` does, pulls it into `outs`, and returns `kvstore`.
 
-  Arguments and errors are those of `init` and `pull`.
+  Arguments and errors are those of `init` and `pull`; two maps are what to put and where to pull.
 
-      (broadcast kv \"w\" weights [w0 w1 w2 w3])"
-  ^dev.kvstore.KVStore [^KVStore kvstore ks vs outs]
-  (let [values (pairs/pairs ks vs "values")
-        outs (pairs/pairs ks outs "outs")]
-    (errors/guard
-      (.broadcast kvstore (pairs/names values) (pairs/arrays values)
-                  (pairs/names outs) (pairs/arrays outs) (int 0)))))
+      (broadcast kv \"w\" weights [w0 w1])
+      (broadcast kv {:v weights} {:v [w0 w1]})"
+  (^dev.kvstore.KVStore [kvstore key->value key->out]
+   (broadcast-pairs kvstore (pairs/map-pairs key->value "values") (pairs/map-pairs key->out "outs")))
+  (^dev.kvstore.KVStore [kvstore ks vs outs]
+   (broadcast-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs"))))
 
 (defn keys
   "Returns the keys in `kvstore` as a vector of strings, in the order of their init.

@@ -227,3 +227,23 @@
              (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])] {:existing existing})))))
     (is (= "Invalid existing" (:message (failure (kvstore/init kv "e" (ndarray/ones [1]) {:existing 1})))))
     (is (= :invalid-argument (code (kvstore/init kv "e" (ndarray/ones [1]) {:exists :keep}))))))
+
+(deftest maps-stand-for-keys-and-values
+  (let [kv (kvstore/create)
+        ones #(ndarray/ones [2])
+        [a b c] (repeatedly ones)
+        values #(mapv ndarray/->vec (kvstore/pull kv ["a" "b"]))]
+    (kvstore/broadcast kv {:a (ones) "b" (ones)} {"a" [a b] "b" c})
+    (kvstore/push kv {"a" [(ones) (ones)] 'b (ones)} 1)
+    (is (= [[2.0 2.0] [1.0 1.0]] (values)))
+    (kvstore/pull kv {"a" a} -1)
+    (is (= [2.0 2.0] (ndarray/->vec a)))
+    (kvstore/pushpull kv {"a" [a a] "b" b} {"a" c})
+    (is (= [4.0 4.0] (ndarray/->vec c)))
+    (kvstore/pushpull kv {"b" [c c]})
+    (is (= [8.0 8.0] (ndarray/->vec c)))
+    (is (= "Invalid priority" (:message (failure (kvstore/push kv {"a" a} 1.5)))))
+    (is (= "Invalid priority" (:message (failure (kvstore/pull kv {"a" a} a)))))
+    (is (= "Invalid outs" (:message (failure (kvstore/pushpull kv {"a" a} {"a" 1})))))
+    (is (= "Invalid keys" (:message (failure (kvstore/broadcast kv {"c" a} a)))))
+    (is (not (kvstore/contains? kv "c")))))
