@@ -602,6 +602,20 @@ public final class KVStore implements NativeResource {
     /**
      * Pushes values, then pulls keys.
      *
+     * @param values the arrays to read, by key
+     * @param outs the arrays to write, by key
+     * @return this store
+     * @throws KVStoreException see {@link #push(String, NDArray)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore pushpull(Map<String, NDArray> values, Map<String, NDArray> outs) {
+        return pushpull(
+                keysOf(values, "values"), valuesOf(values, "values"),
+                keysOf(outs, "outs"), valuesOf(outs, "outs"), 0);
+    }
+
+    /**
+     * Pushes values, then pulls keys.
+     *
      * @param valueKeys the keys to push
      * @param values the arrays to read, one per key to push
      * @param outKeys the keys to pull
@@ -673,6 +687,20 @@ public final class KVStore implements NativeResource {
     public KVStore broadcast(List<String> keys, List<NDArray> values, List<NDArray> outs) {
         String[] names = strings(keys);
         return broadcast(names, arrays(values, "values"), names, arrays(outs, "outs"), 0);
+    }
+
+    /**
+     * Puts values under new keys, then pulls keys.
+     *
+     * @param values the values by key
+     * @param outs the arrays to write, by key
+     * @return this store
+     * @throws KVStoreException see {@link #init(List, List)} and {@link #pull(String, NDArray)}
+     */
+    public KVStore broadcast(Map<String, NDArray> values, Map<String, NDArray> outs) {
+        return broadcast(
+                keysOf(values, "values"), valuesOf(values, "values"),
+                keysOf(outs, "outs"), valuesOf(outs, "outs"), 0);
     }
 
     /**

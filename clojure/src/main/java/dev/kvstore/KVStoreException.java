@@ -130,6 +130,12 @@ public final class KVStoreException extends RuntimeException {
         return new KVStoreException(Code.INVALID_ARGUMENT, message);
     }
 
+    static KVStoreException lengthMismatch(String what, long expected, long found) {
+        String text = what + ": expected " + expected + ", found " + found;
+        return new KVStoreException(
+                Code.LENGTH_MISMATCH.ordinal(), text, null, Long.toString(expected), Long.toString(found));
+    }
+
     static KVStoreException closed(String what) {
         return new KVStoreException(Code.CLOSED, what + " is closed");
     }

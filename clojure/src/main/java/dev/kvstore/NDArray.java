@@ -773,6 +773,33 @@ public final class NDArray implements NativeResource {
         return derive(() -> NativeNDArray.argmaxChannel(handle()));
     }
 
+    /**
+     * Returns one element of each row of this matrix.
+     *
+     * @param columns the column of the element, for each row
+     * @return a new array with one dimension
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions or there
+     *     is no such column, with {@code LENGTH_MISMATCH} when there are not as many columns as rows
+     */
+    public NDArray chooseElements(NDArray columns) {
+        requireNonNull(columns, "columns");
+        NDArray chosen = new Rows(this, columns).chosen();
+        chosen.ancestry().comesFrom(this, columns);
+        return chosen;
+    }
+
+    /**
+     * Sets one element of each row of this matrix to one and all others to zero.
+     *
+     * @param columns the column of the one, for each row
+     * @return this array
+     * @throws KVStoreException as {@link #chooseElements} does
+     */
+    public NDArray setOneHot(NDArray columns) {
+        requireNonNull(columns, "columns");
+        return set(new Rows(this, columns).marks());
+    }
+
     // ---- views ------------------------------------------------------------------------------
 
     /**

@@ -13,6 +13,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -316,5 +317,26 @@ class KVStoreTest {
 
     static float[] filled(float value) {
         return new float[] {value, value, value, value, value, value};
+    }
+
+    @Test
+    void mapsStandForKeysAndValues() {
+        try (KVStore store = KVStore.create();
+                NDArray one = NDArray.ones(Shape.of(2));
+                NDArray out = NDArray.zeros(Shape.of(2))) {
+            store.broadcast(Map.of("a", one, "b", one), Map.of("b", out));
+            assertEquals(1, out.toFloats()[0]);
+            store.pushpull(Map.of("a", one.add(2)), Map.of("a", out));
+            assertEquals(3, out.toFloats()[0]);
+            assertEquals(List.of(1L, 0L),
+                    store.stats().stream()
+                            .sorted(Comparator.comparing(KeyStats::key))
+                            .map(KeyStats::numPushes)
+                            .toList());
+            KeyStats first = store.stats().get(0);
+            assertEquals(List.of(Shape.of(2), DType.FLOAT32, Context.cpu(), 8L, 0L),
+                    List.of(first.shape(), first.dtype(), first.context(), first.numBytes(),
+                            first.stateBytes()));
+        }
     }
 }

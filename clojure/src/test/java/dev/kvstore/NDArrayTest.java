@@ -294,4 +294,22 @@ class NDArrayTest {
             NDArray.waitAll();
         }
     }
+
+    @Test
+    void oneElementOfEachRow() {
+        try (NDArray matrix = NDArray.arange(0, 6, 1, 1, DType.INT64, Context.cpu()).reshape(3, 2);
+                NDArray columns = NDArray.of(new byte[] {1, 0, 1}, Shape.of(3), DType.FLOAT32, Context.cpu());
+                NDArray wrong = NDArray.full(Shape.of(3), 2);
+                NDArray few = NDArray.ones(Shape.of(2))) {
+            NDArray chosen = matrix.chooseElements(columns);
+            assertArrayEquals(new long[] {1, 2, 5}, chosen.toLongs());
+            assertEquals(DType.INT64, chosen.dtype());
+            assertEquals(List.of(matrix, columns), chosen.dependencies());
+            Expect.code(INVALID_ARGUMENT, () -> matrix.chooseElements(wrong));
+            Expect.code(INVALID_ARGUMENT, () -> chosen.chooseElements(columns));
+            Expect.code(LENGTH_MISMATCH, () -> matrix.setOneHot(few));
+            assertArrayEquals(
+                    new float[] {0, 1, 1, 0, 0, 1}, matrix.setOneHot(columns).toFloats());
+        }
+    }
 }
