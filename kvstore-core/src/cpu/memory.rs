@@ -156,8 +156,8 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// How long a block is: with room to place its first byte, and in eight steps per doubling, so that a block fits
-/// the next tensor of about its size.
+/// How long a block is: with room to place its first byte, and in eight steps per doubling, so that
+/// a block fits the next tensor of about its size.
 #[derive(Clone, Copy)]
 struct SizeClass {
     /// The number of the class, by size.
