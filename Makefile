@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup demo test miri check jar repl bench peers doc clean
+.PHONY: help setup native demo test miri check jar install repl bench peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -12,7 +12,10 @@ help: ## these lines
 setup: ## checks for cargo, a linker, a JDK and Maven; installs them where it may
 	@scripts/setup.sh
 
-demo: jar ## builds everything, runs the tutorial and trains a classifier on digits
+native: setup ## builds the jar for this machine, clojure/target/native/kvstore-<version>.jar
+	$(MAVEN) package -DskipTests
+
+demo: native ## builds everything, runs the tutorial and trains a classifier on digits
 	clojure/bin/demo
 
 test: setup ## runs every test, Rust and JVM
@@ -35,10 +38,15 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
 
-jar: setup ## builds clojure/target/kvstore-<version>.jar with the native library inside
-	$(MAVEN) package -DskipTests
+jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines too, with sources and Javadoc beside it
+	scripts/setup.sh portable
+	$(MAVEN) -Prelease clean package -DskipTests
+	scripts/tally.sh jar target/portable-venv/bin/python tests/packaging/test_jar.py
 
-repl: jar ## a Clojure REPL with the library and the namespaces ready
+install: jar ## puts the three jars into the local Maven repository
+	$(MAVEN) -Prelease install -DskipTests
+
+repl: native ## a Clojure REPL with the library and the namespaces ready
 	clojure/bin/repl
 
 bench: setup ## measures sums, updates, pulls and small keys beside the machine's copy bandwidth

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Checks that this machine can build the project: cargo, a C linker, a JDK and Maven.
+# Checks that this machine can build the project: cargo, a C linker, a JDK and Maven. `setup.sh portable`
+# checks for Python with venv too, for scripts/portable.sh.
 # What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
 # Says nothing and takes a moment when everything is there.
 set -eu
 
+WANTED=${1:-}
 JDK_NEEDED=17
 RUST_NEEDED=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$(dirname "$0")/../Cargo.toml")
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -36,6 +38,9 @@ jdk_is_good() {
     [ -x "$javac" ] && [ "$(jdk_version "$javac")" -ge "$JDK_NEEDED" ] 2>/dev/null
 }
 
+# Debian's Python has no venv until a package brings it.
+python_is_good() { [ "$WANTED" != portable ] || python3 -c 'import venv, ensurepip' 2>/dev/null; }
+
 has_apt() { command -v apt-get >/dev/null 2>&1; }
 
 apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
@@ -58,11 +63,12 @@ missing_packages() {
     command -v cc >/dev/null 2>&1 || printf 'gcc libc6-dev '
     jdk_is_good || printf '%s ' "$(jdk_package)"
     command -v mvn >/dev/null 2>&1 || printf 'maven '
+    python_is_good || printf 'python3-venv '
 }
 
 install_packages() {
     if ! has_apt; then
-        say "needed: a C compiler (cc), a JDK >= $JDK_NEEDED, Maven. Install them with this system's packages."
+        say "needed: a C compiler (cc), a JDK >= $JDK_NEEDED, Maven${WANTED:+, Python 3 with venv}. Install them with this system's packages."
         exit 1
     elif [ "$(id -u)" -ne 0 ]; then
         say "missing packages; install them with"
@@ -91,7 +97,7 @@ install_rust() {
     fi
 }
 
-if ! { command -v cc && command -v mvn && jdk_is_good; } >/dev/null 2>&1; then
+if ! { command -v cc && command -v mvn && jdk_is_good && python_is_good; } >/dev/null 2>&1; then
     refresh_lists
     # shellcheck disable=SC2046 # a list of package names, to be split
     install_packages $(missing_packages)

@@ -6,7 +6,8 @@ logs=$(dirname "$0")/../target/tally
 
 # Adds up the results in one output: the lines of cargo (`test result: ok. 3 passed; 0 failed; 1
 # ignored; ..`), the totals of Maven (`Tests run: 3, Failures: 0, Errors: 0, Skipped: 0`, where a
-# single class has its time behind) and the table of JUnit's console (`[  3 tests successful  ]`).
+# single class has its time behind), the table of JUnit's console (`[  3 tests successful  ]`) and the
+# last lines of Python's unittest (`Ran 3 tests in 0.1s`, `FAILED (failures=1, skipped=1)`).
 # A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated.
 count() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" '
@@ -18,6 +19,15 @@ count() {
         /^\[ +[0-9]+ tests successful +\]$/ { passed += $2 }
         /^\[ +[0-9]+ tests failed +\]$/ { failed += $2 }
         /^\[ +[0-9]+ tests skipped +\]$/ { skipped += $2 }
+        /^Ran [0-9]+ tests? in / { passed += $2 }
+        /^(OK|FAILED) \(/ {
+            gsub(/[^0-9a-z=,]/, "")
+            for (i = split($0, parts, ","); i > 0; i--) {
+                split(parts[i], pair, "=")
+                passed -= pair[2]
+                if (pair[1] == "skipped") skipped += pair[2]; else failed += pair[2]
+            }
+        }
         /^not run: / { note = "  " $0 }
         END { printf "%-12s %6d passed %4d failed %4d skipped%s\n", name, passed, failed, skipped, note }'
 }

@@ -5,6 +5,8 @@ import java.util.Objects;
 /**
  * The one exception of this library. {@link #code()} says what kind of failure it is; the message
  * names the key, the device, what was expected and what was found.
+ *
+ * @serial exclude
  */
 public final class KVStoreException extends RuntimeException {
     private static final long serialVersionUID = 1L;
