@@ -2,24 +2,31 @@ package dev.kvstore;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.file.DirectoryStream;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 
 /**
  * Loads the native library once, at its first use. The system property {@code dev.kvstore.library}
- * names a file to load; otherwise the one in the jar is unpacked into the user's cache directory, in a
- * folder named by its content, or into a new temporary folder where that is not possible.
+ * names a file to load; otherwise the one in the jar is unpacked into the user's cache, which the
+ * property {@code dev.kvstore.cache} can name, or, where that is not safe or not possible, into a new
+ * temporary folder.
  */
 final class NativeLibrary {
     static final String PROPERTY = "dev.kvstore.library";
+
+    private static final String NAME = "kvstore_jni";
+
+    /** The platforms that a jar can have a library for, with its name there. */
+    private static final Map<String, String> FILES = Map.of(
+            "linux-x86_64", "libkvstore_jni.so",
+            "linux-aarch64", "libkvstore_jni.so",
+            "macos-aarch64", "libkvstore_jni.dylib");
 
     private NativeLibrary() {}
 
@@ -64,7 +71,7 @@ final class NativeLibrary {
             ATTEMPTS = List.copyOf(attempts);
             FAILURE = loaded
                     ? null
-                    : "native library cannot be loaded; tried " + String.join("; ", attempts);
+                    : "native library cannot be loaded: " + String.join("; ", attempts);
         }
     }
 
@@ -81,16 +88,15 @@ final class NativeLibrary {
                 // Whoever names a file wants that file: another one would only hide the mistake.
                 return open(Path.of(property).toAbsolutePath(), "system property " + PROPERTY + ": ");
             }
-            String resource =
-                    "/natives/" + platform() + "/" + System.mapLibraryName("kvstore_jni");
-            byte[] content = read(resource);
-            return content != null && (openCached(resource, content) || openTemporary(content));
+            byte[] content = read();
+            return content != null && (openCached(content) || openTemporary(content));
         }
 
-        private byte[] read(String resource) {
+        private byte[] read() {
+            String resource = resource(platform(), System.mapLibraryName(NAME));
             try (InputStream stream = NativeLibrary.class.getResourceAsStream(resource)) {
                 if (stream == null) {
-                    attempts.add("jar resource " + resource + ": not there");
+                    attempts.add(absence());
                     return null;
                 }
                 return stream.readAllBytes();
@@ -100,15 +106,24 @@ final class NativeLibrary {
             }
         }
 
-        private boolean openCached(String resource, byte[] content) {
-            Path file = cacheDirectory().resolve(hash(content))
-                    .resolve(Path.of(resource).getFileName().toString());
+        private static String absence() {
+            List<String> there = FILES.keySet().stream()
+                    .filter(name -> NativeLibrary.class
+                            .getResource(resource(name, FILES.get(name))) != null)
+                    .sorted()
+                    .toList();
+            return "the jar has none for " + platform()
+                    + (there.isEmpty() ? "" : ", only for " + String.join(", ", there))
+                    + "; `make jar` on such a machine builds one, -D" + PROPERTY + "=FILE loads it";
+        }
+
+        private boolean openCached(byte[] content) {
+            Path file;
             try {
-                if (!holds(file, content)) {
-                    unpack(file, content);
-                }
-            } catch (IOException | UnsupportedOperationException exception) {
-                attempts.add(file + ": " + exception);
+                file = NativeCache.unpack(
+                        NativeCache.folder(), System.mapLibraryName(NAME), content);
+            } catch (IOException | RuntimeException exception) {
+                attempts.add("cache: " + reason(exception));
                 return false;
             }
             return open(file, "");
@@ -119,16 +134,17 @@ final class NativeLibrary {
             Path directory = null;
             Path file = null;
             try {
+                // Java makes it so that nobody else can open it, under a name that nobody can guess.
                 directory = Files.createTempDirectory("kvstore-");
-                file = directory.resolve(System.mapLibraryName("kvstore_jni"));
+                file = directory.resolve(System.mapLibraryName(NAME));
                 Files.write(file, content);
                 return open(file, "");
             } catch (IOException exception) {
-                attempts.add("temporary directory: " + exception);
+                attempts.add("temporary folder: " + exception);
                 return false;
             } finally {
-                deleteAtExit(directory);
-                deleteAtExit(file);
+                delete(file);
+                delete(directory);
             }
         }
 
@@ -138,47 +154,51 @@ final class NativeLibrary {
                 attempts.add(origin + file + ": loaded");
                 return true;
             } catch (UnsatisfiedLinkError | SecurityException exception) {
-                attempts.add(origin + file + ": " + exception.getMessage());
+                attempts.add(origin + file + ": " + reason(file, exception.getMessage()));
                 return false;
             }
         }
 
-        private static boolean holds(Path file, byte[] content) throws IOException {
-            return Files.isRegularFile(file) && Arrays.equals(Files.readAllBytes(file), content);
-        }
-
-        /** Renames a finished file into place: another process sees a whole one or none. */
-        private static void unpack(Path file, byte[] content) throws IOException {
-            Files.createDirectories(file.getParent());
-            Path part = Files.createTempFile(file.getParent(), "part-", "");
-            try {
-                Files.write(part, content);
-                Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
-            } finally {
-                Files.deleteIfExists(part);
+        private static String reason(Path file, String message) {
+            String reason = message.replace(file + ": ", "");
+            if (reason.contains("failed to map segment")) {
+                return reason + " (is the folder mounted noexec? -D" + NativeCache.PROPERTY
+                        + "=FOLDER names another)";
             }
+            return hasMusl(Path.of("/lib"))
+                    ? reason + " (this system has the C library musl, the library needs glibc)"
+                    : reason;
         }
 
-        private static void deleteAtExit(Path path) {
-            if (path != null) {
+        private static String reason(Exception exception) {
+            return exception instanceof FileSystemException failure && failure.getReason() != null
+                    ? failure.getMessage()
+                    : exception.toString();
+        }
+
+        /** A loaded library needs its file no more, but for Windows, where it goes with the JVM. */
+        private static void delete(Path path) {
+            try {
+                if (path != null) {
+                    Files.deleteIfExists(path);
+                }
+            } catch (IOException exception) {
                 path.toFile().deleteOnExit();
             }
         }
+    }
 
-        private static Path cacheDirectory() {
-            String cache = System.getenv("XDG_CACHE_HOME");
-            return cache == null || cache.isEmpty()
-                    ? Path.of(System.getProperty("user.home", ""), ".cache", "kvstore")
-                    : Path.of(cache, "kvstore");
-        }
+    private static String resource(String platform, String file) {
+        return "/natives/" + platform + "/" + file;
+    }
 
-        private static String hash(byte[] content) {
-            try {
-                byte[] digest = MessageDigest.getInstance("SHA-256").digest(content);
-                return HexFormat.of().formatHex(digest, 0, 16);
-            } catch (NoSuchAlgorithmException exception) {
-                throw new AssertionError("every Java platform has SHA-256", exception);
-            }
+    /** Whether a folder of system libraries has musl's loader, as on Alpine. Never throws. */
+    static boolean hasMusl(Path libraries) {
+        try (DirectoryStream<Path> loaders =
+                Files.newDirectoryStream(libraries, "ld-musl-*")) {
+            return loaders.iterator().hasNext();
+        } catch (IOException exception) {
+            return false;
         }
     }
 }

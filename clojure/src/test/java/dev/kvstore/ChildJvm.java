@@ -25,6 +25,14 @@ final class ChildJvm {
     /** What a finished program left behind. */
     record Result(int status, String output) {}
 
+    /** Has a shell prepare the process: it runs {@code script}, and then Java in its place. */
+    ChildJvm prepared(List<String> shell, String script) {
+        List<String> prefix = new ArrayList<>(shell);
+        prefix.addAll(List.of(script + " && exec \"$@\"", "java"));
+        command.addAll(0, prefix);
+        return this;
+    }
+
     ChildJvm environment(String name, String value) {
         builder.environment().put(name, value);
         return this;

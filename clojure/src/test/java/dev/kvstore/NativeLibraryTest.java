@@ -3,11 +3,19 @@ package dev.kvstore;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -24,7 +32,7 @@ class NativeLibraryTest {
         List<String> lines = output.lines().toList();
         assertEquals(3, lines.size(), output);
         assertEquals(lines.get(0), lines.get(1));
-        assertTrue(lines.get(0).startsWith("BACKEND native library cannot be loaded; tried "),
+        assertTrue(lines.get(0).startsWith("BACKEND native library cannot be loaded: "),
                 output);
         assertTrue(lines.get(0).contains("dev.kvstore.library: " + missing), output);
         assertTrue(lines.get(2).contains(missing), output);
@@ -41,47 +49,150 @@ class NativeLibraryTest {
     }
 
     @Test
-    void aPlatformWithoutALibraryIsAReadableException() throws Exception {
+    void aPlatformWithoutALibraryIsASentenceThatSaysWhatToDo() throws Exception {
         String output = new ChildJvm("-Dos.arch=pdp11").run(UsesTheLibraryTwice.class).output();
-        assertTrue(output.contains("-pdp11/"), output);
-        assertTrue(output.contains("not there"), output);
+        String platform = NativeLibrary.platform();
+        String other = platform.substring(0, platform.indexOf('-')) + "-pdp11";
+        assertEquals(
+                "BACKEND native library cannot be loaded: the jar has none for " + other
+                        + ", only for " + platform + "; `make jar` on such a machine builds one,"
+                        + " -Ddev.kvstore.library=FILE loads it",
+                output.lines().findFirst().orElse(""));
+    }
+
+    @Test
+    void theCLibraryMuslIsNamed() throws Exception {
+        assertFalse(NativeLibrary.hasMusl(directory));
+        assertFalse(NativeLibrary.hasMusl(directory.resolve("missing")));
+        Files.createFile(directory.resolve("ld-musl-x86_64.so.1"));
+        assertTrue(NativeLibrary.hasMusl(directory));
     }
 
     @Test
     void itIsUnpackedOnceIntoTheCache() throws Exception {
         for (int i = 0; i < 2; i++) {
-            assertWorks(directory.toString());
-            assertEquals(1, unpacked().size(), () -> unpacked().toString());
+            String library = libraryOf(jvm());
+            assertEquals(unpackedIn("kvstore"), library);
         }
     }
 
     @Test
+    void aPropertyNamesTheCache() throws Exception {
+        Path named = directory.resolve("named");
+        String library = libraryOf(jvm("-Ddev.kvstore.cache=" + named));
+        assertEquals(unpackedIn("named"), library);
+    }
+
+    @Test
     void aDamagedCacheIsRepaired() throws Exception {
-        assertWorks(directory.toString());
-        Path library = unpacked().get(0);
+        libraryOf(jvm());
+        Path library = files("kvstore").get(0);
         Files.delete(library);
         Files.writeString(library, "half a libr");
-        assertWorks(directory.toString());
+        String repaired = libraryOf(jvm());
+        assertEquals(unpackedIn("kvstore"), repaired);
         assertTrue(Files.size(library) > 1000);
     }
 
     @Test
     void withoutACacheATemporaryFolderServes() throws Exception {
         Path file = Files.writeString(directory.resolve("file"), "not a directory");
-        assertWorks(file.toString());
+        assertServedTemporarily(jvm("-Ddev.kvstore.cache=" + file), file.toString());
     }
 
-    private static void assertWorks(String cache) throws Exception {
-        String output = new ChildJvm().environment("XDG_CACHE_HOME", cache)
-                .run(UsesTheLibraryTwice.class).output();
+    @Test
+    void withoutAHomeATemporaryFolderServes() throws Exception {
+        assertServedTemporarily(
+                jvm("-Duser.home=?").environment("XDG_CACHE_HOME", ""), "no home");
+        assertFalse(Files.exists(Path.of("?")));
+    }
+
+    @Test
+    void aCacheThatOthersCanWriteIsNotUsed() throws Exception {
+        Path open = Files.createDirectory(directory.resolve("open"));
+        Files.setPosixFilePermissions(open, PosixFilePermissions.fromString("rwxrwxrwx"));
+        assertServedTemporarily(
+                jvm("-Ddev.kvstore.cache=" + open), open + ": others can write");
+    }
+
+    @Test
+    void aCacheThatDoesNotAllowExecutionIsPassedBy() throws Exception {
+        List<String> shell = List.of("unshare", "--mount", "sh", "-c");
+        Path mounted = Files.createDirectory(directory.resolve("mounted"));
+        String mount = "mount -t tmpfs -o noexec,mode=700 tmpfs '" + mounted + "'";
+        assumeTrue(succeeds(shell, mount), "this user may not mount a file system of its own");
+        assertServedTemporarily(
+                jvm("-Ddev.kvstore.cache=" + mounted).prepared(shell, mount),
+                "noexec?");
+    }
+
+    @Test
+    void processesThatStartAtTheSameTimeShareOneFile() throws Exception {
+        List<Callable<String>> processes = new ArrayList<>();
+        for (int i = 0; i < 8; i++) {
+            ChildJvm jvm = jvm();
+            processes.add(() -> libraryOf(jvm));
+        }
+        ExecutorService threads = Executors.newFixedThreadPool(processes.size());
+        try {
+            for (Future<String> library : threads.invokeAll(processes)) {
+                assertEquals(unpackedIn("kvstore"), library.get());
+            }
+        } finally {
+            threads.shutdown();
+        }
+    }
+
+    /** A program that finds an empty cache and an empty temporary folder. */
+    private ChildJvm jvm(String... options) throws IOException {
+        Path temporary = Files.createDirectories(directory.resolve("temporary"));
+        List<String> all = new ArrayList<>(List.of(options));
+        all.add("-Djava.io.tmpdir=" + temporary);
+        return new ChildJvm(all.toArray(String[]::new))
+                .environment("XDG_CACHE_HOME", directory.toString());
+    }
+
+    private void assertServedTemporarily(ChildJvm jvm, String reason) throws Exception {
+        String library = libraryOf(jvm);
+        assertTrue(library.contains(reason), library);
+        assertTrue(library.contains("; " + directory.resolve("temporary")), library);
+        assertTrue(library.endsWith("loaded"), library);
+        assertEquals(0, files("temporary").size(), "the temporary file is gone");
+    }
+
+    /** Returns what the doctor says of the library in a program that uses it without trouble. */
+    private static String libraryOf(ChildJvm jvm) throws Exception {
+        String output = jvm.run(UsesTheLibraryTwice.class).output();
         assertTrue(output.startsWith("1.0\n1.0\n"), output);
+        return output.lines().toList().get(2);
     }
 
-    private List<Path> unpacked() {
-        try (Stream<Path> files = Files.walk(directory)) {
+    /** Returns what the doctor says of the one file in a cache, which nobody else can open. */
+    private String unpackedIn(String cache) throws IOException {
+        List<Path> files = files(cache);
+        assertEquals(1, files.size(), files.toString());
+        Path folder = files.get(0).getParent();
+        for (Path path : List.of(folder, folder.getParent())) {
+            assertEquals("rwx------",
+                    PosixFilePermissions.toString(Files.getPosixFilePermissions(path)));
+        }
+        return files.get(0) + ": loaded";
+    }
+
+    private List<Path> files(String folder) throws IOException {
+        try (Stream<Path> files = Files.walk(directory.resolve(folder))) {
             return files.filter(Files::isRegularFile).toList();
-        } catch (java.io.IOException exception) {
-            throw new java.io.UncheckedIOException(exception);
+        }
+    }
+
+    private static boolean succeeds(List<String> shell, String script) throws Exception {
+        List<String> command = new ArrayList<>(shell);
+        command.add(script);
+        try {
+            return new ProcessBuilder(command).redirectErrorStream(true)
+                    .redirectOutput(ProcessBuilder.Redirect.DISCARD).start().waitFor() == 0;
+        } catch (IOException noSuchProgram) {
+            return false;
         }
     }
 

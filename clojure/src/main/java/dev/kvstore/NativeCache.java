@@ -1,0 +1,124 @@
+package dev.kvstore;
+
+import java.io.IOException;
+import java.nio.file.FileSystemException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.Map;
+
+/**
+ * Files that are unpacked once and stay, in folders named by their content. Who could change such a
+ * file could run code in this process, so a folder that other users can write is refused.
+ */
+final class NativeCache {
+    static final String PROPERTY = "dev.kvstore.cache";
+
+    private static final int WRITABLE_BY_OTHERS = 0022;
+    private static final int STICKY = 01000;
+    private static final int ROOT = 0;
+
+    private NativeCache() {}
+
+    /** Returns the folder that the property names, or else the one of this user. */
+    static Path folder() throws IOException {
+        String named = System.getProperty(PROPERTY);
+        if (named != null) {
+            return Path.of(named).toAbsolutePath();
+        }
+        String caches = System.getenv("XDG_CACHE_HOME");
+        if (caches != null && Path.of(caches).isAbsolute()) {
+            return Path.of(caches, "kvstore");
+        }
+        // A user without an entry in the list of users has the home `?`.
+        Path home = Path.of(System.getProperty("user.home", ""));
+        if (!home.isAbsolute()) {
+            throw new IOException("no home folder, and no " + PROPERTY + " that names one");
+        }
+        return home.resolve(Path.of(".cache", "kvstore"));
+    }
+
+    /**
+     * Returns the file of a name with this content. A finished file is renamed into its place, so that
+     * another process sees a whole one or none.
+     */
+    static Path unpack(Path cache, String name, byte[] content) throws IOException {
+        Path folder = cache.resolve(hash(content));
+        createPrivate(folder);
+        refuseIfOthersCanWrite(folder);
+        Path file = folder.resolve(name);
+        if (Files.isRegularFile(file) && Arrays.equals(Files.readAllBytes(file), content)) {
+            return file;
+        }
+        Path part = Files.createTempFile(folder, "part-", "");
+        try {
+            Files.write(part, content);
+            Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
+        } finally {
+            Files.deleteIfExists(part);
+        }
+        return file;
+    }
+
+    private static void createPrivate(Path folder) throws IOException {
+        boolean posix = folder.getFileSystem().supportedFileAttributeViews().contains("posix");
+        FileAttribute<?>[] attributes = posix
+                ? new FileAttribute<?>[] {PosixFilePermissions.asFileAttribute(
+                        PosixFilePermissions.fromString("rwx------"))}
+                : new FileAttribute<?>[0];
+        Files.createDirectories(folder, attributes);
+    }
+
+    /** Looks at the folders above too: who can rename one of them can put another in its place. */
+    private static void refuseIfOthersCanWrite(Path folder) throws IOException {
+        if (!folder.getFileSystem().supportedFileAttributeViews().contains("unix")) {
+            return;
+        }
+        Path leaf = folder.toRealPath();
+        int user = user();
+        for (Path path = leaf; path != null; path = path.getParent()) {
+            Map<String, Object> attributes = Files.readAttributes(path, "unix:uid,mode");
+            int owner = (int) attributes.get("uid");
+            int mode = (int) attributes.get("mode");
+            if (owner != user && owner != ROOT) {
+                throw new FileSystemException(
+                        path.toString(), null, "this folder belongs to another user");
+            }
+            // In a sticky folder, such as /tmp, only owners rename what is in it.
+            boolean sticky = (mode & STICKY) != 0 && !path.equals(leaf);
+            if ((mode & WRITABLE_BY_OTHERS) != 0 && !sticky) {
+                throw new FileSystemException(
+                        path.toString(), null, "others can write to this folder");
+            }
+        }
+    }
+
+    /** The number of the user who runs this process, which Java does not tell. */
+    private static int user() throws IOException {
+        Path process = Path.of("/proc/self");
+        if (Files.exists(process)) {
+            return (int) Files.getAttribute(process, "unix:uid");
+        }
+        Path file = Files.createTempFile("kvstore-", "");
+        try {
+            return (int) Files.getAttribute(file, "unix:uid");
+        } finally {
+            Files.delete(file);
+        }
+    }
+
+    private static String hash(byte[] content) {
+        try {
+            byte[] digest = MessageDigest.getInstance("SHA-256").digest(content);
+            return HexFormat.of().formatHex(digest, 0, 16);
+        } catch (NoSuchAlgorithmException exception) {
+            throw new AssertionError("every Java platform has SHA-256", exception);
+        }
+    }
+}
