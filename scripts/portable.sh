@@ -1,10 +1,12 @@
 #!/bin/sh
 # portable.sh [PLATFORM..]   builds the native library for other machines than this one, as
 #                            target/portable/<platform>/libkvstore_jni.so
-# Platforms are linux-x86_64 and linux-aarch64; without arguments those in PLATFORMS, or this machine's.
+# Without arguments it builds for the platforms in PLATFORMS, or for this machine's: linux-x86_64 and
+# linux-aarch64 on any Linux, others on such a machine with its own linker.
 #
-# On Linux the linker is zig, which knows the symbols of every release of glibc: two packages in a folder
-# of their own, where a container with an old system would have to be kept. `setup.sh portable` checks for Python.
+# For these two the linker is zig, which knows the symbols of every release of glibc: a package in a
+# folder of its own, where a container with an old system would have to be kept. `setup.sh portable`
+# checks for Python.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -22,38 +24,38 @@ install_tools() {
     echo "$PACKAGES" >"$venv/packages"
 }
 
+# As the JVM side names it.
 this_platform() {
-    case $(uname -s)-$(uname -m) in
-        Darwin-arm64) echo macos-aarch64 ;;
-        *) echo "$(uname -s | tr '[:upper:]' '[:lower:]')-$(uname -m)" ;;
-    esac
+    uname -sm | tr '[:upper:] ' '[:lower:]-' | sed 's/^darwin/macos/; s/arm64$/aarch64/'
 }
 
-# Builds the library for one platform with a cargo command and copies it.
+# Builds the library with a cargo command and copies it from the folder where that leaves it.
 build() {
-    platform=$1 folder=$2 file=$3
-    shift 3
+    platform=$1 folder=$2
+    shift 2
     cargo "$@" --release --locked --package=kvstore-jni --target-dir=target
     mkdir -p "target/portable/$platform"
-    cp "target/$folder/$file" "target/portable/$platform/"
+    for file in "target/$folder"/libkvstore_jni.so "target/$folder"/libkvstore_jni.dylib; do
+        [ ! -f "$file" ] || cp "$file" "target/portable/$platform/"
+    done
 }
 
-build_for_linux() {
+build_with_zig() {
     target=${1#linux-}-unknown-linux-gnu
     # A toolchain knows its own machine from the start.
     [ "$1" = "$(this_platform)" ] || rustup target add "$target"
-    build "$1" "$target/release" libkvstore_jni.so zigbuild --target="$target.$GLIBC"
+    export PATH="$venv/bin:$PATH" CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
+    export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
+    build "$1" "$target/release" zigbuild --target="$target.$GLIBC"
 }
 
 [ $# -gt 0 ] || eval "set -- ${PLATFORMS:-$(this_platform)}"
 rm -rf target/portable
 install_tools
-export PATH="$venv/bin:$PATH" CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
-export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
 for name in "$@"; do
     case $name in
-        linux-x86_64 | linux-aarch64) build_for_linux "$name" ;;
-        macos-aarch64) build "$name" release libkvstore_jni.dylib build ;;
-        *) echo "portable.sh: no platform \`$name\`: linux-x86_64, linux-aarch64, and macos-aarch64 on such a machine" >&2; exit 1 ;;
+        linux-x86_64 | linux-aarch64) build_with_zig "$name" ;;
+        "$(this_platform)") build "$name" release build ;;
+        *) echo "portable.sh: \`$name\` can only be built on such a machine" >&2; exit 1 ;;
     esac
 done

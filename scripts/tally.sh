@@ -18,7 +18,7 @@ count() {
         }
         /^\[ +[0-9]+ tests successful +\]$/ { passed += $2 }
         /^\[ +[0-9]+ tests failed +\]$/ { failed += $2 }
-        /^\[ +[0-9]+ tests skipped +\]$/ { skipped += $2 }
+        /^\[ +[0-9]+ tests (skipped|aborted) +\]$/ { skipped += $2 }
         /^Ran [0-9]+ tests? in / { passed += $2 }
         /^(OK|FAILED) \(/ {
             gsub(/[^0-9a-z=,]/, "")
