@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check jar install repl bench peers doc clean
+.PHONY: help setup native demo test miri check jar install examples repl bench peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -45,6 +45,9 @@ jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines to
 
 install: jar ## puts the three jars into the local Maven repository
 	$(MAVEN) -Prelease install -DskipTests
+
+examples: install ## builds and runs the sample projects with the installed jar
+	scripts/examples.sh
 
 repl: native ## a Clojure REPL with the library and the namespaces ready
 	clojure/bin/repl

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Runs the sample projects with the jar that `make install` has put into the local repository, each with
+# its tool, and compares what they print. Where a tool is not on this machine it says what was done instead.
+set -eu
+cd "$(dirname "$0")/.."
+root=$PWD
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+status=0
+
+# As `make jar` left them: the jar, and Clojure itself.
+version=$(sed -n 's:^  <version>\(.*\)</version>:\1:p' clojure/pom.xml)
+class_path=$root/clojure/target/kvstore-$version.jar:$(cat clojure/target/release/classpath.txt)
+
+# expect NAME OUTPUT HOW COMMAND..   runs a command in the folder of the example
+expect() {
+    name=$1 expected=$2 how=$3
+    log=$root/target/example-$1
+    shift 3
+    code=0
+    (cd "examples/$name" && "$@") </dev/null >"$log.out" 2>"$log.err" || code=$?
+    # Maven may leave marks of colours around what a program prints.
+    found=$(sed 's/\x1b\[[0-9;]*m//g' "$log.out")
+    if [ "$code" -eq 0 ] && [ "$found" = "$expected" ]; then
+        echo "examples/$name: $how: $found"
+    else
+        status=1
+        echo "examples/$name: $how: expected \`$expected\`, found (exit $code):"
+        cat "$log.out" "$log.err"
+    fi
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+tools_deps() {
+    cp=$root/target/tools-deps.txt
+    mvn -q -B -ntp -f "$root/tests/packaging/pom.xml" dependency:build-classpath "-Dmdep.outputFile=$cp" || return
+    "$java" -cp "$(cat "$cp")" clojure.main "$root/tests/packaging/deps.clj" >"$root/target/deps-arguments.txt" || return
+    old_ifs=$IFS
+    IFS='
+'
+    # shellcheck disable=SC2046 # one argument a line
+    set -- $(cat "$root/target/deps-arguments.txt")
+    IFS=$old_ifs
+    "$java" "$@"
+}
+
+read_lein() {
+    main=$("$java" -cp "$class_path" clojure.main "$root/tests/packaging/lein.clj" "$root/clojure/pom.xml") || return
+    "$java" --enable-native-access=ALL-UNNAMED -cp "src:$class_path" \
+        clojure.main -m "$main"
+}
+
+expect maven "w = 3.000" "ran" mvn -q -B -ntp compile exec:exec
+if has clojure; then
+    expect deps "w = 3.000" "ran" clojure -M:run
+else
+    expect deps "w = 3.000" "ran by tools.deps, no \`clojure\` on this machine" tools_deps
+fi
+if has lein; then
+    expect lein "average: [3.3125 2.625]" "ran" lein run
+else
+    expect lein "average: [3.3125 2.625]" "not run, no \`lein\` on this machine: coordinates read, program ran" read_lein
+fi
+exit "$status"

@@ -1,0 +1,14 @@
+(ns deps
+  "Prints the arguments that `clojure -M:run` would give to Java in this folder, one a line.
+
+  For machines without the Clojure CLI: its resolver is a library."
+  (:require [clojure.string :as string]
+            [clojure.tools.deps :as deps]))
+
+(set! *warn-on-reflection* true)
+
+(let [{:keys [argmap classpath-roots]} (deps/create-basis {:user nil :aliases [:run]})]
+  (run! println (concat (:jvm-opts argmap)
+                        ["-cp" (string/join java.io.File/pathSeparator classpath-roots) "clojure.main"]
+                        (:main-opts argmap)))
+  (shutdown-agents))
