@@ -44,7 +44,7 @@ jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines to
 	scripts/tally.sh jar target/portable-venv/bin/python tests/packaging/test_jar.py
 
 install: jar ## puts the three jars into the local Maven repository
-	$(MAVEN) -Prelease install -DskipTests
+	$(MAVEN) -q install:install-file@jar
 
 examples: install ## builds and runs the sample projects with the installed jar
 	scripts/examples.sh
