@@ -26,7 +26,8 @@ final class NativeLibrary {
     private static final Map<String, String> FILES = Map.of(
             "linux-x86_64", "libkvstore_jni.so",
             "linux-aarch64", "libkvstore_jni.so",
-            "macos-aarch64", "libkvstore_jni.dylib");
+            "macos-aarch64", "libkvstore_jni.dylib",
+            "macos-x86_64", "libkvstore_jni.dylib");
 
     private NativeLibrary() {}
 
