@@ -17,6 +17,7 @@ THREADS="concurrency lib values"
 # Not run, with the reason.
 left_out() {
     case $1 in
+        elementwise) echo "every operation of every dtype; lib and values run some of them" ;;
         backend_cpu) echo "takes a quarter of an hour; stores run the same kernels in the other suites" ;;
         optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
         allocations) echo "counts allocations, with an allocator of its own" ;;

@@ -135,6 +135,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ) -> Result<()>;
     /// `operand = op(operand)`.
     fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()>;
+    /// `operand = the nearest number in [low, high]`; NaN stays.
+    fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()>;
     /// Reduces all elements of `src` to the one element of `dst`, in blocks of 4096 elements that
     /// are folded in order, floats in `f64`.
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;

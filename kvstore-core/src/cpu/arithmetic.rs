@@ -1,12 +1,14 @@
-//! What the elementwise operations mean for one element of each dtype.
+//! What the elementwise operations mean for one element. Half precision has none of its own: it is
+//! computed in `f32` and rounded.
 
 use half::{bf16, f16};
 
+use super::rounding::Rounding;
 use crate::dtype::{Element, cast};
 use crate::ops::UnaryOp;
 
 /// The operations on one or two elements.
-pub(super) trait Arithmetic: Element {
+pub(super) trait Arithmetic: Ordered {
     /// Whether a division by zero is an error.
     const ZERO_DIVISOR_IS_ERROR: bool;
 
@@ -17,6 +19,10 @@ pub(super) trait Arithmetic: Element {
     fn rem(self, other: Self) -> Self;
     fn pow(self, other: Self) -> Self;
     fn unary(self, op: UnaryOp) -> Self;
+}
+
+/// Which of two elements is larger.
+pub(super) trait Ordered: Element {
     fn is_nan(self) -> bool;
 
     #[inline]
@@ -105,6 +111,26 @@ macro_rules! with_binary {
 }
 pub(super) use with_binary;
 
+/// Evaluates an expression with a name bound to the function of one element that an operation is.
+///
+/// `with_unary!(op, T, f => run(f))` expands, as [`with_binary`], to a `match` with one arm per
+/// operation, such as `UnaryOp::Abs => { let f = |x: T| x.unary(UnaryOp::Abs); run(f) }`.
+macro_rules! with_unary {
+    ($op:expr, $T:ty, $f:ident => $body:expr) => {
+        with_unary!(@ $op, $T, $f => $body,
+            Negate Abs Sign Square Sqrt Rsqrt Exp Log Sin Cos Tanh Sigmoid Relu Ceil Floor Round Rint Fix)
+    };
+    (@ $op:expr, $T:ty, $f:ident => $body:expr, $($name:ident)*) => {
+        match $op {
+            $(UnaryOp::$name => {
+                let $f = |x: $T| x.unary(UnaryOp::$name);
+                $body
+            })*
+        }
+    };
+}
+pub(super) use with_unary;
+
 /// The remainder with the sign of the divisor, 0 for a zero divisor.
 fn floored_remainder(a: f64, b: f64) -> f64 {
     if b == 0.0 {
@@ -144,10 +170,6 @@ macro_rules! float_arithmetic {
                 self.powf(other)
             }
             #[inline]
-            fn is_nan(self) -> bool {
-                <$type>::is_nan(self)
-            }
-            #[inline]
             fn unary(self, op: UnaryOp) -> Self {
                 match op {
                     UnaryOp::Negate => -self,
@@ -165,59 +187,12 @@ macro_rules! float_arithmetic {
                     UnaryOp::Tanh => self.tanh(),
                     UnaryOp::Sigmoid => 1.0 / (1.0 + (-self).exp()),
                     UnaryOp::Relu => self.larger(0.0),
-                    UnaryOp::Ceil => self.ceil(),
-                    UnaryOp::Floor => self.floor(),
-                    UnaryOp::Round => self.round(),
-                    UnaryOp::Rint => cast(half_down(self.into())),
-                    UnaryOp::Fix => self.trunc(),
+                    UnaryOp::Ceil => Rounding::ceil(self),
+                    UnaryOp::Floor => Rounding::floor(self),
+                    UnaryOp::Round => Rounding::round(self),
+                    UnaryOp::Rint => self.half_down(),
+                    UnaryOp::Fix => self.fix(),
                 }
-            }
-        }
-    };
-}
-
-/// The nearest integer, of two equally near ones the lower.
-fn half_down(number: f64) -> f64 {
-    let floor = number.floor();
-    if number - floor <= 0.5 { floor } else { number.ceil() }
-}
-
-macro_rules! half_arithmetic {
-    ($type:ident) => {
-        impl Arithmetic for $type {
-            const ZERO_DIVISOR_IS_ERROR: bool = false;
-
-            #[inline]
-            fn add(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32() + other.to_f32())
-            }
-            #[inline]
-            fn sub(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32() - other.to_f32())
-            }
-            #[inline]
-            fn mul(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32() * other.to_f32())
-            }
-            #[inline]
-            fn div(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32() / other.to_f32())
-            }
-            #[inline]
-            fn rem(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32().rem(other.to_f32()))
-            }
-            #[inline]
-            fn pow(self, other: Self) -> Self {
-                Self::from_f32(self.to_f32().powf(other.to_f32()))
-            }
-            #[inline]
-            fn is_nan(self) -> bool {
-                <$type>::is_nan(self)
-            }
-            #[inline]
-            fn unary(self, op: UnaryOp) -> Self {
-                Self::from_f32(self.to_f32().unary(op))
             }
         }
     };
@@ -260,10 +235,6 @@ macro_rules! integer_arithmetic {
                 cast(self.to_f64().powf(other.to_f64()))
             }
             #[inline]
-            fn is_nan(self) -> bool {
-                false
-            }
-            #[inline]
             fn unary(self, op: UnaryOp) -> Self {
                 match op {
                     UnaryOp::Negate => (0 as $type).wrapping_sub(self),
@@ -292,12 +263,27 @@ macro_rules! integer_arithmetic {
 
 float_arithmetic!(f32);
 float_arithmetic!(f64);
-half_arithmetic!(f16);
-half_arithmetic!(bf16);
 integer_arithmetic!(u8, |x: u8| u8::from(x != 0));
 integer_arithmetic!(i8, i8::signum);
 integer_arithmetic!(i32, i32::signum);
 integer_arithmetic!(i64, i64::signum);
+
+macro_rules! ordered {
+    ($($type:ident: $is_nan:expr),+) => {
+        $(impl Ordered for $type {
+            #[inline]
+            fn is_nan(self) -> bool {
+                let is_nan: fn(Self) -> bool = $is_nan;
+                is_nan(self)
+            }
+        })+
+    };
+}
+
+ordered! {
+    f32: f32::is_nan, f64: f64::is_nan, f16: f16::is_nan, bf16: bf16::is_nan,
+    u8: |_| false, i8: |_| false, i32: |_| false, i64: |_| false
+}
 
 #[cfg(test)]
 mod tests {

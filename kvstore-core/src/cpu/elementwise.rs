@@ -1,6 +1,7 @@
 //! Elementwise loops: one pass, parallel over pieces.
 
-use super::arithmetic::{Arithmetic, truth, with_binary};
+use super::arithmetic::{Arithmetic, Ordered, truth, with_binary, with_unary};
+use super::lanes::Lanes;
 use super::memory::elements;
 use super::slot::Slot;
 use super::workers::{Split, Workers};
@@ -11,7 +12,7 @@ use crate::ops::{BinaryOp, UnaryOp};
 use crate::storage::InOut;
 
 /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
-pub(super) fn binary<T: Arithmetic>(
+pub(super) fn binary<T: Lanes>(
     workers: &Workers,
     op: BinaryOp,
     lhs: InOut<'_>,
@@ -28,19 +29,21 @@ pub(super) fn binary<T: Arithmetic>(
             refuse_zero_divisor::<T>(op, if reversed { lhs.src() } else { rhs })?;
             let pair = Pair { lhs, rhs };
             if reversed {
-                with_binary!(op, T, f => run_pair(workers, pair, |a, b| f(b, a)));
+                with_binary!(op, T::Compute, f => run_pair(workers, pair, |a, b| f(b, a)));
             } else {
-                with_binary!(op, T, f => run_pair(workers, pair, f));
+                with_binary!(op, T::Compute, f => run_pair(workers, pair, f));
             }
         }
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);
             if reversed {
                 refuse_zero_divisor::<T>(op, lhs.src())?;
-                with_binary!(op, T, f => run_single(workers, lhs, |x| f(number, x)));
+                let number = number.widened();
+                with_binary!(op, T::Compute, f => run_single(workers, lhs, |x| f(number, x)));
             } else {
                 refuse_zero_divisor::<T>(op, &[number])?;
-                with_binary!(op, T, f => run_single(workers, lhs, |x| f(x, number)));
+                let number = number.widened();
+                with_binary!(op, T::Compute, f => run_single(workers, lhs, |x| f(x, number)));
             }
         }
     }
@@ -48,12 +51,22 @@ pub(super) fn binary<T: Arithmetic>(
 }
 
 /// `operand = op(operand)`.
-pub(super) fn unary<T: Arithmetic>(
+pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>) -> Result<()> {
+    let operand = Slot::<T>::open(operand)?;
+    with_unary!(op, T::Compute, f => run_single(workers, operand, f));
+    Ok(())
+}
+
+/// `operand = the nearest number in [low, high]`.
+pub(super) fn clip<T: Lanes>(
     workers: &Workers,
-    op: UnaryOp,
     operand: InOut<'_>,
+    low: Scalar,
+    high: Scalar,
 ) -> Result<()> {
-    run_single(workers, Slot::<T>::open(operand)?, |x| x.unary(op));
+    let (low, high): (T, T) = (low.to_element(), high.to_element());
+    let (low, high) = (low.widened(), high.widened());
+    run_single(workers, Slot::<T>::open(operand)?, |x| x.larger(low).smaller(high));
     Ok(())
 }
 
@@ -90,49 +103,56 @@ impl<T: Element> Split for Indexed<'_, T> {
 
 /// Converts every element.
 pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &mut [D]) {
+    let to_short_integers = S::DTYPE.is_float() && !D::DTYPE.is_float() && size_of::<D>() <= 4;
     workers.for_each_piece(Conversion { src, dst }, &|piece| {
+        if to_short_integers {
+            return truncate(piece.src, piece.dst);
+        }
         for (dst, &src) in piece.dst.iter_mut().zip(piece.src) {
             *dst = crate::dtype::cast(src);
         }
     });
 }
 
-fn refuse_zero_divisor<T: Arithmetic>(op: BinaryOp, divisors: &[T]) -> Result<()> {
+/// Converts floats to integers of at most 32 bits. Processors have no instruction that converts
+/// several of them to 64 bits, of which the low ones count; where all fit 32 that is the same.
+#[allow(clippy::cast_possible_truncation, reason = "all of these numbers fit")]
+fn truncate<S: Element, D: Element>(src: &[S], dst: &mut [D]) {
+    const TOO_LARGE: f64 = 2_147_483_648.0;
+    for (src, dst) in src.chunks(64).zip(dst.chunks_mut(64)) {
+        let all_fit = src.iter().fold(true, |all, x| all & (x.to_f64().abs() < TOO_LARGE));
+        for (dst, &src) in dst.iter_mut().zip(src) {
+            *dst = if all_fit {
+                D::from_i64(i64::from(src.to_f64() as i32))
+            } else {
+                crate::dtype::cast(src)
+            };
+        }
+    }
+}
+
+fn refuse_zero_divisor<T: Lanes>(op: BinaryOp, divisors: &[T]) -> Result<()> {
     let zero = T::default();
-    if op == BinaryOp::Div && T::ZERO_DIVISOR_IS_ERROR && divisors.contains(&zero) {
+    if op == BinaryOp::Div && T::Compute::ZERO_DIVISOR_IS_ERROR && divisors.contains(&zero) {
         return Err(Error::invalid(format!("division of {} numbers by zero", T::DTYPE)));
     }
     Ok(())
 }
 
-fn run_pair<T: Arithmetic>(workers: &Workers, pair: Pair<'_, T>, f: impl Fn(T, T) -> T + Sync) {
-    workers.for_each_piece(pair, &|piece| match piece.lhs {
-        Slot::InPlace(lhs) => {
-            for (lhs, &rhs) in lhs.iter_mut().zip(piece.rhs) {
-                *lhs = f(*lhs, rhs);
-            }
-        }
-        Slot::Into(lhs, dst) => {
-            for ((dst, &lhs), &rhs) in dst.iter_mut().zip(lhs).zip(piece.rhs) {
-                *dst = f(lhs, rhs);
-            }
-        }
-    });
+fn run_pair<T: Lanes>(
+    workers: &Workers,
+    pair: Pair<'_, T>,
+    f: impl Fn(T::Compute, T::Compute) -> T::Compute + Sync,
+) {
+    workers.for_each_piece(pair, &|piece| T::zip(piece.lhs, piece.rhs, &f));
 }
 
-fn run_single<T: Arithmetic>(workers: &Workers, slot: Slot<'_, T>, f: impl Fn(T) -> T + Sync) {
-    workers.for_each_piece(slot, &|piece| match piece {
-        Slot::InPlace(elements) => {
-            for element in elements {
-                *element = f(*element);
-            }
-        }
-        Slot::Into(src, dst) => {
-            for (dst, &src) in dst.iter_mut().zip(src) {
-                *dst = f(src);
-            }
-        }
-    });
+fn run_single<T: Lanes>(
+    workers: &Workers,
+    slot: Slot<'_, T>,
+    f: impl Fn(T::Compute) -> T::Compute + Sync,
+) {
+    workers.for_each_piece(slot, &|piece| T::map(piece, &f));
 }
 
 struct Pair<'a, T> {

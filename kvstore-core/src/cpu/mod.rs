@@ -3,10 +3,12 @@
 mod arithmetic;
 mod elementwise;
 mod features;
+mod lanes;
 mod matrix;
 mod memory;
 mod pool;
 mod reduce;
+mod rounding;
 mod slot;
 mod sum;
 mod update;
@@ -166,6 +168,10 @@ impl Backend for CpuBackend {
 
     fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()> {
         with_element!(dtype, T => elementwise::unary::<T>(&self.workers, op, operand))
+    }
+
+    fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()> {
+        with_element!(dtype, T => elementwise::clip::<T>(&self.workers, operand, low, high))
     }
 
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {

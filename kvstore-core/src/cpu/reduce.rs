@@ -1,6 +1,6 @@
 //! Reductions: blocks of fixed length, folded in order, so that threads never change a bit.
 
-use super::arithmetic::Arithmetic;
+use super::arithmetic::Ordered;
 use super::workers::{Split, Workers};
 use crate::dtype::{Element, Scalar};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::ops::Reduction;
 const BLOCK: usize = 4096;
 
 /// Returns all elements reduced to one.
-pub(super) fn reduce<T: Arithmetic>(workers: &Workers, op: Reduction, elements: &[T]) -> Result<T> {
+pub(super) fn reduce<T: Ordered>(workers: &Workers, op: Reduction, elements: &[T]) -> Result<T> {
     match op {
         Reduction::Sum => Ok(total(workers, elements).to_element()),
         Reduction::Mean => Ok(Scalar::Float(mean(workers, elements)).to_element()),
@@ -24,7 +24,7 @@ pub(super) fn reduce<T: Arithmetic>(workers: &Workers, op: Reduction, elements: 
 }
 
 /// Integers add as wrapping `i64`, floats as `f64`.
-fn total<T: Arithmetic>(workers: &Workers, elements: &[T]) -> Scalar {
+fn total<T: Element>(workers: &Workers, elements: &[T]) -> Scalar {
     if T::DTYPE.is_float() {
         let sums = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64());
         Scalar::Float(sums.into_iter().fold(0.0, |a, b| a + b))
@@ -35,7 +35,7 @@ fn total<T: Arithmetic>(workers: &Workers, elements: &[T]) -> Scalar {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a mean is a rounded number")]
-fn mean<T: Arithmetic>(workers: &Workers, elements: &[T]) -> f64 {
+fn mean<T: Element>(workers: &Workers, elements: &[T]) -> f64 {
     let total = match total(workers, elements) {
         Scalar::Float(sum) => sum,
         Scalar::Int(sum) => sum as f64,
@@ -43,7 +43,7 @@ fn mean<T: Arithmetic>(workers: &Workers, elements: &[T]) -> f64 {
     total / elements.len() as f64
 }
 
-fn extreme<T: Arithmetic>(
+fn extreme<T: Element>(
     workers: &Workers,
     op: Reduction,
     elements: &[T],

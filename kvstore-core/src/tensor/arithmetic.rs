@@ -76,8 +76,9 @@ impl Tensor {
 
     /// Returns every element moved into `[low, high]`; NaN stays.
     pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
-        let mut result = self.binary_scalar(BinaryOp::Maximum, low, false)?;
-        result.binary_scalar_assign(BinaryOp::Minimum, high)?;
+        let mut result = self.clone();
+        let dtype = self.dtype();
+        result.mutate(|backend, in_out| backend.clip(dtype, in_out, low, high))?;
         Ok(result)
     }
 

@@ -19,6 +19,7 @@ pub mod backend;
 pub mod bits;
 pub mod calls;
 pub mod concurrency;
+pub mod elementwise;
 pub mod races;
 pub mod snapshots;
 pub mod updaters;

@@ -1,0 +1,43 @@
+//! How fast are operations of one element each, beside a copy of as many bytes?
+
+#![allow(missing_docs, reason = "made by criterion's macros")]
+#![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
+
+mod common;
+
+use common::{LARGE, constant, copy};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use kvstore::{BinaryOp, DType, NDArray, Result, Scalar, UnaryOp};
+
+/// An operation that makes a new array of two, or of the first one alone.
+type Operation = fn(&NDArray, &NDArray) -> Result<NDArray>;
+
+/// Operations with the number of arrays that they read.
+const OPERATIONS: [(&str, usize, Operation); 8] = [
+    ("a + b", 2, |a, b| a.binary(BinaryOp::Add, b)),
+    ("a > b", 2, |a, b| a.binary(BinaryOp::Greater, b)),
+    ("a * 2", 1, |a, _| a.binary_scalar(BinaryOp::Mul, Scalar::from(2.0), false)),
+    ("abs a", 1, |a, _| a.unary(UnaryOp::Abs)),
+    ("sqrt a", 1, |a, _| a.unary(UnaryOp::Sqrt)),
+    ("round a", 1, |a, _| a.unary(UnaryOp::Round)),
+    ("clip a", 1, |a, _| a.clip(0.0, 1.0)),
+    ("cast a", 1, |a, _| a.as_type(DType::I32)),
+];
+
+fn elementwise(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("elementwise 64 MiB f32");
+    group.sample_size(20);
+    let size = LARGE * DType::F32.size();
+    copy(&mut group, size);
+    let (a, b) = (constant(LARGE, DType::F32, 0, 1.5), constant(LARGE, DType::F32, 0, 2.5));
+    for (name, num_read, operation) in OPERATIONS {
+        group.throughput(Throughput::Bytes(((num_read + 1) * size) as u64));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| operation(&a, &b).expect("operands that fit"));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, elementwise);
+criterion_main!(benches);

@@ -1,0 +1,106 @@
+//! Operations of one element each give every element what they give it alone: whatever the length,
+//! the block it stands in, the thread that comes by, and whether it is computed in place.
+
+use kvstore_core::{Backends, BinaryOp, DType, Device, Scalar, Tensor, TensorSpec, UnaryOp};
+
+use crate::arrays::from_tensor;
+use crate::compare::assert_same_bits;
+use crate::reduced;
+use crate::samples::{nasty, tame};
+use crate::value::{Number, Spec, Value};
+
+/// No divisor of a block or of a vector: a number out of its place is a wrong one.
+const PERIOD: usize = 251;
+
+/// Several blocks, and shares for several threads.
+const LENGTH: usize = reduced::length(PERIOD * 400);
+
+const DTYPES: [DType; 8] =
+    [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::U8, DType::I8, DType::I32, DType::I64];
+
+/// A short tensor, and one in which its elements come again and again.
+fn short_and_long(backends: &Backends, short: &Value) -> (Tensor, Tensor) {
+    let tensor = |value: &Value| {
+        let spec = TensorSpec::new(value.spec.shape.clone(), value.spec.dtype);
+        Tensor::from_bytes(backends, Device::cpu(0), spec, &value.to_bytes())
+            .expect("memory is to be had")
+    };
+    (tensor(short), tensor(&repeated(short)))
+}
+
+fn repeated(short: &Value) -> Value {
+    let numbers = short.numbers.iter().copied().cycle().take(LENGTH).collect();
+    Value { spec: Spec::new(&[LENGTH], short.spec.dtype), numbers }
+}
+
+/// Short values of a dtype, one with any bits and one with everyday numbers, none of them zero: a
+/// division of integers by zero is refused.
+fn samples(dtype: DType) -> [Value; 2] {
+    let spec = || Spec::new(&[PERIOD], dtype);
+    let samples = [nasty(spec(), 1), tame(spec(), 2)];
+    samples.map(|mut value| {
+        for number in &mut value.numbers {
+            if matches!(number, Number::Float(0.0) | Number::Int(0)) {
+                *number = Number::Int(1).cast(dtype);
+            }
+        }
+        value
+    })
+}
+
+/// Operations of two tensors, of a tensor and a number, and in place.
+pub fn of_two_numbers(backends: &Backends) {
+    for dtype in DTYPES {
+        let [left, right] = samples(dtype);
+        let (short, long) = short_and_long(backends, &left);
+        let (short_right, long_right) = short_and_long(backends, &right);
+        for &op in BinaryOp::ALL {
+            let expected = repeated(&from_tensor(&short.binary(op, &short_right).unwrap()));
+            let found = from_tensor(&long.binary(op, &long_right).unwrap());
+            assert_same_bits(&expected, &found, &(dtype, op));
+            let mut changed = long.compact().unwrap();
+            changed.binary_assign(op, &long_right).unwrap();
+            assert_same_bits(&expected, &from_tensor(&changed), &(dtype, op, "in place"));
+            for reversed in [false, true] {
+                let number = Scalar::from(3.0);
+                let expected = short.binary_scalar(op, number, reversed).unwrap();
+                let found = long.binary_scalar(op, number, reversed).unwrap();
+                let what = (dtype, op, "a number", reversed);
+                assert_same_bits(&repeated(&from_tensor(&expected)), &from_tensor(&found), &what);
+            }
+        }
+    }
+}
+
+/// Functions of one number, limits among them.
+pub fn of_one_number(backends: &Backends) {
+    for dtype in DTYPES {
+        for sample in samples(dtype) {
+            let (short, long) = short_and_long(backends, &sample);
+            for &op in UnaryOp::ALL {
+                let expected = repeated(&from_tensor(&short.unary(op).unwrap()));
+                assert_same_bits(&expected, &from_tensor(&long.unary(op).unwrap()), &(dtype, op));
+            }
+            let (low, high) = (Scalar::from(1.5), Scalar::from(100));
+            let expected = repeated(&from_tensor(&short.clip(low, high).unwrap()));
+            let found = from_tensor(&long.clip(low, high).unwrap());
+            assert_same_bits(&expected, &found, &(dtype, "clip"));
+            let lowest = short.binary_scalar(BinaryOp::Maximum, low, false).unwrap();
+            let clipped = lowest.binary_scalar(BinaryOp::Minimum, high, false).unwrap();
+            assert_same_bits(&repeated(&from_tensor(&clipped)), &found, &(dtype, "two limits"));
+        }
+    }
+}
+
+/// Conversions, also of numbers that do not fit beside some that do.
+pub fn casts(backends: &Backends) {
+    for from in DTYPES {
+        for sample in samples(from) {
+            let (_, long) = short_and_long(backends, &sample);
+            for to in DTYPES {
+                let found = from_tensor(&long.cast(to).unwrap());
+                assert_same_bits(&repeated(&sample.cast(to)), &found, &(from, to));
+            }
+        }
+    }
+}
