@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check jar install examples repl bench peers doc clean
+.PHONY: help setup native demo test miri check fuzz jar install examples repl bench peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -27,6 +27,9 @@ test: setup ## runs every test, Rust and JVM
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh
 	scripts/tally.sh --summary miri
+
+fuzz: setup ## random bytes and changed files where files of arrays are read, a minute each
+	scripts/fuzz.sh
 
 check: setup ## format, lints, layers, dependencies, documentation, reflection
 	cargo fmt --all --check

@@ -6,6 +6,7 @@
 //!   numbers that know their error: [`approximate`].
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
+//! - [`fuzz`] is what a fuzzer runs on any bytes, and what it begins with.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`reduced`] makes the checks small enough for Miri.
 //! - [`sources`] reads the files of the project itself.
@@ -14,6 +15,7 @@ pub mod approximate;
 pub mod arithmetic;
 pub mod arrays;
 pub mod compare;
+pub mod fuzz;
 pub mod json;
 pub mod model;
 pub mod operations;

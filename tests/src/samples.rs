@@ -25,7 +25,7 @@ pub fn tame(spec: Spec, seed: u64) -> Value {
 }
 
 /// The generator `splitmix64`.
-fn words(seed: u64) -> impl Iterator<Item = u64> {
+pub fn words(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::repeat_with(move || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -3,26 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use kvstore::{ArrayList, DType, Error, ErrorCode, NDArray, Result, backends};
 use kvstore_tests::arrays::{from_array, to_array};
 use kvstore_tests::compare::assert_same_bits;
+use kvstore_tests::fuzz::{self, recorded_files};
 use kvstore_tests::json::{list, text, value_of};
-use kvstore_tests::recorded;
 use kvstore_tests::value::{Number, Spec, Value};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
-
-/// Files with their names.
-fn recorded_files() -> Vec<(String, Vec<u8>, Json)> {
-    let file = recorded::load_file();
-    let decoded = |case: &Json| {
-        let bytes = BASE64_STANDARD.decode(text(&case["base64"])).expect("base64");
-        (text(&case["name"]).to_owned(), bytes, case["expect"].clone())
-    };
-    list(&file["ndarray_files"]).iter().map(decoded).collect()
-}
 
 /// Returns the value of `[dtype, shape, context, nested lists of numbers]`.
 fn value_of_file(expected: &Json) -> Value {
@@ -147,26 +135,25 @@ fn a_file_with_another_byte_is_read_or_refused() {
     for (name, bytes, _) in recorded_files() {
         for position in 0..bytes.len() {
             for byte in [0, 1, 2, 0x7f, 0x80, 0xff, bytes[position] ^ 1, bytes[position] ^ 0x40] {
+                println!("{name}, byte {position} {byte:#x}");
                 let mut changed = bytes.clone();
                 changed[position] = byte;
-                assert_is_read_or_refused(&changed, &format!("{name}, byte {position} {byte:#x}"));
+                fuzz::array_file(&changed);
             }
         }
     }
 }
 
-fn assert_is_read_or_refused(bytes: &[u8], what: &str) {
-    match read(bytes) {
-        Ok(list) => {
-            let held = |array: &NDArray| array.tensor().num_bytes();
-            let held: usize = list.arrays().iter().map(held).sum();
-            assert!(held <= 1024 * bytes.len(), "{what}: {held} bytes");
-        }
-        Err(error) => {
-            let code = error.code();
-            let known = matches!(code, ErrorCode::Corrupt | ErrorCode::Unsupported);
-            assert!(known, "{what}: {code} {error}");
-        }
+/// What `make fuzz` does for minutes, with the compiler's help, for a moment and always the same.
+#[test]
+fn files_with_many_changes_are_read_or_refused() {
+    let files: Vec<_> = recorded_files().into_iter().map(|(_, bytes, _)| bytes).collect();
+    for seed in 0..100_000 {
+        println!("seed {seed}");
+        let changed = fuzz::changed(&files, seed);
+        fuzz::array_file(&changed);
+        fuzz::record(&changed);
+        fuzz::record(changed.get(fuzz::LIST_HEADER..).unwrap_or_default());
     }
 }
 
@@ -325,8 +312,9 @@ proptest! {
 
     #[test]
     fn random_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        assert_is_read_or_refused(&bytes, "random bytes");
-        let list = [&0x112u64.to_le_bytes()[..], &[0; 8], &bytes].concat();
-        assert_is_read_or_refused(&list, "random bytes of a list");
+        fuzz::array_file(&bytes);
+        fuzz::record(&bytes);
+        fuzz::array_file(&[&0x112u64.to_le_bytes()[..], &[0; 8], &bytes].concat());
+        fuzz::record(&[&0xF993_FAC9u32.to_le_bytes()[..], &bytes].concat());
     }
 }

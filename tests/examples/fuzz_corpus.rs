@@ -1,0 +1,19 @@
+//! Writes the recorded files of arrays where `cargo fuzz` begins: `cargo run --example fuzz_corpus`.
+
+use std::fs;
+
+use kvstore_tests::fuzz::{LIST_HEADER, recorded_files};
+use kvstore_tests::sources::root;
+
+fn main() -> std::io::Result<()> {
+    let corpus = root().join("fuzz/corpus");
+    let (files, records) = (corpus.join("load"), corpus.join("deserialize"));
+    fs::create_dir_all(&files)?;
+    fs::create_dir_all(&records)?;
+    for (name, bytes, _) in recorded_files() {
+        fs::write(files.join(&name), &bytes)?;
+        // The first array, with the others behind it, which are ignored.
+        fs::write(records.join(&name), &bytes[LIST_HEADER..])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! What a fuzzer runs on any bytes, and the files that it begins with. The tests run the same functions
+//! on bytes of their own.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use kvstore::{ArrayList, Error, ErrorCode, NDArray, backends};
+use serde_json::Value as Json;
+
+use crate::json::{list, text};
+use crate::recorded;
+use crate::samples::words;
+
+/// How many bytes stand in front of the first array of a file.
+pub const LIST_HEADER: usize = 24;
+
+/// Returns the recorded files of arrays: name, content and the arrays in it.
+pub fn recorded_files() -> Vec<(String, Vec<u8>, Json)> {
+    let file = recorded::load_file();
+    let decoded = |case: &Json| {
+        let bytes = BASE64_STANDARD.decode(text(&case["base64"])).expect("base64");
+        (text(&case["name"]).to_owned(), bytes, case["expect"].clone())
+    };
+    list(&file["ndarray_files"]).iter().map(decoded).collect()
+}
+
+/// Checks that these bytes, as a file of arrays, are read or refused, that the arrays take no more
+/// memory than the file may ask for, and that they are the same when written and read again.
+pub fn array_file(bytes: &[u8]) {
+    let read = match ArrayList::from_bytes(backends(), bytes) {
+        Ok(read) => read,
+        Err(error) => return assert_refusal(&error),
+    };
+    assert_modest(read.arrays(), bytes);
+    let file = file_of(&read);
+    let again = ArrayList::from_bytes(backends(), &file).expect("a file of ours");
+    assert_eq!(again.names(), read.names());
+    assert_eq!(again.arrays().len(), read.arrays().len());
+    for (array, again) in read.arrays().iter().zip(again.arrays()) {
+        assert_same(array, again);
+    }
+    assert_eq!(file_of(&again), file);
+}
+
+/// Checks the same of these bytes as one array without a file around it.
+pub fn record(bytes: &[u8]) {
+    let read = match NDArray::deserialize(backends(), bytes) {
+        Ok(read) => read,
+        Err(error) => return assert_refusal(&error),
+    };
+    assert_modest(std::slice::from_ref(&read), bytes);
+    let record = read.serialize().expect("memory for a small array");
+    let again = NDArray::deserialize(backends(), &record).expect("an array of ours");
+    assert_same(&read, &again);
+}
+
+fn assert_refusal(error: &Error) {
+    let code = error.code();
+    assert!(matches!(code, ErrorCode::Corrupt | ErrorCode::Unsupported), "{code}: {error}");
+}
+
+fn assert_modest(arrays: &[NDArray], bytes: &[u8]) {
+    let held: usize = arrays.iter().map(|array| array.tensor().num_bytes()).sum();
+    assert!(held <= 1024 * bytes.len(), "{held} bytes from {}", bytes.len());
+}
+
+/// Checks that the arrays are the same bit for bit; one without axes comes back with one.
+fn assert_same(array: &NDArray, again: &NDArray) {
+    let shape = array.shape();
+    let dims = if shape.dims().is_empty() { &[1][..] } else { shape.dims() };
+    assert_eq!((again.dtype(), again.shape().dims()), (array.dtype(), dims));
+    let bytes = |array: &NDArray| array.to_bytes().expect("an array can be read");
+    assert_eq!(bytes(again), bytes(array));
+}
+
+/// Returns the file of these arrays, which the store itself only writes into a folder.
+fn file_of(read: &ArrayList) -> Vec<u8> {
+    let number = |count: usize| (count as u64).to_le_bytes();
+    let mut file = [0x112u64.to_le_bytes(), [0; 8], number(read.arrays().len())].concat();
+    for array in read.arrays() {
+        file.extend(array.serialize().expect("memory for a small array"));
+    }
+    file.extend(number(read.names().len()));
+    for name in read.names() {
+        file.extend(number(name.len()));
+        file.extend(name.as_bytes());
+    }
+    file
+}
+
+/// Numbers at which sizes, codes and positions go wrong.
+const EDGES: [i64; 12] =
+    [0, 1, -1, 2, 3, 4, 255, 1 << 16, i32::MAX as i64, 1 << 32, i64::MAX, i64::MIN];
+
+/// Returns one of the files with one to four changes, or random bytes; the same for the same seed.
+pub fn changed(files: &[Vec<u8>], seed: u64) -> Vec<u8> {
+    let mut words = words(seed).map(|word| usize::try_from(word >> 32).expect("32 bits"));
+    let mut below = |limit: usize| words.next().expect("words never end") % limit.max(1);
+    let mut bytes = files[below(files.len())].clone();
+    for _ in 0..=below(4) {
+        let at = below(bytes.len());
+        // Sizes stand at multiples of four.
+        let word = at / 4 * 4;
+        match below(6) {
+            0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << below(8)),
+            1 => replace(&mut bytes, word, &EDGES[below(EDGES.len())].to_le_bytes()[..4]),
+            2 => replace(&mut bytes, word, &EDGES[below(EDGES.len())].to_le_bytes()),
+            3 => drop(bytes.drain(word..(word + 4 * below(8)).min(bytes.len()))),
+            4 => {
+                let other = &files[below(files.len())];
+                let from = below(other.len()) / 4 * 4;
+                let piece = &other[from..(from + 4 * below(24)).min(other.len())];
+                drop(bytes.splice(word..word, piece.iter().copied()));
+            }
+            _ => bytes.iter_mut().skip(at).take(below(64)).for_each(|byte| {
+                *byte = u8::try_from(below(256)).expect("a byte");
+            }),
+        }
+    }
+    bytes
+}
+
+/// Puts a number over the bytes from there on, as many as there are.
+fn replace(bytes: &mut [u8], at: usize, number: &[u8]) {
+    for (byte, new) in bytes.iter_mut().skip(at).zip(number) {
+        *byte = *new;
+    }
+}
