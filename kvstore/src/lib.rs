@@ -32,7 +32,7 @@ mod runtime;
 mod store;
 mod update;
 
-pub use arrays::{arange, array, from_bytes, full, ones, read_arrays, zeros};
+pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays, zeros};
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{backends, doctor, live_bytes, pooled_bytes, synchronize, trim};

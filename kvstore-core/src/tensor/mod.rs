@@ -3,6 +3,7 @@
 mod arithmetic;
 
 use std::fmt;
+use std::ops;
 use std::sync::Arc;
 
 use crate::backend::{Backend, Backends};
@@ -83,9 +84,51 @@ impl Tensor {
         elements: &[T],
     ) -> Result<Self> {
         let spec = TensorSpec::new(shape, T::DTYPE);
-        check_length(&spec, elements)?;
+        check_length(&spec, elements.len())?;
         let mut tensor = Self::allocate(backends, device, spec)?;
         tensor.write_slice(elements)?;
+        Ok(tensor)
+    }
+
+    /// Returns a tensor with `num_elements` elements in row-major order, which `lend` shows a piece after the
+    /// other: it calls the function that it is given with the elements of the range.
+    ///
+    /// What happens in that function is a copy of at most 256 KiB in the calling thread: the elements may be
+    /// where they cannot stay for long.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when the shape has not as many elements, and what `lend` returns.
+    pub fn from_pieces<T: Element, E: From<Error>>(
+        backends: &Backends,
+        device: Device,
+        shape: impl Into<Shape>,
+        num_elements: usize,
+        mut lend: impl FnMut(ops::Range<usize>, &mut dyn FnMut(&[T]) -> Result<()>) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let spec = TensorSpec::new(shape, T::DTYPE);
+        check_length(&spec, num_elements)?;
+        let mut tensor = Self::allocate(backends, device, spec)?;
+        let most = PIECE_BYTES / size_of::<T>();
+        let mut first = 0;
+        while first < num_elements {
+            let end = num_elements.min(first + most);
+            let mut written = false;
+            lend(first..end, &mut |elements| {
+                check_length(&TensorSpec::new([end - first], T::DTYPE), elements.len())?;
+                written = true;
+                tensor.mutate_part(first, elements.len(), |backend, in_out| match in_out {
+                    InOut::InPlace(dst) | InOut::Into { dst, .. } => {
+                        backend.write(dst, bytemuck::cast_slice(elements))
+                    }
+                })
+            })?;
+            if !written {
+                return Err(
+                    Error::invalid(format!("elements {first}..{end} were not shown")).into()
+                );
+            }
+            first = end;
+        }
         Ok(tensor)
     }
 
@@ -219,7 +262,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::LengthMismatch`] when there are not as many.
     pub fn write_slice<T: Element>(&mut self, elements: &[T]) -> Result<()> {
-        check_length(&self.spec, elements)?;
+        check_length(&self.spec, elements.len())?;
         if T::DTYPE == self.dtype() {
             return self
                 .overwrite(|backend, dst| backend.write(dst, bytemuck::cast_slice(elements)));
@@ -446,8 +489,11 @@ impl Tensor {
     }
 }
 
-fn check_length<T>(spec: &TensorSpec, elements: &[T]) -> Result<()> {
-    let (expected, found) = (spec.num_elements(), elements.len());
+/// As much as a backend copies without help from other threads.
+const PIECE_BYTES: usize = 256 << 10;
+
+fn check_length(spec: &TensorSpec, found: usize) -> Result<()> {
+    let expected = spec.num_elements();
     if found == expected {
         return Ok(());
     }
