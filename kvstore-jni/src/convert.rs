@@ -15,6 +15,7 @@ use kvstore::{
     NDArray, Optimizer, OptimizerState, Pairs, Shape, Store, Tensor, TensorSpec, Warmup,
 };
 
+use crate::buffer;
 use crate::error::{BridgeError, Result};
 use crate::handle::HandleTable;
 
@@ -175,6 +176,19 @@ pub(crate) fn numbers<T: TypeArray + Default>(
     numbers.resize(len, T::default());
     array.get_region(env, 0, &mut numbers)?;
     Ok(numbers)
+}
+
+/// Returns a new array with the numbers of a Java array, which are copied once.
+pub(crate) fn new_array<T: Element + TypeArray>(
+    env: &Env<'_>,
+    data: &JPrimitiveArray<'_, T>,
+    shape: Shape,
+    device: Device,
+) -> Result<NDArray> {
+    reject_null(data, "data")?;
+    kvstore::array_from(data.len(env)?, shape, device, |range, write| {
+        buffer::lend(env, data, range, |elements| Ok(write(elements)?))
+    })
 }
 
 /// Returns the bytes of a Java array, which are signed there; `name` stands for it in errors.

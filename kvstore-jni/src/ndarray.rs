@@ -54,10 +54,9 @@ fn from_floats<'l>(
     device_kind: jint,
     device_id: jint,
 ) -> Result<JLongArray<'l>> {
-    let data = convert::numbers(env, &data, "data")?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
     convert::adopt(env, array)
 }
 
@@ -71,10 +70,9 @@ fn from_doubles<'l>(
     device_kind: jint,
     device_id: jint,
 ) -> Result<JLongArray<'l>> {
-    let data = convert::numbers(env, &data, "data")?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
     convert::adopt(env, array)
 }
 
@@ -88,10 +86,9 @@ fn from_ints<'l>(
     device_kind: jint,
     device_id: jint,
 ) -> Result<JLongArray<'l>> {
-    let data = convert::numbers(env, &data, "data")?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
     convert::adopt(env, array)
 }
 
@@ -105,10 +102,9 @@ fn from_longs<'l>(
     device_kind: jint,
     device_id: jint,
 ) -> Result<JLongArray<'l>> {
-    let data = convert::numbers(env, &data, "data")?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = kvstore::array(&data, shape, device)?.as_type(dtype)?;
+    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
     convert::adopt(env, array)
 }
 
