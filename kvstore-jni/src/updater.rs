@@ -50,13 +50,12 @@ impl JavaUpdater {
         stored: &NDArray,
     ) -> Result<Option<Thrown>> {
         let key = JString::from_str(env, key.as_str())?;
-        let (_pushed, pushed) = convert::lend(env, vec![pushed.clone()])?;
-        let (_stored, stored) = convert::lend(env, vec![stored.clone()])?;
+        let (_lent, arrays) = convert::lend(env, vec![pushed.clone(), stored.clone()])?;
         let called = env.call_method(
             &self.target,
             jni_str!("update"),
-            jni_sig!("(Ljava/lang/String;[J[J)V"),
-            &[JValue::Object(&key), JValue::Object(&pushed), JValue::Object(&stored)],
+            jni_sig!("(Ljava/lang/String;[J)V"),
+            &[JValue::Object(&key), JValue::Object(&arrays)],
         );
         match called {
             Ok(_) => Ok(None),

@@ -50,7 +50,7 @@ public final class NDArray implements NativeResource {
         this.shape = description.shape();
         this.handle = owned
                 ? NativeHandle.owned(this, description.first(), NativeNDArray::release)
-                : NativeHandle.lent(description.first(), NativeNDArray::release);
+                : NativeHandle.lent(description.first());
         if (owned) {
             ResourceScope.register(this);
         }
@@ -79,8 +79,8 @@ public final class NDArray implements NativeResource {
     }
 
     /** An array for the time of one native call, which releases it. */
-    static NDArray lent(long[] description) {
-        return new NDArray(Description.at(description, 0), false);
+    static NDArray lent(Description description) {
+        return new NDArray(description, false);
     }
 
     // ---- making arrays ----------------------------------------------------------------------

@@ -45,8 +45,8 @@ final class NativeHandle {
     }
 
     /** A handle that the native library releases itself at the end of the call that lent it. */
-    static NativeHandle lent(long handle, LongConsumer release) {
-        return new NativeHandle(new Resource(handle, release), null);
+    static NativeHandle lent(long handle) {
+        return new NativeHandle(new Resource(handle, lent -> {}), null);
     }
 
     /**

@@ -9,9 +9,10 @@ final class UpdaterCall {
     }
 
     /** Called by the native library, which releases both arrays afterwards. */
-    void update(String key, long[] pushedDescription, long[] storedDescription) throws Exception {
-        NDArray pushed = NDArray.lent(pushedDescription);
-        NDArray stored = NDArray.lent(storedDescription);
+    void update(String key, long[] descriptions) throws Exception {
+        Description first = Description.at(descriptions, 0);
+        NDArray pushed = NDArray.lent(first);
+        NDArray stored = NDArray.lent(Description.at(descriptions, first.end()));
         try {
             updater.update(key, pushed, stored);
         } finally {
