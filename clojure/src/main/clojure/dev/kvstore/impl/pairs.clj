@@ -30,6 +30,15 @@
     (name k)
     (errors/invalid "Invalid keys" k)))
 
+(defn- fill
+  "Returns `target` with (f x) for every x in `xs`, without a sequence between."
+  [^objects target f xs]
+  (reduce (fn [^long i x]
+            (aset target (int i) (f x))
+            (inc i))
+          0 xs)
+  target)
+
 (defn key-names
   "Returns the texts of `ks`, one key or a sequential of keys, as a String[].
 
@@ -37,7 +46,7 @@
   ^"[Ljava.lang.String;" [ks]
   (cond
     (single-key? ks) (into-array String [(name ks)])
-    (and (sequential? ks) (every? single-key? ks)) (into-array String (map name ks))
+    (and (sequential? ks) (every? single-key? ks)) (fill (make-array String (count ks)) name ks)
     :else (errors/invalid "Invalid keys" ks)))
 
 (defn- array-list
@@ -56,6 +65,25 @@
       (let [lists (map array-list vs)]
         (when (every? some? lists) lists)))))
 
+(defn- one-each
+  "Returns `vs` as an NDArray[] when it is one array for each of `n` keys, which most calls have; else nil."
+  [n vs]
+  (if (array? vs)
+    (when (= n 1)
+      (into-array NDArray [vs]))
+    (when (and (sequential? vs) (every? array? vs) (= n (count vs)))
+      (fill (make-array NDArray n) identity vs))))
+
+(defn- listed
+  "Returns the pairs of `names` and `vs` where a key may have several values."
+  [ks names vs role]
+  (let [lists (or (lists-per-key ks vs)
+                  (errors/invalid (str "Invalid " role) vs))]
+    (when-not (= (count names) (count lists))
+      (errors/length-mismatch (str "len(keys) != len(" role ")") (count names) (count lists)))
+    {:names (into-array String (mapcat (fn [k vs] (repeat (count vs) k)) names lists))
+     :arrays (into-array NDArray (apply concat lists))}))
+
 (defn pairs
   "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays`.
 
@@ -65,13 +93,10 @@
 
   Throws \"Invalid keys\", \"Invalid values\" (or \"Invalid outs\"), or code `:length-mismatch`."
   [ks vs role]
-  (let [names (key-names ks)
-        lists (or (lists-per-key ks vs)
-                  (errors/invalid (str "Invalid " role) vs))]
-    (when-not (= (count names) (count lists))
-      (errors/length-mismatch (str "len(keys) != len(" role ")") (count names) (count lists)))
-    {:names (into-array String (mapcat (fn [k vs] (repeat (count vs) k)) names lists))
-     :arrays (into-array NDArray (apply concat lists))}))
+  (let [names (key-names ks)]
+    (if-let [arrays (one-each (alength names) vs)]
+      {:names names :arrays arrays}
+      (listed ks names vs role))))
 
 (defn map-pairs
   "Returns the pairs of the map `m` from keys to an array or a sequential of arrays, in its order.
