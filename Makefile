@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check fuzz jar install examples repl bench peers doc clean
+.PHONY: help setup native demo test miri check fuzz jar install examples repl bench bench-jvm peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -7,7 +7,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 MAVEN = mvn -f clojure/pom.xml -B -ntp
 
 help: ## these lines
-	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile | expand -t 16
 
 setup: ## checks for cargo, a linker, a JDK and Maven; installs them where it may
 	@scripts/setup.sh
@@ -57,6 +57,9 @@ repl: native ## a Clojure REPL with the library and the namespaces ready
 
 bench: setup ## measures sums, updates, pulls and small keys beside the machine's copy bandwidth
 	cargo bench -p kvstore --benches
+
+bench-jvm: jar ## measures what a call from Java and Clojure costs over Rust's, into target/bench-jvm.json
+	clojure/bench/run
 
 peers: setup ## measures side by side with MXNet 1.9.1, into target/peers.json
 	tests/peers/run
