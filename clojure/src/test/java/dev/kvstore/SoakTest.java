@@ -71,7 +71,8 @@ class SoakTest {
                 + " refused because an array or store was closed");
         assertTrue(pushes.get() > 0 && refused.get() > 0, "the threads did not meet");
         awaitCollected(open);
-        assertEquals(open, NativeMemory.open());
+        // Less, when something that an earlier test had forgotten was collected meanwhile.
+        assertTrue(NativeMemory.open() <= open, () -> NativeMemory.open() - open + " are left");
         assertTrue(NativeMemory.liveBytes() <= live, () -> NativeMemory.liveBytes() - live + " bytes");
     }
 
