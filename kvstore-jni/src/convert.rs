@@ -350,13 +350,13 @@ pub(crate) fn lend<'local>(
     arrays: Vec<NDArray>,
 ) -> Result<(Lent, JLongArray<'local>)> {
     let mut lent = Lent(Vec::with_capacity(arrays.len()));
-    let mut descriptions = Vec::new();
+    let mut descriptions = Vec::with_capacity(arrays.len().saturating_mul(USUAL_DESCRIPTION));
     for array in arrays {
-        let description = describe(array.spec(), array.device());
+        let (spec, device) = (array.spec().clone(), array.device());
         let handle = ARRAYS.insert(array)?;
         lent.0.push(handle);
         descriptions.push(handle);
-        descriptions.extend(description);
+        describe(&spec, device, &mut descriptions);
     }
     let descriptions = to_java(env, &descriptions)?;
     Ok((lent, descriptions))
@@ -382,20 +382,23 @@ impl Drop for Lent {
     }
 }
 
-fn describe(spec: &TensorSpec, device: Device) -> Vec<jlong> {
+/// How many numbers the description of an array of four axes has.
+const USUAL_DESCRIPTION: usize = 9;
+
+/// Appends the description of a value, all but the number in front.
+fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
     let kind = match device.kind() {
         DeviceKind::Cpu => CPU,
         DeviceKind::Gpu => GPU,
     };
     let dims = spec.shape().dims();
-    let mut description = vec![
+    description.extend([
         jlong::from(spec.dtype().code()),
         jlong::from(kind),
         jlong::from(device.ordinal()),
         size(dims.len()),
-    ];
+    ]);
     description.extend(dims.iter().copied().map(size));
-    description
 }
 
 /// Returns what a key holds as numbers: pushes, bytes of its state, and the description of its value
@@ -404,7 +407,7 @@ pub(crate) fn key_stats(stats: &KeyStats) -> Vec<jlong> {
     let num_bytes = stats.spec.num_bytes().unwrap_or(usize::MAX);
     let num_pushes = jlong::try_from(stats.num_pushes).unwrap_or(jlong::MAX);
     let mut numbers = vec![num_pushes, size(stats.state_bytes), size(num_bytes)];
-    numbers.extend(describe(&stats.spec, stats.device));
+    describe(&stats.spec, stats.device, &mut numbers);
     numbers
 }
 

@@ -1,7 +1,8 @@
 //! [`JavaUpdater`]: the way from a push into a Java updater.
 
-use jni::objects::{JObject, JString, JValue};
+use jni::objects::{JMethodID, JObject, JString, JValue};
 use jni::refs::Global;
+use jni::signature::{Primitive, ReturnType};
 use jni::{Env, JavaVM, jni_sig, jni_str};
 use kvstore::{BoxError, Key, NDArray};
 
@@ -13,13 +14,18 @@ use crate::error::{BridgeError, Result, Thrown};
 pub(crate) struct JavaUpdater {
     vm: JavaVM,
     target: Global<JObject<'static>>,
+    /// The method `update` of the target's class.
+    update: JMethodID,
 }
 
 impl JavaUpdater {
     /// Returns the updater behind a `dev.kvstore.UpdaterCall`.
     pub(crate) fn new(env: &mut Env<'_>, target: &JObject<'_>) -> Result<Self> {
         convert::reject_null(target, "updater")?;
-        Ok(Self { vm: env.get_java_vm()?, target: env.new_global_ref(target)? })
+        let class = env.get_object_class(target)?;
+        let update =
+            env.get_method_id(class, jni_str!("update"), jni_sig!("(Ljava/lang/String;[J)V"))?;
+        Ok(Self { vm: env.get_java_vm()?, target: env.new_global_ref(target)?, update })
     }
 
     /// Calls the updater in the current thread, whichever it is.
@@ -42,6 +48,7 @@ impl JavaUpdater {
         }
     }
 
+    #[allow(unsafe_code, reason = "looking the method up by its name takes as long as calling it")]
     fn call(
         &self,
         env: &mut Env<'_>,
@@ -51,12 +58,12 @@ impl JavaUpdater {
     ) -> Result<Option<Thrown>> {
         let key = JString::from_str(env, key.as_str())?;
         let (_lent, arrays) = convert::lend(env, vec![pushed.clone(), stored.clone()])?;
-        let called = env.call_method(
-            &self.target,
-            jni_str!("update"),
-            jni_sig!("(Ljava/lang/String;[J)V"),
-            &[JValue::Object(&key), JValue::Object(&arrays)],
-        );
+        let arguments = [JValue::Object(&key).as_jni(), JValue::Object(&arrays).as_jni()];
+        let returns = ReturnType::Primitive(Primitive::Void);
+        // SAFETY: the method belongs to the class of the target, which is loaded as long as the
+        // target is held; it takes a string and an array of longs and returns nothing.
+        let called =
+            unsafe { env.call_method_unchecked(&self.target, self.update, returns, &arguments) };
         match called {
             Ok(_) => Ok(None),
             Err(jni::errors::Error::JavaException) => catch(env),
