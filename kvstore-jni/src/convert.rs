@@ -235,10 +235,9 @@ pub(crate) fn elements_to_java<'local, T: Element + TypeArray>(
 ) -> Result<JPrimitiveArray<'local, T>> {
     // Before anything is converted, which would take as much memory again.
     check_java_length(value.num_elements())?;
-    match value.as_slice::<T>() {
-        Ok(elements) => to_java(env, elements),
-        Err(_) => to_java(env, &value.read_as::<T>()?),
-    }
+    let array = JPrimitiveArray::new(env, value.num_elements())?;
+    buffer::fill(env, &array, &value.cast(T::DTYPE)?)?;
+    Ok(array)
 }
 
 /// Returns a Java array of some strings.

@@ -199,12 +199,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            let expected = self.spec.with_dtype(T::DTYPE);
-            return Err(Error::operand_mismatch("to_vec", &expected, &self.spec));
-        }
         let mut elements = vec![T::default(); self.num_elements()];
-        self.read_bytes(bytemuck::cast_slice_mut(&mut elements))?;
+        self.read_slice(&mut elements)?;
         Ok(elements)
     }
 
@@ -212,6 +208,20 @@ impl Tensor {
     /// [`cast`](crate::dtype::cast).
     pub fn read_as<T: Element>(&self) -> Result<Vec<T>> {
         self.cast(T::DTYPE)?.to_vec()
+    }
+
+    /// Copies the elements into `elements`.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::LengthMismatch`] when there
+    /// is not room for exactly as many.
+    pub fn read_slice<T: Element>(&self, elements: &mut [T]) -> Result<()> {
+        if T::DTYPE != self.dtype() {
+            let expected = self.spec.with_dtype(T::DTYPE);
+            return Err(Error::operand_mismatch("read_slice", &expected, &self.spec));
+        }
+        check_length(&self.spec, elements.len())?;
+        self.read_bytes(bytemuck::cast_slice_mut(elements))
     }
 
     /// Copies the elements to the host as bytes, row-major, in the machine's byte order.
