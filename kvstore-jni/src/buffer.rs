@@ -70,7 +70,7 @@ pub(crate) fn lend<T: TypeArray>(
 ///
 /// # Errors
 /// [`Error::SpecMismatch`] when `T` is not the value's dtype.
-#[allow(unsafe_code, reason = "a fresh array of 16 Mi floats, which the JVM has filled with zeros")]
+#[allow(unsafe_code, reason = "16 Mi floats at twice the speed of one `set_region`")]
 pub(crate) fn fill<T: Element + TypeArray>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,
