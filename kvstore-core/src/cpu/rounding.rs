@@ -72,39 +72,32 @@ mod tests {
         if number.fract().abs() == 0.5 { number.floor() } else { number.round() }
     }
 
-    fn assert_rounds_32(x: f32) {
-        let cases = [
-            ("fix", Rounding::fix(x), x.trunc()),
-            ("floor", Rounding::floor(x), x.floor()),
-            ("ceil", Rounding::ceil(x), x.ceil()),
-            ("round", Rounding::round(x), x.round()),
-        ];
-        for (name, found, expected) in cases {
-            let same = found.to_bits() == expected.to_bits() || found.is_nan() && x.is_nan();
-            assert!(same, "{name} {x:e}: {found:e}, expected {expected:e}");
-        }
-        let expected = half_down(f64::from(x));
-        let found = f64::from(x.half_down());
-        assert!(found == expected || x.is_nan() && found.is_nan(), "half down {x:e}: {found:e}");
+    /// `assert_rounds!(assert_rounds_32, f32)` is a function that compares every rounding of an `f32`
+    /// with the standard library's.
+    macro_rules! assert_rounds {
+        ($name:ident, $float:ty) => {
+            fn $name(x: $float) {
+                let cases = [
+                    ("fix", Rounding::fix(x), x.trunc()),
+                    ("floor", Rounding::floor(x), x.floor()),
+                    ("ceil", Rounding::ceil(x), x.ceil()),
+                    ("round", Rounding::round(x), x.round()),
+                ];
+                for (name, found, expected) in cases {
+                    let same = found.to_bits() == expected.to_bits();
+                    let no_number = found.is_nan() && x.is_nan();
+                    assert!(same || no_number, "{name} {x:e}: {found:e}, expected {expected:e}");
+                }
+                let found = x.half_down();
+                let no_number = found.is_nan() && x.is_nan();
+                let same = f64::from(found) == half_down(f64::from(x));
+                assert!(same || no_number, "half down {x:e}: {found:e}");
+            }
+        };
     }
 
-    fn assert_rounds_64(x: f64) {
-        let cases = [
-            ("fix", Rounding::fix(x), x.trunc()),
-            ("floor", Rounding::floor(x), x.floor()),
-            ("ceil", Rounding::ceil(x), x.ceil()),
-            ("round", Rounding::round(x), x.round()),
-        ];
-        for (name, found, expected) in cases {
-            let same = found.to_bits() == expected.to_bits() || found.is_nan() && x.is_nan();
-            assert!(same, "{name} {x:e}: {found:e}, expected {expected:e}");
-        }
-        let found = x.half_down();
-        assert!(
-            found == half_down(x) || x.is_nan() && found.is_nan(),
-            "half down {x:e}: {found:e}"
-        );
-    }
+    assert_rounds!(assert_rounds_32, f32);
+    assert_rounds!(assert_rounds_64, f64);
 
     #[test]
     fn the_edges_round_as_the_standard_library_does() {
