@@ -44,69 +44,35 @@ fn full_long<'l>(
     convert::adopt(env, array)
 }
 
-native!(fn from_floats(data: jfloat[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-fn from_floats<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    data: JFloatArray<'_>,
-    dims: JLongArray<'_>,
-    dtype: jint,
-    device_kind: jint,
-    device_id: jint,
-) -> Result<JLongArray<'l>> {
-    let shape = convert::shape(env, &dims)?;
-    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
-    convert::adopt(env, array)
+/// Exports a method that makes an array of a Java array's elements, converted.
+///
+/// `new_array!(fn from_floats(data: jfloat[]) for JFloatArray)` is `native!` with `data` and what every
+/// such method takes besides, and the function.
+macro_rules! new_array {
+    (fn $name:ident($($data:tt)*) for $array:ident) => {
+        native!(fn $name($($data)*, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+        fn $name<'l>(
+            env: &mut Env<'l>,
+            _class: JClass<'_>,
+            data: $array<'_>,
+            dims: JLongArray<'_>,
+            dtype: jint,
+            device_kind: jint,
+            device_id: jint,
+        ) -> Result<JLongArray<'l>> {
+            let shape = convert::shape(env, &dims)?;
+            let (dtype, device) =
+                (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
+            let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
+            convert::adopt(env, array)
+        }
+    };
 }
 
-native!(fn from_doubles(data: jdouble[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-fn from_doubles<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    data: JDoubleArray<'_>,
-    dims: JLongArray<'_>,
-    dtype: jint,
-    device_kind: jint,
-    device_id: jint,
-) -> Result<JLongArray<'l>> {
-    let shape = convert::shape(env, &dims)?;
-    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
-    convert::adopt(env, array)
-}
-
-native!(fn from_ints(data: jint[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-fn from_ints<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    data: JIntArray<'_>,
-    dims: JLongArray<'_>,
-    dtype: jint,
-    device_kind: jint,
-    device_id: jint,
-) -> Result<JLongArray<'l>> {
-    let shape = convert::shape(env, &dims)?;
-    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
-    convert::adopt(env, array)
-}
-
-native!(fn from_longs(data: jlong[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-fn from_longs<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    data: JLongArray<'_>,
-    dims: JLongArray<'_>,
-    dtype: jint,
-    device_kind: jint,
-    device_id: jint,
-) -> Result<JLongArray<'l>> {
-    let shape = convert::shape(env, &dims)?;
-    let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = convert::new_array(env, &data, shape, device)?.as_type(dtype)?;
-    convert::adopt(env, array)
-}
+new_array!(fn from_floats(data: jfloat[]) for JFloatArray);
+new_array!(fn from_doubles(data: jdouble[]) for JDoubleArray);
+new_array!(fn from_ints(data: jint[]) for JIntArray);
+new_array!(fn from_longs(data: jlong[]) for JLongArray);
 
 native!(fn from_bytes(data: jbyte[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
 fn from_bytes<'l>(
@@ -382,49 +348,27 @@ fn fill_long(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong, value: jlong)
     Ok(convert::array(array)?.fill(Scalar::from(value))?)
 }
 
-native!(fn assign_floats(array: jlong, data: jfloat[]));
-fn assign_floats(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    array: jlong,
-    data: JFloatArray<'_>,
-) -> Result<()> {
-    let data = convert::numbers(env, &data, "data")?;
-    Ok(convert::array(array)?.assign_slice(&data)?)
+/// Exports a method that sets an array to a Java array's elements, converted: see [`new_array`].
+macro_rules! assign {
+    (fn $name:ident($($signature:tt)*) for $java:ident) => {
+        native!(fn $name($($signature)*));
+        fn $name(
+            env: &mut Env<'_>,
+            _class: JClass<'_>,
+            array: jlong,
+            data: $java<'_>,
+        ) -> Result<()> {
+            let array = convert::array(array)?;
+            let value = convert::new_array(env, &data, array.shape().clone(), array.device())?;
+            Ok(array.assign(&value.tensor())?)
+        }
+    };
 }
 
-native!(fn assign_doubles(array: jlong, data: jdouble[]));
-fn assign_doubles(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    array: jlong,
-    data: JDoubleArray<'_>,
-) -> Result<()> {
-    let data = convert::numbers(env, &data, "data")?;
-    Ok(convert::array(array)?.assign_slice(&data)?)
-}
-
-native!(fn assign_ints(array: jlong, data: jint[]));
-fn assign_ints(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    array: jlong,
-    data: JIntArray<'_>,
-) -> Result<()> {
-    let data = convert::numbers(env, &data, "data")?;
-    Ok(convert::array(array)?.assign_slice(&data)?)
-}
-
-native!(fn assign_longs(array: jlong, data: jlong[]));
-fn assign_longs(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    array: jlong,
-    data: JLongArray<'_>,
-) -> Result<()> {
-    let data = convert::numbers(env, &data, "data")?;
-    Ok(convert::array(array)?.assign_slice(&data)?)
-}
+assign!(fn assign_floats(array: jlong, data: jfloat[]) for JFloatArray);
+assign!(fn assign_doubles(array: jlong, data: jdouble[]) for JDoubleArray);
+assign!(fn assign_ints(array: jlong, data: jint[]) for JIntArray);
+assign!(fn assign_longs(array: jlong, data: jlong[]) for JLongArray);
 
 native!(fn to_floats(array: jlong) -> jfloat[]);
 fn to_floats<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JFloatArray<'l>> {
