@@ -5,7 +5,6 @@
 use std::ops::Range;
 
 use jni::Env;
-use jni::elements::ReleaseMode;
 use jni::objects::{
     JByteArray, JByteBuffer, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray, JObject,
     JPrimitiveArray, TypeArray,
@@ -14,6 +13,7 @@ use jni::sys::{jint, jlong};
 use kvstore::{Element, Error, NDArray, Shape, Tensor, TensorSpec};
 
 use crate::convert::{self, PINS};
+use crate::critical::{Access, Critical};
 use crate::error::{Result, ThrowKVStoreException};
 
 natives_of!($ "dev.kvstore.NativeBuffer");
@@ -55,10 +55,8 @@ pub(crate) fn lend<T: TypeArray>(
     range: Range<usize>,
     copy: impl FnOnce(&[T]) -> Result<()>,
 ) -> Result<()> {
-    // SAFETY: until the elements are released, at the end of this function, `copy` alone runs in this thread,
-    // and it makes no call of JNI. Another thread of Java that writes the array meanwhile decides which numbers
-    // are copied, as with any copy in Java: any bits are a number, and each is read once.
-    let elements = unsafe { array.get_elements_critical(env, ReleaseMode::NoCopyBack) }?;
+    // SAFETY: until the end of this function, `copy` alone runs in this thread, and it makes no call of JNI.
+    let elements = unsafe { Critical::new(env, array, Access::Read) }?;
     let elements = elements.get(range);
     copy(elements.ok_or_else(|| Error::Internal("a range outside of a Java array".to_owned()))?)
 }
@@ -85,10 +83,9 @@ pub(crate) fn fill<T: Element + TypeArray>(
     for first in (0..len).step_by(most) {
         let range = first..len.min(first + most);
         let piece = value.view(first, Shape::from([range.len()]))?;
-        // SAFETY: until the elements are released, at the end of the block, this thread copies and makes no
-        // call of JNI. Another thread of Java that reads the array meanwhile sees old numbers or new ones,
-        // as with any copy in Java; any bits are a number.
-        let mut elements = unsafe { array.get_elements_critical(env, ReleaseMode::CopyBack) }?;
+        // SAFETY: until the end of the block, this thread copies and makes no call of JNI. The threads that
+        // help it wait for nobody.
+        let mut elements = unsafe { Critical::new(env, array, Access::Write) }?;
         let elements = elements.get_mut(range);
         piece.read_slice(elements.ok_or_else(|| {
             Error::Internal("a value is longer than its Java array".to_owned())

@@ -3,6 +3,7 @@
 //! - `handle`: the numbers that stand for stores, arrays and their like on the Java side
 //! - `error`: errors and panics become exceptions
 //! - `convert`: every conversion of arguments and results
+//! - `critical`: the elements of a Java array where they are
 //! - `store`, `ndarray`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods, one file per Java class
 //! - `updater`: the way back, from a push into a Java updater
 //!
@@ -30,6 +31,7 @@ macro_rules! natives_of {
 
 mod buffer;
 mod convert;
+mod critical;
 mod error;
 mod file;
 mod handle;
