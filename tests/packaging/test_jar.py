@@ -117,6 +117,15 @@ class ContentTest(unittest.TestCase):
         ]:
             self.assertIn(name, names)
 
+    def test_each_namespace_is_compiled_and_its_class_is_younger(self):
+        with zipfile.ZipFile(JARS / f"{NAME}.jar") as jar:
+            times = {entry.filename: entry.date_time for entry in jar.infolist()}
+        sources = [name for name in times if name.endswith(".clj")]
+        self.assertIn("org/apache/clojure_mxnet/kvstore.clj", sources)
+        for source in sources:
+            with self.subTest(source):
+                self.assertGreater(times[source.removesuffix(".clj") + "__init.class"], times[source])
+
     def test_sources_and_javadoc_stand_beside_it(self):
         sources = entries("-sources")
         self.assertIn("dev/kvstore/KVStore.java", sources)
