@@ -13,15 +13,21 @@ use kvstore::{BinaryOp, DType, NDArray, Result, Scalar, UnaryOp};
 type Operation = fn(&NDArray, &NDArray) -> Result<NDArray>;
 
 /// Operations with the number of arrays that they read.
-const OPERATIONS: [(&str, usize, Operation); 8] = [
+const OPERATIONS: [(&str, usize, Operation); 14] = [
     ("a + b", 2, |a, b| a.binary(BinaryOp::Add, b)),
     ("a > b", 2, |a, b| a.binary(BinaryOp::Greater, b)),
+    ("maximum", 2, |a, b| a.binary(BinaryOp::Maximum, b)),
     ("a * 2", 1, |a, _| a.binary_scalar(BinaryOp::Mul, Scalar::from(2.0), false)),
-    ("abs a", 1, |a, _| a.unary(UnaryOp::Abs)),
-    ("sqrt a", 1, |a, _| a.unary(UnaryOp::Sqrt)),
-    ("round a", 1, |a, _| a.unary(UnaryOp::Round)),
-    ("clip a", 1, |a, _| a.clip(0.0, 1.0)),
-    ("cast a", 1, |a, _| a.as_type(DType::I32)),
+    ("abs", 1, |a, _| a.unary(UnaryOp::Abs)),
+    ("sqrt", 1, |a, _| a.unary(UnaryOp::Sqrt)),
+    ("relu", 1, |a, _| a.unary(UnaryOp::Relu)),
+    ("sign", 1, |a, _| a.unary(UnaryOp::Sign)),
+    ("round", 1, |a, _| a.unary(UnaryOp::Round)),
+    ("clip", 1, |a, _| a.clip(0.0, 1.0)),
+    ("to i32", 1, |a, _| a.as_type(DType::I32)),
+    ("to f16", 1, |a, _| a.as_type(DType::F16)),
+    ("exp", 1, |a, _| a.unary(UnaryOp::Exp)),
+    ("a % b", 2, |a, b| a.binary(BinaryOp::Rem, b)),
 ];
 
 fn elementwise(criterion: &mut Criterion) {

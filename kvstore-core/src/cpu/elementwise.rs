@@ -1,9 +1,13 @@
 //! Elementwise loops: one pass, parallel over pieces.
 
+use half::slice::HalfFloatSliceExt;
+
 use super::arithmetic::{Arithmetic, Ordered, truth, with_binary, with_unary};
 use super::lanes::Lanes;
 use super::memory::elements;
+use super::rounding::Rounding;
 use super::slot::Slot;
+use super::sum;
 use super::workers::{Split, Workers};
 use crate::backend::Operand;
 use crate::dtype::{Element, Scalar};
@@ -39,11 +43,11 @@ pub(super) fn binary<T: Lanes>(
             if reversed {
                 refuse_zero_divisor::<T>(op, lhs.src())?;
                 let number = number.widened();
-                with_binary!(op, T::Compute, f => run_single(workers, lhs, |x| f(number, x)));
+                with_binary!(op, T::Compute, f => run_single(workers, lhs, move |x| f(number, x)));
             } else {
                 refuse_zero_divisor::<T>(op, &[number])?;
                 let number = number.widened();
-                with_binary!(op, T::Compute, f => run_single(workers, lhs, |x| f(x, number)));
+                with_binary!(op, T::Compute, f => run_single(workers, lhs, move |x| f(x, number)));
             }
         }
     }
@@ -66,7 +70,11 @@ pub(super) fn clip<T: Lanes>(
 ) -> Result<()> {
     let (low, high): (T, T) = (low.to_element(), high.to_element());
     let (low, high) = (low.widened(), high.widened());
-    run_single(workers, Slot::<T>::open(operand)?, |x| x.larger(low).smaller(high));
+    // Both comparisons fail for what is no number.
+    run_single(workers, Slot::<T>::open(operand)?, move |x| {
+        let x = if low > x { low } else { x };
+        if high < x { high } else { x }
+    });
     Ok(())
 }
 
@@ -103,9 +111,10 @@ impl<T: Element> Split for Indexed<'_, T> {
 
 /// Converts every element.
 pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &mut [D]) {
-    let to_short_integers = S::DTYPE.is_float() && !D::DTYPE.is_float() && size_of::<D>() <= 4;
+    // Processors convert to 64 bits one by one, and as fast.
+    let to_integers = S::DTYPE.is_float() && !D::DTYPE.is_float() && size_of::<D>() <= 4;
     workers.for_each_piece(Conversion { src, dst }, &|piece| {
-        if to_short_integers {
+        if to_integers {
             return truncate(piece.src, piece.dst);
         }
         for (dst, &src) in piece.dst.iter_mut().zip(piece.src) {
@@ -114,21 +123,39 @@ pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &m
     });
 }
 
-/// Converts floats to integers of at most 32 bits. Processors have no instruction that converts
-/// several of them to 64 bits, of which the low ones count; where all fit 32 that is the same.
-#[allow(clippy::cast_possible_truncation, reason = "all of these numbers fit")]
+/// Converts `f32` to half precision.
+pub(super) fn narrow<D: Element>(workers: &Workers, src: &[f32], dst: &mut [D])
+where
+    [D]: HalfFloatSliceExt,
+{
+    workers.for_each_piece(Conversion { src, dst }, &|piece| sum::narrow(piece.src, piece.dst));
+}
+
+/// Converts half precision to `f32`.
+pub(super) fn widen<S: Element>(workers: &Workers, src: &[S], dst: &mut [f32])
+where
+    [S]: HalfFloatSliceExt,
+{
+    workers.for_each_piece(Conversion { src, dst }, &|piece| sum::widen(piece.src, piece.dst));
+}
+
+/// Converts floats to integers, 64 at a time: mostly all of them are short.
 fn truncate<S: Element, D: Element>(src: &[S], dst: &mut [D]) {
-    const TOO_LARGE: f64 = 2_147_483_648.0;
     for (src, dst) in src.chunks(64).zip(dst.chunks_mut(64)) {
-        let all_fit = src.iter().fold(true, |all, x| all & (x.to_f64().abs() < TOO_LARGE));
-        for (dst, &src) in dst.iter_mut().zip(src) {
-            *dst = if all_fit {
-                D::from_i64(i64::from(src.to_f64() as i32))
-            } else {
-                crate::dtype::cast(src)
-            };
+        let pairs = dst.iter_mut().zip(src);
+        if !src.iter().fold(true, |all, &x| all & is_short(x)) {
+            pairs.for_each(|(dst, &src)| *dst = crate::dtype::cast(src));
+        } else if S::NEEDS_F64 {
+            pairs.for_each(|(dst, src)| *dst = D::from_i64(src.to_f64().to_integer()));
+        } else {
+            pairs.for_each(|(dst, src)| *dst = D::from_i64(src.to_f32().to_integer()));
         }
     }
+}
+
+#[inline]
+fn is_short<S: Element>(float: S) -> bool {
+    if S::NEEDS_F64 { float.to_f64().is_short() } else { float.to_f32().is_short() }
 }
 
 fn refuse_zero_divisor<T: Lanes>(op: BinaryOp, divisors: &[T]) -> Result<()> {
@@ -142,17 +169,17 @@ fn refuse_zero_divisor<T: Lanes>(op: BinaryOp, divisors: &[T]) -> Result<()> {
 fn run_pair<T: Lanes>(
     workers: &Workers,
     pair: Pair<'_, T>,
-    f: impl Fn(T::Compute, T::Compute) -> T::Compute + Sync,
+    f: impl Fn(T::Compute, T::Compute) -> T::Compute + Copy + Sync,
 ) {
-    workers.for_each_piece(pair, &|piece| T::zip(piece.lhs, piece.rhs, &f));
+    workers.for_each_piece(pair, &|piece| T::zip(piece.lhs, piece.rhs, f));
 }
 
 fn run_single<T: Lanes>(
     workers: &Workers,
     slot: Slot<'_, T>,
-    f: impl Fn(T::Compute) -> T::Compute + Sync,
+    f: impl Fn(T::Compute) -> T::Compute + Copy + Sync,
 ) {
-    workers.for_each_piece(slot, &|piece| T::map(piece, &f));
+    workers.for_each_piece(slot, &|piece| T::map(piece, f));
 }
 
 struct Pair<'a, T> {

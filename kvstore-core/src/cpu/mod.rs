@@ -17,6 +17,8 @@ mod workers;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use half::{bf16, f16};
+
 use crate::backend::{Backend, MatmulSize, Operand, SumJob, UpdateJob};
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
@@ -141,9 +143,24 @@ impl Backend for CpuBackend {
     }
 
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()> {
-        with_element!(from, S => with_element!(to, D => {
-            elementwise::cast(&self.workers, elements::<S>(src)?, elements_mut::<D>(dst)?);
-        }));
+        let workers = &self.workers;
+        match (from, to) {
+            (DType::F32, DType::F16) => {
+                elementwise::narrow(workers, elements(src)?, elements_mut::<f16>(dst)?);
+            }
+            (DType::F32, DType::Bf16) => {
+                elementwise::narrow(workers, elements(src)?, elements_mut::<bf16>(dst)?);
+            }
+            (DType::F16, DType::F32) => {
+                elementwise::widen(workers, elements::<f16>(src)?, elements_mut(dst)?);
+            }
+            (DType::Bf16, DType::F32) => {
+                elementwise::widen(workers, elements::<bf16>(src)?, elements_mut(dst)?);
+            }
+            _ => with_element!(from, S => with_element!(to, D => {
+                elementwise::cast(workers, elements::<S>(src)?, elements_mut::<D>(dst)?);
+            })),
+        }
         Ok(())
     }
 

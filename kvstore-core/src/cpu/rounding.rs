@@ -1,11 +1,13 @@
-//! Rounding to integers that stay floating-point numbers.
+//! Rounding to integers that stay floating-point numbers, and to those that do not.
 //!
 //! The functions of the standard library are calls on processors that are only known to have the
-//! least instructions of their kind. These are a few comparisons, so a loop over them becomes whole
-//! vectors; the results have the same bits.
+//! least instructions of their kind, and conversions go one by one. These are a few additions and
+//! comparisons, so a loop over them becomes whole vectors; the results have the same bits.
 
 /// Floating-point numbers that can be rounded.
-pub(super) trait Rounding: Sized {
+pub(super) trait Rounding: Copy {
+    /// The nearest integer, of two equally near ones the even one.
+    fn nearest(self) -> Self;
     /// The next integer towards zero.
     fn fix(self) -> Self;
     /// The next integer below.
@@ -16,52 +18,75 @@ pub(super) trait Rounding: Sized {
     fn round(self) -> Self;
     /// The nearest integer, of two equally near ones the lower.
     fn half_down(self) -> Self;
+    /// Whether [`to_integer`](Self::to_integer) takes it.
+    fn is_short(self) -> bool;
+    /// The next integer towards zero.
+    fn to_integer(self) -> i64;
 }
 
 macro_rules! rounding {
-    ($float:ident, $integer:ident, $digits:expr) => {
+    ($float:ident, $integer:ident) => {
+        #[allow(clippy::cast_precision_loss, reason = "powers of two, and sums of two")]
         impl Rounding for $float {
             #[inline]
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_precision_loss,
-                reason = "what has digits behind the point fits the integer, and that the float"
-            )]
+            fn nearest(self) -> Self {
+                // From here on every number is an integer, or is none at all, and below a sum with it has no
+                // digits behind the point left: the addition rounds.
+                const INTEGERS: $float = (1u64 << ($float::MANTISSA_DIGITS - 1)) as $float;
+                let size = self.abs();
+                let near = ((size + INTEGERS) - INTEGERS).copysign(self);
+                if size < INTEGERS { near } else { self }
+            }
+            #[inline]
             fn fix(self) -> Self {
-                // From here on every number is an integer, or is none at all.
-                const INTEGERS: $float = (1u64 << $digits) as $float;
-                let fixed = ((self as $integer) as $float).copysign(self);
-                if self.abs() < INTEGERS { fixed } else { self }
+                let (size, near) = (self.abs(), self.nearest().abs());
+                let fixed = if near > size { near - 1.0 } else { near };
+                fixed.copysign(self)
             }
             #[inline]
             fn floor(self) -> Self {
-                let fixed = self.fix();
-                if fixed > self { fixed - 1.0 } else { fixed }
+                let near = self.nearest();
+                if near > self { near - 1.0 } else { near }
             }
             #[inline]
             fn ceil(self) -> Self {
-                let fixed = self.fix();
-                if fixed < self { fixed + 1.0 } else { fixed }
+                let near = self.nearest();
+                let above = if near < self { near + 1.0 } else { near };
+                above.copysign(self)
             }
             #[inline]
             fn round(self) -> Self {
-                let fixed = self.fix();
-                let is_far = (self - fixed).abs() >= 0.5;
-                if is_far { fixed + (1.0 as $float).copysign(self) } else { fixed }
+                let (size, near) = (self.abs(), self.nearest().abs());
+                let far = if size - near == 0.5 { near + 1.0 } else { near };
+                far.copysign(self)
             }
             #[inline]
             fn half_down(self) -> Self {
-                let fixed = self.fix();
-                let rest = self - fixed;
-                let up = if rest > 0.5 { fixed + 1.0 } else { fixed };
-                if rest <= -0.5 { fixed - 1.0 } else { up }
+                let near = self.nearest();
+                if near - self == 0.5 { near - 1.0 } else { near }
+            }
+            #[inline]
+            fn is_short(self) -> bool {
+                self.abs() < (1u64 << ($float::MANTISSA_DIGITS - 2)) as $float
+            }
+            #[inline]
+            #[allow(clippy::cast_possible_wrap, reason = "a difference of bits, of either sign")]
+            fn to_integer(self) -> i64 {
+                // Its last digit counts 1, and still does with any short number added.
+                const UNITS: $float = (3u64 << ($float::MANTISSA_DIGITS - 2)) as $float;
+                let sum = self + UNITS;
+                let near = sum - UNITS;
+                let integer = sum.to_bits().wrapping_sub(UNITS.to_bits()) as $integer;
+                let above = $integer::from(near > self && self > 0.0);
+                let below = $integer::from(near < self && self < 0.0);
+                i64::from(integer - above + below)
             }
         }
     };
 }
 
-rounding!(f32, i32, f32::MANTISSA_DIGITS - 1);
-rounding!(f64, i64, f64::MANTISSA_DIGITS - 1);
+rounding!(f32, i32);
+rounding!(f64, i64);
 
 #[cfg(test)]
 mod tests {
@@ -76,8 +101,10 @@ mod tests {
     /// with the standard library's.
     macro_rules! assert_rounds {
         ($name:ident, $float:ty) => {
+            #[allow(clippy::cast_possible_truncation, reason = "to the integer part")]
             fn $name(x: $float) {
                 let cases = [
+                    ("nearest", x.nearest(), x.round_ties_even()),
                     ("fix", Rounding::fix(x), x.trunc()),
                     ("floor", Rounding::floor(x), x.floor()),
                     ("ceil", Rounding::ceil(x), x.ceil()),
@@ -87,6 +114,9 @@ mod tests {
                     let same = found.to_bits() == expected.to_bits();
                     let no_number = found.is_nan() && x.is_nan();
                     assert!(same || no_number, "{name} {x:e}: {found:e}, expected {expected:e}");
+                }
+                if x.is_short() {
+                    assert_eq!(x.to_integer(), x as i64, "integer {x:e}");
                 }
                 let found = x.half_down();
                 let no_number = found.is_nan() && x.is_nan();
