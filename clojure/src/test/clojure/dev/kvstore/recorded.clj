@@ -27,5 +27,5 @@
   (let [x (double (->number x))
         y (double y)]
     (or (== x y)
-        (and (NaN? x) (NaN? y))
+        (and (Double/isNaN x) (Double/isNaN y))
         (<= (Math/abs (- x y)) (* (double tolerance) (Math/abs x))))))

@@ -3,7 +3,8 @@
 
     native-name    :learning-rate is \"learning_rate\"
     native-values  a map of options as the native library takes it
-    option         the way back"
+    option         the way back
+    options        the way back for a map"
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors]))
 
@@ -26,7 +27,7 @@
 
   Throws code `:invalid-argument` when two options stand for the same hyper-parameter."
   [option->value]
-  (let [native->value (update-keys option->value native-name)]
+  (let [native->value (into {} (map (fn [[k value]] [(native-name k) value])) option->value)]
     (when-not (= (count native->value) (count option->value))
       (errors/invalid "Two options for the same hyper-parameter" option->value))
     native->value))
@@ -35,3 +36,8 @@
   "Returns the keyword for the hyper-parameter `native-name`."
   [native-name]
   (keyword (string/replace (string/replace native-name "lamda" "lambda") "_" "-")))
+
+(defn options
+  "Returns the map `native->value` with keywords for keys, in its order."
+  [native->value]
+  (apply array-map (mapcat (fn [[native-name value]] [(option native-name) value]) native->value)))

@@ -340,7 +340,7 @@
 
       (:momentum (hyper-parameters (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
   [^KVStore kvstore]
-  (update-keys (into {} (errors/guard (.hyperParameters kvstore))) hyper-parameters/option))
+  (hyper-parameters/options (errors/guard (.hyperParameters kvstore))))
 
 (defn set-hyper-parameters
   "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.

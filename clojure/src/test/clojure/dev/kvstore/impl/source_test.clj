@@ -1,8 +1,9 @@
 (ns dev.kvstore.impl.source-test
-  "What holds for every namespace: documentation, no reflection, no library at require."
-  (:require [clojure.string :as string]
+  "What holds for every namespace: documentation, no reflection, nothing newer than Clojure 1.10."
+  (:require [clojure.java.io :as io]
+            [clojure.string :as string]
             [clojure.test :refer [deftest is]])
-  (:import (java.io StringWriter)))
+  (:import (java.io PushbackReader StringWriter)))
 
 (set! *warn-on-reflection* true)
 
@@ -95,6 +96,30 @@
           value (is (= (read-string value) found) expression)
           (string/includes? text "`:unsupported`") (is (= :unsupported found) expression)
           :else (is (not (or (keyword? found) (instance? Throwable found))) expression))))))
+
+(defn- symbols
+  "The symbols in the source of the namespace `n`."
+  [n]
+  (let [path (-> (str n) (string/replace "." "/") (string/replace "-" "_") (str ".clj"))]
+    (binding [*ns* (the-ns n)]
+      (with-open [reader (PushbackReader. (io/reader (io/resource path)))]
+        (->> (repeatedly #(read {:eof reader} reader))
+             (take-while #(not (identical? reader %)))
+             (mapcat #(tree-seq coll? seq %))
+             (filterv symbol?))))))
+
+(defn- newer-than-1-10?
+  "Did the var `v` of Clojure come after version 1.10?"
+  [v]
+  (let [[_ minor] (some->> v meta :added (re-find #"^1\.(\d+)"))]
+    (and minor (< 10 (Long/parseLong minor)))))
+
+(deftest nothing-newer-than-clojure-1-10-is-called
+  (doseq [n (ours)
+          sym (distinct (symbols n))
+          :let [v (try (ns-resolve n sym) (catch Exception _))]
+          :when (and (var? v) (= 'clojure.core (ns-name (:ns (meta v)))))]
+    (is (not (newer-than-1-10? v)) (str sym " in " n))))
 
 (deftest nothing-is-called-by-reflection
   (let [err (StringWriter.)]

@@ -62,7 +62,7 @@
     (is (<= 14 (count scala)))
     (is (= (set (keys constructors)) (set (map #(get % "optimizer") scala))))
     (doseq [{:strs [optimizer kwargs weights]} scala
-            :let [opt ((constructors optimizer) (update-keys kwargs option))]
+            :let [opt ((constructors optimizer) (into {} (map (fn [[k v]] [(option k) v])) kwargs))]
             path [path-on-a-store path-without-a-store]
             :let [found (path opt weight0 grads)]]
       (is (= 12 (count (flatten weights)) (count (flatten found))))
