@@ -2,9 +2,9 @@
   "How stores, arrays and their parts look at the REPL.
 
   Loading this namespace installs the print methods. Printing never fails: what was closed says so."
-  (:require [clojure.string :as string])
-  (:import (dev.kvstore Context DType KVStore KVStoreException LrScheduler NDArray Optimizer
-                        OptimizerState Shape)
+  (:require [clojure.string :as string]
+            [dev.kvstore.impl.hyper-parameters :as hyper-parameters])
+  (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState Shape)
            (java.io Writer)))
 
 (set! *warn-on-reflection* true)
@@ -28,28 +28,44 @@
   {DType/FLOAT32 "f32" DType/FLOAT64 "f64" DType/FLOAT16 "f16" DType/BFLOAT16 "bf16"
    DType/UINT8 "u8" DType/INT8 "i8" DType/INT32 "i32" DType/INT64 "i64"})
 
+(defn- text-or-reason
+  "What `text` returns, or in brackets why it cannot be had: `closed?` holds, be it by another thread while
+  this one prints, or it throws."
+  [closed? text]
+  (try
+    (if (closed?) "[closed]" (text))
+    (catch RuntimeException e
+      (if (closed?) "[closed]" (str "[" (ex-message e) "]")))))
+
+(defn- readable
+  "`x` as Clojure prints it, whatever the caller's bindings ask for, with at most `length` elements."
+  [x length]
+  (binding [*print-dup* false
+            *print-length* length
+            *print-level* nil
+            *print-meta* false
+            *print-readably* true]
+    (pr-str x)))
+
 (defn- array-text
   [^NDArray nd]
-  (try
-    (if (.isClosed nd)
-      "[closed]"
-      (str "[" (short-names (.dtype nd)) " " (vec (.toArray (.shape nd))) " " (.context nd) "]"
-           (values-text nd)))
-    ;; It may also be closed by another thread while it is being printed.
-    (catch KVStoreException _ "[closed]")))
+  (text-or-reason
+    #(.isClosed nd)
+    #(str "[" (short-names (.dtype nd)) " " (readable (vec (.toArray (.shape nd))) nil) " " (.context nd) "]"
+          (values-text nd))))
 
 (defn- store-text
   [^KVStore kvstore]
-  (try
-    (binding [*print-length* (min max-values (or *print-length* max-values))]
-      (str (.type kvstore) ", keys " (pr-str (vec (.keys kvstore)))))
-    (catch KVStoreException _ "closed")))
+  (text-or-reason
+    #(.isClosed kvstore)
+    #(str "[" (.type kvstore) ", keys "
+          (readable (vec (.keys kvstore)) (min max-values (or *print-length* max-values))) "]")))
 
 (defmethod print-method NDArray [nd ^Writer w]
   (.write w (str "#kv/NDArray " (array-text nd))))
 
 (defmethod print-method KVStore [kvstore ^Writer w]
-  (.write w (str "#kv/KVStore [" (store-text kvstore) "]")))
+  (.write w (str "#kv/KVStore " (store-text kvstore))))
 
 (defmethod print-method Context [ctx ^Writer w]
   (.write w (str "#kv/Context [" ctx "]")))
@@ -58,19 +74,28 @@
   (.write w (str "#kv/DType [" dtype "]")))
 
 (defmethod print-method Shape [^Shape shape ^Writer w]
-  (.write w (str "#kv/Shape " (vec (.toArray shape)))))
+  (.write w (str "#kv/Shape " (readable (vec (.toArray shape)) nil))))
+
+(defn- optimizer-options
+  "The options that `optimizer` has, in their order."
+  [^Optimizer optimizer]
+  (cond-> (hyper-parameters/options (.hyperParameters optimizer))
+    (.scheduler optimizer) (assoc :lr-scheduler (.scheduler optimizer))))
 
 (defmethod print-method Optimizer [^Optimizer optimizer ^Writer w]
-  (.write w (str "#kv/Optimizer [" (.name optimizer) " " (into {} (.hyperParameters optimizer)) "]")))
+  (.write w (str "#kv/Optimizer [" (.name optimizer) " " (readable (optimizer-options optimizer) nil) "]")))
 
 (defmethod print-method LrScheduler [^LrScheduler scheduler ^Writer w]
   (.write w (str "#kv/LrScheduler [" scheduler "]")))
 
 (defn- state-text
   [^OptimizerState state]
-  (try
-    (str (.numUpdates state) " updates")
-    (catch KVStoreException _ "closed")))
+  (text-or-reason #(.isClosed state) #(str "[" (.numUpdates state) " updates]")))
 
 (defmethod print-method OptimizerState [state ^Writer w]
-  (.write w (str "#kv/OptimizerState [" (state-text state) "]")))
+  (.write w (str "#kv/OptimizerState " (state-text state))))
+
+;; None of them can be read back, so *print-dup* asks in vain.
+(doseq [printed [Context DType KVStore LrScheduler NDArray Optimizer OptimizerState Shape]]
+  (defmethod print-dup printed [x w]
+    (print-method x w)))

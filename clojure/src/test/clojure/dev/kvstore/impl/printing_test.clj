@@ -1,9 +1,12 @@
 (ns dev.kvstore.impl.printing-test
-  (:require [clojure.test :refer [deftest is]]
+  (:require [clojure.string :as string]
+            [clojure.test :refer [deftest is]]
             [org.apache.clojure-mxnet.context :as context]
             [org.apache.clojure-mxnet.dtype :as dtype]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
+            [org.apache.clojure-mxnet.lr-scheduler :as lr-scheduler]
             [org.apache.clojure-mxnet.ndarray :as ndarray]
+            [org.apache.clojure-mxnet.optimizer :as optimizer]
             [org.apache.clojure-mxnet.shape :as shape]))
 
 (set! *warn-on-reflection* true)
@@ -27,3 +30,31 @@
 (deftest parts
   (is (= "[#kv/Context [cpu(1)] #kv/DType [float32] #kv/Shape [2 3]]"
          (pr-str [(context/cpu 1) dtype/FLOAT32 (shape/->shape [2 3])]))))
+
+(deftest optimizers
+  (is (= (str "#kv/Optimizer [dcasgd {:learning-rate 0.01, :wd 0.0, :rescale-grad 1.0, :clip-gradient 0.0, "
+              ":begin-num-update 0.0, :momentum 0.0, :lambda 0.5}]")
+         (pr-str (optimizer/dcasgd {:lambda 0.5}))))
+  (is (string/includes? (pr-str (optimizer/sgd {:lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))
+                        ", :lr-scheduler #kv/LrScheduler [factor[2.0, 0.5, 1.0E-8]]}]")))
+
+(deftest nothing-that-is-bound-makes-printing-fail
+  (let [a (ndarray/ones [2])
+        opt (optimizer/adam)
+        things [a (doto (ndarray/ones [2]) ndarray/dispose)
+                (kvstore/init (kvstore/create) ["b" "a"] [a a])
+                (doto (kvstore/create) kvstore/dispose)
+                opt (optimizer/create-state opt 0 a) (doto (optimizer/create-state opt 0 a) .close)
+                (lr-scheduler/factor-scheduler 2 0.5)
+                (context/cpu 1) dtype/FLOAT32 (shape/->shape [2 3])]]
+    (doseq [thing things
+            :let [text (pr-str thing)]]
+      (is (string/starts-with? text "#kv/"))
+      (is (= text
+             (print-str thing)
+             (binding [*print-dup* true] (pr-str thing))
+             (binding [*print-level* 0] (pr-str thing))
+             (binding [*print-length* 100] (pr-str thing))))
+      (is (= (str "[" text "]") (binding [*print-dup* true] (pr-str [thing]))))
+      (doseq [n [-1 0]]
+        (is (string? (binding [*print-length* n] (pr-str thing))))))))
