@@ -3,11 +3,13 @@
 
     key-name     the text of one key
     key-names    the texts of one key or a sequential of keys
+    check-names  refuses a map with two keys of one name
     pairs        the four shapes of keys and values, as pairs in call order
     map-pairs    the same from a map of keys to values
     names, arrays  the two halves of pairs, as the Java API takes them"
   (:require [dev.kvstore.impl.errors :as errors])
-  (:import (dev.kvstore NDArray)))
+  (:import (dev.kvstore NDArray)
+           (java.util HashSet)))
 
 (set! *warn-on-reflection* true)
 
@@ -48,6 +50,16 @@
     (single-key? ks) (into-array String [(name ks)])
     (and (sequential? ks) (every? single-key? ks)) (fill (make-array String (count ks)) name ks)
     :else (errors/invalid "Invalid keys" ks)))
+
+(defn check-names
+  "Throws \"Invalid keys\" when two of the keys of the map `m` have the same name: one value would be lost or
+  be taken for the other's."
+  [m]
+  (let [seen (HashSet.)]
+    (when-let [twice (first (remove #(.add seen (name %)) (keys m)))]
+      (let [text (name twice)]
+        (errors/invalid (str "Invalid keys: two with the name `" text "`")
+                        (filterv #(= text (name %)) (keys m)))))))
 
 (defn- array-list
   "Returns `vs`, one array or a sequential of arrays, as a sequential; nil if it is neither."
@@ -101,10 +113,12 @@
 (defn map-pairs
   "Returns the pairs of the map `m` from keys to an array or a sequential of arrays, in its order.
 
-  Throws as `pairs` does, and \"Invalid keys\" when `m` is no map."
+  Throws as `pairs` does, and \"Invalid keys\" when `m` is no map, or has two keys with one name."
   [m role]
   (if (map? m)
-    (pairs (or (keys m) []) (or (vals m) []) role)
+    (let [found (pairs (or (keys m) []) (or (vals m) []) role)]
+      (check-names m)
+      found)
     (errors/invalid "Invalid keys" m)))
 
 (defn names

@@ -71,6 +71,7 @@
                    (factors? lr-mult)
                    (factors? wd-mult))
       (incorrect optimizer-name opts))
+    (run! pairs/check-names [lr-mult wd-mult])
     (assoc opts :numbers (hyper-parameters/native-values (or numbers {})))))
 
 (defn- with-options

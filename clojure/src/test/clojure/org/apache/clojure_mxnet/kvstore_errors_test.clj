@@ -42,6 +42,19 @@
     (is (= :invalid-argument (code (kvstore/init kv "a\u0000b" a))))
     (is (works? kv))))
 
+(deftest two-keys-of-a-map-with-one-name
+  (let [kv (store)
+        a (ndarray/ones [2])
+        m (array-map :x/w a :y/v a :y/w a)]
+    (doseq [f [#(kvstore/init kv m)
+               #(kvstore/push kv m)
+               #(kvstore/pull kv m)
+               #(kvstore/pushpull kv m)
+               #(kvstore/pushpull kv {"w" a} m)
+               #(kvstore/broadcast kv m {"w" a})]]
+      (is (invalid? (failure (f)) "Invalid keys: two with the name `w`" [:x/w :y/w])))
+    (is (works? kv))))
+
 (deftest bad-values-and-outs
   (let [kv (store)]
     (doseq [vs [1 nil "x" [1] [nil] {"w" 1} [[1.0]]]]

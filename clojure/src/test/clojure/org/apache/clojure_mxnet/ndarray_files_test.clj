@@ -1,6 +1,7 @@
 (ns org.apache.clojure-mxnet.ndarray-files-test
   "Saving arrays and loading them again."
-  (:require [clojure.test :refer [deftest is testing]]
+  (:require [clojure.string :as string]
+            [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.dtype :as dtype]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
@@ -56,6 +57,18 @@
     (is (= "Invalid keys" (:message (failure (ndarray/save file {5 a})))))
     (is (= "Invalid values" (:message (failure (ndarray/save file {"a" 5})))))
     (is (= "Invalid values" (:message (failure (ndarray/save file [a])))))
+    (testing "two keys with one name"
+      (let [failed (failure (ndarray/save file (array-map :a/b a :c/d a :c/b a)))]
+        (is (= ["Invalid keys: two with the name `b`" :invalid-argument [:a/b :c/b]]
+               ((juxt :message :kvstore/code :kvstore/value) failed)))
+        (is (zero? (.length file)) "nothing was written")))
+    (testing "a name that no file can have"
+      (doseq [f [#(ndarray/save "a\u0000b" {"a" a})
+                 #(ndarray/load "a\u0000b")
+                 #(ndarray/load2-array (File. "a\u0000b"))]
+              :let [failed (failure (f))]]
+        (is (= :invalid-argument (:kvstore/code failed)))
+        (is (string/starts-with? (:message failed) "Invalid filename: "))))
     (is (= :io (code (ndarray/load "/nowhere/at all"))))
     (is (= :io (code (ndarray/save "/nowhere/at all" {"a" a}))))
     (testing "a closed array"

@@ -147,4 +147,6 @@
                          (kvstore/set-optimizer (kvstore/create) (optimizer/ftrl {:lambda1 0.5}))))))
   (is (= :invalid-argument (code (optimizer/sgd {:rescale-grad 1 :rescale-gradient 1}))))
   (is (= :invalid-argument (code (optimizer/sgd {:lr-mult {"w" ##NaN}}))))
+  (is (= "Invalid keys: two with the name `w`"
+         (:message (failure (optimizer/sgd {:lr-mult {:a/w 1 :b/w 2}})))))
   (is (= :invalid-argument (code (optimizer/sgd {:wd-mult {"w" ##Inf}})))))

@@ -10,7 +10,7 @@
             [dev.kvstore.impl.pairs :as pairs])
   (:import (dev.kvstore NDArray NDArrayFile)
            (java.io File)
-           (java.nio.file Path)
+           (java.nio.file InvalidPathException Path)
            (java.util LinkedHashMap Map)))
 
 (set! *warn-on-reflection* true)
@@ -21,18 +21,21 @@
 
 (defn- ->path
   ^Path [fname]
-  (cond
-    (string? fname) (.toPath (File. ^String fname))
-    (instance? File fname) (.toPath ^File fname)
-    (instance? Path fname) fname
-    :else (errors/invalid "Invalid filename" fname)))
+  (try
+    (cond
+      (string? fname) (.toPath (File. ^String fname))
+      (instance? File fname) (.toPath ^File fname)
+      (instance? Path fname) fname
+      :else (errors/invalid "Invalid filename" fname))
+    (catch InvalidPathException e
+      (errors/invalid (str "Invalid filename: " (.getReason e)) fname))))
 
 (defn save
   "Writes the arrays of the map `name->ndarray` to the file `fname`, and returns nil.
 
   The file is in the format of MXNet. An earlier one is replaced, and is there until the new one is whole.
   A name is a string, or a keyword or symbol by its name. Throws \"Invalid filename\", \"Invalid keys\",
-  \"Invalid values\", and code `:io` when the file cannot be written.
+  also for two keys with one name, \"Invalid values\", and code `:io` when the file cannot be written.
 
       (let [f (java.io.File/createTempFile \"model\" \".params\")]
         (save f {\"w\" (ones [2 3]) \"b\" (zeros [3])})
@@ -45,6 +48,7 @@
     (doseq [[k ndarray] name->ndarray]
       (errors/check pairs/array? ndarray "values")
       (.put arrays (pairs/key-name k) ndarray))
+    (pairs/check-names name->ndarray)
     (errors/guard (NDArrayFile/save path ^Map arrays))
     nil))
 
