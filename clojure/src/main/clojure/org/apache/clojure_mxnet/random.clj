@@ -29,14 +29,16 @@
 
 (defn- made
   "The array that `make` gives for the shape, the dtype and the context of `opts`, or `:out` with its content."
-  ^NDArray [make shape-vec {:keys [^NDArray out] :as opts}]
-  (options/check opts [:ctx :dtype :out])
+  ^NDArray [make shape-vec {:keys [ctx context ^NDArray out] :as opts}]
+  (options/check opts [:ctx :context :dtype :out])
+  (when (and (contains? opts :ctx) (contains? opts :context))
+    (errors/invalid "Two options for the context" opts))
   (when (some? out)
     (errors/check pairs/array? out "out"))
   (errors/guard
     (let [fresh ^NDArray (make (shape/->shape shape-vec)
                                (if out (.dtype out) (options/dtype opts))
-                               (if out (.context out) (options/context opts)))]
+                               (if out (.context out) (options/context {:ctx (or ctx context)})))]
       (if out
         (with-open [fresh fresh]
           (.set out ^NDArray fresh))
@@ -45,7 +47,7 @@
 (defn uniform
   "Returns a new array with the shape `shape-vec` of numbers from `low` up to `high`.
 
-  Options: `:ctx`, the context, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
+  Options: `:ctx` or `:context`, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
   shape which gets the numbers in its own dtype and is returned. Throws \"Incorrect random uniform
   parameters\", also when `high` is below `low` or a dimension is not above 0, and code `:invalid-argument`
   for a dtype of integers.

@@ -33,6 +33,8 @@
   (let [a (random/uniform 0 1 [2] {:ctx (context/cpu 1) :dtype dtype/FLOAT64})
         out (ndarray/zeros [3] {:dtype dtype/FLOAT16})]
     (is (= [(context/cpu 1) dtype/FLOAT64] [(ndarray/context a) (ndarray/dtype a)]))
+    (is (= (context/cpu 2) (ndarray/context (random/uniform 0 1 [2] {:context (context/cpu 2)}))))
+    (is (= (context/cpu 3) (ndarray/context (random/normal 0 1 [2] {:context (context/cpu 3)}))))
     (is (identical? out (random/normal 0 1 [3] {:out out})))
     (is (not= [0.0 0.0 0.0] (ndarray/->vec out)))
     (is (= :spec-mismatch (code (random/normal 0 1 [4] {:out out}))))))
@@ -47,5 +49,7 @@
     (is (= "Incorrect seed parameters" (:message (failure (random/seed n))))))
   (is (nil? (random/seed 7.0)))
   (is (= :invalid-argument (code (random/uniform 0 1 [2] {:dtype dtype/INT32}))))
-  (is (= :invalid-argument (code (random/uniform 0 1 [2] {:context 1}))))
+  (is (= "Invalid context" (:message (failure (random/uniform 0 1 [2] {:context 1})))))
+  (is (= :invalid-argument (code (random/uniform 0 1 [2] {:ctx (context/cpu) :context (context/cpu)}))))
+  (is (= :invalid-argument (code (random/normal 0 1 [2] {:contxt (context/cpu)}))))
   (is (= "Invalid out" (:message (failure (random/uniform 0 1 [2] {:out [1 2]}))))))
