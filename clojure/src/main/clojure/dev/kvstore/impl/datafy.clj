@@ -3,6 +3,7 @@
 
     array-data   what an array is, and the elements of a small one
     store-data   what each key of a store holds
+    keys-data    the same as a mere map
     key-data     what one key holds
 
   Loading this namespace extends the protocol. What was closed is {:closed true}."
@@ -25,10 +26,12 @@
 (defn- unless-closed
   "What `data` returns; {:closed true} when `closed?` holds, be it meanwhile by another thread."
   [closed? data]
-  (try
-    (data)
-    (catch RuntimeException e
-      (if (closed?) {:closed true} (throw e)))))
+  (if (closed?)
+    {:closed true}
+    (try
+      (data)
+      (catch RuntimeException e
+        (if (closed?) {:closed true} (throw e))))))
 
 (defn array-data
   "Returns a map of what `nd` is, with its `:elements` in nested vectors, or `...` when they are many.
@@ -51,15 +54,20 @@
          :state-bytes (.stateBytes stats)
          :pushes (.numPushes stats)))
 
+(defn keys-data
+  "Returns a map of each key of `kvstore` to what it holds, in the order of their init."
+  [^KVStore kvstore]
+  (apply array-map (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) (.stats kvstore))))
+
 (defn store-data
-  "Returns a map of each key of `kvstore` to what it holds, in the order of their init.
+  "Returns `keys-data` of `kvstore`, to navigate in.
 
   Navigating to a key gives a new array with its present value."
   [^KVStore kvstore]
   (unless-closed #(.isClosed kvstore)
     (fn []
       (with-meta
-        (apply array-map (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) (.stats kvstore)))
+        (keys-data kvstore)
         {`protocols/nav (fn [_ k _] (errors/guard (.pull kvstore ^String k)))}))))
 
 (extend-protocol protocols/Datafiable

@@ -42,7 +42,7 @@
             [dev.kvstore.impl.pairs :as pairs]
             [dev.kvstore.impl.printing]
             [dev.kvstore.impl.updater :as updater])
-  (:import (dev.kvstore Doctor Existing KVStore KeyStats NativeMemory Optimizer)))
+  (:import (dev.kvstore Doctor Existing KVStore NativeMemory Optimizer)))
 
 (set! *warn-on-reflection* true)
 
@@ -74,6 +74,10 @@
   [^KVStore kvstore]
   (errors/guard (.type kvstore)))
 
+(def ^:private told-twice
+  "Facts of the report that it has once more, with units."
+  #{:live-bytes :pooled-bytes})
+
 (defn doctor
   "Returns a map of what this library found on this machine, in words, and why something is missing.
 
@@ -82,7 +86,9 @@
       (string? (:platform (doctor))) ;=> true"
   []
   (apply array-map
-         (mapcat (fn [[fact text]] [(keyword (string/replace fact " " "-")) text])
+         (mapcat (fn [[fact text]]
+                   (let [k (keyword (string/replace (string/lower-case fact) " " "-"))]
+                     (when-not (told-twice k) [k text])))
                  (Doctor/report))))
 
 (defn- memory-data
@@ -106,7 +112,7 @@
   ([] (errors/guard (memory-data)))
   ([^KVStore kvstore]
    (errors/guard
-     (let [keys (into (array-map) (map (juxt #(.key ^KeyStats %) datafy/key-data)) (.stats kvstore))]
+     (let [keys (datafy/keys-data kvstore)]
        {:type (.type kvstore)
         :bytes (reduce + (map :bytes (vals keys)))
         :state-bytes (reduce + (map :state-bytes (vals keys)))
@@ -257,12 +263,16 @@
   (^dev.kvstore.KVStore [kvstore key->value]
    (let [values (pairs/map-pairs key->value "values")]
      (pushpull-pairs kvstore values values 0)))
-  (^dev.kvstore.KVStore [kvstore ks-or-key->value vs-or-key->out]
-   (if (map? ks-or-key->value)
-     (pushpull-pairs kvstore (pairs/map-pairs ks-or-key->value "values")
-                     (pairs/map-pairs vs-or-key->out "outs") 0)
-     (pushpull kvstore ks-or-key->value vs-or-key->out vs-or-key->out 0)))
-  (^dev.kvstore.KVStore [kvstore ks vs outs] (pushpull kvstore ks vs outs 0))
+  (^dev.kvstore.KVStore [kvstore ks x]
+   (cond
+     (not (map? ks)) (pushpull kvstore ks x x 0)
+     (map? x) (pushpull kvstore ks x 0)
+     :else (let [values (pairs/map-pairs ks "values")]
+             (pushpull-pairs kvstore values values x))))
+  (^dev.kvstore.KVStore [kvstore ks x y]
+   (if (map? ks)
+     (pushpull-pairs kvstore (pairs/map-pairs ks "values") (pairs/map-pairs x "outs") y)
+     (pushpull kvstore ks x y 0)))
   (^dev.kvstore.KVStore [kvstore ks vs outs priority]
    (pushpull-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs") priority)))
 

@@ -15,7 +15,8 @@
     (is (= '... (:elements data)))
     (is (= 2000 (count (nav data :elements '...))))
     (is (= 8000 (nav data :bytes 8000))))
-  (is (= {:closed true} (datafy (doto (ndarray/ones [2]) ndarray/dispose)))))
+  (doseq [size [2 2000]]
+    (is (= {:closed true} (datafy (doto (ndarray/ones [size]) ndarray/dispose))))))
 
 (deftest stores
   (let [kv (kvstore/init (kvstore/create) ["b" "a"] [(ndarray/ones [2]) (ndarray/zeros [3 1])])]
@@ -49,6 +50,11 @@
       (kvstore/push kv "w" ones)
       (is (= 2 @seen))
       (is (= 3 (get-in (kvstore/stats kv) [:keys "w" :pushes]))))))
+
+(deftest keys-keep-the-order-of-their-init
+  (let [ks (mapv str (range 40 0 -1))
+        kv (kvstore/init (kvstore/create) ks (repeat 40 (ndarray/ones [1])))]
+    (is (= ks (keys (datafy kv)) (keys (:keys (kvstore/stats kv)))))))
 
 (deftest numbers-about-memory
   (let [before (kvstore/stats)

@@ -205,7 +205,11 @@
   (let [report (kvstore/doctor)]
     (is (every? keyword? (keys report)))
     (is (every? string? (vals report)))
-    (is (string? (:platform report)))))
+    (is (string? (:platform report)))
+    (is (string? (:arrays-held-by-java report)))
+    (is (string? (:native-memory-in-use report)))
+    (testing "each fact once"
+      (is (not-any? report [:live-bytes :pooled-bytes])))))
 
 (deftest keys-that-exist
   (let [kv (-> (kvstore/create)
@@ -242,6 +246,12 @@
     (is (= [4.0 4.0] (ndarray/->vec c)))
     (kvstore/pushpull kv {"b" [c c]})
     (is (= [8.0 8.0] (ndarray/->vec c)))
+    (kvstore/pushpull kv {"b" [c c]} 1)
+    (is (= [16.0 16.0] (ndarray/->vec c)))
+    (kvstore/pushpull kv {"b" (ones)} {"b" c} -1)
+    (is (= [1.0 1.0] (ndarray/->vec c)))
+    (is (= "Invalid priority" (:message (failure (kvstore/pushpull kv {"a" a} {"a" a} 1.5)))))
+    (is (= "Invalid priority" (:message (failure (kvstore/pushpull kv {"a" a} nil)))))
     (is (= "Invalid priority" (:message (failure (kvstore/push kv {"a" a} 1.5)))))
     (is (= "Invalid priority" (:message (failure (kvstore/pull kv {"a" a} a)))))
     (is (= "Invalid outs" (:message (failure (kvstore/pushpull kv {"a" a} {"a" 1})))))
