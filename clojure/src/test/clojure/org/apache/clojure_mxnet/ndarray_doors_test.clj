@@ -51,12 +51,22 @@
 
 (deftest dependencies-are-found-and-disposed
   (let [[a b c] (repeatedly 3 #(ndarray/ones [2]))
-        d (ndarray/+ c (ndarray/+ a b))]
-    (is (= 4 (count (ndarray/dependencies d))))
+        ab (ndarray/+ a b)
+        d (ndarray/+ c ab)
+        found (ndarray/dependencies d)]
+    (is (= 4 (count found)))
+    (is (= (set (map ndarray/handle [a b c ab])) (set (keys found))))
+    (is (every? (fn [[handle array]] (= handle (ndarray/handle array))) found))
+    (is (= #{c ab} (set (take 2 (vals found)))) "the nearest first")
     (is (identical? d (ndarray/dispose-deps d)))
-    (is (= [] (ndarray/dependencies d)))
+    (is (= {} (ndarray/dependencies d)))
     (is (every? ndarray/is-disposed [a b c]))
     (is (= [3.0 3.0] (ndarray/->vec d)))))
+
+(deftest many-dependencies-keep-their-order
+  (let [arrays (vec (reductions (fn [a _] (ndarray/+ a 1)) (ndarray/ones [1]) (range 12)))]
+    (is (= (map ndarray/handle (rest (rseq arrays)))
+           (keys (ndarray/dependencies (peek arrays)))))))
 
 (deftest dependencies-can-be-spared
   (let [[a b c] (repeatedly 3 #(ndarray/ones [2]))

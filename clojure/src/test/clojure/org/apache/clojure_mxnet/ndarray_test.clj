@@ -23,6 +23,37 @@
   (is (= [0.5] (ndarray/->vec (ndarray/full [1] 1/2))))
   (is (= [] (ndarray/->vec (ndarray/zeros [0 2])))))
 
+(deftest integers-of-any-kind-keep-their-digits
+  (let [i64 {:dtype dtype/INT64}
+        x 9007199254740993
+        one #(ndarray/full [1] 0 i64)
+        beyond [9223372036854775808N (biginteger -9223372036854775809N)]]
+    (doseq [n [x (bigint x) (biginteger x)]]
+      (is (= [x] (ndarray/->long-vec (ndarray/full [1] n i64))))
+      (is (= [x 1] (ndarray/->long-vec (ndarray/array [n 1] [2] i64))))
+      (is (= [x] (ndarray/->long-vec (ndarray/->ndarray [n] i64))))
+      (is (= [x] (ndarray/->long-vec (ndarray/set (one) n))))
+      (is (= [x] (ndarray/->long-vec (ndarray/set (one) [n]))))
+      (is (= [x] (ndarray/->long-vec (ndarray/+ (one) n)) (ndarray/->long-vec (ndarray/+ n (one)))))
+      (is (= [x] (ndarray/->long-vec (ndarray/+= (one) n)))))
+    (testing "those that no long can hold"
+      (doseq [n beyond
+              f [#(ndarray/full [1] n i64)
+                 #(ndarray/array [1 n] [2] i64)
+                 #(ndarray/array [1 n] [2] {:dtype :uint8})
+                 #(ndarray/set (one) n)
+                 #(ndarray/set (one) [n])
+                 #(ndarray/+ (one) n)
+                 #(ndarray/+ n (one))
+                 #(ndarray/+= (one) n)]]
+        (is (= [(str "Invalid number: " n " does not fit a long") :invalid-argument n]
+               ((juxt :message :kvstore/code :kvstore/value) (failure (f))))))
+      (is (= [1e30] (ndarray/->double-vec (ndarray/full [1] (bigint 1e30M) {:dtype :float64}))))
+      (is (= [1.0 (float 1e30)] (ndarray/->vec (ndarray/array [1 (bigint 1e30M)] [2]))))
+      (is (= [(float 1e30)]
+             (ndarray/->vec (ndarray/+ (ndarray/zeros [1]) (bigint 1e30M)))
+             (ndarray/->vec (ndarray/set (ndarray/zeros [1]) (bigint 1e30M))))))))
+
 (deftest arrays-say-what-they-are
   (let [a (ndarray/ones (shape/->shape [2 3]) {:ctx (context/cpu 1) :dtype dtype/INT32})]
     (is (= (shape/->shape [2 3]) (ndarray/shape a)))
@@ -64,7 +95,10 @@
          (ndarray/->vec (ndarray/arange 0 5 {:step 0.5 :repeat 2}))))
   (is (= dtype/INT32 (ndarray/dtype (ndarray/arange 0 3 {:dtype dtype/INT32}))))
   (is (= :invalid-argument (code (ndarray/arange 3 3))))
-  (is (= "Invalid range" (:message (failure (ndarray/arange 0 "3"))))))
+  (is (= "Invalid range" (:message (failure (ndarray/arange 0 "3")))))
+  (doseq [n [1.5 nil 3000000000 2N]]
+    (is (= ["Invalid repeat" n]
+           ((juxt :message :kvstore/value) (failure (ndarray/arange 0 1 {:repeat n})))))))
 
 (deftest reading
   (let [a (ndarray/array [1.5 -2.5 200] [3])]
@@ -115,6 +149,8 @@
     (is (= [[18.0 18.0] [6.0 8.0] [12.0 14.0]] (ndarray/->nd-vec a)))
     (testing "rows that are not there"
       (is (= :invalid-argument (code (ndarray/slice a 3))))
+      (is (= :invalid-argument (code (ndarray/slice a Long/MAX_VALUE))))
+      (is (= :invalid-argument (code (ndarray/slice a Long/MIN_VALUE))))
       (is (= :invalid-argument (code (ndarray/slice a 2 1))))
       (is (= :invalid-argument (code (ndarray/slice a 0 4))))
       (is (= :invalid-argument (code (ndarray/at a -1))))
@@ -133,6 +169,9 @@
     (is (= [1 -1] (ndarray/->int-vec dest) (ndarray/->int-vec (ndarray/as-type a dtype/INT32))))
     (is (= :spec-mismatch (code (ndarray/copy-to a (ndarray/zeros [3])))))
     (is (identical? a (ndarray/as-in-context a (context/cpu 0))))
+    (doseq [ctx [nil "cpu"]]
+      (is (= ["Invalid context" ctx]
+             ((juxt :message :kvstore/value) (failure (ndarray/as-in-context a ctx))))))
     (let [elsewhere (ndarray/as-in-context a (context/cpu 3))]
       (is (= (context/cpu 3) (ndarray/context elsewhere)))
       (ndarray/set elsewhere 0)
@@ -163,7 +202,8 @@
     (is (= [4 2] (ndarray/shape-vec (ndarray/concatenate [(ones 2 2) (ones 2 2)]
                                                          {:axis 0 :always-copy true}))))
     (is (= :spec-mismatch (code (ndarray/concatenate [(ones 2 3) (ones 2 2)]))))
-    (is (= "Invalid arrays" (:message (failure (ndarray/concatenate [(ones 1) 1])))))))
+    (is (= "Invalid arrays" (:message (failure (ndarray/concatenate [(ones 1) 1])))))
+    (is (= "Invalid axis" (:message (failure (ndarray/concatenate [(ones 1)] {:axis 3000000000})))))))
 
 (deftest waiting
   (let [a (ndarray/ones [2])]

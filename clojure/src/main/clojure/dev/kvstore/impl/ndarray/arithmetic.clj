@@ -9,6 +9,7 @@
   the array's dtype first: with integers it loses its fraction."
   (:refer-clojure :exclude [+ - * / > >= < <=])
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.pairs :as pairs])
   (:import (dev.kvstore BinaryOp NDArray)))
 
@@ -22,13 +23,13 @@
 
 (defn- with-number
   [^NDArray a ^BinaryOp op x]
-  (if (int? x)
+  (if (numbers/long? x (.dtype a))
     (.apply a op (long x))
     (.apply a op (double x))))
 
 (defn- number-with
   [x ^BinaryOp op ^NDArray a]
-  (if (int? x)
+  (if (numbers/long? x (.dtype a))
     (.applyReversed a op (long x))
     (.applyReversed a op (double x))))
 
@@ -48,8 +49,8 @@
   (errors/guard
     (cond
       (pairs/array? b) (.applyInPlace a op ^NDArray b)
-      (int? b) (.applyInPlace a op (long b))
-      :else (.applyInPlace a op (double (operand b))))))
+      (numbers/long? (operand b) (.dtype a)) (.applyInPlace a op (long b))
+      :else (.applyInPlace a op (double b)))))
 
 (defn +
   "Returns a new array of the sums of `a` and `b`.

@@ -7,6 +7,7 @@
     host-data                       numbers as a primitive array, for `set` too"
   (:refer-clojure :exclude [empty])
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs]
             [org.apache.clojure-mxnet.shape :as shape])
@@ -64,23 +65,24 @@
   (^dev.kvstore.NDArray [shape-vec value] (full shape-vec value nil))
   (^dev.kvstore.NDArray [shape-vec value opts]
    (with-spec (fn [^Shape s ^DType d ^Context c]
-                (cond
-                  (int? value) (NDArray/fullLong s (long value) d c)
-                  (number? value) (NDArray/full s (double value) d c)
-                  :else (errors/invalid "Invalid value" value)))
+                (errors/check number? value "value")
+                (if (numbers/long? value d)
+                  (NDArray/fullLong s (long value) d c)
+                  (NDArray/full s (double value) d c)))
      shape-vec opts)))
 
 (defn host-data
-  "Returns the numbers in `source` as a float[], double[], int[], long[] or byte[], or as a buffer.
+  "Returns the numbers in `source`, for an array of `dtype`, as a float[], double[], int[], long[] or byte[],
+  or as a buffer.
 
   Such an array or buffer is itself; of a sequential, integers become a long[], other numbers a double[].
   Throws \"Invalid source\" for anything else."
-  [source]
+  [source dtype]
   (cond
     (sequential? source) (cond
-                           (every? int? source) (long-array source)
-                           (every? number? source) (double-array source)
-                           :else (errors/invalid "Invalid source" source))
+                           (not-every? number? source) (errors/invalid "Invalid source" source)
+                           (numbers/all-long? source dtype) (long-array source)
+                           :else (double-array source))
     (instance? Buffer source) source
     (contains? #{"[F" "[D" "[I" "[J" "[B"} (some-> source class .getName)) source
     :else (errors/invalid "Invalid source" source)))
@@ -106,7 +108,7 @@
       (->nd-vec (array [1 2 3 4] [2 2])) ;=> [[1.0 2.0] [3.0 4.0]]"
   (^dev.kvstore.NDArray [source-vec shape-vec] (array source-vec shape-vec nil))
   (^dev.kvstore.NDArray [source-vec shape-vec opts]
-   (with-spec (partial from-host (host-data source-vec)) shape-vec opts)))
+   (with-spec (fn [s d c] (from-host (host-data source-vec d) s d c)) shape-vec opts)))
 
 (defn- nested-shape
   [x]
@@ -142,7 +144,8 @@
   "Returns a new array [n] of the numbers from `start` up to, but not including, `stop`.
 
   Options: `:step` 1, `:repeat` 1 (how often each number stands there), `:ctx` and `:dtype` as for `zeros`.
-  Throws \"Invalid range\" when an argument is no number, and code `:invalid-argument` for an empty range.
+  Throws \"Invalid range\" when an argument is no number, \"Invalid repeat\" when that is no integer of 32
+  bits, and code `:invalid-argument` for an empty range.
 
       (->vec (arange 0 1 {:step 0.5 :repeat 2})) ;=> [0.0 0.0 0.5 0.5]"
   (^dev.kvstore.NDArray [start stop] (arange start stop nil))
@@ -151,8 +154,9 @@
    (let [{:keys [step repeat] :or {step 1 repeat 1}} opts
          dtype (options/dtype opts)
          ctx (options/context opts)]
-     (when-not (and (every? number? [start stop step]) (int? repeat))
-       (errors/invalid "Invalid range" [start stop step repeat]))
+     (when-not (every? number? [start stop step])
+       (errors/invalid "Invalid range" [start stop step]))
+     (errors/check errors/int32? repeat "repeat")
      (errors/guard
        (NDArray/arange (double start) (double stop) (double step) (int repeat) dtype ctx)))))
 
@@ -160,8 +164,8 @@
   "Returns a new array of the arrays in the sequential `ndarrays`, one after the other along an axis.
 
   Without options the axis is 0; in the map `opts` it is `:axis`, 1 by default. `:always-copy` is accepted:
-  the result is a copy always. Throws \"Invalid arrays\", or code `:spec-mismatch` when the arrays do not
-  fit together.
+  the result is a copy always. Throws \"Invalid arrays\", \"Invalid axis\", or code `:spec-mismatch` when
+  the arrays do not fit together.
 
       (shape-vec (concatenate [(ones [2 3]) (ones [1 3])])) ;=> [3 3]"
   (^dev.kvstore.NDArray [ndarrays] (concatenate ndarrays {:axis 0}))
@@ -170,7 +174,6 @@
    (let [{:keys [axis] :or {axis 1}} opts]
      (when-not (and (sequential? ndarrays) (every? pairs/array? ndarrays))
        (errors/invalid "Invalid arrays" ndarrays))
-     (when-not (int? axis)
-       (errors/invalid "Invalid axis" axis))
+     (errors/check errors/int32? axis "axis")
      (errors/guard
        (NDArray/concatenate ^List (vec ndarrays) (int axis))))))

@@ -11,6 +11,7 @@
   (:refer-clojure :exclude [set])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.ndarray.creation :as creation]
+            [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs])
   (:import (dev.kvstore Context NDArray)
@@ -33,6 +34,7 @@
       (->vec (slice (->ndarray [[1 2] [3 4] [5 6]]) 1)) ;=> [3.0 4.0]"
   (^dev.kvstore.NDArray [ndarray i]
    (let [i (checked-index i)]
+     (errors/check #(< (long %) Long/MAX_VALUE) i "index")
      (slice ndarray i (inc i))))
   (^dev.kvstore.NDArray [^NDArray ndarray start stop]
    (let [start (checked-index start)
@@ -90,12 +92,13 @@
 (defn as-in-context
   "Returns `ndarray` itself when it is in the context `ctx`, else a copy there.
 
-  Throws code `:device-unavailable` for a device that this machine does not have.
+  Throws \"Invalid context\" for what is none, and code `:device-unavailable` for a device that this machine
+  does not have.
 
       (str (context (as-in-context (ones [2]) (context/cpu 1)))) ;=> \"cpu(1)\""
   ^dev.kvstore.NDArray [^NDArray ndarray ^Context ctx]
-  (let [ctx (options/context {:ctx ctx})]
-    (errors/guard (.asContext ndarray ctx))))
+  (errors/check #(instance? Context %) ctx "context")
+  (errors/guard (.asContext ndarray ctx)))
 
 (defn t
   "Returns the transpose of the matrix `ndarray` as a new array.
@@ -128,9 +131,9 @@
   (errors/guard
     (cond
       (pairs/array? x) (.set ndarray ^NDArray x)
-      (int? x) (.set ndarray (long x))
-      (number? x) (.set ndarray (double x))
-      :else (set-host ndarray (creation/host-data x)))))
+      (not (number? x)) (set-host ndarray (creation/host-data x (.dtype ndarray)))
+      (numbers/long? x (.dtype ndarray)) (.set ndarray (long x))
+      :else (.set ndarray (double x)))))
 
 (defn shape
   "Returns the Shape of `ndarray`.
@@ -200,14 +203,15 @@
   (.isClosed ndarray))
 
 (defn dependencies
-  "Returns a vector of the arrays that `ndarray` was computed from, and those in turn, the nearest first.
+  "Returns a map of `handle` to array: those that `ndarray` was computed from, and those in turn, the nearest
+  first.
 
-  Disposed ones and those that nobody else keeps are not among them; views and what is done in place add
-  none.
+  Disposed ones and those that nobody else keeps are not in it; views and what is done in place add none.
 
       (let [a (ones [2]) b (ones [2]) c (ones [2])] (count (dependencies (+ a (+ b c))))) ;=> 4"
   [^NDArray ndarray]
-  (errors/guard (vec (.dependencies ndarray))))
+  (errors/guard
+    (apply array-map (mapcat (fn [^NDArray array] [(.id array) array]) (.dependencies ndarray)))))
 
 (defn dispose-deps
   "Disposes the `dependencies` of `ndarray`, forgets them, and returns it.
