@@ -1,0 +1,95 @@
+(ns dev.kvstore.impl.kvstore.rules
+  "What a push does to a value; offered by org.apache.clojure-mxnet.kvstore.
+
+    set-updater set-optimizer              a function of the caller's, or an update rule
+    hyper-parameters set-hyper-parameters  of the rule, while it runs
+    save-optimizer-states load-optimizer-states set-gradient-compression"
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
+            [dev.kvstore.impl.updater :as updater])
+  (:import (dev.kvstore KVStore Optimizer)))
+
+(set! *warn-on-reflection* true)
+
+(defn set-updater
+  "Makes `f` what happens to a pushed sum, and returns `kvstore`. With nil the sum replaces the value again.
+
+  `f` is called as (f key pushed stored), once per key and push, in the thread that pushes; it changes the
+  array `stored` in place and its result is ignored. Both arrays end with the call. When it throws, the
+  key keeps its value and the caller of push gets that very object. Inside it, pull gives the last
+  committed value of any key; push, init, remove and the setters of the same store are code
+  `:invalid-argument`. Throws \"Invalid updater\" when `f` is neither nil nor a function.
+
+  The store keeps `f`. A store that `f` refers to, as one that closes over it does, is therefore never
+  collected: dispose such a store.
+
+      (set-updater kv (fn [_ pushed stored] (ndarray/+= stored pushed)))"
+  ^dev.kvstore.KVStore [^KVStore kvstore f]
+  (errors/check #(or (nil? %) (ifn? %)) f "updater")
+  (errors/guard (.setUpdater kvstore (some-> f updater/java))))
+
+(defn set-optimizer
+  "Makes `optimizer` what happens to a pushed sum, with a new state for every key; returns `kvstore`.
+
+  Throws \"Invalid optimizer\" for what the optimizer namespace did not make.
+
+      (set-optimizer kv (optimizer/sgd {:learning-rate 0.1}))"
+  ^dev.kvstore.KVStore [^KVStore kvstore ^Optimizer optimizer]
+  (errors/check #(instance? Optimizer %) optimizer "optimizer")
+  (errors/guard (.setOptimizer kvstore optimizer)))
+
+(defn hyper-parameters
+  "Returns the hyper-parameters of the optimizer that runs on `kvstore`, as a map of keyword to number.
+
+  Throws code `:invalid-argument` when it has none, and code `:closed` when `kvstore` was disposed.
+
+      (:momentum (hyper-parameters (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
+  [^KVStore kvstore]
+  (hyper-parameters/options (errors/guard (.hyperParameters kvstore))))
+
+(defn set-hyper-parameters
+  "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.
+
+  `changed` is a map of keyword to number; states and counts stay. Throws \"Invalid hyper-parameters\" for
+  anything else, and code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter,
+  and for a number that it cannot have.
+
+      (set-hyper-parameters kv {:learning-rate 0.001})"
+  ^dev.kvstore.KVStore [^KVStore kvstore changed]
+  (errors/check #(and (map? %) (every? keyword? (keys %)) (every? number? (vals %)))
+                changed "hyper-parameters")
+  (errors/guard (.setHyperParameters kvstore (hyper-parameters/native-values changed))))
+
+(defn set-gradient-compression
+  "Lets pushed values travel as few bits each, and returns `kvstore`. Code `:unsupported` so far.
+
+  `params` is a map of `:type`, :2bit or :1bit, and `:threshold`, a number above 0, 0.5 by default. Throws
+  \"Invalid gradient compression\" for anything else.
+
+      (set-gradient-compression kv {:type :2bit :threshold 0.5})"
+  ^dev.kvstore.KVStore [^KVStore kvstore params]
+  (let [{:keys [type threshold] :or {threshold 0.5}} params]
+    (errors/check #(and (map? %) (every? #{:type :threshold} (keys %))
+                        (or (string? type) (keyword? type)) (number? threshold))
+                  params "gradient compression")
+    (errors/guard (.setGradientCompression kvstore (name type) (double threshold)))))
+
+(defn save-optimizer-states
+  "Writes the optimizer's state to the file `fname`, and returns `kvstore`. Code `:unsupported` so far.
+
+  Throws \"Invalid filename\" when `fname` is no string.
+
+      (save-optimizer-states kv \"sgd.states\")"
+  ^dev.kvstore.KVStore [^KVStore kvstore ^String fname]
+  (errors/check string? fname "filename")
+  (errors/guard (.saveOptimizerStates kvstore fname)))
+
+(defn load-optimizer-states
+  "Reads the optimizer's state from the file `fname`, and returns `kvstore`. Code `:unsupported` so far.
+
+  Throws \"Invalid filename\" when `fname` is no string.
+
+      (load-optimizer-states kv \"sgd.states\")"
+  ^dev.kvstore.KVStore [^KVStore kvstore ^String fname]
+  (errors/check string? fname "filename")
+  (errors/guard (.loadOptimizerStates kvstore fname)))

@@ -1,0 +1,203 @@
+(ns dev.kvstore.impl.kvstore.values
+  "What goes into a store and comes out of it; offered by org.apache.clojure-mxnet.kvstore.
+
+    init                   puts a value under a key
+    push pull              sums values into a key; reads it
+    pushpull broadcast     push then pull; init then pull
+    keys contains? remove  what is in the store"
+  (:refer-clojure :exclude [contains? keys remove])
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.options :as options]
+            [dev.kvstore.impl.pairs :as pairs])
+  (:import (dev.kvstore Existing KVStore)))
+
+(set! *warn-on-reflection* true)
+
+(defn- ->existing
+  ^Existing [opts]
+  (options/check opts [:existing])
+  (case (:existing opts :error)
+    :error Existing/ERROR
+    :keep Existing/KEEP
+    :replace Existing/REPLACE
+    (errors/invalid "Invalid existing" (:existing opts))))
+
+(defn- init-pairs
+  [^KVStore kvstore values opts]
+  (let [existing (->existing opts)]
+    (errors/guard (.init kvstore (pairs/names values) (pairs/arrays values) existing))))
+
+(defn init
+  "Stores a copy of the value of each key, and returns `kvstore`.
+
+  `ks` and `vs` have one of the four forms, or `key->value` is a map. Throws \"Invalid keys\", \"Invalid
+  values\", code `:length-mismatch`, and code `:key-exists` when a key is in the store already or stands
+  twice in the call, as one with a list of values does.
+
+  `:existing` in the map `opts` says what becomes of keys that are in the store: `:error`, the default;
+  `:keep`, which leaves them as they are; `:replace`, which removes them first.
+
+      (init kv [\"c\" \"d\"] [(ndarray/ones [2]) (ndarray/zeros [3])])
+      (init kv {:c (ndarray/zeros [2])} {:existing :keep})"
+  {:arglists '(^dev.kvstore.KVStore [kvstore key->value]
+               ^dev.kvstore.KVStore [kvstore key->value opts]
+               ^dev.kvstore.KVStore [kvstore ks vs]
+               ^dev.kvstore.KVStore [kvstore ks vs opts])}
+  ([kvstore key->value]
+   (init-pairs kvstore (pairs/map-pairs key->value "values") nil))
+  ([kvstore ks x]
+   (if (map? ks)
+     (init-pairs kvstore (pairs/map-pairs ks "values") x)
+     (init-pairs kvstore (pairs/pairs ks x "values") nil)))
+  ([kvstore ks vs opts]
+   (init-pairs kvstore (pairs/pairs ks vs "values") opts)))
+
+(defn- push-pairs
+  [^KVStore kvstore values priority]
+  (errors/check errors/int32? priority "priority")
+  (errors/guard (.push kvstore (pairs/names values) (pairs/arrays values) (int priority))))
+
+(defn push
+  "Sums the values of each key, gives the sum to the optimizer or updater, and returns `kvstore`.
+
+  With neither of them the sum becomes the value. `ks` and `vs` have one of the four forms, or `key->value`
+  is a map. `priority`, 0 by default, is a hint for the order of network transfers. Throws \"Invalid keys\",
+  \"Invalid values\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`, code
+  `:spec-mismatch` when a shape or dtype is not that of the key, and what an updater throws.
+
+      (push kv \"a\" (ndarray/ones [2]))
+      (push kv [\"a\" \"b\"] [[x0 x1] [y0 y1]] 1)"
+  {:arglists '(^dev.kvstore.KVStore [kvstore key->value]
+               ^dev.kvstore.KVStore [kvstore key->value priority]
+               ^dev.kvstore.KVStore [kvstore ks vs]
+               ^dev.kvstore.KVStore [kvstore ks vs priority])}
+  ([kvstore key->value] (push-pairs kvstore (pairs/map-pairs key->value "values") 0))
+  ([kvstore ks x]
+   (if (map? ks)
+     (push-pairs kvstore (pairs/map-pairs ks "values") x)
+     (push kvstore ks x 0)))
+  ([kvstore ks vs priority]
+   (push-pairs kvstore (pairs/pairs ks vs "values") priority)))
+
+(defn- pull-pairs
+  [^KVStore kvstore outs priority]
+  (errors/check errors/int32? priority "priority")
+  (errors/guard (.pull kvstore (pairs/names outs) (pairs/arrays outs) (int priority))))
+
+(defn- pull-new
+  [^KVStore kvstore ks]
+  (let [names (pairs/key-names ks)
+        arrays (errors/guard (vec (.pull kvstore names)))]
+    (if (sequential? ks) arrays (first arrays))))
+
+(defn pull
+  "Writes the newest value of each key into each of its `outs`, and returns `kvstore`.
+
+  `ks` and `outs` have one of the four forms, or `key->out` is a map; an out receives the value in its own
+  dtype and context. With keys alone it returns new arrays instead: one for a key, a vector for a
+  sequential of keys. `priority`, 0 by default, is a hint for the order of network transfers. Throws
+  \"Invalid keys\", \"Invalid outs\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`, and
+  code `:spec-mismatch` when a shape is not that of the key.
+
+      (pull kv \"a\" out)
+      (pull kv [\"a\" \"b\"] [[a0 a1] [b0 b1]])
+      (ndarray/->vec (pull kv \"a\"))"
+  {:arglists '([kvstore ks]
+               [kvstore key->out]
+               ^dev.kvstore.KVStore [kvstore key->out priority]
+               ^dev.kvstore.KVStore [kvstore ks outs]
+               ^dev.kvstore.KVStore [kvstore ks outs priority])}
+  ([kvstore ks]
+   (if (map? ks)
+     (pull-pairs kvstore (pairs/map-pairs ks "outs") 0)
+     (pull-new kvstore ks)))
+  ([kvstore ks x]
+   (if (map? ks)
+     (pull-pairs kvstore (pairs/map-pairs ks "outs") x)
+     (pull kvstore ks x 0)))
+  ([kvstore ks outs priority]
+   (pull-pairs kvstore (pairs/pairs ks outs "outs") priority)))
+
+(defn- pushpull-pairs
+  [^KVStore kvstore values outs priority]
+  (errors/check errors/int32? priority "priority")
+  (errors/guard
+    (.pushpull kvstore (pairs/names values) (pairs/arrays values)
+               (pairs/names outs) (pairs/arrays outs) (int priority))))
+
+(defn pushpull
+  "Pushes `vs`, pulls into `outs`, and returns `kvstore`. Without `outs` the values receive the result.
+
+  `ks` and `vs`, `ks` and `outs`, and `priority` are those of `push` and `pull`; the maps `key->value` and
+  `key->out` are what to push and where to pull. Errors are those of `push` and `pull`; both are checked
+  before the push.
+
+      (pushpull kv \"a\" [g0 g1] [w0 w1])
+      (pushpull kv {\"a\" [g0 g1]} {\"a\" w0} 1)"
+  {:arglists '(^dev.kvstore.KVStore [kvstore key->value]
+               ^dev.kvstore.KVStore [kvstore key->value priority]
+               ^dev.kvstore.KVStore [kvstore key->value key->out]
+               ^dev.kvstore.KVStore [kvstore key->value key->out priority]
+               ^dev.kvstore.KVStore [kvstore ks vs]
+               ^dev.kvstore.KVStore [kvstore ks vs outs]
+               ^dev.kvstore.KVStore [kvstore ks vs outs priority])}
+  ([kvstore key->value]
+   (pushpull kvstore key->value 0))
+  ([kvstore ks x]
+   (cond
+     (not (map? ks)) (pushpull kvstore ks x x 0)
+     (map? x) (pushpull kvstore ks x 0)
+     :else (let [values (pairs/map-pairs ks "values")]
+             (pushpull-pairs kvstore values values x))))
+  ([kvstore ks x y]
+   (if (map? ks)
+     (pushpull-pairs kvstore (pairs/map-pairs ks "values") (pairs/map-pairs x "outs") y)
+     (pushpull kvstore ks x y 0)))
+  ([kvstore ks vs outs priority]
+   (pushpull-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs") priority)))
+
+(defn- broadcast-pairs
+  [^KVStore kvstore values outs]
+  (errors/guard
+    (.broadcast kvstore (pairs/names values) (pairs/arrays values)
+                (pairs/names outs) (pairs/arrays outs) (int 0))))
+
+(defn broadcast
+  "Puts a value under each key, as `init` does, pulls it into `outs`, and returns `kvstore`.
+
+  `ks` and `vs`, and `ks` and `outs`, have one of the four forms; the maps `key->value` and `key->out` are
+  what to put and where to pull. Errors are those of `init` and `pull`.
+
+      (broadcast kv \"w\" weights [w0 w1])
+      (broadcast kv {:v weights} {:v [w0 w1]})"
+  (^dev.kvstore.KVStore [kvstore key->value key->out]
+   (broadcast-pairs kvstore (pairs/map-pairs key->value "values") (pairs/map-pairs key->out "outs")))
+  (^dev.kvstore.KVStore [kvstore ks vs outs]
+   (broadcast-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs"))))
+
+(defn keys
+  "Returns the keys in `kvstore` as a vector of strings, in the order of their init.
+
+  Throws code `:closed` when `kvstore` was disposed.
+
+      (keys (init (create) [\"b\" \"a\"] (repeat 2 (ndarray/ones [2])))) ;=> [\"b\" \"a\"]"
+  [^KVStore kvstore]
+  (errors/guard (vec (.keys kvstore))))
+
+(defn contains?
+  "Is the key `k` in `kvstore`? Throws \"Invalid keys\" when `k` is no key.
+
+      (contains? (create) :a) ;=> false"
+  [^KVStore kvstore k]
+  (let [key-name (pairs/key-name k)]
+    (errors/guard (.contains kvstore key-name))))
+
+(defn remove
+  "Takes `ks`, one key or a sequential, with all that belongs to them out of `kvstore`, and returns it.
+
+  Throws \"Invalid keys\" and code `:key-not-found`.
+
+      (remove kv [\"a\" \"b\"])"
+  ^dev.kvstore.KVStore [^KVStore kvstore ks]
+  (let [names (pairs/key-names ks)]
+    (errors/guard (.remove kvstore names))))
