@@ -39,28 +39,28 @@
   (^dev.kvstore.Context [device-id] (Context/gpu (int (checked-id device-id)))))
 
 (defn cpu-context
-  "Returns cpu(0).
+  "Returns cpu(0). Never throws.
 
       (= (cpu-context) (cpu 0)) ;=> true"
   ^dev.kvstore.Context []
   (Context/cpu))
 
 (defn default-context
-  "Returns the context of arrays that are made without one: cpu(0), always.
+  "Returns the context of arrays that are made without one: cpu(0), always. Never throws.
 
       (str (default-context)) ;=> \"cpu(0)\""
   ^dev.kvstore.Context []
   (Context/cpu))
 
 (defn device-type
-  "Returns the type of `context`: \"cpu\" or \"gpu\".
+  "Returns the type of `context`: \"cpu\" or \"gpu\". Throws ClassCastException for what is no context.
 
       (device-type (gpu 1)) ;=> \"gpu\""
   [^Context context]
   (.deviceType context))
 
 (defn device-id
-  "Returns the number of `context` among those of its type.
+  "Returns the number of `context` among those of its type. Throws ClassCastException for what is no context.
 
       (device-id (gpu 1)) ;=> 1"
   [^Context context]

@@ -13,7 +13,7 @@
 (set! *warn-on-reflection* true)
 
 (defn init
-  "Takes the environment of a server, a map of string to string, and returns nil.
+  "Takes `env-map`, the environment of a server as a map of string to string, and returns nil.
 
   Throws \"Invalid environment map\" for anything else.
 

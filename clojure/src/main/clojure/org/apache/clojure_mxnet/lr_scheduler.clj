@@ -10,7 +10,7 @@
   A schedule is the `:lr-scheduler` of an optimizer, whose learning rate is its base. It is a value and a
   pure function, so any number of optimizers may share one.
 
-  Each takes the options `:warmup-steps`, before which the learning rate comes from `:warmup-begin-lr` (0 by
+  The options of each are `:warmup-steps`, before which the learning rate comes from `:warmup-begin-lr` (0 by
   default), in equal steps or, with `:warmup-mode` `:constant`, not at all.
 
       (learning-rate (factor-scheduler 2 0.5) 0.1 3) ;=> 0.05"
@@ -49,8 +49,9 @@
 (defn factor-scheduler
   "Returns the schedule that multiplies the learning rate by `factor` after every `step` updates.
 
-  It does not fall below the option `:stop-factor-lr`, 1e-8 by default. Throws \"Invalid step\", \"Invalid
-  factor\", and code `:invalid-argument` for a step below 1 or a factor outside of 0 to 1.
+  It does not fall below `:stop-factor-lr` of `opts`, 1e-8 by default; the others are those of the namespace.
+  Throws \"Invalid step\", \"Invalid factor\", and code `:invalid-argument` for a step below 1 or a factor
+  outside of 0 to 1.
 
       (mapv #(learning-rate (factor-scheduler 1 0.5) 1 %) [1 2 3]) ;=> [1.0 0.5 0.25]"
   (^dev.kvstore.LrScheduler [step factor] (factor-scheduler step factor nil))
@@ -67,8 +68,8 @@
 (defn multi-factor-scheduler
   "Returns the schedule that multiplies the learning rate by `factor` after each of `steps`.
 
-  `steps` are ascending numbers of updates, from 1 on. Throws \"Invalid steps\", \"Invalid factor\", and code
-  `:invalid-argument` for steps or a factor that cannot be.
+  `steps` are ascending numbers of updates, from 1 on; `opts` are those of the namespace. Throws \"Invalid
+  steps\", \"Invalid factor\", and code `:invalid-argument` for steps or a factor that cannot be.
 
       (mapv #(learning-rate (multi-factor-scheduler [1 2] 0.5) 1 %) [1 2 3 4]) ;=> [1.0 0.5 0.25 0.25]"
   (^dev.kvstore.LrScheduler [steps factor] (multi-factor-scheduler steps factor nil))
@@ -82,9 +83,9 @@
 (defn poly-scheduler
   "Returns the schedule that falls as a polynomial, to its end at update `max-update`.
 
-  With n of N updates between the warm-up and `max-update`: final + (base - final) * (1 - n / N) ^ power. Options: `:power`,
-  2 by default, and `:final-lr`, 0 by default. Throws \"Invalid max-update\", and code `:invalid-argument`
-  for numbers that cannot be.
+  With n of N updates between the warm-up and `max-update`: final + (base - final) * (1 - n / N) ^ power.
+  `opts` are `:power`, 2 by default, `:final-lr`, 0 by default, and those of the namespace. Throws
+  \"Invalid max-update\", and code `:invalid-argument` for numbers that cannot be.
 
       (learning-rate (poly-scheduler 4) 1 2) ;=> 0.25"
   (^dev.kvstore.LrScheduler [max-update] (poly-scheduler max-update nil))
@@ -99,9 +100,9 @@
 (defn cosine-scheduler
   "Returns the schedule that falls as half a wave, to its end at update `max-update`.
 
-  With n of N updates between the warm-up and `max-update`: final + (base - final) * (1 + cos(pi * n / N)) / 2. Option:
-  `:final-lr`, 0 by default. Throws \"Invalid max-update\", and code `:invalid-argument` for numbers that
-  cannot be.
+  With n of N updates between the warm-up and `max-update`:
+  final + (base - final) * (1 + cos(pi * n / N)) / 2. `opts` are `:final-lr`, 0 by default, and those of the
+  namespace. Throws \"Invalid max-update\", and code `:invalid-argument` for numbers that cannot be.
 
       (learning-rate (cosine-scheduler 4) 1 4) ;=> 0.0"
   (^dev.kvstore.LrScheduler [max-update] (cosine-scheduler max-update nil))
@@ -112,9 +113,10 @@
      (errors/guard (warmed-up (LrScheduler/cosine max-update final-lr) opts)))))
 
 (defn learning-rate
-  "Returns the learning rate of update number `num-update`, counted from 1, for the learning rate `base`.
+  "Returns the learning rate that `scheduler` gives update number `num-update`, counted from 1, of an
+  optimizer whose own learning rate is `base`.
 
-  Throws \"Invalid base\" and \"Invalid num-update\".
+  Throws \"Invalid base\" and \"Invalid num-update\", and code `:invalid-argument` for a negative one.
 
       (learning-rate (factor-scheduler 10 0.1) 0.5 1) ;=> 0.5"
   [^LrScheduler scheduler base num-update]

@@ -32,7 +32,8 @@
 
   Many of these share a name with a function of clojure.core: require this namespace with an alias.
   Arrays are `java.lang.AutoCloseable`: `with-open` frees them at once, otherwise the garbage collector does
-  in time. Failures are `ex-info` with `:kvstore/code`, as in the kvstore namespace.
+  in time. Failures are `ex-info` with `:kvstore/code`, as in the kvstore namespace; something else where an
+  array belongs is a ClassCastException, nil a NullPointerException.
 
       (ndarray/->vec (ndarray/+ (ndarray/ones [2]) 1)) ;=> [2.0 2.0]"
   (:refer-clojure :exclude [* + - / < <= = > >= abs empty load max min set to-array])

@@ -96,7 +96,7 @@
 (defn sgd
   "Returns stochastic gradient descent: m = momentum * m - learning-rate * (q + wd * w), w = w + m.
 
-  Options: those of every optimizer (learning-rate 0.01, wd 1e-4) and `:momentum` 0. Errors are those of
+  `opts` are those of every optimizer (learning-rate 0.01, wd 1e-4) and `:momentum` 0. Errors are those of
   the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (sgd {:learning-rate 0.1 :momentum 0.9}))"
@@ -107,7 +107,7 @@
   "Returns delay-compensated asynchronous gradient descent, where p is the weight of the last update:
   m = momentum * m - learning-rate * (q + wd * w + lambda * q^2 * (w - p)), p = w, w = w + m.
 
-  Options: those of every optimizer (learning-rate 0.01, wd 0), `:momentum` 0 and `:lambda` 0.04. Errors are
+  `opts` are those of every optimizer (learning-rate 0.01, wd 0), `:momentum` 0 and `:lambda` 0.04. Errors are
   those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (dcasgd {:lambda 0.1}))"
@@ -118,7 +118,7 @@
   "Returns Nesterov's accelerated gradient:
   r = q + wd * w, m = momentum * m + r, w = w - learning-rate * (r + momentum * m).
 
-  Options: those of every optimizer (learning-rate 0.01, wd 1e-4) and `:momentum` 0. Errors are those of
+  `opts` are those of every optimizer (learning-rate 0.01, wd 1e-4) and `:momentum` 0. Errors are those of
   the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (nag {:momentum 0.9}))"
@@ -129,7 +129,7 @@
   "Returns AdaDelta: a = rho * a + (1 - rho) * q^2, d = sqrt(D + epsilon) / sqrt(a + epsilon) * q,
   D = rho * D + (1 - rho) * d^2, w = (1 - wd) * w - d.
 
-  Options: those of every optimizer (wd 0), `:rho` 0.05 and `:epsilon` 1e-8; the learning rate plays no part.
+  `opts` are those of every optimizer (wd 0), `:rho` 0.05 and `:epsilon` 1e-8; the learning rate plays no part.
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-delta {:rho 0.9}))"
@@ -140,7 +140,7 @@
   "Returns centered RMSProp: n = (1 - gamma1) * q^2 + gamma1 * n, G = (1 - gamma1) * q + gamma1 * G,
   D = gamma2 * D - learning-rate * (q / sqrt(n - G^2 + epsilon) + wd * w), w = w + D.
 
-  Options: those of every optimizer (learning-rate 0.002, wd 0), `:gamma1` 0.95, `:gamma2` 0.9, `:epsilon`
+  `opts` are those of every optimizer (learning-rate 0.002, wd 0), `:gamma1` 0.95, `:gamma2` 0.9, `:epsilon`
   1e-4, `:clip-weights` 0, a bound on the weights that is off, `:centered` 1, with 0 for the form without G
   and D, and `:decoupled-wd` 1, with 0 for q = clip(rescale-grad * gradient + wd * w) instead. Where n - G^2 is below
   zero it counts as 0. Errors are those of the namespace.
@@ -152,7 +152,7 @@
 (defn ada-grad
   "Returns AdaGrad: h = h + q^2, w = w - learning-rate * (q / sqrt(h + epsilon) + wd * w).
 
-  Options: those of every optimizer (learning-rate 0.05, wd 0) and `:epsilon` 1e-7. Errors are those of the
+  `opts` are those of every optimizer (learning-rate 0.05, wd 0) and `:epsilon` 1e-7. Errors are those of the
   namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-grad {:learning-rate 0.1}))"
@@ -164,7 +164,7 @@
   v = beta2 * v + (1 - beta2) * q^2,
   w = w - learning-rate * (sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon) + wd * w).
 
-  Options: those of every optimizer (learning-rate 0.002, wd 0), `:beta1` 0.9, `:beta2` 0.999, `:epsilon`
+  `opts` are those of every optimizer (learning-rate 0.002, wd 0), `:beta1` 0.9, `:beta2` 0.999, `:epsilon`
   1e-8, `:decay-factor` 1 - 1e-8 and `:decoupled-wd` 1, with 0 for q = clip(rescale-grad * gradient + wd * w)
   instead. Errors are those of the namespace.
 
@@ -176,7 +176,7 @@
   "Returns stochastic gradient Langevin dynamics:
   w = w - learning-rate / 2 * (q + wd * w) + N(0, sqrt(learning-rate)).
 
-  The noise depends on `:seed`, key, update and element only. Options: those of every optimizer
+  The noise depends on `:seed`, key, update and element only. `opts` are those of every optimizer
   (learning-rate 0.01, wd 1e-4) and `:seed` 0. Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (sgld {:seed 7}))"
@@ -188,7 +188,7 @@
   v = beta2 * v + (1 - beta2) * q^2, and with m' = m / (1 - beta1^t) and v' = v / (1 - beta2^t)
   w = w - learning-rate * (m' / (sqrt(v') + epsilon) + wd * w).
 
-  Options: those of every optimizer (learning-rate 0.001, wd 0.01), `:beta1` 0.9, `:beta2` 0.999 and
+  `opts` are those of every optimizer (learning-rate 0.001, wd 0.01), `:beta1` 0.9, `:beta2` 0.999 and
   `:epsilon` 1e-8. Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (adamw {:wd 0.1}))"
@@ -199,7 +199,7 @@
   "Returns FTRL: z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / learning-rate, n = n + q^2, and w = (sign(z) *
   lambda1 - z) / ((beta + sqrt(n)) / learning-rate + wd) where the size of z exceeds lambda1, else 0.
 
-  Options: those of every optimizer (learning-rate 0.1, wd 0), `:lambda1` 0.01 and `:beta` 1. Errors are those
+  `opts` are those of every optimizer (learning-rate 0.1, wd 0), `:lambda1` 0.01 and `:beta` 1. Errors are those
   of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ftrl {:lambda1 0.1}))"
@@ -210,7 +210,7 @@
   "Returns AdaMax, with q = clip(rescale-grad * gradient + wd * w): m = beta1 * m + (1 - beta1) * q,
   u = max(beta2 * u, size of q), w = w - learning-rate / (1 - beta1^t) * m / u, and no step where u is 0.
 
-  Options: those of every optimizer (learning-rate 0.002, wd 0), `:beta1` 0.9 and `:beta2` 0.999. Errors are
+  `opts` are those of every optimizer (learning-rate 0.002, wd 0), `:beta1` 0.9 and `:beta2` 0.999. Errors are
   those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-max {:beta1 0.8}))"
@@ -223,7 +223,7 @@
   w = w - learning-rate * ((1 - p(t)) * q / (1 - S) + p(t + 1) * m / (1 - S * p(t + 1))) /
   (sqrt(v / (1 - beta2^t)) + epsilon).
 
-  Options: those of every optimizer (learning-rate 0.001, wd 0), `:beta1` 0.9, `:beta2` 0.999, `:epsilon`
+  `opts` are those of every optimizer (learning-rate 0.001, wd 0), `:beta1` 0.9, `:beta2` 0.999, `:epsilon`
   1e-8 and `:schedule-decay` 0.004. Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (nadam {:schedule-decay 0.01}))"
@@ -235,7 +235,7 @@
   w = (1 - learning-rate * wd-lh) * w + learning-rate * sign(m). With `:momentum` 0 it is
   w = (1 - learning-rate * wd) * w - learning-rate * sign(q).
 
-  Options: those of every optimizer (learning-rate 0.01, wd 0), `:momentum` 0.9 and `:wd-lh` 0. Errors are
+  `opts` are those of every optimizer (learning-rate 0.01, wd 0), `:momentum` 0.9 and `:wd-lh` 0. Errors are
   those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (signum {:momentum 0.8}))"
@@ -247,7 +247,7 @@
   D = (1 - beta1^t) / learning-rate * (sqrt(v / (1 - beta2^t)) + epsilon),
   z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w, d = D, w = -z / d.
 
-  Options: those of every optimizer (learning-rate 0.01, wd 0), `:beta1` 0.6, `:beta2` 0.999 and `:epsilon`
+  `opts` are those of every optimizer (learning-rate 0.01, wd 0), `:beta1` 0.6, `:beta2` 0.999 and `:epsilon`
   1e-8. Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ftml {:beta1 0.5}))"

@@ -28,7 +28,7 @@
     (errors/invalid message (vec arguments))))
 
 (defn- made
-  "The array that `make` gives for the shape, the dtype and the context of `opts`, or `:out` with its content."
+  "The array that `make` gives for the shape, dtype and context of `opts`, or `:out` with its content."
   ^NDArray [make shape-vec {:keys [ctx context ^NDArray out] :as opts}]
   (options/check opts [:ctx :context :dtype :out])
   (when (and (contains? opts :ctx) (contains? opts :context))
@@ -47,7 +47,7 @@
 (defn uniform
   "Returns a new array with the shape `shape-vec` of numbers from `low` up to `high`.
 
-  Options: `:ctx` or `:context`, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
+  `opts` are `:ctx` or `:context`, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
   shape which gets the numbers in its own dtype and is returned. Throws \"Incorrect random uniform
   parameters\", also when `high` is below `low` or a dimension is not above 0, and code `:invalid-argument`
   for a dtype of integers.
@@ -64,7 +64,7 @@
 (defn normal
   "Returns a new array with the shape `shape-vec` of numbers around `loc` with the standard deviation `scale`.
 
-  Options are those of `uniform`. Throws \"Incorrect random normal parameters\", also when `scale` or a
+  `opts` are those of `uniform`. Throws \"Incorrect random normal parameters\", also when `scale` or a
   dimension is not above 0, and code `:invalid-argument` for a dtype of integers.
 
       (ndarray/shape-vec (normal 0 1 [2 3])) ;=> [2 3]"

@@ -18,7 +18,7 @@
 (set! *warn-on-reflection* true)
 
 (defn run-in-scope
-  "Calls `f`, without arguments, in a scope of its own, and returns what it returns.
+  "Calls `f`, without arguments, in a scope of its own, and returns what it returns. Throws what it throws.
 
       (ndarray/->vec (run-in-scope (fn [] (ndarray/ones [2])))) ;=> [1.0 1.0]"
   [f]
@@ -26,14 +26,14 @@
     (.keep scope (f))))
 
 (defmacro using
-  "Evaluates `forms` in a scope, and returns the value of the last one.
+  "Evaluates `forms` in a scope, and returns the value of the last one. Throws what they throw.
 
       (ndarray/->vec (using (ndarray/+ (ndarray/ones [2]) (ndarray/ones [2])))) ;=> [2.0 2.0]"
   [& forms]
   `(run-in-scope (^:once fn* [] ~@forms)))
 
 (defmacro with-do
-  "As `using`.
+  "Evaluates `forms` in a scope, as `using` does. Throws what they throw.
 
       (ndarray/->vec (with-do (ndarray/ones [1]) (ndarray/zeros [1]))) ;=> [0.0]"
   [& forms]
@@ -41,6 +41,8 @@
 
 (defmacro with-let
   "Evaluates `forms` with `bindings` in a scope, and returns the value of the last one.
+
+  `bindings` are those of `let`; what they make belongs to the scope too. Throws what they throw.
 
       (ndarray/->vec (with-let [a (ndarray/ones [2])] (ndarray/+ a 2))) ;=> [3.0 3.0]"
   [bindings & forms]

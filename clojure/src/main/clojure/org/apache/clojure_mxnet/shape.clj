@@ -26,7 +26,7 @@
     :else (errors/invalid "Invalid shape" shape-vec)))
 
 (defn ->vec
-  "Returns the dimensions of `shape` as a vector.
+  "Returns the dimensions of `shape` as a vector. Throws ClassCastException for what is no shape.
 
       (->vec (->shape [2 3])) ;=> [2 3]"
   [^Shape shape]
@@ -35,12 +35,16 @@
 (defn length
   "Returns the number of dimensions of `shape`, 0 for that of a scalar.
 
+  Throws ClassCastException for what is no shape.
+
       (length (->shape [2 3])) ;=> 2"
   [^Shape shape]
   (.length shape))
 
 (defn product
   "Returns the number of elements of an array with this `shape`.
+
+  Throws code `:invalid-argument` when no long can count them, and ClassCastException for what is no shape.
 
       (product (->shape [2 3])) ;=> 6"
   [^Shape shape]

@@ -2,7 +2,9 @@
   "What holds for every namespace: documentation, no reflection, nothing newer than Clojure 1.10."
   (:require [clojure.java.io :as io]
             [clojure.string :as string]
-            [clojure.test :refer [deftest is]])
+            [clojure.test :refer [deftest is]]
+            [org.apache.clojure-mxnet.kvstore :as kvstore]
+            [org.apache.clojure-mxnet.ndarray :as ndarray])
   (:import (java.io PushbackReader StringWriter)))
 
 (set! *warn-on-reflection* true)
@@ -38,6 +40,50 @@
       (is (or (string/starts-with? (str n) "dev.kvstore.impl.")
               (string/includes? text (str var-name)))
           (str v " is missing from the index of its namespace")))))
+
+(defn- functions
+  "The functions and macros of the public namespaces."
+  []
+  (for [n namespaces
+        [_ v] (ns-publics n)
+        :when (:arglists (meta v))]
+    v))
+
+(defn- arguments
+  "The names of the arguments of `v`."
+  [v]
+  (disj (set (flatten (:arglists (meta v)))) '&))
+
+(defn- says-how-it-fails?
+  [text]
+  (re-find #"\bThrows\b|\b[Nn]ever\s+throws\b|\b[Ee]rrors\s+are\s+those\s+of\b" text))
+
+(deftest every-function-names-its-arguments-and-says-how-it-fails
+  (doseq [v (functions)
+          :let [text (:doc (meta v))]]
+    (is (says-how-it-fails? text) (str v))
+    (doseq [argument (arguments v)]
+      (is (string/includes? text (str "`" argument "`")) (str v)))))
+
+(defn- outcome
+  "The code of what (f x) throws, nil when it returns."
+  [f x]
+  (try
+    (f x)
+    nil
+    (catch clojure.lang.ExceptionInfo e
+      (:kvstore/code (ex-data e) e))))
+
+(deftest what-is-said-of-disposed-arrays-and-stores-is-so
+  (doseq [[argument make] {'ndarray #(ndarray/ones [1])
+                           'kvstore kvstore/create}
+          v (functions)
+          :when (some #{[argument]} (:arglists (meta v)))
+          :let [gone (doto ^java.lang.AutoCloseable (make) .close)
+                text (:doc (meta v))]]
+    (is (= (when (re-find #"code\s+`:closed`\s+when" text) :closed)
+           (outcome @v gone))
+        (str v))))
 
 (defn- examples
   "The examples in the docstring `text` as pairs of an expression and its value, nil where none is shown.

@@ -29,8 +29,9 @@
 (defn zeros
   "Returns a new array of zeros with the shape `shape-vec`.
 
-  Options: `:ctx`, the context, cpu(0) by default, and `:dtype`, float32 by default.
-  Throws \"Invalid shape\", or code `:device-unavailable` for a device that this machine does not have.
+  `opts` are `:ctx`, the context, cpu(0) by default, and `:dtype`, float32 by default. Throws \"Invalid
+  shape\", \"Invalid context\", \"Invalid dtype\", code `:device-unavailable` for a device that this machine
+  does not have, and code `:out-of-memory`.
 
       (->vec (zeros [2 2])) ;=> [0.0 0.0 0.0 0.0]"
   (^dev.kvstore.NDArray [shape-vec] (zeros shape-vec nil))
@@ -40,7 +41,7 @@
 (defn empty
   "Returns a new array with the shape `shape-vec` for a caller who is going to fill it. It holds zeros.
 
-  Options and errors are those of `zeros`.
+  `opts` and errors are those of `zeros`.
 
       (shape-vec (empty [2 3])) ;=> [2 3]"
   (^dev.kvstore.NDArray [shape-vec] (zeros shape-vec nil))
@@ -49,7 +50,7 @@
 (defn ones
   "Returns a new array of ones with the shape `shape-vec`.
 
-  Options and errors are those of `zeros`.
+  `opts` and errors are those of `zeros`.
 
       (->vec (ones [2] {:ctx (context/cpu 1)})) ;=> [1.0 1.0]"
   (^dev.kvstore.NDArray [shape-vec] (ones shape-vec nil))
@@ -59,7 +60,7 @@
 (defn full
   "Returns a new array with the shape `shape-vec` and the number `value` in every element.
 
-  Options and errors are those of `zeros`; also throws \"Invalid value\" when `value` is no number.
+  `opts` and errors are those of `zeros`; also throws \"Invalid value\" when `value` is no number.
 
       (->vec (full [3] 2.5)) ;=> [2.5 2.5 2.5]"
   (^dev.kvstore.NDArray [shape-vec value] (full shape-vec value nil))
@@ -102,7 +103,7 @@
 
   `source-vec` is a sequential of numbers, a float[], double[], int[], long[] or byte[], or a buffer of
   java.nio: a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer of numbers, or a ByteBuffer of the bytes of
-  the array, in the byte order of the machine. Options and errors are those of `zeros`; also throws
+  the array, in the byte order of the machine. `opts` and errors are those of `zeros`; also throws
   \"Invalid source\", or code `:length-mismatch` when the shape has another size.
 
       (->nd-vec (array [1 2 3 4] [2 2])) ;=> [[1.0 2.0] [3.0 4.0]]"
@@ -128,7 +129,7 @@
 (defn ->ndarray
   "Returns a new array with the shape and the numbers of the nested sequentials `nd-vec`.
 
-  Options are those of `zeros`. Throws \"Invalid N-D sequence\" when it is empty or ragged, or holds
+  `opts` are those of `zeros`. Throws \"Invalid N-D sequence\" when it is empty or ragged, or holds
   something else than numbers.
 
       (shape-vec (->ndarray [[1 2 3] [4 5 6]])) ;=> [2 3]"
@@ -143,7 +144,7 @@
 (defn arange
   "Returns a new array [n] of the numbers from `start` up to, but not including, `stop`.
 
-  Options: `:step` 1, `:repeat` 1 (how often each number stands there), `:ctx` and `:dtype` as for `zeros`.
+  `opts` are `:step` 1, `:repeat` 1 (how often each number stands there), `:ctx` and `:dtype` as for `zeros`.
   Throws \"Invalid range\" when an argument is no number, \"Invalid repeat\" when that is no integer of 32
   bits, and code `:invalid-argument` for an empty range.
 

@@ -67,7 +67,7 @@
     (into {} (errors/guard (NDArrayFile/loadMap path)))))
 
 (defn load2-map
-  "As `load`.
+  "Returns what `load` returns for the file `fname`. Errors are those of `load`.
 
       (let [f (java.io.File/createTempFile \"model\" \".params\")]
         (save f {:w (ones [2])})
@@ -114,6 +114,8 @@
 
 (defn serialize
   "Returns `ndarray` as a byte[], for `deserialize` here or in MXNet.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (deserialize (serialize (ones [2])))) ;=> [1.0 1.0]"
   ^bytes [^NDArray ndarray]

@@ -22,12 +22,16 @@
 (defn abs
   "Returns a new array of the absolute values of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (abs (array [-1 2] [2]))) ;=> [1.0 2.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/ABS ndarray))
 
 (defn negative
   "Returns a new array of `ndarray` with the other sign.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (negative (ones [2]))) ;=> [-1.0 -1.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -36,12 +40,16 @@
 (defn sign
   "Returns a new array of -1, 0 or 1 for each element of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (sign (array [-3 0 2] [3]))) ;=> [-1.0 0.0 1.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/SIGN ndarray))
 
 (defn square
   "Returns a new array of the squares of `ndarray`.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (square (array [-3 2] [2]))) ;=> [9.0 4.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -50,12 +58,16 @@
 (defn sqrt
   "Returns a new array of the square roots of `ndarray`, NaN below zero.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (sqrt (array [9 4] [2]))) ;=> [3.0 2.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/SQRT ndarray))
 
 (defn rsqrt
   "Returns a new array of one over the square roots of `ndarray`.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (rsqrt (array [4 1] [2]))) ;=> [0.5 1.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -64,12 +76,16 @@
 (defn exp
   "Returns a new array of e to the power of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (exp (zeros [2]))) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/EXP ndarray))
 
 (defn log
   "Returns a new array of the natural logarithms of `ndarray`.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (log (ones [2]))) ;=> [0.0 0.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -78,12 +94,16 @@
 (defn sin
   "Returns a new array of the sines of `ndarray`, in radians.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (sin (zeros [2]))) ;=> [0.0 0.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/SIN ndarray))
 
 (defn cos
   "Returns a new array of the cosines of `ndarray`, in radians.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (cos (zeros [2]))) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -92,12 +112,16 @@
 (defn tanh
   "Returns a new array of the hyperbolic tangents of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (tanh (zeros [2]))) ;=> [0.0 0.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/TANH ndarray))
 
 (defn sigmoid
   "Returns a new array of 1 / (1 + exp(-x)) for each x of `ndarray`.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (sigmoid (zeros [2]))) ;=> [0.5 0.5]"
   ^dev.kvstore.NDArray [ndarray]
@@ -106,12 +130,16 @@
 (defn relu
   "Returns a new array of `ndarray` with zero for what is below it.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (relu (array [-1 2] [2]))) ;=> [0.0 2.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/RELU ndarray))
 
 (defn ceil
   "Returns a new array of the elements of `ndarray` rounded up.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (ceil (array [1.5 -1.5] [2]))) ;=> [2.0 -1.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -120,12 +148,16 @@
 (defn floor
   "Returns a new array of the elements of `ndarray` rounded down.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (floor (array [1.5 -1.5] [2]))) ;=> [1.0 -2.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/FLOOR ndarray))
 
 (defn round
   "Returns a new array of the nearest integers to `ndarray`, a half away from zero.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (round (array [1.5 2.5] [2]))) ;=> [2.0 3.0]"
   ^dev.kvstore.NDArray [ndarray]
@@ -134,6 +166,8 @@
 (defn rint
   "Returns a new array of the nearest integers to `ndarray`, a half downwards.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (rint (array [1.5 2.5] [2]))) ;=> [1.0 2.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/RINT ndarray))
@@ -141,12 +175,16 @@
 (defn fix
   "Returns a new array of the elements of `ndarray` without their fractions.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (fix (array [1.5 -1.5] [2]))) ;=> [1.0 -1.0]"
   ^dev.kvstore.NDArray [ndarray]
   (unary UnaryOp/FIX ndarray))
 
 (defn clip
   "Returns a new array of the elements of `ndarray`, none below `low` and none above `high`.
+
+  Throws \"Invalid limits\" when `low` or `high` is no number, and code `:closed` when `ndarray` was disposed.
 
       (->vec (clip (array [-1 0.5 2] [3]) 0 1)) ;=> [0.0 0.5 1.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray low high]
@@ -157,12 +195,16 @@
 (defn sum
   "Returns a new array of the shape [1] with the sum of all elements of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (to-scalar (sum (ones [2 3]))) ;=> 6.0"
   ^dev.kvstore.NDArray [ndarray]
   (reduction Reduction/SUM ndarray))
 
 (defn mean
   "Returns a new array of the shape [1] with the mean of all elements of `ndarray`.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (to-scalar (mean (array [1 2 6] [3]))) ;=> 3.0"
   ^dev.kvstore.NDArray [ndarray]
@@ -171,12 +213,16 @@
 (defn max
   "Returns a new array of the shape [1] with the greatest element of `ndarray`.
 
+  Throws code `:invalid-argument` for no elements, and code `:closed` when `ndarray` was disposed.
+
       (to-scalar (max (array [1 2 6] [3]))) ;=> 6.0"
   ^dev.kvstore.NDArray [ndarray]
   (reduction Reduction/MAX ndarray))
 
 (defn min
   "Returns a new array of the shape [1] with the least element of `ndarray`.
+
+  Throws code `:invalid-argument` for no elements, and code `:closed` when `ndarray` was disposed.
 
       (to-scalar (min (array [1 2 6] [3]))) ;=> 1.0"
   ^dev.kvstore.NDArray [ndarray]
@@ -185,6 +231,8 @@
 (defn norm
   "Returns a new array of the shape [1] with the square root of the sum of the squares of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (to-scalar (norm (array [3 4] [2]))) ;=> 5.0"
   ^dev.kvstore.NDArray [ndarray]
   (reduction Reduction/NORM ndarray))
@@ -192,7 +240,8 @@
 (defn argmax-channel
   "Returns a new array with the index of the greatest element of each row of the matrix `ndarray`.
 
-  Throws code `:invalid-argument` for an array that is no matrix.
+  Throws code `:invalid-argument` for an array that is no matrix, and code `:closed` when `ndarray` was
+  disposed.
 
       (->vec (argmax-channel (->ndarray [[1 2] [4 3]]))) ;=> [1.0 0.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray]

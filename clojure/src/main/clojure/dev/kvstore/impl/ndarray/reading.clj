@@ -19,12 +19,16 @@
 (defn to-array
   "Returns the elements of `ndarray`, row by row, as a new float[].
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (alength (to-array (ones [2 3]))) ;=> 6"
   ^floats [^NDArray ndarray]
   (errors/guard (.toFloats ndarray)))
 
 (defn to-float64-array
   "Returns the elements of `ndarray`, row by row, as a new double[].
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (alength (to-float64-array (ones [2 3]))) ;=> 6"
   ^doubles [^NDArray ndarray]
@@ -33,8 +37,8 @@
 (defn ->vec
   "Returns the elements of `ndarray`, row by row, as a flat vector of Floats, whatever its dtype.
 
-  `(= [0.5] v)` holds for an element 0.5, but `(= [0.1] v)` does not for 0.1: the Float is another number
-  than the Double.
+  `(= [0.5] v)` holds for an element 0.5, but `(= [0.1] v)` does not for 0.1: the Float is another number than
+  the Double. Throws code `:closed` when `ndarray` was disposed.
 
       (->vec (ones [2 2])) ;=> [1.0 1.0 1.0 1.0]"
   [ndarray]
@@ -43,12 +47,16 @@
 (defn ->float-vec
   "Returns the elements of `ndarray` as a flat vector of Floats, as `->vec` does.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->float-vec (ones [2])) ;=> [1.0 1.0]"
   [ndarray]
   (->vec ndarray))
 
 (defn ->double-vec
   "Returns the elements of `ndarray` as a flat vector of Doubles.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->double-vec (array [0.1] [1] {:dtype :float64})) ;=> [0.1]"
   [^NDArray ndarray]
@@ -57,12 +65,16 @@
 (defn ->int-vec
   "Returns the elements of `ndarray`, without their fractions, as a flat vector of Integers.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->int-vec (array [1.5 200] [2])) ;=> [1 200]"
   [^NDArray ndarray]
   (errors/guard (vec (.toInts ndarray))))
 
 (defn ->long-vec
   "Returns the elements of `ndarray`, without their fractions, as a flat vector of Longs.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (->long-vec (full [1] 9007199254740993 {:dtype :int64})) ;=> [9007199254740993]"
   [^NDArray ndarray]
@@ -71,12 +83,16 @@
 (defn ->byte-vec
   "Returns the low eight bits of the elements of `ndarray`, without their fractions, as signed Bytes.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->byte-vec (array [1 200] [2] {:dtype :uint8})) ;=> [1 -56]"
   [^NDArray ndarray]
   (errors/guard (mapv unchecked-byte (.toInts ndarray))))
 
 (defn ->raw
   "Returns the elements of `ndarray` as the bytes that hold them: a byte[], row by row, little endian.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (alength (->raw (ones [2]))) ;=> 8"
   ^bytes [^NDArray ndarray]
@@ -94,7 +110,7 @@
 (defn ->nd-vec
   "Returns the elements of `ndarray` as Floats in vectors that are nested like its dimensions.
 
-  Throws \"Invalid input array\" when it is no array.
+  Throws \"Invalid input array\" when it is no array, and code `:closed` when `ndarray` was disposed.
 
       (->nd-vec (ones [2 1])) ;=> [[1.0] [1.0]]"
   [^NDArray ndarray]
@@ -108,7 +124,8 @@
 
   They are row-major, in the byte order of the machine. Later changes of `ndarray` do not reach it, and it
   stays valid as long as it can be reached, even after `dispose`. Throws code `:invalid-argument` for 2 GiB
-  or more, which no buffer can have: `read-into` reads piece by piece.
+  or more, which no buffer can have (`read-into` reads piece by piece), and code `:closed` when `ndarray`
+  was disposed.
 
       (.get (.asFloatBuffer (as-buffer (array [1 2] [2]))) 1) ;=> 2.0"
   ^java.nio.ByteBuffer [^NDArray ndarray]
@@ -143,7 +160,8 @@
 (defn to-scalar
   "Returns the element of an `ndarray` of the shape [1] as a Float.
 
-  Throws \"The current array is not a scalar\" for any other shape.
+  Throws \"The current array is not a scalar\" for any other shape, and code `:closed` when `ndarray` was
+  disposed.
 
       (to-scalar (sum (ones [2 3]))) ;=> 6.0"
   [^NDArray ndarray]
@@ -164,7 +182,8 @@
 (defn =
   "Have `a` and `b` the same shape and, read as Floats, the same elements?
 
-  Their dtypes and contexts may differ. NaN equals nothing. What is no array equals no array.
+  Their dtypes and contexts may differ. NaN equals nothing. What is no array equals no array. Throws code
+  `:closed` when one of two arrays was disposed.
 
       (= (ones [2]) (full [2] 1)) ;=> true"
   [a b]

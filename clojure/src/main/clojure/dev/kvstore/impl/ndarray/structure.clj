@@ -66,6 +66,8 @@
 (defn copy
   "Returns a new array with the content of `ndarray`.
 
+  Throws code `:closed` when `ndarray` was disposed.
+
       (->vec (copy (ones [2]))) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray]
   (errors/guard (.copy ndarray)))
@@ -82,7 +84,8 @@
 (defn as-type
   "Returns a new array with the content of `ndarray` as `dtype`.
 
-  Numbers become integers by dropping the fraction and keeping the low bits.
+  Numbers become integers by dropping the fraction and keeping the low bits. Throws \"Invalid dtype\", code
+  `:invalid-argument` for a name that is no dtype's, and code `:closed` when `ndarray` was disposed.
 
       (->vec (as-type (array [1.5 -1.5] [2]) dtype/INT32)) ;=> [1.0 -1.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray dtype]
@@ -103,7 +106,8 @@
 (defn t
   "Returns the transpose of the matrix `ndarray` as a new array.
 
-  Throws code `:invalid-argument` for an array that is no matrix.
+  Throws code `:invalid-argument` for an array that is no matrix, and code `:closed` when `ndarray` was
+  disposed.
 
       (shape-vec (t (ones [2 3]))) ;=> [3 2]"
   ^dev.kvstore.NDArray [^NDArray ndarray]
@@ -138,12 +142,16 @@
 (defn shape
   "Returns the Shape of `ndarray`.
 
+  Never throws for an array, disposed or not.
+
       (str (shape (ones [2 3]))) ;=> \"(2,3)\""
   ^dev.kvstore.Shape [^NDArray ndarray]
   (errors/guard (.shape ndarray)))
 
 (defn shape-vec
   "Returns the dimensions of `ndarray` as a vector.
+
+  Never throws for an array, disposed or not.
 
       (shape-vec (ones [2 3])) ;=> [2 3]"
   [^NDArray ndarray]
@@ -152,12 +160,16 @@
 (defn size
   "Returns the number of elements of `ndarray`.
 
+  Never throws for an array, disposed or not.
+
       (size (ones [2 3])) ;=> 6"
   [^NDArray ndarray]
   (errors/guard (.size ndarray)))
 
 (defn dtype
   "Returns the dtype of `ndarray`.
+
+  Never throws for an array, disposed or not.
 
       (str (dtype (ones [2]))) ;=> \"float32\""
   ^dev.kvstore.DType [^NDArray ndarray]
@@ -166,12 +178,16 @@
 (defn context
   "Returns the context of `ndarray`.
 
+  Never throws for an array, disposed or not.
+
       (str (context (ones [2]))) ;=> \"cpu(0)\""
   ^dev.kvstore.Context [^NDArray ndarray]
   (errors/guard (.context ndarray)))
 
 (defn wait-to-read
   "Waits until all that was started on `ndarray` is done, and returns it. Reading it waits as well.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (wait-to-read (ones [2]))"
   ^dev.kvstore.NDArray [^NDArray ndarray]
@@ -181,15 +197,18 @@
 (defn waitall
   "Waits until all that was started on any array is done. Returns nil.
 
+  Throws code `:backend` when work on a device went wrong.
+
       (waitall) ;=> nil"
   []
   (errors/guard (NDArray/waitAll))
   nil)
 
 (defn dispose
-  "Frees `ndarray` and returns nil. Doing so twice is fine; any other use of it is code `:closed`.
+  "Frees `ndarray` and returns nil. Doing so twice is fine; any use of its elements is code `:closed` then.
 
   An array that is never disposed is freed some time after it became unreachable. `with-open` disposes.
+  Never throws for an array.
 
       (with-open [a (zeros [2])] (->vec a)) ;=> [0.0 0.0]"
   [^NDArray ndarray]
@@ -197,6 +216,8 @@
 
 (defn is-disposed
   "Was `ndarray` disposed?
+
+  Never throws for an array, disposed or not.
 
       (is-disposed (doto (zeros [2]) dispose)) ;=> true"
   [^NDArray ndarray]
@@ -207,6 +228,7 @@
   first.
 
   Disposed ones and those that nobody else keeps are not in it; views and what is done in place add none.
+  Never throws for an array, disposed or not.
 
       (let [a (ones [2]) b (ones [2]) c (ones [2])] (count (dependencies (+ a (+ b c))))) ;=> 4"
   [^NDArray ndarray]
@@ -216,12 +238,16 @@
 (defn dispose-deps
   "Disposes the `dependencies` of `ndarray`, forgets them, and returns it.
 
+  Never throws for an array, disposed or not.
+
       (let [a (ones [2]) b (+ a 1)] (dispose-deps b) (is-disposed a)) ;=> true"
   ^dev.kvstore.NDArray [^NDArray ndarray]
   (errors/guard (.closeDependencies ndarray)))
 
 (defn dispose-deps-except
-  "As `dispose-deps`, but spares the array `kept`, or those in the sequential `kept`, with theirs.
+  "As `dispose-deps` of `ndarray`, but spares `kept`, one array or a sequential of arrays, with theirs.
+
+  Throws \"Invalid arrays\" when `kept` is anything else.
 
       (let [a (ones [2]) b (+ a 1) c (* b b)] (dispose-deps-except c b) (is-disposed a)) ;=> false"
   ^dev.kvstore.NDArray [^NDArray ndarray kept]
@@ -232,6 +258,8 @@
 
 (defn handle
   "Returns the number that tells `ndarray` from every other array of this process. It is no address.
+
+  Throws code `:closed` when `ndarray` was disposed.
 
       (integer? (handle (ones [2]))) ;=> true"
   [^NDArray ndarray]
