@@ -1,6 +1,8 @@
 (ns dev.kvstore.readme-test
-  "The Clojure code of the README gives the values that stand beside it."
-  (:require [clojure.test :refer [deftest is]])
+  "The Clojure code of the README gives the values that stand beside it; the page for those who come from MXNet
+  knows every variable."
+  (:require [clojure.string :as string]
+            [clojure.test :refer [deftest is]])
   (:import (clojure.lang LineNumberingPushbackReader)
            (java.io StringReader)))
 
@@ -28,3 +30,26 @@
               :let [found (eval form)]
               :when value]
         (is (= (read-string value) found) (pr-str form))))))
+
+(defn- names
+  "The words in backquotes in `text`."
+  [text]
+  (set (mapcat #(string/split (second %) #"\s+") (re-seq #"`([^`]+)`" text))))
+
+(defn- sections
+  "The variables that the page names for each namespace, by the namespace's last name."
+  [page]
+  (into {}
+        (for [section (rest (string/split page #"(?m)^##+ "))
+              :let [[heading body] (string/split section #"\n" 2)]
+              n (names heading)]
+          [n (names body)])))
+
+(deftest every-variable-stands-on-the-page-for-those-who-come-from-mxnet
+  (let [found (sections (slurp "../docs/migration.md"))]
+    (doseq [n '[base context dtype kvstore kvstore-server lr-scheduler ndarray optimizer random resource-scope
+                shape]
+            :let [full-name (symbol (str "org.apache.clojure-mxnet." n))]]
+      (require full-name)
+      (doseq [var-name (keys (ns-publics full-name))]
+        (is (contains? (get found (str n) #{}) (str var-name)) (str n "/" var-name))))))
