@@ -24,7 +24,7 @@
   values are taken, four forms will do: a key and an array; a key and a sequential of arrays; keys and as
   many arrays; keys and as many sequentials of arrays. A key that stands several times in a call, as in
   [\"3\" \"3\" \"3\"], has several values: pushed they are summed, pulled each gets the value. A map from
-  keys to any of these is both arguments in one. A call is checked whole before it changes anything.
+  keys to any of these is both arguments in one; two of its keys must not have one name. A call is checked whole before it changes anything.
 
   Failures are `ex-info` with `:kvstore/code`, and `:kvstore/key`, `:kvstore/expected` and `:kvstore/found`
   where they apply. Whatever an updater of yours throws comes out of push as the same object.

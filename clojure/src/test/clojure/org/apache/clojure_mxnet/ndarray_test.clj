@@ -117,6 +117,8 @@
     (is (= 16 (count (ndarray/->raw (ndarray/full [2] 2 {:dtype dtype/FLOAT64}))))))
   (testing "unsigned bytes are not negative"
     (is (= [200] (ndarray/->int-vec (ndarray/full [1] 200 {:dtype dtype/UINT8})))))
+  (is (= [[] []] (ndarray/->nd-vec (ndarray/zeros [2 0]))))
+  (is (= [] (ndarray/->nd-vec (ndarray/zeros [0 Long/MAX_VALUE 3]))))
   (is (= "Invalid input array" (:message (failure (ndarray/->nd-vec [[1]]))))))
 
 (deftest scalars

@@ -101,7 +101,7 @@
 (defn- nest
   "The elements of the vector `flat` in vectors of vectors with the dimensions `dims`."
   [flat [n & dims]]
-  (if (empty? dims)
+  (if (or (empty? dims) (zero? (long n)))
     flat
     (let [width (long (apply * dims))]
       (mapv #(nest (subvec flat (* (long %) width) (* (inc (long %)) width)) dims)
