@@ -2,7 +2,8 @@
 //!
 //! The calling thread works too, and the pool has one thread less than the backend: a caller that
 //! only waited would have to be replaced by a second thread, which the system may well start on a core
-//! that is taken. Whoever is free takes the next piece, so a thread that is late does less.
+//! that is taken. Whoever is free takes the next piece, so a thread that is late does less. The pool helps
+//! one call at a time; calls of other threads meanwhile work alone, and none waits for another one's work.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -71,9 +72,7 @@ impl Workers {
         let rest = Mutex::new(Some(work));
         let threads = self.num_threads();
         others.share(num_elements / GRAIN, &|| {
-            while let Some(piece) = next(&rest, |rest| take_piece(rest, threads)) {
-                kernel(piece);
-            }
+            next(&rest, |rest| take_piece(rest, threads)).map(kernel).is_some()
         });
     }
 
@@ -88,16 +87,13 @@ impl Workers {
         let threads = self.num_threads();
         let done = Mutex::new(Ok(()));
         others.share(num_elements / GRAIN, &|| {
-            let part = || {
-                while let Some(unit) = next(&rest, |rest| rest.next(threads).transpose()) {
-                    unit?.run()?;
-                }
-                Ok(())
-            };
-            let result = part();
-            if result.is_err() {
-                *done.lock().unwrap_or_else(PoisonError::into_inner) = result;
+            let unit = next(&rest, |rest| rest.next(threads).transpose());
+            let result = unit.map(|unit| unit?.run());
+            if let Some(Err(error)) = result {
+                *done.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                return false;
             }
+            result.is_some()
         });
         done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,6 +207,10 @@ impl Split for Copy<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::error::Error;
 
@@ -289,6 +289,36 @@ mod tests {
                 assert!(jobs.iter().all(|job| job.elements.iter().all(|&element| element == 1)));
             }
         }
+    }
+
+    /// A call that has work for several threads ends while another one's work goes on.
+    #[test]
+    fn no_call_waits_for_another_one_s_work() {
+        let workers = Workers::new(2);
+        let (entered, other_ended) = (Barrier::new(3), AtomicBool::new(false));
+        let num_pieces = AtomicUsize::new(0);
+        let work_until_the_other_ends = |_: &mut [u8]| {
+            if num_pieces.fetch_add(1, Ordering::Relaxed) >= 2 {
+                return;
+            }
+            entered.wait();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !other_ended.load(Ordering::Relaxed) {
+                assert!(Instant::now() < deadline, "the other call waits for this one");
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut elements = vec![0; 3 * GRAIN];
+                workers.for_each_piece(&mut elements[..], &work_until_the_other_ends);
+            });
+            entered.wait();
+            let mut elements = vec![0; 3 * GRAIN];
+            workers.for_each_piece(&mut elements[..], &|piece| piece.fill(1));
+            other_ended.store(true, Ordering::Relaxed);
+            assert!(elements.iter().all(|&element| element == 1));
+        });
     }
 
     #[test]
