@@ -95,6 +95,17 @@ impl DType {
         }
     }
 
+    /// Returns the smallest and the largest integer of the type; none for floating-point numbers.
+    const fn integer_range(self) -> Option<(i64, i64)> {
+        match self {
+            Self::F32 | Self::F64 | Self::F16 | Self::Bf16 => None,
+            Self::U8 => Some((0, 0xff)),
+            Self::I8 => Some((-0x80, 0x7f)),
+            Self::I32 => Some((-0x8000_0000, 0x7fff_ffff)),
+            Self::I64 => Some((i64::MIN, i64::MAX)),
+        }
+    }
+
     /// Returns the type that optimizer arithmetic on such weights runs in: `F32`, or `F64` for
     /// `F64`; none for integers.
     pub const fn arithmetic(self) -> Option<Self> {
@@ -137,6 +148,18 @@ impl Scalar {
             Self::Float(number) => cast(number),
             Self::Int(number) => cast(number),
         }
+    }
+
+    /// Returns the number as a limit of elements: for an integer dtype truncated and moved into its range, on
+    /// the side of `unlimited` when it is none.
+    pub(crate) fn to_limit(self, dtype: DType, unlimited: f64) -> Self {
+        let Some((lowest, highest)) = dtype.integer_range() else { return self };
+        let number = match self {
+            Self::Float(number) if number.is_nan() => cast(unlimited),
+            Self::Float(number) => cast(number),
+            Self::Int(number) => number,
+        };
+        Self::Int(number.clamp(lowest, highest))
     }
 }
 

@@ -22,6 +22,11 @@ fn of_one_number() {
 }
 
 #[test]
+fn limits() {
+    on_every_number_of_threads(suite::limits);
+}
+
+#[test]
 fn casts() {
     on_every_number_of_threads(suite::casts);
 }

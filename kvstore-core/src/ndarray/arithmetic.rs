@@ -48,7 +48,7 @@ impl NDArray {
         self.tensor().unary(op).map(Self::new)
     }
 
-    /// Returns every element moved into `[low, high]` as a new array; NaN stays.
+    /// Returns every element moved into `[low, high]` as a new array; see [`Tensor::clip`].
     pub fn clip(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Self> {
         self.tensor().clip(low.into(), high.into()).map(Self::new)
     }

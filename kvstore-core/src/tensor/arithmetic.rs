@@ -74,10 +74,13 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns every element moved into `[low, high]`; NaN stays.
+    /// Returns every element moved into `[low, high]`; NaN stays. Integers get truncated limits, and a limit that
+    /// is not a number limits nothing.
     pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
         let mut result = self.clone();
         let dtype = self.dtype();
+        let low = low.to_limit(dtype, f64::NEG_INFINITY);
+        let high = high.to_limit(dtype, f64::INFINITY);
         result.mutate(|backend, in_out| backend.clip(dtype, in_out, low, high))?;
         Ok(result)
     }

@@ -92,6 +92,57 @@ pub fn of_one_number(backends: &Backends) {
     }
 }
 
+/// Limits, those among them that the dtype does not have.
+pub fn limits(backends: &Backends) {
+    let (nan, inf) = (f64::NAN, f64::INFINITY);
+    let limits = [
+        (-5.0, 300.0),
+        (0.0, inf),
+        (-inf, 50.0),
+        (-200.5, 200.5),
+        (1e30, 1e31),
+        (nan, 3.0),
+        (3.0, nan),
+    ];
+    for dtype in DTYPES {
+        for sample in samples(dtype) {
+            let (short, _) = short_and_long(backends, &sample);
+            for (low, high) in limits {
+                let mut expected = sample.clone();
+                for number in &mut expected.numbers {
+                    *number = clipped(*number, low, high, dtype);
+                }
+                let found = short.clip(Scalar::from(low), Scalar::from(high)).unwrap();
+                assert_same_bits(&expected, &from_tensor(&found), &(dtype, low, high));
+            }
+        }
+    }
+}
+
+/// The number in the limits, of which an integer dtype has what is nearest of their integer part.
+#[expect(clippy::cast_possible_truncation, reason = "limits beyond 64 bits are the last ones")]
+fn clipped(number: Number, low: f64, high: f64, dtype: DType) -> Number {
+    let Number::Int(integer) = number else {
+        let (Number::Float(low), Number::Float(high)) =
+            (Number::Float(low).cast(dtype), Number::Float(high).cast(dtype))
+        else {
+            return number;
+        };
+        let x = number.to_f64();
+        let x = if x < low { low } else { x };
+        return Number::Float(if x > high { high } else { x });
+    };
+    let (lowest, highest) = match dtype {
+        DType::U8 => (0, i64::from(u8::MAX)),
+        DType::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
+        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        _ => (i64::MIN, i64::MAX),
+    };
+    let low = if low.is_nan() { lowest } else { (low as i64).clamp(lowest, highest) };
+    let high = if high.is_nan() { highest } else { (high as i64).clamp(lowest, highest) };
+    Number::Int(integer.max(low).min(high))
+}
+
 /// Conversions, also of numbers that do not fit beside some that do.
 pub fn casts(backends: &Backends) {
     for from in DTYPES {
