@@ -22,8 +22,8 @@ use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result};
 /// # Errors
 /// [`SpecMismatch`](crate::Error::SpecMismatch) when the gradient has not the weight's shape and
 /// dtype or the state is that of another weight,
-/// [`InvalidArgument`](crate::Error::InvalidArgument) for weights of integers; the weight is then as
-/// it was.
+/// [`InvalidArgument`](crate::Error::InvalidArgument) for weights of integers and for a state of another
+/// optimizer; the weight is then as it was.
 pub fn update(
     optimizer: &Optimizer,
     key: &Key,

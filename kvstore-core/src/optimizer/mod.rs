@@ -259,15 +259,15 @@ impl Optimizer {
     /// [`Error::InvalidArgument`] when weights of this dtype cannot be optimized.
     pub fn create_state(&self, weight: &Tensor) -> Result<OptimizerState> {
         Self::arithmetic_of(weight.dtype())?;
-        OptimizerState::new(&self.rule(&Key::default(), 1, &mut 1.0), weight)
+        OptimizerState::new(self.name(), &self.rule(&Key::default(), 1, &mut 1.0), weight)
     }
 
     /// Updates a weight with the sum of the gradients, outside of any store.
     ///
     /// # Errors
     /// [`Error::SpecMismatch`] when a gradient has not the weight's shape and dtype or the state is
-    /// that of another weight, [`Error::InvalidArgument`] when there is no gradient or the weight's
-    /// dtype cannot be optimized.
+    /// that of another weight, [`Error::InvalidArgument`] when the state is that of another optimizer, there
+    /// is no gradient, or the weight's dtype cannot be optimized.
     pub fn update(
         &self,
         key: &Key,
@@ -275,11 +275,8 @@ impl Optimizer {
         gradients: &[Tensor],
         state: &mut OptimizerState,
     ) -> Result<()> {
-        let arithmetic = Self::arithmetic_of(weight.dtype())?;
-        let of_state = weight.spec().with_dtype(arithmetic);
-        if let Some(other) = state.tensors().iter().find(|tensor| *tensor.spec() != of_state) {
-            return Err(Error::spec_mismatch(key, &of_state, other.spec()));
-        }
+        Self::arithmetic_of(weight.dtype())?;
+        state.check(self.name(), key, weight.spec())?;
         if gradients.is_empty() {
             return Err(Error::invalid(format!("key `{key}`: an update without gradients")));
         }

@@ -7,8 +7,9 @@ use super::rule::{Initial, MAX_STATES, UpdateRule};
 use crate::backend::{Backends, UpdateJob};
 use crate::device::Device;
 use crate::dtype::Scalar;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::Key;
+use crate::shape::TensorSpec;
 use crate::storage::{Span, Storage};
 use crate::tensor::Tensor;
 
@@ -22,6 +23,8 @@ pub struct OptimizerState {
     parked: Vec<(Initial, Tensor)>,
     num_updates: u64,
     momentum_product: f64,
+    /// The optimizer's name and the weight's spec.
+    made_for: Option<(&'static str, TensorSpec)>,
 }
 
 impl Default for OptimizerState {
@@ -32,13 +35,15 @@ impl Default for OptimizerState {
             parked: Vec::new(),
             num_updates: 0,
             momentum_product: 1.0,
+            made_for: None,
         }
     }
 }
 
 impl OptimizerState {
-    pub(super) fn new(rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
-        let mut state = Self::default();
+    pub(super) fn new(name: &'static str, rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
+        let made_for = Some((name, weight.spec().clone()));
+        let mut state = Self { made_for, ..Self::default() };
         state.ready(rule, weight)?;
         Ok(state)
     }
@@ -54,6 +59,17 @@ impl OptimizerState {
     pub fn num_bytes(&self) -> usize {
         let parked = self.parked.iter().map(|(_, tensor)| tensor);
         self.tensors.iter().chain(parked).map(Tensor::num_bytes).sum()
+    }
+
+    /// Fails when the state is one of another optimizer's or another weight's.
+    pub(super) fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
+        match &self.made_for {
+            Some((other, _)) if *other != name => {
+                Err(Error::invalid(format!("key `{key}`: a state of `{other}` for `{name}`")))
+            }
+            Some((_, spec)) if spec != weight => Err(Error::spec_mismatch(key, weight, spec)),
+            _ => Ok(()),
+        }
     }
 
     /// Returns how many updates there have been.
