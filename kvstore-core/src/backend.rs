@@ -70,7 +70,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Allocates `num_bytes` of arbitrary content, aligned for every dtype.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] when there is no such device, [`Error::OutOfMemory`].
+    /// [`Error::DeviceUnavailable`] when there is no such device, [`Error::OutOfMemory`] also at the limit that
+    /// [`Backend::set_memory_limit`] sets.
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>>;
 
     /// Takes a storage back that nobody needs any more, to hand it out again. Whoever calls drops
@@ -86,6 +87,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Gives the memory kept for reuse back to the system.
     fn trim(&self);
+
+    /// Sets what [`Backend::live_bytes`] may not exceed from now on, or that it may be anything.
+    fn set_memory_limit(&self, num_bytes: Option<usize>);
 
     /// Returns whether the two devices of this kind are the same memory under two names.
     fn shares_memory(&self, one: Device, other: Device) -> bool;
@@ -135,7 +139,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ) -> Result<()>;
     /// `operand = op(operand)`.
     fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()>;
-    /// `operand = the nearest number in [low, high]`; NaN stays.
+    /// `operand = the nearest number in [low, high]`; NaN stays, and limits nothing. The limits are numbers that the
+    /// dtype has or that are rounded to it.
     fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()>;
     /// Reduces all elements of `src` to the one element of `dst`, in blocks of 4096 elements that
     /// are folded in order, floats in `f64`.

@@ -70,7 +70,10 @@ pub enum Error {
         reason: String,
     },
     /// Memory for an array could not be had.
-    #[error("out of memory on {device}: {requested} bytes asked for, {in_use} bytes in use")]
+    #[error(
+        "out of memory on {device}: {requested} bytes asked for, {in_use} bytes in use{}",
+        limit.map_or_else(String::new, |limit| format!(", the limit is {limit}"))
+    )]
     OutOfMemory {
         /// Where the memory was wanted.
         device: Device,
@@ -78,6 +81,8 @@ pub enum Error {
         requested: usize,
         /// Bytes that arrays hold there at the moment.
         in_use: usize,
+        /// How many they may hold, where somebody has set that.
+        limit: Option<usize>,
     },
     /// The user's updater failed; its key keeps its old value.
     #[error("updater failed on key `{key}`")]

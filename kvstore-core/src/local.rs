@@ -3,8 +3,8 @@
 //! Locks, in the order in which they are taken: the table's map, to clone entries out of it or to
 //! read values; the keys' locks in the order of initialisation; the keys' values, held while a
 //! kernel runs and never while user code does. A user's updater runs under one key's lock, and all
-//! it can do to its store is to pull, which takes values only; so no two calls can wait for each
-//! other.
+//! it can do to its store is to pull, which takes values only; so no two calls of a store can wait for
+//! each other.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -35,7 +35,9 @@ mod update;
 pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays, zeros};
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
-pub use runtime::{backends, doctor, live_bytes, pooled_bytes, synchronize, trim};
+pub use runtime::{
+    backends, doctor, live_bytes, pooled_bytes, set_memory_limit, synchronize, trim,
+};
 pub use store::Store;
 pub use update::update;
 

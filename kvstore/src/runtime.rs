@@ -50,6 +50,12 @@ pub fn trim() {
     backends().all().for_each(|backend| backend.trim());
 }
 
+/// Sets what arrays and stored values may hold of each kind of memory from now on, or that it may be anything.
+/// What would need more is [`OutOfMemory`](crate::Error::OutOfMemory); what exists is not touched.
+pub fn set_memory_limit(num_bytes: Option<usize>) {
+    backends().all().for_each(|backend| backend.set_memory_limit(num_bytes));
+}
+
 /// Waits until all work on every device is done.
 pub fn synchronize() -> Result<()> {
     backends().all().try_for_each(|backend| backend.synchronize(Device::new(backend.kind(), 0)))

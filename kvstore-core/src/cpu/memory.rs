@@ -30,6 +30,8 @@ pub(super) struct Memory {
     free: Box<[Mutex<Free>]>,
     pooled: AtomicUsize,
     live: AtomicUsize,
+    /// What `live` may not exceed.
+    limit: AtomicUsize,
     /// How many long blocks there have been.
     num_long: AtomicUsize,
 }
@@ -42,6 +44,7 @@ impl Memory {
             free: (0..SizeClass::COUNT).map(|_| Mutex::default()).collect(),
             pooled: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            limit: AtomicUsize::new(usize::MAX),
             num_long: AtomicUsize::new(0),
         })
     }
@@ -52,6 +55,10 @@ impl Memory {
 
     pub(super) fn pooled_bytes(&self) -> usize {
         self.pooled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_limit(&self, num_bytes: Option<usize>) {
+        self.limit.store(num_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     pub(super) fn trim(&self) {
@@ -70,12 +77,13 @@ impl Memory {
         num_bytes: usize,
     ) -> Result<Arc<dyn Storage>> {
         let class = SizeClass::of(num_bytes);
+        let words = class.words;
+        let charge = self.charge(device, words.saturating_mul(WORD))?;
         if let Some(storage) = self.take(class, num_bytes) {
             return Ok(storage);
         }
-        let words = class.words;
         let block = self.grow(device, words)?;
-        self.live.fetch_add(words * WORD, Ordering::Relaxed);
+        charge.keep();
         // An empty block has no address to align.
         let aligned = match words {
             0 => 0,
@@ -109,6 +117,18 @@ impl Memory {
         Some(storage)
     }
 
+    /// Counts bytes as live, if they may be.
+    fn charge(&self, device: Device, num_bytes: usize) -> Result<Charge<'_>> {
+        let in_use = self.live.fetch_add(num_bytes, Ordering::Relaxed);
+        let charge = Charge { memory: self, num_bytes };
+        let limit = self.limit.load(Ordering::Relaxed);
+        if num_bytes > limit.saturating_sub(in_use) {
+            let limit = Some(limit);
+            return Err(Error::OutOfMemory { device, requested: num_bytes, in_use, limit });
+        }
+        Ok(charge)
+    }
+
     /// Keeps the storage, unless somebody else holds it or the pool is full.
     pub(super) fn recycle(&self, storage: &mut Arc<dyn Storage>) {
         let Some(own) = own(storage) else { return };
@@ -134,7 +154,27 @@ impl Memory {
             device,
             requested: words * WORD,
             in_use: self.live_bytes(),
+            limit: None,
         })
+    }
+}
+
+/// Bytes that count as live until it is dropped.
+struct Charge<'a> {
+    memory: &'a Memory,
+    num_bytes: usize,
+}
+
+impl Charge<'_> {
+    /// Lets the bytes count on: a block has them.
+    fn keep(mut self) {
+        self.num_bytes = 0;
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.memory.live.fetch_sub(self.num_bytes, Ordering::Relaxed);
     }
 }
 
@@ -281,6 +321,28 @@ fn misaligned(error: bytemuck::PodCastError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorCode;
+
+    #[test]
+    fn live_bytes_stay_below_the_limit() {
+        let memory = Memory::new();
+        let first = memory.allocate(Device::cpu(0), 5000).unwrap();
+        let in_use = memory.live_bytes();
+        memory.set_limit(Some(in_use + 9000));
+        let second = memory.allocate(Device::cpu(0), 5000).unwrap();
+        let full = memory.live_bytes();
+        let refused = memory.allocate(Device::cpu(0), 5000).unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::OutOfMemory);
+        assert!(refused.to_string().ends_with(&format!("the limit is {}", in_use + 9000)));
+        assert_eq!(memory.live_bytes(), full, "what was refused does not count");
+        memory.set_limit(None);
+        let third = memory.allocate(Device::cpu(0), 5000).unwrap();
+        memory.set_limit(Some(1));
+        drop((first, second, third));
+        assert_eq!(memory.live_bytes(), 0);
+        assert!(memory.allocate(Device::cpu(0), 1).is_err());
+        assert!(memory.allocate(Device::cpu(0), 0).is_ok());
+    }
 
     #[test]
     fn blocks_are_aligned_and_come_back() {

@@ -94,6 +94,10 @@ impl Backend for CpuBackend {
         self.memory.trim();
     }
 
+    fn set_memory_limit(&self, num_bytes: Option<usize>) {
+        self.memory.set_limit(num_bytes);
+    }
+
     fn shares_memory(&self, one: Device, other: Device) -> bool {
         one.kind() == other.kind()
     }

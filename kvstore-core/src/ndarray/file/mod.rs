@@ -167,6 +167,7 @@ impl NDArray {
             device: Device::default(),
             requested,
             in_use: tensor.backend().live_bytes(),
+            limit: None,
         })?;
         let written = record::write(&mut bytes, &tensor);
         written.map_err(|error| Error::Internal(format!("writing to memory: {error}")))?;

@@ -91,6 +91,7 @@ fn zeros(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
         device: Device::default(),
         requested: num_bytes,
         in_use: 0,
+        limit: None,
     })?;
     zeros.resize(num_bytes, 0);
     Ok(zeros)
