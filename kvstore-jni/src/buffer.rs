@@ -9,11 +9,11 @@ use jni::objects::{
     JByteArray, JByteBuffer, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray, JObject,
     JPrimitiveArray, TypeArray,
 };
-use jni::sys::{jint, jlong};
-use kvstore::{Element, Error, NDArray, Shape, Tensor, TensorSpec};
+use jni::sys::{jint, jlong, jsize};
+use kvstore::{Element, Error, NDArray, Tensor, TensorSpec};
 
 use crate::convert::{self, PINS};
-use crate::critical::{Access, Critical};
+use crate::critical::Critical;
 use crate::error::{Result, ThrowKVStoreException};
 
 natives_of!($ "dev.kvstore.NativeBuffer");
@@ -25,11 +25,20 @@ fn pin(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<jlong> {
     Ok(PINS.insert(value)?)
 }
 
-native!(fn view(pin: jlong) -> JByteBuffer);
+native!(fn view(pin: jlong, start: jlong, num_bytes: jlong) -> JByteBuffer);
 #[allow(unsafe_code, reason = "a buffer of the JVM is an address and a length")]
-fn view<'l>(env: &mut Env<'l>, _class: JClass<'_>, pin: jlong) -> Result<JByteBuffer<'l>> {
+fn view<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    pin: jlong,
+    start: jlong,
+    num_bytes: jlong,
+) -> Result<JByteBuffer<'l>> {
     let value = PINS.get(pin)?;
-    let bytes = value.host_bytes()?;
+    let (start, len) =
+        (convert::position(start, "start")?, convert::position(num_bytes, "length")?);
+    let bytes = value.host_bytes()?.get(start..).and_then(|bytes| bytes.get(..len));
+    let bytes = bytes.ok_or_else(|| Error::invalid("a view beyond the end of its value"))?;
     let start = bytes.as_ptr().cast_mut();
     // SAFETY: the bytes live and stay as they are until the pin is released, for they belong to a value
     // that somebody holds. Java releases the pin when nothing can reach the buffer any more, and hands
@@ -56,40 +65,34 @@ pub(crate) fn lend<T: TypeArray>(
     copy: impl FnOnce(&[T]) -> Result<()>,
 ) -> Result<()> {
     // SAFETY: until the end of this function, `copy` alone runs in this thread, and it makes no call of JNI.
-    let elements = unsafe { Critical::new(env, array, Access::Read) }?;
+    let elements = unsafe { Critical::new(env, array) }?;
     let elements = elements.get(range);
     copy(elements.ok_or_else(|| Error::Internal("a range outside of a Java array".to_owned()))?)
 }
 
-/// Copies the elements of a value into a Java array from its beginning on.
-///
-/// A large one is written by all cores where it is, 2 MiB at a time: meanwhile, a tenth of a millisecond or
-/// so, the JVM moves nothing. The threads that help never call Java.
+/// Copies the elements of a value into a Java array from its beginning on: 1 MiB at a time, so that a collection
+/// never waits for long. (Long runs that need no conversion are copied on the Java side, on all cores.)
 ///
 /// # Errors
 /// [`Error::SpecMismatch`] when `T` is not the value's dtype.
-#[allow(unsafe_code, reason = "16 Mi floats at twice the speed of one `set_region`")]
 pub(crate) fn fill<T: Element + TypeArray>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,
     value: &Tensor,
 ) -> Result<()> {
-    const PIECE_BYTES: usize = 2 << 20;
+    const PIECE_BYTES: usize = 1 << 20;
     let most = PIECE_BYTES / size_of::<T>();
-    let len = value.num_elements();
-    if let (Ok(elements), true) = (value.as_slice::<T>(), len <= most) {
-        return Ok(array.set_region(env, 0, elements)?);
-    }
-    for first in (0..len).step_by(most) {
-        let range = first..len.min(first + most);
-        let piece = value.view(first, Shape::from([range.len()]))?;
-        // SAFETY: until the end of the block, this thread copies and makes no call of JNI. The threads that
-        // help it wait for nobody.
-        let mut elements = unsafe { Critical::new(env, array, Access::Write) }?;
-        let elements = elements.get_mut(range);
-        piece.read_slice(elements.ok_or_else(|| {
-            Error::Internal("a value is longer than its Java array".to_owned())
-        })?)?;
+    let read;
+    let elements = if let Ok(elements) = value.as_slice::<T>() {
+        elements
+    } else {
+        read = value.to_vec::<T>()?;
+        &read
+    };
+    for (index, piece) in elements.chunks(most).enumerate() {
+        let start = jsize::try_from(index * most)
+            .map_err(|_| Error::Internal("a value is longer than its Java array".to_owned()))?;
+        array.set_region(env, start, piece)?;
     }
     Ok(())
 }

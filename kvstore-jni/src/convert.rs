@@ -185,6 +185,10 @@ pub(crate) fn new_array<T: Element + TypeArray>(
     shape: Shape,
     device: Device,
 ) -> Result<NDArray> {
+    if device.kind() != DeviceKind::Cpu {
+        // A copy to another device may wait, which the one below may not.
+        return Ok(kvstore::array(&numbers(env, data, "data")?, shape, device)?);
+    }
     reject_null(data, "data")?;
     kvstore::array_from(data.len(env)?, shape, device, |range, write| {
         buffer::lend(env, data, range, |elements| Ok(write(elements)?))
@@ -442,6 +446,7 @@ pub(crate) fn reserve<T>(len: usize) -> Result<Vec<T>> {
             device: Device::default(),
             requested: len.saturating_mul(size_of::<T>()),
             in_use: kvstore::live_bytes(),
+            limit: None,
         })),
     }
 }

@@ -1,27 +1,18 @@
-//! The elements of a Java array where they are.
+//! The elements of a Java array where they are, for reading.
 //!
 //! `jni` has such a guard too, but that asks for a pending exception between getting and releasing the
 //! elements, and in between the JVM allows no call of JNI: `-Xcheck:jni` complains of each.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
 
 use jni::Env;
 use jni::errors::{Error, JniError};
 use jni::objects::{JPrimitiveArray, TypeArray};
-use jni::sys::{self, JNIEnv, jarray, jint};
-
-/// Whether what was written reaches the array when the JVM has handed out a copy.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// For reading.
-    Read,
-    /// For writing.
-    Write,
-}
+use jni::sys::{self, JNIEnv, jarray};
 
 /// The elements of a Java array, until it is dropped. Meanwhile the JVM may move nothing at all.
 pub(crate) struct Critical<'a, T> {
@@ -29,7 +20,6 @@ pub(crate) struct Critical<'a, T> {
     array: jarray,
     elements: NonNull<T>,
     len: usize,
-    access: Access,
     borrowed: PhantomData<&'a Env<'a>>,
 }
 
@@ -39,8 +29,7 @@ impl<'a, T: TypeArray> Critical<'a, T> {
     ///
     /// # Safety
     /// Until it is dropped, this thread calls nothing of JNI and does not wait for another one. Another thread
-    /// of Java may read and write the array meanwhile: each element is read or written once, and any bits are
-    /// an element.
+    /// of Java may write the array meanwhile: any bits are an element.
     #[allow(unsafe_code, reason = "`jni` calls the JVM again while it holds the elements")]
     #[allow(
         clippy::multiple_unsafe_ops_per_block,
@@ -49,7 +38,6 @@ impl<'a, T: TypeArray> Critical<'a, T> {
     pub(crate) unsafe fn new(
         env: &'a Env<'_>,
         array: &'a JPrimitiveArray<'_, T>,
-        access: Access,
     ) -> jni::errors::Result<Self> {
         let len = array.len(env)?;
         let (env, array) = (env.get_raw(), array.as_raw());
@@ -64,7 +52,7 @@ impl<'a, T: TypeArray> Critical<'a, T> {
         };
         let elements = NonNull::new(elements.cast::<T>());
         let elements = elements.ok_or(Error::JniCall(JniError::NoMemory))?;
-        Ok(Self { env, array, elements, len, access, borrowed: PhantomData })
+        Ok(Self { env, array, elements, len, borrowed: PhantomData })
     }
 }
 
@@ -78,14 +66,6 @@ impl<T> Deref for Critical<'_, T> {
     }
 }
 
-#[allow(unsafe_code, reason = "the JVM hands out an address")]
-impl<T> DerefMut for Critical<'_, T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and this is the one guard that knows them as its own.
-        unsafe { slice::from_raw_parts_mut(self.elements.as_ptr(), self.len) }
-    }
-}
-
 impl<T> Drop for Critical<'_, T> {
     #[allow(unsafe_code, reason = "what was taken with a raw call is given back with one")]
     #[allow(
@@ -93,15 +73,16 @@ impl<T> Drop for Critical<'_, T> {
         reason = "the JVM's table is behind two pointers"
     )]
     fn drop(&mut self) {
-        let mode: jint = match self.access {
-            Access::Read => sys::JNI_ABORT,
-            Access::Write => 0,
-        };
         let elements = self.elements.as_ptr().cast::<c_void>();
         // SAFETY: the elements were taken from this array with this environment, in this thread, for neither
         // can be sent to another.
         unsafe {
-            ((**self.env).v1_2.ReleasePrimitiveArrayCritical)(self.env, self.array, elements, mode);
+            ((**self.env).v1_2.ReleasePrimitiveArrayCritical)(
+                self.env,
+                self.array,
+                elements,
+                sys::JNI_ABORT,
+            );
         };
     }
 }

@@ -48,7 +48,8 @@ impl fmt::Display for Thrown {
 
 impl StdError for Thrown {}
 
-/// Throws a `dev.kvstore.KVStoreException`, or what a Java updater threw, as the same object.
+/// Throws a `dev.kvstore.KVStoreException`; what a Java updater threw, as the same object; or the error of Java
+/// when its heap is full.
 #[derive(Debug)]
 pub(crate) struct ThrowKVStoreException;
 
@@ -88,6 +89,12 @@ fn throw(env: &mut Env<'_>, error: &BridgeError) -> jni::errors::Result<()> {
     if let Some(Thrown(throwable)) = thrown_by_updater(error) {
         let throwable = env.new_local_ref(throwable)?;
         return env.throw(throwable);
+    }
+    if matches!(error, BridgeError::Jni(jni::errors::Error::JniCall(JniError::NoMemory))) {
+        // As for any array that Java makes itself; where not even this fits, the JVM has one ready.
+        let thrown =
+            env.throw_new(jni_str!("java/lang/OutOfMemoryError"), jni_str!("Java heap space"));
+        return if env.exception_check() { Ok(()) } else { thrown };
     }
     // Without the exception's own class, any exception is better than a null that nobody expects.
     match throw_store_exception(env, &Report::of(error)) {

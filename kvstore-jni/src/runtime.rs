@@ -2,7 +2,9 @@
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
 use jni::Env;
+use jni::exceptions::JOutOfMemoryError;
 use jni::objects::{JClass, JIntArray, JObjectArray, JString};
+use jni::refs::{LoaderContext, Reference};
 use jni::sys::{jint, jlong};
 use kvstore::{BinaryOp, DType, ErrorCode, Reduction, UnaryOp};
 
@@ -12,6 +14,13 @@ use crate::error::{Result, ThrowKVStoreException};
 natives_of!($ "dev.kvstore.NativeRuntime");
 
 type Names<'local> = JObjectArray<'local, JString<'local>>;
+
+native!(fn prepare());
+fn prepare(env: &mut Env<'_>, _class: JClass<'_>) -> Result<()> {
+    // `jni` looks this class up when an array does not fit into the Java heap, and a lookup needs the heap, too.
+    drop(JOutOfMemoryError::lookup_class(env, &LoaderContext::None)?);
+    Ok(())
+}
 
 native!(fn live_bytes() -> jlong);
 fn live_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
@@ -26,6 +35,12 @@ fn pooled_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
 native!(fn trim());
 fn trim(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<()> {
     kvstore::trim();
+    Ok(())
+}
+
+native!(fn set_memory_limit(num_bytes: jlong));
+fn set_memory_limit(_env: &mut Env<'_>, _class: JClass<'_>, num_bytes: jlong) -> Result<()> {
+    kvstore::set_memory_limit(Some(convert::position(num_bytes, "limit")?));
     Ok(())
 }
 

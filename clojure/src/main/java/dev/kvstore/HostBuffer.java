@@ -40,6 +40,7 @@ final class HostBuffer {
     private HostBuffer(Buffer given, Kind kind, ByteOrder order) {
         this.given = given;
         this.kind = kind;
+        touch(given);
         this.direct = given.isDirect() && order == ByteOrder.nativeOrder()
                 ? given
                 : allocate((long) given.remaining() * kind.numBytes);
@@ -80,6 +81,25 @@ final class HostBuffer {
             throw KVStoreException.invalidArgument("the destination is a read-only buffer");
         }
         return of(buffer, numBytes);
+    }
+
+    /** The native library would not notice that the memory of a buffer is gone, or another thread's: Java does. */
+    private static void touch(Buffer direct) {
+        if (!direct.hasRemaining()) {
+            return;
+        }
+        int position = direct.position();
+        if (direct instanceof FloatBuffer floats) {
+            floats.get(position);
+        } else if (direct instanceof DoubleBuffer doubles) {
+            doubles.get(position);
+        } else if (direct instanceof IntBuffer ints) {
+            ints.get(position);
+        } else if (direct instanceof LongBuffer longs) {
+            longs.get(position);
+        } else if (direct instanceof ByteBuffer bytes) {
+            bytes.get(position);
+        }
     }
 
     private static HostBuffer of(Buffer buffer, int numBytes) {

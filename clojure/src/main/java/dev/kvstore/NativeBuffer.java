@@ -10,8 +10,8 @@ final class NativeBuffer {
     /** Returns a handle to the present value of an array; its memory stays until it is released. */
     static native long pin(long array);
 
-    /** Returns the memory itself. It must not be written, nor read after the release. */
-    static native ByteBuffer view(long pin);
+    /** Returns a part of the memory itself. It must not be written, nor read after the release. */
+    static native ByteBuffer view(long pin, long start, long numBytes);
 
     static native void release(long pin);
 

@@ -26,17 +26,27 @@ final class NativeHandle {
 
     /** A handle that belongs to {@code owner} and is released no later than the owner's collection. */
     static NativeHandle owned(Object owner, long handle, LongConsumer release) {
-        Resource resource = new Resource(handle, release);
-        OPEN.incrementAndGet();
-        return new NativeHandle(resource, CLEANER.register(owner, resource));
+        try {
+            Resource resource = new Resource(handle, release);
+            NativeHandle owned = new NativeHandle(resource, CLEANER.register(owner, resource));
+            OPEN.incrementAndGet();
+            return owned;
+        } catch (Throwable failure) {
+            // A full Java heap. Were the cleaner to come by as well, the number would be out of date.
+            release.accept(handle);
+            throw failure;
+        }
     }
 
-    /** The memory of a pinned value, which is released when no buffer on it can be reached any more. */
-    static ByteBuffer buffer(long pin) {
+    /**
+     * The memory of a pinned value, which is released when no buffer on it can be reached any more. It is not
+     * counted: nobody can close a buffer.
+     */
+    static ByteBuffer buffer(long pin, long numBytes) {
         try {
             // What is handed out refers to this one, so it is collected last.
-            ByteBuffer whole = NativeBuffer.view(pin);
-            owned(whole, pin, NativeBuffer::release);
+            ByteBuffer whole = NativeBuffer.view(pin, 0, numBytes);
+            CLEANER.register(whole, () -> NativeBuffer.release(pin));
             return whole.asReadOnlyBuffer().order(ByteOrder.nativeOrder());
         } catch (Throwable failure) {
             NativeBuffer.release(pin);

@@ -33,19 +33,20 @@ final class NativeLibrary {
 
     /** Makes sure that native methods can be called. Cheap when repeated. */
     static void load() {
-        if (Holder.FAILURE != null) {
-            throw new KVStoreException(KVStoreException.Code.BACKEND, Holder.FAILURE);
+        String failure = outcome().failure;
+        if (failure != null) {
+            throw new KVStoreException(KVStoreException.Code.BACKEND, failure);
         }
     }
 
-    /** What was tried, in order, each with its outcome. Never throws. */
+    /** What was tried, in order, each with its outcome. */
     static List<String> attempts() {
-        return Holder.ATTEMPTS;
+        return outcome().attempts;
     }
 
-    /** Whether native methods can be called. Never throws. */
+    /** Whether native methods can be called. */
     static boolean isLoaded() {
-        return Holder.FAILURE == null;
+        return outcome().failure == null;
     }
 
     /** The folder of the jar that holds the library for this machine. */
@@ -56,12 +57,23 @@ final class NativeLibrary {
         return os + "-" + (arch.equals("amd64") ? "x86_64" : arch);
     }
 
-    /** Its initialisation loads the library, and does not fail, so that it is never tried twice. */
-    private static final class Holder {
-        static final List<String> ATTEMPTS;
-        static final String FAILURE;
+    /**
+     * What came of loading the library.
+     *
+     * @param failure null when it is loaded
+     */
+    private record Outcome(List<String> attempts, String failure) {}
 
-        static {
+    /** Null until it was tried, and again when there was no memory to try it with. */
+    private static volatile Outcome outcome;
+
+    private static Outcome outcome() {
+        Outcome known = outcome;
+        return known != null ? known : tryOnce();
+    }
+
+    private static synchronized Outcome tryOnce() {
+        if (outcome == null) {
             List<String> attempts = new ArrayList<>();
             boolean loaded = false;
             try {
@@ -69,11 +81,10 @@ final class NativeLibrary {
             } catch (RuntimeException exception) {
                 attempts.add(exception.toString());
             }
-            ATTEMPTS = List.copyOf(attempts);
-            FAILURE = loaded
-                    ? null
-                    : "native library cannot be loaded: " + String.join("; ", attempts);
+            String failure = "native library cannot be loaded: " + String.join("; ", attempts);
+            outcome = new Outcome(List.copyOf(attempts), loaded ? null : failure);
         }
+        return outcome;
     }
 
     private static final class Loader {
@@ -152,6 +163,7 @@ final class NativeLibrary {
         private boolean open(Path file, String origin) {
             try {
                 System.load(file.toString());
+                NativeRuntime.prepare();
                 attempts.add(origin + file + ": loaded");
                 return true;
             } catch (UnsatisfiedLinkError | SecurityException exception) {

@@ -11,7 +11,11 @@ import java.util.concurrent.TimeUnit;
  * it, and the collector has no reason to look as long as the Java heap has room. Therefore the
  * methods that make arrays ask for a collection when the native memory in use has doubled since the
  * last one (but not below 256 MiB), and when it would exceed the soft cap. Only when that does not
- * help they throw {@code OUT_OF_MEMORY}. Programs that close their arrays never notice any of this.
+ * help they throw {@code OUT_OF_MEMORY}: nothing in the library takes memory beyond the cap. (A push that
+ * may not run twice, with an updater or with a pull after it, asks for a collection before it runs and not
+ * again.) Programs that close their arrays never notice any of this.
+ *
+ * <p>Where a JVM does not collect on request ({@code -XX:+DisableExplicitGC}, Epsilon), only closing helps.
  *
  * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
  * suffix k, m or g), otherwise 80 percent of the memory of the machine or container.
@@ -77,8 +81,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns how many arrays, stores, states of optimizers and buffers there are that are neither closed
-     * nor collected.
+     * Returns how many arrays, stores and states of optimizers there are that are neither closed nor
+     * collected.
      *
      * @return their number
      */
@@ -103,7 +107,7 @@ public final class NativeMemory {
      */
     public static long softCap() {
         if (softCap == 0) {
-            softCap = initialSoftCap();
+            setSoftCap(initialSoftCap());
         }
         return softCap;
     }
@@ -119,6 +123,8 @@ public final class NativeMemory {
             throw KVStoreException.invalidArgument(
                     "soft cap is " + numBytes + " bytes, expected more than 0");
         }
+        NativeLibrary.load();
+        NativeRuntime.setMemoryLimit(numBytes);
         softCap = numBytes;
     }
 
@@ -135,33 +141,66 @@ public final class NativeMemory {
     static long[] allocate(long numBytes, Allocation allocation) {
         NativeLibrary.load();
         makeRoom(numBytes);
-        try {
-            return allocation.run();
-        } catch (KVStoreException exception) {
-            recover(exception);
-            return allocation.run();
-        }
+        return attempt(allocation);
     }
 
     /**
      * Runs a call that may allocate, and again after a collection when there was no memory. Not for
-     * calls that run an updater: what it did to earlier keys would be done twice.
+     * calls that may have changed something by then.
      */
     static void retry(Runnable call) {
-        try {
+        // What is changed while somebody holds a buffer on it grows, too.
+        if (isDue(NativeRuntime.liveBytes(), 0)) {
+            collectIfDue(0);
+        }
+        watch(0);
+        attempt(() -> {
             call.run();
-        } catch (KVStoreException exception) {
-            recover(exception);
-            call.run();
+            return null;
+        });
+    }
+
+    /**
+     * Runs a call that may allocate about {@code numBytes} and must not run twice: where that would exceed the
+     * cap, it collects before.
+     */
+    static void runOnce(long numBytes, Runnable call) {
+        if (watch(numBytes) && exceeds(NativeRuntime.liveBytes(), numBytes, softCap)) {
+            collect();
+        }
+        call.run();
+    }
+
+    /** As often as a collection frees something, and once more after the first one. */
+    private static long[] attempt(Allocation call) {
+        for (boolean isFirst = true; ; isFirst = false) {
+            try {
+                return call.run();
+            } catch (KVStoreException exception) {
+                if (exception.code() != KVStoreException.Code.OUT_OF_MEMORY) {
+                    throw exception;
+                }
+                long live = NativeRuntime.liveBytes();
+                boolean hasFreed = collect() < live;
+                NativeRuntime.trim();
+                if (!isFirst && !hasFreed) {
+                    throw exception;
+                }
+            }
         }
     }
 
-    private static void recover(KVStoreException exception) {
-        if (exception.code() != KVStoreException.Code.OUT_OF_MEMORY) {
-            throw exception;
+    /**
+     * Returns whether the native library watches over the soft cap. It does so from the moment on when that
+     * much memory is in sight: what is asked for here is an estimate, and the library counts.
+     */
+    private static boolean watch(long numBytes) {
+        // No cap is below the least threshold, unless somebody set it.
+        if (softCap == 0
+                && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.liveBytes())) {
+            softCap();
         }
-        collect();
-        NativeRuntime.trim();
+        return softCap != 0;
     }
 
     private static void makeRoom(long numBytes) {
@@ -169,11 +208,10 @@ public final class NativeMemory {
         if (isDue(live, numBytes)) {
             live = collectIfDue(numBytes);
         }
-        // No cap is below the least threshold, unless somebody set it.
-        if (softCap == 0 && !CONFIGURED && numBytes < LEAST_THRESHOLD - live) {
+        if (!watch(numBytes)) {
             return;
         }
-        long cap = softCap();
+        long cap = softCap;
         for (int attempt = 0; exceeds(live, numBytes, cap) && attempt < ATTEMPTS; attempt++) {
             live = collect();
         }

@@ -4,11 +4,17 @@ package dev.kvstore;
 final class NativeRuntime {
     private NativeRuntime() {}
 
+    /** Makes ready what a full Java heap would have no room for. */
+    static native void prepare();
+
     static native long liveBytes();
 
     static native long pooledBytes();
 
     static native void trim();
+
+    /** From now on no more than so many live bytes of each kind of memory. */
+    static native void setMemoryLimit(long numBytes);
 
     static native void synchronize();
 

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.nio.Buffer;
 import java.nio.ByteBuffer;
@@ -271,6 +272,27 @@ class BufferTest {
             Expect.code(LENGTH_MISMATCH, () -> array.set(bytes));
             Expect.code(LENGTH_MISMATCH,
                     () -> NDArray.of(bytes, Shape.of(2), DType.FLOAT32, Context.cpu()));
+        }
+    }
+
+    /** Memory segments are final since Java 22, and the tests are compiled for 17. */
+    @Test
+    void memoryThatIsFreedIsNotTouched() throws Exception {
+        assumeTrue(Runtime.version().feature() >= 22, "java.lang.foreign is final since Java 22");
+        Class<?> arenas = Class.forName("java.lang.foreign.Arena");
+        AutoCloseable arena = (AutoCloseable) arenas.getMethod("ofShared").invoke(null);
+        Object segment = arenas.getMethod("allocate", long.class).invoke(arena, 24);
+        ByteBuffer buffer = (ByteBuffer) Class.forName("java.lang.foreign.MemorySegment")
+                .getMethod("asByteBuffer").invoke(segment);
+        buffer.order(ByteOrder.nativeOrder());
+        try (NDArray array = matrix()) {
+            array.read(0, buffer);
+            assertEquals(1, buffer.getFloat(0));
+            arena.close();
+            assertThrows(IllegalStateException.class, () -> array.read(0, buffer));
+            assertThrows(IllegalStateException.class, () -> array.read(0, buffer.asFloatBuffer()));
+            assertThrows(IllegalStateException.class,
+                    () -> NDArray.of(buffer, Shape.of(6), DType.FLOAT32, Context.cpu()));
         }
     }
 }

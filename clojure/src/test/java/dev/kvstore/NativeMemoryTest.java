@@ -2,10 +2,12 @@ package dev.kvstore;
 
 import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
 import static dev.kvstore.KVStoreException.Code.OUT_OF_MEMORY;
+import static dev.kvstore.KVStoreException.Code.SPEC_MISMATCH;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import javax.management.Attribute;
@@ -61,6 +63,50 @@ class NativeMemoryTest {
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
         for (int i = 0; i < 20; i++) {
             tenMegabytes();
+        }
+    }
+
+    /** What a result takes is not known from its operands alone, and an updater makes what it wants. */
+    @Test
+    void nothingTakesMoreThanTheSoftCap() {
+        NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
+        long most = NativeMemory.softCap();
+        try (NDArray column = NDArray.ones(Shape.of(4096, 1));
+                NDArray row = NDArray.ones(Shape.of(1, 4096));
+                NDArray large = NDArray.ones(Shape.of(15 * MEGABYTE / 4));
+                KVStore store = KVStore.create()) {
+            Expect.code(OUT_OF_MEMORY, () -> column.dot(row));
+            Expect.code(OUT_OF_MEMORY, () -> column.apply(BinaryOp.GREATER, row));
+            Expect.code(SPEC_MISMATCH, () -> row.dot(row));
+            store.init("w", large);
+            List<NDArray> made = new ArrayList<>();
+            store.setUpdater((key, pushed, stored) -> {
+                while (made.size() < 10) {
+                    made.add(stored.add(1));
+                }
+            });
+            Expect.code(OUT_OF_MEMORY, () -> store.push("w", large));
+            made.forEach(NDArray::close);
+            store.setUpdater(null);
+            List<ByteBuffer> held = new ArrayList<>();
+            Expect.code(OUT_OF_MEMORY, () -> {
+                while (held.size() < 10) {
+                    held.add(large.asBuffer());
+                    large.addInPlace(1);
+                }
+            });
+            assertTrue(NativeMemory.liveBytes() <= most, NativeMemory.liveBytes() + " bytes");
+            held.clear();
+            large.addInPlace(1);
+        }
+    }
+
+    @Test
+    void buffersAreNothingThatSomebodyForgotToClose() {
+        try (NDArray array = NDArray.ones(Shape.of(2))) {
+            long open = NativeMemory.open();
+            array.asBuffer();
+            assertEquals(open, NativeMemory.open());
         }
     }
 

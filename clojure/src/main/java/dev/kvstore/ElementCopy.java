@@ -1,0 +1,87 @@
+package dev.kvstore;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.stream.IntStream;
+
+/**
+ * Copies long runs of elements from native memory into Java arrays, on all cores. Each core copies pieces as any
+ * copy in Java does, so that no collection waits for more than one of them.
+ */
+final class ElementCopy {
+    /** Shorter runs are copied by one native call. */
+    private static final long LEAST_BYTES = 4 << 20;
+
+    private static final int PIECE = 1 << 18;
+
+    /** A buffer has fewer than 2^31 bytes. */
+    private static final int SECTION = 1 << 27;
+
+    private ElementCopy() {}
+
+    /** Copies {@code length} elements of {@code source} from {@code start} on to {@code position}. */
+    @FunctionalInterface
+    private interface Copy {
+        void run(ByteBuffer source, int start, int position, int length);
+    }
+
+    /**
+     * Whether elements of that type are copied so: there are many, in the host's memory, and none is converted.
+     */
+    static boolean pays(NDArray array, DType dtype, long first, long length) {
+        return array.dtype() == dtype
+                && length * dtype.numBytes() >= LEAST_BYTES
+                && length <= Integer.MAX_VALUE
+                && first >= 0
+                && first <= array.size() - length
+                && array.context().deviceType().equals("cpu");
+    }
+
+    /** Copies elements from {@code first} on, if that {@link #pays}; returns whether it did. */
+    static boolean read(NDArray array, long handle, long first, float[] destination) {
+        return run(array, DType.FLOAT32, handle, first, destination.length, (source, start, position, length) ->
+                source.asFloatBuffer().get(start, destination, position, length));
+    }
+
+    static boolean read(NDArray array, long handle, long first, double[] destination) {
+        return run(array, DType.FLOAT64, handle, first, destination.length, (source, start, position, length) ->
+                source.asDoubleBuffer().get(start, destination, position, length));
+    }
+
+    static boolean read(NDArray array, long handle, long first, int[] destination) {
+        return run(array, DType.INT32, handle, first, destination.length, (source, start, position, length) ->
+                source.asIntBuffer().get(start, destination, position, length));
+    }
+
+    static boolean read(NDArray array, long handle, long first, long[] destination) {
+        return run(array, DType.INT64, handle, first, destination.length, (source, start, position, length) ->
+                source.asLongBuffer().get(start, destination, position, length));
+    }
+
+    private static boolean run(
+            NDArray array, DType dtype, long handle, long first, int length, Copy copy) {
+        if (!pays(array, dtype, first, length)) {
+            return false;
+        }
+        long pin = NativeBuffer.pin(handle);
+        try {
+            for (int done = 0; done < length; done += Math.min(SECTION, length - done)) {
+                section(pin, first, done, Math.min(SECTION, length - done), dtype.numBytes(), copy);
+            }
+        } finally {
+            NativeBuffer.release(pin);
+        }
+        return true;
+    }
+
+    private static void section(
+            long pin, long first, int done, int length, int numBytes, Copy copy) {
+        ByteBuffer source =
+                NativeBuffer.view(pin, (first + done) * numBytes, (long) length * numBytes)
+                        .order(ByteOrder.nativeOrder());
+        IntStream.range(0, (length + PIECE - 1) / PIECE).parallel().forEach(piece -> {
+            int start = piece * PIECE;
+            copy.run(source, start, done + start, Math.min(PIECE, length - start));
+        });
+    }
+}
