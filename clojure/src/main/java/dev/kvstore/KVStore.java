@@ -8,6 +8,7 @@ import java.lang.ref.Reference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -41,6 +42,8 @@ import java.util.Map;
 public final class KVStore implements NativeResource {
     private final NativeHandle handle;
     private final String type;
+    /** Then a push that has failed may have changed something. */
+    private volatile boolean hasUpdater;
 
     private KVStore(String name) {
         long created = NativeKVStore.create(name);
@@ -211,7 +214,8 @@ public final class KVStore implements NativeResource {
      * @throws KVStoreException see {@link #init(String, NDArray)}
      */
     public KVStore init(Map<String, NDArray> values) {
-        return init(keysOf(values, "values"), valuesOf(values, "values"));
+        Map<String, NDArray> pairs = fixed(values, "values");
+        return init(keysOf(pairs), valuesOf(pairs));
     }
 
     /**
@@ -351,7 +355,8 @@ public final class KVStore implements NativeResource {
      * @return this store
      */
     public KVStore push(Map<String, NDArray> values, int priority) {
-        return push(keysOf(values, "values"), valuesOf(values, "values"), priority);
+        Map<String, NDArray> pairs = fixed(values, "values");
+        return push(keysOf(pairs), valuesOf(pairs), priority);
     }
 
     /**
@@ -365,8 +370,8 @@ public final class KVStore implements NativeResource {
     public KVStore push(String[] keys, NDArray[] values, int priority) {
         check(keys, "keys");
         check(values, "values");
-        return call(
-                () -> NativeKVStore.push(handle(), keys, NDArray.handles(values), priority), values);
+        Runnable push = () -> NativeKVStore.push(handle(), keys, NDArray.handles(values), priority);
+        return hasUpdater ? changeOnce(push, values) : change(push, values);
     }
 
     // ---- pull -------------------------------------------------------------------------------
@@ -500,7 +505,8 @@ public final class KVStore implements NativeResource {
      * @return this store
      */
     public KVStore pull(Map<String, NDArray> outs, int priority) {
-        return pull(keysOf(outs, "outs"), valuesOf(outs, "outs"), priority);
+        Map<String, NDArray> pairs = fixed(outs, "outs");
+        return pull(keysOf(pairs), valuesOf(pairs), priority);
     }
 
     /**
@@ -608,9 +614,9 @@ public final class KVStore implements NativeResource {
      * @throws KVStoreException see {@link #push(String, NDArray)} and {@link #pull(String, NDArray)}
      */
     public KVStore pushpull(Map<String, NDArray> values, Map<String, NDArray> outs) {
-        return pushpull(
-                keysOf(values, "values"), valuesOf(values, "values"),
-                keysOf(outs, "outs"), valuesOf(outs, "outs"), 0);
+        Map<String, NDArray> in = fixed(values, "values");
+        Map<String, NDArray> out = fixed(outs, "outs");
+        return pushpull(keysOf(in), valuesOf(in), keysOf(out), valuesOf(out), 0);
     }
 
     /**
@@ -634,7 +640,7 @@ public final class KVStore implements NativeResource {
         check(values, "values");
         check(outKeys, "outKeys");
         check(outs, "outs");
-        return call(
+        return changeOnce(
                 () -> NativeKVStore.pushpull(
                         handle(),
                         valueKeys,
@@ -698,9 +704,9 @@ public final class KVStore implements NativeResource {
      * @throws KVStoreException see {@link #init(List, List)} and {@link #pull(String, NDArray)}
      */
     public KVStore broadcast(Map<String, NDArray> values, Map<String, NDArray> outs) {
-        return broadcast(
-                keysOf(values, "values"), valuesOf(values, "values"),
-                keysOf(outs, "outs"), valuesOf(outs, "outs"), 0);
+        Map<String, NDArray> in = fixed(values, "values");
+        Map<String, NDArray> out = fixed(outs, "outs");
+        return broadcast(keysOf(in), valuesOf(in), keysOf(out), valuesOf(out), 0);
     }
 
     /**
@@ -724,7 +730,7 @@ public final class KVStore implements NativeResource {
         check(values, "values");
         check(outKeys, "outKeys");
         check(outs, "outs");
-        return call(
+        return changeOnce(
                 () -> NativeKVStore.broadcast(
                         handle(),
                         valueKeys,
@@ -760,7 +766,9 @@ public final class KVStore implements NativeResource {
         return call(() -> {
             if (updater == null) {
                 NativeKVStore.clearUpdater(handle());
+                hasUpdater = false;
             } else {
+                hasUpdater = true;
                 NativeKVStore.setUpdater(handle(), new UpdaterCall(updater));
             }
         });
@@ -777,7 +785,9 @@ public final class KVStore implements NativeResource {
     public KVStore setOptimizer(Optimizer optimizer) {
         requireNonNull(optimizer, "optimizer");
         long store = handle();
-        return call(() -> optimizer.run(it -> NativeKVStore.setOptimizer(store, it)));
+        call(() -> optimizer.run(it -> NativeKVStore.setOptimizer(store, it)));
+        hasUpdater = false;
+        return this;
     }
 
     /**
@@ -805,9 +815,9 @@ public final class KVStore implements NativeResource {
      *     such hyper-parameter, or when a value is out of range
      */
     public KVStore setHyperParameters(Map<String, ? extends Number> changed) {
-        requireNonNull(changed, "changed");
-        String[] names = Optimizer.names(changed);
-        double[] values = Optimizer.values(changed);
+        Map<String, Number> fixed = new LinkedHashMap<>(requireNonNull(changed, "changed"));
+        String[] names = Optimizer.names(fixed);
+        double[] values = Optimizer.values(fixed);
         return call(() -> NativeKVStore.setHyperParameters(handle(), names, values));
     }
 
@@ -957,6 +967,18 @@ public final class KVStore implements NativeResource {
         return call(() -> retry(verb), arguments);
     }
 
+    /** For the verbs that may have changed something when they fail. */
+    private KVStore changeOnce(Runnable verb, NDArray[]... arguments) {
+        long numBytes = 0;
+        for (NDArray[] arrays : arguments) {
+            for (NDArray array : arrays) {
+                numBytes += array.numBytes();
+            }
+        }
+        long estimate = numBytes;
+        return call(() -> NativeMemory.runOnce(estimate, verb), arguments);
+    }
+
     private static String[] one(String key) {
         return new String[] {requireNonNull(key, "key")};
     }
@@ -979,12 +1001,17 @@ public final class KVStore implements NativeResource {
         return requireNonNull(arrays, parameter).toArray(NDArray[]::new);
     }
 
-    private static String[] keysOf(Map<String, NDArray> map, String parameter) {
-        return requireNonNull(map, parameter).keySet().toArray(String[]::new);
+    /** A map that no other thread changes while keys and values are taken from it. */
+    private static Map<String, NDArray> fixed(Map<String, NDArray> map, String parameter) {
+        return new LinkedHashMap<>(requireNonNull(map, parameter));
     }
 
-    private static NDArray[] valuesOf(Map<String, NDArray> map, String parameter) {
-        return requireNonNull(map, parameter).values().toArray(NDArray[]::new);
+    private static String[] keysOf(Map<String, NDArray> map) {
+        return map.keySet().toArray(String[]::new);
+    }
+
+    private static NDArray[] valuesOf(Map<String, NDArray> map) {
+        return map.values().toArray(NDArray[]::new);
     }
 
     private static void check(Object[] elements, String parameter) {

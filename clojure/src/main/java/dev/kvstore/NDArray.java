@@ -28,8 +28,8 @@ import java.util.Set;
  *
  * <p>An array owns native memory until {@link #close}; one that was forgotten is released after the
  * garbage collector has found it. Every method but {@link #shape}, {@link #dtype}, {@link #context},
- * {@link #size}, {@link #isClosed}, {@link #toString} and {@link #close} throws {@code CLOSED} after
- * that. A close in one thread during a call in another lets the call finish.
+ * {@link #size}, {@link #dependencies}, {@link #isClosed}, {@link #equals}, {@link #toString} and {@link
+ * #close} throws {@code CLOSED} after that. A close in one thread during a call in another lets the call finish.
  *
  * <p>Arithmetic between two arrays needs equal shapes, data types and devices, otherwise it throws
  * {@code SPEC_MISMATCH}; comparisons stretch a dimension of 1. A scalar is converted into the data
@@ -331,7 +331,9 @@ public final class NDArray implements NativeResource {
         requireNonNull(dtype, "dtype");
         requireNonNull(context, "context");
         double count = Math.max(0, Math.ceil((stop - start) / step)) * Math.max(0, repeat);
-        return adopt(allocate((long) (count * dtype.numBytes()), () -> NativeNDArray.arange(
+        // What are no numbers at all is refused by the call, not for want of memory.
+        long numBytes = Double.isFinite(count) ? (long) (count * dtype.numBytes()) : 0;
+        return adopt(allocate(numBytes, () -> NativeNDArray.arange(
                 start, stop, step, repeat, dtype.code(), context.kind(), context.deviceId())));
     }
 
@@ -431,7 +433,7 @@ public final class NDArray implements NativeResource {
         requireNonNull(op, "op");
         requireNonNull(other, "other");
         try {
-            return adopt(allocate(Math.max(numBytes(), other.numBytes()),
+            return adopt(allocate(numBytes(ResultSize.ofPairs(shape, other.shape), dtype),
                     () -> NativeNDArray.binary(handle(), op.ordinal(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
@@ -746,7 +748,8 @@ public final class NDArray implements NativeResource {
         requireNonNull(other, "other");
         try {
             return adopt(
-                    allocate(numBytes(), () -> NativeNDArray.dot(handle(), other.handle())), this, other);
+                    allocate(numBytes(ResultSize.ofDot(shape, other.shape), dtype),
+                            () -> NativeNDArray.dot(handle(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
             Reference.reachabilityFence(other);
@@ -783,6 +786,7 @@ public final class NDArray implements NativeResource {
      */
     public NDArray chooseElements(NDArray columns) {
         requireNonNull(columns, "columns");
+        handle();
         NDArray chosen = new Rows(this, columns).chosen();
         chosen.ancestry().comesFrom(this, columns);
         return chosen;
@@ -797,7 +801,9 @@ public final class NDArray implements NativeResource {
      */
     public NDArray setOneHot(NDArray columns) {
         requireNonNull(columns, "columns");
-        return set(new Rows(this, columns).marks());
+        handle();
+        new Rows(this, columns).mark();
+        return this;
     }
 
     // ---- views ------------------------------------------------------------------------------
@@ -1038,7 +1044,7 @@ public final class NDArray implements NativeResource {
                     this + ": " + numBytes() + " bytes do not fit into a buffer, read it piece by piece");
         }
         try {
-            return NativeHandle.buffer(NativeBuffer.pin(handle()));
+            return NativeHandle.buffer(NativeBuffer.pin(handle()), numBytes());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1055,7 +1061,9 @@ public final class NDArray implements NativeResource {
     public void read(long first, float[] destination) {
         requireNonNull(destination, "destination");
         try {
-            NativeBuffer.readFloats(handle(), first, destination);
+            if (!ElementCopy.read(this, handle(), first, destination)) {
+                NativeBuffer.readFloats(handle(), first, destination);
+            }
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1070,7 +1078,9 @@ public final class NDArray implements NativeResource {
     public void read(long first, double[] destination) {
         requireNonNull(destination, "destination");
         try {
-            NativeBuffer.readDoubles(handle(), first, destination);
+            if (!ElementCopy.read(this, handle(), first, destination)) {
+                NativeBuffer.readDoubles(handle(), first, destination);
+            }
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1085,7 +1095,9 @@ public final class NDArray implements NativeResource {
     public void read(long first, int[] destination) {
         requireNonNull(destination, "destination");
         try {
-            NativeBuffer.readInts(handle(), first, destination);
+            if (!ElementCopy.read(this, handle(), first, destination)) {
+                NativeBuffer.readInts(handle(), first, destination);
+            }
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1100,7 +1112,9 @@ public final class NDArray implements NativeResource {
     public void read(long first, long[] destination) {
         requireNonNull(destination, "destination");
         try {
-            NativeBuffer.readLongs(handle(), first, destination);
+            if (!ElementCopy.read(this, handle(), first, destination)) {
+                NativeBuffer.readLongs(handle(), first, destination);
+            }
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1152,6 +1166,11 @@ public final class NDArray implements NativeResource {
      */
     public float[] toFloats() {
         try {
+            if (ElementCopy.pays(this, DType.FLOAT32, 0, size())) {
+                float[] elements = new float[(int) size()];
+                read(0, elements);
+                return elements;
+            }
             return NativeNDArray.toFloats(handle());
         } finally {
             Reference.reachabilityFence(this);
@@ -1165,6 +1184,11 @@ public final class NDArray implements NativeResource {
      */
     public double[] toDoubles() {
         try {
+            if (ElementCopy.pays(this, DType.FLOAT64, 0, size())) {
+                double[] elements = new double[(int) size()];
+                read(0, elements);
+                return elements;
+            }
             return NativeNDArray.toDoubles(handle());
         } finally {
             Reference.reachabilityFence(this);
@@ -1178,6 +1202,11 @@ public final class NDArray implements NativeResource {
      */
     public int[] toInts() {
         try {
+            if (ElementCopy.pays(this, DType.INT32, 0, size())) {
+                int[] elements = new int[(int) size()];
+                read(0, elements);
+                return elements;
+            }
             return NativeNDArray.toInts(handle());
         } finally {
             Reference.reachabilityFence(this);
@@ -1191,6 +1220,11 @@ public final class NDArray implements NativeResource {
      */
     public long[] toLongs() {
         try {
+            if (ElementCopy.pays(this, DType.INT64, 0, size())) {
+                long[] elements = new long[(int) size()];
+                read(0, elements);
+                return elements;
+            }
             return NativeNDArray.toLongs(handle());
         } finally {
             Reference.reachabilityFence(this);
@@ -1217,6 +1251,7 @@ public final class NDArray implements NativeResource {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not one element
      */
     public double toScalar() {
+        handle();
         if (size() != 1) {
             throw KVStoreException.invalidArgument(
                     "array of shape " + shape + " is not a scalar, expected one element");
@@ -1262,7 +1297,7 @@ public final class NDArray implements NativeResource {
     }
 
     /**
-     * Closes all {@link #dependencies} but some, and forgets them.
+     * Closes all {@link #dependencies} but some, and forgets those that it closed.
      *
      * @param kept arrays that stay open, with their own dependencies
      * @return this array
@@ -1279,7 +1314,6 @@ public final class NDArray implements NativeResource {
                 array.close();
             }
         }
-        ancestry().forget();
         return this;
     }
 
@@ -1329,6 +1363,40 @@ public final class NDArray implements NativeResource {
         return "NDArray[" + dtype + " " + shape + " " + context + "]";
     }
 
+    /**
+     * Returns whether the other one is an array of the same shape that holds the same numbers at the moment,
+     * of whatever data type, on whatever device. NaN is no number: an array with one equals only itself. A closed
+     * array equals only itself, too.
+     *
+     * @param other the other one
+     */
+    @Override
+    public boolean equals(Object other) {
+        if (this == other) {
+            return true;
+        }
+        if (!(other instanceof NDArray that) || !shape.equals(that.shape)) {
+            return false;
+        }
+        try {
+            return SameElements.test(this, that);
+        } catch (KVStoreException exception) {
+            if (isClosed() || that.isClosed()) {
+                return false;
+            }
+            throw exception;
+        }
+    }
+
+    /**
+     * Returns a hash of the shape: the elements may change while the array stands in a hash table. For tables of
+     * many arrays take {@link IdentityHashMap}.
+     */
+    @Override
+    public int hashCode() {
+        return shape.hashCode();
+    }
+
     // ---- the native border ------------------------------------------------------------------
 
     /** The handle for a native call, after which the caller needs a reachability fence. */
@@ -1349,8 +1417,11 @@ public final class NDArray implements NativeResource {
     }
 
     private static long numBytes(Shape shape, DType dtype) {
-        long numBytes = shape.product() * dtype.numBytes();
-        return shape.product() <= Long.MAX_VALUE / dtype.numBytes() ? numBytes : Long.MAX_VALUE;
+        return numBytes(shape.product(), dtype);
+    }
+
+    private static long numBytes(long size, DType dtype) {
+        return size <= Long.MAX_VALUE / dtype.numBytes() ? size * dtype.numBytes() : Long.MAX_VALUE;
     }
 
     private NDArray derive(NativeMemory.Allocation allocation) {

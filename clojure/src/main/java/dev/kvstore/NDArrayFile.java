@@ -36,9 +36,9 @@ public final class NDArrayFile {
      */
     public static void save(Path file, Map<String, NDArray> arrays) {
         requireNonNull(file, "file");
-        requireNonNull(arrays, "arrays");
-        String[] names = arrays.keySet().toArray(String[]::new);
-        NDArray[] values = arrays.values().toArray(NDArray[]::new);
+        Map<String, NDArray> fixed = new LinkedHashMap<>(requireNonNull(arrays, "arrays"));
+        String[] names = fixed.keySet().toArray(String[]::new);
+        NDArray[] values = fixed.values().toArray(NDArray[]::new);
         load();
         try {
             NativeFile.saveMap(name(file), names, NDArray.handles(values));
@@ -141,7 +141,12 @@ public final class NDArrayFile {
             throw KVStoreException.invalidArgument(
                     file + " is in " + file.getFileSystem() + ", expected a file of the operating system");
         }
-        return file.toString();
+        String name = file.toString();
+        if (name.indexOf('\uFFFD') >= 0) {
+            throw KVStoreException.invalidArgument(
+                    "the name " + name + " has bytes that are no text in this JVM's encoding");
+        }
+        return name;
     }
 
     private static final class Content {

@@ -414,7 +414,9 @@ public final class Optimizer {
     }
 
     static double[] values(Map<String, ? extends Number> map) {
-        return map.values().stream().mapToDouble(Number::doubleValue).toArray();
+        return map.entrySet().stream()
+                .mapToDouble(entry -> requireNonNull(entry.getValue(), entry.getKey()).doubleValue())
+                .toArray();
     }
 
     @Override

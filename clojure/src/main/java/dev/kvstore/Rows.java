@@ -2,9 +2,12 @@ package dev.kvstore;
 
 /** A matrix and, for each of its rows, a column. */
 final class Rows {
+    /** As many elements are in Java's memory at a time. */
+    private static final int PIECE = 1 << 24;
+
     private final NDArray matrix;
     private final long[] columns;
-    private final int width;
+    private final long width;
 
     /** Checks that {@code columns} names a column of {@code matrix} for each row. */
     Rows(NDArray matrix, NDArray columns) {
@@ -18,9 +21,11 @@ final class Rows {
         }
         this.matrix = matrix;
         this.columns = columns.toLongs();
-        this.width = (int) Math.min(shape.get(1), Integer.MAX_VALUE);
-        for (long column : this.columns) {
-            if (column < 0 || column >= width) {
+        this.width = shape.get(1);
+        double[] numbers = columns.toDoubles();
+        for (int row = 0; row < numbers.length; row++) {
+            double column = numbers[row];
+            if (column != this.columns[row] || column < 0 || column >= width) {
                 throw KVStoreException.invalidArgument(
                         "column " + column + " of " + matrix + ", expected 0 to " + (width - 1));
             }
@@ -30,25 +35,60 @@ final class Rows {
     /** The chosen elements as a new vector. */
     NDArray chosen() {
         int size = matrix.dtype().numBytes();
-        byte[] all = matrix.toBytes();
-        byte[] bytes = new byte[columns.length * size];
-        for (int row = 0; row < columns.length; row++) {
-            System.arraycopy(all, size * place(row), bytes, size * row, size);
+        byte[] chosen = new byte[Math.multiplyExact(columns.length, size)];
+        try (NDArray all = flat()) {
+            inPieces((start, stop, from, to) -> {
+                try (NDArray piece = all.slice(start, stop)) {
+                    byte[] bytes = piece.toBytes();
+                    for (int row = from; row < to; row++) {
+                        int place = (int) (place(row) - start);
+                        System.arraycopy(bytes, size * place, chosen, size * row, size);
+                    }
+                }
+            });
         }
         return NDArray.fromBytes(
-                bytes, Shape.of(columns.length), matrix.dtype(), matrix.context());
+                chosen, Shape.of(columns.length), matrix.dtype(), matrix.context());
     }
 
-    /** Ones in the chosen places and zeros everywhere else. */
-    byte[] marks() {
-        byte[] marks = new byte[Math.multiplyExact(columns.length, width)];
-        for (int row = 0; row < columns.length; row++) {
-            marks[place(row)] = 1;
+    /** Sets the chosen elements to one and all others to zero. */
+    void mark() {
+        try (NDArray all = flat()) {
+            inPieces((start, stop, from, to) -> {
+                byte[] marks = new byte[(int) (stop - start)];
+                for (int row = from; row < to; row++) {
+                    marks[(int) (place(row) - start)] = 1;
+                }
+                try (NDArray piece = all.slice(start, stop)) {
+                    piece.set(marks);
+                }
+            });
         }
-        return marks;
     }
 
-    private int place(int row) {
-        return Math.toIntExact((long) row * width + columns[row]);
+    /** Some elements of the matrix from {@code start} on; those of rows from {@code from} on are chosen. */
+    @FunctionalInterface
+    private interface Piece {
+        void run(long start, long stop, int from, int to);
+    }
+
+    private void inPieces(Piece piece) {
+        int row = 0;
+        for (long start = 0; start < matrix.size(); start += PIECE) {
+            long stop = Math.min(start + PIECE, matrix.size());
+            int from = row;
+            while (row < columns.length && place(row) < stop) {
+                row++;
+            }
+            piece.run(start, stop, from, row);
+        }
+    }
+
+    private NDArray flat() {
+        return matrix.reshape(matrix.size());
+    }
+
+    private long place(int row) {
+        return row * width + columns[row];
     }
 }

@@ -4,6 +4,10 @@ package dev.kvstore;
  * What a store does with the sum of the values pushed to a key, given to {@link
  * KVStore#setUpdater(Updater)}.
  *
+ * <p>It runs under the lock of its key. An updater that pushes into <em>another</em> store must not be pushed
+ * into from there, or two threads may wait for each other; and one that waits for a virtual thread needs a
+ * platform thread as its caller, since a virtual one stays on its carrier during a native call.
+ *
  * <pre>{@code
  * store.setUpdater((key, pushed, stored) -> {
  *     try (NDArray doubled = pushed.multiply(2)) {

@@ -20,8 +20,9 @@
  *
  * <p>{@link dev.kvstore.NDArray} and {@link dev.kvstore.KVStore} own native memory: close them when
  * they are no longer needed. What is forgotten is released after the garbage collector has found it.
- * Every class of this package may be used from any thread. Every failure is a {@link
- * dev.kvstore.KVStoreException}; the one exception is a null argument, which is a {@link
- * NullPointerException} that names the parameter.
+ * Every class of this package may be used from any thread, but a {@link dev.kvstore.ResourceScope} by the
+ * thread that opened it. Every failure is a {@link dev.kvstore.KVStoreException}, with two exceptions: a null
+ * argument is a {@link NullPointerException} that names the parameter, and a scope that is ended in the wrong
+ * place is an {@link IllegalStateException}.
  */
 package dev.kvstore;

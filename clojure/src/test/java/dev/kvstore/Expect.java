@@ -1,8 +1,10 @@
 package dev.kvstore;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.util.List;
 import org.junit.jupiter.api.function.Executable;
 
 /** What several tests expect. */
@@ -14,6 +16,14 @@ final class Expect {
         KVStoreException exception = assertThrows(KVStoreException.class, call);
         assertEquals(code, exception.code(), exception.getMessage());
         return exception;
+    }
+
+    /** The lists hold the same objects; arrays are also equal when their elements are. */
+    static void theSame(List<?> expected, List<?> found) {
+        assertEquals(expected.size(), found.size());
+        for (int i = 0; i < expected.size(); i++) {
+            assertSame(expected.get(i), found.get(i));
+        }
     }
 
     /** The call throws a {@link NullPointerException} that names this parameter. */

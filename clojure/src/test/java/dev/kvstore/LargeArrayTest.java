@@ -33,12 +33,20 @@ class LargeArrayTest {
             }
             store.init("large", array).push("large", List.of(array, array));
             store.pull("large", array);
-            float[] floats = new float[4];
-            array.read(LENGTH - 4, floats);
-            assertArrayEquals(new float[] {0, 2, 4, 6}, floats);
+            float[] last = new float[4];
+            array.read(LENGTH - 4, last);
+            assertArrayEquals(new float[] {0, 2, 4, 6}, last);
             ByteBuffer bytes = ByteBuffer.allocateDirect(2);
             array.read(LENGTH - 2, bytes);
             assertEquals(6, bytes.get(1));
+            try (NDArray start = array.slice(0, 1L << 31);
+                    NDArray matrix = start.reshape(1 << 16, 1 << 15);
+                    NDArray columns = NDArray.full(Shape.of(1 << 16), 32767);
+                    NDArray ones = matrix.setOneHot(columns).chooseElements(columns);
+                    NDArray floats = ones.asType(DType.FLOAT32);
+                    NDArray sum = floats.reduce(Reduction.SUM)) {
+                assertEquals(1 << 16, sum.toScalar());
+            }
             long live = NativeMemory.liveBytes();
             for (Executable whole : List.<Executable>of(
                     array::toFloats, array::toDoubles, array::toInts, array::toLongs, array::toBytes,

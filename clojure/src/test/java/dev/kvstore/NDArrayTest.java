@@ -6,13 +6,16 @@ import static dev.kvstore.KVStoreException.Code.LENGTH_MISMATCH;
 import static dev.kvstore.KVStoreException.Code.SPEC_MISMATCH;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.List;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -306,10 +309,72 @@ class NDArrayTest {
             assertEquals(DType.INT64, chosen.dtype());
             assertEquals(List.of(matrix, columns), chosen.dependencies());
             Expect.code(INVALID_ARGUMENT, () -> matrix.chooseElements(wrong));
+            for (double none : new double[] {Double.NaN, -0.5, 0.5}) {
+                try (NDArray noColumn = NDArray.full(Shape.of(3), none)) {
+                    Expect.code(INVALID_ARGUMENT, () -> matrix.chooseElements(noColumn));
+                }
+            }
             Expect.code(INVALID_ARGUMENT, () -> chosen.chooseElements(columns));
             Expect.code(LENGTH_MISMATCH, () -> matrix.setOneHot(few));
             assertArrayEquals(
                     new float[] {0, 1, 1, 0, 0, 1}, matrix.setOneHot(columns).toFloats());
+        }
+    }
+
+    @Test
+    void arraysAreEqualWhenTheirNumbersAre() {
+        try (NDArray a = NDArray.of(new float[] {1, 2, 0}, Shape.of(3));
+                NDArray same = NDArray.of(new double[] {1, 2, -0.0}, VECTOR, DType.FLOAT64, CPU);
+                NDArray other = NDArray.of(new float[] {1, 2, 3}, Shape.of(3));
+                NDArray column = a.reshape(3, 1);
+                NDArray nan = NDArray.of(new float[] {Float.NaN}, Shape.of(1));
+                NDArray nanToo = nan.copy()) {
+            assertEquals(a, same);
+            assertEquals(a.hashCode(), same.hashCode());
+            assertNotEquals(a, other);
+            assertNotEquals(a, column);
+            assertNotEquals(a, null);
+            assertEquals(nan, nan);
+            assertNotEquals(nan, nanToo);
+            NDArray closed = a.copy();
+            closed.close();
+            assertNotEquals(a, closed);
+            assertEquals(closed, closed);
+        }
+        long[] large = {(1L << 60) + 1};
+        try (NDArray one = NDArray.of(large, Shape.of(1), DType.INT64, CPU);
+                NDArray next = NDArray.of(new long[] {large[0] + 1}, Shape.of(1), DType.INT64, CPU)) {
+            assertNotEquals(one, next);
+        }
+    }
+
+    @Test
+    void longRunsOfElementsAreReadFromAnyPlace() {
+        int size = (9 << 20) + 5;
+        int[] numbers = IntStream.range(0, size).toArray();
+        try (NDArray ints = NDArray.of(numbers, Shape.of(size), DType.INT32, CPU);
+                NDArray longs = ints.asType(DType.INT64);
+                NDArray doubles = ints.asType(DType.FLOAT64);
+                NDArray floats = ints.asType(DType.FLOAT32)) {
+            assertArrayEquals(numbers, ints.toInts());
+            assertArrayEquals(numbers, floats.toInts());
+            assertArrayEquals(IntStream.of(numbers).asLongStream().toArray(), longs.toLongs());
+            assertArrayEquals(IntStream.of(numbers).asDoubleStream().toArray(), doubles.toDoubles());
+            float[] part = new float[size - 7];
+            floats.read(3, part);
+            float[] all = floats.toFloats();
+            assertArrayEquals(Arrays.copyOfRange(all, 3, size - 4), part);
+            assertEquals(size - 1, all[size - 1]);
+            Expect.code(INVALID_ARGUMENT, () -> floats.read(8, part));
+            Expect.code(INVALID_ARGUMENT, () -> floats.read(-1, part));
+        }
+    }
+
+    @Test
+    void aRangeWithoutNumbersIsNoQuestionOfMemory() {
+        for (double step : new double[] {0, Double.NaN}) {
+            Expect.code(INVALID_ARGUMENT,
+                    () -> NDArray.arange(0, 1, step, 1, DType.FLOAT32, Context.cpu()));
         }
     }
 }

@@ -137,4 +137,17 @@ class OptimizerTest {
         Expect.code(CLOSED, state::numUpdates);
         Expect.nullParameter("state", () -> optimizer.update("w", weight, weight, null));
     }
+
+    @Test
+    void aStateServesItsOwnOptimizerAndWeightAlone() {
+        try (NDArray weight = NDArray.ones(Shape.of(2));
+                NDArray half = weight.asType(DType.FLOAT16);
+                NDArray longer = NDArray.ones(Shape.of(7));
+                OptimizerState state = Optimizer.of("sgd").createState(weight)) {
+            Expect.code(SPEC_MISMATCH, () -> Optimizer.of("sgd").update("w", half, half, state));
+            Expect.code(SPEC_MISMATCH, () -> Optimizer.of("sgd").update("w", longer, longer, state));
+            Expect.code(INVALID_ARGUMENT, () -> Optimizer.of("adam").update("w", weight, weight, state));
+            Optimizer.of("sgd").update("w", weight, weight, state);
+        }
+    }
 }
