@@ -3,19 +3,19 @@
 
     guard    runs code that calls Java and translates what it throws
     outward  the exception that the caller of a verb sees
-    hidden   carries an updater's own exception past that translation
+    own!     lets an updater's own exception pass that translation
     invalid, check, length-mismatch  throw for mistakes that Clojure can see by itself
     int32?   a number that fits a Java int"
   (:require [clojure.string :as string])
-  (:import (clojure.lang ExceptionInfo)
-           (dev.kvstore KVStoreException KVStoreException$Code)))
+  (:import (dev.kvstore KVStoreException KVStoreException$Code)
+           (java.util Collections Locale Set WeakHashMap)))
 
 (set! *warn-on-reflection* true)
 
 (defn code->keyword
   "Returns the keyword of a Java error code: KEY_NOT_FOUND is `:key-not-found`."
   [^KVStoreException$Code code]
-  (keyword (string/replace (string/lower-case (.name code)) "_" "-")))
+  (keyword (string/replace (.toLowerCase (.name code) Locale/ROOT) "_" "-")))
 
 (defn- facts
   [^KVStoreException e]
@@ -25,13 +25,17 @@
          :kvstore/expected (.expected e)
          :kvstore/found (.found e)}))
 
-(defn hidden
-  "Wraps `original`, a KVStoreException that a user's updater threw itself.
+(def ^:private ^Set own
+  "What users' updaters threw themselves, as long as somebody has it."
+  (Collections/synchronizedSet (Collections/newSetFromMap (WeakHashMap.))))
 
-  Translating it would hand the caller of push another object than the updater threw. `outward`
-  unwraps it again."
-  [^KVStoreException original]
-  (ex-info "thrown by an updater" {::original original}))
+(defn own!
+  "Notes that a user's updater threw `original`, a KVStoreException, and returns it.
+
+  Translating it would hand the caller of push another object than the updater threw."
+  ^Throwable [^KVStoreException original]
+  (.add own original)
+  original)
 
 (defn outward
   "Returns the exception to throw in place of `e`.
@@ -39,9 +43,8 @@
   A KVStoreException becomes an `ex-info` with the same message and `e` as its cause; everything
   else, an updater's own exceptions above all, stays the same object."
   ^Throwable [e]
-  (condp instance? e
-    KVStoreException (ex-info (ex-message e) (facts e) e)
-    ExceptionInfo (::original (ex-data e) e)
+  (if (and (instance? KVStoreException e) (not (.contains own e)))
+    (ex-info (ex-message e) (facts e) e)
     e))
 
 (defmacro guard

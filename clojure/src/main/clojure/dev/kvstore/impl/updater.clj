@@ -17,4 +17,4 @@
       (try
         (f key pushed stored)
         (catch KVStoreException e
-          (throw (errors/hidden e)))))))
+          (throw (errors/own! e)))))))

@@ -6,7 +6,8 @@
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
   (:import (dev.kvstore KVStoreException)
-           (java.io StringWriter)))
+           (java.io StringWriter)
+           (java.util Locale)))
 
 (set! *warn-on-reflection* true)
 
@@ -185,3 +186,11 @@
       (code (kvstore/push kv "x" (ndarray/ones [2])))
       (code (kvstore/create "nonsense")))
     (is (= "" (str out)))))
+
+(deftest codes-are-the-same-in-every-language
+  (let [usual (Locale/getDefault)]
+    (try
+      (Locale/setDefault (Locale. "tr" "TR"))
+      (is (= :invalid-argument (code (kvstore/create "nothing"))))
+      (is (every? #(re-matches #"[a-z0-9-]+" (name %)) (keys (kvstore/doctor))))
+      (finally (Locale/setDefault usual)))))

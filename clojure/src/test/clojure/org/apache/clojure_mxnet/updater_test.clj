@@ -4,7 +4,7 @@
             [dev.kvstore.failures :refer [code]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
-  (:import (dev.kvstore KVStoreException KVStoreException$Code)))
+  (:import (dev.kvstore KVStore KVStoreException KVStoreException$Code NDArray)))
 
 (set! *warn-on-reflection* true)
 
@@ -103,6 +103,17 @@
     (is (every? ndarray/is-disposed @kept))
     (is (= :closed (code (ndarray/set (second @kept) 9))))
     (is (= 1.0 (value kv "w")))))
+
+(deftest what-it-throws-reaches-a-caller-in-java-as-it-was
+  (let [thrown (atom nil)
+        ^KVStore kv (store ["w"] (fn [_ _ ^NDArray stored]
+                                   (try
+                                     (.addInPlace stored ^NDArray (ndarray/ones [5]))
+                                     (catch KVStoreException e
+                                       (reset! thrown e)
+                                       (throw e)))))]
+    (is (identical? (try (.push kv "w" ^NDArray (ndarray/ones [1])) (catch Exception e e)) @thrown))
+    (is (identical? (try (kvstore/push kv "w" (ndarray/ones [1])) (catch Exception e e)) @thrown))))
 
 (deftest many-threads-push
   (let [kv (store ["w"] add)

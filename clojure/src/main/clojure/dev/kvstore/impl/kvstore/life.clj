@@ -8,7 +8,8 @@
   (:require [clojure.string :as string]
             [dev.kvstore.impl.datafy :as datafy]
             [dev.kvstore.impl.errors :as errors])
-  (:import (dev.kvstore Doctor KVStore NativeMemory)))
+  (:import (dev.kvstore Doctor KVStore NativeMemory)
+           (java.util Locale)))
 
 (set! *warn-on-reflection* true)
 
@@ -53,7 +54,7 @@
   []
   (apply array-map
          (mapcat (fn [[fact text]]
-                   (let [k (keyword (string/replace (string/lower-case fact) " " "-"))]
+                   (let [k (keyword (string/replace (.toLowerCase ^String fact Locale/ROOT) " " "-"))]
                      (when-not (told-twice k) [k text])))
                  (Doctor/report))))
 
