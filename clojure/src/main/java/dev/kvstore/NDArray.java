@@ -1442,6 +1442,7 @@ public final class NDArray implements NativeResource {
 
     private NDArray change(Runnable write) {
         try {
+            NativeMemory.beforeChange();
             retry(write);
             return this;
         } finally {

@@ -144,15 +144,18 @@ public final class NativeMemory {
         return attempt(allocation);
     }
 
+    /** Collects where it is due before a change: what somebody holds a buffer on is written to other memory. */
+    static void beforeChange() {
+        if (isDue(NativeRuntime.liveBytes(), 0)) {
+            collectIfDue(0);
+        }
+    }
+
     /**
      * Runs a call that may allocate, and again after a collection when there was no memory. Not for
      * calls that may have changed something by then.
      */
     static void retry(Runnable call) {
-        // What is changed while somebody holds a buffer on it grows, too.
-        if (isDue(NativeRuntime.liveBytes(), 0)) {
-            collectIfDue(0);
-        }
         watch(0);
         attempt(() -> {
             call.run();
