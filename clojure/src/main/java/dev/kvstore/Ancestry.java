@@ -1,5 +1,7 @@
 package dev.kvstore;
 
+import static java.util.Objects.requireNonNull;
+
 import java.lang.ref.WeakReference;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -57,7 +59,21 @@ final class Ancestry extends WeakReference<NDArray> {
                 }
             }
         }
-        return found;
+        return Collections.unmodifiableList(found);
+    }
+
+    /** Closes them but for some arrays and what those come from. */
+    void closeExcept(NDArray... kept) {
+        Set<NDArray> spared = Collections.newSetFromMap(new IdentityHashMap<>());
+        for (NDArray array : kept) {
+            spared.add(requireNonNull(array, "kept"));
+            spared.addAll(array.ancestry().open());
+        }
+        for (NDArray array : open()) {
+            if (!spared.contains(array)) {
+                array.close();
+            }
+        }
     }
 
     private boolean isGone() {

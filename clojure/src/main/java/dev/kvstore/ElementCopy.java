@@ -58,6 +58,43 @@ final class ElementCopy {
                 source.asLongBuffer().get(start, destination, position, length));
     }
 
+    /** All elements as a new Java array, if that {@link #pays}, otherwise null. */
+    static float[] floats(NDArray array) {
+        if (!pays(array, DType.FLOAT32, 0, array.size())) {
+            return null;
+        }
+        float[] elements = new float[(int) array.size()];
+        array.read(0, elements);
+        return elements;
+    }
+
+    static double[] doubles(NDArray array) {
+        if (!pays(array, DType.FLOAT64, 0, array.size())) {
+            return null;
+        }
+        double[] elements = new double[(int) array.size()];
+        array.read(0, elements);
+        return elements;
+    }
+
+    static int[] ints(NDArray array) {
+        if (!pays(array, DType.INT32, 0, array.size())) {
+            return null;
+        }
+        int[] elements = new int[(int) array.size()];
+        array.read(0, elements);
+        return elements;
+    }
+
+    static long[] longs(NDArray array) {
+        if (!pays(array, DType.INT64, 0, array.size())) {
+            return null;
+        }
+        long[] elements = new long[(int) array.size()];
+        array.read(0, elements);
+        return elements;
+    }
+
     private static boolean run(
             NDArray array, DType dtype, long handle, long first, int length, Copy copy) {
         if (!pays(array, dtype, first, length)) {

@@ -9,10 +9,7 @@ import java.nio.Buffer;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
-import java.util.IdentityHashMap;
 import java.util.List;
-import java.util.Set;
 
 /**
  * A dense, row-major array of numbers on one device. Shape, data type and device never change; the
@@ -330,10 +327,8 @@ public final class NDArray implements NativeResource {
             double start, double stop, double step, int repeat, DType dtype, Context context) {
         requireNonNull(dtype, "dtype");
         requireNonNull(context, "context");
-        double count = Math.max(0, Math.ceil((stop - start) / step)) * Math.max(0, repeat);
-        // What are no numbers at all is refused by the call, not for want of memory.
-        long numBytes = Double.isFinite(count) ? (long) (count * dtype.numBytes()) : 0;
-        return adopt(allocate(numBytes, () -> NativeNDArray.arange(
+        long size = ResultSize.ofRange(start, stop, step, repeat);
+        return adopt(allocate(ResultSize.inBytes(size, dtype), () -> NativeNDArray.arange(
                 start, stop, step, repeat, dtype.code(), context.kind(), context.deviceId())));
     }
 
@@ -433,7 +428,7 @@ public final class NDArray implements NativeResource {
         requireNonNull(op, "op");
         requireNonNull(other, "other");
         try {
-            return adopt(allocate(numBytes(ResultSize.ofPairs(shape, other.shape), dtype),
+            return adopt(allocate(ResultSize.inBytes(ResultSize.ofPairs(shape, other.shape), dtype),
                     () -> NativeNDArray.binary(handle(), op.ordinal(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
@@ -748,7 +743,7 @@ public final class NDArray implements NativeResource {
         requireNonNull(other, "other");
         try {
             return adopt(
-                    allocate(numBytes(ResultSize.ofDot(shape, other.shape), dtype),
+                    allocate(ResultSize.inBytes(ResultSize.ofDot(shape, other.shape), dtype),
                             () -> NativeNDArray.dot(handle(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
@@ -786,7 +781,6 @@ public final class NDArray implements NativeResource {
      */
     public NDArray chooseElements(NDArray columns) {
         requireNonNull(columns, "columns");
-        handle();
         NDArray chosen = new Rows(this, columns).chosen();
         chosen.ancestry().comesFrom(this, columns);
         return chosen;
@@ -801,7 +795,6 @@ public final class NDArray implements NativeResource {
      */
     public NDArray setOneHot(NDArray columns) {
         requireNonNull(columns, "columns");
-        handle();
         new Rows(this, columns).mark();
         return this;
     }
@@ -1166,12 +1159,8 @@ public final class NDArray implements NativeResource {
      */
     public float[] toFloats() {
         try {
-            if (ElementCopy.pays(this, DType.FLOAT32, 0, size())) {
-                float[] elements = new float[(int) size()];
-                read(0, elements);
-                return elements;
-            }
-            return NativeNDArray.toFloats(handle());
+            float[] copied = ElementCopy.floats(this);
+            return copied != null ? copied : NativeNDArray.toFloats(handle());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1184,12 +1173,8 @@ public final class NDArray implements NativeResource {
      */
     public double[] toDoubles() {
         try {
-            if (ElementCopy.pays(this, DType.FLOAT64, 0, size())) {
-                double[] elements = new double[(int) size()];
-                read(0, elements);
-                return elements;
-            }
-            return NativeNDArray.toDoubles(handle());
+            double[] copied = ElementCopy.doubles(this);
+            return copied != null ? copied : NativeNDArray.toDoubles(handle());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1202,12 +1187,8 @@ public final class NDArray implements NativeResource {
      */
     public int[] toInts() {
         try {
-            if (ElementCopy.pays(this, DType.INT32, 0, size())) {
-                int[] elements = new int[(int) size()];
-                read(0, elements);
-                return elements;
-            }
-            return NativeNDArray.toInts(handle());
+            int[] copied = ElementCopy.ints(this);
+            return copied != null ? copied : NativeNDArray.toInts(handle());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1220,12 +1201,8 @@ public final class NDArray implements NativeResource {
      */
     public long[] toLongs() {
         try {
-            if (ElementCopy.pays(this, DType.INT64, 0, size())) {
-                long[] elements = new long[(int) size()];
-                read(0, elements);
-                return elements;
-            }
-            return NativeNDArray.toLongs(handle());
+            long[] copied = ElementCopy.longs(this);
+            return copied != null ? copied : NativeNDArray.toLongs(handle());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1284,7 +1261,7 @@ public final class NDArray implements NativeResource {
      * @return the arrays, each once, the nearest first
      */
     public List<NDArray> dependencies() {
-        return Collections.unmodifiableList(ancestry().open());
+        return ancestry().open();
     }
 
     /**
@@ -1303,17 +1280,7 @@ public final class NDArray implements NativeResource {
      * @return this array
      */
     public NDArray closeDependenciesExcept(NDArray... kept) {
-        requireNonNull(kept, "kept");
-        Set<NDArray> spared = Collections.newSetFromMap(new IdentityHashMap<>());
-        for (NDArray array : kept) {
-            spared.add(requireNonNull(array, "kept"));
-            spared.addAll(array.dependencies());
-        }
-        for (NDArray array : dependencies()) {
-            if (!spared.contains(array)) {
-                array.close();
-            }
-        }
+        ancestry().closeExcept(requireNonNull(kept, "kept"));
         return this;
     }
 
@@ -1372,25 +1339,12 @@ public final class NDArray implements NativeResource {
      */
     @Override
     public boolean equals(Object other) {
-        if (this == other) {
-            return true;
-        }
-        if (!(other instanceof NDArray that) || !shape.equals(that.shape)) {
-            return false;
-        }
-        try {
-            return SameElements.test(this, that);
-        } catch (KVStoreException exception) {
-            if (isClosed() || that.isClosed()) {
-                return false;
-            }
-            throw exception;
-        }
+        return this == other || other instanceof NDArray that && SameElements.test(this, that);
     }
 
     /**
      * Returns a hash of the shape: the elements may change while the array stands in a hash table. For tables of
-     * many arrays take {@link IdentityHashMap}.
+     * many arrays take an {@code IdentityHashMap}.
      */
     @Override
     public int hashCode() {
@@ -1417,11 +1371,7 @@ public final class NDArray implements NativeResource {
     }
 
     private static long numBytes(Shape shape, DType dtype) {
-        return numBytes(shape.product(), dtype);
-    }
-
-    private static long numBytes(long size, DType dtype) {
-        return size <= Long.MAX_VALUE / dtype.numBytes() ? size * dtype.numBytes() : Long.MAX_VALUE;
+        return ResultSize.inBytes(shape.product(), dtype);
     }
 
     private NDArray derive(NativeMemory.Allocation allocation) {

@@ -36,6 +36,17 @@ final class ResultSize {
         return multiply(left.product() / inner, right.product() / inner);
     }
 
+    /** From {@code start} to before {@code stop}; none when that are no numbers at all. */
+    static long ofRange(double start, double stop, double step, int repeat) {
+        double steps = Math.max(0, Math.ceil((stop - start) / step));
+        return Double.isFinite(steps) ? (long) (steps * Math.max(0, repeat)) : 0;
+    }
+
+    /** The bytes of so many elements, or more than there can be. */
+    static long inBytes(long size, DType dtype) {
+        return multiply(size, dtype.numBytes());
+    }
+
     private static long multiply(long one, long other) {
         return Math.multiplyHigh(one, other) == 0 && one * other >= 0 ? one * other : Long.MAX_VALUE;
     }

@@ -11,6 +11,7 @@ final class Rows {
 
     /** Checks that {@code columns} names a column of {@code matrix} for each row. */
     Rows(NDArray matrix, NDArray columns) {
+        matrix.handle();
         Shape shape = matrix.shape();
         if (shape.length() != 2) {
             throw KVStoreException.invalidArgument(matrix + " is no matrix");
