@@ -20,6 +20,7 @@ left_out() {
         elementwise) echo "every operation of every dtype; lib and values run some of them" ;;
         backend_cpu) echo "takes a quarter of an hour; stores run the same kernels in the other suites" ;;
         optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
+        compression) echo "reads 800 KB of JSON, and the rest is in the programs of other suites" ;;
         allocations) echo "counts allocations, with an allocator of its own" ;;
         layering) echo "runs cargo and reads the sources, none of the core" ;;
         local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::compression::Quantizer;
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
@@ -40,6 +41,42 @@ pub struct UpdateJob<'a> {
     pub states: [Option<InOut<'a>>; MAX_STATES],
     /// The gradients, at least one, each as long as the weight.
     pub addends: &'a [Span<'a>],
+}
+
+/// One value of a batch that is compressed.
+///
+/// Each element is added to its residual, a code says what of that is sent, and the rest stays in the residual:
+/// see [`Compression`](crate::Compression).
+#[derive(Debug)]
+pub struct QuantizeJob<'a> {
+    /// What the codes mean.
+    pub quantizer: Quantizer,
+    /// Where the memory is.
+    pub device: Device,
+    /// The type of the gradient.
+    pub dtype: DType,
+    /// What is compressed.
+    pub gradient: Span<'a>,
+    /// As many elements, in [`DType::arithmetic`].
+    pub residual: InOut<'a>,
+    /// [`Code::num_bytes`](crate::compression::Code::num_bytes): the codes of 16 or 32 elements in a word, the first
+    /// one in the highest bits of the first byte; bits without an element are 0.
+    pub codes: SpanMut<'a>,
+}
+
+/// One sum of codes of a batch: the left fold of what they mean.
+#[derive(Debug)]
+pub struct DequantizeJob<'a> {
+    /// What the codes mean.
+    pub quantizer: Quantizer,
+    /// Where the memory is.
+    pub device: Device,
+    /// The type of the sum.
+    pub dtype: DType,
+    /// The codes, at least one range, each as long as those of `dst`.
+    pub codes: &'a [Span<'a>],
+    /// Where the sum goes.
+    pub dst: SpanMut<'a>,
 }
 
 /// The second operand of an elementwise operation.
@@ -124,6 +161,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()>;
     /// Runs every step of the batch, each in one pass over its memory.
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
+    /// Compresses every value of the batch.
+    fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()>;
+    /// Sums the codes of every job of the batch.
+    fn dequantize(&self, jobs: &mut [DequantizeJob<'_>]) -> Result<()>;
 
     /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
     ///
@@ -240,17 +281,17 @@ pub(crate) trait Job {
     fn device(&self) -> Device;
 }
 
-impl Job for SumJob<'_> {
-    fn device(&self) -> Device {
-        self.device
-    }
+macro_rules! job {
+    ($($Job:ident),+) => {
+        $(impl Job for $Job<'_> {
+            fn device(&self) -> Device {
+                self.device
+            }
+        })+
+    };
 }
 
-impl Job for UpdateJob<'_> {
-    fn device(&self) -> Device {
-        self.device
-    }
-}
+job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob);
 
 impl Backends {
     /// Hands the jobs to their backends, those of one backend as one batch.

@@ -19,6 +19,7 @@
 //! and [`KvStore`] (what the verbs mean).
 
 pub mod backend;
+pub mod compression;
 mod cpu;
 mod device;
 pub mod dtype;
@@ -33,6 +34,7 @@ mod push;
 mod random;
 mod reducer;
 mod replace_file;
+mod residual;
 mod scratch;
 mod shape;
 pub mod storage;
@@ -42,6 +44,7 @@ mod tensor;
 mod updater;
 
 pub use backend::{Backend, Backends};
+pub use compression::Compression;
 pub use cpu::CpuBackend;
 pub use device::{Device, DeviceKind};
 pub use dtype::{DType, Element, Scalar};

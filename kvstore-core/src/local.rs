@@ -11,14 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::backend::Backends;
+use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::optimizer::Optimizer;
 use crate::push::{Push, Pushed};
 use crate::reducer::{DeviceReducer, HostReducer, Reducer};
+use crate::residual::compress;
 use crate::scratch::Scratch;
 use crate::store::{Description, Existing, KeyStats, KvStore, Pulled};
-use crate::table::{Entry, Table};
+use crate::table::{Entry, Progress, Table};
 use crate::tensor::Tensor;
 use crate::updater::Updater;
 
@@ -31,6 +33,7 @@ pub struct LocalStore {
     reducer: Box<dyn Reducer>,
     table: Table,
     policy: RwLock<Policy>,
+    compression: RwLock<Option<Compression>>,
     num_optimizers: AtomicU64,
 }
 
@@ -67,6 +70,7 @@ impl LocalStore {
             reducer,
             table: Table::default(),
             policy: RwLock::new(Policy::Assign),
+            compression: RwLock::default(),
             num_optimizers: AtomicU64::new(0),
         })
     }
@@ -107,27 +111,59 @@ impl LocalStore {
         let push = Push { backends: &self.backends, entries, pushed, values };
         let moved = push.gather(reducer)?;
         let push = Push { values: moved.as_deref().unwrap_or(values), ..push };
-        match self.policy() {
-            Policy::Assign => push.assign(reducer, scratch),
-            Policy::Updater(updater) => {
-                let sums = push.sum(reducer, scratch)?;
-                push.groups()
-                    .zip(&sums)
-                    .try_for_each(|(group, sum)| self.call(&*updater, group.entry, sum))
+        let compression = self.compression();
+        if let Some(compression) = &compression {
+            for group in push.groups() {
+                let checked = compression.of(group.entry.spec().dtype());
+                checked.map_err(|error| {
+                    Error::invalid(format!("key `{}`: {error}", group.entry.key()))
+                })?;
             }
-            Policy::Optimizer(optimizer, number) => push.step(reducer, &optimizer, number, scratch),
+        }
+        match self.policy() {
+            Policy::Assign => push.assign(reducer, compression.as_ref(), scratch),
+            Policy::Updater(updater) => match compression {
+                None => {
+                    let sums = push.sum(reducer, scratch)?;
+                    push.groups().zip(&sums).try_for_each(|(group, sum)| {
+                        self.call(&*updater, group.entry, |_| Ok((sum.clone(), None)))
+                    })
+                }
+                Some(compression) => push.groups().try_for_each(|group| {
+                    self.call(&*updater, group.entry, |progress| {
+                        let mut key =
+                            group.compressed(&self.backends, reducer, &compression, progress)?;
+                        compress(&self.backends, std::slice::from_mut(&mut key))?;
+                        let (sum, residuals) = key.into_parts();
+                        Ok((sum, Some(residuals)))
+                    })
+                }),
+            },
+            Policy::Optimizer(optimizer, number) => {
+                push.step(reducer, &optimizer, number, compression.as_ref(), scratch)
+            }
         }
     }
 
-    /// Lets the updater change the stored value of a key.
-    fn call(&self, updater: &dyn Updater, entry: &Entry, sum: &Tensor) -> Result<()> {
+    /// Lets the updater change the stored value of a key. `sum` gives the sum of what was pushed and, when
+    /// that was compressed, what it leaves, which counts when the updater has not failed.
+    fn call(
+        &self,
+        updater: &dyn Updater,
+        entry: &Entry,
+        sum: impl FnOnce(&Progress) -> Result<(Tensor, Option<Vec<Tensor>>)>,
+    ) -> Result<()> {
         // Whoever updated the key before may have panicked.
-        let progress = entry.lock()?;
+        let mut progress = entry.lock()?;
+        let (sum, residuals) = sum(&progress)?;
         let mut stored = entry.committed()?.to_device(&self.backends, sum.device())?;
-        let result = self.inside_updater(|| updater.update(entry.key(), sum, &mut stored));
+        let result = self.inside_updater(|| updater.update(entry.key(), &sum, &mut stored));
         result.map_err(|source| Error::Updater { key: entry.key().clone(), source })?;
         if stored.spec() != entry.spec() {
             return Err(Error::spec_mismatch(entry.key(), entry.spec(), stored.spec()));
+        }
+        if let Some(residuals) = residuals {
+            progress.residuals = residuals;
         }
         entry.commit(stored)?;
         entry.count_push(&progress);
@@ -279,6 +315,16 @@ impl KvStore for LocalStore {
         }
         *optimizer = Arc::new(changed);
         Ok(())
+    }
+
+    fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
+        self.refuse_inside_updater("set_compression")?;
+        *self.compression.write().unwrap_or_else(PoisonError::into_inner) = compression;
+        Ok(())
+    }
+
+    fn compression(&self) -> Option<Compression> {
+        *self.compression.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rank(&self) -> usize {

@@ -6,9 +6,11 @@
 use std::sync::{Arc, MutexGuard};
 
 use crate::backend::{Backends, SumJob, UpdateJob};
+use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::optimizer::{Optimizer, Pending};
 use crate::reducer::Reducer;
+use crate::residual::{Compressed, compress};
 use crate::scratch::Scratch;
 use crate::storage::{InOut, Span, Storage};
 use crate::table::{Entry, Progress};
@@ -50,6 +52,19 @@ impl<'a> Group<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.pushed.len()
+    }
+
+    /// Prepares the values for a compression, with the residuals that the key has.
+    pub(crate) fn compressed(
+        &self,
+        backends: &Backends,
+        reducer: &dyn Reducer,
+        compression: &Compression,
+        progress: &Progress,
+    ) -> Result<Compressed<'a>> {
+        let home = reducer.home(self.first()?);
+        let values = self.iter().collect();
+        Compressed::new(compression, backends, home, values, &progress.residuals)
     }
 
     fn iter(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
@@ -114,10 +129,45 @@ impl<'a> Push<'a> {
         Ok(sums)
     }
 
+    /// Compresses the values of each key; returns their sums, none without a compression. The residuals wait
+    /// in the changes.
+    fn compress(
+        &self,
+        reducer: &dyn Reducer,
+        compression: Option<&Compression>,
+        changes: &mut [Change<'_>],
+    ) -> Result<Option<Vec<Tensor>>> {
+        let Some(compression) = compression else { return Ok(None) };
+        let mut keys = Vec::with_capacity(self.entries.len());
+        for (group, change) in self.groups().zip(&*changes) {
+            keys.push(group.compressed(self.backends, reducer, compression, &change.progress)?);
+        }
+        compress(self.backends, &mut keys)?;
+        let parts = keys.into_iter().zip(changes).map(|(key, change)| {
+            let (sum, residuals) = key.into_parts();
+            change.residuals = Some(residuals);
+            sum
+        });
+        Ok(Some(parts.collect()))
+    }
+
     /// Makes the sum of each key's values its stored value.
-    pub(crate) fn assign(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<()> {
+    pub(crate) fn assign(
+        &self,
+        reducer: &dyn Reducer,
+        compression: Option<&Compression>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
         let mut changes = scratch.lend_changes();
         self.lock(&mut changes)?;
+        if let Some(sums) = self.compress(reducer, compression, &mut changes)? {
+            for (sum, change) in sums.into_iter().zip(&mut changes) {
+                change.prepared = Prepared::Value(sum);
+            }
+            self.settle(&mut changes);
+            scratch.keep_changes(changes);
+            return Ok(());
+        }
         for (group, change) in self.groups().zip(&mut changes) {
             let value = &mut **change.value.as_mut().ok_or_else(lost)?;
             let first = group.first()?;
@@ -155,6 +205,7 @@ impl<'a> Push<'a> {
         reducer: &dyn Reducer,
         optimizer: &Optimizer,
         number: u64,
+        compression: Option<&Compression>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         for group in self.groups() {
@@ -176,12 +227,16 @@ impl<'a> Push<'a> {
             change.prepared =
                 Prepared::Step(Pending::new(optimizer, key, value, &mut progress.state)?);
         }
+        let compressed = self.compress(reducer, compression, &mut changes)?;
         let mut spans = scratch.lend_spans();
-        spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
+        match &compressed {
+            Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
+            None => spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span)),
+        }
         let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates();
         let mut rest = spans.as_slice();
         for (group, change) in self.groups().zip(&mut changes) {
-            let addends = take(&mut rest, group.len())?;
+            let addends = take(&mut rest, if compressed.is_some() { 1 } else { group.len() })?;
             if let (Prepared::Step(pending), Some(value)) =
                 (&mut change.prepared, &mut change.value)
             {
@@ -208,7 +263,7 @@ impl<'a> Push<'a> {
     fn lock(&self, changes: &mut Vec<Change<'a>>) -> Result<()> {
         for group in self.groups() {
             let progress = group.entry.lock()?;
-            changes.push(Change { progress, value: None, prepared: Prepared::Nothing });
+            changes.push(Change::new(progress));
         }
         for (group, change) in self.groups().zip(changes) {
             change.value = Some(group.entry.lock_value()?);
@@ -222,6 +277,8 @@ pub(crate) struct Change<'a> {
     progress: MutexGuard<'a, Progress>,
     value: Option<MutexGuard<'a, Tensor>>,
     prepared: Prepared,
+    /// What compressed values leave.
+    residuals: Option<Vec<Tensor>>,
 }
 
 /// What a change needs to run.
@@ -234,8 +291,15 @@ enum Prepared {
     Step(Pending),
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    fn new(progress: MutexGuard<'a, Progress>) -> Self {
+        Self { progress, value: None, prepared: Prepared::Nothing, residuals: None }
+    }
+
     fn settle(&mut self) {
+        if let Some(residuals) = self.residuals.take() {
+            self.progress.residuals = residuals;
+        }
         let Some(value) = &mut self.value else { return };
         match std::mem::replace(&mut self.prepared, Prepared::Nothing) {
             Prepared::Nothing => {}

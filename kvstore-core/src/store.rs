@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Result;
 use crate::key::Key;
@@ -55,6 +56,7 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`LengthMismatch`](crate::Error::LengthMismatch),
     /// [`KeyNotFound`](crate::Error::KeyNotFound),
     /// [`SpecMismatch`](crate::Error::SpecMismatch) when a shape or dtype is not the stored one,
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) when integers would have to be compressed,
     /// [`Updater`](crate::Error::Updater), [`Poisoned`](crate::Error::Poisoned).
     fn push(&self, keys: &[Key], values: &[Tensor], priority: i32) -> Result<()>;
 
@@ -118,6 +120,16 @@ pub trait KvStore: Send + Sync + Debug {
     /// such a name, or it cannot have such a value; or from inside an updater of this store.
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()>;
 
+    /// Compresses the values of every push from now on; none pushes them whole again. What compressed values
+    /// have not sent yet is kept, and is sent by later ones.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    fn set_compression(&self, compression: Option<Compression>) -> Result<()>;
+
+    /// Returns how the values of a push are compressed.
+    fn compression(&self) -> Option<Compression>;
+
     /// Returns the number of this process among the workers, from 0.
     fn rank(&self) -> usize;
 
@@ -169,7 +181,7 @@ pub struct KeyStats {
     pub device: Device,
     /// How many pushes have changed it since it was initialised.
     pub num_pushes: u64,
-    /// The bytes that an optimizer keeps for it.
+    /// The bytes that are kept beside the value: optimizer state, residuals of compressed values.
     pub state_bytes: usize,
 }
 

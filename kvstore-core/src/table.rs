@@ -38,6 +38,14 @@ pub(crate) struct Progress {
     pub(crate) optimizer: u64,
     /// What that optimizer keeps for the key.
     pub(crate) state: OptimizerState,
+    /// What compressed values have not sent yet, by their position in the list.
+    pub(crate) residuals: Vec<Tensor>,
+}
+
+impl Progress {
+    fn num_bytes(&self) -> usize {
+        self.state.num_bytes() + self.residuals.iter().map(Tensor::num_bytes).sum::<usize>()
+    }
 }
 
 impl Table {
@@ -144,7 +152,7 @@ impl Entry {
     /// Counts a push that has changed the key, and notes what its progress has grown to.
     pub(crate) fn count_push(&self, progress: &Progress) {
         self.num_pushes.fetch_add(1, Ordering::Relaxed);
-        self.state_bytes.store(progress.state.num_bytes(), Ordering::Relaxed);
+        self.state_bytes.store(progress.num_bytes(), Ordering::Relaxed);
     }
 
     fn stats(&self) -> KeyStats {

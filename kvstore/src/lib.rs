@@ -42,10 +42,10 @@ pub use store::Store;
 pub use update::update;
 
 pub use kvstore_core::{
-    ArrayList, Backend, Backends, BinaryOp, BoxError, DType, Description, Device, DeviceKind,
-    Distribution, Element, Error, ErrorCode, Existing, Generator, Key, KeyStats, KvStore,
-    LrScheduler, NDArray, Optimizer, OptimizerState, Pulled, Range, Reduction, Result, Scalar,
-    Shape, Tensor, TensorSpec, UnaryOp, Updater, Warmup, bf16, f16,
+    ArrayList, Backend, Backends, BinaryOp, BoxError, Compression, DType, Description, Device,
+    DeviceKind, Distribution, Element, Error, ErrorCode, Existing, Generator, Key, KeyStats,
+    KvStore, LrScheduler, NDArray, Optimizer, OptimizerState, Pulled, Range, Reduction, Result,
+    Scalar, Shape, Tensor, TensorSpec, UnaryOp, Updater, Warmup, bf16, f16,
 };
 
 /// Runs the Rust code of the README.

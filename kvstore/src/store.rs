@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore_core::{
-    BoxError, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Result, Tensor,
-    TensorSpec, Updater,
+    BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Result,
+    Tensor, TensorSpec, Updater,
 };
 
 use crate::kept;
@@ -289,6 +289,41 @@ impl Store {
     /// name, or it cannot have such a value.
     pub fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         self.inner.set_hyper_parameters(parameters)
+    }
+
+    /// Compresses the values of every push from now on, `2bit` or `1bit` an element; see [`Compression`]. What is
+    /// not sent is kept for each key and each position in the list of its values, and is sent later.
+    ///
+    /// ```
+    /// use kvstore::{Compression, Device, array, create};
+    /// let store = create("local")?;
+    /// store.init("w", &array(&[0f32, 0.0], [2], Device::cpu(0))?)?;
+    /// store.set_gradient_compression("2bit", Compression::DEFAULT_THRESHOLD)?;
+    /// store.push("w", &array(&[0.3f32, -0.7], [2], Device::cpu(0))?)?;
+    /// assert_eq!(store.pull_new("w")?[0].to_vec::<f32>()?, [0.0, -0.5]);
+    /// store.push("w", &array(&[0.3f32, 0.0], [2], Device::cpu(0))?)?;
+    /// assert_eq!(store.pull_new("w")?[0].to_vec::<f32>()?, [0.5, 0.0]);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) for another name, a threshold that is not a number above 0, or
+    /// from inside an updater of this store.
+    pub fn set_gradient_compression(&self, name: &str, threshold: f64) -> Result<()> {
+        self.inner.set_compression(Some(Compression::new(name, threshold)?))
+    }
+
+    /// Pushes values whole again. What was not sent yet is kept.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    pub fn clear_gradient_compression(&self) -> Result<()> {
+        self.inner.set_compression(None)
+    }
+
+    /// Returns how pushed values are compressed.
+    pub fn gradient_compression(&self) -> Option<Compression> {
+        self.inner.compression()
     }
 
     /// Returns the number of this process among the workers, from 0.

@@ -2,6 +2,7 @@
 //!
 //! - [`model`] is the store written as simply as it can be; [`value`] and [`arithmetic`] are the
 //!   values it holds and the rules of their numbers.
+//! - [`compression`] is what arrives of compressed values.
 //! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
 //!   numbers that know their error: [`approximate`].
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
@@ -15,6 +16,7 @@ pub mod approximate;
 pub mod arithmetic;
 pub mod arrays;
 pub mod compare;
+pub mod compression;
 pub mod fuzz;
 pub mod json;
 pub mod model;

@@ -3,6 +3,7 @@
 use kvstore::ErrorCode;
 
 use crate::arithmetic::sum;
+use crate::compression::{Compression, no_residual};
 use crate::rule::{Rule, SgdState};
 use crate::value::{Spec, Value};
 
@@ -21,6 +22,7 @@ pub type Written = Vec<(usize, Value)>;
 pub struct Model {
     entries: Vec<Entry>,
     rule: Rule,
+    compression: Option<Compression>,
 }
 
 #[derive(Clone, Debug)]
@@ -28,11 +30,12 @@ struct Entry {
     key: String,
     value: Value,
     state: Option<SgdState>,
+    residuals: Vec<Value>,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { entries: Vec::new(), rule: Rule::Assign }
+        Self { entries: Vec::new(), rule: Rule::Assign, compression: None }
     }
 }
 
@@ -41,7 +44,7 @@ impl Model {
     pub fn init(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
         none_of(self.faults_of_init(pairs))?;
         for (key, value) in pairs {
-            self.entries.push(Entry { key: key.clone(), value: value.clone(), state: None });
+            self.entries.push(Entry::new(key, value));
         }
         Ok(())
     }
@@ -51,9 +54,16 @@ impl Model {
         none_of(self.faults_of_push(pairs))?;
         for entry in &mut self.entries {
             let addends = values_of(&entry.key, pairs);
-            if !addends.is_empty() {
-                entry.update(&self.rule, &sum(&addends))?;
+            if addends.is_empty() {
+                continue;
             }
+            let mut residuals = entry.residuals.clone();
+            let addends = match &self.compression {
+                None => addends,
+                Some(compression) => sent(compression, &addends, &mut residuals),
+            };
+            entry.update(&self.rule, &sum(&addends))?;
+            entry.residuals = residuals;
         }
         Ok(())
     }
@@ -116,6 +126,11 @@ impl Model {
         }
     }
 
+    /// Says how the values of later pushes are compressed. Residuals stay.
+    pub fn set_compression(&mut self, compression: Option<Compression>) {
+        self.compression = compression;
+    }
+
     /// Forgets keys.
     pub fn remove(&mut self, keys: &[String]) -> Result<(), Faults> {
         let faults = keys.iter().filter(|key| self.value(key).is_none());
@@ -155,7 +170,8 @@ impl Model {
                 None => faults.push(ErrorCode::KeyNotFound),
                 Some(stored) if stored.spec != pushed.spec => faults.push(ErrorCode::SpecMismatch),
                 Some(stored)
-                    if matches!(self.rule, Rule::Sgd(_)) && !stored.spec.dtype.is_float() =>
+                    if !stored.spec.dtype.is_float()
+                        && (self.compression.is_some() || matches!(self.rule, Rule::Sgd(_))) =>
                 {
                     faults.push(ErrorCode::InvalidArgument);
                 }
@@ -188,7 +204,20 @@ fn faults_of_pull<'a>(
     faults
 }
 
+/// Returns what arrives of the values of a key; the first of them have residuals already.
+fn sent(compression: &Compression, values: &[Value], residuals: &mut Vec<Value>) -> Vec<Value> {
+    while residuals.len() < values.len() {
+        residuals.push(no_residual(&values[0].spec));
+    }
+    let pairs = values.iter().zip(residuals);
+    pairs.map(|(value, residual)| compression.send(value, residual)).collect()
+}
+
 impl Entry {
+    fn new(key: &str, value: &Value) -> Self {
+        Self { key: key.to_owned(), value: value.clone(), state: None, residuals: Vec::new() }
+    }
+
     /// A failing updater leaves its key as it was and ends the call.
     fn update(&mut self, rule: &Rule, merged: &Value) -> Result<(), Faults> {
         self.value = match rule {

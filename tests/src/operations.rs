@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
+use crate::compression::Compression;
 use crate::rule::{NamedUpdater, Rule, Sgd};
 use crate::value::{Number, Spec, Value};
 
@@ -62,6 +63,7 @@ pub enum Operation {
     PushPullInPlace(Given, i32),
     Broadcast(Given, Outs, i32),
     SetRule(Rule),
+    SetCompression(Option<Compression>),
     Remove(Vec<String>),
 }
 
@@ -165,8 +167,15 @@ fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
                 Operation::Broadcast(given, outs, p)
             }),
         3 => rule().prop_map(Operation::SetRule),
+        1 => compression().prop_map(Operation::SetCompression),
         1 => keys_once().prop_map(Operation::Remove),
     ]
+}
+
+fn compression() -> impl Strategy<Value = Option<Compression>> {
+    let some = (any::<bool>(), select(vec![0.5, 0.1, 3.0]));
+    let some = some.prop_map(|(has_two_bits, threshold)| Compression { has_two_bits, threshold });
+    prop_oneof![1 => Just(None), 2 => some.prop_map(Some)]
 }
 
 fn rule() -> impl Strategy<Value = Rule> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kvstore::{Error, Existing, NDArray, Optimizer, Pairs, Store};
+use kvstore::{Compression, Error, Existing, NDArray, Optimizer, Pairs, Store};
 use serde_json::Value as Json;
 
 use crate::arrays::{self, UpdaterLog, from_array, to_array};
@@ -90,6 +90,7 @@ impl Player {
                 let optimizer = Optimizer::from_options(text(&operation["name"]), &options)?;
                 self.store.set_optimizer(optimizer)
             }
+            "set_gradient_compression" => compress(&self.store, &operation["params"]),
             "set_updater" => {
                 let name = text(&operation["name"]);
                 let updater =
@@ -142,6 +143,24 @@ impl Player {
             }
             _ => false,
         }
+    }
+}
+
+/// The parameters are a map of Python, whose mistakes a binding has to find.
+fn compress(store: &Store, parameters: &Json) -> Result<(), Error> {
+    let parameters = parameters.as_object().expect("parameters are an object");
+    if let Some(name) =
+        parameters.keys().find(|name| !["type", "threshold"].contains(&name.as_str()))
+    {
+        return Err(Error::InvalidArgument(format!("unknown parameter `{name}`")));
+    }
+    let threshold = match parameters.get("threshold") {
+        None => Some(Compression::DEFAULT_THRESHOLD),
+        Some(threshold) => threshold.as_f64(),
+    };
+    match (parameters.get("type").and_then(Json::as_str), threshold) {
+        (Some(name), Some(threshold)) => store.set_gradient_compression(name, threshold),
+        _ => Err(Error::InvalidArgument("a type and a number".to_owned())),
     }
 }
 

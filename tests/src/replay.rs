@@ -63,6 +63,14 @@ fn call(store: &Store, model: &mut Model, operation: &Operation) -> Outcome {
             model.set_rule(rule.clone());
             compare_results(set_rule(store, rule), Ok(()), |(), ()| Ok(()))
         }
+        Operation::SetCompression(compression) => {
+            model.set_compression(*compression);
+            let found = match compression {
+                None => store.clear_gradient_compression(),
+                Some(it) => store.set_gradient_compression(it.name(), it.threshold),
+            };
+            compare_results(found, Ok(()), |(), ()| Ok(()))
+        }
         Operation::Remove(texts) => {
             compare_results(store.remove(keys(texts)), model.remove(texts), |(), ()| Ok(()))
         }

@@ -76,3 +76,8 @@ fn master_copies_keep_small_steps() {
 fn a_batch_is_its_steps() {
     on_every_number_of_threads(suite::a_batch_is_its_steps);
 }
+
+#[test]
+fn codes_agree() {
+    on_every_number_of_threads(suite::codes_agree);
+}

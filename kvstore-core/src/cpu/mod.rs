@@ -7,6 +7,7 @@ mod lanes;
 mod matrix;
 mod memory;
 mod pool;
+mod quantize;
 mod reduce;
 mod rounding;
 mod slot;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::backend::{Backend, MatmulSize, Operand, SumJob, UpdateJob};
+use crate::backend::{Backend, DequantizeJob, MatmulSize, Operand, QuantizeJob, SumJob, UpdateJob};
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
@@ -173,6 +174,14 @@ impl Backend for CpuBackend {
     }
 
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
+        self.workers.for_each_job(jobs)
+    }
+
+    fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {
+        self.workers.for_each_job(jobs)
+    }
+
+    fn dequantize(&self, jobs: &mut [DequantizeJob<'_>]) -> Result<()> {
         self.workers.for_each_job(jobs)
     }
 

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use kvstore_core::backend::{Operand, SumJob, UpdateJob};
+use kvstore_core::backend::{DequantizeJob, Operand, QuantizeJob, SumJob, UpdateJob};
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{Backend, BinaryOp, DType, Device, ErrorCode, Key, Result, Scalar};
 
 use super::assert_code;
 use crate::arithmetic::{Operator, is_half, sum};
 use crate::compare::assert_same_bits;
+use crate::compression::{Compression, no_residual};
 use crate::reduced;
 use crate::replay::optimizer;
 use crate::rule::{Sgd, SgdState};
@@ -185,6 +186,73 @@ pub fn casts_agree(backend: &dyn Backend) {
             }
         }
     }
+}
+
+/// Values that are compressed again and again leave the residuals of the model, and what their codes mean is
+/// the sum of what the model sends.
+pub fn codes_agree(backend: &dyn Backend) {
+    let floats = DType::ALL.into_iter().filter(|dtype| dtype.is_float());
+    for dtype in floats {
+        for has_two_bits in [true, false] {
+            let compression = Compression { has_two_bits, threshold: 0.3 };
+            let is_few_bytes = |length| length <= 4097 || (dtype == DType::F16 && has_two_bits);
+            let lengths = LENGTHS.into_iter().chain([LONG]).filter(|length| is_few_bytes(*length));
+            for length in reduced::few(lengths) {
+                let mut residuals = [0; 3].map(|_| no_residual(&spec(length, dtype)));
+                for push in 0..if length == LONG { 1 } else { 3 } {
+                    let make = if push == 1 { nasty } else { tame };
+                    let values = [0, 1, 2].map(|n| make(spec(length, dtype), push * 3 + n));
+                    let what = (dtype, compression, length, push);
+                    let (found, left) = compressed_on(backend, compression, &values, &residuals);
+                    let pairs = values.iter().zip(&mut residuals);
+                    let sent: Vec<_> = pairs.map(|(v, r)| compression.send(v, r)).collect();
+                    assert_same_bits(&sum(&sent), &found, &what);
+                    for (residual, left) in residuals.iter().zip(&left) {
+                        assert_same_bits(residual, left, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the sum of what arrives of the values, and the new residuals: the first one changed in place, the
+/// others into other memory.
+fn compressed_on(
+    backend: &dyn Backend,
+    compression: Compression,
+    values: &[Value],
+    residuals: &[Value],
+) -> (Value, Vec<Value>) {
+    let (device, spec) = (Device::new(backend.kind(), 0), values[0].spec.clone());
+    let quantizer = kvstore_core::Compression::new(compression.name(), compression.threshold);
+    let quantizer = quantizer.and_then(|it| it.of(spec.dtype)).expect("a dtype of floats");
+    let bytes = Spec::new(&[quantizer.code.num_bytes(spec.num_elements())], DType::U8);
+    let gradients: Vec<_> = values.iter().map(|value| Buffer::new(backend, value)).collect();
+    let mut old: Vec<_> = residuals.iter().map(|value| Buffer::new(backend, value)).collect();
+    let fresh = |value: &Value| Buffer::new(backend, &nasty(value.spec.clone(), 7));
+    let mut new: Vec<_> = residuals.iter().map(fresh).collect();
+    let mut codes: Vec<_> =
+        values.iter().map(|_| Buffer::new(backend, &nasty(bytes.clone(), 8))).collect();
+    let mut jobs = Vec::new();
+    let targets = old.iter_mut().zip(&mut new).zip(&mut codes);
+    for (n, (gradient, ((old, new), codes))) in gradients.iter().zip(targets).enumerate() {
+        let residual = match n {
+            0 => InOut::InPlace(old.span_mut()),
+            _ => InOut::Into { src: old.span(), dst: new.span_mut() },
+        };
+        let (gradient, codes) = (gradient.span(), codes.span_mut());
+        jobs.push(QuantizeJob { quantizer, device, dtype: spec.dtype, gradient, residual, codes });
+    }
+    backend.quantize(&mut jobs).unwrap();
+    let spans: Vec<_> = codes.iter().map(Buffer::span).collect();
+    let mut dst = Buffer::new(backend, &nasty(spec.clone(), 9));
+    let dtype = spec.dtype;
+    let mut job = [DequantizeJob { quantizer, device, dtype, codes: &spans, dst: dst.span_mut() }];
+    backend.dequantize(&mut job).unwrap();
+    let left = old.iter().zip(&new).enumerate();
+    let left = left.map(|(n, (old, new))| if n == 0 { old } else { new }.value(backend));
+    (dst.value(backend), left.collect())
 }
 
 /// One number fills a range as a cast of it would.

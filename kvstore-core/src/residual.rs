@@ -1,0 +1,101 @@
+//! The values of a push on their way through a [`Compression`]: to codes and back, with new residuals beside
+//! the old ones, which count until the push does.
+
+use std::sync::Arc;
+
+use crate::backend::{Backends, DequantizeJob, QuantizeJob};
+use crate::compression::{Compression, Quantizer};
+use crate::device::Device;
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::shape::TensorSpec;
+use crate::storage::{Span, Storage};
+use crate::tensor::Tensor;
+
+/// The values of one key.
+#[derive(Debug)]
+pub(crate) struct Compressed<'a> {
+    quantizer: Quantizer,
+    values: Vec<&'a Tensor>,
+    residuals: Vec<Tensor>,
+    /// Where the residuals go, for the old ones are still held.
+    fresh: Vec<Option<Arc<dyn Storage>>>,
+    codes: Vec<Tensor>,
+    sum: Tensor,
+}
+
+impl<'a> Compressed<'a> {
+    /// Prepares the values of a key, which are on the device where they are summed. `old` are the residuals
+    /// of as many values as there have been at once.
+    pub(crate) fn new(
+        compression: &Compression,
+        backends: &Backends,
+        device: Device,
+        values: Vec<&'a Tensor>,
+        old: &[Tensor],
+    ) -> Result<Self> {
+        let first = values.first().ok_or_else(lost)?;
+        let quantizer = compression.of(first.dtype())?;
+        let arithmetic = first.spec().with_dtype(first.dtype().arithmetic().ok_or_else(lost)?);
+        let mut residuals = Vec::with_capacity(old.len().max(values.len()));
+        for residual in old {
+            residuals.push(residual.to_device(backends, device)?);
+        }
+        while residuals.len() < values.len() {
+            let zero = Scalar::Float(0.0);
+            residuals.push(Tensor::full(backends, device, arithmetic.clone(), zero)?);
+        }
+        let bytes = quantizer.code.num_bytes(first.num_elements());
+        let (mut fresh, mut codes) = (Vec::new(), Vec::new());
+        for residual in residuals.iter_mut().take(values.len()) {
+            fresh.push(residual.fresh_if_shared()?);
+            codes.push(Tensor::allocate(backends, device, TensorSpec::new([bytes], DType::U8))?);
+        }
+        let sum = Tensor::allocate(backends, device, first.spec().clone())?;
+        Ok(Self { quantizer, values, residuals, fresh, codes, sum })
+    }
+
+    fn quantize_jobs(&mut self) -> impl Iterator<Item = Result<QuantizeJob<'_>>> {
+        let quantizer = self.quantizer;
+        let targets = self.residuals.iter_mut().zip(&mut self.fresh).zip(&mut self.codes);
+        self.values.iter().zip(targets).map(move |(value, ((residual, fresh), codes))| {
+            Ok(QuantizeJob {
+                quantizer,
+                device: residual.device(),
+                dtype: value.dtype(),
+                gradient: value.span(),
+                residual: residual.in_out(fresh)?,
+                codes: codes.span_mut()?,
+            })
+        })
+    }
+
+    /// Returns the sum and the residuals.
+    pub(crate) fn into_parts(self) -> (Tensor, Vec<Tensor>) {
+        (self.sum, self.residuals)
+    }
+}
+
+/// Compresses the values of all keys, as one batch.
+pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Result<()> {
+    let jobs: Result<Vec<_>> = keys.iter_mut().flat_map(Compressed::quantize_jobs).collect();
+    backends.run(&mut jobs?, |backend, jobs| backend.quantize(jobs))?;
+    let (mut codes, mut sums) = (Vec::new(), Vec::new());
+    for key in keys {
+        for (residual, fresh) in key.residuals.iter_mut().zip(&mut key.fresh) {
+            residual.settle(fresh.take());
+        }
+        codes.push(key.codes.iter().map(Tensor::span).collect::<Vec<Span<'_>>>());
+        sums.push((key.quantizer, &mut key.sum));
+    }
+    let mut jobs = Vec::with_capacity(sums.len());
+    for ((quantizer, sum), codes) in sums.into_iter().zip(&codes) {
+        let (device, dtype) = (sum.device(), sum.dtype());
+        jobs.push(DequantizeJob { quantizer, device, dtype, codes, dst: sum.span_mut()? });
+    }
+    backends.run(&mut jobs, |backend, jobs| backend.dequantize(jobs))
+}
+
+fn lost() -> Error {
+    Error::Internal("a compressed push has lost its values".to_owned())
+}

@@ -1,0 +1,58 @@
+//! Compressed values, one element at a time.
+
+use kvstore::DType;
+
+use crate::arithmetic::Operator;
+use crate::value::{Number, Spec, Value};
+
+/// How values are compressed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compression {
+    /// Two bits an element, or one.
+    pub has_two_bits: bool,
+    /// At which residual something is sent.
+    pub threshold: f64,
+}
+
+impl Compression {
+    /// Returns the name that stores know it by.
+    pub fn name(&self) -> &'static str {
+        if self.has_two_bits { "2bit" } else { "1bit" }
+    }
+
+    /// Returns what arrives of a value, and keeps the rest in `residual`.
+    #[must_use]
+    pub fn send(&self, value: &Value, residual: &mut Value) -> Value {
+        let dtype = value.spec.dtype;
+        let numbers = value.numbers.iter().zip(&mut residual.numbers);
+        let numbers = numbers.map(|(number, residual)| {
+            let sum = residual.operate(Operator::Add, *number, arithmetic(dtype));
+            let sent = Number::Float(self.code_of(sum.to_f64(), dtype));
+            *residual = sum.operate(Operator::Sub, sent, arithmetic(dtype));
+            sent.cast(dtype)
+        });
+        Value { spec: value.spec.clone(), numbers: numbers.collect() }
+    }
+
+    fn code_of(&self, sum: f64, dtype: DType) -> f64 {
+        let threshold = Number::Float(self.threshold).cast(dtype).to_f64();
+        match (self.has_two_bits, sum) {
+            (true, sum) if sum >= threshold => threshold,
+            (true, sum) if sum <= -threshold => -threshold,
+            (true, _) => 0.0,
+            (false, sum) if sum > threshold => 1.0,
+            (false, _) => -1.0,
+        }
+    }
+}
+
+/// Returns residuals of a value from which nothing was kept yet.
+pub fn no_residual(spec: &Spec) -> Value {
+    let spec = Spec { shape: spec.shape.clone(), dtype: arithmetic(spec.dtype) };
+    let zeros = vec![Number::Float(0.0); spec.num_elements()];
+    Value::new(spec, &zeros)
+}
+
+fn arithmetic(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}

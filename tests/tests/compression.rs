@@ -1,0 +1,165 @@
+//! Compressed values: the recorded codes, and what the model's random programs do not say by name.
+
+#![allow(clippy::unwrap_used, reason = "a call that fails ends the test")]
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use kvstore::{Device, Error, ErrorCode, NDArray, Optimizer, Store, array, create};
+use kvstore_core::backend::QuantizeJob;
+use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
+use kvstore_core::{Backend, Compression, CpuBackend, DType};
+use kvstore_tests::json::{list, text};
+use kvstore_tests::{STORE_NAMES, recorded};
+
+fn vector(numbers: &[f32]) -> NDArray {
+    array(numbers, [numbers.len()], Device::cpu(0)).unwrap()
+}
+
+fn compressing(name: &str, kind: &str) -> Store {
+    let store = create(name).unwrap();
+    store.init("w", &vector(&[0.0, 0.0])).unwrap();
+    store.set_gradient_compression(kind, 0.5).unwrap();
+    store
+}
+
+fn pulled(store: &Store) -> Vec<f32> {
+    store.pull_new("w").unwrap()[0].to_vec().unwrap()
+}
+
+fn code_of(result: kvstore::Result<()>) -> ErrorCode {
+    result.map_err(|error: Error| error.code()).unwrap_err()
+}
+
+#[test]
+fn recorded_codes_come_out_bit_for_bit() {
+    let recorded = &recorded::load_file()["gradient_compression_bytes"];
+    let numbers = |name: &str| -> Vec<f32> {
+        #[expect(clippy::cast_possible_truncation, reason = "they are f32, written as f64")]
+        list(&recorded[name]).iter().map(|number| number.as_f64().unwrap() as f32).collect()
+    };
+    let backend = CpuBackend::with_threads(1);
+    let storage = |bytes: &[u8]| -> Arc<dyn Storage> {
+        let mut storage = backend.allocate(Device::cpu(0), bytes.len()).unwrap();
+        backend.write(whole_mut(&mut storage), bytes).unwrap();
+        storage
+    };
+    let threshold = recorded["threshold"].as_f64().unwrap();
+    let quantizer = Compression::new("2bit", threshold).unwrap().of(DType::F32).unwrap();
+    let input = numbers("input");
+    let bytes: Vec<u8> = input.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    let gradient = storage(&bytes);
+    let mut residual = storage(&vec![0; 4 * input.len()]);
+    let mut codes = storage(&vec![0xff; quantizer.code.num_bytes(input.len())]);
+    for expected in list(&recorded["bytes_hex_per_push"]) {
+        let job = QuantizeJob {
+            quantizer,
+            device: Device::cpu(0),
+            dtype: DType::F32,
+            gradient: whole(&gradient),
+            residual: InOut::InPlace(whole_mut(&mut residual)),
+            codes: whole_mut(&mut codes),
+        };
+        backend.quantize(&mut [job]).unwrap();
+        let mut hex = String::new();
+        for byte in read(&*backend, &codes) {
+            write!(hex, "{byte:02x}").unwrap();
+        }
+        assert_eq!(hex, text(expected));
+    }
+    let left = read(&*backend, &residual);
+    let left: Vec<_> = left.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect();
+    assert_eq!(left, numbers("final_residual"));
+}
+
+fn whole(storage: &Arc<dyn Storage>) -> Span<'_> {
+    Span { storage: &**storage, start: 0, num_bytes: storage.num_bytes() }
+}
+
+fn whole_mut(storage: &mut Arc<dyn Storage>) -> SpanMut<'_> {
+    let num_bytes = storage.num_bytes();
+    SpanMut { storage: Arc::get_mut(storage).unwrap(), start: 0, num_bytes }
+}
+
+fn read(backend: &dyn Backend, storage: &Arc<dyn Storage>) -> Vec<u8> {
+    let mut bytes = vec![0; storage.num_bytes()];
+    backend.read(whole(storage), &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn residuals_belong_to_key_and_position_and_grow_with_the_list() {
+    for name in STORE_NAMES {
+        let store = compressing(name, "2bit");
+        let (a, b) = (vector(&[0.3, 0.0]), vector(&[0.0, 0.4]));
+        store.push("w", &a).unwrap();
+        assert_eq!(pulled(&store), [0.0, 0.0]);
+        // The second position begins with nothing.
+        store.push("w", &[a, b.clone()]).unwrap();
+        assert_eq!(pulled(&store), [0.5, 0.0]);
+        store.push("w", &[b.clone(), b.clone()]).unwrap();
+        assert_eq!(pulled(&store), [0.0, 0.5]);
+        store.init("v", &vector(&[0.0, 0.0])).unwrap();
+        store.push("v", &b).unwrap();
+        assert_eq!(store.pull_new("v").unwrap()[0].to_vec::<f32>().unwrap(), [0.0, 0.0]);
+        assert_eq!(store.stats()[0].state_bytes, 2 * 8, "two residuals");
+    }
+}
+
+#[test]
+fn turned_off_and_on_again_nothing_is_lost() {
+    let store = compressing("local", "2bit");
+    store.push("w", &vector(&[0.3, 0.0])).unwrap();
+    store.clear_gradient_compression().unwrap();
+    assert_eq!(store.gradient_compression(), None);
+    store.push("w", &vector(&[0.3, 0.0])).unwrap();
+    assert_eq!(pulled(&store), [0.3, 0.0]);
+    store.set_gradient_compression("2bit", 0.5).unwrap();
+    store.push("w", &vector(&[0.3, 0.0])).unwrap();
+    assert_eq!(pulled(&store), [0.5, 0.0]);
+    store.remove("w").unwrap();
+    store.init("w", &vector(&[0.0, 0.0])).unwrap();
+    store.push("w", &vector(&[0.3, 0.0])).unwrap();
+    assert_eq!(pulled(&store), [0.0, 0.0], "removed with its residual");
+}
+
+#[test]
+fn a_failed_push_leaves_the_residuals() {
+    let store = compressing("local", "2bit");
+    store.set_updater(|_, pushed, _| Err(format!("{:?}", pushed.to_vec::<f32>()).into())).unwrap();
+    for _ in 0..3 {
+        let error = store.push("w", &vector(&[0.3, 0.7])).unwrap_err();
+        assert_eq!(error.chain().split(": ").last(), Some("Ok([0.0, 0.5])"));
+    }
+    store.init("n", &array(&[1i32], [1], Device::cpu(0)).unwrap()).unwrap();
+    let both = [vector(&[0.3, 0.0]), array(&[1i32], [1], Device::cpu(0)).unwrap()];
+    assert_eq!(code_of(store.push(["w", "n"], &both)), ErrorCode::InvalidArgument);
+    store.clear_updater().unwrap();
+    store.push("w", &vector(&[0.3, 0.0])).unwrap();
+    assert_eq!(pulled(&store), [0.0, 0.0]);
+}
+
+#[test]
+fn an_optimizer_steps_with_what_arrives() {
+    let store = compressing("device", "1bit");
+    store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
+    store.push("w", &vector(&[0.7, 0.1])).unwrap();
+    assert_eq!(pulled(&store), [-1.0, 1.0]);
+    // What was not sent: 0.7 - 1 and 0.1 + 1.
+    store.push("w", &vector(&[0.0, 0.0])).unwrap();
+    assert_eq!(pulled(&store), [0.0, 0.0]);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let store = create("local").unwrap();
+    for (kind, threshold) in [("2Bit", 0.5), ("none", 0.5), ("2bit", 0.0), ("1bit", f64::NAN)] {
+        let result = store.set_gradient_compression(kind, threshold);
+        assert_eq!(code_of(result), ErrorCode::InvalidArgument);
+    }
+    // In half precision the threshold would be zero.
+    store.set_gradient_compression("2bit", 1e-30).unwrap();
+    let half = vector(&[1.0]).as_type(DType::F16).unwrap();
+    store.init("h", &half).unwrap();
+    assert_eq!(code_of(store.push("h", &half)), ErrorCode::InvalidArgument);
+}
