@@ -257,3 +257,20 @@ fn set_hyper_parameters(
         options.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     Ok(convert::store(store)?.set_hyper_parameters(&options)?)
 }
+
+native!(fn set_gradient_compression(store: jlong, name: JString, threshold: jdouble));
+fn set_gradient_compression(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    name: JString<'_>,
+    threshold: jdouble,
+) -> Result<()> {
+    let name = convert::string(env, &name, "type")?;
+    Ok(convert::store(store)?.set_gradient_compression(&name, threshold)?)
+}
+
+native!(fn clear_gradient_compression(store: jlong));
+fn clear_gradient_compression(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
+    Ok(convert::store(store)?.clear_gradient_compression()?)
+}

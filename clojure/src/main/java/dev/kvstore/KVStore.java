@@ -822,27 +822,35 @@ public final class KVStore implements NativeResource {
     }
 
     /**
-     * Lets pushed values travel as few bits each.
+     * Compresses the values of every push from now on. For each key and each position in the list of its values a
+     * residual is kept; an element is added to it, and what is pushed is what its code means, which is taken off
+     * the residual:
      *
-     * @param type how they are quantised: {@code 2bit} or {@code 1bit}
-     * @param threshold what a quantised value stands for, greater than 0
+     * <ul>
+     *   <li>{@code 2bit}: the threshold for a residual of at least that, its negative for one of at most that,
+     *       and otherwise zero;
+     *   <li>{@code 1bit}: 1 for a residual above the threshold, and otherwise -1.
+     * </ul>
+     *
+     * <p>Integers cannot be compressed: pushing them is {@code INVALID_ARGUMENT} then.
+     *
+     * @param type {@code 2bit} or {@code 1bit}
+     * @param threshold greater than 0
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another type or threshold, otherwise with
-     *     {@code UNSUPPORTED}: this version cannot do it yet
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another type or threshold
      */
     public KVStore setGradientCompression(String type, double threshold) {
         requireNonNull(type, "type");
-        handle();
-        if (!type.equals("2bit") && !type.equals("1bit")) {
-            throw KVStoreException.invalidArgument(
-                    "gradient compression `" + type + "` is unknown, expected 2bit or 1bit");
-        }
-        if (!(threshold > 0) || Double.isInfinite(threshold)) {
-            throw KVStoreException.invalidArgument(
-                    "threshold is " + threshold + ", expected a number greater than 0");
-        }
-        throw new KVStoreException(
-                KVStoreException.Code.UNSUPPORTED, "gradients cannot be compressed yet");
+        return call(() -> NativeKVStore.setGradientCompression(handle(), type, threshold));
+    }
+
+    /**
+     * Pushes values whole again. What compressed values have not sent yet is kept.
+     *
+     * @return this store
+     */
+    public KVStore clearGradientCompression() {
+        return call(() -> NativeKVStore.clearGradientCompression(handle()));
     }
 
     /**

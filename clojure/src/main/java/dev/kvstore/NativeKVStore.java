@@ -70,4 +70,8 @@ final class NativeKVStore {
     static native Object[] hyperParameters(long store);
 
     static native void setHyperParameters(long store, String[] names, double[] values);
+
+    static native void setGradientCompression(long store, String type, double threshold);
+
+    static native void clearGradientCompression(long store);
 }

@@ -339,4 +339,26 @@ class KVStoreTest {
                             first.stateBytes()));
         }
     }
+
+    @Test
+    void pushedValuesAreCompressedOnRequest() {
+        try (KVStore store = KVStore.create();
+                NDArray zeros = NDArray.zeros(Shape.of(2));
+                NDArray gradient = NDArray.of(new float[] {0.3f, -0.7f}, Shape.of(2));
+                NDArray ints = NDArray.ones(Shape.of(2), DType.INT32, Context.cpu())) {
+            store.init("w", zeros).init("n", ints).setGradientCompression("2bit", 0.5);
+            store.push("w", gradient).pull("w", zeros);
+            assertArrayEquals(new float[] {0, -0.5f}, zeros.toFloats());
+            store.push("w", gradient).pull("w", zeros);
+            assertArrayEquals(new float[] {0.5f, -0.5f}, zeros.toFloats());
+            Expect.code(INVALID_ARGUMENT, () -> store.push("n", ints));
+            store.clearGradientCompression().push("n", ints);
+            store.setGradientCompression("1bit", 0.5).push("w", gradient).pull("w", zeros);
+            assertArrayEquals(new float[] {-1, -1}, zeros.toFloats());
+            Expect.code(INVALID_ARGUMENT, () -> store.setGradientCompression("2Bit", 0.5));
+            Expect.code(INVALID_ARGUMENT, () -> store.setGradientCompression("2bit", 0));
+            Expect.code(INVALID_ARGUMENT, () -> store.setGradientCompression("2bit", Double.NaN));
+            Expect.nullParameter("type", () -> store.setGradientCompression(null, 0.5));
+        }
+    }
 }

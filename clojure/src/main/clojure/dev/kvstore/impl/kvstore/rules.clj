@@ -61,18 +61,28 @@
   (errors/guard (.setHyperParameters kvstore (hyper-parameters/native-values changed))))
 
 (defn set-gradient-compression
-  "Lets pushed values travel as few bits each, and returns `kvstore`. Code `:unsupported` so far.
+  "Compresses the values of every push from now on, and returns `kvstore`. With nil they are pushed whole again.
 
-  `params` is a map of `:type`, :2bit or :1bit, and `:threshold`, a number above 0, 0.5 by default. Throws
-  \"Invalid gradient compression\" for anything else.
+  `params` is a map of `:type`, :2bit or :1bit, and `:threshold`, a number above 0, 0.5 by default. For each key
+  and each position in the list of its values a residual is kept. An element is added to it, what is pushed is
+  what its code means, and that is taken off the residual. :2bit means the threshold for a residual of at least
+  that, its negative for one of at most that, and otherwise 0; :1bit means 1 for a residual above the
+  threshold, and otherwise -1. Integers cannot be compressed: pushing them is code `:invalid-argument` then.
+  Throws \"Invalid gradient compression\" for anything else.
 
-      (set-gradient-compression kv {:type :2bit :threshold 0.5})"
+      (let [kv (init (create) \"w\" (ndarray/zeros [2]))]
+        (set-gradient-compression kv {:type :2bit :threshold 0.5})
+        (push kv \"w\" (ndarray/array [0.3 -0.7] [2]))
+        (ndarray/->vec (pull kv \"w\"))) ;=> [0.0 -0.5]"
   ^dev.kvstore.KVStore [^KVStore kvstore params]
   (let [{:keys [type threshold] :or {threshold 0.5}} params]
-    (errors/check #(and (map? %) (every? #{:type :threshold} (keys %))
-                        (or (string? type) (keyword? type)) (number? threshold))
+    (errors/check #(or (nil? %)
+                       (and (map? %) (every? #{:type :threshold} (keys %))
+                            (or (string? type) (keyword? type)) (number? threshold)))
                   params "gradient compression")
-    (errors/guard (.setGradientCompression kvstore (name type) (double threshold)))))
+    (errors/guard (if params
+                    (.setGradientCompression kvstore (name type) (double threshold))
+                    (.clearGradientCompression kvstore)))))
 
 (defn save-optimizer-states
   "Writes the optimizer's state to the file `fname`, and returns `kvstore`. Code `:unsupported` so far.
