@@ -230,8 +230,7 @@ impl Dequantize<'_> {
                         let values = [A::ZERO, A::ZERO, -threshold, threshold];
                         for (sums, &code) in sums.chunks_mut(4).zip(codes) {
                             for (digit, sum) in sums.iter_mut().enumerate() {
-                                let [value] = [values[usize::from(code >> (6 - 2 * digit) & 3)]];
-                                add(sum, value);
+                                add(sum, values[usize::from(code >> (6 - 2 * digit) & 3)]);
                             }
                         }
                     }
