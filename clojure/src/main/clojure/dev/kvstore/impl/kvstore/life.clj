@@ -41,10 +41,6 @@
   [^KVStore kvstore]
   (errors/guard (.type kvstore)))
 
-(def ^:private told-twice
-  "Facts of the report that it has once more, with units."
-  #{:live-bytes :pooled-bytes})
-
 (defn doctor
   "Returns a map of what this library found on this machine, in words, and why something is missing.
 
@@ -54,8 +50,7 @@
   []
   (apply array-map
          (mapcat (fn [[fact text]]
-                   (let [k (keyword (string/replace (.toLowerCase ^String fact Locale/ROOT) " " "-"))]
-                     (when-not (told-twice k) [k text])))
+                   [(keyword (string/replace (.toLowerCase ^String fact Locale/ROOT) " " "-")) text])
                  (Doctor/report))))
 
 (defn- memory-data
