@@ -22,6 +22,11 @@ fn of_one_number() {
 }
 
 #[test]
+fn stretched() {
+    on_every_number_of_threads(suite::stretched);
+}
+
+#[test]
 fn limits() {
     on_every_number_of_threads(suite::limits);
 }

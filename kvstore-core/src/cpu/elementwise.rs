@@ -1,5 +1,8 @@
 //! Elementwise loops: one pass, parallel over pieces.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use half::slice::HalfFloatSliceExt;
 
 use super::arithmetic::{Arithmetic, Ordered, truth, with_binary, with_unary};
@@ -30,7 +33,7 @@ pub(super) fn binary<T: Lanes>(
             if rhs.len() != lhs.len() {
                 return Err(Error::Internal("operands of different lengths".to_owned()));
             }
-            refuse_zero_divisor::<T>(op, if reversed { lhs.src() } else { rhs })?;
+            refuse_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
             let pair = Pair { lhs, rhs };
             if reversed {
                 with_binary!(op, T::Compute, f => run_pair(workers, pair, |a, b| f(b, a)));
@@ -41,11 +44,11 @@ pub(super) fn binary<T: Lanes>(
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);
             if reversed {
-                refuse_zero_divisor::<T>(op, lhs.src())?;
+                refuse_zero_divisor::<T>(workers, op, lhs.src())?;
                 let number = number.widened();
                 with_binary!(op, T::Compute, f => run_single(workers, lhs, move |x| f(number, x)));
             } else {
-                refuse_zero_divisor::<T>(op, &[number])?;
+                refuse_zero_divisor::<T>(workers, op, &[number])?;
                 let number = number.widened();
                 with_binary!(op, T::Compute, f => run_single(workers, lhs, move |x| f(x, number)));
             }
@@ -85,16 +88,56 @@ pub(super) fn fill_by_index<T: Element>(
     element: impl Fn(u64) -> T + Sync,
 ) {
     workers.for_each_piece(Indexed { dst, start: 0 }, &|piece| {
-        for (index, dst) in (piece.start..).zip(piece.dst) {
+        for (index, dst) in (piece.start as u64..).zip(piece.dst) {
             *dst = element(index);
         }
     });
 }
 
+/// Repeats `src` of shape `from` along its axes of length 1 up to shape `to`. A run along the last axis is a part
+/// of one of `src`, or one element again and again.
+pub(super) fn expand<T: Element>(
+    workers: &Workers,
+    dst: &mut [T],
+    to: &[usize],
+    src: &[T],
+    from: &[usize],
+) {
+    let (Some((&width, to)), Some((&from_width, from))) = (to.split_last(), from.split_last())
+    else {
+        return dst.copy_from_slice(src);
+    };
+    workers.for_each_piece(Indexed { dst, start: 0 }, &|piece| {
+        let (mut index, mut rest) = (piece.start, piece.dst);
+        while !rest.is_empty() {
+            let column = index % width;
+            let (run, after) = rest.split_at_mut(rest.len().min(width - column));
+            let row = source_row(index / width, to, from) * from_width;
+            let start = row + if from_width == 1 { 0 } else { column };
+            match src.get(start..).unwrap_or_default() {
+                [element, ..] if from_width == 1 => run.fill(*element),
+                source => run.copy_from_slice(source.get(..run.len()).unwrap_or_default()),
+            }
+            (index, rest) = (index + run.len(), after);
+        }
+    });
+}
+
+/// Returns which row of shape `from` stands in a row of shape `to`.
+fn source_row(mut row: usize, to: &[usize], from: &[usize]) -> usize {
+    let (mut source, mut stride) = (0, 1);
+    for (&to, &from) in to.iter().zip(from).rev() {
+        source += stride * if from == 1 { 0 } else { row % to };
+        row /= to;
+        stride *= from;
+    }
+    source
+}
+
 /// Some elements, with the index of the first one.
 struct Indexed<'a, T> {
     dst: &'a mut [T],
-    start: u64,
+    start: usize,
 }
 
 impl<T: Element> Split for Indexed<'_, T> {
@@ -105,7 +148,7 @@ impl<T: Element> Split for Indexed<'_, T> {
     fn split_at(self, middle: usize) -> (Self, Self) {
         let (left, right) = self.dst.split_at_mut(middle);
         let start = self.start;
-        (Self { dst: left, start }, Self { dst: right, start: start + middle as u64 })
+        (Self { dst: left, start }, Self { dst: right, start: start + middle })
     }
 }
 
@@ -158,9 +201,17 @@ fn is_short<S: Element>(float: S) -> bool {
     if S::NEEDS_F64 { float.to_f64().is_short() } else { float.to_f32().is_short() }
 }
 
-fn refuse_zero_divisor<T: Lanes>(op: BinaryOp, divisors: &[T]) -> Result<()> {
-    let zero = T::default();
-    if op == BinaryOp::Div && T::Compute::ZERO_DIVISOR_IS_ERROR && divisors.contains(&zero) {
+fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]) -> Result<()> {
+    if op != BinaryOp::Div || !T::Compute::ZERO_DIVISOR_IS_ERROR {
+        return Ok(());
+    }
+    let found = AtomicBool::new(false);
+    workers.for_each_piece(divisors, &|piece| {
+        if piece.contains(&T::default()) {
+            found.store(true, Relaxed);
+        }
+    });
+    if found.into_inner() {
         return Err(Error::invalid(format!("division of {} numbers by zero", T::DTYPE)));
     }
     Ok(())

@@ -85,23 +85,3 @@ pub(super) fn transpose<T: Element>(dst: &mut [T], src: &[T], rows: usize) {
         }
     }
 }
-
-/// Repeats `src` of shape `from` along its axes of length 1 up to shape `to` of the same rank.
-pub(super) fn expand<T: Element>(dst: &mut [T], to: &[usize], src: &[T], from: &[usize]) {
-    let (Some((&to_rows, to_rest)), Some((&from_rows, from_rest))) =
-        (to.split_first(), from.split_first())
-    else {
-        dst.copy_from_slice(src);
-        return;
-    };
-    let dst_row: usize = to_rest.iter().product();
-    let src_row: usize = from_rest.iter().product();
-    if dst_row == 0 {
-        return;
-    }
-    for (row, dst) in dst.chunks_mut(dst_row).enumerate().take(to_rows) {
-        let row = if from_rows == 1 { 0 } else { row };
-        let src = src.get(row * src_row..(row + 1) * src_row).unwrap_or_default();
-        expand(dst, to_rest, src, from_rest);
-    }
-}

@@ -221,7 +221,8 @@ impl Backend for CpuBackend {
         from: &[usize],
     ) -> Result<()> {
         with_element!(dtype, T => {
-            matrix::expand(elements_mut::<T>(dst)?, to, elements::<T>(src)?, from);
+            let (dst, src) = (elements_mut::<T>(dst)?, elements::<T>(src)?);
+            elementwise::expand(&self.workers, dst, to, src, from);
         });
         Ok(())
     }

@@ -187,6 +187,16 @@ impl<T: Send> Split for &mut [T] {
     }
 }
 
+impl<T: Sync> Split for &[T] {
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        <[T]>::split_at(self, middle)
+    }
+}
+
 struct Copy<'a> {
     dst: &'a mut [u8],
     src: &'a [u8],

@@ -92,6 +92,43 @@ pub fn of_one_number(backends: &Backends) {
     }
 }
 
+/// Comparisons of shapes that are stretched to each other, also such that threads share a row.
+pub fn stretched(backends: &Backends) {
+    let long = reduced::length(70_001);
+    let shapes: [[[usize; 3]; 2]; 6] = [
+        [[1, 1, long], [2, 3, 1]],
+        [[3, 1, 1], [1, 1, long]],
+        [[long, 1, 1], [1, 3, 1]],
+        [[2, long, 1], [2, 1, 3]],
+        [[1, 1, 1], [2, 3, 4]],
+        [[1, 2, 1], [1, 1, 1]],
+    ];
+    for [left, right] in shapes {
+        let values =
+            [(left, 1), (right, 2)].map(|(shape, seed)| tame(Spec::new(&shape, DType::F32), seed));
+        let [tensor, other] = [&values[0], &values[1]].map(|value| {
+            let spec = TensorSpec::new(value.spec.shape.clone(), DType::F32);
+            Tensor::from_bytes(backends, Device::cpu(0), spec, &value.to_bytes()).unwrap()
+        });
+        let shape: Vec<usize> = (0..3).map(|axis| left[axis].max(right[axis])).collect();
+        let at = |value: &Value, index: [usize; 3]| {
+            let place = |axis: usize| index[axis] % value.spec.shape[axis];
+            let [_, rows, columns] = value.spec.shape[..] else { unreachable!() };
+            value.numbers[(place(0) * rows + place(1)) * columns + place(2)].to_f64()
+        };
+        let mut numbers = Vec::new();
+        for index in 0..shape.iter().product() {
+            let place =
+                [index / shape[2] / shape[1], index / shape[2] % shape[1], index % shape[2]];
+            let holds = at(&values[0], place) > at(&values[1], place);
+            numbers.push(Number::Float(f64::from(u8::from(holds))));
+        }
+        let expected = Value { spec: Spec::new(&shape, DType::F32), numbers };
+        let found = from_tensor(&tensor.binary(BinaryOp::Greater, &other).unwrap());
+        assert_same_bits(&expected, &found, &(left, right));
+    }
+}
+
 /// Limits, those among them that the dtype does not have.
 pub fn limits(backends: &Backends) {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
