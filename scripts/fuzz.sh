@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzzes what reads files of arrays: `fuzz.sh [SECONDS] [TARGET..]`, each target so long, with the recorded
+# Fuzzes what reads files of arrays and checkpoints: `fuzz.sh [SECONDS] [TARGET..]`, each target so long, with the recorded
 # files to begin with. What it finds is written to fuzz/artifacts and ends it with an error.
 set -eu
 cd "$(dirname "$0")/.."
@@ -7,7 +7,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 seconds=${1:-60}
 [ $# -eq 0 ] || shift
-[ $# -ne 0 ] || set -- load deserialize
+[ $# -ne 0 ] || set -- load deserialize checkpoint
 
 # The nightly toolchain of scripts/miri.sh: libFuzzer asks the compiler for what is unstable.
 toolchain=$(sed -n 's/^PINNED=//p' scripts/miri.sh)

@@ -13,7 +13,7 @@ PINNED=nightly-2026-05-20
 ALONE="calls reducers snapshots updaters"
 # Run on the threads of the backend, which are not rayon's here (kvstore-core/src/cpu/pool.rs says
 # why). `lib` is what stands in the files of the core.
-THREADS="concurrency lib values"
+THREADS="concurrency lib values whole_store"
 # Not run, with the reason.
 left_out() {
     case $1 in
@@ -21,13 +21,16 @@ left_out() {
         backend_cpu) echo "takes a quarter of an hour; stores run the same kernels in the other suites" ;;
         optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
         compression) echo "reads 800 KB of JSON, and the rest is in the programs of other suites" ;;
-        allocations) echo "counts allocations, with an allocator of its own" ;;
+        allocations | checkpoint_allocations) echo "counts allocations, with an allocator of its own" ;;
         layering) echo "runs cargo and reads the sources, none of the core" ;;
         local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
+        rows) echo "takes more than ten minutes; whole_store and lib run the threads and the memory under it" ;;
         races) echo "threads meet thousands of times; the same locks are taken in concurrency" ;;
         bits) echo "each program runs in 72 ways, hours under Miri; lib runs the kernels on short inputs" ;;
         array_files) echo "reads files, which Miri keeps from a program, and changes every byte of them" ;;
+        checkpoints | crash | damaged_checkpoints) echo "read and write files, or processes do" ;;
         recorded_arrays) echo "reads 800 KB of JSON; lib and values run operations of arrays" ;;
+        recorded_rows) echo "reads 800 KB of JSON" ;;
         recorded_cases) echo "reads 800 KB of JSON; the same calls stand in the other suites" ;;
         *) echo "not listed in scripts/miri.sh" ;;
     esac

@@ -79,6 +79,82 @@ pub struct DequantizeJob<'a> {
     pub dst: SpanMut<'a>,
 }
 
+/// Rows that are added up: each row of the sum is the left fold of its sources, in their order.
+///
+/// The numbers are the host's, whatever the device; all rows are as long as each other.
+#[derive(Clone, Copy, Debug)]
+pub struct RowAddends<'a> {
+    /// The number of elements of a row.
+    pub row_len: usize,
+    /// For each row of the sum which of `sources` is its first one, and after the last row their number.
+    pub starts: &'a [usize],
+    /// What is added; a row without any is 0.
+    pub sources: &'a [RowSource],
+    /// A row of fewer sources has `+0.0` added, as for rows of 0 that are not there: `-0.0` becomes `+0.0`.
+    pub full: usize,
+    /// Where the sources are.
+    pub spans: &'a [Span<'a>],
+}
+
+/// One sum of rows of a batch.
+#[derive(Debug)]
+pub struct RowSumJob<'a> {
+    /// Where the memory is.
+    pub device: Device,
+    /// The type of the elements of every range.
+    pub dtype: DType,
+    /// What is added up.
+    pub addends: RowAddends<'a>,
+    /// Where the sums go.
+    pub dst: SpanMut<'a>,
+}
+
+/// A row of one of the ranges of [`RowAddends`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowSource {
+    /// Which range.
+    pub addend: usize,
+    /// Which of its rows.
+    pub row: usize,
+}
+
+/// One whole value of a batch: the rows that are there, and 0 between them.
+#[derive(Debug)]
+pub struct RowScatterJob<'a> {
+    /// Where the memory is.
+    pub device: Device,
+    /// The type of the elements of both ranges.
+    pub dtype: DType,
+    /// The number of elements of a row.
+    pub row_len: usize,
+    /// Which rows are there, ascending.
+    pub indices: &'a [i64],
+    /// Those rows.
+    pub rows: Span<'a>,
+    /// The whole value.
+    pub dst: SpanMut<'a>,
+}
+
+/// One optimizer step of a batch that changes nothing but some rows of weight and states, in place. Its rule is one of
+/// those that [`UpdateRule::visit_lazy`] knows.
+#[derive(Debug)]
+pub struct RowUpdateJob<'a> {
+    /// The step, with this key's scalars folded in.
+    pub rule: UpdateRule,
+    /// Where the memory is.
+    pub device: Device,
+    /// The type of the weight and of the gradient.
+    pub dtype: DType,
+    /// The gradient: what is added up to it, rounded to the dtype as a sum is.
+    pub addends: RowAddends<'a>,
+    /// Which rows the gradient has, ascending and within the weight.
+    pub indices: &'a [i64],
+    /// The whole weight.
+    pub weight: SpanMut<'a>,
+    /// The whole state, as in [`UpdateJob::states`].
+    pub states: [Option<SpanMut<'a>>; MAX_STATES],
+}
+
 /// The second operand of an elementwise operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {
@@ -161,6 +237,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()>;
     /// Runs every step of the batch, each in one pass over its memory.
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
+    /// Runs every sum of rows of the batch.
+    fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()>;
+    /// Makes every whole value of the batch.
+    fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()>;
+    /// Runs every step of the batch, at a cost of the rows that it changes.
+    fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()>;
     /// Compresses every value of the batch.
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()>;
     /// Sums the codes of every job of the batch.
@@ -291,7 +373,7 @@ macro_rules! job {
     };
 }
 
-job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob);
+job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
 
 impl Backends {
     /// Hands the jobs to their backends, those of one backend as one batch.

@@ -7,9 +7,10 @@
 //! let store = LocalStore::new("local", backends.clone()).expect("a known name");
 //! let key = Key::new("3")?;
 //! let ones = Tensor::from_slice(&backends, Device::cpu(0), [2, 3], &[1f32; 6])?;
-//! store.init(&[key.clone()], &[ones.clone()])?;
+//! store.init(&[key.clone()], &[ones.clone().into()])?;
 //! // Three values of one key are summed.
-//! store.push(&[key.clone(), key.clone(), key.clone()], &[ones.clone(), ones.clone(), ones], 0)?;
+//! let values = [ones.clone().into(), ones.clone().into(), ones.into()];
+//! store.push(&[key.clone(), key.clone(), key.clone()], &values, 0)?;
 //! assert_eq!(store.pull(&[key], 0)?[0].to_vec::<f32>()?, [3.0; 6]);
 //! # Ok::<(), kvstore_core::Error>(())
 //! ```
@@ -19,31 +20,41 @@
 //! and [`KvStore`] (what the verbs mean).
 
 pub mod backend;
+mod checkpoint;
 pub mod compression;
 mod cpu;
 mod device;
 pub mod dtype;
 mod error;
+mod file;
 pub mod key;
 mod local;
 mod lr_scheduler;
+mod merge;
 mod ndarray;
 mod ops;
 pub mod optimizer;
+mod policy;
 mod push;
 mod random;
 mod reducer;
-mod replace_file;
 mod residual;
+mod row_plan;
+mod row_pull;
+mod row_sparse;
+mod row_sum;
 mod scratch;
 mod shape;
+mod snapshot;
 pub mod storage;
 mod store;
 mod table;
 mod tensor;
 mod updater;
+mod value;
 
 pub use backend::{Backend, Backends};
+pub use checkpoint::{Checkpoint, OptimizerStates, Progress};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
 pub use device::{Device, DeviceKind};
@@ -58,7 +69,10 @@ pub use ops::{BinaryOp, Reduction, UnaryOp};
 pub use optimizer::{Optimizer, OptimizerState};
 pub use random::{Distribution, Generator};
 pub use reducer::{DeviceReducer, HostReducer, Reducer};
+pub use row_sparse::RowSparse;
 pub use shape::{Shape, TensorSpec};
+pub use snapshot::Snapshot;
 pub use store::{Description, Existing, KeyStats, KvStore, Pulled};
 pub use tensor::{Range, Tensor, arange};
 pub use updater::{Assign, Updater};
+pub use value::Value;

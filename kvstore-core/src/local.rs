@@ -8,21 +8,26 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::backend::Backends;
 use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, OptimizerState};
+use crate::policy::{Policy, Running};
 use crate::push::{Push, Pushed};
 use crate::reducer::{DeviceReducer, HostReducer, Reducer};
 use crate::residual::compress;
+use crate::row_pull::pull_rows;
+use crate::row_sparse::{RowSparse, check_ids};
 use crate::scratch::Scratch;
+use crate::snapshot::{Rule, Snapshot};
 use crate::store::{Description, Existing, KeyStats, KvStore, Pulled};
 use crate::table::{Entry, Progress, Table};
 use crate::tensor::Tensor;
 use crate::updater::Updater;
+use crate::value::Value;
 
 /// A store within one process.
 #[derive(Debug)]
@@ -34,17 +39,8 @@ pub struct LocalStore {
     table: Table,
     policy: RwLock<Policy>,
     compression: RwLock<Option<Compression>>,
-    num_optimizers: AtomicU64,
-}
-
-/// What a push does with the sum.
-#[derive(Clone, Debug)]
-enum Policy {
-    /// It becomes the stored value.
-    Assign,
-    Updater(Arc<dyn Updater>),
-    /// The number tells states of an earlier optimizer from those of this one.
-    Optimizer(Arc<Optimizer>, u64),
+    /// Held by everything that changes the store; alone by what needs all of it to stand still.
+    gate: RwLock<()>,
 }
 
 impl LocalStore {
@@ -71,7 +67,7 @@ impl LocalStore {
             table: Table::default(),
             policy: RwLock::new(Policy::Assign),
             compression: RwLock::default(),
-            num_optimizers: AtomicU64::new(0),
+            gate: RwLock::default(),
         })
     }
 
@@ -79,17 +75,17 @@ impl LocalStore {
     fn plan(
         &self,
         keys: &[Key],
-        values: &[Tensor],
+        values: &[Value],
         entries: &mut Vec<Arc<Entry>>,
         pushed: &mut Vec<Pushed>,
     ) -> Result<()> {
-        check_lengths(keys, values)?;
+        check_lengths("values for keys", keys, values)?;
         self.table.look_up(keys, |position, entry| {
             if entries.last().is_none_or(|last| !Arc::ptr_eq(last, entry)) {
                 entry.check()?;
                 entries.push(Arc::clone(entry));
             }
-            let found = values.get(position).map(Tensor::spec);
+            let found = values.get(position).map(Value::spec);
             if let Some(found) = found.filter(|found| *found != entry.spec()) {
                 return Err(Error::spec_mismatch(entry.key(), entry.spec(), found));
             }
@@ -104,7 +100,8 @@ impl LocalStore {
         &self,
         entries: &[Arc<Entry>],
         pushed: &[Pushed],
-        values: &[Tensor],
+        values: &[Value],
+        policy: &Policy,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let reducer = &*self.reducer;
@@ -118,29 +115,38 @@ impl LocalStore {
                 checked.map_err(|error| {
                     Error::invalid(format!("key `{}`: {error}", group.entry.key()))
                 })?;
+                group.check_whole()?;
             }
         }
-        match self.policy() {
+        let merged = push.merge_rows(policy.row_use())?;
+        let push = merged.as_ref().map_or(push, |merged| merged.push(push));
+        match policy {
             Policy::Assign => push.assign(reducer, compression.as_ref(), scratch),
             Policy::Updater(updater) => match compression {
                 None => {
                     let sums = push.sum(reducer, scratch)?;
                     push.groups().zip(&sums).try_for_each(|(group, sum)| {
-                        self.call(&*updater, group.entry, |_| Ok((sum.clone(), None)))
+                        self.call(&**updater, group.entry, |_| Ok((sum.clone(), None)))
                     })
                 }
                 Some(compression) => push.groups().try_for_each(|group| {
-                    self.call(&*updater, group.entry, |progress| {
-                        let mut key =
-                            group.compressed(&self.backends, reducer, &compression, progress)?;
+                    self.call(&**updater, group.entry, |progress| {
+                        // The key keeps its own, for the updater may fail.
+                        let mut residuals = progress.residuals.clone();
+                        let mut key = group.compressed(
+                            &self.backends,
+                            reducer,
+                            &compression,
+                            &mut residuals,
+                        )?;
                         compress(&self.backends, std::slice::from_mut(&mut key))?;
-                        let (sum, residuals) = key.into_parts();
+                        let sum = key.into_sum();
                         Ok((sum, Some(residuals)))
                     })
                 }),
             },
-            Policy::Optimizer(optimizer, number) => {
-                push.step(reducer, &optimizer, number, compression.as_ref(), scratch)
+            Policy::Optimizer(running) => {
+                push.step(reducer, running, compression.as_ref(), scratch)
             }
         }
     }
@@ -174,8 +180,14 @@ impl LocalStore {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_policy(&self, policy: Policy) {
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    /// Ends a change with another policy. The old one goes when nothing is locked any more: it may be the last
+    /// of a user's updater, which may call the store when it is dropped.
+    fn set_policy<Gate>(&self, policy: Policy, gate: Gate) {
+        let mut now = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *now, policy);
+        drop(now);
+        drop(gate);
+        drop(old);
     }
 
     /// Runs a user's updater, during which this thread cannot change the store.
@@ -197,6 +209,18 @@ impl LocalStore {
         }
         Ok(())
     }
+
+    /// Begins a change of the store, beside others.
+    fn enter(&self, verb: &str) -> Result<RwLockReadGuard<'_, ()>> {
+        self.refuse_inside_updater(verb)?;
+        Ok(self.gate.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until no change of the store is under way, and keeps others out.
+    fn enter_alone(&self, verb: &str) -> Result<RwLockWriteGuard<'_, ()>> {
+        self.refuse_inside_updater(verb)?;
+        Ok(self.gate.write().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 thread_local! {
@@ -209,30 +233,33 @@ impl KvStore for LocalStore {
         &self.name
     }
 
-    fn init_with(&self, keys: &[Key], values: &[Tensor], existing: Existing) -> Result<()> {
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
         let _span = tracing::debug_span!("init", keys = keys.len()).entered();
-        self.refuse_inside_updater("init")?;
-        check_lengths(keys, values)?;
+        let _gate = self.enter("init")?;
+        check_lengths("values for keys", keys, values)?;
         let mut copies = Vec::with_capacity(values.len());
         for (key, value) in keys.iter().zip(values) {
-            if value.num_elements() == 0 {
+            if value.spec().num_elements() == 0 {
                 let text = format!("key `{key}`: {} has no elements", value.spec());
                 return Err(Error::invalid(text));
             }
-            let home = self.reducer.home(value);
-            copies.push(value.to_device(&self.backends, home)?.compact()?);
+            let home = self.reducer.home(value.memory());
+            copies.push(value.to_device(&self.backends, home)?.compact(home)?);
         }
         self.table.insert(keys, copies, existing)
     }
 
-    fn push(&self, keys: &[Key], values: &[Tensor], _priority: i32) -> Result<()> {
+    fn push(&self, keys: &[Key], values: &[Value], _priority: i32) -> Result<()> {
         let _span = tracing::debug_span!("push", values = values.len()).entered();
-        self.refuse_inside_updater("push")?;
+        // As in `set_policy`, it goes after the gate.
+        let policy;
+        let _gate = self.enter("push")?;
+        policy = self.policy();
         Scratch::with(|scratch| {
             let (mut entries, mut pushed) = scratch.lend_plan();
             let done = self
                 .plan(keys, values, &mut entries, &mut pushed)
-                .and_then(|()| self.push_planned(&entries, &pushed, values, scratch));
+                .and_then(|()| self.push_planned(&entries, &pushed, values, &policy, scratch));
             scratch.keep_plan(entries, pushed);
             done
         })
@@ -257,6 +284,20 @@ impl KvStore for LocalStore {
         done
     }
 
+    fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], _priority: i32) -> Result<Vec<RowSparse>> {
+        let _span = tracing::debug_span!("pull_rows", keys = keys.len()).entered();
+        check_lengths("lists of row numbers for keys", keys, ids)?;
+        let mut asked = Vec::with_capacity(keys.len());
+        self.table.look_up(keys, |position, entry| {
+            entry.check()?;
+            let ids = ids.get(position).copied().unwrap_or_default();
+            check_ids(&format!("key `{}`", entry.key()), entry.spec().shape(), ids)?;
+            asked.push((Arc::clone(entry), ids));
+            Ok(())
+        })?;
+        pull_rows(&self.backends, &asked)
+    }
+
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
         let mut descriptions = Vec::with_capacity(keys.len());
         self.table.look_up(keys, |_, entry| {
@@ -267,7 +308,7 @@ impl KvStore for LocalStore {
     }
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
-        self.refuse_inside_updater("remove")?;
+        let _gate = self.enter("remove")?;
         self.table.remove(keys)
     }
 
@@ -284,47 +325,90 @@ impl KvStore for LocalStore {
     }
 
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
-        self.refuse_inside_updater("set_updater")?;
-        self.set_policy(updater.map_or(Policy::Assign, Policy::Updater));
+        let gate = self.enter("set_updater")?;
+        self.set_policy(updater.map_or(Policy::Assign, Policy::Updater), gate);
         Ok(())
     }
 
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        self.refuse_inside_updater("set_optimizer")?;
-        let number = self.num_optimizers.fetch_add(1, Ordering::Relaxed) + 1;
-        self.set_policy(Policy::Optimizer(Arc::new(optimizer), number));
+        let gate = self.enter("set_optimizer")?;
+        self.set_policy(Policy::Optimizer(Running::begin(optimizer)), gate);
         Ok(())
     }
 
     fn optimizer(&self) -> Option<Optimizer> {
         match self.policy() {
-            Policy::Optimizer(optimizer, _) => Some(Optimizer::clone(&optimizer)),
+            Policy::Optimizer(running) => Some(Optimizer::clone(&running.optimizer)),
             Policy::Assign | Policy::Updater(_) => None,
         }
     }
 
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
-        self.refuse_inside_updater("set_hyper_parameters")?;
+        let _gate = self.enter("set_hyper_parameters")?;
         let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        let Policy::Optimizer(optimizer, _) = &mut *policy else {
+        let Policy::Optimizer(running) = &mut *policy else {
             return Err(Error::invalid("the store has no optimizer whose hyper-parameters to set"));
         };
-        let mut changed = Optimizer::clone(optimizer);
+        let mut changed = Optimizer::clone(&running.optimizer);
         for (name, value) in parameters {
             changed.set(name, *value)?;
         }
-        *optimizer = Arc::new(changed);
+        running.optimizer = Arc::new(changed);
         Ok(())
     }
 
     fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
-        self.refuse_inside_updater("set_compression")?;
+        let _gate = self.enter("set_compression")?;
         *self.compression.write().unwrap_or_else(PoisonError::into_inner) = compression;
         Ok(())
     }
 
     fn compression(&self) -> Option<Compression> {
         *self.compression.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        let _span = tracing::debug_span!("snapshot").entered();
+        let _gate = self.enter_alone("snapshot")?;
+        let rule = Rule::Known(self.policy());
+        Ok(Snapshot::new(&self.name, rule, self.compression(), self.table.copies()?))
+    }
+
+    fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        let _span = tracing::debug_span!("rollback").entered();
+        let gate = self.enter_alone("rollback")?;
+        let policy = match (snapshot.rule(), self.policy()) {
+            (Rule::Known(policy), _) => policy.clone(),
+            (Rule::SomeUpdater, now @ Policy::Updater(_)) => now,
+            (Rule::SomeUpdater, _) => {
+                let text = "the store was saved with an updater, which no file holds: set it first";
+                return Err(Error::invalid(text));
+            }
+        };
+        self.table.replace(snapshot.copies());
+        *self.compression.write().unwrap_or_else(PoisonError::into_inner) = snapshot.compression();
+        self.set_policy(policy, gate);
+        Ok(())
+    }
+
+    fn set_optimizer_states(
+        &self,
+        optimizer: Option<Optimizer>,
+        states: Vec<(Key, OptimizerState)>,
+    ) -> Result<()> {
+        let gate = self.enter_alone("set_optimizer_states")?;
+        let running = match (optimizer, self.policy()) {
+            (Some(optimizer), _) => Running::begin(optimizer),
+            (None, Policy::Optimizer(running)) => {
+                // What keys have that are not among the states is not theirs any more.
+                Running::begin(Optimizer::clone(&running.optimizer))
+            }
+            (None, _) => return Err(Error::invalid("the store has no optimizer to set states of")),
+        };
+        let (keys, states): (Vec<_>, Vec<_>) = states.into_iter().unzip();
+        self.table.set_states(&keys, states, &running)?;
+        self.set_policy(Policy::Optimizer(running), gate);
+        Ok(())
     }
 
     fn rank(&self) -> usize {
@@ -352,10 +436,10 @@ impl KvStore for LocalStore {
     }
 }
 
-fn check_lengths(keys: &[Key], values: &[Tensor]) -> Result<()> {
-    if keys.len() == values.len() {
+fn check_lengths<T>(what: &str, keys: &[Key], beside: &[T]) -> Result<()> {
+    if keys.len() == beside.len() {
         return Ok(());
     }
-    let what = "values for keys".to_owned();
-    Err(Error::LengthMismatch { what, expected: keys.len(), found: values.len() })
+    let what = what.to_owned();
+    Err(Error::LengthMismatch { what, expected: keys.len(), found: beside.len() })
 }

@@ -2,6 +2,8 @@
 
 use std::f64::consts::PI;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 
 /// How the learning rate of an optimizer changes with the number of a key's update.
@@ -13,14 +15,24 @@ use crate::error::{Error, Result};
 /// assert_eq!(rates, [0.1, 0.1, 0.05, 0.05, 0.025]);
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
 pub struct LrScheduler {
     decay: Decay,
-    warmup: Option<(u64, f64, Warmup)>,
+    warmup: Option<WarmupPhase>,
+}
+
+/// A schedule as a file says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    decay: Decay,
+    warmup: Option<WarmupPhase>,
 }
 
 /// How the learning rate gets to its base in the first updates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Warmup {
     /// In equal steps.
     Linear,
@@ -28,7 +40,17 @@ pub enum Warmup {
     Constant,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+/// The updates before `steps`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WarmupPhase {
+    steps: u64,
+    begin_lr: f64,
+    mode: Warmup,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Decay {
     Factor { step: u64, factor: f64, stop: f64 },
     MultiFactor { steps: Vec<u64>, factor: f64 },
@@ -116,7 +138,7 @@ impl LrScheduler {
             Decay::Factor { .. } | Decay::MultiFactor { .. } => u64::MAX,
         };
         check_end(end, steps, begin_lr)?;
-        self.warmup = Some((steps, begin_lr, mode));
+        self.warmup = Some(WarmupPhase { steps, begin_lr, mode });
         Ok(self)
     }
 
@@ -129,14 +151,14 @@ impl LrScheduler {
     #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
     pub fn learning_rate(&self, base: f64, num_update: u64) -> f64 {
         let warm = match self.warmup {
-            Some((steps, begin, mode)) if num_update < steps => {
+            Some(WarmupPhase { steps, begin_lr: begin, mode }) if num_update < steps => {
                 let share = num_update as f64 / steps as f64;
                 return match mode {
                     Warmup::Linear => begin + (base - begin) * share,
                     Warmup::Constant => begin,
                 };
             }
-            Some((steps, ..)) => steps,
+            Some(WarmupPhase { steps, .. }) => steps,
             None => 0,
         };
         // What of the fall is done; all of it at the end and ever after.
@@ -159,6 +181,25 @@ impl LrScheduler {
             Decay::Cosine { max_update, final_lr } => {
                 final_lr + (base - final_lr) * (1.0 + libm::cos(PI * done(*max_update))) / 2.0
             }
+        }
+    }
+}
+
+impl TryFrom<Unchecked> for LrScheduler {
+    type Error = Error;
+
+    fn try_from(unchecked: Unchecked) -> Result<Self> {
+        let scheduler = match unchecked.decay {
+            Decay::Factor { step, factor, stop } => Self::factor(step, factor)?.with_stop(stop)?,
+            Decay::MultiFactor { steps, factor } => Self::multi_factor(steps, factor)?,
+            Decay::Poly { max_update, power, final_lr } => Self::poly(max_update, power, final_lr)?,
+            Decay::Cosine { max_update, final_lr } => Self::cosine(max_update, final_lr)?,
+        };
+        match unchecked.warmup {
+            Some(WarmupPhase { steps, begin_lr, mode }) => {
+                scheduler.with_warmup(steps, begin_lr, mode)
+            }
+            None => Ok(scheduler),
         }
     }
 }

@@ -1,20 +1,26 @@
 //! One push: its values in the order in which keys are processed, and what becomes of each key.
 //!
 //! Everything that can fail comes first: all keys are found and checked, all locks taken, all memory
-//! is there. Then the kernels run, as one batch for the whole call, and the results count.
+//! is there. Then the kernels run, as one batch for the whole call (another one for the keys that get rows), and
+//! the results count.
 
 use std::sync::{Arc, MutexGuard};
 
-use crate::backend::{Backends, SumJob, UpdateJob};
+use crate::backend::{Backends, RowUpdateJob, SumJob, UpdateJob};
 use crate::compression::Compression;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::optimizer::{Optimizer, Pending};
+use crate::policy::Running;
 use crate::reducer::Reducer;
 use crate::residual::{Compressed, compress};
+use crate::row_plan::RowPlan;
+use crate::row_sparse::RowSparse;
 use crate::scratch::Scratch;
 use crate::storage::{InOut, Span, Storage};
 use crate::table::{Entry, Progress};
 use crate::tensor::Tensor;
+use crate::value::Value;
 
 /// One value of a call.
 #[derive(Clone, Copy, Debug)]
@@ -29,47 +35,76 @@ pub(crate) struct Pushed {
 
 /// The checked values of a call: those of one key stand together, keys in the order of their
 /// initialisation, and all where they are summed.
+#[derive(Clone, Copy)]
 pub(crate) struct Push<'a> {
     pub(crate) backends: &'a Backends,
     pub(crate) entries: &'a [Arc<Entry>],
     pub(crate) pushed: &'a [Pushed],
-    pub(crate) values: &'a [Tensor],
+    pub(crate) values: &'a [Value],
 }
 
-/// The values of one key.
+/// The values of one key. Where they are summed or stepped, either all are whole or all are rows.
 pub(crate) struct Group<'a> {
     pub(crate) entry: &'a Entry,
-    pub(crate) values: &'a [Tensor],
-    pushed: &'a [Pushed],
+    values: &'a [Value],
+    pub(crate) pushed: &'a [Pushed],
 }
 
 impl<'a> Group<'a> {
     /// Returns the first value.
-    pub(crate) fn first(&self) -> Result<&'a Tensor> {
-        let first = self.pushed.first().and_then(|first| self.values.get(first.position));
-        first.ok_or_else(lost)
+    fn first(&self) -> Result<&'a Value> {
+        self.values().next().ok_or_else(lost)
+    }
+
+    /// Returns the device where the values are summed.
+    fn home(&self, reducer: &dyn Reducer) -> Result<Device> {
+        Ok(reducer.home(self.first()?.memory()))
+    }
+
+    /// Returns the rows, where no value is whole.
+    pub(crate) fn rows(&self) -> Option<Vec<&'a RowSparse>> {
+        self.values().map(Value::rows).collect()
+    }
+
+    /// Fails when any of the values is one of rows.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        if self.values().all(|value| value.rows().is_none()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "key `{}`: values of rows are not compressed, push them whole or without a compression",
+            self.entry.key()
+        )))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.pushed.len()
     }
 
-    /// Prepares the values for a compression, with the residuals that the key has.
-    pub(crate) fn compressed(
+    /// Prepares the values for a compression, with the residuals of the key.
+    pub(crate) fn compressed<'b>(
         &self,
         backends: &Backends,
         reducer: &dyn Reducer,
         compression: &Compression,
-        progress: &Progress,
-    ) -> Result<Compressed<'a>> {
-        let home = reducer.home(self.first()?);
+        residuals: &'b mut Vec<Tensor>,
+    ) -> Result<Compressed<'b>>
+    where
+        'a: 'b,
+    {
+        let home = self.home(reducer)?;
         let values = self.iter().collect();
-        Compressed::new(compression, backends, home, values, &progress.residuals)
+        Compressed::new(compression, backends, home, values, residuals)
     }
 
-    fn iter(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
         let values = self.values;
         self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
+    }
+
+    /// Returns the elements of the values.
+    fn iter(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+        self.values().map(Value::memory)
     }
 }
 
@@ -85,12 +120,12 @@ impl<'a> Push<'a> {
     }
 
     /// Returns the values with those moved that are not where their key is summed; none if all are.
-    pub(crate) fn gather(&self, reducer: &dyn Reducer) -> Result<Option<Vec<Tensor>>> {
-        let mut moved: Option<Vec<Tensor>> = None;
+    pub(crate) fn gather(&self, reducer: &dyn Reducer) -> Result<Option<Vec<Value>>> {
+        let mut moved: Option<Vec<Value>> = None;
         for group in self.groups() {
-            let home = reducer.home(group.first()?);
-            for (pushed, value) in group.pushed.iter().zip(group.iter()) {
-                if !value.is_at(home) {
+            let home = group.home(reducer)?;
+            for (pushed, value) in group.pushed.iter().zip(group.values()) {
+                if !value.memory().is_at(home) {
                     let here = value.to_device(self.backends, home)?;
                     let moved = moved.get_or_insert_with(|| self.values.to_vec());
                     if let Some(place) = moved.get_mut(pushed.position) {
@@ -106,7 +141,7 @@ impl<'a> Push<'a> {
     pub(crate) fn sum(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = Vec::with_capacity(self.entries.len());
         for group in self.groups() {
-            let first = group.first()?.clone().relabelled(reducer.home(group.first()?));
+            let first = group.first()?.memory().clone().relabelled(group.home(reducer)?);
             sums.push(match group.len() {
                 1 => first.compact()?,
                 _ => first.allocate_like(first.spec().clone())?,
@@ -129,8 +164,8 @@ impl<'a> Push<'a> {
         Ok(sums)
     }
 
-    /// Compresses the values of each key; returns their sums, none without a compression. The residuals wait
-    /// in the changes.
+    /// Compresses the values of each key; returns their sums, none without a compression. The residuals change, so
+    /// nothing that can fail may come after.
     fn compress(
         &self,
         reducer: &dyn Reducer,
@@ -139,16 +174,12 @@ impl<'a> Push<'a> {
     ) -> Result<Option<Vec<Tensor>>> {
         let Some(compression) = compression else { return Ok(None) };
         let mut keys = Vec::with_capacity(self.entries.len());
-        for (group, change) in self.groups().zip(&*changes) {
-            keys.push(group.compressed(self.backends, reducer, compression, &change.progress)?);
+        for (group, change) in self.groups().zip(changes) {
+            let residuals = &mut change.progress.residuals;
+            keys.push(group.compressed(self.backends, reducer, compression, residuals)?);
         }
         compress(self.backends, &mut keys)?;
-        let parts = keys.into_iter().zip(changes).map(|(key, change)| {
-            let (sum, residuals) = key.into_parts();
-            change.residuals = Some(residuals);
-            sum
-        });
-        Ok(Some(parts.collect()))
+        Ok(Some(keys.into_iter().map(Compressed::into_sum).collect()))
     }
 
     /// Makes the sum of each key's values its stored value.
@@ -162,7 +193,7 @@ impl<'a> Push<'a> {
         self.lock(&mut changes)?;
         if let Some(sums) = self.compress(reducer, compression, &mut changes)? {
             for (sum, change) in sums.into_iter().zip(&mut changes) {
-                change.prepared = Prepared::Value(sum);
+                change.prepared = Prepared::Value(sum.into());
             }
             self.settle(&mut changes);
             scratch.keep_changes(changes);
@@ -170,11 +201,11 @@ impl<'a> Push<'a> {
         }
         for (group, change) in self.groups().zip(&mut changes) {
             let value = &mut **change.value.as_mut().ok_or_else(lost)?;
-            let first = group.first()?;
-            let home = reducer.home(first);
+            let home = group.home(reducer)?;
             change.prepared = if group.len() == 1 {
-                Prepared::Value(first.compact()?.relabelled(home))
+                Prepared::Value(group.first()?.compact(home)?)
             } else {
+                let value = value.make_dense()?;
                 value.move_to(self.backends, home)?;
                 Prepared::Sum(value.fresh_if_shared()?)
             };
@@ -185,7 +216,9 @@ impl<'a> Push<'a> {
         let mut rest = spans.as_slice();
         for (group, change) in self.groups().zip(&mut changes) {
             let addends = take(&mut rest, group.len())?;
-            if let (Prepared::Sum(fresh), Some(value)) = (&mut change.prepared, &mut change.value) {
+            if let (Prepared::Sum(fresh), Some(value)) = (&mut change.prepared, &mut change.value)
+                && let Some(value) = value.dense_mut()
+            {
                 let (device, dtype) = (value.device(), value.dtype());
                 let (InOut::InPlace(dst) | InOut::Into { dst, .. }) = value.in_out(fresh)?;
                 jobs.push(SumJob { device, dtype, dst, addends });
@@ -203,29 +236,34 @@ impl<'a> Push<'a> {
     pub(crate) fn step(
         &self,
         reducer: &dyn Reducer,
-        optimizer: &Optimizer,
-        number: u64,
+        running: &Running,
         compression: Option<&Compression>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         for group in self.groups() {
             Optimizer::arithmetic_of(group.entry.spec().dtype())?;
         }
+        // Sorting row numbers takes a while, and others may read the values meanwhile.
+        let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {
+            self.groups().map(|group| group.rows().map(|rows| RowPlan::union(&rows))).collect()
+        } else {
+            Vec::new()
+        };
         let mut changes = scratch.lend_changes();
         self.lock(&mut changes)?;
         for (group, change) in self.groups().zip(&mut changes) {
-            let value = &mut **change.value.as_mut().ok_or_else(lost)?;
-            let home = reducer.home(group.first()?);
+            let value = change.value.as_mut().ok_or_else(lost)?.make_dense()?;
+            let home = group.home(reducer)?;
             value.move_to(self.backends, home)?;
             let progress = &mut *change.progress;
-            if progress.optimizer != number {
-                progress.state = optimizer.create_state(value)?;
-                progress.optimizer = number;
+            if progress.run != running.run {
+                progress.state = running.optimizer.create_state(value)?;
+                progress.run = running.run;
             }
             progress.state.move_to(self.backends, home)?;
             let key = group.entry.key();
             change.prepared =
-                Prepared::Step(Pending::new(optimizer, key, value, &mut progress.state)?);
+                Prepared::Step(Pending::new(&running.optimizer, key, value, &mut progress.state)?);
         }
         let compressed = self.compress(reducer, compression, &mut changes)?;
         let mut spans = scratch.lend_spans();
@@ -234,15 +272,23 @@ impl<'a> Push<'a> {
             None => spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span)),
         }
         let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates();
+        let mut row_jobs: Vec<RowUpdateJob<'_>> = Vec::new();
         let mut rest = spans.as_slice();
-        for (group, change) in self.groups().zip(&mut changes) {
+        let plans = plans.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+        for ((group, change), plan) in self.groups().zip(&mut changes).zip(plans) {
             let addends = take(&mut rest, if compressed.is_some() { 1 } else { group.len() })?;
             if let (Prepared::Step(pending), Some(value)) =
                 (&mut change.prepared, &mut change.value)
+                && let Some(value) = value.dense_mut()
             {
-                jobs.push(pending.job(value, &mut change.progress.state, addends)?);
+                let state = &mut change.progress.state;
+                match plan {
+                    None => jobs.push(pending.job(value, state, addends)?),
+                    Some(plan) => row_jobs.push(pending.row_job(value, state, plan, addends)?),
+                }
             }
         }
+        self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs))?;
         self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs))?;
         scratch.keep_updates(jobs);
         scratch.keep_spans(spans);
@@ -275,17 +321,15 @@ impl<'a> Push<'a> {
 /// A key in the middle of a change, with its locks.
 pub(crate) struct Change<'a> {
     progress: MutexGuard<'a, Progress>,
-    value: Option<MutexGuard<'a, Tensor>>,
+    value: Option<MutexGuard<'a, Value>>,
     prepared: Prepared,
-    /// What compressed values leave.
-    residuals: Option<Vec<Tensor>>,
 }
 
 /// What a change needs to run.
 enum Prepared {
     Nothing,
     /// Nothing to compute: this becomes the stored value.
-    Value(Tensor),
+    Value(Value),
     /// A sum, into other memory if the present one is shared.
     Sum(Option<Arc<dyn Storage>>),
     Step(Pending),
@@ -293,19 +337,24 @@ enum Prepared {
 
 impl<'a> Change<'a> {
     fn new(progress: MutexGuard<'a, Progress>) -> Self {
-        Self { progress, value: None, prepared: Prepared::Nothing, residuals: None }
+        Self { progress, value: None, prepared: Prepared::Nothing }
     }
 
     fn settle(&mut self) {
-        if let Some(residuals) = self.residuals.take() {
-            self.progress.residuals = residuals;
-        }
         let Some(value) = &mut self.value else { return };
         match std::mem::replace(&mut self.prepared, Prepared::Nothing) {
             Prepared::Nothing => {}
             Prepared::Value(new) => **value = new,
-            Prepared::Sum(fresh) => value.settle(fresh),
-            Prepared::Step(mut pending) => pending.settle(value, &mut self.progress.state),
+            Prepared::Sum(fresh) => {
+                if let Some(value) = value.dense_mut() {
+                    value.settle(fresh);
+                }
+            }
+            Prepared::Step(mut pending) => {
+                if let Some(value) = value.dense_mut() {
+                    pending.settle(value, &mut self.progress.state);
+                }
+            }
         }
     }
 }

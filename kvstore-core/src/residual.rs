@@ -1,5 +1,4 @@
-//! The values of a push on their way through a [`Compression`]: to codes and back, with new residuals beside
-//! the old ones, which count until the push does.
+//! The values of a push on their way through a [`Compression`]: to codes and back, and what is left to the residuals.
 
 use std::sync::Arc;
 
@@ -17,29 +16,29 @@ use crate::tensor::Tensor;
 pub(crate) struct Compressed<'a> {
     quantizer: Quantizer,
     values: Vec<&'a Tensor>,
-    residuals: Vec<Tensor>,
-    /// Where the residuals go, for the old ones are still held.
+    residuals: &'a mut [Tensor],
+    /// Where the residuals go that somebody else holds.
     fresh: Vec<Option<Arc<dyn Storage>>>,
     codes: Vec<Tensor>,
     sum: Tensor,
 }
 
 impl<'a> Compressed<'a> {
-    /// Prepares the values of a key, which are on the device where they are summed. `old` are the residuals
-    /// of as many values as there have been at once.
+    /// Prepares the values of a key, which are on the device where they are summed. `residuals` are those of as
+    /// many values as there have been at once; they are changed when all that can fail is done, in place unless
+    /// they are shared.
     pub(crate) fn new(
         compression: &Compression,
         backends: &Backends,
         device: Device,
         values: Vec<&'a Tensor>,
-        old: &[Tensor],
+        residuals: &'a mut Vec<Tensor>,
     ) -> Result<Self> {
         let first = values.first().ok_or_else(lost)?;
         let quantizer = compression.of(first.dtype())?;
         let arithmetic = first.spec().with_dtype(first.dtype().arithmetic().ok_or_else(lost)?);
-        let mut residuals = Vec::with_capacity(old.len().max(values.len()));
-        for residual in old {
-            residuals.push(residual.to_device(backends, device)?);
+        for residual in residuals.iter_mut() {
+            residual.move_to(backends, device)?;
         }
         while residuals.len() < values.len() {
             let zero = Scalar::Float(0.0);
@@ -70,9 +69,9 @@ impl<'a> Compressed<'a> {
         })
     }
 
-    /// Returns the sum and the residuals.
-    pub(crate) fn into_parts(self) -> (Tensor, Vec<Tensor>) {
-        (self.sum, self.residuals)
+    /// Returns the sum.
+    pub(crate) fn into_sum(self) -> Tensor {
+        self.sum
     }
 }
 

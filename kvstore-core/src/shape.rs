@@ -197,7 +197,7 @@ mod tests {
             let shape = Shape::from(&*dims);
             assert_eq!((shape.dims(), shape.rank()), (&*dims, rank));
             assert_eq!(shape, Shape::from(dims.clone()));
-            assert_eq!(shape.num_elements(), dims.iter().product());
+            assert_eq!(shape.num_elements(), dims.iter().product::<usize>());
             assert_ne!(shape, Shape::from([&*dims, &[0]].concat()), "a longer shape is another");
         }
         assert_eq!(Shape::from([5, 4, 3, 2, 1]).row(), Shape::from([4, 3, 2, 1]));

@@ -7,10 +7,13 @@ use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Result;
 use crate::key::Key;
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, OptimizerState};
+use crate::row_sparse::RowSparse;
 use crate::shape::TensorSpec;
+use crate::snapshot::Snapshot;
 use crate::tensor::Tensor;
 use crate::updater::Updater;
+use crate::value::Value;
 
 /// A store of named tensors that many devices share.
 ///
@@ -36,7 +39,7 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`LengthMismatch`](crate::Error::LengthMismatch), [`KeyExists`](crate::Error::KeyExists)
     /// also for a key that stands twice, [`InvalidArgument`](crate::Error::InvalidArgument) for a
     /// value without elements.
-    fn init(&self, keys: &[Key], values: &[Tensor]) -> Result<()> {
+    fn init(&self, keys: &[Key], values: &[Value]) -> Result<()> {
         self.init_with(keys, values, Existing::Error)
     }
 
@@ -44,10 +47,14 @@ pub trait KvStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// As [`KvStore::init`].
-    fn init_with(&self, keys: &[Key], values: &[Tensor], existing: Existing) -> Result<()>;
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()>;
 
     /// Sums the values of each key and gives the sum to the optimizer or updater; without one it
     /// replaces the stored value.
+    ///
+    /// Values of rows give what their whole values give, bit for bit, at a cost of the rows. The one
+    /// exception is an optimizer with `lazy_update`: weight and state change in nothing but the rows that
+    /// any of the values has.
     ///
     /// A higher `priority` may travel earlier where a network is involved; it never changes a
     /// result.
@@ -56,9 +63,10 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`LengthMismatch`](crate::Error::LengthMismatch),
     /// [`KeyNotFound`](crate::Error::KeyNotFound),
     /// [`SpecMismatch`](crate::Error::SpecMismatch) when a shape or dtype is not the stored one,
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) when integers would have to be compressed,
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) when integers or rows would have to be
+    /// compressed,
     /// [`Updater`](crate::Error::Updater), [`Poisoned`](crate::Error::Poisoned).
-    fn push(&self, keys: &[Key], values: &[Tensor], priority: i32) -> Result<()>;
+    fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()>;
 
     /// Appends the newest value for each position of the list to `pulled`; nothing when it fails.
     ///
@@ -75,6 +83,17 @@ pub trait KvStore: Send + Sync + Debug {
         self.pull_into(keys, priority, &mut pulled)?;
         Ok(pulled.into_iter().map(|pulled| pulled.value).collect())
     }
+
+    /// Returns rows of the newest value for each position of the list: those whose numbers stand in
+    /// `ids` beside the key, in any order and any number of times. The result has each of them once,
+    /// ascending, also those that are 0. It costs what those rows cost.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`KeyNotFound`](crate::Error::KeyNotFound),
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) naming a row that the value cannot have,
+    /// [`Poisoned`](crate::Error::Poisoned).
+    fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], priority: i32) -> Result<Vec<RowSparse>>;
 
     /// Returns what is known of each key without its value.
     ///
@@ -129,6 +148,40 @@ pub trait KvStore: Send + Sync + Debug {
 
     /// Returns how the values of a push are compressed.
     fn compression(&self) -> Option<Compression>;
+
+    /// Returns all that the store holds at one moment: every key with its optimizer state, the optimizer or
+    /// updater, the compression. Nothing is copied, and it stays as it is whatever is done to the store. A call
+    /// that changes several keys is in it whole or not at all; it waits for those that are under way.
+    ///
+    /// A key that is changed afterwards needs memory of its own for the new value, as long as the snapshot is
+    /// there.
+    ///
+    /// # Errors
+    /// [`Poisoned`](crate::Error::Poisoned), [`InvalidArgument`](crate::Error::InvalidArgument) from inside an
+    /// updater of this store.
+    fn snapshot(&self) -> Result<Snapshot>;
+
+    /// Makes the store hold what the snapshot does, and nothing else: the next steps give the bits that they
+    /// would have given then. The snapshot may be another store's, or one from a file.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store, and for a file
+    /// of a store with an updater, when this one has none.
+    fn rollback(&self, snapshot: &Snapshot) -> Result<()>;
+
+    /// Gives keys the states of an optimizer, all or none; states of other keys start anew. `optimizer` becomes
+    /// the store's own; none stands for the one that is set.
+    ///
+    /// # Errors
+    /// [`KeyNotFound`](crate::Error::KeyNotFound), [`SpecMismatch`](crate::Error::SpecMismatch) when a
+    /// state is not one of such a weight, [`InvalidArgument`](crate::Error::InvalidArgument) when it is one of
+    /// another optimizer's, there is no optimizer, or from inside an updater of this store,
+    /// [`Poisoned`](crate::Error::Poisoned).
+    fn set_optimizer_states(
+        &self,
+        optimizer: Option<Optimizer>,
+        states: Vec<(Key, OptimizerState)>,
+    ) -> Result<()>;
 
     /// Returns the number of this process among the workers, from 0.
     fn rank(&self) -> usize;

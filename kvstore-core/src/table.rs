@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::optimizer::OptimizerState;
+use crate::policy::{Run, Running};
 use crate::shape::TensorSpec;
 use crate::store::{Existing, KeyStats};
 use crate::tensor::Tensor;
+use crate::value::Value;
 
 /// Every key of a store.
 #[derive(Debug, Default)]
@@ -25,18 +27,27 @@ pub(crate) struct Entry {
     order: u64,
     spec: TensorSpec,
     progress: Mutex<Progress>,
-    committed: Mutex<Tensor>,
+    committed: Mutex<Value>,
     /// Beside the locks, so that looking at them waits for nobody.
     num_pushes: AtomicU64,
     state_bytes: AtomicUsize,
 }
 
+/// All that a key holds at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyCopy {
+    pub(crate) key: Key,
+    pub(crate) value: Value,
+    pub(crate) progress: Progress,
+    pub(crate) num_pushes: u64,
+}
+
 /// What the updates of a key have left behind.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
-    /// Which of the store's optimizers the state belongs to.
-    pub(crate) optimizer: u64,
-    /// What that optimizer keeps for the key.
+    /// Whose state it is.
+    pub(crate) run: Run,
+    /// What an optimizer keeps for the key.
     pub(crate) state: OptimizerState,
     /// What compressed values have not sent yet, by their position in the list.
     pub(crate) residuals: Vec<Tensor>,
@@ -57,7 +68,7 @@ impl Table {
     pub(crate) fn insert(
         &self,
         keys: &[Key],
-        values: Vec<Tensor>,
+        values: Vec<Value>,
         existing: Existing,
     ) -> Result<()> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
@@ -128,6 +139,57 @@ impl Table {
         self.ordered().into_iter().map(|entry| entry.stats()).collect()
     }
 
+    /// Returns what every key holds, in the order of initialisation. Nobody changes a key meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn copies(&self) -> Result<Vec<KeyCopy>> {
+        self.ordered().into_iter().map(|entry| entry.copy()).collect()
+    }
+
+    /// Forgets every key, and takes these with all they hold.
+    pub(crate) fn replace(&self, copies: &[KeyCopy]) {
+        let first = self.next_order.fetch_add(copies.len() as u64, Ordering::Relaxed);
+        let entries = copies
+            .iter()
+            .zip(first..)
+            .map(|(copy, order)| (copy.key.clone(), Arc::new(Entry::restored(order, copy))));
+        let mut entries: HashMap<_, _> = entries.collect();
+        std::mem::swap(
+            &mut entries,
+            &mut *self.entries.write().unwrap_or_else(PoisonError::into_inner),
+        );
+        // What the store held goes here, when readers wait no more.
+    }
+
+    /// Gives each of the keys a state, all or none. Nobody changes a key meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`]; [`Error::Poisoned`]; those of [`OptimizerState::check`].
+    pub(crate) fn set_states(
+        &self,
+        keys: &[Key],
+        states: Vec<OptimizerState>,
+        running: &Running,
+    ) -> Result<()> {
+        let mut entries = Vec::with_capacity(keys.len());
+        self.look_up(keys, |position, entry| {
+            entry.check()?;
+            if let Some(state) = states.get(position) {
+                state.check(running.optimizer.name(), entry.key(), entry.spec())?;
+            }
+            entries.push(Arc::clone(entry));
+            Ok(())
+        })?;
+        for (entry, state) in entries.iter().zip(states) {
+            let mut progress = entry.lock()?;
+            progress.state = state;
+            progress.run = running.run;
+            entry.note_bytes(&progress);
+        }
+        Ok(())
+    }
+
     fn ordered(&self) -> Vec<Arc<Entry>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut ordered: Vec<_> = entries.values().cloned().collect();
@@ -137,7 +199,7 @@ impl Table {
 }
 
 impl Entry {
-    fn new(key: Key, order: u64, value: Tensor) -> Self {
+    fn new(key: Key, order: u64, value: Value) -> Self {
         Self {
             key,
             order,
@@ -149,14 +211,39 @@ impl Entry {
         }
     }
 
+    fn restored(order: u64, copy: &KeyCopy) -> Self {
+        let entry = Self::new(copy.key.clone(), order, copy.value.clone());
+        entry.note_bytes(&copy.progress);
+        Self {
+            progress: Mutex::new(copy.progress.clone()),
+            num_pushes: AtomicU64::new(copy.num_pushes),
+            ..entry
+        }
+    }
+
+    fn copy(&self) -> Result<KeyCopy> {
+        let progress = self.lock()?;
+        Ok(KeyCopy {
+            key: self.key.clone(),
+            value: self.lock_value()?.clone(),
+            progress: progress.clone(),
+            num_pushes: self.num_pushes.load(Ordering::Relaxed),
+        })
+    }
+
     /// Counts a push that has changed the key, and notes what its progress has grown to.
     pub(crate) fn count_push(&self, progress: &Progress) {
         self.num_pushes.fetch_add(1, Ordering::Relaxed);
+        self.note_bytes(progress);
+    }
+
+    fn note_bytes(&self, progress: &Progress) {
         self.state_bytes.store(progress.num_bytes(), Ordering::Relaxed);
     }
 
     fn stats(&self) -> KeyStats {
-        let device = self.committed.lock().unwrap_or_else(PoisonError::into_inner).device();
+        let device =
+            self.committed.lock().unwrap_or_else(PoisonError::into_inner).memory().device();
         KeyStats {
             key: self.key.clone(),
             spec: self.spec.clone(),
@@ -190,14 +277,20 @@ impl Entry {
 
     /// Takes the stored value for an update by an optimizer. Readers wait for the guard, which is
     /// held while a kernel runs and never while user code does.
-    pub(crate) fn lock_value(&self) -> Result<MutexGuard<'_, Tensor>> {
+    pub(crate) fn lock_value(&self) -> Result<MutexGuard<'_, Value>> {
         self.committed.lock().map_err(|_| self.poisoned())
     }
 
-    /// Returns the last committed value, without the key's lock.
+    /// Returns the last committed value, without the key's lock. Of rows a whole value is made each time.
     pub(crate) fn committed(&self) -> Result<Tensor> {
         self.check()?;
-        self.lock_value().map(|value| value.clone())
+        let value = self.lock_value()?;
+        let rows = match &*value {
+            Value::Dense(tensor) => return Ok(tensor.clone()),
+            Value::Rows(rows) => rows.clone(),
+        };
+        drop(value);
+        rows.to_dense()
     }
 
     /// Fails when an earlier update panicked.
@@ -207,7 +300,7 @@ impl Entry {
 
     /// Makes `value` the stored one.
     pub(crate) fn commit(&self, value: Tensor) -> Result<()> {
-        *self.lock_value()? = value;
+        *self.lock_value()? = value.into();
         Ok(())
     }
 

@@ -11,8 +11,9 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
 use kvstore::{
-    DType, Device, DeviceKind, Distribution, Element, Error, Existing, Key, KeyStats, LrScheduler,
-    NDArray, Optimizer, OptimizerState, Pairs, Shape, Store, Tensor, TensorSpec, Warmup,
+    ArrayOrRows, Checkpoint, DType, Device, DeviceKind, Distribution, Element, Error, Existing,
+    Key, KeyStats, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs, Progress, RowSparse,
+    Shape, Snapshot, Store, Tensor, TensorSpec, Warmup,
 };
 
 use crate::buffer;
@@ -22,6 +23,9 @@ use crate::handle::HandleTable;
 /// The arrays that Java holds.
 pub(crate) static ARRAYS: LazyLock<HandleTable<NDArray>> =
     LazyLock::new(|| HandleTable::new("array"));
+/// The values of rows that Java holds.
+pub(crate) static ROWS: LazyLock<HandleTable<RowSparse>> =
+    LazyLock::new(|| HandleTable::new("row sparse value"));
 /// The stores that Java holds.
 pub(crate) static STORES: LazyLock<HandleTable<Store>> =
     LazyLock::new(|| HandleTable::new("store"));
@@ -31,6 +35,12 @@ pub(crate) static OPTIMIZERS: LazyLock<HandleTable<Optimizer>> =
 /// The states of optimizers that Java holds.
 pub(crate) static STATES: LazyLock<HandleTable<Mutex<OptimizerState>>> =
     LazyLock::new(|| HandleTable::new("optimizer state"));
+/// The snapshots that Java holds.
+pub(crate) static SNAPSHOTS: LazyLock<HandleTable<Snapshot>> =
+    LazyLock::new(|| HandleTable::new("snapshot"));
+/// The checkpoints that are being written, until somebody has waited for them.
+pub(crate) static CHECKPOINTS: LazyLock<HandleTable<(Mutex<Option<Checkpoint>>, Progress)>> =
+    LazyLock::new(|| HandleTable::new("checkpoint"));
 /// The values whose memory Java sees.
 pub(crate) static PINS: LazyLock<HandleTable<Tensor>> =
     LazyLock::new(|| HandleTable::new("buffer"));
@@ -63,6 +73,25 @@ pub(crate) fn pairs(
     let keys = keys(env, names)?;
     let arrays = arrays(env, handles, name)?;
     Ok(Pairs::new(keys, arrays)?)
+}
+
+/// Returns keys and the values beside them. Of each value one of two handles is 0: in `handles` that of an
+/// array, in `rows` that of rows. Without rows that is null.
+pub(crate) fn values(
+    env: &mut Env<'_>,
+    names: &JObjectArray<'_, JString<'_>>,
+    handles: &JLongArray<'_>,
+    rows: &JLongArray<'_>,
+) -> Result<Pairs<ArrayOrRows>> {
+    let keys = keys(env, names)?;
+    let arrays = numbers(env, handles, "values")?;
+    let rows = if rows.is_null() { Vec::new() } else { numbers(env, rows, "rows")? };
+    let rows = rows.into_iter().chain(std::iter::repeat(0));
+    let values = arrays.into_iter().zip(rows).map(|(handle, rows)| match rows {
+        0 => Ok(NDArray::clone(&*array(handle)?).into()),
+        rows => Ok(RowSparse::clone(&*ROWS.get(rows)?).into()),
+    });
+    Ok(Pairs::new(keys, values.collect::<Result<Vec<ArrayOrRows>>>()?)?)
 }
 
 /// Returns keys.
@@ -346,18 +375,38 @@ pub(crate) fn adopt_all<'local>(
     Ok(descriptions)
 }
 
+/// Gives values of rows to Java and returns their descriptions, those of the whole values, one after the
+/// other.
+pub(crate) fn adopt_rows<'local>(
+    env: &mut Env<'local>,
+    values: Vec<RowSparse>,
+) -> Result<JLongArray<'local>> {
+    let mut lent = Lent { table: &ROWS, handles: Vec::with_capacity(values.len()) };
+    let mut descriptions = Vec::with_capacity(values.len().saturating_mul(USUAL_DESCRIPTION));
+    for value in values {
+        let (spec, device) = (value.spec().clone(), value.device());
+        let handle = ROWS.insert(value)?;
+        lent.handles.push(handle);
+        descriptions.push(handle);
+        describe(&spec, device, &mut descriptions);
+    }
+    let descriptions = to_java(env, &descriptions)?;
+    lent.keep();
+    Ok(descriptions)
+}
+
 /// Gives arrays to Java until the first part of the result is dropped; the second part is their
 /// descriptions, one after the other.
 pub(crate) fn lend<'local>(
     env: &mut Env<'local>,
     arrays: Vec<NDArray>,
-) -> Result<(Lent, JLongArray<'local>)> {
-    let mut lent = Lent(Vec::with_capacity(arrays.len()));
+) -> Result<(Lent<NDArray>, JLongArray<'local>)> {
+    let mut lent = Lent { table: &ARRAYS, handles: Vec::with_capacity(arrays.len()) };
     let mut descriptions = Vec::with_capacity(arrays.len().saturating_mul(USUAL_DESCRIPTION));
     for array in arrays {
         let (spec, device) = (array.spec().clone(), array.device());
         let handle = ARRAYS.insert(array)?;
-        lent.0.push(handle);
+        lent.handles.push(handle);
         descriptions.push(handle);
         describe(&spec, device, &mut descriptions);
     }
@@ -365,22 +414,24 @@ pub(crate) fn lend<'local>(
     Ok((lent, descriptions))
 }
 
-/// Arrays that Java may use until this is dropped.
-#[derive(Debug)]
+/// Arrays, or other values, that Java may use until this is dropped.
 #[must_use]
-pub(crate) struct Lent(Vec<jlong>);
+pub(crate) struct Lent<T: 'static> {
+    table: &'static HandleTable<T>,
+    handles: Vec<jlong>,
+}
 
-impl Lent {
+impl<T> Lent<T> {
     /// Leaves the arrays to Java.
     pub(crate) fn keep(mut self) {
-        self.0.clear();
+        self.handles.clear();
     }
 }
 
-impl Drop for Lent {
+impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
-        for &handle in &self.0 {
-            drop(ARRAYS.remove(handle));
+        for &handle in &self.handles {
+            drop(self.table.remove(handle));
         }
     }
 }

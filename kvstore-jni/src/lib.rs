@@ -4,7 +4,8 @@
 //! - `error`: errors and panics become exceptions
 //! - `convert`: every conversion of arguments and results
 //! - `critical`: the elements of a Java array where they are
-//! - `store`, `ndarray`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods, one file per Java class
+//! - `store`, `snapshot`, `ndarray`, `rows`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods, one file per
+//!   Java class
 //! - `updater`: the way back, from a push into a Java updater
 //!
 //! No pointer crosses the border: Java holds a number, and a number that is out of date is an
@@ -38,6 +39,8 @@ mod handle;
 mod ndarray;
 mod optimizer;
 mod random;
+mod rows;
 mod runtime;
+mod snapshot;
 mod store;
 mod updater;

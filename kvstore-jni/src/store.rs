@@ -81,30 +81,32 @@ fn send_command_to_servers(
     Ok(convert::store(store)?.send_command_to_servers(head, &body)?)
 }
 
-native!(fn init(store: jlong, keys: JString[], values: jlong[], existing: jint));
+native!(fn init(store: jlong, keys: JString[], values: jlong[], rows: jlong[], existing: jint));
 fn init(
     env: &mut Env<'_>,
     _class: JClass<'_>,
     store: jlong,
     keys: Keys<'_>,
     values: JLongArray<'_>,
+    rows: JLongArray<'_>,
     existing: jint,
 ) -> Result<()> {
-    let pairs = convert::pairs(env, &keys, &values, "values")?;
+    let pairs = convert::values(env, &keys, &values, &rows)?;
     let existing = convert::existing(existing)?;
     Ok(convert::store(store)?.init_pairs(&pairs, existing)?)
 }
 
-native!(fn push(store: jlong, keys: JString[], values: jlong[], priority: jint));
+native!(fn push(store: jlong, keys: JString[], values: jlong[], rows: jlong[], priority: jint));
 fn push(
     env: &mut Env<'_>,
     _class: JClass<'_>,
     store: jlong,
     keys: Keys<'_>,
     values: JLongArray<'_>,
+    rows: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let pairs = convert::pairs(env, &keys, &values, "values")?;
+    let pairs = convert::values(env, &keys, &values, &rows)?;
     Ok(convert::store(store)?.push_pairs(&pairs, priority)?)
 }
 
@@ -133,7 +135,7 @@ fn pull_new<'l>(
     convert::adopt_all(env, values)
 }
 
-native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], rows: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
 fn pushpull(
     env: &mut Env<'_>,
@@ -141,16 +143,17 @@ fn pushpull(
     store: jlong,
     value_keys: Keys<'_>,
     values: JLongArray<'_>,
+    rows: JLongArray<'_>,
     out_keys: Keys<'_>,
     outs: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let values = convert::pairs(env, &value_keys, &values, "values")?;
+    let values = convert::values(env, &value_keys, &values, &rows)?;
     let outs = convert::pairs(env, &out_keys, &outs, "outs")?;
     Ok(convert::store(store)?.pushpull_pairs(&values, &outs, priority)?)
 }
 
-native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], rows: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
 fn broadcast(
     env: &mut Env<'_>,
@@ -158,11 +161,12 @@ fn broadcast(
     store: jlong,
     value_keys: Keys<'_>,
     values: JLongArray<'_>,
+    rows: JLongArray<'_>,
     out_keys: Keys<'_>,
     outs: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let values = convert::pairs(env, &value_keys, &values, "values")?;
+    let values = convert::values(env, &value_keys, &values, &rows)?;
     let outs = convert::pairs(env, &out_keys, &outs, "outs")?;
     Ok(convert::store(store)?.broadcast_pairs(&values, &outs, priority)?)
 }

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-use kvstore_core::{Pulled, Tensor};
+use kvstore_core::{Pulled, Value};
 
 thread_local! {
     /// The values of a call.
-    pub(crate) static TENSORS: Cell<Vec<Tensor>> = const { Cell::new(Vec::new()) };
+    pub(crate) static VALUES: Cell<Vec<Value>> = const { Cell::new(Vec::new()) };
     /// What a call pulled.
     pub(crate) static PULLED: Cell<Vec<Pulled>> = const { Cell::new(Vec::new()) };
 }

@@ -24,6 +24,7 @@
 //! Everything else is in [`Store`], [`NDArray`] and the functions of this page.
 
 mod arrays;
+mod checkpoint;
 mod create;
 mod kept;
 mod pairs;
@@ -31,6 +32,7 @@ pub mod random;
 mod runtime;
 mod store;
 mod update;
+mod values;
 
 pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays, zeros};
 pub use create::create;
@@ -40,12 +42,14 @@ pub use runtime::{
 };
 pub use store::Store;
 pub use update::update;
+pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{
-    ArrayList, Backend, Backends, BinaryOp, BoxError, Compression, DType, Description, Device,
-    DeviceKind, Distribution, Element, Error, ErrorCode, Existing, Generator, Key, KeyStats,
-    KvStore, LrScheduler, NDArray, Optimizer, OptimizerState, Pulled, Range, Reduction, Result,
-    Scalar, Shape, Tensor, TensorSpec, UnaryOp, Updater, Warmup, bf16, f16,
+    ArrayList, Backend, Backends, BinaryOp, BoxError, Checkpoint, Compression, DType, Description,
+    Device, DeviceKind, Distribution, Element, Error, ErrorCode, Existing, Generator, Key,
+    KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Progress,
+    Pulled, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot, Tensor, TensorSpec,
+    UnaryOp, Updater, Value, Warmup, bf16, f16,
 };
 
 /// Runs the Rust code of the README.

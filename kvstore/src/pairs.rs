@@ -1,6 +1,8 @@
 //! Keys and arrays side by side, from the four shapes in which a verb takes them.
 
-use kvstore_core::{Error, Key, NDArray, Result};
+use kvstore_core::{Error, Key, NDArray, Result, RowSparse};
+
+use crate::values::ArrayOrRows;
 
 /// The keys of a call: one, or a list.
 #[derive(Clone, Debug)]
@@ -13,13 +15,13 @@ pub enum Keys {
 
 /// The arrays of a call.
 #[derive(Clone, Debug)]
-pub enum Arrays {
+pub enum Arrays<A = NDArray> {
     /// One array.
-    One(NDArray),
+    One(A),
     /// A list, parallel to the keys or all for one key.
-    Many(Vec<NDArray>),
+    Many(Vec<A>),
     /// A list of lists, parallel to the keys.
-    Nested(Vec<Vec<NDArray>>),
+    Nested(Vec<Vec<A>>),
 }
 
 /// Something that names keys: a `&str`, a [`Key`], or a list of them.
@@ -31,27 +33,30 @@ pub trait IntoKeys {
     fn into_keys(self) -> Result<Keys>;
 }
 
-/// Something that holds arrays: one, a list, or a list of lists.
+/// Something that holds arrays or other values: one, a list, or a list of lists.
 pub trait IntoArrays {
+    /// What it holds.
+    type Item;
+
     /// Returns the arrays.
-    fn into_arrays(self) -> Arrays;
+    fn into_arrays(self) -> Arrays<Self::Item>;
 }
 
-/// A list of key and array, in call order.
+/// A list of key and array, in call order; or of key and another value.
 #[derive(Clone, Debug, Default)]
-pub struct Pairs {
+pub struct Pairs<A = NDArray> {
     keys: Vec<Key>,
-    arrays: Vec<NDArray>,
+    arrays: Vec<A>,
 }
 
-impl Pairs {
+impl<A> Pairs<A> {
     /// Pairs keys with arrays: key and array; key and list, all for that key; keys and list of
     /// the same length; keys and list of lists.
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] when two lists have different lengths, [`Error::InvalidArgument`]
     /// for a text that cannot be a key.
-    pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays) -> Result<Self> {
+    pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays<Item = A>) -> Result<Self> {
         match (keys.into_keys()?, arrays.into_arrays()) {
             (Keys::One(key), Arrays::One(array)) => Ok(Self::of_one_key(&key, vec![array])),
             (Keys::One(key), Arrays::Many(arrays)) => Ok(Self::of_one_key(&key, arrays)),
@@ -62,16 +67,16 @@ impl Pairs {
         }
     }
 
-    fn of_one_key(key: &Key, arrays: Vec<NDArray>) -> Self {
+    fn of_one_key(key: &Key, arrays: Vec<A>) -> Self {
         Self { keys: vec![key.clone(); arrays.len()], arrays }
     }
 
-    fn zip(keys: Vec<Key>, arrays: Vec<NDArray>) -> Result<Self> {
+    fn zip(keys: Vec<Key>, arrays: Vec<A>) -> Result<Self> {
         check(keys.len(), arrays.len())?;
         Ok(Self { keys, arrays })
     }
 
-    fn of_lists(keys: &[Key], lists: Vec<Vec<NDArray>>) -> Result<Self> {
+    fn of_lists(keys: &[Key], lists: Vec<Vec<A>>) -> Result<Self> {
         check(keys.len(), lists.len())?;
         let num_arrays = lists.iter().map(Vec::len).sum();
         let mut pairs =
@@ -89,7 +94,7 @@ impl Pairs {
     }
 
     /// Returns the arrays, one per key.
-    pub fn arrays(&self) -> &[NDArray] {
+    pub fn arrays(&self) -> &[A] {
         &self.arrays
     }
 }
@@ -162,62 +167,90 @@ impl<const N: usize> IntoKeys for &[&str; N] {
     }
 }
 
-impl IntoArrays for Arrays {
-    fn into_arrays(self) -> Arrays {
+impl<A> IntoArrays for Arrays<A> {
+    type Item = A;
+
+    fn into_arrays(self) -> Self {
         self
     }
 }
 
-impl IntoArrays for &NDArray {
-    fn into_arrays(self) -> Arrays {
-        Arrays::One(self.clone())
-    }
+/// Every shape in which values of a type come. (For any type at once, a list of lists would be a list of
+/// values, too.)
+macro_rules! into_arrays {
+    ($($Item:ident),+) => {$(
+        impl IntoArrays for &$Item {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::One(self.clone())
+            }
+        }
+
+        impl IntoArrays for Vec<$Item> {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Many(self)
+            }
+        }
+
+        impl IntoArrays for &[$Item] {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Many(self.to_vec())
+            }
+        }
+
+        impl IntoArrays for &Vec<$Item> {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Many(self.clone())
+            }
+        }
+
+        impl<const N: usize> IntoArrays for &[$Item; N] {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Many(self.to_vec())
+            }
+        }
+
+        impl<const N: usize> IntoArrays for [&$Item; N] {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Many(self.map(Clone::clone).into())
+            }
+        }
+
+        impl IntoArrays for Vec<Vec<$Item>> {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Nested(self)
+            }
+        }
+
+        impl IntoArrays for &[Vec<$Item>] {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Nested(self.to_vec())
+            }
+        }
+
+        impl<const N: usize> IntoArrays for &[Vec<$Item>; N] {
+            type Item = $Item;
+
+            fn into_arrays(self) -> Arrays<$Item> {
+                Arrays::Nested(self.to_vec())
+            }
+        }
+    )+};
 }
 
-impl IntoArrays for Vec<NDArray> {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Many(self)
-    }
-}
-
-impl IntoArrays for &[NDArray] {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Many(self.to_vec())
-    }
-}
-
-impl IntoArrays for &Vec<NDArray> {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Many(self.clone())
-    }
-}
-
-impl<const N: usize> IntoArrays for &[NDArray; N] {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Many(self.to_vec())
-    }
-}
-
-impl<const N: usize> IntoArrays for [&NDArray; N] {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Many(self.map(NDArray::clone).into())
-    }
-}
-
-impl IntoArrays for Vec<Vec<NDArray>> {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Nested(self)
-    }
-}
-
-impl IntoArrays for &[Vec<NDArray>] {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Nested(self.to_vec())
-    }
-}
-
-impl<const N: usize> IntoArrays for &[Vec<NDArray>; N] {
-    fn into_arrays(self) -> Arrays {
-        Arrays::Nested(self.to_vec())
-    }
-}
+into_arrays!(NDArray, RowSparse, ArrayOrRows);

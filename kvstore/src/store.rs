@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use kvstore_core::{
     BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Result,
-    Tensor, TensorSpec, Updater,
+    RowSparse, Tensor, TensorSpec, Updater,
 };
 
 use crate::kept;
 use crate::pairs::{IntoArrays, IntoKeys, Keys, Pairs};
+use crate::values::ToValue;
 
 /// A store of named arrays. A clone is another handle to the same store.
 ///
@@ -31,18 +32,22 @@ impl Store {
         Self { inner }
     }
 
+    pub(crate) fn inner(&self) -> &dyn KvStore {
+        &*self.inner
+    }
+
     /// Returns the name that the store was created with, in lower case.
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// Stores a copy of an array under each key.
+    /// Stores a copy of an array under each key. Where most rows are 0, rows do instead ([`RowSparse`]).
     ///
     /// # Errors
     /// [`LengthMismatch`](Error::LengthMismatch), [`KeyExists`](Error::KeyExists) also for a key
     /// that stands twice, [`InvalidArgument`](Error::InvalidArgument) for an array without
     /// elements.
-    pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays) -> Result<()> {
+    pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
         self.init_pairs(&Pairs::new(keys, values)?, Existing::Error)
     }
 
@@ -63,7 +68,7 @@ impl Store {
     pub fn init_with(
         &self,
         keys: impl IntoKeys,
-        values: impl IntoArrays,
+        values: impl IntoArrays<Item: ToValue>,
         existing: Existing,
     ) -> Result<()> {
         self.init_pairs(&Pairs::new(keys, values)?, existing)
@@ -72,11 +77,29 @@ impl Store {
     /// Sums the arrays of each key and gives the sum to the optimizer or updater; without one it
     /// replaces the stored value.
     ///
+    /// Rows ([`RowSparse`]) give what their whole arrays give, bit for bit, at a cost of the rows. The one
+    /// exception is an optimizer with `lazy_update`, which then changes nothing but the rows that any of the
+    /// values has. (An array that shares memory with the stored one, a pulled one say, still makes a step
+    /// copy all of it: use [`Store::pull_rows`].)
+    ///
+    /// ```
+    /// use kvstore::{DType, Device, Optimizer, RowSparse, array, create, ones};
+    /// let store = create("local")?;
+    /// store.init("embedding", &ones([1000, 2], DType::F32, Device::cpu(0))?)?;
+    /// store.set_optimizer(Optimizer::sgd().with("learning_rate", 0.5)?)?;
+    /// let rows = array(&[1f32, 1.0, 2.0, 2.0], [2, 2], Device::cpu(0))?;
+    /// store.push("embedding", &RowSparse::from_ids([1000, 2], &[700, 3], rows.tensor())?)?;
+    /// let pulled = &store.pull_rows("embedding", &[[3, 4, 700]])?[0];
+    /// assert_eq!(pulled.rows().to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.5, 0.5]);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
     /// [`SpecMismatch`](Error::SpecMismatch) when a shape or dtype is not the stored one,
+    /// [`InvalidArgument`](Error::InvalidArgument) for rows that would have to be compressed,
     /// [`Updater`](Error::Updater), [`Poisoned`](Error::Poisoned).
-    pub fn push(&self, keys: impl IntoKeys, values: impl IntoArrays) -> Result<()> {
+    pub fn push(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
         self.push_pairs(&Pairs::new(keys, values)?, 0)
     }
 
@@ -86,7 +109,7 @@ impl Store {
     /// # Errors
     /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
     /// [`SpecMismatch`](Error::SpecMismatch) when a shape differs, [`Poisoned`](Error::Poisoned).
-    pub fn pull(&self, keys: impl IntoKeys, outs: impl IntoArrays) -> Result<()> {
+    pub fn pull(&self, keys: impl IntoKeys, outs: impl IntoArrays<Item = NDArray>) -> Result<()> {
         self.pull_pairs(&Pairs::new(keys, outs)?, 0)
     }
 
@@ -99,6 +122,33 @@ impl Store {
         Ok(values.into_iter().map(NDArray::new).collect())
     }
 
+    /// Returns some rows of the newest value for each key of the list: those whose numbers stand in `ids`
+    /// beside the key, in any order and any number of times. The result has each once, ascending, also
+    /// those that are 0. It costs what those rows cost.
+    ///
+    /// ```
+    /// use kvstore::{Device, array, create};
+    /// let store = create("local")?;
+    /// store.init("w", &array(&[1f32, 2.0, 3.0, 4.0], [4, 1], Device::cpu(0))?)?;
+    /// let pulled = &store.pull_rows("w", &[[3, 1, 1]])?[0];
+    /// assert_eq!(pulled.indices(), [1, 3]);
+    /// assert_eq!(pulled.rows().to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
+    /// [`InvalidArgument`](Error::InvalidArgument) naming a row that the value cannot have,
+    /// [`Poisoned`](Error::Poisoned).
+    pub fn pull_rows(
+        &self,
+        keys: impl IntoKeys,
+        ids: &[impl AsRef<[i64]>],
+    ) -> Result<Vec<RowSparse>> {
+        let ids: Vec<&[i64]> = ids.iter().map(AsRef::as_ref).collect();
+        self.inner.pull_rows(&list(keys)?, &ids, 0)
+    }
+
     /// Pushes, then pulls the same keys.
     ///
     /// # Errors
@@ -106,8 +156,8 @@ impl Store {
     pub fn pushpull<K: IntoKeys + Clone>(
         &self,
         keys: K,
-        values: impl IntoArrays,
-        outs: impl IntoArrays,
+        values: impl IntoArrays<Item: ToValue>,
+        outs: impl IntoArrays<Item = NDArray>,
     ) -> Result<()> {
         self.pushpull_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
     }
@@ -119,24 +169,24 @@ impl Store {
     pub fn broadcast<K: IntoKeys + Clone>(
         &self,
         keys: K,
-        values: impl IntoArrays,
-        outs: impl IntoArrays,
+        values: impl IntoArrays<Item: ToValue>,
+        outs: impl IntoArrays<Item = NDArray>,
     ) -> Result<()> {
         self.broadcast_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
     }
 
     /// As [`Store::init_with`].
-    pub fn init_pairs(&self, pairs: &Pairs, existing: Existing) -> Result<()> {
-        kept::with(&kept::TENSORS, |values| {
-            values.extend(pairs.arrays().iter().map(NDArray::tensor));
+    pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: Existing) -> Result<()> {
+        kept::with(&kept::VALUES, |values| {
+            values.extend(pairs.arrays().iter().map(ToValue::to_value));
             self.inner.init_with(pairs.keys(), values, existing)
         })
     }
 
     /// As [`Store::push`]; a higher priority may travel earlier where a network is involved.
-    pub fn push_pairs(&self, pairs: &Pairs, priority: i32) -> Result<()> {
-        kept::with(&kept::TENSORS, |values| {
-            values.extend(pairs.arrays().iter().map(NDArray::tensor));
+    pub fn push_pairs(&self, pairs: &Pairs<impl ToValue>, priority: i32) -> Result<()> {
+        kept::with(&kept::VALUES, |values| {
+            values.extend(pairs.arrays().iter().map(ToValue::to_value));
             self.inner.push(pairs.keys(), values, priority)
         })
     }
@@ -147,7 +197,12 @@ impl Store {
     }
 
     /// As [`Store::pushpull`], with a list of keys of their own for the outputs.
-    pub fn pushpull_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
+    pub fn pushpull_pairs(
+        &self,
+        values: &Pairs<impl ToValue>,
+        outs: &Pairs,
+        priority: i32,
+    ) -> Result<()> {
         let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (description, (key, out)) in
             self.inner.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(outs.arrays()))
@@ -161,7 +216,12 @@ impl Store {
 
     /// As [`Store::broadcast`], with a list of their own for the outputs; its keys are some of those
     /// that are initialised.
-    pub fn broadcast_pairs(&self, values: &Pairs, outs: &Pairs, priority: i32) -> Result<()> {
+    pub fn broadcast_pairs(
+        &self,
+        values: &Pairs<impl ToValue>,
+        outs: &Pairs,
+        priority: i32,
+    ) -> Result<()> {
         let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
         for (key, value) in values.keys().iter().zip(values.arrays()) {
             if self.inner.contains(key) || specs.insert(key, value.spec()).is_some() {

@@ -1,8 +1,8 @@
-//! Writes the recorded files of arrays where `cargo fuzz` begins: `cargo run --example fuzz_corpus`.
+//! Writes files of arrays and checkpoints where `cargo fuzz` begins: `cargo run --example fuzz_corpus`.
 
 use std::fs;
 
-use kvstore_tests::fuzz::{LIST_HEADER, recorded_files};
+use kvstore_tests::fuzz::{LIST_HEADER, checkpoints, recorded_files};
 use kvstore_tests::sources::root;
 
 fn main() -> std::io::Result<()> {
@@ -14,6 +14,11 @@ fn main() -> std::io::Result<()> {
         fs::write(files.join(&name), &bytes)?;
         // The first array, with the others behind it, which are ignored.
         fs::write(records.join(&name), &bytes[LIST_HEADER..])?;
+    }
+    let folder = corpus.join("checkpoint");
+    fs::create_dir_all(&folder)?;
+    for (number, bytes) in checkpoints().into_iter().enumerate() {
+        fs::write(folder.join(number.to_string()), bytes)?;
     }
     Ok(())
 }

@@ -34,6 +34,22 @@ impl Compression {
         Value { spec: value.spec.clone(), numbers: numbers.collect() }
     }
 
+    /// Returns the codes of what arrives: words of 32 bits, the first code in the highest bits of the first byte.
+    pub fn codes(&self, arrived: &Value) -> Vec<u8> {
+        let num_bits = if self.has_two_bits { 2 } else { 1 };
+        let mut bytes = vec![0; (num_bits * arrived.numbers.len()).div_ceil(32) * 4];
+        for (index, number) in arrived.numbers.iter().enumerate() {
+            let code = match (self.has_two_bits, number.to_f64()) {
+                (true, sent) if sent > 0.0 => 3,
+                (true, sent) if sent < 0.0 => 2,
+                (false, sent) if sent > 0.0 => 1,
+                _ => 0,
+            };
+            bytes[num_bits * index / 8] |= code << (8 - num_bits - num_bits * index % 8);
+        }
+        bytes
+    }
+
     fn code_of(&self, sum: f64, dtype: DType) -> f64 {
         let threshold = Number::Float(self.threshold).cast(dtype).to_f64();
         match (self.has_two_bits, sum) {

@@ -3,12 +3,17 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use kvstore::{ArrayList, Error, ErrorCode, NDArray, backends};
+use kvstore::{
+    ArrayList, DType, Error, ErrorCode, Key, LrScheduler, NDArray, Optimizer, Result, RowSparse,
+    Snapshot, Store, backends,
+};
 use serde_json::Value as Json;
 
+use crate::arrays::to_array;
 use crate::json::{list, text};
 use crate::recorded;
-use crate::samples::words;
+use crate::samples::{tame, words};
+use crate::value::Spec;
 
 /// How many bytes stand in front of the first array of a file.
 pub const LIST_HEADER: usize = 24;
@@ -51,6 +56,55 @@ pub fn record(bytes: &[u8]) {
     let record = read.serialize().expect("memory for a small array");
     let again = NDArray::deserialize(backends(), &record).expect("an array of ours");
     assert_same(&read, &again);
+}
+
+/// Checks that these bytes, as a checkpoint, are read or refused, and that what is read is the same when it is
+/// written and read again. Few bytes end with their checksum, so they are tried with that, too.
+pub fn checkpoint(bytes: &[u8]) {
+    for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
+        let read = match Snapshot::from_bytes(backends(), &bytes) {
+            Ok(read) => read,
+            Err(error) => {
+                assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain());
+                continue;
+            }
+        };
+        let file = read.to_bytes().expect("few keys");
+        let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
+        assert!(again.is_identical(&read).expect("memory of the host"));
+        assert_eq!(again.to_bytes().expect("few keys"), file);
+    }
+}
+
+/// Returns checkpoints: a small one with everything in it, and that of an empty store.
+pub fn checkpoints() -> Vec<Vec<u8>> {
+    let store = kvstore::create("local").expect("a store of this machine");
+    let bytes_of = |store: &Store| {
+        store.snapshot().and_then(|snapshot| snapshot.to_bytes()).expect("few keys")
+    };
+    let empty = bytes_of(&store);
+    let fill = || -> Result<()> {
+        let adam = Optimizer::new("adam")?.with_lr_multiplier(Key::new("w")?, 0.5)?;
+        let adam = adam.with_scheduler(LrScheduler::factor(2, 0.5)?);
+        store.set_optimizer(adam.with("learning_rate", 0.1)?)?;
+        store.set_gradient_compression("2bit", 0.5)?;
+        store.init("half", &to_array(&tame(Spec::new(&[3], DType::F16), 1)))?;
+        store.init("w", &to_array(&tame(Spec::new(&[2], DType::F32), 2)))?;
+        store.push("w", &to_array(&tame(Spec::new(&[2], DType::F32), 3)))?;
+        store.push("half", &to_array(&tame(Spec::new(&[3], DType::F16), 4)))?;
+        let two = to_array(&tame(Spec::new(&[2, 3], DType::F32), 5)).tensor();
+        store.init("rows", &RowSparse::new([9, 3], vec![1, 3], two)?)
+    };
+    fill().expect("all of it is allowed");
+    vec![bytes_of(&store), empty]
+}
+
+/// Returns the bytes with the checksum of the others as the last four.
+pub fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.len().saturating_sub(4));
+    let checksum = crc32fast::hash(&bytes);
+    bytes.extend(checksum.to_le_bytes());
+    bytes
 }
 
 fn assert_refusal(error: &Error) {

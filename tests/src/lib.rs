@@ -5,6 +5,7 @@
 //! - [`compression`] is what arrives of compressed values.
 //! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
 //!   numbers that know their error: [`approximate`].
+//! - [`rows`] are values of rows.
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
 //! - [`fuzz`] is what a fuzzer runs on any bytes, and what it begins with.
@@ -26,6 +27,7 @@ pub mod optimizer_run;
 pub mod recorded;
 pub mod reduced;
 pub mod replay;
+pub mod rows;
 pub mod rule;
 pub mod samples;
 pub mod schedule;

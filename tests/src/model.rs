@@ -4,6 +4,7 @@ use kvstore::ErrorCode;
 
 use crate::arithmetic::sum;
 use crate::compression::{Compression, no_residual};
+use crate::rows::ValueOrRows;
 use crate::rule::{Rule, SgdState};
 use crate::value::{Spec, Value};
 
@@ -52,6 +53,32 @@ impl Model {
     /// Sums the values of each key and hands the sum to the rule, in init order.
     pub fn push(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
         none_of(self.faults_of_push(pairs))?;
+        self.push_checked(pairs, |_| None)
+    }
+
+    /// As [`Model::push`], of values of which some are rows. An optimizer changes nothing but the rows of the keys that
+    /// get nothing but rows.
+    pub fn push_rows(&mut self, pairs: &Pairs<ValueOrRows>) -> Result<(), Faults> {
+        let whole = pairs.iter().map(|(key, value)| (key.clone(), value.to_dense()));
+        let whole: Vec<_> = whole.collect();
+        let mut faults = self.faults_of_push(&whole);
+        if self.compression.is_some() && pairs.iter().any(|(_, value)| value.rows().is_some()) {
+            faults.push(ErrorCode::InvalidArgument);
+        }
+        none_of(faults)?;
+        self.push_checked(&whole, |key| {
+            let of_key = pairs.iter().filter(|(other, _)| other == key);
+            let rows: Option<Vec<_>> = of_key.map(|(_, value)| value.rows()).collect();
+            Some(rows?.into_iter().flat_map(|rows| rows.indices.clone()).collect())
+        })
+    }
+
+    /// Pushes; `rows_of` gives the rows of a key that gets nothing else.
+    fn push_checked(
+        &mut self,
+        pairs: &Pairs<Value>,
+        rows_of: impl Fn(&str) -> Option<Vec<i64>>,
+    ) -> Result<(), Faults> {
         for entry in &mut self.entries {
             let addends = values_of(&entry.key, pairs);
             if addends.is_empty() {
@@ -62,7 +89,8 @@ impl Model {
                 None => addends,
                 Some(compression) => sent(compression, &addends, &mut residuals),
             };
-            entry.update(&self.rule, &sum(&addends))?;
+            let rows = rows_of(&entry.key);
+            entry.update(&self.rule, &sum(&addends), rows.as_deref())?;
             entry.residuals = residuals;
         }
         Ok(())
@@ -129,6 +157,17 @@ impl Model {
     /// Says how the values of later pushes are compressed. Residuals stay.
     pub fn set_compression(&mut self, compression: Option<Compression>) {
         self.compression = compression;
+    }
+
+    /// Goes back to what was. A file cannot hold an updater: the present one stays, if there is one.
+    pub fn rollback(&mut self, earlier: &Self, is_file: bool) -> Result<(), Faults> {
+        let rule = match (&earlier.rule, &self.rule) {
+            (Rule::Updater(_), Rule::Updater(_)) if is_file => self.rule.clone(),
+            (Rule::Updater(_), _) if is_file => return Err(vec![ErrorCode::InvalidArgument]),
+            (earlier, _) => earlier.clone(),
+        };
+        *self = Self { rule, ..earlier.clone() };
+        Ok(())
     }
 
     /// Forgets keys.
@@ -219,7 +258,7 @@ impl Entry {
     }
 
     /// A failing updater leaves its key as it was and ends the call.
-    fn update(&mut self, rule: &Rule, merged: &Value) -> Result<(), Faults> {
+    fn update(&mut self, rule: &Rule, merged: &Value, rows: Option<&[i64]>) -> Result<(), Faults> {
         self.value = match rule {
             Rule::Assign => merged.clone(),
             Rule::Updater(updater) if updater.fails_for(&self.key) => {
@@ -228,7 +267,12 @@ impl Entry {
             Rule::Updater(updater) => updater.apply(&self.value, merged),
             Rule::Sgd(sgd) => {
                 let state = self.state.get_or_insert_with(|| SgdState::new(&self.value));
-                sgd.apply(state, merged)
+                let row_len: usize = merged.spec.shape.iter().skip(1).product();
+                let is_touched = |index: usize| {
+                    let row = i64::try_from(index / row_len).expect("a small value");
+                    rows.is_none_or(|rows| rows.contains(&row))
+                };
+                sgd.apply_where(state, merged, is_touched)
             }
         };
         Ok(())

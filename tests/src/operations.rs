@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::compression::Compression;
+use crate::rows::{NaiveRows, ValueOrRows};
 use crate::rule::{NamedUpdater, Rule, Sgd};
 use crate::value::{Number, Spec, Value};
 
@@ -22,6 +23,15 @@ pub struct Given {
     pub keys: Vec<String>,
     /// The values.
     pub values: Vec<Value>,
+}
+
+/// As [`Given`], with rows of some values.
+#[derive(Clone, Debug)]
+pub struct GivenRows {
+    /// The keys, repeated ones included.
+    pub keys: Vec<String>,
+    /// The values.
+    pub values: Vec<ValueOrRows>,
 }
 
 /// Keys with an array each that is to be written; the lengths may differ.
@@ -56,6 +66,8 @@ impl Outs {
 pub enum Operation {
     Init(Given),
     Push(Given, i32),
+    /// Pushes values of which some are rows.
+    PushRows(GivenRows, i32),
     Pull(Outs, i32),
     PullNew(Vec<String>),
     PushPull(Given, Outs, i32),
@@ -65,9 +77,15 @@ pub enum Operation {
     SetRule(Rule),
     SetCompression(Option<Compression>),
     Remove(Vec<String>),
+    /// Takes a snapshot and keeps it.
+    Snapshot,
+    /// Goes back to one of the kept snapshots, by its number modulo how many there are; by way of a file or not.
+    Rollback(usize, bool),
+    /// Restores the present state from a checkpoint of it.
+    Reload,
 }
 
-/// Returns programs that begin with the init of some keys. In about half of them every key is of
+/// Returns programs that begin with the init of some keys, and often a rule. In about half of them every key is of
 /// floats, so that optimizers have something to do.
 pub fn program() -> impl Strategy<Value = Vec<Operation>> {
     let floats = DType::ALL.into_iter().filter(|dtype| dtype.is_float()).collect::<Vec<_>>();
@@ -79,9 +97,9 @@ pub fn program() -> impl Strategy<Value = Vec<Operation>> {
             .prop_shuffle();
         let specs_of_first = specs.clone();
         let first = first.prop_flat_map(move |chosen| given_each(&specs_of_first, &chosen));
-        (first, vec(operation(specs), 1..20)).prop_map(|(first, mut rest)| {
-            rest.insert(0, Operation::Init(first));
-            rest
+        let rule = proptest::option::of(rule().prop_map(Operation::SetRule));
+        (first, rule, vec(operation(specs), 1..20)).prop_map(|(first, rule, rest)| {
+            [Operation::Init(first)].into_iter().chain(rule).chain(rest).collect()
         })
     })
 }
@@ -155,6 +173,8 @@ fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
     prop_oneof![
         2 => init.prop_map(Operation::Init),
         10 => (given(specs.clone()), priority()).prop_map(|(given, p)| Operation::Push(given, p)),
+        12 => (given_rows(specs.clone()), priority())
+            .prop_map(|(given, p)| Operation::PushRows(given, p)),
         5 => (outs(specs.clone()), priority()).prop_map(|(outs, p)| Operation::Pull(outs, p)),
         1 => any_keys().prop_map(Operation::PullNew),
         3 => (given(specs.clone()), outs(specs.clone()), priority())
@@ -169,6 +189,9 @@ fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
         3 => rule().prop_map(Operation::SetRule),
         1 => compression().prop_map(Operation::SetCompression),
         1 => keys_once().prop_map(Operation::Remove),
+        2 => Just(Operation::Snapshot),
+        2 => any::<(usize, bool)>().prop_map(|(number, is_file)| Operation::Rollback(number, is_file)),
+        1 => Just(Operation::Reload),
     ]
 }
 
@@ -193,7 +216,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     prop_oneof![
         1 => Just(Rule::Assign),
         3 => select(NamedUpdater::ALL.to_vec()).prop_map(Rule::Updater),
-        3 => sgd,
+        8 => sgd,
     ]
 }
 
@@ -244,6 +267,27 @@ fn given(specs: Vec<Spec>) -> impl Strategy<Value = Given> {
         let (mut keys, mut values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         change_length(change, &mut keys, &mut values);
         Given { keys, values }
+    })
+}
+
+/// As [`given`], with rows of most values that have any.
+fn given_rows(specs: Vec<Spec>) -> impl Strategy<Value = GivenRows> {
+    given(specs).prop_flat_map(|given| {
+        let values: Vec<_> = given.values.into_iter().map(value_or_rows).collect();
+        (Just(given.keys), values).prop_map(|(keys, values)| GivenRows { keys, values })
+    })
+}
+
+/// Some rows of the value, or now and then all of it.
+fn value_or_rows(value: Value) -> impl Strategy<Value = ValueOrRows> {
+    let num_rows =
+        if value.numbers.is_empty() { 0 } else { value.spec.shape.first().map_or(0, |it| *it) };
+    let is_there = vec(any::<bool>(), num_rows);
+    (prop::bool::weighted(0.8), is_there).prop_map(move |(is_rows, is_there)| {
+        if num_rows == 0 || !is_rows {
+            return ValueOrRows::Value(value.clone());
+        }
+        ValueOrRows::Rows(NaiveRows::of(&value, |row| is_there[row]))
     })
 }
 

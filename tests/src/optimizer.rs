@@ -22,7 +22,7 @@ type Defaults = (&'static str, f64, f64, &'static [(&'static str, f64)]);
 /// The names and defaults of `MXNet`'s Python classes, of `AdamW` as `PyTorch` has it, and of
 /// Nesterov's method as `MXNet`'s Scala classes have it.
 const DEFAULTS: [Defaults; 16] = [
-    ("sgd", 0.01, 0.0, &[("momentum", 0.0)]),
+    ("sgd", 0.01, 0.0, &[("momentum", 0.0), ("lazy_update", 1.0)]),
     ("nag", 0.01, 0.0, &[("momentum", 0.0)]),
     ("nesterov", 0.01, 0.0, &[("momentum", 0.0)]),
     ("dcasgd", 0.01, 0.0, &[("momentum", 0.0), ("lamda", 0.04)]),
@@ -37,10 +37,11 @@ const DEFAULTS: [Defaults; 16] = [
             ("epsilon", 1e-8),
             ("decay_factor", 1.0),
             ("decoupled_wd", 0.0),
+            ("lazy_update", 1.0),
         ],
     ),
     ("adamw", 0.001, 0.01, &[("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8)]),
-    ("adagrad", 0.01, 0.0, &[("epsilon", 1e-7)]),
+    ("adagrad", 0.01, 0.0, &[("epsilon", 1e-7), ("lazy_update", 1.0)]),
     ("adadelta", 0.01, 0.0, &[("rho", 0.9), ("epsilon", 1e-5)]),
     (
         "rmsprop",
@@ -55,7 +56,7 @@ const DEFAULTS: [Defaults; 16] = [
             ("decoupled_wd", 0.0),
         ],
     ),
-    ("ftrl", 0.1, 0.0, &[("lamda1", 0.01), ("beta", 1.0)]),
+    ("ftrl", 0.1, 0.0, &[("lamda1", 0.01), ("beta", 1.0), ("lazy_update", 1.0)]),
     ("adamax", 0.002, 0.0, &[("beta1", 0.9), ("beta2", 0.999)]),
     (
         "nadam",

@@ -1,9 +1,11 @@
 //! Replays programs whose results were recorded: data, not code.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use kvstore::{Compression, Error, Existing, NDArray, Optimizer, Pairs, Store};
 use serde_json::Value as Json;
+use tempfile::TempDir;
 
 use crate::arrays::{self, UpdaterLog, from_array, to_array};
 use crate::json::{flat, list, options, text, texts, value_of};
@@ -33,6 +35,7 @@ pub fn replay(case: &Json, store_name: &str) -> Result<(), String> {
         return expect_code(created.map(drop), code).map_err(|what| answer + ": " + &what);
     }
     let player = Player {
+        folder: tempfile::tempdir().expect("a folder"),
         store: created.map_err(|error| error.chain())?,
         log: UpdaterLog::default(),
         tolerance: case["rtol"].as_f64().unwrap_or(0.0),
@@ -50,6 +53,8 @@ struct Player {
     store: Store,
     log: UpdaterLog,
     tolerance: f64,
+    /// For the files of the program.
+    folder: TempDir,
 }
 
 impl Player {
@@ -90,6 +95,10 @@ impl Player {
                 let optimizer = Optimizer::from_options(text(&operation["name"]), &options)?;
                 self.store.set_optimizer(optimizer)
             }
+            "save_optimizer_states" => {
+                self.store.save_optimizer_states(self.file(operation), false)
+            }
+            "load_optimizer_states" => self.store.load_optimizer_states(self.file(operation)),
             "set_gradient_compression" => compress(&self.store, &operation["params"]),
             "set_updater" => {
                 let name = text(&operation["name"]);
@@ -99,6 +108,10 @@ impl Player {
             }
             other => panic!("unknown operation `{other}`"),
         }
+    }
+
+    fn file(&self, operation: &Json) -> PathBuf {
+        self.folder.path().join(text(&operation["file"]))
     }
 
     fn compare_log(&self, expected: &Json) -> Result<(), String> {

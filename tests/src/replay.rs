@@ -1,11 +1,15 @@
 //! Runs a program on a store and on the model, and compares all that can be seen after every call.
 
-use kvstore::{Error, ErrorCode, Existing, NDArray, Optimizer, Pairs, Result, Scalar, Store};
+use kvstore::{
+    ArrayOrRows, Error, ErrorCode, Existing, NDArray, Optimizer, Pairs, Result, Scalar, Snapshot,
+    Store, backends,
+};
 
 use crate::arrays::{UpdaterLog, from_array, key, keys, set_updater, to_arrays};
 use crate::compare::difference;
 use crate::model::{Faults, Model, Written};
-use crate::operations::{Given, KEYS, Operation, Outs, UNKNOWN_KEY};
+use crate::operations::{Given, GivenRows, KEYS, Operation, Outs, UNKNOWN_KEY};
+use crate::rows::{NaiveRows, ValueOrRows};
 use crate::rule::{Rule, Sgd};
 use crate::value::{Number, Spec, Value};
 
@@ -18,10 +22,10 @@ pub type Outcome = Result<Option<ErrorCode>, Disagreement>;
 /// Runs the program on both, stops at the first call after which they differ, and returns how each
 /// call ended.
 pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
-    let mut model = Model::default();
+    let (mut model, mut kept) = (Model::default(), Vec::new());
     let mut outcomes = Vec::with_capacity(program.len());
     for (step, operation) in program.iter().enumerate() {
-        let outcome = call(store, &mut model, operation).and_then(|outcome| {
+        let outcome = call(store, &mut model, &mut kept, operation).and_then(|outcome| {
             compare_contents(store, &model)?;
             Ok(outcome)
         });
@@ -30,7 +34,12 @@ pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>
     Ok(outcomes)
 }
 
-fn call(store: &Store, model: &mut Model, operation: &Operation) -> Outcome {
+fn call(
+    store: &Store,
+    model: &mut Model,
+    kept: &mut Vec<(Model, Snapshot)>,
+    operation: &Operation,
+) -> Outcome {
     match operation {
         Operation::Init(given) => {
             give(given, |pairs| model.init(pairs), |pairs| store.init_pairs(pairs, Existing::Error))
@@ -38,6 +47,7 @@ fn call(store: &Store, model: &mut Model, operation: &Operation) -> Outcome {
         Operation::Push(given, priority) => {
             give(given, |pairs| model.push(pairs), |pairs| store.push_pairs(pairs, *priority))
         }
+        Operation::PushRows(given, priority) => push_rows(store, model, given, *priority),
         Operation::Pull(outs, priority) => take(
             &Pulled::new(outs),
             |pairs| model.pull(pairs, &outs.specs),
@@ -74,7 +84,55 @@ fn call(store: &Store, model: &mut Model, operation: &Operation) -> Outcome {
         Operation::Remove(texts) => {
             compare_results(store.remove(keys(texts)), model.remove(texts), |(), ()| Ok(()))
         }
+        Operation::Snapshot => {
+            kept.push((model.clone(), store.snapshot().map_err(|error| error.chain())?));
+            Ok(None)
+        }
+        Operation::Rollback(number, is_file) => {
+            let Some(index) = number.checked_rem(kept.len()) else { return Ok(None) };
+            let (earlier, snapshot) = &kept[index];
+            let found = if *is_file {
+                through_a_file(snapshot).and_then(|snapshot| store.rollback(&snapshot))
+            } else {
+                store.rollback(snapshot)
+            };
+            compare_results(found, model.rollback(earlier, *is_file), |(), ()| Ok(()))
+        }
+        Operation::Reload => {
+            let now = store.snapshot().and_then(|snapshot| through_a_file(&snapshot));
+            let found = now.and_then(|now| store.rollback(&now));
+            compare_results(found, Ok(()), |(), ()| Ok(()))
+        }
     }
+}
+
+/// Pushes values of which some are rows. They stay as they are, and later writes to arrays do not reach the store.
+fn push_rows(store: &Store, model: &mut Model, given: &GivenRows, priority: i32) -> Outcome {
+    let values: Vec<_> = given.values.iter().map(ValueOrRows::to_array_or_rows).collect();
+    let pairs = Pairs::new(keys(&given.keys), values.clone());
+    let found = pairs.and_then(|pairs| store.push_pairs(&pairs, priority));
+    let expected = zip(&given.keys, &given.values).and_then(|pairs| model.push_rows(&pairs));
+    let outcome = compare_results(found, expected, |(), ()| Ok(()))?;
+    for (value, given) in values.iter().zip(&given.values) {
+        let found = match value {
+            ArrayOrRows::Array(array) => from_array(array),
+            ArrayOrRows::Rows(rows) => NaiveRows::from_rows(rows).to_dense(),
+        };
+        compare_values(&[given.to_dense()], &[found])
+            .map_err(|what| format!("pushed value changed: {what}"))?;
+        if let ArrayOrRows::Array(array) = value {
+            spoil(std::slice::from_ref(array))?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Returns the snapshot that a file of this one gives.
+fn through_a_file(snapshot: &Snapshot) -> Result<Snapshot> {
+    let bytes = snapshot.to_bytes()?;
+    let read = Snapshot::from_bytes(backends(), &bytes)?;
+    assert_eq!(read.to_bytes()?, bytes, "what is read is written as it was");
+    Ok(read)
 }
 
 /// A call that reads arrays.

@@ -113,8 +113,19 @@ impl SgdState {
 impl Sgd {
     /// Makes one step and returns the new weight.
     pub fn apply(&self, state: &mut SgdState, gradient: &Value) -> Value {
+        self.apply_where(state, gradient, |_| true)
+    }
+
+    /// Makes one step of the elements that are touched, and returns the new weight.
+    pub fn apply_where(
+        &self,
+        state: &mut SgdState,
+        gradient: &Value,
+        is_touched: impl Fn(usize) -> bool,
+    ) -> Value {
         let gradients = gradient.cast(state.master.spec.dtype).numbers;
-        for (index, gradient) in gradients.into_iter().enumerate() {
+        let touched = |(index, _): &(usize, Number)| is_touched(*index);
+        for (index, gradient) in gradients.into_iter().enumerate().filter(touched) {
             let (weight, momentum) = (state.master.numbers[index], state.momentum.numbers[index]);
             let (weight, momentum) = self.step(weight, momentum, gradient, state.master.spec.dtype);
             (state.master.numbers[index], state.momentum.numbers[index]) = (weight, momentum);

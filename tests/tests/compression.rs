@@ -6,10 +6,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use kvstore::{Device, Error, ErrorCode, NDArray, Optimizer, Store, array, create};
-use kvstore_core::backend::QuantizeJob;
+use kvstore_core::backend::{DequantizeJob, QuantizeJob};
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{Backend, Compression, CpuBackend, DType};
+use kvstore_tests::arithmetic::sum;
+use kvstore_tests::compare::assert_same_bits;
+use kvstore_tests::compression::{Compression as Model, no_residual};
 use kvstore_tests::json::{list, text};
+use kvstore_tests::value::{Number, Spec, Value};
 use kvstore_tests::{STORE_NAMES, recorded};
 
 fn vector(numbers: &[f32]) -> NDArray {
@@ -39,11 +43,7 @@ fn recorded_codes_come_out_bit_for_bit() {
         list(&recorded[name]).iter().map(|number| number.as_f64().unwrap() as f32).collect()
     };
     let backend = CpuBackend::with_threads(1);
-    let storage = |bytes: &[u8]| -> Arc<dyn Storage> {
-        let mut storage = backend.allocate(Device::cpu(0), bytes.len()).unwrap();
-        backend.write(whole_mut(&mut storage), bytes).unwrap();
-        storage
-    };
+    let storage = |bytes: &[u8]| stored(&*backend, bytes);
     let threshold = recorded["threshold"].as_f64().unwrap();
     let quantizer = Compression::new("2bit", threshold).unwrap().of(DType::F32).unwrap();
     let input = numbers("input");
@@ -70,6 +70,82 @@ fn recorded_codes_come_out_bit_for_bit() {
     let left = read(&*backend, &residual);
     let left: Vec<_> = left.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect();
     assert_eq!(left, numbers("final_residual"));
+}
+
+/// Codes, residuals and sums are the model's: of whole words, of parts of one, of several blocks and pieces.
+#[test]
+fn kernels_do_what_the_model_does() {
+    let lengths = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 100, 2047, 2048, 2049, 4113, 150_001];
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+        for model in [true, false].map(|has_two_bits| Model { has_two_bits, threshold: 0.3 }) {
+            for len in lengths {
+                check_kernels(&model, dtype, len);
+            }
+        }
+    }
+}
+
+fn check_kernels(model: &Model, dtype: DType, len: usize) {
+    let backend = CpuBackend::with_threads(2);
+    let storage = |bytes: &[u8]| stored(&*backend, bytes);
+    let quantizer = Compression::new(model.name(), model.threshold).unwrap().of(dtype).unwrap();
+    let (device, num_bytes) = (Device::cpu(0), quantizer.code.num_bytes(len));
+    let spec = Spec::new(&[len], dtype);
+    let zeros = no_residual(&spec);
+    let mut left = [zeros.clone(), zeros.clone()];
+    let mut residuals = [storage(&zeros.to_bytes()), storage(&zeros.to_bytes())];
+    let (mut arrived, mut sent) = (Vec::new(), Vec::new());
+    for (n, in_place) in [(0, true), (1, false), (0, false), (1, true)] {
+        let gradient = edges(&spec, n + arrived.len());
+        let expected = model.send(&gradient, &mut left[n]);
+        let source = storage(&gradient.to_bytes());
+        let mut fresh = storage(&vec![0xff; zeros.to_bytes().len()]);
+        let mut codes = storage(&vec![0xff; num_bytes]);
+        let residual = if in_place {
+            InOut::InPlace(whole_mut(&mut residuals[n]))
+        } else {
+            InOut::Into { src: whole(&residuals[n]), dst: whole_mut(&mut fresh) }
+        };
+        let (gradient, target) = (whole(&source), whole_mut(&mut codes));
+        let job = QuantizeJob { quantizer, device, dtype, gradient, residual, codes: target };
+        backend.quantize(&mut [job]).unwrap();
+        if !in_place {
+            residuals[n] = fresh;
+        }
+        let found = Value::from_bytes(left[n].spec.clone(), &read(&*backend, &residuals[n]));
+        assert_same_bits(&left[n], &found, &("residuals", model, dtype));
+        assert_eq!(read(&*backend, &codes), model.codes(&expected), "{model:?}, {len} {dtype}");
+        sent.push(codes);
+        arrived.push(expected);
+
+        let codes: Vec<_> = sent.iter().map(whole).collect();
+        let mut target = storage(&vec![0xff; len * dtype.size()]);
+        let dst = whole_mut(&mut target);
+        let job = DequantizeJob { quantizer, device, dtype, codes: &codes, dst };
+        backend.dequantize(&mut [job]).unwrap();
+        let found = Value::from_bytes(spec.clone(), &read(&*backend, &target));
+        assert_same_bits(&sum(&arrived), &found, &("sums", model, dtype));
+    }
+}
+
+/// Returns a value with numbers at the threshold and beside it, and such as are none.
+fn edges(spec: &Spec, first: usize) -> Value {
+    let edges = [0.3, 0.0, -0.3, 0.299, -0.0, 0.301, f64::NAN, -0.7, 1.0, f64::INFINITY, -1.3];
+    let numbers: Vec<_> = (0..spec.num_elements())
+        // The infrequent ones come once in a while, for they stay in the residual.
+        .map(|index| match edges[(index + first) % edges.len()] {
+            edge if !edge.is_finite() && index % 5 > 0 => 0.15,
+            edge => edge,
+        })
+        .map(Number::Float)
+        .collect();
+    Value::new(spec.clone(), &numbers)
+}
+
+fn stored(backend: &dyn Backend, bytes: &[u8]) -> Arc<dyn Storage> {
+    let mut storage = backend.allocate(Device::cpu(0), bytes.len()).unwrap();
+    backend.write(whole_mut(&mut storage), bytes).unwrap();
+    storage
 }
 
 fn whole(storage: &Arc<dyn Storage>) -> Span<'_> {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use half::slice::HalfFloatSliceExt;
 
-use super::arithmetic::{Arithmetic, Ordered, truth, with_binary, with_unary};
-use super::lanes::Lanes;
+use super::arithmetic::{Arithmetic, truth, with_binary, with_unary};
+use super::lanes::{Lanes, Map, Zip};
 use super::memory::elements;
 use super::rounding::Rounding;
 use super::slot::Slot;
@@ -34,24 +34,15 @@ pub(super) fn binary<T: Lanes>(
                 return Err(Error::Internal("operands of different lengths".to_owned()));
             }
             refuse_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
-            let pair = Pair { lhs, rhs };
-            if reversed {
-                with_binary!(op, T::Compute, f => run_pair(workers, pair, |a, b| f(b, a)));
-            } else {
-                with_binary!(op, T::Compute, f => run_pair(workers, pair, f));
-            }
+            let zip = zip_of::<T::Compute>(op, reversed);
+            workers.for_each_piece(Pair { lhs, rhs }, &|it| T::zip(it.lhs, it.rhs, &*zip));
         }
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);
-            if reversed {
-                refuse_zero_divisor::<T>(workers, op, lhs.src())?;
-                let number = number.widened();
-                with_binary!(op, T::Compute, f => run_single(workers, lhs, move |x| f(number, x)));
-            } else {
-                refuse_zero_divisor::<T>(workers, op, &[number])?;
-                let number = number.widened();
-                with_binary!(op, T::Compute, f => run_single(workers, lhs, move |x| f(x, number)));
-            }
+            let divisors = if reversed { lhs.src() } else { std::slice::from_ref(&number) };
+            refuse_zero_divisor::<T>(workers, op, divisors)?;
+            let map = map_with(op, number.widened(), reversed);
+            workers.for_each_piece(lhs, &|piece| T::map(piece, &*map));
         }
     }
     Ok(())
@@ -60,7 +51,8 @@ pub(super) fn binary<T: Lanes>(
 /// `operand = op(operand)`.
 pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>) -> Result<()> {
     let operand = Slot::<T>::open(operand)?;
-    with_unary!(op, T::Compute, f => run_single(workers, operand, f));
+    let map = map_of::<T::Compute>(op);
+    workers.for_each_piece(operand, &|piece| T::map(piece, &*map));
     Ok(())
 }
 
@@ -73,12 +65,74 @@ pub(super) fn clip<T: Lanes>(
 ) -> Result<()> {
     let (low, high): (T, T) = (low.to_element(), high.to_element());
     let (low, high) = (low.widened(), high.widened());
-    // Both comparisons fail for what is no number.
-    run_single(workers, Slot::<T>::open(operand)?, move |x| {
-        let x = if low > x { low } else { x };
-        if high < x { high } else { x }
-    });
+    let map = map_clip(low, high);
+    workers.for_each_piece(Slot::<T>::open(operand)?, &|piece| T::map(piece, &*map));
     Ok(())
+}
+
+/// Replaces each element by what `f` makes of it.
+fn for_each<C: Copy>(elements: Slot<'_, C>, f: impl Fn(C) -> C) {
+    match elements {
+        Slot::InPlace(elements) => {
+            for x in elements {
+                *x = f(*x);
+            }
+        }
+        Slot::Into(src, dst) => {
+            for (dst, x) in dst.iter_mut().zip(src) {
+                *dst = f(*x);
+            }
+        }
+    }
+}
+
+/// Replaces each element by what `f` makes of it and another one.
+fn for_each_pair<C: Copy>(elements: Slot<'_, C>, others: &[C], f: impl Fn(C, C) -> C) {
+    match elements {
+        Slot::InPlace(elements) => {
+            for (x, y) in elements.iter_mut().zip(others) {
+                *x = f(*x, *y);
+            }
+        }
+        Slot::Into(src, dst) => {
+            for ((dst, x), y) in dst.iter_mut().zip(src).zip(others) {
+                *dst = f(*x, *y);
+            }
+        }
+    }
+}
+
+// The loops of every operation; dynamic, so that callers of all dtypes share them. A loop gets numbers by value: behind a reference
+// a compiler must expect that what is written changes them, and makes no vectors.
+
+fn map_of<C: Arithmetic>(op: UnaryOp) -> Box<Map<C>> {
+    with_unary!(op, C, f => Box::new(move |elements| for_each(elements, f)))
+}
+
+fn map_with<C: Arithmetic>(op: BinaryOp, number: C, reversed: bool) -> Box<Map<C>> {
+    with_binary!(op, C, f => if reversed {
+        Box::new(move |elements| for_each(elements, move |x| f(number, x)))
+    } else {
+        Box::new(move |elements| for_each(elements, move |x| f(x, number)))
+    })
+}
+
+fn map_clip<C: Arithmetic>(low: C, high: C) -> Box<Map<C>> {
+    // Both comparisons fail for what is no number.
+    Box::new(move |elements| {
+        for_each(elements, move |x| {
+            let x = if low > x { low } else { x };
+            if high < x { high } else { x }
+        });
+    })
+}
+
+fn zip_of<C: Arithmetic>(op: BinaryOp, reversed: bool) -> Box<Zip<C>> {
+    with_binary!(op, C, f => if reversed {
+        Box::new(move |elements, others| for_each_pair(elements, others, |x, y| f(y, x)))
+    } else {
+        Box::new(move |elements, others| for_each_pair(elements, others, f))
+    })
 }
 
 /// Writes to every element what its index gives.
@@ -215,22 +269,6 @@ fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]
         return Err(Error::invalid(format!("division of {} numbers by zero", T::DTYPE)));
     }
     Ok(())
-}
-
-fn run_pair<T: Lanes>(
-    workers: &Workers,
-    pair: Pair<'_, T>,
-    f: impl Fn(T::Compute, T::Compute) -> T::Compute + Copy + Sync,
-) {
-    workers.for_each_piece(pair, &|piece| T::zip(piece.lhs, piece.rhs, f));
-}
-
-fn run_single<T: Lanes>(
-    workers: &Workers,
-    slot: Slot<'_, T>,
-    f: impl Fn(T::Compute) -> T::Compute + Copy + Sync,
-) {
-    workers.for_each_piece(slot, &|piece| T::map(piece, f));
 }
 
 struct Pair<'a, T> {

@@ -7,23 +7,23 @@ use super::slot::Slot;
 use super::sum::{BLOCK, narrow, widen};
 use super::workers::Split;
 
-/// Elements that functions of a [`Compute`](Lanes::Compute) are applied to: the type itself, or
-/// `f32` for half precision, block by block and with one rounding.
+/// What an operation does to elements. The loop over them is compiled once for each type that is computed in.
+pub(super) type Map<C> = dyn Fn(Slot<'_, C>) + Sync;
+/// What an operation does to elements, with as many others.
+pub(super) type Zip<C> = dyn Fn(Slot<'_, C>, &[C]) + Sync;
+
+/// Elements that are computed in their own type, or in `f32` for half precision, block by block and with one rounding.
 pub(super) trait Lanes: Ordered {
     type Compute: Arithmetic;
 
     /// Returns the element in the type that is computed in.
     fn widened(self) -> Self::Compute;
 
-    /// `x = f(x)` for every element.
-    fn map(elements: Slot<'_, Self>, f: impl Fn(Self::Compute) -> Self::Compute);
+    /// Calls `map` on every element.
+    fn map(elements: Slot<'_, Self>, map: &Map<Self::Compute>);
 
-    /// `x = f(x, y)` for every element and the one in its place in `others`, which are as many.
-    fn zip(
-        elements: Slot<'_, Self>,
-        others: &[Self],
-        f: impl Fn(Self::Compute, Self::Compute) -> Self::Compute,
-    );
+    /// Calls `zip` on every element and the one in its place in `others`, which are as many.
+    fn zip(elements: Slot<'_, Self>, others: &[Self], zip: &Zip<Self::Compute>);
 }
 
 macro_rules! native_lanes {
@@ -35,36 +35,12 @@ macro_rules! native_lanes {
                 self
             }
 
-            #[inline]
-            fn map(elements: Slot<'_, Self>, f: impl Fn(Self) -> Self) {
-                match elements {
-                    Slot::InPlace(elements) => {
-                        for element in elements {
-                            *element = f(*element);
-                        }
-                    }
-                    Slot::Into(src, dst) => {
-                        for (dst, &src) in dst.iter_mut().zip(src) {
-                            *dst = f(src);
-                        }
-                    }
-                }
+            fn map(elements: Slot<'_, Self>, map: &Map<Self>) {
+                map(elements);
             }
 
-            #[inline]
-            fn zip(elements: Slot<'_, Self>, others: &[Self], f: impl Fn(Self, Self) -> Self) {
-                match elements {
-                    Slot::InPlace(elements) => {
-                        for (element, &other) in elements.iter_mut().zip(others) {
-                            *element = f(*element, other);
-                        }
-                    }
-                    Slot::Into(src, dst) => {
-                        for ((dst, &src), &other) in dst.iter_mut().zip(src).zip(others) {
-                            *dst = f(src, other);
-                        }
-                    }
-                }
+            fn zip(elements: Slot<'_, Self>, others: &[Self], zip: &Zip<Self>) {
+                zip(elements, others);
             }
         })+
     };
@@ -79,21 +55,19 @@ macro_rules! half_lanes {
                 self.to_f32()
             }
 
-            #[inline]
-            fn map(mut elements: Slot<'_, Self>, f: impl Fn(f32) -> f32) {
+            fn map(mut elements: Slot<'_, Self>, map: &Map<f32>) {
                 let mut wide = [0.0; BLOCK];
                 let len = elements.len();
                 for start in (0..len).step_by(BLOCK) {
                     let block = elements.block(start, len.min(start + BLOCK));
                     let wide = wide.get_mut(..block.len()).unwrap_or_default();
                     widen(block, wide);
-                    f32::map(Slot::InPlace(wide), &f);
+                    map(Slot::InPlace(wide));
                     narrow(wide, block);
                 }
             }
 
-            #[inline]
-            fn zip(mut elements: Slot<'_, Self>, others: &[Self], f: impl Fn(f32, f32) -> f32) {
+            fn zip(mut elements: Slot<'_, Self>, others: &[Self], zip: &Zip<f32>) {
                 let (mut wide, mut wide_others) = ([0.0; BLOCK], [0.0; BLOCK]);
                 let len = elements.len();
                 for (start, others) in (0..len).step_by(BLOCK).zip(others.chunks(BLOCK)) {
@@ -102,7 +76,7 @@ macro_rules! half_lanes {
                     let wide_others = wide_others.get_mut(..others.len()).unwrap_or_default();
                     widen(block, wide);
                     widen(others, wide_others);
-                    f32::zip(Slot::InPlace(wide), wide_others, &f);
+                    zip(Slot::InPlace(wide), wide_others);
                     narrow(wide, block);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
@@ -34,6 +34,8 @@ pub(super) struct Memory {
     limit: AtomicUsize,
     /// How many long blocks there have been.
     num_long: AtomicUsize,
+    /// How many storages have been given back.
+    num_recycled: AtomicU64,
 }
 
 type Free = Vec<Arc<dyn Storage>>;
@@ -46,6 +48,7 @@ impl Memory {
             live: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             num_long: AtomicUsize::new(0),
+            num_recycled: AtomicU64::new(0),
         })
     }
 
@@ -91,7 +94,8 @@ impl Memory {
         };
         let start = aligned + self.stagger(num_bytes);
         let memory = Arc::clone(self);
-        Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled: false, memory }))
+        let is_pooled = false;
+        Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled, recycled: 0, memory }))
     }
 
     /// Returns how far behind its first line a new block of this length starts.
@@ -134,14 +138,39 @@ impl Memory {
         let Some(own) = own(storage) else { return };
         let (class, bytes) = (SizeClass::of(own.num_bytes), own.num_block_bytes());
         let limit = POOL_FLOOR.max(self.live_bytes().saturating_sub(bytes) / 2);
-        if bytes == 0 || self.pooled_bytes() + bytes > limit {
+        if bytes == 0 || bytes > limit {
+            return;
+        }
+        if self.pooled_bytes() + bytes > limit && !self.make_room(bytes, limit) {
             return;
         }
         let Some(kept) = self.free.get(class.index) else { return };
         own.is_pooled = true;
+        own.recycled = self.num_recycled.fetch_add(1, Ordering::Relaxed);
         self.live.fetch_sub(bytes, Ordering::Relaxed);
         self.pooled.fetch_add(bytes, Ordering::Relaxed);
         lock(kept).push(Arc::clone(storage));
+    }
+
+    /// Lets go of what nobody has asked for the longest, until the pool has room for a long block.
+    fn make_room(&self, num_bytes: usize, limit: usize) -> bool {
+        // Looking through all sizes takes longer than making a short block.
+        while num_bytes >= LONG && self.pooled_bytes() + num_bytes > limit {
+            let age = |kept: &Mutex<Free>| {
+                let mut kept = lock(kept);
+                kept.first_mut().and_then(own).map(|own| own.recycled)
+            };
+            let ages = self.free.iter().enumerate();
+            let ages = ages.filter_map(|(class, kept)| Some((age(kept)?, class)));
+            let Some(kept) = ages.min().and_then(|(_, class)| self.free.get(class)) else { break };
+            let mut kept = lock(kept);
+            let Some(own) = kept.first_mut().and_then(own) else { break };
+            self.pooled.fetch_sub(own.num_block_bytes(), Ordering::Relaxed);
+            let oldest = kept.remove(0);
+            drop(kept);
+            drop(oldest);
+        }
+        self.pooled_bytes() + num_bytes <= limit
     }
 
     fn grow(&self, device: Device, words: usize) -> Result<Vec<u64>> {
@@ -238,6 +267,8 @@ pub(super) struct CpuStorage {
     num_bytes: usize,
     /// Whether it counts as kept for reuse and not as live.
     is_pooled: bool,
+    /// When it was given back the last time.
+    recycled: u64,
     memory: Arc<Memory>,
 }
 
@@ -368,6 +399,29 @@ mod tests {
         drop(again);
         memory.trim();
         assert_eq!(memory.pooled_bytes(), 0);
+    }
+
+    // Miri takes minutes to write so much memory.
+    #[cfg(not(miri))]
+    #[test]
+    fn what_nobody_asks_for_makes_room() {
+        let memory = Memory::new();
+        let give_back = |num_bytes: usize| {
+            let mut storage = memory.allocate(Device::cpu(0), num_bytes).unwrap();
+            memory.recycle(&mut storage);
+        };
+        give_back(POOL_FLOOR / 2);
+        give_back(POOL_FLOOR / 4);
+        let before = memory.pooled_bytes();
+        give_back(POOL_FLOOR / 3);
+        assert!(memory.pooled_bytes() < before, "the oldest has gone");
+        give_back(POOL_FLOOR / 4);
+        assert!(memory.pooled_bytes() > POOL_FLOOR / 2, "the others have not");
+        give_back(2 * POOL_FLOOR);
+        assert!(
+            memory.pooled_bytes() > POOL_FLOOR / 2,
+            "what is too long for it drives nothing out"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod pool;
 mod quantize;
 mod reduce;
 mod rounding;
+mod rows;
 mod slot;
 mod sum;
 mod update;
@@ -20,7 +21,10 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::backend::{Backend, DequantizeJob, MatmulSize, Operand, QuantizeJob, SumJob, UpdateJob};
+use crate::backend::{
+    Backend, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob,
+    RowUpdateJob, SumJob, UpdateJob,
+};
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
@@ -174,6 +178,18 @@ impl Backend for CpuBackend {
     }
 
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
+        self.workers.for_each_job(jobs)
+    }
+
+    fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
+        self.workers.for_each_job(jobs)
+    }
+
+    fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
+        self.workers.for_each_job(jobs)
+    }
+
+    fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
         self.workers.for_each_job(jobs)
     }
 

@@ -1,5 +1,7 @@
 //! Gradients to codes of one or two bits, and back to a sum: block by block, each in one pass.
 
+use std::ops::BitOr;
+
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -45,7 +47,7 @@ impl Job for QuantizeJob<'_> {
             DType::F32 => piece.run::<f32, f32>(|block, _| block),
             DType::F64 => piece.run::<f64, f64>(|block, _| block),
             DType::F16 => piece.run::<f16, f32>(widened),
-            DType::Bf16 => piece.run::<bf16, f32>(widened),
+            DType::Bf16 => piece.run::<bf16, f32>(shifted),
             DType::U8 | DType::I32 | DType::I8 | DType::I64 => Err(no_float()),
         }
     }
@@ -62,6 +64,16 @@ where
 {
     let wide = wide.get_mut(..block.len()).unwrap_or_default();
     widen(block, wide);
+    wide
+}
+
+/// Converts a block by its bits, which are the first ones of an `f32`. Conversions of single elements look for what
+/// is no number, and any such is as good as another.
+fn shifted<'a>(block: &[bf16], wide: &'a mut [f32]) -> &'a [f32] {
+    let wide = wide.get_mut(..block.len()).unwrap_or_default();
+    for (wide, narrow) in wide.iter_mut().zip(block) {
+        *wide = f32::from_bits(u32::from(narrow.to_bits()) << 16);
+    }
     wide
 }
 
@@ -99,7 +111,7 @@ impl Split for Quantize<'_> {
 
 impl Quantize<'_> {
     /// Quantises elements `T` in the arithmetic `A`, into which `widen` converts a block.
-    fn run<T: Element, A: Real>(
+    fn run<T: Element, A: Lane>(
         self,
         widen: impl for<'b> Fn(&'b [T], &'b mut [A]) -> &'b [A],
     ) -> Result<()> {
@@ -114,48 +126,144 @@ impl Quantize<'_> {
             let residual = residual.block(start, start + gradient.len());
             let gradient = widen(gradient, &mut wide);
             match self.quantizer.code {
-                Code::TwoBit => two_bits(gradient, residual, threshold, codes),
-                Code::OneBit => one_bit(gradient, residual, threshold, codes),
+                Code::TwoBit => A::two_bits(gradient, residual, threshold, codes),
+                Code::OneBit => A::one_bit(gradient, residual, threshold, codes),
             }
         }
         Ok(())
     }
 }
 
-/// Adds a block to its residuals, and takes off what the codes say.
-fn two_bits<A: Real>(gradient: &[A], residual: &mut [A], threshold: A, codes: &mut [u8]) {
-    let mut digits = [0; BLOCK];
-    for ((digit, residual), &gradient) in digits.iter_mut().zip(residual).zip(gradient) {
-        let sum = *residual + gradient;
-        let (above, below) = (sum >= threshold, sum <= -threshold);
-        let sent = if above { threshold } else { A::ZERO };
-        let sent = if below { -threshold } else { sent };
-        *residual = sum - sent;
-        *digit = u8::from(above) * 3 + u8::from(below) * 2;
+/// Floats that are compressed, and what a byte of codes means in them. The tables are references, or each use would
+/// copy them.
+trait Lane: Real {
+    /// What the four codes of every byte mean, in thresholds.
+    const TWO_BITS: &[[Self; 4]; 256];
+    /// What the eight codes of every byte mean.
+    const ONE_BIT: &[[Self; 8]; 256];
+
+    /// Adds a block to its residuals, and takes off what the codes say.
+    fn two_bits(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]);
+    /// Adds a block to its residuals, and takes off what the codes say.
+    fn one_bit(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]);
+}
+
+/// Implements [`Lane`] for floats, given their bits and how many bytes of codes are made at a time: so many that
+/// compilers still unroll the loop over their elements.
+///
+/// What is sent is chosen by masks, of which compilers make whole vectors; of a choice between numbers they made
+/// a branch for each element.
+macro_rules! lane {
+    ($($Float:ident: $Bits:ident, $bytes:literal);+) => {
+        $(impl Lane for $Float {
+            const TWO_BITS: &[[Self; 4]; 256] = &{
+                let mut table = [[0.0; 4]; 256];
+                let mut index = 0;
+                while index < 256 * 4 {
+                    let (byte, digit) = (index / 4, index % 4);
+                    let code = byte >> (6 - 2 * digit) & 3;
+                    table[byte][digit] = if code == 3 { 1.0 } else if code == 2 { -1.0 } else { 0.0 };
+                    index += 1;
+                }
+                table
+            };
+            const ONE_BIT: &[[Self; 8]; 256] = &{
+                let mut table = [[0.0; 8]; 256];
+                let mut index = 0;
+                while index < 256 * 8 {
+                    let (byte, digit) = (index / 8, index % 8);
+                    table[byte][digit] = if byte >> (7 - digit) & 1 == 1 { 1.0 } else { -1.0 };
+                    index += 1;
+                }
+                table
+            };
+
+            fn two_bits(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]) {
+                let all_if = |is_set| $Bits::from(is_set).wrapping_neg();
+                quantize::<_, _, { 4 * $bytes }, $bytes>(gradient, residual, codes, |sum, place| {
+                    let (above, below) = (all_if(sum >= threshold), all_if(sum <= -threshold));
+                    let sent = above & threshold.to_bits() | below & (-threshold).to_bits();
+                    ($Float::from_bits(sent), above & 3 << place | below & 2 << place)
+                });
+            }
+
+            fn one_bit(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]) {
+                const MINUS_ONE: $Bits = $Float::to_bits(-1.0);
+                const DIFFERENCE: $Bits = $Float::to_bits(1.0) ^ MINUS_ONE;
+                quantize::<_, _, { 8 * $bytes }, $bytes>(gradient, residual, codes, |sum, place| {
+                    let above = $Bits::from(sum > threshold).wrapping_neg();
+                    ($Float::from_bits(MINUS_ONE ^ above & DIFFERENCE), above & 1 << place)
+                });
+            }
+        })+
+    };
+}
+
+lane!(f32: u32, 4; f64: u64, 2);
+
+/// Quantises a block, `N` elements at a time, whose codes are `BYTES` bytes. `encode` gets an element with its residual
+/// and the place of its code among theirs; it returns what is sent, and the code at its place.
+#[inline(never)]
+#[allow(clippy::indexing_slicing, reason = "what is left over is shorter than a whole")]
+fn quantize<A, B, const N: usize, const BYTES: usize>(
+    gradient: &[A],
+    residual: &mut [A],
+    codes: &mut [u8],
+    encode: impl Fn(A, usize) -> (A, B),
+) where
+    A: Real,
+    B: Copy + Default + BitOr<Output = B> + Into<u64>,
+{
+    let (gradients, gradient) = gradient.as_chunks::<N>();
+    let (residuals, residual) = residual.as_chunks_mut::<N>();
+    let (whole, rest) = codes.split_at_mut(gradients.len() * BYTES);
+    let wholes = gradients.iter().zip(residuals).zip(whole.as_chunks_mut::<BYTES>().0);
+    for ((gradient, residual), codes) in wholes {
+        *codes = quantize_some(gradient, residual, &encode);
     }
-    for (code, digits) in codes.iter_mut().zip(digits.as_chunks::<4>().0) {
-        // The digits' own bits end up side by side in the highest byte, and nothing else there.
-        const GATHER: u32 = 1 << 30 | 1 << 20 | 1 << 10 | 1;
-        let [.., highest] = u32::from_le_bytes(*digits).wrapping_mul(GATHER).to_le_bytes();
-        *code = highest;
+    rest.fill(0);
+    if let Some(codes) = rest.first_chunk_mut::<BYTES>() {
+        // Zeros have the code 0.
+        let (mut gradients, mut residuals) = ([A::ZERO; N], [A::ZERO; N]);
+        gradients[..gradient.len()].copy_from_slice(gradient);
+        residuals[..residual.len()].copy_from_slice(residual);
+        *codes = quantize_some(&gradients, &mut residuals, &encode);
+        residual.copy_from_slice(&residuals[..residual.len()]);
     }
 }
 
-/// Adds a block to its residuals, and takes off what the codes say.
-fn one_bit<A: Real>(gradient: &[A], residual: &mut [A], threshold: A, codes: &mut [u8]) {
-    let mut digits = [0; BLOCK];
-    for ((digit, residual), &gradient) in digits.iter_mut().zip(residual).zip(gradient) {
-        let sum = *residual + gradient;
-        let above = sum > threshold;
-        *residual = sum - if above { A::ONE } else { -A::ONE };
-        *digit = u8::from(above);
+/// Quantises as many elements as are worked on at a time; returns their codes.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a call for so few elements loads all constants again")]
+#[allow(clippy::needless_range_loop, reason = "one index for four arrays")]
+fn quantize_some<A, B, const N: usize, const BYTES: usize>(
+    gradient: &[A; N],
+    residual: &mut [A; N],
+    encode: impl Fn(A, usize) -> (A, B),
+) -> [u8; BYTES]
+where
+    A: Real,
+    B: Copy + Default + BitOr<Output = B> + Into<u64>,
+{
+    let num_bits = 8 * BYTES / N;
+    let mut codes = [B::default(); N];
+    for index in 0..N {
+        let first_bit = num_bits * index;
+        // The first code of a byte stands in its highest bits.
+        let place = first_bit / 8 * 8 + 8 - num_bits - first_bit % 8;
+        let sum = residual[index] + gradient[index];
+        let (sent, code) = encode(sum, place);
+        residual[index] = sum - sent;
+        codes[index] = code;
     }
-    for (code, digits) in codes.iter_mut().zip(digits.as_chunks::<8>().0) {
-        // The first digit comes highest; each is moved to its place, and nothing else gets there.
-        const GATHER: u64 = 0x8040_2010_0804_0201;
-        let [.., highest] = u64::from_le_bytes(*digits).wrapping_mul(GATHER).to_le_bytes();
-        *code = highest;
+    // Vectors are combined before their elements are.
+    let mut combined = [B::default(); 4];
+    for (index, code) in codes.into_iter().enumerate() {
+        combined[index % 4] = combined[index % 4] | code;
     }
+    let [first, second, third, fourth] = combined;
+    let bytes = (first | second | third | fourth).into().to_le_bytes();
+    std::array::from_fn(|index| bytes[index])
 }
 
 impl Job for DequantizeJob<'_> {
@@ -181,10 +289,10 @@ impl Job for DequantizeJob<'_> {
 
     fn run(piece: Dequantize<'_>) -> Result<()> {
         match piece.dtype {
-            DType::F32 => piece.run::<f32, f32>(|sums, dst| dst.copy_from_slice(sums)),
-            DType::F64 => piece.run::<f64, f64>(|sums, dst| dst.copy_from_slice(sums)),
-            DType::F16 => piece.run::<f16, f32>(narrow),
-            DType::Bf16 => piece.run::<bf16, f32>(narrow),
+            DType::F32 => piece.run_full::<f32>(),
+            DType::F64 => piece.run_full::<f64>(),
+            DType::F16 => piece.run_half::<f16>(),
+            DType::Bf16 => piece.run_half::<bf16>(),
             DType::U8 | DType::I32 | DType::I8 | DType::I64 => Err(no_float()),
         }
     }
@@ -215,37 +323,63 @@ impl Split for Dequantize<'_> {
 }
 
 impl Dequantize<'_> {
-    /// Sums what the codes mean in the arithmetic `A`, which `narrow` rounds to elements `T`.
-    fn run<T: Element, A: Real>(self, narrow: impl Fn(&[A], &mut [T])) -> Result<()> {
-        let threshold = A::from_f64(self.quantizer.threshold);
-        let block_bytes = self.quantizer.code.num_bytes(BLOCK);
-        let mut sums = [A::ZERO; BLOCK];
+    /// Sums what the codes mean in the elements' own arithmetic.
+    fn run_full<A: Lane>(self) -> Result<()> {
+        for (index, dst) in cast_mut::<A>(self.dst)?.chunks_mut(BLOCK).enumerate() {
+            sum_block(self.quantizer, &self.codes, index, dst);
+        }
+        Ok(())
+    }
+
+    /// Sums what the codes mean in `f32` and rounds once.
+    fn run_half<T: Element>(self) -> Result<()>
+    where
+        [T]: HalfFloatSliceExt,
+    {
+        let mut sums = [0f32; BLOCK];
         for (index, dst) in cast_mut::<T>(self.dst)?.chunks_mut(BLOCK).enumerate() {
             let sums = sums.get_mut(..dst.len()).unwrap_or_default();
-            for (n, codes) in self.codes.iter().enumerate() {
-                let codes = codes.get(index * block_bytes..).unwrap_or_default();
-                let add = |sum: &mut A, value| *sum = if n == 0 { value } else { *sum + value };
-                match self.quantizer.code {
-                    Code::TwoBit => {
-                        let values = [A::ZERO, A::ZERO, -threshold, threshold];
-                        for (sums, &code) in sums.chunks_mut(4).zip(codes) {
-                            for (digit, sum) in sums.iter_mut().enumerate() {
-                                add(sum, values[usize::from(code >> (6 - 2 * digit) & 3)]);
-                            }
-                        }
-                    }
-                    Code::OneBit => {
-                        for (sums, &code) in sums.chunks_mut(8).zip(codes) {
-                            for (digit, sum) in sums.iter_mut().enumerate() {
-                                let is_set = code >> (7 - digit) & 1 == 1;
-                                add(sum, if is_set { A::ONE } else { -A::ONE });
-                            }
-                        }
-                    }
-                }
-            }
+            sum_block(self.quantizer, &self.codes, index, sums);
             narrow(sums, dst);
         }
         Ok(())
+    }
+}
+
+/// Sums what the codes of a block mean.
+fn sum_block<A: Lane>(quantizer: Quantizer, codes: &[&[u8]], block: usize, sums: &mut [A]) {
+    let start = block * quantizer.code.num_bytes(BLOCK);
+    let threshold = A::from_f64(quantizer.threshold);
+    for (index, codes) in codes.iter().enumerate() {
+        let codes = codes.get(start..).unwrap_or_default();
+        match (quantizer.code, index) {
+            (Code::TwoBit, 0) => put(sums, codes, A::TWO_BITS, |_, unit| unit * threshold),
+            (Code::TwoBit, _) => put(sums, codes, A::TWO_BITS, |sum, unit| sum + unit * threshold),
+            (Code::OneBit, 0) => put(sums, codes, A::ONE_BIT, |_, unit| unit),
+            (Code::OneBit, _) => put(sums, codes, A::ONE_BIT, |sum, unit| sum + unit),
+        }
+    }
+}
+
+/// Replaces each sum by what `put` makes of it and what its code means; the table has that of every byte.
+#[inline(never)]
+#[allow(clippy::indexing_slicing, reason = "the table has as many rows as there are bytes")]
+fn put<A: Lane, const N: usize>(
+    sums: &mut [A],
+    codes: &[u8],
+    table: &[[A; N]; 256],
+    put: impl Fn(A, A) -> A,
+) {
+    let (whole, rest) = sums.as_chunks_mut::<N>();
+    let last = codes.get(whole.len());
+    for (sums, code) in whole.iter_mut().zip(codes) {
+        for (sum, unit) in sums.iter_mut().zip(&table[usize::from(*code)]) {
+            *sum = put(*sum, *unit);
+        }
+    }
+    if let Some(code) = last {
+        for (sum, unit) in rest.iter_mut().zip(&table[usize::from(*code)]) {
+            *sum = put(*sum, *unit);
+        }
     }
 }

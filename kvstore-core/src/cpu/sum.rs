@@ -14,7 +14,7 @@ use crate::with_element;
 
 /// How many elements are worked on before the next ones; buffers of so many stay in the first-level
 /// cache.
-pub(super) const BLOCK: usize = 2048;
+pub(super) const BLOCK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 11 };
 /// How many addends are read side by side.
 const WIDTH: usize = 8;
 
@@ -102,7 +102,7 @@ pub(super) trait Fold: Element {
 }
 
 /// Element types that are added in their own arithmetic.
-trait Add: Element {
+pub(super) trait Add: Element {
     fn add(self, other: Self) -> Self;
 }
 

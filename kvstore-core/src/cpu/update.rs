@@ -42,7 +42,7 @@ pub(super) struct Steps<'a> {
     rule: UpdateRule,
     dtype: DType,
     weight: Slot<'a, u8>,
-    states: [Option<Slot<'a, u8>>; MAX_STATES],
+    states: States<'a>,
     addends: Addends<'a>,
     start: usize,
 }
@@ -53,19 +53,36 @@ impl Split for Steps<'_> {
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
-        let Self { rule, dtype, addends, start, .. } = self;
-        let none = || [const { None }; MAX_STATES];
-        let (weight, right) = self.weight.split_at(middle * dtype.size());
-        let mut left = Self { rule, dtype, weight, states: none(), addends, start };
-        let start = start + middle;
-        let mut right = Self { rule, dtype, weight: right, states: none(), addends, start };
-        let middle = middle * dtype.arithmetic().unwrap_or(dtype).size();
-        let halves = left.states.iter_mut().zip(&mut right.states);
-        for (slot, (left, right)) in self.states.into_iter().zip(halves) {
-            (*left, *right) = slot.map(|slot| slot.split_at(middle)).unzip();
-        }
-        (left, right)
+        let Self { rule, dtype, weight, states, addends, start } = self;
+        let (weight, right_weight) = weight.split_at(middle * dtype.size());
+        let (states, right_states) = split_states(states, dtype, middle);
+        let right = Self {
+            rule,
+            dtype,
+            weight: right_weight,
+            states: right_states,
+            addends,
+            start: start + middle,
+        };
+        (Self { rule, dtype, weight, states, addends, start }, right)
     }
+}
+
+/// The states of a step, as bytes.
+pub(super) type States<'a> = [Option<Slot<'a, u8>>; MAX_STATES];
+
+/// Returns the states of the elements of a weight before `middle`, and those from it on.
+pub(super) fn split_states(
+    states: States<'_>,
+    dtype: DType,
+    middle: usize,
+) -> (States<'_>, States<'_>) {
+    let middle = middle * dtype.arithmetic().unwrap_or(dtype).size();
+    let mut halves = ([const { None }; MAX_STATES], [const { None }; MAX_STATES]);
+    for (slot, (left, right)) in states.into_iter().zip(halves.0.iter_mut().zip(&mut halves.1)) {
+        (*left, *right) = slot.map(|slot| slot.split_at(middle)).unzip();
+    }
+    halves
 }
 
 impl RuleVisitor for Steps<'_> {
@@ -116,13 +133,15 @@ impl<'a> Steps<'a> {
     }
 }
 
-fn step_of<A: Real, R: Rule<N>, const N: usize>(rule: &UpdateRule) -> Result<R::Rounded<A>> {
+pub(super) fn step_of<A: Real, R: Rule<N>, const N: usize>(
+    rule: &UpdateRule,
+) -> Result<R::Rounded<A>> {
     let rule = R::of(rule).ok_or_else(|| Error::Internal("a rule of two types".to_owned()))?;
     Ok(rule.round())
 }
 
 /// Returns the states of a rule that has so many.
-fn states_of<'a, A: Real, const N: usize>(
+pub(super) fn states_of<'a, A: Real, const N: usize>(
     mut all: impl Iterator<Item = Slot<'a, u8>>,
 ) -> Result<[Slot<'a, A>; N]> {
     let mut states = [const { None }; N];
@@ -135,7 +154,7 @@ fn states_of<'a, A: Real, const N: usize>(
     Ok(states.map(|state| state.unwrap_or(Slot::InPlace(&mut []))))
 }
 
-fn wrong_state() -> Error {
+pub(super) fn wrong_state() -> Error {
     Error::Internal("the state of an optimizer step has the wrong form".to_owned())
 }
 
@@ -160,13 +179,13 @@ where
 }
 
 /// A half-precision weight, into which its master copy is rounded.
-enum Rounded<'a> {
+pub(super) enum Rounded<'a> {
     F16(&'a mut [f16]),
     Bf16(&'a mut [bf16]),
 }
 
 impl Rounded<'_> {
-    fn write<A: Real>(&mut self, start: usize, master: &[A]) {
+    pub(super) fn write<A: Real>(&mut self, start: usize, master: &[A]) {
         let end = start + master.len();
         // Only `f32` has half-precision weights.
         let Ok(master) = bytemuck::try_cast_slice::<A, f32>(master) else { return };
@@ -212,7 +231,7 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
 /// Steps a block: one plain loop over elements, of which a compiler makes whole vectors.
 #[inline(never)]
 #[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
-fn step_block<A: Real, S: Step<A, N>, const N: usize>(
+pub(super) fn step_block<A: Real, S: Step<A, N>, const N: usize>(
     step: &S,
     start: usize,
     weights: &mut [A],

@@ -64,7 +64,7 @@ impl Workers {
     // than there are grains of work.
 
     /// Calls `kernel` on pieces that together are `work`.
-    pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(impl Fn(W) + Sync)) {
+    pub(super) fn for_each_piece<W: Split>(&self, work: W, kernel: &(dyn Fn(W) + Sync)) {
         let num_elements = work.len();
         let Some(others) = self.others_for(num_elements) else {
             return kernel(work);

@@ -6,16 +6,16 @@
 //! Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
 //! optimization", 2011.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, LAZY_UPDATE, Parameter};
 use super::rule::{Real, Step, scalars};
 
 pub(super) const ADAGRAD: Definition = Definition {
     name: "adagrad",
     learning_rate: 0.01,
     weight_decay: 0.0,
-    own: &[Parameter::new("epsilon", 1e-7, Domain::NonNegative)],
+    own: &[Parameter::new("epsilon", 1e-7, Domain::NonNegative), LAZY_UPDATE],
     rule: |due| {
-        let [epsilon] = due.own();
+        let [epsilon, _] = due.own();
         let (learning_rate, weight_decay) = (due.learning_rate, due.weight_decay);
         let (rescale, clip) = (due.rescale, due.clip);
         AdaGrad { learning_rate, weight_decay, epsilon, rescale, clip }.into()

@@ -12,7 +12,7 @@
 //! Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of its
 //! section 2; Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 
-use super::parameter::{Definition, Domain, Due, Parameter};
+use super::parameter::{Definition, Domain, Due, LAZY_UPDATE, Parameter};
 use super::rule::{Real, Step, scalars};
 
 pub(super) const ADAM: Definition = Definition {
@@ -25,9 +25,10 @@ pub(super) const ADAM: Definition = Definition {
         Parameter::new("epsilon", 1e-8, Domain::NonNegative),
         Parameter::new("decay_factor", 1.0, Domain::NonNegative),
         Parameter::new("decoupled_wd", 0.0, Domain::Flag),
+        LAZY_UPDATE,
     ],
     rule: |due| {
-        let [beta1, beta2, epsilon, decay_factor, decoupled] = due.own();
+        let [beta1, beta2, epsilon, decay_factor, decoupled, _] = due.own();
         let beta1_now = beta1 * due.power(decay_factor, -1);
         adam(due, beta1, beta1_now, beta2, epsilon, decoupled != 0.0).into()
     },

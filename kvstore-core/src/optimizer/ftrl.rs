@@ -6,7 +6,7 @@
 //!
 //! `McMahan` and others, "Ad click prediction: a view from the trenches", 2013.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, LAZY_UPDATE, Parameter};
 use super::rule::{Real, Step, scalars};
 
 pub(super) const FTRL: Definition = Definition {
@@ -16,9 +16,10 @@ pub(super) const FTRL: Definition = Definition {
     own: &[
         Parameter::new("lamda1", 0.01, Domain::NonNegative),
         Parameter::new("beta", 1.0, Domain::NonNegative),
+        LAZY_UPDATE,
     ],
     rule: |due| {
-        let [lamda1, beta] = due.own();
+        let [lamda1, beta, _] = due.own();
         let (learning_rate, weight_decay) = (due.learning_rate, due.weight_decay);
         let (rescale, clip) = (due.rescale, due.clip);
         Ftrl { learning_rate, weight_decay, lamda1, beta, rescale, clip }.into()

@@ -6,8 +6,9 @@
 //!
 //! To add one: a file beside `adagrad.rs` with its source, its `Definition` (hyper-parameters, and
 //! how they fold into scalars), its `scalars!` and the formula for one element ([`Step`]); then a
-//! line in `rules!` and a line in `DEFINITIONS`. Backends need nothing: their kernels are generic
-//! over the formula, and the order of its operations is the same for all of them.
+//! line in `rules!` and a line in `DEFINITIONS`; if it has `LAZY_UPDATE`, also one in `visit_lazy`. Backends
+//! need nothing: their kernels are generic over the formula, and the order of its operations is the same for
+//! all of them.
 
 mod adadelta;
 mod adagrad;
@@ -47,14 +48,14 @@ pub use signum::{SignSgd, Signum};
 pub use state::OptimizerState;
 pub use test::Test;
 
-pub(crate) use state::Pending;
+pub(crate) use state::{Outline, Pending};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::lr_scheduler::LrScheduler;
 use crate::tensor::Tensor;
-use parameter::{Definition, Domain, Due, Parameter};
+use parameter::{Definition, Domain, Due, LAZY_UPDATE, Parameter};
 
 /// Every optimizer.
 static DEFINITIONS: [Definition; 16] = [
@@ -100,7 +101,9 @@ const COMMON: [Parameter; 5] = [
 ///
 /// Every optimizer has `learning_rate`, `wd` (weight decay), `rescale_grad` (a factor on the
 /// gradient), `clip_gradient` (a bound on the rescaled gradient, 0 for none) and `begin_num_update`
-/// (the number of updates that a key is taken to have had before). The others, the formulas and
+/// (the number of updates that a key is taken to have had before). `sgd`, `adam`, `adagrad` and `ftrl` have
+/// `lazy_update`, 1 by default: a gradient of some rows then changes weight and state in those rows only; with 0,
+/// and with every other optimizer, the other rows of the gradient count as 0. The others, the formulas and
 /// their sources stand in the files of this module.
 ///
 /// ```
@@ -243,6 +246,11 @@ impl Optimizer {
         Ok(self)
     }
 
+    /// Returns the keys whose learning rate is multiplied, and those whose weight decay is, with the factors.
+    pub(crate) fn multipliers(&self) -> [&HashMap<Key, f64>; 2] {
+        [&self.lr_multipliers, &self.wd_multipliers]
+    }
+
     /// Returns the optimizer with the weight decay of one key multiplied.
     ///
     /// # Errors
@@ -303,6 +311,13 @@ impl Optimizer {
         dtype.arithmetic().ok_or_else(|| {
             Error::invalid(format!("an optimizer needs floating-point weights, not {dtype}"))
         })
+    }
+
+    /// Returns whether a gradient of rows changes weight and state in those rows only: whether the
+    /// optimizer has `lazy_update`, and it is 1.
+    pub fn is_lazy(&self) -> bool {
+        let values = self.definition.own.iter().zip(&self.own);
+        values.into_iter().any(|(parameter, value)| *parameter == LAZY_UPDATE && *value != 0.0)
     }
 
     /// Returns the step of a key's update number `num_updates`, counted from 1. The product is the

@@ -18,7 +18,7 @@ pub(super) struct Definition {
 }
 
 /// A hyper-parameter: its name, its default and the values it takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
     pub(super) default: f64,
@@ -30,6 +30,10 @@ impl Parameter {
         Self { name, default, domain }
     }
 }
+
+/// Whether a gradient of rows changes weight and state in those rows only. `MXNet` 1.9 has it as an argument
+/// of `sgd` and `adam`, with this default, and does so always with `adagrad` and `ftrl`.
+pub(super) const LAZY_UPDATE: Parameter = Parameter::new("lazy_update", 1.0, Domain::Flag);
 
 /// The values that a hyper-parameter takes, all of them finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -124,7 +124,7 @@ macro_rules! scalars {
         $Name:ident<$N:literal> [$($initial:ident),*] { $($(#[$field_doc:meta])* $field:ident,)+ }
     ) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
         pub struct $Name<A = f64> {
             $($(#[$field_doc])* pub $field: A,)+
         }
@@ -173,6 +173,21 @@ macro_rules! rules {
                 match self {
                     $(Self::$Name(_) => &<$Name as Rule<$N>>::INITIAL,)+
                 }
+            }
+
+            /// Returns the name of the formula, which stands in files.
+            pub fn formula(&self) -> &'static str {
+                match self {
+                    $(Self::$Name(_) => stringify!($Name),)+
+                }
+            }
+
+            /// Returns the formula with this name, with every scalar 0.
+            pub(crate) fn of_formula(name: &str) -> Option<Self> {
+                $(if name == stringify!($Name) {
+                    return Some(Self::$Name($Name::default()));
+                })+
+                None
             }
         }
 
@@ -229,6 +244,19 @@ rules! {
 pub const MAX_STATES: usize = 4;
 
 impl UpdateRule {
+    /// Calls the visitor with the type of the rule if its optimizer may be lazy; see
+    /// [`Optimizer::is_lazy`](super::Optimizer::is_lazy).
+    pub fn visit_lazy<V: RuleVisitor>(&self, visitor: V) -> Option<V::Output> {
+        Some(match self {
+            Self::Sgd(_) => visitor.visit::<Sgd, 0>(),
+            Self::SgdMomentum(_) => visitor.visit::<SgdMomentum, 1>(),
+            Self::Adam(_) => visitor.visit::<Adam, 2>(),
+            Self::AdaGrad(_) => visitor.visit::<AdaGrad, 1>(),
+            Self::Ftrl(_) => visitor.visit::<Ftrl, 2>(),
+            _ => return None,
+        })
+    }
+
     /// Returns whether both run the same formula, with whatever scalars.
     pub fn same_formula(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)

@@ -6,16 +6,16 @@
 //!
 //! The formulas are those of the operators `sgd_update` and `sgd_mom_update` of Apache `MXNet` 1.9.
 
-use super::parameter::{Definition, Domain, Due, Parameter};
+use super::parameter::{Definition, Domain, Due, LAZY_UPDATE, Parameter};
 use super::rule::{Real, Step, scalars};
 
 pub(super) const SGD: Definition = Definition {
     name: "sgd",
     learning_rate: 0.01,
     weight_decay: 0.0,
-    own: &[Parameter::new("momentum", 0.0, Domain::Any)],
+    own: &[Parameter::new("momentum", 0.0, Domain::Any), LAZY_UPDATE],
     rule: |due| {
-        let [momentum] = due.own();
+        let [momentum, _] = due.own();
         if momentum == 0.0 { Sgd::of(due).into() } else { SgdMomentum::of(due, momentum).into() }
     },
 };

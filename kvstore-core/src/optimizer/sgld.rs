@@ -33,7 +33,7 @@ pub(super) const SGLD: Definition = Definition {
 };
 
 /// The scalars of a step; there is no state.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sgld<A = f64> {
     /// `lr / 2`
     pub half_rate: A,

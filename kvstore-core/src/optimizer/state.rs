@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use super::Optimizer;
 use super::rule::{Initial, MAX_STATES, UpdateRule};
-use crate::backend::{Backends, UpdateJob};
+use crate::backend::{Backends, RowUpdateJob, UpdateJob};
 use crate::device::Device;
-use crate::dtype::Scalar;
+use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::key::Key;
+use crate::row_plan::RowPlan;
+use crate::row_sparse::row_len;
 use crate::shape::TensorSpec;
-use crate::storage::{Span, Storage};
+use crate::storage::{InOut, Span, SpanMut, Storage};
 use crate::tensor::Tensor;
 
 /// What an optimizer keeps for one key between updates.
@@ -25,6 +27,34 @@ pub struct OptimizerState {
     momentum_product: f64,
     /// The optimizer's name and the weight's spec.
     made_for: Option<(&'static str, TensorSpec)>,
+}
+
+/// A state without its tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct Outline {
+    /// The formula of the last update; its scalars do not count.
+    pub(crate) formula: UpdateRule,
+    /// What the tensors that wait for another formula were at first.
+    pub(crate) parked: Vec<Initial>,
+    pub(crate) num_updates: u64,
+    pub(crate) momentum_product: f64,
+}
+
+impl Outline {
+    /// Returns how many tensors there are with it, for a weight of this dtype.
+    pub(crate) fn num_tensors(&self, weight: DType) -> usize {
+        let has_master = weight.arithmetic() != Some(weight);
+        usize::from(has_master) + self.formula.initial().len() + self.parked.len()
+    }
+}
+
+impl PartialEq for Outline {
+    fn eq(&self, other: &Self) -> bool {
+        self.formula.same_formula(&other.formula)
+            && self.parked == other.parked
+            && self.num_updates == other.num_updates
+            && self.momentum_product == other.momentum_product
+    }
 }
 
 impl Default for OptimizerState {
@@ -57,12 +87,11 @@ impl OptimizerState {
     /// Returns the bytes of the state's tensors, also of those that only another formula of the optimizer
     /// uses.
     pub fn num_bytes(&self) -> usize {
-        let parked = self.parked.iter().map(|(_, tensor)| tensor);
-        self.tensors.iter().chain(parked).map(Tensor::num_bytes).sum()
+        self.all_tensors().map(Tensor::num_bytes).sum()
     }
 
     /// Fails when the state is one of another optimizer's or another weight's.
-    pub(super) fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
+    pub(crate) fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
         match &self.made_for {
             Some((other, _)) if *other != name => {
                 Err(Error::invalid(format!("key `{key}`: a state of `{other}` for `{name}`")))
@@ -70,6 +99,52 @@ impl OptimizerState {
             Some((_, spec)) if spec != weight => Err(Error::spec_mismatch(key, weight, spec)),
             _ => Ok(()),
         }
+    }
+
+    /// Returns all tensors: those of [`OptimizerState::tensors`], then those that wait for their formula.
+    pub(crate) fn all_tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.iter().chain(self.parked.iter().map(|(_, tensor)| tensor))
+    }
+
+    /// Returns the state without its tensors; none when nothing has happened to it.
+    pub(crate) fn outline(&self) -> Option<Outline> {
+        Some(Outline {
+            formula: self.rule?,
+            parked: self.parked.iter().map(|(initial, _)| *initial).collect(),
+            num_updates: self.num_updates,
+            momentum_product: self.momentum_product,
+        })
+    }
+
+    /// Returns the state of a key of an optimizer, with [`OptimizerState::all_tensors`] as they were.
+    pub(crate) fn restored(
+        optimizer: &Optimizer,
+        weight: &TensorSpec,
+        outline: Outline,
+        mut tensors: Vec<Tensor>,
+    ) -> Self {
+        let parked = tensors.split_off(tensors.len().saturating_sub(outline.parked.len()));
+        Self {
+            rule: Some(outline.formula),
+            tensors,
+            parked: outline.parked.into_iter().zip(parked).collect(),
+            num_updates: outline.num_updates,
+            momentum_product: outline.momentum_product,
+            made_for: Some((optimizer.name(), weight.clone())),
+        }
+    }
+
+    /// Returns whether both hold the same bits.
+    pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
+        if self.outline() != other.outline() {
+            return Ok(false);
+        }
+        for (one, other) in self.all_tensors().zip(other.all_tensors()) {
+            if !one.is_identical(other)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns how many updates there have been.
@@ -171,6 +246,31 @@ impl Pending {
         Ok(UpdateJob { rule: self.rule, device, dtype, weight, states, addends })
     }
 
+    /// Returns the work for the weight's backend that changes nothing but the rows that are planned. Where
+    /// somebody else holds weight or state, this copies them first.
+    pub(crate) fn row_job<'a>(
+        &'a mut self,
+        weight: &'a mut Tensor,
+        state: &'a mut OptimizerState,
+        plan: &'a RowPlan,
+        addends: &'a [Span<'a>],
+    ) -> Result<RowUpdateJob<'a>> {
+        let mut states = [const { None }; MAX_STATES];
+        let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
+        for (slot, (tensor, fresh)) in states.iter_mut().zip(tensors) {
+            *slot = Some(in_place(tensor, fresh)?);
+        }
+        Ok(RowUpdateJob {
+            rule: self.rule,
+            device: weight.device(),
+            dtype: weight.dtype(),
+            addends: plan.addends(row_len(weight.shape()), addends),
+            indices: plan.indices(),
+            weight: in_place(weight, &mut self.fresh_weight)?,
+            states,
+        })
+    }
+
     /// Makes the step count, after it has run.
     pub(crate) fn settle(&mut self, weight: &mut Tensor, state: &mut OptimizerState) {
         weight.settle(self.fresh_weight.take());
@@ -179,5 +279,20 @@ impl Pending {
         }
         state.num_updates = self.num_updates;
         state.momentum_product = self.momentum_product;
+    }
+}
+
+/// Returns the elements in memory of their own, for a change of some of them.
+fn in_place<'a>(
+    tensor: &'a mut Tensor,
+    fresh: &'a mut Option<Arc<dyn Storage>>,
+) -> Result<SpanMut<'a>> {
+    let backend = Arc::clone(tensor.backend());
+    match tensor.in_out(fresh)? {
+        InOut::InPlace(span) => Ok(span),
+        InOut::Into { src, mut dst } => {
+            backend.copy(dst.reborrow(), src)?;
+            Ok(dst)
+        }
     }
 }

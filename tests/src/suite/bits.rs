@@ -177,7 +177,8 @@ fn run(place: &Place, rule: &Rule, manner: Manner, inputs: &[Input]) -> Vec<Vec<
     let value = |input: &Input, bytes, position| {
         input.value(&place.backends, bytes, position, manner.views)
     };
-    let initial: Vec<_> = inputs.iter().map(|input| value(input, &input.initial, 0)).collect();
+    let initial: Vec<_> =
+        inputs.iter().map(|input| value(input, &input.initial, 0).into()).collect();
     store.init(&keys, &initial).unwrap();
     drop(initial);
     let mut held = Vec::new();
@@ -189,7 +190,7 @@ fn run(place: &Place, rule: &Rule, manner: Manner, inputs: &[Input]) -> Vec<Vec<
             let values = call.iter().map(|&(index, position)| {
                 value(&inputs[index], &inputs[index].rounds[round][position], position)
             });
-            let values: Vec<_> = values.collect();
+            let values: Vec<_> = values.map(Into::into).collect();
             let keys: Vec<_> = call.iter().map(|(index, _)| keys[*index].clone()).collect();
             store.push(&keys, &values, 0).unwrap();
         }
@@ -412,7 +413,7 @@ pub fn empty_values_are_refused(places: &[Place]) {
             Tensor::from_bytes(&place.backends, Device::cpu(0), spec, &bytes).unwrap()
         };
         let store = (place.create)(place.store, &place.backends);
-        let result = store.init(&[key("a"), key("b")], &[tensor(1), tensor(0)]);
+        let result = store.init(&[key("a"), key("b")], &[tensor(1).into(), tensor(0).into()]);
         assert_code(result, ErrorCode::InvalidArgument);
         assert!(store.keys().is_empty());
         for optimizer in optimizers() {

@@ -21,9 +21,11 @@ pub mod calls;
 pub mod concurrency;
 pub mod elementwise;
 pub mod races;
+pub mod rows;
 pub mod snapshots;
 pub mod updaters;
 pub mod values;
+pub mod whole_store;
 
 /// Runs a check on a new store of every name.
 pub fn on_every_store(check: impl Fn(&Store)) {

@@ -1,12 +1,16 @@
 //! The verbs on values, below arrays: what is given and returned are tensors.
 
-use kvstore_core::{Backends, Device, ErrorCode, Existing, Key, KvStore, Scalar, Tensor};
+use kvstore_core::{Backends, Device, ErrorCode, Existing, Key, KvStore, Scalar, Tensor, Value};
 
 use super::assert_code;
 
 fn tensor(backends: &Backends, values: &[f32]) -> Tensor {
     Tensor::from_slice(backends, Device::cpu(0), [values.len()], values)
         .expect("memory is to be had")
+}
+
+fn value(backends: &Backends, values: &[f32]) -> Value {
+    tensor(backends, values).into()
 }
 
 fn key(text: &str) -> Key {
@@ -19,7 +23,7 @@ fn pulled(store: &dyn KvStore, text: &str) -> Vec<f32> {
 
 /// Keys and values run in parallel; a pull answers every position, in call order.
 pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
-    let values = [tensor(backends, &[1.0]), tensor(backends, &[2.0, 3.0])];
+    let values = [value(backends, &[1.0]), value(backends, &[2.0, 3.0])];
     assert_code(store.init(&[key("a")], &values), ErrorCode::LengthMismatch);
     store.init(&[key("a"), key("b")], &values).unwrap();
     assert_code(store.push(&[key("a")], &values, 0), ErrorCode::LengthMismatch);
@@ -34,7 +38,7 @@ pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
 
 /// Keys that are there already are refused, stay, or are removed first; a call is all or nothing.
 pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
-    let value = |x: f32| tensor(backends, &[x]);
+    let value = |x: f32| value(backends, &[x]);
     store.init(&[key("a"), key("b")], &[value(1.0), value(2.0)]).unwrap();
     let again = [key("c"), key("a")];
     let values = [value(3.0), value(4.0)];
@@ -44,13 +48,15 @@ pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
     assert_eq!((pulled(store, "a"), pulled(store, "c")), (vec![1.0], vec![3.0]));
     assert_eq!(store.keys(), [key("a"), key("b"), key("c")]);
     // Another shape, and the last place.
-    store.init_with(&[key("a")], &[tensor(backends, &[5.0, 6.0])], Existing::Replace).unwrap();
+    store
+        .init_with(&[key("a")], &[tensor(backends, &[5.0, 6.0]).into()], Existing::Replace)
+        .unwrap();
     assert_eq!(pulled(store, "a"), [5.0, 6.0]);
     assert_eq!(store.keys(), [key("b"), key("c"), key("a")]);
     for existing in [Existing::Error, Existing::Keep, Existing::Replace] {
         let twice = [key("d"), key("d")];
         assert_code(store.init_with(&twice, &values, existing), ErrorCode::KeyExists);
-        let nothing = [tensor(backends, &[])];
+        let nothing = [tensor(backends, &[]).into()];
         assert_code(store.init_with(&[key("d")], &nothing, existing), ErrorCode::InvalidArgument);
         assert!(!store.contains(&key("d")));
     }
@@ -59,39 +65,39 @@ pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
 /// Tensors that were given or returned and are changed afterwards are other values.
 pub fn values_are_snapshots(store: &dyn KvStore, backends: &Backends) {
     let mut given = tensor(backends, &[1.0, 2.0]);
-    store.init(&[key("w")], std::slice::from_ref(&given)).unwrap();
+    store.init(&[key("w")], &[Value::from(&given)]).unwrap();
     given.fill(Scalar::Int(9)).unwrap();
     let mut returned = store.pull(&[key("w")], 0).unwrap();
     returned[0].fill(Scalar::Int(8)).unwrap();
     assert_eq!(pulled(store, "w"), [1.0, 2.0]);
-    store.push(&[key("w")], std::slice::from_ref(&given), 0).unwrap();
+    store.push(&[key("w")], &[Value::from(&given)], 0).unwrap();
     given.fill(Scalar::Int(7)).unwrap();
     assert_eq!(pulled(store, "w"), [9.0, 9.0]);
 }
 
 /// An updater that has written `stored` and then fails has changed nothing.
 pub fn a_failed_updater_has_written_nothing(store: &dyn KvStore, backends: &Backends) {
-    store.init(&[key("w")], &[tensor(backends, &[1.0])]).unwrap();
+    store.init(&[key("w")], &[value(backends, &[1.0])]).unwrap();
     let updater = |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
         *stored = pushed.clone();
         Err("after the fact".into())
     };
     store.set_updater(Some(std::sync::Arc::new(updater))).unwrap();
-    let pushed = store.push(&[key("w")], &[tensor(backends, &[2.0])], 0);
+    let pushed = store.push(&[key("w")], &[value(backends, &[2.0])], 0);
     assert_code(pushed, ErrorCode::Updater);
     assert_eq!(pulled(store, "w"), [1.0]);
 }
 
 /// An updater may not give a key another shape or dtype.
 pub fn an_updater_keeps_the_spec(store: &dyn KvStore, backends: &Backends) {
-    store.init(&[key("w")], &[tensor(backends, &[1.0])]).unwrap();
+    store.init(&[key("w")], &[value(backends, &[1.0])]).unwrap();
     let other = tensor(backends, &[1.0, 2.0]);
     let updater = move |_: &Key, _: &Tensor, stored: &mut Tensor| {
         *stored = other.clone();
         Ok(())
     };
     store.set_updater(Some(std::sync::Arc::new(updater))).unwrap();
-    let pushed = store.push(&[key("w")], &[tensor(backends, &[2.0])], 0);
+    let pushed = store.push(&[key("w")], &[value(backends, &[2.0])], 0);
     assert_code(pushed, ErrorCode::SpecMismatch);
     assert_eq!(pulled(store, "w"), [1.0]);
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::float_cmp, reason = "numbers that a float holds exactly, and equal bits")]
 
 mod golden;
+mod lazy;
 mod noise;
 mod random;
 mod running;

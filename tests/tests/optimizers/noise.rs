@@ -37,14 +37,15 @@ impl Bench {
     }
 
     fn init(&self, keys: &[Key]) {
-        let zeros: Vec<_> = LENGTHS[..keys.len()].iter().map(|len| self.zeros(*len)).collect();
+        let zeros: Vec<_> =
+            LENGTHS[..keys.len()].iter().map(|len| self.zeros(*len).into()).collect();
         self.store.init(keys, &zeros).expect("new keys");
     }
 
     fn push(&self, keys: &[Key]) {
         let known = self.store.describe(keys).expect("known keys");
         let lengths = known.iter().map(|it| it.spec.num_elements());
-        let gradients: Vec<_> = lengths.map(|length| self.zeros(length)).collect();
+        let gradients: Vec<_> = lengths.map(|length| self.zeros(length).into()).collect();
         self.store.push(keys, &gradients, 0).expect("gradients of these shapes");
     }
 
@@ -68,7 +69,7 @@ fn noise(seed: f64, name: &str, count: u32, length: usize) -> Vec<f64> {
     let optimizer = sgld(seed).with("begin_num_update", f64::from(count - 1)).expect("a count");
     let bench = Bench::new("local", 2, optimizer);
     let key = [key(name)];
-    bench.store.init(&key, &[bench.zeros(length)]).expect("a new key");
+    bench.store.init(&key, &[bench.zeros(length).into()]).expect("a new key");
     bench.push(&key);
     bench.pull(&key[0]).into_iter().map(|x| f64::from(x) / LEARNING_RATE.sqrt()).collect()
 }
@@ -116,7 +117,7 @@ fn a_longer_value_begins_as_a_shorter_one() {
 fn counts_continue() {
     let bench = Bench::new("local", 2, sgld(1.0));
     let key = [key("w")];
-    bench.store.init(&key, &[bench.zeros(100)]).expect("a new key");
+    bench.store.init(&key, &[bench.zeros(100).into()]).expect("a new key");
     bench.push(&key);
     let first = bench.pull(&key[0]);
     bench.push(&key);
@@ -135,8 +136,8 @@ fn the_rest_is_the_formula() {
     let key = [key("w")];
     let weights = [1.0, -2.0, 0.5, 3.0];
     let gradients = [1.0, -0.25, 4.0, 0.0];
-    bench.store.init(&key, &[bench.tensor(&weights)]).expect("a new key");
-    bench.store.push(&key, &[bench.tensor(&gradients)], 0).expect("a gradient");
+    bench.store.init(&key, &[bench.tensor(&weights).into()]).expect("a new key");
+    bench.store.push(&key, &[bench.tensor(&gradients).into()], 0).expect("a gradient");
     let noise = noise(1.0, "w", 1, 4);
     for (index, found) in bench.pull(&key[0]).into_iter().enumerate() {
         let (w, g) = (f64::from(weights[index]), f64::from(gradients[index]));

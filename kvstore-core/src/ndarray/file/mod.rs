@@ -10,7 +10,6 @@
 //! | 8 | number of arrays, which follow: see [`record`] |
 //! | 8 | number of names, which follow: 8 bytes of length, and UTF-8 |
 
-mod input;
 mod record;
 mod sparse;
 
@@ -22,12 +21,12 @@ use super::NDArray;
 use crate::backend::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::replace_file::replace_file;
+use crate::file::{Input, replace_file};
 use crate::tensor::Tensor;
 
-use input::Input;
-
 const LIST_MAGIC: u64 = 0x112;
+/// What is read when it is no file.
+const CONTENT: &str = "a serialized array";
 /// About what an array takes beside its elements. An empty one of the oldest version has 4 bytes in a
 /// file.
 const BYTES_OF_AN_ARRAY: u64 = 8 * 1024;
@@ -127,7 +126,7 @@ impl ArrayList {
     /// [`Error::Corrupt`], as [`ArrayList::read`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
-        Self::read_from(backends, &mut Input::of_bytes(&mut reader, num_bytes))
+        Self::read_from(backends, &mut Input::of_bytes(&mut reader, num_bytes, CONTENT))
     }
 
     fn read_from(backends: &Backends, input: &mut Input<'_>) -> Result<Self> {
@@ -180,7 +179,7 @@ impl NDArray {
     /// [`Error::Corrupt`], as [`ArrayList::read`].
     pub fn deserialize(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
-        record::read(backends, &mut Input::of_bytes(&mut reader, num_bytes)).map(Self::new)
+        record::read(backends, &mut Input::of_bytes(&mut reader, num_bytes, CONTENT)).map(Self::new)
     }
 }
 

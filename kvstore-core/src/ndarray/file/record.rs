@@ -12,17 +12,15 @@
 //! | | elements | row-major |
 //! | | positions | sparse only |
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::input::Input;
 use super::sparse::{self, Storage};
 use crate::backend::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::file::{Input, read_elements, write_elements};
 use crate::shape::{Shape, TensorSpec};
-use crate::storage::InOut;
 use crate::tensor::Tensor;
 
 /// The first version with 8 bytes per length.
@@ -33,8 +31,6 @@ const V2: u32 = 0xF993_FAC9;
 const V3: u32 = 0xF993_FACA;
 
 const CPU: i32 = 1;
-/// How many bytes are read or written at a time.
-const CHUNK: usize = 1 << 20;
 
 /// Room for the header of an array of the usual number of axes.
 pub(super) const HEADER_BYTES: usize = 128;
@@ -54,19 +50,7 @@ pub(super) fn write(out: &mut (impl Write + ?Sized), tensor: &Tensor) -> io::Res
     write_i32(out, CPU)?;
     write_i32(out, 0)?;
     write_i32(out, i32::from(tensor.dtype().code()))?;
-    let bytes = match tensor.host_bytes() {
-        Ok(bytes) => Cow::Borrowed(bytes),
-        Err(_) => Cow::Owned(tensor.to_bytes().map_err(io::Error::other)?),
-    };
-    if cfg!(target_endian = "little") {
-        return out.write_all(&bytes);
-    }
-    for chunk in bytes.chunks(CHUNK) {
-        let mut chunk = chunk.to_vec();
-        swap_on_big_endian(&mut chunk, tensor.dtype());
-        out.write_all(&chunk)?;
-    }
-    Ok(())
+    write_elements(out, tensor)
 }
 
 fn write_i32(out: &mut (impl Write + ?Sized), number: i32) -> io::Result<()> {
@@ -99,7 +83,7 @@ pub(super) fn read(backends: &Backends, input: &mut Input<'_>) -> Result<Tensor>
     input.i32("the number of a device")?;
     let spec = TensorSpec::new(shape, dtype(input)?);
     match stored {
-        None => dense(backends, input, spec),
+        None => read_elements(backends, input, spec),
         Some(stored) => sparse::read(backends, input, storage, &spec, stored),
     }
 }
@@ -157,31 +141,4 @@ fn dims(input: &mut Input<'_>, rank: u32, bytes_each: u64) -> Result<Shape> {
 pub(super) fn num_bytes(input: &Input<'_>, spec: &TensorSpec) -> Result<u64> {
     let num_bytes = spec.num_bytes().map_err(|error| input.corrupt(error.to_string()))?;
     Ok(num_bytes as u64)
-}
-
-/// Reads elements.
-fn dense(backends: &Backends, input: &mut Input<'_>, spec: TensorSpec) -> Result<Tensor> {
-    let (dtype, num_elements) = (spec.dtype(), spec.num_elements());
-    let num_bytes = input.expect(num_bytes(input, &spec)?, "the elements")?;
-    let mut tensor = Tensor::allocate(backends, Device::default(), spec)?;
-    let mut buffer = vec![0; CHUNK.min(num_bytes)];
-    let mut first = 0;
-    while first < num_elements {
-        let count = (num_elements - first).min(CHUNK / dtype.size());
-        let (chunk, _) = buffer.split_at_mut(count * dtype.size());
-        input.fill(chunk, "the elements")?;
-        swap_on_big_endian(chunk, dtype);
-        tensor.mutate_part(first, count, |backend, in_out| match in_out {
-            InOut::InPlace(dst) | InOut::Into { dst, .. } => backend.write(dst, chunk),
-        })?;
-        first += count;
-    }
-    Ok(tensor)
-}
-
-/// Files are little endian, elements in memory have the machine's byte order.
-pub(super) fn swap_on_big_endian(elements: &mut [u8], dtype: DType) {
-    if cfg!(target_endian = "big") {
-        elements.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
-    }
 }

@@ -1,11 +1,11 @@
 //! Sparse arrays of a file, made dense.
 
-use super::input::Input;
-use super::record::{dtype, num_bytes, shape, swap_on_big_endian};
+use super::record::{dtype, num_bytes, shape};
 use crate::backend::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::file::{Input, swap_on_big_endian};
 use crate::shape::{Shape, TensorSpec};
 use crate::tensor::Tensor;
 

@@ -1,0 +1,211 @@
+//! What a checkpoint says beside its tensors, as JSON.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::VERSION;
+use crate::compression::Compression;
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::lr_scheduler::LrScheduler;
+use crate::optimizer::{Initial, Optimizer, Outline, UpdateRule};
+
+/// Nobody counts so far; from there on the number of an update could not be counted on.
+const MAX_UPDATES: u64 = 1 << 53;
+
+/// The version alone, for files of others.
+#[derive(Deserialize)]
+pub(super) struct Versioned {
+    version: u64,
+}
+
+impl Versioned {
+    /// Returns what is wrong with the version.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.version == u64::from(VERSION) {
+            return Ok(());
+        }
+        Err(format!("it has version {}, this library reads version {VERSION}", self.version))
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    pub(super) version: u32,
+    pub(super) content: Content,
+    /// The name of the store.
+    pub(super) store: String,
+    pub(super) rule: RuleRecord,
+    pub(super) compression: Option<CompressionRecord>,
+    /// In the order of initialisation.
+    pub(super) keys: Vec<KeyRecord>,
+}
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Content {
+    /// All of a store.
+    Store,
+    /// The states of its optimizer.
+    OptimizerStates,
+    /// The states, and the optimizer with its hyper-parameters is to be set with them.
+    OptimizerAndStates,
+}
+
+/// What pushes do.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum RuleRecord {
+    Assign,
+    /// One that the file cannot hold.
+    Updater,
+    Optimizer(OptimizerRecord),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OptimizerRecord {
+    name: String,
+    hyper_parameters: BTreeMap<String, f64>,
+    scheduler: Option<LrScheduler>,
+    lr_multipliers: BTreeMap<String, f64>,
+    wd_multipliers: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompressionRecord {
+    name: String,
+    threshold: f64,
+}
+
+/// A key; its tensors stand in the file under names of their own.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyRecord {
+    pub(super) key: String,
+    /// Of the value.
+    pub(super) dtype: String,
+    pub(super) shape: Vec<usize>,
+    /// How many rows of it there are, the others being 0; none when it is there as a whole.
+    pub(super) num_rows: Option<usize>,
+    pub(super) num_pushes: u64,
+    pub(super) state: Option<StateRecord>,
+    pub(super) num_residuals: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StateRecord {
+    /// The formula of the last update, which says what the first tensors are.
+    formula: String,
+    /// What the others were at first: those of another formula of the optimizer.
+    parked: Vec<InitialRecord>,
+    num_updates: u64,
+    momentum_product: f64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum InitialRecord {
+    Zero,
+    Weight,
+}
+
+impl From<&Optimizer> for OptimizerRecord {
+    fn from(optimizer: &Optimizer) -> Self {
+        let [lr_multipliers, wd_multipliers] = optimizer.multipliers().map(|factors| {
+            let named = |(key, factor): (&Key, &f64)| (key.as_str().to_owned(), *factor);
+            factors.iter().map(named).collect()
+        });
+        let hyper_parameters = optimizer.hyper_parameters().into_iter();
+        Self {
+            name: optimizer.name().to_owned(),
+            hyper_parameters: hyper_parameters.map(|(name, at)| (name.to_owned(), at)).collect(),
+            scheduler: optimizer.scheduler().cloned(),
+            lr_multipliers,
+            wd_multipliers,
+        }
+    }
+}
+
+impl TryFrom<OptimizerRecord> for Optimizer {
+    type Error = Error;
+
+    fn try_from(record: OptimizerRecord) -> Result<Self> {
+        let mut optimizer = Self::new(&record.name)?;
+        for (name, value) in &record.hyper_parameters {
+            optimizer.set(name, *value)?;
+        }
+        for (key, factor) in &record.lr_multipliers {
+            optimizer = optimizer.with_lr_multiplier(Key::new(key)?, *factor)?;
+        }
+        for (key, factor) in &record.wd_multipliers {
+            optimizer = optimizer.with_wd_multiplier(Key::new(key)?, *factor)?;
+        }
+        Ok(match record.scheduler {
+            Some(scheduler) => optimizer.with_scheduler(scheduler),
+            None => optimizer,
+        })
+    }
+}
+
+impl From<Compression> for CompressionRecord {
+    fn from(compression: Compression) -> Self {
+        Self { name: compression.name().to_owned(), threshold: compression.threshold() }
+    }
+}
+
+impl TryFrom<CompressionRecord> for Compression {
+    type Error = Error;
+
+    fn try_from(record: CompressionRecord) -> Result<Self> {
+        Self::new(&record.name, record.threshold)
+    }
+}
+
+impl From<Outline> for StateRecord {
+    fn from(outline: Outline) -> Self {
+        let record = |initial| match initial {
+            Initial::Zero => InitialRecord::Zero,
+            Initial::Weight => InitialRecord::Weight,
+        };
+        Self {
+            formula: outline.formula.formula().to_owned(),
+            parked: outline.parked.into_iter().map(record).collect(),
+            num_updates: outline.num_updates,
+            momentum_product: outline.momentum_product,
+        }
+    }
+}
+
+impl TryFrom<StateRecord> for Outline {
+    type Error = Error;
+
+    fn try_from(record: StateRecord) -> Result<Self> {
+        let formula = UpdateRule::of_formula(&record.formula)
+            .ok_or_else(|| Error::invalid(format!("unknown formula `{}`", record.formula)))?;
+        if record.num_updates > MAX_UPDATES {
+            return Err(Error::invalid(format!("nothing had {} updates", record.num_updates)));
+        }
+        let initial = |record| match record {
+            InitialRecord::Zero => Initial::Zero,
+            InitialRecord::Weight => Initial::Weight,
+        };
+        Ok(Self {
+            formula,
+            parked: record.parked.into_iter().map(initial).collect(),
+            num_updates: record.num_updates,
+            momentum_product: record.momentum_product,
+        })
+    }
+}
+
+/// Returns the first key that stands twice in a list.
+pub(super) fn repeated(keys: &[KeyRecord]) -> Option<&str> {
+    let mut seen = HashSet::with_capacity(keys.len());
+    keys.iter().map(|record| record.key.as_str()).find(|key| !seen.insert(*key))
+}

@@ -1,0 +1,388 @@
+//! Reading a checkpoint, which may be damaged or made to do harm: everything that it says is held against its
+//! length before memory is taken, and what it holds counts when all of it has been read.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
+use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
+use super::{
+    CHECKSUM, DTYPES, MAX_HEADER_BYTES, METADATA, checksum_spec, residual_name, row_indices_name,
+    rows_name, state_name, value_name,
+};
+use crate::backend::Backends;
+use crate::compression::Compression;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::file::{Input, read_elements};
+use crate::key::Key;
+use crate::optimizer::{Optimizer, OptimizerState, Outline};
+use crate::policy::{Policy, Run, Running};
+use crate::row_sparse::RowSparse;
+use crate::shape::{Shape, TensorSpec};
+use crate::snapshot::{Rule, Snapshot};
+use crate::table::{KeyCopy, Progress};
+use crate::tensor::Tensor;
+use crate::value::Value;
+
+impl Snapshot {
+    /// Reads the checkpoint of a store. Its values are in the host's memory, and nothing has changed anywhere.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Corrupt`] naming the file and what is wrong with it, also when it is one of
+    /// another version; [`Error::OutOfMemory`].
+    pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
+        read_file(backends, path.as_ref(), Self::read_from)
+    }
+
+    /// Reads the content of such a file.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
+        let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
+        Self::read_from(backends, Input::of_bytes(&mut reader, num_bytes, "a checkpoint"))
+    }
+
+    fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
+        let mut body = Body::read(backends, input)?;
+        if body.content != Content::Store {
+            return Err(body.input.corrupt("it holds optimizer states and no store"));
+        }
+        let rule = match &body.optimizer {
+            Some(optimizer) => Rule::Known(Policy::Optimizer(Running::begin(optimizer.clone()))),
+            None if body.has_updater => Rule::SomeUpdater,
+            None => Rule::Known(Policy::Assign),
+        };
+        let run = match &rule {
+            Rule::Known(Policy::Optimizer(running)) => running.run,
+            Rule::Known(_) | Rule::SomeUpdater => Run::default(),
+        };
+        let copies = std::mem::take(&mut body.keys).into_iter().map(|found| {
+            let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = found;
+            let value = if is_rows { body.rows(&key, &spec)? } else { body.value(&key)? };
+            let residuals = 0..num_residuals;
+            let residuals = residuals.map(|index| body.take(&residual_name(index, key.as_str())));
+            let residuals = residuals.collect::<Result<_>>()?;
+            let state = outline.map(|outline| body.state(&key, &spec, outline)).transpose()?;
+            let run = if state.is_some() { run } else { Run::default() };
+            let progress = Progress { run, state: state.unwrap_or_default(), residuals };
+            Ok(KeyCopy { key, value, progress, num_pushes })
+        });
+        let copies = copies.collect::<Result<Vec<_>>>()?;
+        Ok(Self::new(&body.store, rule, body.compression, copies))
+    }
+}
+
+/// The states of an optimizer, from a file that [`Snapshot::write_optimizer_states`] wrote.
+#[derive(Debug)]
+pub struct OptimizerStates {
+    /// The optimizer, if it was dumped.
+    pub optimizer: Option<Optimizer>,
+    /// The states of the keys that have been updated.
+    pub states: Vec<(Key, OptimizerState)>,
+}
+
+impl OptimizerStates {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
+        read_file(backends, path.as_ref(), Self::read_from)
+    }
+
+    fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
+        let mut body = Body::read(backends, input)?;
+        if body.content == Content::Store {
+            return Err(body
+                .input
+                .corrupt("it is the checkpoint of a store and no file of states"));
+        }
+        let states = std::mem::take(&mut body.keys).into_iter().filter_map(|found| {
+            let FoundKey { key, spec, outline, .. } = found;
+            let state = body.state(&key, &spec, outline?);
+            Some(state.map(|state| (key, state)))
+        });
+        let states = states.collect::<Result<_>>()?;
+        let is_dumped = body.content == Content::OptimizerAndStates;
+        Ok(Self { optimizer: body.optimizer.filter(|_| is_dumped), states })
+    }
+}
+
+fn read_file<T>(
+    backends: &Backends,
+    path: &Path,
+    read: impl FnOnce(&Backends, Input<'_>) -> Result<T>,
+) -> Result<T> {
+    let failed = |source| Error::Io {
+        path: path.to_owned(),
+        operation: "reading a checkpoint".to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let num_bytes = file.metadata().map_err(failed)?.len();
+    read(backends, Input::of_file(&mut BufReader::new(file), num_bytes, path))
+}
+
+/// Everything in a file, checked.
+struct Body<'a> {
+    input: Input<'a>,
+    content: Content,
+    store: String,
+    optimizer: Option<Optimizer>,
+    has_updater: bool,
+    compression: Option<Compression>,
+    keys: Vec<FoundKey>,
+    tensors: HashMap<String, Tensor>,
+}
+
+/// A key of which all tensors are there.
+struct FoundKey {
+    key: Key,
+    spec: TensorSpec,
+    is_rows: bool,
+    num_pushes: u64,
+    outline: Option<Outline>,
+    num_residuals: usize,
+}
+
+impl<'a> Body<'a> {
+    fn read(backends: &Backends, input: Input<'a>) -> Result<Self> {
+        let mut input = input.with_checksum();
+        let (header, names) = read_header(&mut input)?;
+        let manifest = read_manifest(&input, &header)?;
+        if let Some(key) = repeated(&manifest.keys) {
+            return Err(input.corrupt(format!("it has key `{key}` twice")));
+        }
+        let said = |error: Error| input.corrupt(error.to_string());
+        let (optimizer, has_updater) = match manifest.rule {
+            RuleRecord::Assign => (None, false),
+            RuleRecord::Updater => (None, true),
+            RuleRecord::Optimizer(record) => (Some(record.try_into().map_err(said)?), false),
+        };
+        let compression = manifest.compression.map(Compression::try_from);
+        let compression = compression.transpose().map_err(said)?;
+        let mut tensors = Tensors { header: &header, expected: HashMap::new() };
+        let content = manifest.content;
+        let find = |record| tensors.find(content, optimizer.is_some(), record).map_err(said);
+        let keys = manifest.keys.into_iter().map(find).collect::<Result<_>>()?;
+        let Tensors { mut expected, .. } = tensors;
+        expected.insert(CHECKSUM.to_owned(), checksum_spec());
+        let tensors = read_tensors(backends, &mut input, names, &expected)?;
+        let store = manifest.store;
+        Ok(Self { input, content, store, optimizer, has_updater, compression, keys, tensors })
+    }
+
+    fn take(&mut self, name: &str) -> Result<Tensor> {
+        self.tensors.remove(name).ok_or_else(|| self.input.corrupt(missing(name)))
+    }
+
+    fn value(&mut self, key: &Key) -> Result<Value> {
+        self.take(&value_name(key.as_str())).map(Value::Dense)
+    }
+
+    fn rows(&mut self, key: &Key, spec: &TensorSpec) -> Result<Value> {
+        let indices = self.take(&row_indices_name(key.as_str()))?.to_vec::<i64>()?;
+        let rows = self.take(&rows_name(key.as_str()))?;
+        let rows = RowSparse::new(spec.shape().clone(), indices, rows);
+        let rows = rows.map_err(|error| self.input.corrupt(format!("key `{key}`: {error}")))?;
+        Ok(Value::Rows(rows))
+    }
+
+    fn state(
+        &mut self,
+        key: &Key,
+        weight: &TensorSpec,
+        outline: Outline,
+    ) -> Result<OptimizerState> {
+        let indices = 0..outline.num_tensors(weight.dtype());
+        let tensors = indices.map(|index| self.take(&state_name(index, key.as_str())));
+        let tensors = tensors.collect::<Result<_>>()?;
+        let optimizer = self.optimizer.as_ref().ok_or_else(|| self.input.corrupt(NO_OPTIMIZER))?;
+        Ok(OptimizerState::restored(optimizer, weight, outline, tensors))
+    }
+}
+
+const NO_OPTIMIZER: &str = "it has states without an optimizer";
+
+fn missing(name: &str) -> String {
+    format!("tensor `{name}` is missing")
+}
+
+/// Reads the header, and returns with it the names of the tensors in the order of their places; the format's
+/// library checks that places are without gaps and fit dtypes and shapes.
+fn read_header(input: &mut Input<'_>) -> Result<(Metadata, Vec<String>)> {
+    let num_bytes = input.u64("the length of the header")?;
+    if num_bytes > MAX_HEADER_BYTES {
+        return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
+    }
+    let header = input.bytes(num_bytes, "the header")?;
+    let no_header =
+        |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
+    let RawHeader { metadata, mut tensors } =
+        serde_json::from_slice(&header).map_err(|error| no_header(&error))?;
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
+    let mut seen = HashSet::with_capacity(names.len());
+    if let Some(name) = names.iter().find(|name| !seen.insert(*name)) {
+        return Err(input.corrupt(format!("tensor `{name}` stands twice in its header")));
+    }
+    let header = Metadata::new(metadata, tensors).map_err(|error| no_header(&error))?;
+    if header.data_len() as u64 != input.remaining() {
+        return Err(input.corrupt(format!(
+            "the tensors of its header have {} bytes, {} are there",
+            header.data_len(),
+            input.remaining()
+        )));
+    }
+    Ok((header, names))
+}
+
+/// A header as it stands there. The library's own way to read one of many small tensors took
+/// thirteen times its length.
+struct RawHeader {
+    metadata: Option<HashMap<String, String>>,
+    tensors: Vec<(String, TensorInfo)>,
+}
+
+impl<'de> Deserialize<'de> for RawHeader {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = RawHeader;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<RawHeader, M::Error> {
+                let mut header = RawHeader { metadata: None, tensors: Vec::new() };
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        header.metadata = Some(map.next_value()?);
+                    } else {
+                        header.tensors.push((name, map.next_value()?));
+                    }
+                }
+                Ok(header)
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+fn read_manifest(input: &Input<'_>, header: &Metadata) -> Result<Manifest> {
+    let metadata = header.metadata().as_ref().and_then(|texts| texts.get(METADATA));
+    let text = metadata
+        .ok_or_else(|| input.corrupt("it is a safetensors file, but no checkpoint of a store"))?;
+    let said = |error: serde_json::Error| input.corrupt(format!("its metadata: {error}"));
+    let version: Versioned = serde_json::from_str(text).map_err(said)?;
+    version.check().map_err(|reason| input.corrupt(reason))?;
+    serde_json::from_str(text).map_err(said)
+}
+
+/// The tensors that the keys of a file have, found in its header.
+struct Tensors<'a> {
+    header: &'a Metadata,
+    expected: HashMap<String, TensorSpec>,
+}
+
+impl Tensors<'_> {
+    fn find(
+        &mut self,
+        content: Content,
+        has_optimizer: bool,
+        mut record: KeyRecord,
+    ) -> Result<FoundKey> {
+        let key = Key::new(&record.key)?;
+        let spec = TensorSpec::new(Shape::from(record.shape), DType::from_name(&record.dtype)?);
+        if spec.num_elements() == 0 {
+            return Err(Error::invalid(format!("key `{key}`: {spec} has no elements")));
+        }
+        match (content, record.num_rows) {
+            (Content::Store, None) => self.expect(value_name(&record.key), &spec)?,
+            (Content::Store, Some(num_rows)) => {
+                let indices = TensorSpec::new([num_rows], DType::I64);
+                self.expect(row_indices_name(&record.key), &indices)?;
+                let rest = spec.shape().dims().iter().skip(1).copied();
+                let dims: Vec<usize> = std::iter::once(num_rows).chain(rest).collect();
+                let rows = TensorSpec::new(Shape::from(dims), spec.dtype());
+                self.expect(rows_name(&record.key), &rows)?;
+            }
+            (Content::OptimizerStates | Content::OptimizerAndStates, _) => {}
+        }
+        // There may be said to be more of them than anybody could count; the header has a limit.
+        let arithmetic = spec.dtype().arithmetic().map(|dtype| spec.with_dtype(dtype));
+        let no_float = || Error::invalid(format!("key `{key}`: {spec} has states or residuals"));
+        for index in 0..record.num_residuals {
+            let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
+            self.expect(residual_name(index, &record.key), arithmetic)?;
+        }
+        let outline = record.state.take().map(Outline::try_from).transpose()?;
+        if let Some(outline) = &outline {
+            let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
+            for index in 0..outline.num_tensors(spec.dtype()) {
+                self.expect(state_name(index, &record.key), arithmetic)?;
+            }
+            if !has_optimizer {
+                return Err(Error::invalid(NO_OPTIMIZER));
+            }
+        }
+        let KeyRecord { num_pushes, num_rows, num_residuals, .. } = record;
+        let is_rows = num_rows.is_some();
+        Ok(FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals })
+    }
+
+    fn expect(&mut self, name: String, spec: &TensorSpec) -> Result<()> {
+        let info = self.header.info(&name).ok_or_else(|| Error::invalid(missing(&name)))?;
+        let found = spec_of(&name, info)?;
+        if found != *spec {
+            return Err(Error::invalid(format!("tensor `{name}`: {found}, expected {spec}")));
+        }
+        self.expected.insert(name, found);
+        Ok(())
+    }
+}
+
+fn spec_of(name: &str, info: &TensorInfo) -> Result<TensorSpec> {
+    let known = DTYPES.iter().find(|(_, dtype)| *dtype == info.dtype);
+    let (dtype, _) = known.ok_or_else(|| {
+        Error::invalid(format!("tensor `{name}` has elements of type {:?}", info.dtype))
+    })?;
+    Ok(TensorSpec::new(Shape::from(info.shape.clone()), *dtype))
+}
+
+/// Reads every tensor, and holds the checksum against what was read.
+fn read_tensors(
+    backends: &Backends,
+    input: &mut Input<'_>,
+    names: Vec<String>,
+    expected: &HashMap<String, TensorSpec>,
+) -> Result<HashMap<String, Tensor>> {
+    let mut tensors = HashMap::with_capacity(expected.len());
+    let mut last = None;
+    for name in names {
+        let spec = expected
+            .get(&name)
+            .ok_or_else(|| input.corrupt(format!("tensor `{name}` is nobody's")))?;
+        let checksum = input.checksum();
+        let tensor = read_elements(backends, input, spec.clone())?;
+        last = Some((name == CHECKSUM, checksum));
+        tensors.insert(name, tensor);
+    }
+    let Some((true, checksum)) = last else {
+        return Err(input.corrupt("the last tensor is not its checksum"));
+    };
+    let found = tensors.remove(CHECKSUM).map(|tensor| tensor.to_bytes()).transpose()?;
+    if found.as_deref() != Some(&checksum.to_le_bytes()) {
+        return Err(input.corrupt("its checksum is another one than that of its bytes"));
+    }
+    Ok(tensors)
+}

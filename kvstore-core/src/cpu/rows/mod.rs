@@ -1,0 +1,70 @@
+//! Rows: sums of them, whole values made of them, and steps of an optimizer on nothing else.
+//!
+//! What is cut for threads is the elements of the rows that are there, also within a row.
+
+mod scatter;
+mod sum;
+mod update;
+
+use std::ops::Range;
+
+use super::sum::BLOCK;
+use crate::error::Error;
+
+/// Some elements of a row, a block at most.
+struct RowPart {
+    row: usize,
+    /// The first element, counted from where the row begins.
+    column: usize,
+    /// The elements, counted from where the piece of work begins.
+    range: Range<usize>,
+}
+
+/// Returns the rows of `len` elements from `start` on, the first and the last one perhaps in part.
+fn row_parts(start: usize, len: usize, row_len: usize) -> impl Iterator<Item = RowPart> {
+    let mut row = start.checked_div(row_len).unwrap_or_default();
+    let mut column = start - row * row_len;
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let count = BLOCK.min(len - done).min(row_len - column);
+        let part = RowPart { row, column, range: done..done + count };
+        (done, column) = (done + count, column + count);
+        if column == row_len {
+            (row, column) = (row + 1, 0);
+        }
+        (count > 0).then_some(part)
+    })
+}
+
+/// How many rows are read at once before they are worked on. Rows stand anywhere in a large value: waiting
+/// for the memory of one after the other would be most of the time.
+const AHEAD: usize = 16;
+/// No more of a row is read ahead: processors see that it goes on and read the rest by themselves.
+const LONG_BYTES: usize = 512;
+/// A row is read by one element of each line of the cache.
+const LINE_BYTES: usize = 64;
+
+/// Returns the parts, as many at a time as are read ahead.
+fn some_at_a_time(
+    mut parts: impl Iterator<Item = RowPart>,
+) -> impl Iterator<Item = [Option<RowPart>; AHEAD]> {
+    std::iter::from_fn(move || {
+        let some = std::array::from_fn(|_| parts.next());
+        some.iter().any(Option::is_some).then_some(some)
+    })
+}
+
+/// Reads where a row begins that is about to be needed, so that it comes while others do.
+fn read_ahead<T: Copy>(part: &RowPart, elements: &[T]) {
+    if part.column > 0 {
+        return;
+    }
+    let elements = elements.iter().take(LONG_BYTES / size_of::<T>());
+    for element in elements.step_by(LINE_BYTES / size_of::<T>()) {
+        std::hint::black_box(*element);
+    }
+}
+
+fn wrong_rows() -> Error {
+    Error::Internal("rows that do not lie within their value".to_owned())
+}

@@ -1,0 +1,258 @@
+//! Sums of rows: each the left fold of its sources.
+
+use std::sync::Arc;
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::{RowPart, read_ahead, row_parts, some_at_a_time, wrong_rows};
+use crate::backend::{RowAddends, RowSource, RowSumJob};
+use crate::cpu::memory::{bytes, bytes_mut, cast, cast_mut};
+use crate::cpu::sum::{Add, BLOCK, narrow, widen};
+use crate::cpu::workers::{Job, Split};
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::with_element;
+
+/// What is added up: [`RowAddends`], with the ranges as bytes.
+#[derive(Clone)]
+pub(super) struct Addends<'a> {
+    pub(super) row_len: usize,
+    starts: &'a [usize],
+    sources: &'a [RowSource],
+    full: usize,
+    ranges: Arc<[&'a [u8]]>,
+}
+
+impl<'a> Addends<'a> {
+    pub(super) fn open(addends: &RowAddends<'a>) -> Result<Self> {
+        let &RowAddends { row_len, starts, sources, full, spans } = addends;
+        let ranges = spans.iter().map(|span| bytes(*span)).collect::<Result<_>>()?;
+        Ok(Self { row_len, starts, sources, full, ranges })
+    }
+
+    /// Fails when a source is not there.
+    pub(super) fn check(&self, dtype: DType) -> Result<()> {
+        let row_bytes = self.row_len * dtype.size();
+        let is_there = |source: &RowSource| {
+            let range = self.ranges.get(source.addend);
+            range.is_some_and(|range| (source.row + 1) * row_bytes <= range.len())
+        };
+        let ends_well = self.starts.last().is_none_or(|last| *last == self.sources.len());
+        if ends_well && self.starts.is_sorted() && self.sources.iter().all(is_there) {
+            return Ok(());
+        }
+        Err(wrong_rows())
+    }
+
+    /// Returns the number of rows of the sum.
+    pub(super) fn num_rows(&self) -> usize {
+        self.starts.len().saturating_sub(1)
+    }
+
+    /// Reads what a part of a row is the sum of.
+    pub(super) fn read_ahead<T: Element>(&self, part: &RowPart) {
+        for source in self.sources_of(part.row).unwrap_or_default() {
+            read_ahead(part, self.part_of::<T>(source, part).unwrap_or_default());
+        }
+    }
+
+    /// Writes the sum of a part of a row to `dst`.
+    pub(super) fn sum_part<T: RowFold>(
+        &self,
+        part: &RowPart,
+        room: &mut Room,
+        dst: &mut [T],
+    ) -> Result<()> {
+        let sources = self.sources_of(part.row)?;
+        if sources.is_empty() {
+            dst.fill(T::default());
+            return Ok(());
+        }
+        let and_zero = sources.len() < self.full;
+        let addends = sources.iter().map(|source| self.part_of(source, part));
+        T::fold_rows(dst, addends, and_zero, room)
+    }
+
+    #[inline]
+    fn sources_of(&self, row: usize) -> Result<&'a [RowSource]> {
+        match self.starts.get(row..row + 2) {
+            Some(&[from, to]) => self.sources.get(from..to).ok_or_else(wrong_rows),
+            _ => Err(wrong_rows()),
+        }
+    }
+
+    /// Returns the part of a row that a source has.
+    #[inline]
+    fn part_of<T: Element>(&self, source: &RowSource, part: &RowPart) -> Result<&'a [T]> {
+        let range = self.ranges.get(source.addend).ok_or_else(wrong_rows)?;
+        let first = (source.row * self.row_len + part.column) * size_of::<T>();
+        let range = range.get(first..first + part.range.len() * size_of::<T>());
+        cast(range.ok_or_else(wrong_rows)?)
+    }
+}
+
+impl Job for RowSumJob<'_> {
+    type Piece<'j>
+        = RowSums<'j>
+    where
+        Self: 'j;
+
+    fn len(&self) -> usize {
+        self.dst.num_bytes / self.dtype.size()
+    }
+
+    fn open(&mut self) -> Result<RowSums<'_>> {
+        let addends = Addends::open(&self.addends)?;
+        if self.dst.num_bytes != addends.num_rows() * addends.row_len * self.dtype.size() {
+            return Err(wrong_rows());
+        }
+        let dst = bytes_mut(self.dst.reborrow())?;
+        Ok(RowSums { dtype: self.dtype, addends, dst, start: 0 })
+    }
+
+    fn run(piece: RowSums<'_>) -> Result<()> {
+        with_element!(piece.dtype, T => piece.run::<T>())
+    }
+}
+
+/// Some elements of a sum of rows.
+pub(in crate::cpu) struct RowSums<'a> {
+    dtype: DType,
+    addends: Addends<'a>,
+    dst: &'a mut [u8],
+    start: usize,
+}
+
+impl Split for RowSums<'_> {
+    fn len(&self) -> usize {
+        self.dst.len() / self.dtype.size()
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let Self { dtype, addends, start, .. } = self;
+        let (left, right) = self.dst.split_at_mut(middle * dtype.size());
+        let left = Self { dtype, addends: addends.clone(), dst: left, start };
+        (left, Self { dtype, addends, dst: right, start: start + middle })
+    }
+}
+
+impl RowSums<'_> {
+    fn run<T: RowFold>(self) -> Result<()> {
+        let dst = cast_mut::<T>(self.dst)?;
+        let mut room = Room::default();
+        for parts in some_at_a_time(row_parts(self.start, dst.len(), self.addends.row_len)) {
+            parts.iter().flatten().for_each(|part| self.addends.read_ahead::<T>(part));
+            for part in parts.iter().flatten() {
+                let dst = dst.get_mut(part.range.clone()).unwrap_or_default();
+                self.addends.sum_part(part, &mut room, dst)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Element types with their sum of rows.
+pub(super) trait RowFold: Element {
+    /// Writes the left fold of the addends, at least one and each as long as `dst`, to it; after them `+0.0` if
+    /// that is asked for. There is at most a block of elements.
+    fn fold_rows<'a>(
+        dst: &mut [Self],
+        addends: impl Iterator<Item = Result<&'a [Self]>>,
+        and_zero: bool,
+        room: &mut Room,
+    ) -> Result<()>;
+}
+
+/// Room for half precision on its way to and from `f32`. It belongs to a whole piece: rows are short.
+pub(super) struct Room {
+    sums: [f32; BLOCK],
+    addend: [f32; BLOCK],
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { sums: [0.0; BLOCK], addend: [0.0; BLOCK] }
+    }
+}
+
+macro_rules! row_fold {
+    ($fold:ident: $($type:ty),+) => {
+        $(impl RowFold for $type {
+            fn fold_rows<'a>(
+                dst: &mut [Self],
+                addends: impl Iterator<Item = Result<&'a [Self]>>,
+                and_zero: bool,
+                room: &mut Room,
+            ) -> Result<()> {
+                $fold(dst, addends, and_zero, room)
+            }
+        })+
+    };
+}
+
+row_fold!(fold_wide: f32, f64, u8, i8, i32, i64);
+row_fold!(fold_half: f16, bf16);
+
+fn fold_wide<'a, T: Add>(
+    dst: &mut [T],
+    mut addends: impl Iterator<Item = Result<&'a [T]>>,
+    and_zero: bool,
+    _room: &mut Room,
+) -> Result<()> {
+    let Some(first) = addends.next().transpose()? else { return Err(wrong_rows()) };
+    // Most rows have one or two addends, which are read once.
+    match addends.next().transpose()? {
+        None if and_zero => {
+            dst.iter_mut().zip(first).for_each(|(sum, value)| *sum = value.add(T::default()));
+            return Ok(());
+        }
+        None => dst.copy_from_slice(first),
+        Some(second) => {
+            let pairs = first.iter().zip(second);
+            dst.iter_mut().zip(pairs).for_each(|(sum, (one, other))| *sum = one.add(*other));
+            for addend in addends {
+                dst.iter_mut().zip(addend?).for_each(|(sum, value)| *sum = sum.add(*value));
+            }
+            if and_zero {
+                for sum in dst {
+                    *sum = sum.add(T::default());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sums in `f32` and rounds once. A single addend is kept as it is, also what is no number.
+fn fold_half<'a, T: Element>(
+    dst: &mut [T],
+    mut addends: impl Iterator<Item = Result<&'a [T]>>,
+    and_zero: bool,
+    room: &mut Room,
+) -> Result<()>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let Some(first) = addends.next().transpose()? else { return Err(wrong_rows()) };
+    let mut second = addends.next();
+    if second.is_none() && !and_zero {
+        dst.copy_from_slice(first);
+        return Ok(());
+    }
+    let sums = room.sums.get_mut(..dst.len()).unwrap_or_default();
+    let wide = room.addend.get_mut(..dst.len()).unwrap_or_default();
+    widen(first, sums);
+    while let Some(addend) = second {
+        widen(addend?, wide);
+        sums.iter_mut().zip(&*wide).for_each(|(sum, value)| *sum += value);
+        second = addends.next();
+    }
+    if and_zero {
+        for sum in &mut *sums {
+            *sum += 0.0;
+        }
+    }
+    narrow(sums, dst);
+    Ok(())
+}

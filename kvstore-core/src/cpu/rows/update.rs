@@ -1,0 +1,279 @@
+//! Steps of an optimizer on some rows: the sum of the gradients and the step in one pass over these rows.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::sum::{Addends, Room, RowFold};
+use super::{RowPart, read_ahead, row_parts, some_at_a_time, wrong_rows};
+use crate::backend::RowUpdateJob;
+use crate::cpu::memory::bytes_mut;
+use crate::cpu::slot::Slot;
+use crate::cpu::sum::{BLOCK, widen};
+use crate::cpu::update::{
+    Rounded, States, split_states, states_of, step_block, step_of, wrong_state,
+};
+use crate::cpu::workers::{Job, Split};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+
+impl Job for RowUpdateJob<'_> {
+    type Piece<'j>
+        = RowSteps<'j>
+    where
+        Self: 'j;
+
+    fn len(&self) -> usize {
+        self.indices.len() * self.addends.row_len
+    }
+
+    fn open(&mut self) -> Result<RowSteps<'_>> {
+        let num_elements = self.weight.num_bytes / self.dtype.size();
+        let gradient = Addends::open(&self.addends)?;
+        // What is wrong shows before the first row changes.
+        gradient.check(self.dtype)?;
+        let end = self.indices.last().map_or(Ok(0), |last| usize::try_from(*last).map(|it| it + 1));
+        let fits = end.is_ok_and(|end| end * gradient.row_len <= num_elements);
+        if !fits
+            || gradient.num_rows() != self.indices.len()
+            || !self.indices.is_sorted_by(|one, next| 0 <= *one && one < next)
+        {
+            return Err(wrong_rows());
+        }
+        let mut states = [const { None }; MAX_STATES];
+        for (slot, state) in states.iter_mut().zip(&mut self.states) {
+            let open = |state| bytes_mut(state).map(Slot::InPlace);
+            *slot = state.as_mut().map(|state| open(state.reborrow())).transpose()?;
+        }
+        Ok(RowSteps {
+            rule: self.rule,
+            dtype: self.dtype,
+            indices: self.indices,
+            len: self.indices.len() * gradient.row_len,
+            gradient,
+            weight: Slot::InPlace(bytes_mut(self.weight.reborrow())?),
+            states,
+            start: 0,
+            base: 0,
+        })
+    }
+
+    fn run(piece: RowSteps<'_>) -> Result<()> {
+        let rule = piece.rule;
+        rule.visit_lazy(piece).unwrap_or_else(|| {
+            Err(Error::Internal(format!("a step of {} on some rows", rule.formula())))
+        })
+    }
+}
+
+/// Some elements of the gradient, and a stretch of weight and states with all those that they belong to.
+pub(in crate::cpu) struct RowSteps<'a> {
+    rule: UpdateRule,
+    dtype: DType,
+    indices: &'a [i64],
+    gradient: Addends<'a>,
+    /// How many elements of the gradient there are.
+    len: usize,
+    weight: Slot<'a, u8>,
+    states: States<'a>,
+    /// Which element of the gradient the first one is.
+    start: usize,
+    /// Which element of the weight its first one is.
+    base: usize,
+}
+
+impl Split for RowSteps<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let places = self.places();
+        let Self { rule, dtype, indices, gradient, len, weight, states, start, base } = self;
+        let row = (start + middle).checked_div(gradient.row_len).unwrap_or_default();
+        let cut = places.of(row, start + middle - row * gradient.row_len);
+        let cut = cut.unwrap_or(weight.len() / dtype.size());
+        let (weight, right_weight) = weight.split_at(cut * dtype.size());
+        let (states, right_states) = split_states(states, dtype, cut);
+        let right = Self {
+            rule,
+            dtype,
+            indices,
+            gradient: gradient.clone(),
+            len: len - middle,
+            weight: right_weight,
+            states: right_states,
+            start: start + middle,
+            base: base + cut,
+        };
+        let left =
+            Self { rule, dtype, indices, gradient, len: middle, weight, states, start, base };
+        (left, right)
+    }
+}
+
+impl RuleVisitor for RowSteps<'_> {
+    type Output = Result<()>;
+
+    fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
+        match self.dtype {
+            DType::F32 => self.run_full::<f32, R, N>(),
+            DType::F64 => self.run_full::<f64, R, N>(),
+            DType::F16 => self.run_half::<f16, R, N>(Rounded::F16),
+            DType::Bf16 => self.run_half::<bf16, R, N>(Rounded::Bf16),
+            DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
+                Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
+            }
+        }
+    }
+}
+
+impl<'a> RowSteps<'a> {
+    fn places(&self) -> Places<'a> {
+        Places { indices: self.indices, row_len: self.gradient.row_len, base: self.base }
+    }
+
+    /// Steps a weight in its own arithmetic.
+    fn run_full<A: Real + RowFold, R: Rule<N>, const N: usize>(self) -> Result<()> {
+        let step = step_of::<A, R, N>(&self.rule)?;
+        let (places, start, len) = (self.places(), self.start, self.len);
+        let merge = Merge { addends: self.gradient, sum: sum_full::<A> };
+        let weight = self.weight.cast()?;
+        let states = states_of(self.states.into_iter().flatten())?;
+        Update { step, merge, places, rounded: None, weight, states }.run(start, len)
+    }
+
+    /// Steps the master copy of a half-precision weight, and rounds it into the weight.
+    fn run_half<T: RowFold, R: Rule<N>, const N: usize>(
+        self,
+        rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
+    ) -> Result<()>
+    where
+        [T]: HalfFloatSliceExt,
+    {
+        let step = step_of::<f32, R, N>(&self.rule)?;
+        let (places, start, len) = (self.places(), self.start, self.len);
+        let merge = Merge { addends: self.gradient, sum: sum_half::<T> };
+        let mut states = self.states.into_iter().flatten();
+        let master = states.next().ok_or_else(wrong_state)?.cast()?;
+        let states = states_of(states)?;
+        let (Slot::InPlace(weight) | Slot::Into(_, weight)) = self.weight.cast()?;
+        if weight.len() != master.len() {
+            return Err(wrong_state());
+        }
+        let rounded = Some(rounded(weight));
+        Update { step, merge, places, rounded, weight: master, states }.run(start, len)
+    }
+}
+
+fn sum_full<A: RowFold>(
+    addends: &Addends<'_>,
+    part: &RowPart,
+    rooms: &mut Rooms,
+    dst: &mut [A],
+) -> Result<()> {
+    addends.sum_part(part, &mut rooms.sum, dst)
+}
+
+/// Sums a part of a row, rounds the sum as every sum of its dtype is, and converts it.
+fn sum_half<T: RowFold>(
+    addends: &Addends<'_>,
+    part: &RowPart,
+    rooms: &mut Rooms,
+    dst: &mut [f32],
+) -> Result<()>
+where
+    [T]: HalfFloatSliceExt,
+{
+    let sums = bytemuck::cast_slice_mut::<u16, T>(&mut rooms.rounded);
+    let sums = sums.get_mut(..dst.len()).unwrap_or_default();
+    addends.sum_part(part, &mut rooms.sum, sums)?;
+    widen(sums, dst);
+    Ok(())
+}
+
+/// Room for the sum of a part of a row, and for the sum in half precision.
+struct Rooms {
+    sum: Room,
+    rounded: [u16; BLOCK],
+}
+
+/// The gradient, and how a part of a row of it is made.
+struct Merge<'a, A> {
+    addends: Addends<'a>,
+    sum: fn(&Addends<'a>, &RowPart, &mut Rooms, &mut [A]) -> Result<()>,
+}
+
+/// Where the elements of the gradient belong.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    indices: &'a [i64],
+    row_len: usize,
+    /// The element of the weight from which places are counted.
+    base: usize,
+}
+
+impl Places<'_> {
+    /// Returns the place of an element of a row; none after the last row.
+    fn of(&self, row: usize, column: usize) -> Option<usize> {
+        let index = usize::try_from(*self.indices.get(row)?).ok()?;
+        (index * self.row_len + column).checked_sub(self.base)
+    }
+}
+
+/// The elements of a piece, typed. Half precision shares the code of its arithmetic.
+struct Update<'a, A, S, const N: usize> {
+    step: S,
+    merge: Merge<'a, A>,
+    places: Places<'a>,
+    rounded: Option<Rounded<'a>>,
+    weight: Slot<'a, A>,
+    states: [Slot<'a, A>; N],
+}
+
+impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
+    /// Steps `len` elements of the gradient from `start` on.
+    fn run(mut self, start: usize, len: usize) -> Result<()> {
+        if self.states.iter().any(|state| state.len() != self.weight.len()) {
+            return Err(wrong_state());
+        }
+        let mut gradients = [A::ZERO; BLOCK];
+        let mut rooms = Rooms { sum: Room::default(), rounded: [0; BLOCK] };
+        for parts in some_at_a_time(row_parts(start, len, self.places.row_len)) {
+            parts.iter().flatten().try_for_each(|part| self.read_ahead(part))?;
+            for part in parts.iter().flatten() {
+                let gradients = gradients.get_mut(..part.range.len()).unwrap_or_default();
+                (self.merge.sum)(&self.merge.addends, part, &mut rooms, gradients)?;
+                self.step(part, gradients)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, part: &RowPart) -> Result<usize> {
+        let first = self.places.of(part.row, part.column).ok_or_else(wrong_rows)?;
+        if first + part.range.len() > self.weight.len() { Err(wrong_rows()) } else { Ok(first) }
+    }
+
+    /// Reads what a part of a row is about to change.
+    fn read_ahead(&self, part: &RowPart) -> Result<()> {
+        let first = self.place(part)?;
+        for slot in std::iter::once(&self.weight).chain(&self.states) {
+            let elements = slot.src().get(first..first + part.range.len());
+            read_ahead(part, elements.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, part: &RowPart, gradients: &[A]) -> Result<()> {
+        let first = self.place(part)?;
+        let end = first + part.range.len();
+        let weights = self.weight.block(first, end);
+        let states = self.states.each_mut().map(|state| state.block(first, end));
+        step_block(&self.step, self.places.base + first, weights, states, gradients);
+        if let Some(rounded) = &mut self.rounded {
+            rounded.write(first, weights);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! The elements of a tensor in a file: row-major and little endian.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use super::input::Input;
+use crate::backend::Backends;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::TensorSpec;
+use crate::storage::InOut;
+use crate::tensor::Tensor;
+
+/// How many bytes are read or written at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Writes the elements, without a copy where the host can see them.
+pub(crate) fn write_elements(out: &mut (impl Write + ?Sized), tensor: &Tensor) -> io::Result<()> {
+    let bytes = match tensor.host_bytes() {
+        Ok(bytes) => Cow::Borrowed(bytes),
+        Err(_) => Cow::Owned(tensor.to_bytes().map_err(io::Error::other)?),
+    };
+    if cfg!(target_endian = "little") {
+        return out.write_all(&bytes);
+    }
+    for chunk in bytes.chunks(CHUNK) {
+        let mut chunk = chunk.to_vec();
+        swap_on_big_endian(&mut chunk, tensor.dtype());
+        out.write_all(&chunk)?;
+    }
+    Ok(())
+}
+
+/// Reads the elements of a tensor on the host.
+pub(crate) fn read_elements(
+    backends: &Backends,
+    input: &mut Input<'_>,
+    spec: TensorSpec,
+) -> Result<Tensor> {
+    let (dtype, num_elements) = (spec.dtype(), spec.num_elements());
+    let num_bytes = spec.num_bytes().map_err(|error| input.corrupt(error.to_string()))?;
+    let num_bytes = input.expect(num_bytes as u64, "the elements")?;
+    let mut tensor = Tensor::allocate(backends, Device::default(), spec)?;
+    let mut buffer = vec![0; CHUNK.min(num_bytes)];
+    let mut first = 0;
+    while first < num_elements {
+        let count = (num_elements - first).min(CHUNK / dtype.size());
+        let (chunk, _) = buffer.split_at_mut(count * dtype.size());
+        input.fill(chunk, "the elements")?;
+        swap_on_big_endian(chunk, dtype);
+        tensor.mutate_part(first, count, |backend, in_out| match in_out {
+            InOut::InPlace(dst) | InOut::Into { dst, .. } => backend.write(dst, chunk),
+        })?;
+        first += count;
+    }
+    Ok(tensor)
+}
+
+/// Files are little endian, elements in memory have the machine's byte order.
+pub(crate) fn swap_on_big_endian(elements: &mut [u8], dtype: DType) {
+    if cfg!(target_endian = "big") {
+        elements.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+    }
+}

@@ -1,0 +1,90 @@
+//! [`RowSum`]: rows that become one value of rows.
+
+use crate::backend::{Backends, RowSumJob};
+use crate::error::{Error, Result};
+use crate::row_plan::RowPlan;
+use crate::row_sparse::{RowSparse, row_len};
+use crate::shape::{Shape, TensorSpec};
+use crate::storage::Span;
+use crate::tensor::Tensor;
+use crate::value::Value;
+
+/// Rows that are about to be summed.
+#[derive(Debug)]
+pub(crate) struct RowSum {
+    /// Of the whole value.
+    spec: TensorSpec,
+    plan: RowPlan,
+    addends: Vec<Tensor>,
+    sum: Tensor,
+}
+
+impl RowSum {
+    /// Prepares the sum of values of one shape: the rows that any of them has.
+    pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
+        let first = values.first().ok_or_else(lost)?;
+        let plan = RowPlan::union(values);
+        let addends = values.iter().map(|value| value.rows().clone()).collect();
+        Self::new(first.spec().clone(), plan, addends, first.rows())
+    }
+
+    /// Prepares the sum of the rows that have the same number.
+    pub(crate) fn of_ids(shape: Shape, ids: &[i64], rows: &Tensor) -> Result<Self> {
+        let plan = RowPlan::of_ids(ids);
+        Self::new(TensorSpec::new(shape, rows.dtype()), plan, vec![rows.clone()], rows)
+    }
+
+    /// Prepares the picking of rows of a value by their ascending numbers. Those that the value does not
+    /// have are 0.
+    pub(crate) fn pick(value: &Value, indices: Vec<i64>) -> Result<Self> {
+        let plan = RowPlan::pick(indices, |index| match value {
+            Value::Dense(_) => usize::try_from(index).ok(),
+            Value::Rows(rows) => rows.indices().binary_search(&index).ok(),
+        });
+        let memory = value.memory();
+        Self::new(value.spec().clone(), plan, vec![memory.clone()], memory)
+    }
+
+    fn new(spec: TensorSpec, plan: RowPlan, addends: Vec<Tensor>, beside: &Tensor) -> Result<Self> {
+        let mut dims = vec![plan.indices().len()];
+        dims.extend_from_slice(spec.shape().row().dims());
+        let sum = beside.allocate_like(TensorSpec::new(dims, spec.dtype()))?;
+        Ok(Self { spec, plan, addends, sum })
+    }
+
+    fn job<'a>(&'a mut self, addends: &'a [Span<'a>]) -> Result<RowSumJob<'a>> {
+        Ok(RowSumJob {
+            device: self.sum.device(),
+            dtype: self.sum.dtype(),
+            addends: self.plan.addends(row_len(self.spec.shape()), addends),
+            dst: self.sum.span_mut()?,
+        })
+    }
+
+    fn finish(self) -> RowSparse {
+        RowSparse::from_parts(self.spec, self.plan.indices().into(), self.sum)
+    }
+
+    /// Sums on the backend of this tensor.
+    pub(crate) fn run_alone(mut self, beside: &Tensor) -> Result<RowSparse> {
+        let addends = self.addends.clone();
+        let spans: Vec<_> = addends.iter().map(Tensor::span).collect();
+        beside.backend().sum_rows(&mut [self.job(&spans)?])?;
+        Ok(self.finish())
+    }
+
+    /// Sums all of them, as one batch.
+    pub(crate) fn run(backends: &Backends, mut sums: Vec<Self>) -> Result<Vec<RowSparse>> {
+        let addends: Vec<Vec<Tensor>> = sums.iter().map(|sum| sum.addends.clone()).collect();
+        let spans: Vec<Vec<Span<'_>>> =
+            addends.iter().map(|addends| addends.iter().map(Tensor::span).collect()).collect();
+        let jobs: Result<Vec<_>> =
+            sums.iter_mut().zip(&spans).map(|(sum, spans)| sum.job(spans)).collect();
+        backends.run(&mut jobs?, |backend, jobs| backend.sum_rows(jobs))?;
+        Ok(sums.into_iter().map(Self::finish).collect())
+    }
+}
+
+fn lost() -> Error {
+    Error::Internal("a sum of rows without values".to_owned())
+}

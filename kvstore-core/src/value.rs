@@ -1,0 +1,134 @@
+//! [`Value`]: what a store takes and keeps under a key.
+
+use crate::backend::Backends;
+use crate::device::Device;
+use crate::error::Result;
+use crate::row_sparse::RowSparse;
+use crate::shape::TensorSpec;
+use crate::tensor::Tensor;
+
+/// What [`init`](crate::KvStore::init) and [`push`](crate::KvStore::push) take, and a store keeps: a
+/// tensor, all of it or some of its rows. The two are alike in all but cost.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, Device, Tensor, Value};
+/// let backends = Backends::new(vec![CpuBackend::new()]);
+/// let value = Value::from(Tensor::from_slice(&backends, Device::cpu(0), [2], &[1f32, 2.0])?);
+/// assert_eq!(value.to_dense()?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// All of it.
+    Dense(Tensor),
+    /// Some rows, the others being 0.
+    Rows(RowSparse),
+}
+
+impl Value {
+    /// Returns shape and dtype of the whole value.
+    pub fn spec(&self) -> &TensorSpec {
+        match self {
+            Self::Dense(tensor) => tensor.spec(),
+            Self::Rows(rows) => rows.spec(),
+        }
+    }
+
+    /// Returns the rows, where only some are there.
+    pub fn rows(&self) -> Option<&RowSparse> {
+        match self {
+            Self::Dense(_) => None,
+            Self::Rows(rows) => Some(rows),
+        }
+    }
+
+    /// Returns the whole value; O(1) when it is that.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a size that no memory can have.
+    pub fn to_dense(&self) -> Result<Tensor> {
+        match self {
+            Self::Dense(tensor) => Ok(tensor.clone()),
+            Self::Rows(rows) => rows.to_dense(),
+        }
+    }
+
+    /// Returns the elements that are there, all or those of some rows.
+    pub(crate) fn memory(&self) -> &Tensor {
+        match self {
+            Self::Dense(tensor) => tensor,
+            Self::Rows(rows) => rows.rows(),
+        }
+    }
+
+    /// Returns the whole value to be changed, where it is that.
+    pub(crate) fn dense_mut(&mut self) -> Option<&mut Tensor> {
+        match self {
+            Self::Dense(tensor) => Some(tensor),
+            Self::Rows(_) => None,
+        }
+    }
+
+    /// Takes the form of a whole value, and returns it to be changed.
+    pub(crate) fn make_dense(&mut self) -> Result<&mut Tensor> {
+        if let Self::Rows(rows) = self {
+            *self = Self::Dense(rows.to_dense()?);
+        }
+        self.dense_mut().ok_or_else(|| crate::Error::Internal("a value stays rows".to_owned()))
+    }
+
+    /// Returns whether both have the same spec and bits, and the same rows where only some are there; memory
+    /// that they share is not read.
+    pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
+        if self.spec() != other.spec() {
+            return Ok(false);
+        }
+        match (self, other) {
+            (Self::Rows(one), Self::Rows(other)) => {
+                Ok(one.indices() == other.indices() && one.rows().is_identical(other.rows())?)
+            }
+            (one, other) => one.to_dense()?.is_identical(&other.to_dense()?),
+        }
+    }
+
+    /// Returns the same value on another device.
+    pub(crate) fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
+        Ok(match self {
+            Self::Dense(tensor) => Self::Dense(tensor.to_device(backends, device)?),
+            Self::Rows(rows) => Self::Rows(rows.to_device(backends, device)?),
+        })
+    }
+
+    /// Returns the value in memory of its own size, under another name of the same device.
+    pub(crate) fn compact(&self, device: Device) -> Result<Self> {
+        Ok(match self {
+            Self::Dense(tensor) => Self::Dense(tensor.compact()?.relabelled(device)),
+            Self::Rows(rows) => Self::Rows(rows.compact(device)?),
+        })
+    }
+}
+
+impl From<Tensor> for Value {
+    fn from(tensor: Tensor) -> Self {
+        Self::Dense(tensor)
+    }
+}
+
+impl From<RowSparse> for Value {
+    fn from(rows: RowSparse) -> Self {
+        Self::Rows(rows)
+    }
+}
+
+impl From<&Tensor> for Value {
+    fn from(tensor: &Tensor) -> Self {
+        Self::Dense(tensor.clone())
+    }
+}
+
+impl From<&RowSparse> for Value {
+    fn from(rows: &RowSparse) -> Self {
+        Self::Rows(rows.clone())
+    }
+}

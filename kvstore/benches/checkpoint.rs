@@ -1,0 +1,116 @@
+//! What does a snapshot cost, how fast is a checkpoint beside a plain write, and how much slower are pushes while
+//! one is written?
+
+#![allow(missing_docs, reason = "made by criterion's macros")]
+#![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::constant;
+use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
+use kvstore::{DType, NDArray, Optimizer, Store, create};
+
+const NUM_KEYS: usize = 16;
+/// The elements of a key: 1 GiB in all.
+const LENGTH: usize = (1 << 30) / 4 / NUM_KEYS;
+
+fn store_of(num_keys: usize, length: usize) -> (Store, Vec<String>) {
+    let store = create("local").expect("a store");
+    let keys: Vec<String> = (0..num_keys).map(|number| number.to_string()).collect();
+    for key in &keys {
+        store.init(key.as_str(), &constant(length, DType::F32, 0, 0.5)).expect("a new key");
+    }
+    (store, keys)
+}
+
+fn snapshots(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("1000 keys with the states of Adam");
+    let (store, keys) = store_of(1000, 256);
+    store.set_optimizer(Optimizer::new("adam").expect("a known name")).expect("an optimizer");
+    for key in &keys {
+        store.push(key.as_str(), &constant(256, DType::F32, 0, 0.1)).expect("a known key");
+    }
+    group.bench_function("snapshot", |bencher| {
+        bencher.iter_with_large_drop(|| store.snapshot().expect("no key is poisoned"));
+    });
+    let snapshot = store.snapshot().expect("no key is poisoned");
+    group.bench_function("rollback", |bencher| {
+        bencher.iter(|| store.rollback(&snapshot).expect("outside of an updater"));
+    });
+    group.finish();
+}
+
+/// Writes as many bytes as fast as the disk takes them.
+fn write_plainly(path: &Path, num_bytes: u64, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut left = usize::try_from(num_bytes).expect("less than the address space");
+    while left > 0 {
+        let piece = bytes.get(..left).unwrap_or(bytes);
+        file.write_all(piece)?;
+        left -= piece.len();
+    }
+    file.sync_all()
+}
+
+fn files(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("1 GiB to the disk");
+    group.sample_size(10).sampling_mode(SamplingMode::Flat);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let (store, keys) = store_of(NUM_KEYS, LENGTH);
+    let snapshot = store.snapshot().expect("no key is poisoned");
+    let path = folder.path().join("model");
+    snapshot.write(&path).expect("room for it");
+    let num_bytes = path.metadata().expect("it is there").len();
+    group.throughput(Throughput::Bytes(num_bytes));
+    let bytes = vec![1; 4 * LENGTH];
+    group.bench_function("plain write", |bencher| {
+        bencher.iter(|| write_plainly(&path, num_bytes, &bytes).expect("room for it"));
+    });
+    group.bench_function("checkpoint", |bencher| {
+        bencher.iter(|| snapshot.write(&path).expect("room for it"));
+    });
+    group.bench_function("restore", |bencher| {
+        bencher.iter(|| store.restore(&path).expect("a whole file"));
+    });
+    drop(snapshot);
+    group.finish();
+
+    let mut group = criterion.benchmark_group("push of 64 MiB, SGD");
+    group.sample_size(20).throughput(Throughput::Bytes((4 * LENGTH) as u64));
+    store.set_optimizer(Optimizer::sgd()).expect("an optimizer");
+    let gradient = constant(LENGTH, DType::F32, 0, 0.1);
+    let mut keys = keys.iter().cycle();
+    let mut push = || time_of_a_push(&store, keys.next().expect("no end"), &gradient);
+    group.bench_function("alone", |bencher| {
+        bencher.iter_custom(|count| (0..count).map(|_| push()).sum());
+    });
+    group.bench_function("while 1 GiB is written", |bencher| {
+        bencher.iter_custom(|count| {
+            let (mut done, mut total) = (0, Duration::ZERO);
+            while done < count {
+                let checkpoint = store.checkpoint(&path).expect("a thread");
+                while done < count && !checkpoint.is_done() {
+                    total += push();
+                    done += 1;
+                }
+                checkpoint.wait().expect("room for it");
+            }
+            total
+        });
+    });
+    group.finish();
+}
+
+fn time_of_a_push(store: &Store, key: &str, gradient: &NDArray) -> Duration {
+    let start = Instant::now();
+    store.push(key, gradient).expect("a known key");
+    start.elapsed()
+}
+
+criterion_group!(benches, snapshots, files);
+criterion_main!(benches);

@@ -1,0 +1,39 @@
+//! Writes checkpoints until somebody ends it: `checkpoint_writer FILE`. Every one holds the next number in all
+//! elements of all keys, and the number is printed when the checkpoint is said to be safe.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use kvstore::{DType, Device, Result, create, full};
+
+/// Keys and their lengths: one that is written in many pieces, and some in one.
+const KEYS: [(&str, usize); 3] = [("large", 1 << 18), ("small", 1000), ("one", 1)];
+
+fn write_for_ever(path: &str) -> Result<()> {
+    let store = create("local")?;
+    let values = |number: f64| {
+        let value = |(_, len): (&str, usize)| full([len], number, DType::F32, Device::cpu(0));
+        KEYS.into_iter().map(value).collect::<Result<Vec<_>>>()
+    };
+    let keys = KEYS.map(|(key, _)| key);
+    if std::path::Path::new(path).exists() {
+        store.restore(path)?;
+    } else {
+        store.init(keys, values(0.0)?)?;
+    }
+    let mut number = store.pull_new("one")?[0].to_scalar()?;
+    loop {
+        number += 1.0;
+        store.push(keys, values(number)?)?;
+        store.checkpoint(path)?.wait()?;
+        println!("{number}");
+        io::stdout().flush().expect("somebody reads this");
+    }
+}
+
+fn main() -> ExitCode {
+    let path = std::env::args().nth(1).expect("the path of a file");
+    let error = write_for_ever(&path).expect_err("it ends with an error only");
+    println!("{}: {}", error.code(), error.chain());
+    ExitCode::FAILURE
+}

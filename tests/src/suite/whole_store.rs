@@ -1,0 +1,260 @@
+//! Snapshots of a whole store: each is a state that the store has had, and going back to one goes back to all
+//! of it.
+
+#![expect(clippy::float_cmp, reason = "small whole numbers")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use kvstore::{ErrorCode, Key, Optimizer, Snapshot, Store};
+
+use super::concurrency::{adding, on_threads};
+use super::{array, assert_code, before_the_deadline, floats, stored};
+use crate::reduced;
+
+const KEYS: [&str; 3] = ["a", "b", "c"];
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// Returns the one number that all keys hold.
+fn agreed(snapshot: &Snapshot) -> f32 {
+    let first = |text: &str| {
+        snapshot.get(&key(text)).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap()[0]
+    };
+    let numbers = KEYS.map(first);
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "half of a call: {numbers:?}");
+    numbers[0]
+}
+
+/// While threads push all keys at once, every snapshot has the same number of pushes for each of them, no
+/// fewer than had returned before it and no more than had begun after it.
+pub fn a_snapshot_is_a_state_that_was(store: &Store) {
+    for set_rule in [adding as fn(&Store), subtracting_gradients] {
+        let store = kvstore::create(store.name()).unwrap();
+        store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
+        set_rule(&store);
+        let (begun, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        on_threads(4, move |number| {
+            for _ in 0..reduced::times(60) {
+                if number > 1 {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    store.push(KEYS, KEYS.map(|_| array(&[1.0; 50])).to_vec()).unwrap();
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
+                let least = ended.load(Ordering::SeqCst);
+                let found = agreed(&store.snapshot().unwrap());
+                let most = begun.load(Ordering::SeqCst);
+                #[expect(clippy::cast_precision_loss, reason = "a small count")]
+                let range = least as f32..=most as f32;
+                assert!(range.contains(&found), "{found} pushes, of {range:?}");
+            }
+        });
+    }
+}
+
+/// Turns the sign of gradients, so that one of 1 adds 1.
+fn subtracting_gradients(store: &Store) {
+    let optimizer = Optimizer::sgd().with("learning_rate", 1.0).unwrap();
+    store.set_optimizer(optimizer.with("rescale_grad", -1.0).unwrap()).unwrap();
+}
+
+/// A rollback in the midst of pushes is whole, too: keys go back together, and nobody waits for ever.
+pub fn a_rollback_is_whole(store: &Store) {
+    store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
+    adding(store);
+    let store = store.clone();
+    on_threads(4, move |number| {
+        let start = store.snapshot().unwrap();
+        for round in 0..reduced::times(40) {
+            match number {
+                0 if round % 4 == 0 => store.rollback(&start).unwrap(),
+                1 => {
+                    agreed(&store.snapshot().unwrap());
+                }
+                _ => store.push(KEYS, KEYS.map(|_| array(&[1.0; 50])).to_vec()).unwrap(),
+            }
+        }
+        agreed(&store.snapshot().unwrap());
+    });
+}
+
+/// Rolled back, a store has the keys, values, counts, states, residuals and settings of then, and the next
+/// steps give the bits of then.
+pub fn a_rollback_brings_everything_back(store: &Store) {
+    let momentum = Optimizer::sgd().with("momentum", 0.9).unwrap();
+    store.set_optimizer(momentum.with("learning_rate", 0.1).unwrap()).unwrap();
+    store.set_gradient_compression("2bit", 0.5).unwrap();
+    store.init(["a", "b"], vec![array(&[1.0, 2.0]), array(&[3.0])]).unwrap();
+    let push = |value: f32| store.push("a", &array(&[value, -0.3])).unwrap();
+    push(0.3);
+    let (before, stats) = (store.snapshot().unwrap(), store.stats());
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let mut values = Vec::new();
+        for value in [0.4, 0.2, -0.9] {
+            push(value);
+            values.push(stored(store, "a"));
+        }
+        runs.push(values);
+        store.init("new", &array(&[7.0])).unwrap();
+        store.remove("b").unwrap();
+        store.set_hyper_parameters(&[("learning_rate", 9.0)]).unwrap();
+        store.clear_gradient_compression().unwrap();
+        store.clear_updater().unwrap();
+        store.rollback(&before).unwrap();
+        assert_eq!(store.keys(), [key("a"), key("b")]);
+        assert_eq!(store.stats(), stats);
+        assert!(store.snapshot().unwrap().is_identical(&before).unwrap());
+    }
+    assert_eq!(runs[0], runs[1]);
+    assert_eq!(store.hyper_parameters().unwrap()[0], ("learning_rate", 0.1));
+    assert!(store.gradient_compression().is_some());
+    // A key that is made now comes after those that are back.
+    store.init("later", &array(&[1.0])).unwrap();
+    assert_eq!(store.keys(), [key("a"), key("b"), key("later")]);
+}
+
+/// What is done to the store, to arrays that were pulled, or to the snapshot's own tensors changes no snapshot.
+pub fn a_snapshot_never_changes(store: &Store) {
+    store.init("a", &array(&[1.0, 2.0])).unwrap();
+    adding(store);
+    let snapshot = store.snapshot().unwrap();
+    store.push("a", &array(&[1.0, 1.0])).unwrap();
+    let pulled = &store.pull_new("a").unwrap()[0];
+    store.rollback(&snapshot).unwrap();
+    pulled.fill(99.into()).unwrap();
+    store.push("a", &array(&[5.0, 5.0])).unwrap();
+    let mut own = snapshot.get(&key("a")).unwrap().to_dense().unwrap();
+    own.fill(98.into()).unwrap();
+    assert_eq!(
+        snapshot.get(&key("a")).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap(),
+        [1.0, 2.0]
+    );
+    assert_eq!(stored(store, "a"), [6.0, 7.0]);
+    assert_eq!(snapshot.num_pushes(&key("a")), Some(0));
+    assert_eq!(snapshot.keys(), [key("a")]);
+    assert!(snapshot.get(&key("b")).is_none());
+}
+
+/// Snapshots say which keys differ: by value, by state, by being there.
+pub fn changed_keys_are_named(store: &Store) {
+    store.init(KEYS, KEYS.map(|_| array(&[1.0])).to_vec()).unwrap();
+    store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
+    store.push(KEYS, KEYS.map(|_| array(&[0.0])).to_vec()).unwrap();
+    let before = store.snapshot().unwrap();
+    assert!(before.changed_keys(&before).unwrap().is_empty());
+    // The value stays, the count of updates does not.
+    store.push("b", &array(&[0.0])).unwrap();
+    store.remove("c").unwrap();
+    store.init("d", &array(&[1.0])).unwrap();
+    let after = store.snapshot().unwrap();
+    assert_eq!(before.changed_keys(&after).unwrap(), ["b", "c", "d"].map(key));
+    assert_eq!(after.changed_keys(&before).unwrap(), ["b", "d", "c"].map(key));
+    assert!(!after.is_identical(&before).unwrap());
+}
+
+/// Inside an updater there is no whole store to be had.
+pub fn an_updater_takes_no_snapshot(store: &Store) {
+    store.init("a", &array(&[1.0])).unwrap();
+    let (inner, before) = (store.clone(), store.snapshot().unwrap());
+    let update = move |_: &Key, _: &kvstore::NDArray, _: &kvstore::NDArray| {
+        assert_code(inner.snapshot(), ErrorCode::InvalidArgument);
+        assert_code(inner.rollback(&before), ErrorCode::InvalidArgument);
+        Ok(())
+    };
+    store.set_updater(update).unwrap();
+    store.push("a", &array(&[1.0])).unwrap();
+}
+
+/// A snapshot waits for the updaters that run, and a pull waits for neither.
+pub fn a_snapshot_waits_for_updaters_and_pulls_for_nobody(store: &Store) {
+    store.init(KEYS, KEYS.map(|_| array(&[0.0])).to_vec()).unwrap();
+    let (go, is_inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (gate, inside) = (Arc::clone(&go), Arc::clone(&is_inside));
+    let update = move |_: &Key, pushed: &kvstore::NDArray, stored: &kvstore::NDArray| {
+        inside.store(true, Ordering::SeqCst);
+        while !gate.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        Ok(stored.add_assign(pushed)?)
+    };
+    store.set_updater(update).unwrap();
+    let store = store.clone();
+    before_the_deadline(move || {
+        let wait_for = |flag: &AtomicBool| {
+            while !flag.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        };
+        let taken = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| store.push(KEYS, KEYS.map(|_| array(&[1.0])).to_vec()).unwrap());
+            wait_for(&is_inside);
+            scope.spawn(|| {
+                assert_eq!(agreed(&store.snapshot().unwrap()), 1.0);
+                taken.store(true, Ordering::SeqCst);
+            });
+            for _ in 0..100 {
+                assert_eq!(floats(&store.pull_new("a").unwrap()[0]), [0.0]);
+                thread::yield_now();
+            }
+            assert!(!taken.load(Ordering::SeqCst), "a snapshot in the midst of a push");
+            go.store(true, Ordering::SeqCst);
+        });
+    });
+}
+
+/// An updater that is dropped, because another rule takes its place, may call the store.
+pub fn a_dropped_updater_may_call_the_store(store: &Store) {
+    struct CallsOnDrop(Store);
+    impl Drop for CallsOnDrop {
+        fn drop(&mut self) {
+            drop(self.0.optimizer());
+            self.0.push("a", &array(&[1.0])).unwrap();
+            let snapshot = self.0.snapshot().unwrap();
+            self.0.rollback(&snapshot).unwrap();
+        }
+    }
+    let store = store.clone();
+    before_the_deadline(move || {
+        store.init("a", &array(&[0.0])).unwrap();
+        let empty = store.snapshot().unwrap();
+        let replace: [&dyn Fn(); 4] = [
+            &|| store.clear_updater().unwrap(),
+            &|| store.set_optimizer(Optimizer::sgd()).unwrap(),
+            &|| store.rollback(&empty).unwrap(),
+            // The push that is under way is the last to hold it.
+            &|| store.push("a", &array(&[1.0])).unwrap(),
+        ];
+        for (number, replace) in replace.into_iter().enumerate() {
+            let (inner, calls) = (store.clone(), CallsOnDrop(store.clone()));
+            let update = move |_: &Key, _: &kvstore::NDArray, _: &kvstore::NDArray| {
+                let _calls = &calls;
+                if number == 3 {
+                    // In another thread, for in this one the store may not be changed now.
+                    thread::scope(|scope| scope.spawn(|| inner.clear_updater()).join()).unwrap()?;
+                }
+                Ok(())
+            };
+            store.set_updater(update).unwrap();
+            replace();
+        }
+    });
+}
+
+/// A panic in an updater spoils its key; there is no snapshot of it, and going back mends it.
+pub fn a_rollback_mends_a_poisoned_key(store: &Store) {
+    store.init("a", &array(&[1.0])).unwrap();
+    let before = store.snapshot().unwrap();
+    store.set_updater(|_, _, _| panic!("as asked")).unwrap();
+    let pusher = store.clone();
+    thread::spawn(move || pusher.push("a", &array(&[1.0]))).join().unwrap_err();
+    assert_code(store.snapshot(), ErrorCode::Poisoned);
+    store.rollback(&before).unwrap();
+    store.push("a", &array(&[2.0])).unwrap();
+    assert_eq!(stored(store, "a"), [2.0]);
+}

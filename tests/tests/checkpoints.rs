@@ -1,0 +1,318 @@
+//! Checkpoints: after a restore the next steps give the bits that they would have given without one.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::path::Path;
+
+use kvstore::{
+    Checkpoint, DType, ErrorCode, Key, LrScheduler, NDArray, Optimizer, RowSparse, Snapshot, Store,
+    Warmup, backends, create,
+};
+use kvstore_tests::arrays::to_array;
+use kvstore_tests::samples::{nasty, tame};
+use kvstore_tests::suite::{array, assert_code, floats, stored};
+use kvstore_tests::value::Spec;
+use tempfile::TempDir;
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn value(dtype: DType, seed: u64) -> NDArray {
+    to_array(&tame(Spec::new(&[3, 5], dtype), seed))
+}
+
+/// Returns every optimizer in every formula that it has, with all that is said about a rate.
+fn optimizers() -> Vec<Optimizer> {
+    let mut all = Vec::new();
+    for name in Optimizer::names() {
+        let plain = Optimizer::new(name).unwrap();
+        let has = |parameter: &str| plain.get(parameter).is_ok();
+        let mut full = plain.clone().with("wd", 0.01).unwrap().with("clip_gradient", 5.5).unwrap();
+        for (parameter, value) in [("momentum", 0.9), ("centered", 1.0), ("clip_weights", 3.0)] {
+            if has(parameter) {
+                full = full.with(parameter, value).unwrap();
+            }
+        }
+        let warmup = |it: LrScheduler| it.with_warmup(2, 1e-4, Warmup::Linear).unwrap();
+        let schedules = [
+            LrScheduler::factor(2, 0.7).unwrap().with_stop(1e-5).unwrap(),
+            LrScheduler::multi_factor(vec![2, 4], 0.3).unwrap(),
+            warmup(LrScheduler::poly(9, 1.3, 1e-6).unwrap()),
+            LrScheduler::cosine(7, 0.1 + 0.2).unwrap(),
+        ];
+        let schedule = schedules[all.len() / 2 % 4].clone();
+        let full = full.with_scheduler(schedule).with_lr_multiplier(key("b"), 1.0 / 3.0).unwrap();
+        all.extend([plain, full.with_wd_multiplier(key("a"), 0.1).unwrap()]);
+    }
+    all
+}
+
+/// Makes a step; every third one changes a hyper-parameter before it.
+fn step(store: &Store, dtype: DType, number: u64) {
+    if number == 3 && store.optimizer().is_some_and(|it| it.get("momentum").is_ok()) {
+        store.set_hyper_parameters(&[("momentum", 0.0)]).unwrap();
+    }
+    if number == 5 {
+        store.set_hyper_parameters(&[("learning_rate", 0.003)]).unwrap();
+    }
+    let values = [value(dtype, number), value(dtype, 100 + number), value(dtype, 200 + number)];
+    // Three values of one key and one of another.
+    store.push(["a", "b", "a", "a"], [&values[..], &values[..1]].concat()).unwrap();
+}
+
+fn begin(optimizer: &Optimizer, dtype: DType, compression: Option<&str>) -> Store {
+    let store = create("local").unwrap();
+    store.init(["b", "a"], vec![value(dtype, 1), value(dtype, 2)]).unwrap();
+    store.set_optimizer(optimizer.clone()).unwrap();
+    if let Some(name) = compression {
+        store.set_gradient_compression(name, 0.75).unwrap();
+    }
+    store
+}
+
+#[test]
+fn every_optimizer_goes_on_with_the_same_bits() {
+    let mut count = 0;
+    for optimizer in optimizers() {
+        for dtype in FLOATS {
+            for compression in [None, Some("2bit"), Some("1bit")] {
+                let whole = begin(&optimizer, dtype, compression);
+                let mut resumed = begin(&optimizer, dtype, compression);
+                for number in 0..7 {
+                    step(&whole, dtype, number);
+                    step(&resumed, dtype, number);
+                    // Another process could not know more than these bytes.
+                    let bytes = resumed.snapshot().unwrap().to_bytes().unwrap();
+                    resumed = create("local").unwrap();
+                    resumed.rollback(&Snapshot::from_bytes(backends(), &bytes).unwrap()).unwrap();
+                }
+                let (whole, resumed) = (whole.snapshot().unwrap(), resumed.snapshot().unwrap());
+                assert!(whole.is_identical(&resumed).unwrap(), "{optimizer:?} {dtype}");
+                assert_eq!(whole.to_bytes().unwrap(), resumed.to_bytes().unwrap());
+                assert_eq!(whole.changed_keys(&resumed).unwrap(), []);
+                count += 1;
+            }
+        }
+    }
+    println!("{count} runs, each interrupted seven times");
+}
+
+#[test]
+fn states_alone_go_on_with_the_same_bits() {
+    let folder = folder();
+    let path = folder.path().join("states");
+    for optimizer in optimizers() {
+        for (dtype, dump) in FLOATS.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+            let store = begin(&optimizer, dtype, None);
+            for number in 0..5 {
+                step(&store, dtype, number);
+            }
+            store.save_optimizer_states(&path, dump).unwrap();
+            let (before, then) = (store.snapshot().unwrap(), store.optimizer());
+            for number in 5..7 {
+                step(&store, dtype, number);
+            }
+            let expected =
+                ["a", "b"].map(|key| store.pull_new(key).unwrap()[0].to_bytes().unwrap());
+
+            let other = create("device").unwrap();
+            let values = ["b", "a"]
+                .map(|text| NDArray::new(before.get(&key(text)).unwrap().to_dense().unwrap()));
+            other.init(["b", "a"], values.to_vec()).unwrap();
+            // Without the optimizer in the file it has to be set before, as it was then.
+            other
+                .set_optimizer(if dump { Optimizer::sgd() } else { then.clone().unwrap() })
+                .unwrap();
+            other.load_optimizer_states(&path).unwrap();
+            assert_eq!(other.optimizer(), then);
+            for number in 5..7 {
+                step(&other, dtype, number);
+            }
+            let found = ["a", "b"].map(|key| other.pull_new(key).unwrap()[0].to_bytes().unwrap());
+            assert_eq!(found, expected, "{optimizer:?} {dtype} {dump}");
+        }
+    }
+}
+
+#[test]
+fn every_dtype_shape_and_key_comes_back() {
+    let folder = folder();
+    let path = folder.path().join("all");
+    let store = create("local").unwrap();
+    let mut seed = 0;
+    for dtype in DType::ALL {
+        for shape in [&[][..], &[1], &[3, 1, 5], &[2; 7], &[1000]] {
+            seed += 1;
+            let text = format!("{dtype} {shape:?}");
+            store.init(text.as_str(), &to_array(&nasty(Spec::new(shape, dtype), seed))).unwrap();
+        }
+    }
+    for text in ["", "checksum", "__metadata__", "value/x", "x", "state/0/x", "a\"b\\c\n", "é漢"]
+    {
+        store.init(text, &array(&[1.0])).unwrap();
+    }
+    store.checkpoint(&path).unwrap().wait().unwrap();
+    let snapshot = Snapshot::read(backends(), &path).unwrap();
+    assert!(snapshot.is_identical(&store.snapshot().unwrap()).unwrap());
+    assert_eq!(snapshot.store_name(), "local");
+    assert_eq!(snapshot.to_bytes().unwrap(), std::fs::read(&path).unwrap());
+}
+
+#[test]
+fn rows_come_back_as_rows() {
+    let rows = |indices: &[i64], seed| {
+        let value = to_array(&tame(Spec::new(&[indices.len(), 3], DType::F32), seed));
+        RowSparse::new([1_000_000_000_000, 3], indices.to_vec(), value.tensor()).unwrap()
+    };
+    let store = create("local").unwrap();
+    // As a whole it would have terabytes.
+    store.init(["some", "none"], vec![rows(&[1, 5, 999], 1), rows(&[], 2)]).unwrap();
+    store.push("some", &rows(&[2, 5], 3)).unwrap();
+    let before = store.snapshot().unwrap();
+    let read = Snapshot::from_bytes(backends(), &before.to_bytes().unwrap()).unwrap();
+    assert!(read.is_identical(&before).unwrap());
+    store.push("some", &rows(&[7], 4)).unwrap();
+    assert_eq!(before.changed_keys(&store.snapshot().unwrap()).unwrap(), [key("some")]);
+    store.rollback(&read).unwrap();
+    let pulled = &store.pull_rows("some", &[[5, 1, 2]]).unwrap()[0];
+    assert_eq!(pulled.indices(), [1, 2, 5]);
+    assert!(store.snapshot().unwrap().is_identical(&before).unwrap());
+}
+
+/// Lazy steps on some rows, with the rest of the states beside them.
+#[test]
+fn lazy_steps_go_on_with_the_same_bits() {
+    for name in ["sgd", "adam", "adagrad", "ftrl"] {
+        for dtype in FLOATS {
+            let mut optimizer = Optimizer::new(name).unwrap();
+            if name == "sgd" {
+                optimizer.set("momentum", 0.9).unwrap();
+            }
+            let begin = || {
+                let store = create("local").unwrap();
+                store.set_optimizer(optimizer.clone()).unwrap();
+                store.init("w", &to_array(&tame(Spec::new(&[9, 5], dtype), 1))).unwrap();
+                store
+            };
+            let step = |store: &Store, number: u64| {
+                let value = to_array(&tame(Spec::new(&[2, 5], dtype), number)).tensor();
+                let rows = RowSparse::new([9, 5], vec![1 + number.cast_signed() % 3, 7], value);
+                store.push("w", &rows.unwrap()).unwrap();
+            };
+            let (whole, mut resumed) = (begin(), begin());
+            for number in 0..6 {
+                step(&whole, number);
+                step(&resumed, number);
+                let bytes = resumed.snapshot().unwrap().to_bytes().unwrap();
+                resumed = create("local").unwrap();
+                resumed.rollback(&Snapshot::from_bytes(backends(), &bytes).unwrap()).unwrap();
+            }
+            let (whole, resumed) = (whole.snapshot().unwrap(), resumed.snapshot().unwrap());
+            assert!(whole.is_identical(&resumed).unwrap(), "{name} {dtype}");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_holds_what_was_there_when_it_began() {
+    let folder = folder();
+    let path = folder.path().join("model");
+    let store = create("local").unwrap();
+    store.init("w", &array(&vec![1.0; 1 << 20])).unwrap();
+    let checkpoint = store.checkpoint(&path).unwrap();
+    for number in 2_u8..20 {
+        store.push("w", &array(&vec![number.into(); 1 << 20])).unwrap();
+    }
+    let (num_bytes, mut last) = (checkpoint.progress().num_bytes(), 0);
+    while !checkpoint.is_done() {
+        let written = checkpoint.progress().num_bytes_written();
+        assert!(last <= written && written <= num_bytes);
+        last = written;
+    }
+    assert_eq!(checkpoint.progress().num_bytes_written(), num_bytes);
+    assert_eq!(checkpoint.path(), path);
+    checkpoint.wait().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), num_bytes);
+    store.restore(&path).unwrap();
+    assert_eq!(stored(&store, "w"), vec![1.0; 1 << 20]);
+}
+
+#[test]
+fn an_updater_is_not_in_the_file() {
+    let folder = folder();
+    let path = folder.path().join("model");
+    let store = create("local").unwrap();
+    store.init("w", &array(&[1.0])).unwrap();
+    let add = |_: &Key, pushed: &NDArray, stored: &NDArray| Ok(stored.add_assign(pushed)?);
+    store.set_updater(add).unwrap();
+    store.checkpoint(&path).unwrap().wait().unwrap();
+    let other = create("local").unwrap();
+    other.init("v", &array(&[5.0])).unwrap();
+    assert_code(other.restore(&path), ErrorCode::InvalidArgument);
+    assert_eq!(other.keys(), [key("v")]);
+    other.set_updater(add).unwrap();
+    other.restore(&path).unwrap();
+    other.push("w", &array(&[2.0])).unwrap();
+    assert_eq!(stored(&other, "w"), [3.0]);
+    // A snapshot of the store itself has it.
+    let snapshot = store.snapshot().unwrap();
+    store.clear_updater().unwrap();
+    store.rollback(&snapshot).unwrap();
+    store.push("w", &array(&[2.0])).unwrap();
+    assert_eq!(stored(&store, "w"), [3.0]);
+}
+
+#[test]
+fn states_of_others_are_refused() {
+    let folder = folder();
+    let (path, model) = (folder.path().join("states"), folder.path().join("model"));
+    let store = begin(&Optimizer::new("adam").unwrap(), DType::F32, None);
+    step(&store, DType::F32, 0);
+    store.save_optimizer_states(&path, false).unwrap();
+    store.checkpoint(&model).unwrap().wait().unwrap();
+    let refused = |other: &Store, code| {
+        let before = other.snapshot().unwrap();
+        assert_code(other.load_optimizer_states(&path), code);
+        assert!(other.snapshot().unwrap().is_identical(&before).unwrap());
+    };
+    let other = create("local").unwrap();
+    refused(&other, ErrorCode::InvalidArgument);
+    assert_code(other.save_optimizer_states(&path, true), ErrorCode::InvalidArgument);
+    other.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+    refused(&other, ErrorCode::KeyNotFound);
+    refused(&begin(&Optimizer::sgd(), DType::F32, None), ErrorCode::InvalidArgument);
+    refused(&begin(&Optimizer::new("adam").unwrap(), DType::F16, None), ErrorCode::SpecMismatch);
+    // One kind of file is not the other.
+    assert_code(store.load_optimizer_states(&model), ErrorCode::Corrupt);
+    assert_code(store.restore(&path), ErrorCode::Corrupt);
+}
+
+#[test]
+fn files_that_cannot_be_written_or_read_are_named() {
+    let folder = folder();
+    let store = create("local").unwrap();
+    store.init("w", &array(&[1.0])).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let no_folder = folder.path().join("none").join("model");
+    let mut places = vec![no_folder.as_path(), folder.path()];
+    if cfg!(target_os = "linux") {
+        // No room, and a folder in which nobody can make a file.
+        places.extend([Path::new("/dev/full"), Path::new("/proc/model.checkpoint")]);
+    }
+    for path in places {
+        let begun = Checkpoint::begin(&snapshot, path).unwrap();
+        let error = begun.wait().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Io, "{}", error.chain());
+        assert!(error.chain().contains(path.to_str().unwrap()), "{}", error.chain());
+    }
+    let error = store.restore(&no_folder).unwrap_err();
+    assert!(error.chain().contains(no_folder.to_str().unwrap()), "{}", error.chain());
+    assert_eq!(floats(&store.pull_new("w").unwrap()[0]), [1.0]);
+}

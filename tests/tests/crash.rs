@@ -1,0 +1,143 @@
+//! A process that writes checkpoints is ended at any moment, or the disk has no room: the old file or the new
+//! one is there, whole.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![allow(clippy::float_cmp, reason = "small whole numbers")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use kvstore::{Snapshot, backends};
+use kvstore_tests::samples::words;
+
+const WRITER: &str = env!("CARGO_BIN_EXE_checkpoint_writer");
+
+/// Returns the number in all elements of all keys of a checkpoint.
+fn number_in(path: &Path) -> f32 {
+    let snapshot = Snapshot::read(backends(), path).unwrap();
+    assert_eq!(snapshot.len(), 3);
+    let keys = snapshot.keys();
+    let numbers = keys
+        .iter()
+        .flat_map(|key| snapshot.get(key).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap());
+    let numbers: Vec<f32> = numbers.collect();
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "two checkpoints in one file");
+    numbers[0]
+}
+
+/// Lets a writer go on for a while after its first checkpoint, ends it, and returns the last number that it
+/// has called safe.
+fn kill_a_writer(path: &Path, delay: Duration) -> f32 {
+    let mut writer = Command::new(WRITER).arg(path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    #[expect(clippy::disallowed_methods, reason = "it is to be any moment")]
+    thread::sleep(delay);
+    end(&mut writer);
+    // What a pipe holds outlives whoever wrote it; a line may have been cut off.
+    let rest = lines.map_while(Result::ok).filter_map(|line| line.parse().ok());
+    rest.last().unwrap_or_else(|| first.parse().unwrap_or_else(|_| panic!("{first}")))
+}
+
+fn end(writer: &mut Child) {
+    // SIGKILL: nothing of the process runs any more.
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+}
+
+#[test]
+fn a_killed_writer_leaves_a_whole_file() {
+    const KILLS: usize = 120;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.checkpoint");
+    let (mut last, mut unannounced, mut left_over) = (0.0, 0, 0);
+    for delay in words(7).take(KILLS) {
+        let delay = Duration::from_micros(delay % 12_000);
+        let safe = kill_a_writer(&path, delay);
+        let found = number_in(&path);
+        assert!(safe > last, "a writer goes on where the file is");
+        assert!(found == safe || found == safe + 1.0, "{found}, after {safe} was safe");
+        (last, unannounced) = (found, unannounced + usize::from(found > safe));
+        let num_files = fs::read_dir(folder.path()).unwrap().count();
+        assert!(num_files <= 2, "what an ended process leaves is removed by the next");
+        left_over += num_files - 1;
+    }
+    println!(
+        "{KILLS} kills, {left_over} of them while a file was being written, {unannounced} between the file and \
+         its announcement; {last} checkpoints"
+    );
+    // Otherwise no kill ever came while a file was being written.
+    assert!(left_over > 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_finished_leaves_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.checkpoint");
+    let safe = kill_a_writer(&path, Duration::ZERO);
+    let before = number_in(&path);
+    assert!(before >= safe);
+    let text = write_without_room(&path);
+    assert!(text.contains(path.to_str().unwrap()), "{text}");
+    assert_eq!(number_in(&path), before);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    // Where a link leads there is no file yet, and then no half of one.
+    let link = folder.path().join("link");
+    symlink("first.checkpoint", &link).unwrap();
+    write_without_room(&link);
+    assert!(!link.exists() && link.is_symlink());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    kill_a_writer(&link, Duration::ZERO);
+    assert!(number_in(&link) >= 1.0 && link.is_symlink());
+}
+
+/// Lets a writer write until it cannot go on, and returns what it says.
+fn write_without_room(path: &Path) -> String {
+    // Files of this shell's children end after 256 KiB, as on a disk without room; blocks have 512 bytes.
+    let script = format!("trap '' XFSZ; ulimit -f 512; exec '{WRITER}' \"$0\"");
+    let output = Command::new("sh").args(["-c", &script]).arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && text.starts_with("Io: "), "{text}");
+    text
+}
+
+#[test]
+fn writers_of_one_file_leave_each_other_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.checkpoint");
+    let snapshot = kvstore::create("local").unwrap().snapshot().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| (0..100).for_each(|_| snapshot.write(&path).unwrap()));
+        }
+    });
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_not_ours_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.checkpoint");
+    let prefix = format!(".kvstore-{:08x}-", crc32fast::hash(b"model.checkpoint"));
+    let beside = |end: &str| folder.path().join(prefix.clone() + end);
+    fs::write(beside("notes.txt"), "mine").unwrap();
+    symlink("elsewhere", beside("a-link")).unwrap();
+    // Whoever opens it to write waits until somebody reads.
+    assert!(Command::new("mkfifo").arg(beside("a-pipe")).status().unwrap().success());
+    // Of a process that was to replace a file that nobody may write to.
+    fs::write(beside("abcdef"), "half").unwrap();
+    fs::set_permissions(beside("abcdef"), fs::Permissions::from_mode(0o444)).unwrap();
+    kill_a_writer(&path, Duration::ZERO);
+    assert!(
+        ["notes.txt", "a-link", "a-pipe"]
+            .iter()
+            .all(|end| beside(end).is_symlink() || beside(end).exists())
+    );
+    assert!(!beside("abcdef").exists());
+}

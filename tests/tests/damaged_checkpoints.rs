@@ -1,0 +1,176 @@
+//! Files that are damaged or made to do harm: an error that names the file and the cause, and nothing else.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use kvstore::{ErrorCode, Snapshot, backends, create};
+use kvstore_tests::fuzz::{self, changed, with_checksum};
+use kvstore_tests::suite::array;
+use serde_json::{Value as Json, json};
+
+/// Returns a small checkpoint with everything in it.
+fn good() -> Vec<u8> {
+    fuzz::checkpoints().swap_remove(0)
+}
+
+/// Returns the cause that reading these bytes is refused for.
+fn refusal(bytes: &[u8]) -> String {
+    let error = Snapshot::from_bytes(backends(), bytes).map(drop).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain());
+    error.chain()
+}
+
+#[test]
+fn every_flipped_bit_and_every_length_is_noticed() {
+    let good = good();
+    Snapshot::from_bytes(backends(), &good).unwrap();
+    for at in 0..good.len() {
+        for bit in 0..8 {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1 << bit;
+            refusal(&bytes);
+        }
+        refusal(&good[..at]);
+    }
+    refusal(&[&good[..], &[0]].concat());
+    println!("{} bits, {} lengths", 8 * good.len(), good.len() + 1);
+}
+
+/// A file whose header says something else; the checksum is right.
+fn with_header(change: impl FnOnce(&mut Json, &mut Json)) -> Vec<u8> {
+    let good = good();
+    let (length, rest) = good.split_first_chunk().unwrap();
+    let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+    let mut header: Json = serde_json::from_slice(header).unwrap();
+    let text = header["__metadata__"]["kvstore"].as_str().unwrap();
+    let mut manifest: Json = serde_json::from_str(text).unwrap();
+    change(&mut header, &mut manifest);
+    if header["__metadata__"]["kvstore"].is_string() {
+        header["__metadata__"]["kvstore"] = manifest.to_string().into();
+    }
+    file(header.to_string().as_bytes(), data)
+}
+
+fn file(header: &[u8], data: &[u8]) -> Vec<u8> {
+    let bytes = [&(header.len() as u64).to_le_bytes(), header, data].concat();
+    with_checksum(bytes)
+}
+
+#[test]
+fn what_a_header_says_is_checked() {
+    type Change = fn(&mut Json, &mut Json);
+    let cases: [(&str, Change); 30] = [
+        ("version 2", |_, it| it["version"] = json!(2)),
+        ("no checkpoint", |it, _| it["__metadata__"] = json!({"format": "pt"})),
+        ("unknown field `extra`", |_, it| it["extra"] = json!(1)),
+        ("missing field `keys`", |_, it| drop(it.as_object_mut().unwrap().remove("keys"))),
+        ("key `w` twice", |_, it| it["keys"][0]["key"] = json!("w")),
+        ("NUL", |_, it| it["keys"][0]["key"] = json!("\0")),
+        ("`value/v` is missing", |_, it| it["keys"][1]["key"] = json!("v")),
+        ("is nobody's", |_, it| drop(it["keys"].as_array_mut().unwrap().remove(0))),
+        ("`residual/1/w` is missing", |_, it| it["keys"][1]["num_residuals"] = json!(u64::MAX)),
+        ("is nobody's", |_, it| it["keys"][1]["num_residuals"] = json!(0)),
+        ("is nobody's", |_, it| it["keys"][1]["state"] = json!(null)),
+        ("`state/2/w` is missing", |_, it| it["keys"][1]["state"]["parked"] = json!(["zero"])),
+        ("nothing had 9007199254740993 updates", |_, it| {
+            it["keys"][1]["state"]["num_updates"] = json!((1_u64 << 53) + 1);
+        }),
+        ("unknown formula `Magic`", |_, it| it["keys"][1]["state"]["formula"] = json!("Magic")),
+        ("no elements", |_, it| it["keys"][1]["shape"] = json!([2, 0])),
+        ("expected [3] f32", |_, it| it["keys"][1]["shape"] = json!([3])),
+        ("`value/rows` is missing", |_, it| it["keys"][2]["num_rows"] = json!(null)),
+        ("`row_indices/rows`: [2] i64", |_, it| it["keys"][2]["num_rows"] = json!(3)),
+        ("3 is not a row of shape [3, 3]", |_, it| it["keys"][2]["shape"] = json!([3, 3])),
+        ("unknown dtype `float8`", |_, it| it["keys"][1]["dtype"] = json!("float8")),
+        ("expected [2] i64", |_, it| it["keys"][1]["dtype"] = json!("int64")),
+        ("unknown optimizer `sdg`", |_, it| it["rule"]["optimizer"]["name"] = json!("sdg")),
+        ("cannot be -1", |_, it| {
+            it["rule"]["optimizer"]["hyper_parameters"]["learning_rate"] = json!(-1);
+        }),
+        ("states without an optimizer", |_, it| it["rule"] = json!("assign")),
+        ("needs a step of at least 1", |_, it| {
+            let decay = json!({"factor": {"step": 0, "factor": 1.0, "stop": 0.0}});
+            it["rule"]["optimizer"]["scheduler"] = json!({"decay": decay, "warmup": null});
+        }),
+        ("a number above 0", |_, it| it["compression"]["threshold"] = json!(0)),
+        ("no safetensors file", |it, _| it["value/w"]["shape"] = json!([u64::MAX, u64::MAX])),
+        ("no safetensors file", |it, _| it["value/w"]["data_offsets"] = json!([0, u64::MAX])),
+        ("no safetensors file", |it, _| it["value/w"]["data_offsets"] = json!([0, 8])),
+        ("elements of type BOOL", |it, _| {
+            for name in ["checksum", "value/half"] {
+                it[name]["dtype"] = json!("BOOL");
+            }
+            it["value/half"]["shape"] = json!([6]);
+        }),
+    ];
+    for (cause, change) in cases {
+        let found = refusal(&with_header(change));
+        assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
+    }
+    // Wide elements come first: here is the number of the first of two rows, 1 and 3.
+    let mut bytes = good();
+    let header = usize::try_from(u64::from_le_bytes(*bytes.first_chunk().unwrap())).unwrap();
+    assert_eq!(bytes[8 + header], 1);
+    bytes[8 + header] = 4;
+    let found = refusal(&with_checksum(bytes));
+    assert!(found.contains("must ascend"), "{found}");
+    // Two places that overlap, with as many bytes as there are.
+    let overlapping = with_header(|it, _| {
+        it["state/1/w"]["data_offsets"] = it["state/0/w"]["data_offsets"].clone();
+    });
+    assert!(refusal(&overlapping).contains("no safetensors file"));
+}
+
+#[test]
+fn what_is_no_checkpoint_is_refused() {
+    let deep = "[".repeat(100_000);
+    let deep_metadata = json!({"__metadata__": {"kvstore": deep}}).to_string();
+    let twice = r#"{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}}"#;
+    let cases: [(&str, Vec<u8>); 10] = [
+        ("`x` stands twice", file(twice.as_bytes(), &[0; 4])),
+        ("length of the header", Vec::new()),
+        ("length of the header", vec![1; 7]),
+        ("is no header", vec![0xff; 64]),
+        ("bytes expected", [99_000_000_u64.to_le_bytes(); 8].concat()),
+        ("no safetensors file", file(deep.as_bytes(), &[0; 4])),
+        ("no safetensors file", file(&[0xff; 16], &[0; 4])),
+        ("metadata", file(with_checksum_tensor(&deep_metadata).as_bytes(), &[0; 4])),
+        ("no checkpoint", file(with_checksum_tensor("{}").as_bytes(), &[0; 4])),
+        ("0 bytes, 4 are there", file(b"{}", &[0; 4])),
+    ];
+    for (cause, bytes) in cases {
+        let found = refusal(&bytes);
+        assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
+    }
+}
+
+fn with_checksum_tensor(header: &str) -> String {
+    let mut header: Json = serde_json::from_str(header).unwrap();
+    header["checksum"] = json!({"dtype": "U8", "shape": [4], "data_offsets": [0, 4]});
+    header.to_string()
+}
+
+#[test]
+fn a_damaged_file_changes_nothing_and_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let good = good();
+    std::fs::write(&path, &good[..good.len() - 1]).unwrap();
+    let store = create("local").unwrap();
+    store.init("mine", &array(&[1.0])).unwrap();
+    let before = store.snapshot().unwrap();
+    let error = store.restore(&path).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Corrupt);
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    assert!(store.snapshot().unwrap().is_identical(&before).unwrap());
+    std::fs::write(&path, &good).unwrap();
+    store.restore(&path).unwrap();
+    assert!(store.keys().iter().all(|key| key.as_str() != "mine"));
+}
+
+#[test]
+fn changed_files_are_refused_or_read() {
+    let files = fuzz::checkpoints();
+    for seed in 0..20_000 {
+        fuzz::checkpoint(&changed(&files, seed));
+    }
+}

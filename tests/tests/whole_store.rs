@@ -1,0 +1,48 @@
+//! Snapshots of a whole store and the way back, on every store.
+
+use kvstore_tests::suite::{on_every_store, whole_store};
+
+#[test]
+fn a_snapshot_is_a_state_that_was() {
+    on_every_store(whole_store::a_snapshot_is_a_state_that_was);
+}
+
+#[test]
+fn a_rollback_is_whole() {
+    on_every_store(whole_store::a_rollback_is_whole);
+}
+
+#[test]
+fn a_rollback_brings_everything_back() {
+    on_every_store(whole_store::a_rollback_brings_everything_back);
+}
+
+#[test]
+fn a_snapshot_never_changes() {
+    on_every_store(whole_store::a_snapshot_never_changes);
+}
+
+#[test]
+fn changed_keys_are_named() {
+    on_every_store(whole_store::changed_keys_are_named);
+}
+
+#[test]
+fn an_updater_takes_no_snapshot() {
+    on_every_store(whole_store::an_updater_takes_no_snapshot);
+}
+
+#[test]
+fn a_snapshot_waits_for_updaters_and_pulls_for_nobody() {
+    on_every_store(whole_store::a_snapshot_waits_for_updaters_and_pulls_for_nobody);
+}
+
+#[test]
+fn a_dropped_updater_may_call_the_store() {
+    on_every_store(whole_store::a_dropped_updater_may_call_the_store);
+}
+
+#[test]
+fn a_rollback_mends_a_poisoned_key() {
+    on_every_store(whole_store::a_rollback_mends_a_poisoned_key);
+}
