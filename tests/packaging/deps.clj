@@ -1,5 +1,5 @@
 (ns deps
-  "Prints the arguments that `clojure -M:run` would give to Java in this folder, one a line.
+  "Prints the arguments that `clojure -M:ALIAS` would give to Java in this folder, one a line.
 
   For machines without the Clojure CLI: its resolver is a library."
   (:require [clojure.string :as string]
@@ -7,7 +7,8 @@
 
 (set! *warn-on-reflection* true)
 
-(let [{:keys [argmap classpath-roots]} (deps/create-basis {:user nil :aliases [:run]})]
+(let [{:keys [argmap classpath-roots]} (deps/create-basis {:user nil
+                                                          :aliases [(keyword (first *command-line-args*))]})]
   (run! println (concat (:jvm-opts argmap)
                         ["-cp" (string/join java.io.File/pathSeparator classpath-roots) "clojure.main"]
                         (:main-opts argmap)))

@@ -5,12 +5,14 @@ import static dev.kvstore.NativeMemory.retry;
 import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.IntFunction;
 
 /**
  * A store of named tensors.
@@ -176,8 +178,8 @@ public final class KVStore implements NativeResource {
      * @throws KVStoreException with {@code KEY_EXISTS} when the store holds the key, with {@code
      *     INVALID_ARGUMENT} when the value has no elements
      */
-    public KVStore init(String key, NDArray value) {
-        return init(one(key), one(value, "value"));
+    public KVStore init(String key, Value value) {
+        return init(one(key), one(value));
     }
 
     /**
@@ -188,8 +190,8 @@ public final class KVStore implements NativeResource {
      * @return this store
      * @throws KVStoreException see {@link #init(String, NDArray)}
      */
-    public KVStore init(String key, List<NDArray> values) {
-        NDArray[] arrays = arrays(values, "values");
+    public KVStore init(String key, List<? extends Value> values) {
+        Value[] arrays = values(values);
         return init(repeat(key, arrays.length), arrays);
     }
 
@@ -202,8 +204,8 @@ public final class KVStore implements NativeResource {
      * @throws KVStoreException see {@link #init(String, NDArray)}; also {@code KEY_EXISTS} when a key
      *     is named twice, and {@code LENGTH_MISMATCH}
      */
-    public KVStore init(List<String> keys, List<NDArray> values) {
-        return init(strings(keys), arrays(values, "values"));
+    public KVStore init(List<String> keys, List<? extends Value> values) {
+        return init(strings(keys), values(values));
     }
 
     /**
@@ -213,9 +215,9 @@ public final class KVStore implements NativeResource {
      * @return this store
      * @throws KVStoreException see {@link #init(String, NDArray)}
      */
-    public KVStore init(Map<String, NDArray> values) {
-        Map<String, NDArray> pairs = fixed(values, "values");
-        return init(keysOf(pairs), valuesOf(pairs));
+    public KVStore init(Map<String, ? extends Value> values) {
+        Map<String, Value> pairs = fixed(values, "values");
+        return init(keysOf(pairs), valuesOf(pairs, Value[]::new));
     }
 
     /**
@@ -226,7 +228,7 @@ public final class KVStore implements NativeResource {
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
-    public KVStore init(String[] keys, NDArray[] values) {
+    public KVStore init(String[] keys, Value[] values) {
         return init(keys, values, Existing.ERROR);
     }
 
@@ -239,8 +241,9 @@ public final class KVStore implements NativeResource {
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
-    public KVStore init(List<String> keys, List<NDArray> values, Existing existing) {
-        return init(strings(keys), arrays(values, "values"), existing);
+    public KVStore init(
+            List<String> keys, List<? extends Value> values, Existing existing) {
+        return init(strings(keys), values(values), existing);
     }
 
     /**
@@ -252,13 +255,14 @@ public final class KVStore implements NativeResource {
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
-    public KVStore init(String[] keys, NDArray[] values, Existing existing) {
+    public KVStore init(String[] keys, Value[] values, Existing existing) {
         check(keys, "keys");
         check(values, "values");
         requireNonNull(existing, "existing");
         return change(
                 () -> NativeKVStore.init(
-                        handle(), keys, NDArray.handles(values), existing.ordinal()),
+                        handle(), keys, Values.arrays(values), Values.rows(values),
+                        existing.ordinal()),
                 values);
     }
 
@@ -266,15 +270,17 @@ public final class KVStore implements NativeResource {
 
     /**
      * Gives a value to the updater or optimizer of the store; without either it replaces the stored
-     * value.
+     * value. Rows give what the whole array gives, but for an optimizer with {@code lazy_update}: it changes
+     * nothing but these rows.
      *
      * @param key the key
      * @param value the value
      * @return this store
      * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code SPEC_MISMATCH} when shape or
-     *     data type differ from those of the stored value
+     *     data type differ from those of the stored value; with {@code INVALID_ARGUMENT} for rows that would have
+     *     to be compressed
      */
-    public KVStore push(String key, NDArray value) {
+    public KVStore push(String key, Value value) {
         return push(key, value, 0);
     }
 
@@ -286,8 +292,8 @@ public final class KVStore implements NativeResource {
      * @param priority the order of network transfers, the higher first
      * @return this store
      */
-    public KVStore push(String key, NDArray value, int priority) {
-        return push(one(key), one(value, "value"), priority);
+    public KVStore push(String key, Value value, int priority) {
+        return push(one(key), one(value), priority);
     }
 
     /**
@@ -297,7 +303,7 @@ public final class KVStore implements NativeResource {
      * @param values the values, summed in this order
      * @return this store
      */
-    public KVStore push(String key, List<NDArray> values) {
+    public KVStore push(String key, List<? extends Value> values) {
         return push(key, values, 0);
     }
 
@@ -309,8 +315,8 @@ public final class KVStore implements NativeResource {
      * @param priority the order of network transfers, the higher first
      * @return this store
      */
-    public KVStore push(String key, List<NDArray> values, int priority) {
-        NDArray[] arrays = arrays(values, "values");
+    public KVStore push(String key, List<? extends Value> values, int priority) {
+        Value[] arrays = values(values);
         return push(repeat(key, arrays.length), arrays, priority);
     }
 
@@ -321,7 +327,7 @@ public final class KVStore implements NativeResource {
      * @param values their values
      * @return this store
      */
-    public KVStore push(List<String> keys, List<NDArray> values) {
+    public KVStore push(List<String> keys, List<? extends Value> values) {
         return push(keys, values, 0);
     }
 
@@ -333,8 +339,8 @@ public final class KVStore implements NativeResource {
      * @param priority the order of network transfers, the higher first
      * @return this store
      */
-    public KVStore push(List<String> keys, List<NDArray> values, int priority) {
-        return push(strings(keys), arrays(values, "values"), priority);
+    public KVStore push(List<String> keys, List<? extends Value> values, int priority) {
+        return push(strings(keys), values(values), priority);
     }
 
     /**
@@ -343,7 +349,7 @@ public final class KVStore implements NativeResource {
      * @param values the values by key
      * @return this store
      */
-    public KVStore push(Map<String, NDArray> values) {
+    public KVStore push(Map<String, ? extends Value> values) {
         return push(values, 0);
     }
 
@@ -354,9 +360,9 @@ public final class KVStore implements NativeResource {
      * @param priority the order of network transfers, the higher first
      * @return this store
      */
-    public KVStore push(Map<String, NDArray> values, int priority) {
-        Map<String, NDArray> pairs = fixed(values, "values");
-        return push(keysOf(pairs), valuesOf(pairs), priority);
+    public KVStore push(Map<String, ? extends Value> values, int priority) {
+        Map<String, Value> pairs = fixed(values, "values");
+        return push(keysOf(pairs), valuesOf(pairs, Value[]::new), priority);
     }
 
     /**
@@ -367,10 +373,11 @@ public final class KVStore implements NativeResource {
      * @param priority the order of network transfers, the higher first
      * @return this store
      */
-    public KVStore push(String[] keys, NDArray[] values, int priority) {
+    public KVStore push(String[] keys, Value[] values, int priority) {
         check(keys, "keys");
         check(values, "values");
-        Runnable push = () -> NativeKVStore.push(handle(), keys, NDArray.handles(values), priority);
+        Runnable push = () -> NativeKVStore.push(
+                handle(), keys, Values.arrays(values), Values.rows(values), priority);
         return hasUpdater ? changeOnce(push, values) : change(push, values);
     }
 
@@ -506,7 +513,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore pull(Map<String, NDArray> outs, int priority) {
         Map<String, NDArray> pairs = fixed(outs, "outs");
-        return pull(keysOf(pairs), valuesOf(pairs), priority);
+        return pull(keysOf(pairs), valuesOf(pairs, NDArray[]::new), priority);
     }
 
     /**
@@ -522,6 +529,44 @@ public final class KVStore implements NativeResource {
         check(outs, "outs");
         return change(
                 () -> NativeKVStore.pull(handle(), keys, NDArray.handles(outs), priority), outs);
+    }
+
+    // ---- rows -------------------------------------------------------------------------------
+
+    /**
+     * Returns some rows of the newest value of a key, at the cost of these rows.
+     *
+     * @param key the key
+     * @param rowIds the numbers of the rows, in any order and any number of times
+     * @return each of these rows once, in ascending order, also those that are 0
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code INVALID_ARGUMENT} for a number that is no
+     *     row of the value
+     */
+    public RowSparse rowSparsePull(String key, long[] rowIds) {
+        return rowSparsePull(List.of(one(key)), Collections.singletonList(rowIds)).get(0);
+    }
+
+    /**
+     * Returns some rows of the newest values of several keys, see {@link #rowSparsePull(String, long[])}.
+     *
+     * @param keys the keys
+     * @param rowIds the numbers of the rows of each key
+     * @return the rows of each key
+     * @throws KVStoreException see {@link #rowSparsePull(String, long[])}; also {@code LENGTH_MISMATCH}
+     */
+    public List<RowSparse> rowSparsePull(List<String> keys, List<long[]> rowIds) {
+        String[] names = strings(keys);
+        check(names, "keys");
+        long[][] ids = requireNonNull(rowIds, "rowIds").toArray(long[][]::new);
+        check(ids, "rowIds");
+        long[] all = Arrays.stream(ids).flatMapToLong(Arrays::stream).toArray();
+        long[] counts = Arrays.stream(ids).mapToLong(it -> it.length).toArray();
+        try {
+            return RowSparse.adoptAll(allocate(
+                    0, () -> NativeRowSparse.pull(handle(), names, all, counts)));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
     }
 
     // ---- pushpull and broadcast -------------------------------------------------------------
@@ -616,7 +661,7 @@ public final class KVStore implements NativeResource {
     public KVStore pushpull(Map<String, NDArray> values, Map<String, NDArray> outs) {
         Map<String, NDArray> in = fixed(values, "values");
         Map<String, NDArray> out = fixed(outs, "outs");
-        return pushpull(keysOf(in), valuesOf(in), keysOf(out), valuesOf(out), 0);
+        return pushpull(keysOf(in), valuesOf(in, NDArray[]::new), keysOf(out), valuesOf(out, NDArray[]::new), 0);
     }
 
     /**
@@ -632,7 +677,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore pushpull(
             String[] valueKeys,
-            NDArray[] values,
+            Value[] values,
             String[] outKeys,
             NDArray[] outs,
             int priority) {
@@ -644,7 +689,8 @@ public final class KVStore implements NativeResource {
                 () -> NativeKVStore.pushpull(
                         handle(),
                         valueKeys,
-                        NDArray.handles(values),
+                        Values.arrays(values),
+                        Values.rows(values),
                         outKeys,
                         NDArray.handles(outs),
                         priority),
@@ -706,7 +752,7 @@ public final class KVStore implements NativeResource {
     public KVStore broadcast(Map<String, NDArray> values, Map<String, NDArray> outs) {
         Map<String, NDArray> in = fixed(values, "values");
         Map<String, NDArray> out = fixed(outs, "outs");
-        return broadcast(keysOf(in), valuesOf(in), keysOf(out), valuesOf(out), 0);
+        return broadcast(keysOf(in), valuesOf(in, NDArray[]::new), keysOf(out), valuesOf(out, NDArray[]::new), 0);
     }
 
     /**
@@ -722,7 +768,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore broadcast(
             String[] valueKeys,
-            NDArray[] values,
+            Value[] values,
             String[] outKeys,
             NDArray[] outs,
             int priority) {
@@ -734,7 +780,8 @@ public final class KVStore implements NativeResource {
                 () -> NativeKVStore.broadcast(
                         handle(),
                         valueKeys,
-                        NDArray.handles(values),
+                        Values.arrays(values),
+                        Values.rows(values),
                         outKeys,
                         NDArray.handles(outs),
                         priority),
@@ -854,31 +901,119 @@ public final class KVStore implements NativeResource {
     }
 
     /**
-     * Writes the states of the optimizer into a file.
+     * Writes the states of the optimizer into a file, without its hyper-parameters.
      *
-     * @param fileName the file
+     * @param fileName the file, which is replaced when the new one is whole
      * @return this store
-     * @throws KVStoreException with {@code UNSUPPORTED}: this version cannot do it yet
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no optimizer, with {@code IO}
      */
     public KVStore saveOptimizerStates(String fileName) {
-        requireNonNull(fileName, "fileName");
-        handle();
-        throw new KVStoreException(
-                KVStoreException.Code.UNSUPPORTED, "optimizer states cannot be saved yet");
+        return saveOptimizerStates(fileName, false);
     }
 
     /**
-     * Reads the states of the optimizer from a file.
+     * Writes the states of the optimizer into a file.
      *
-     * @param fileName the file
+     * @param fileName the file, which is replaced when the new one is whole
+     * @param dumpOptimizer whether the optimizer with its hyper-parameters is written, too
      * @return this store
-     * @throws KVStoreException with {@code UNSUPPORTED}: this version cannot do it yet
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no optimizer, with {@code IO}
+     */
+    public KVStore saveOptimizerStates(String fileName, boolean dumpOptimizer) {
+        requireNonNull(fileName, "fileName");
+        return call(() -> NativeSnapshot.saveOptimizerStates(handle(), fileName, dumpOptimizer));
+    }
+
+    /**
+     * Gives the keys in a file the states in it; states of other keys start anew. An optimizer in the file
+     * becomes the store's own. The next update of a key gives the bits that it would have given then.
+     *
+     * @param fileName a file of {@link #saveOptimizerStates(String)}
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no optimizer or the states are those of
+     *     another one, with {@code KEY_NOT_FOUND}, {@code SPEC_MISMATCH}, {@code IO} or {@code CORRUPT};
+     *     nothing has changed then
      */
     public KVStore loadOptimizerStates(String fileName) {
         requireNonNull(fileName, "fileName");
-        handle();
-        throw new KVStoreException(
-                KVStoreException.Code.UNSUPPORTED, "optimizer states cannot be loaded yet");
+        return change(() -> NativeSnapshot.loadOptimizerStates(handle(), fileName));
+    }
+
+    // ---- all of it --------------------------------------------------------------------------
+
+    /**
+     * Returns all that the store holds at this moment, without a copy of it. A call of another thread that
+     * changes several keys is in it whole or not at all.
+     *
+     * @return a snapshot, to read, to compare, to write to a file or to go back to
+     * @throws KVStoreException with {@code POISONED}, or with {@code INVALID_ARGUMENT} from inside an updater of
+     *     this store
+     */
+    public Snapshot snapshot() {
+        // Another thread may set or clear one meanwhile; to take it for there does no harm.
+        boolean hadUpdater = hasUpdater;
+        try {
+            return new Snapshot(NativeSnapshot.take(handle()), hadUpdater || hasUpdater);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Makes the store hold what the snapshot does and nothing else: the next steps give the bits that they would
+     * have given then. Keys that were made since are gone. Nothing is copied.
+     *
+     * @param snapshot one of this store, of another one, or of a file
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} from inside an updater of this store, or for a file
+     *     of a store with an updater when this one has none
+     */
+    public KVStore rollback(Snapshot snapshot) {
+        requireNonNull(snapshot, "snapshot");
+        if (snapshot.hasUpdater) {
+            hasUpdater = true;
+        }
+        try {
+            return call(() -> NativeSnapshot.rollback(handle(), snapshot.handle()));
+        } finally {
+            Reference.reachabilityFence(snapshot);
+        }
+    }
+
+    /**
+     * Begins to write all that the store holds into a file, and returns at once. What is pushed meanwhile is not
+     * in it. At every moment, after a crash too, the old file or the new one is there and whole.
+     *
+     * <pre>{@code
+     * Checkpoint checkpoint = store.checkpoint(Path.of("model.checkpoint"));
+     * trainOn(store);
+     * checkpoint.join();
+     * }</pre>
+     *
+     * @param file the file, which is replaced when the new one is whole
+     * @return what to wait for
+     * @throws KVStoreException those of {@link #snapshot}; what goes wrong with the file is how the future ends
+     */
+    public Checkpoint checkpoint(Path file) {
+        requireNonNull(file, "file");
+        try (Snapshot snapshot = snapshot()) {
+            return snapshot.checkpoint(file);
+        }
+    }
+
+    /**
+     * Makes the store hold what the one did whose checkpoint the file is: the next steps give the same bits. A file
+     * holds no updater; where there was one, this store needs its own before.
+     *
+     * @param file a file of {@link #checkpoint}
+     * @return this store
+     * @throws KVStoreException with {@code IO} or, naming the file and the cause, with {@code CORRUPT}; with
+     *     {@code INVALID_ARGUMENT} without an updater where one is needed. The store is then as it was
+     */
+    public KVStore restore(Path file) {
+        try (Snapshot snapshot = Snapshot.read(file)) {
+            return rollback(snapshot);
+        }
     }
 
     /**
@@ -960,7 +1095,7 @@ public final class KVStore implements NativeResource {
         return handle.value(this);
     }
 
-    private KVStore call(Runnable verb, NDArray[]... arguments) {
+    private KVStore call(Runnable verb, Value[]... arguments) {
         try {
             verb.run();
             return this;
@@ -971,16 +1106,16 @@ public final class KVStore implements NativeResource {
     }
 
     /** For the verbs that may run twice: after a failure they have changed nothing that counts. */
-    private KVStore change(Runnable verb, NDArray[]... arguments) {
+    private KVStore change(Runnable verb, Value[]... arguments) {
         return call(() -> retry(verb), arguments);
     }
 
     /** For the verbs that may have changed something when they fail. */
-    private KVStore changeOnce(Runnable verb, NDArray[]... arguments) {
+    private KVStore changeOnce(Runnable verb, Value[]... arguments) {
         long numBytes = 0;
-        for (NDArray[] arrays : arguments) {
-            for (NDArray array : arrays) {
-                numBytes += array.numBytes();
+        for (Value[] values : arguments) {
+            for (Value value : values) {
+                numBytes += Values.numBytes(value);
             }
         }
         long estimate = numBytes;
@@ -989,6 +1124,10 @@ public final class KVStore implements NativeResource {
 
     private static String[] one(String key) {
         return new String[] {requireNonNull(key, "key")};
+    }
+
+    private static Value[] one(Value value) {
+        return new Value[] {requireNonNull(value, "value")};
     }
 
     private static NDArray[] one(NDArray array, String parameter) {
@@ -1005,21 +1144,25 @@ public final class KVStore implements NativeResource {
         return requireNonNull(keys, "keys").toArray(String[]::new);
     }
 
+    private static Value[] values(List<? extends Value> values) {
+        return requireNonNull(values, "values").toArray(Value[]::new);
+    }
+
     private static NDArray[] arrays(List<NDArray> arrays, String parameter) {
         return requireNonNull(arrays, parameter).toArray(NDArray[]::new);
     }
 
     /** A map that no other thread changes while keys and values are taken from it. */
-    private static Map<String, NDArray> fixed(Map<String, NDArray> map, String parameter) {
+    private static <V> Map<String, V> fixed(Map<String, ? extends V> map, String parameter) {
         return new LinkedHashMap<>(requireNonNull(map, parameter));
     }
 
-    private static String[] keysOf(Map<String, NDArray> map) {
+    private static String[] keysOf(Map<String, ?> map) {
         return map.keySet().toArray(String[]::new);
     }
 
-    private static NDArray[] valuesOf(Map<String, NDArray> map) {
-        return map.values().toArray(NDArray[]::new);
+    private static <V> V[] valuesOf(Map<String, V> map, IntFunction<V[]> newArray) {
+        return map.values().toArray(newArray);
     }
 
     private static void check(Object[] elements, String parameter) {

@@ -33,7 +33,7 @@ import java.util.List;
  * type of the array first, so an integer array truncates it. Methods that return a new array throw
  * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
  */
-public final class NDArray implements NativeResource {
+public final class NDArray implements Value {
     private final NativeHandle handle;
     private final Shape shape;
     private final DType dtype;
@@ -53,7 +53,7 @@ public final class NDArray implements NativeResource {
         }
     }
 
-    private static NDArray adopt(long[] description) {
+    static NDArray adopt(long[] description) {
         return new NDArray(Description.at(description, 0), true);
     }
 

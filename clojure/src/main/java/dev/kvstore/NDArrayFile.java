@@ -136,7 +136,7 @@ public final class NDArrayFile {
         NativeLibrary.load();
     }
 
-    private static String name(Path file) {
+    static String name(Path file) {
         if (file.getFileSystem() != FileSystems.getDefault()) {
             throw KVStoreException.invalidArgument(
                     file + " is in " + file.getFileSystem() + ", expected a file of the operating system");

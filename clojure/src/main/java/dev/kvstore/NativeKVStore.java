@@ -22,28 +22,36 @@ final class NativeKVStore {
 
     static native void sendCommandToServers(long store, int head, String body);
 
-    /** {@code existing} is the ordinal of an {@link Existing}. */
-    static native void init(long store, String[] keys, long[] values, int existing);
+    /**
+     * Of each value one of two handles is 0: in {@code values} that of an array, in {@code rows} that of rows.
+     * Without rows that is null. {@code existing} is the ordinal of an {@link Existing}.
+     */
+    static native void init(long store, String[] keys, long[] values, long[] rows, int existing);
 
-    static native void push(long store, String[] keys, long[] values, int priority);
+    /** Takes values as {@link #init} does. */
+    static native void push(long store, String[] keys, long[] values, long[] rows, int priority);
 
     static native void pull(long store, String[] keys, long[] outs, int priority);
 
     /** Returns the descriptions of the new arrays, one after the other. */
     static native long[] pullNew(long store, String[] keys);
 
+    /** Takes values as {@link #init} does. */
     static native void pushpull(
             long store,
             String[] valueKeys,
             long[] values,
+            long[] rows,
             String[] outKeys,
             long[] outs,
             int priority);
 
+    /** Takes values as {@link #init} does. */
     static native void broadcast(
             long store,
             String[] valueKeys,
             long[] values,
+            long[] rows,
             String[] outKeys,
             long[] outs,
             int priority);

@@ -2,10 +2,14 @@ package dev.kvstore;
 
 /** What holds native memory until it is closed. */
 interface NativeResource extends AutoCloseable {
-    /** Whether it was closed. */
+    /**
+     * Returns whether it was closed.
+     *
+     * @return true after {@link #close}
+     */
     boolean isClosed();
 
-    /** Harmless when repeated. */
+    /** Lets go of the memory. Harmless when repeated; any other use then throws {@code CLOSED}. */
     @Override
     void close();
 }

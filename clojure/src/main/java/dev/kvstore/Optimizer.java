@@ -21,7 +21,9 @@ import java.util.function.LongConsumer;
  * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad} (a factor
  * on the gradient), {@code clip_gradient} (a bound on the rescaled gradient, 0 for none) and {@code
  * begin_num_update} (how many updates a key is taken to have had before). Below, {@code q = clip(rescale_grad
- * * gradient)} and {@code w} is the weight.
+ * * gradient)} and {@code w} is the weight. {@code sgd}, {@code adam}, {@code adagrad} and {@code ftrl} have
+ * {@code lazy_update}: with 1, the default, a push of rows ({@link RowSparse}) changes weight and state in these
+ * rows only; with 0, and with every other optimizer, the other rows of the gradient count as 0.
  *
  * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp}, {@link #adaGrad},
  * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. {@link

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -95,6 +96,8 @@ class CloseTest {
             Expect.code(CLOSED, () -> store.setUpdater(null));
             Expect.code(CLOSED, () -> store.setOptimizer(Optimizer.sgd()));
             Expect.code(CLOSED, () -> store.saveOptimizerStates("states"));
+            Expect.code(CLOSED, store::snapshot);
+            Expect.code(CLOSED, () -> store.checkpoint(Path.of("model")));
         }
         assertEquals("local", store.type());
     }

@@ -1,6 +1,7 @@
 package dev.kvstore;
 
 import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
+import static dev.kvstore.KVStoreException.Code.IO;
 import static dev.kvstore.KVStoreException.Code.KEY_EXISTS;
 import static dev.kvstore.KVStoreException.Code.KEY_NOT_FOUND;
 import static dev.kvstore.KVStoreException.Code.LENGTH_MISMATCH;
@@ -194,8 +195,8 @@ class KVStoreTest {
                     () -> store.push(List.of("w", "w"), List.of(value)));
             Expect.code(INVALID_ARGUMENT, () -> store.init("v\0", value));
             Expect.code(INVALID_ARGUMENT, () -> store.init("half \ud800", value));
-            Expect.code(UNSUPPORTED, () -> store.saveOptimizerStates("states"));
-            Expect.code(UNSUPPORTED, () -> store.loadOptimizerStates("states"));
+            Expect.code(INVALID_ARGUMENT, () -> store.saveOptimizerStates("states"));
+            Expect.code(IO, () -> store.loadOptimizerStates("states"));
 
             assertEquals(List.of("w"), store.keys());
             assertArrayEquals(filled(1), store.pull("w").toFloats());
@@ -240,10 +241,10 @@ class KVStoreTest {
         long store = NativeKVStore.create("local");
         long[] none = {};
         KVStoreException exception =
-                Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.push(store, null, none, 0));
+                Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.push(store, null, none, null, 0));
         assertTrue(exception.getMessage().contains("keys"), exception.getMessage());
         exception = Expect.code(INVALID_ARGUMENT,
-                () -> NativeKVStore.push(store, new String[] {null}, none, 0));
+                () -> NativeKVStore.push(store, new String[] {null}, none, null, 0));
         assertTrue(exception.getMessage().contains("keys[0]"), exception.getMessage());
         Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.pull(store, new String[0], null, 0));
         Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.setUpdater(store, null));

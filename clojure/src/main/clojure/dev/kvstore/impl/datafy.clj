@@ -2,6 +2,7 @@
   "Stores and arrays as plain data, for `clojure.datafy` and the tools that use it.
 
     array-data   what an array is, and the elements of a small one
+    rows-data    what a value of rows is, with the numbers of its rows
     store-data   what each key of a store holds
     keys-data    the same as a mere map
     key-data     what one key holds
@@ -10,7 +11,7 @@
   (:require [clojure.core.protocols :as protocols]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.ndarray.reading :as reading])
-  (:import (dev.kvstore DType KVStore KeyStats NDArray Shape)))
+  (:import (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape)))
 
 (set! *warn-on-reflection* true)
 
@@ -46,6 +47,14 @@
                :elements (if (<= (.size nd) max-size) (reading/->nd-vec nd) '...))
         {`protocols/nav (fn [_ k v] (if (= :elements k) (reading/->nd-vec nd) v))}))))
 
+(defn rows-data
+  "Returns a map of what `rows` is, with the numbers of the rows that are there, or `...` when they are many."
+  [^RowSparse rows]
+  (unless-closed #(.isClosed rows)
+    #(assoc (spec-data (.shape rows) (.dtype rows) (.context rows))
+            :num-rows (.numRows rows)
+            :indices (if (<= (.numRows rows) max-size) (vec (.indices rows)) '...))))
+
 (defn key-data
   "Returns a map of what one key of a store holds: shape, dtype, context, sizes in bytes, pushes."
   [^KeyStats stats]
@@ -73,5 +82,7 @@
 (extend-protocol protocols/Datafiable
   NDArray
   (datafy [nd] (array-data nd))
+  RowSparse
+  (datafy [rows] (rows-data rows))
   KVStore
   (datafy [kvstore] (store-data kvstore)))

@@ -1,14 +1,14 @@
 (ns dev.kvstore.impl.pairs
-  "The one place where the arguments of a verb become pairs of a key and an array.
+  "The one place where the arguments of a verb become pairs of a key and an array, or another value.
 
     key-name     the text of one key
     key-names    the texts of one key or a sequential of keys
     check-names  refuses a map with two keys of one name
     pairs        the four shapes of keys and values, as pairs in call order
     map-pairs    the same from a map of keys to values
-    names, arrays  the two halves of pairs, as the Java API takes them"
+    names, arrays, values  the halves of pairs, as the Java API takes them"
   (:require [dev.kvstore.impl.errors :as errors])
-  (:import (dev.kvstore NDArray)
+  (:import (dev.kvstore NDArray Value)
            (java.util HashSet)))
 
 (set! *warn-on-reflection* true)
@@ -17,6 +17,11 @@
   "Is `x` an NDArray?"
   [x]
   (instance? NDArray x))
+
+(defn- class-of
+  "Returns what may stand in the role: values are arrays or rows, outs are arrays."
+  ^Class [role]
+  (if (= "values" role) Value NDArray))
 
 (defn single-key?
   "Is `x` one key: a string, a keyword or a symbol?"
@@ -63,41 +68,43 @@
 
 (defn- array-list
   "Returns `vs`, one array or a sequential of arrays, as a sequential; nil if it is neither."
-  [vs]
-  (cond
-    (array? vs) [vs]
-    (and (sequential? vs) (every? array? vs)) vs))
+  [^Class of vs]
+  (let [one? #(.isInstance of %)]
+    (cond
+      (one? vs) [vs]
+      (and (sequential? vs) (every? one? vs)) vs)))
 
 (defn- lists-per-key
   "Returns one sequential of arrays for each key that `vs` has values for; nil if `vs` has not that form."
-  [ks vs]
-  (if (or (single-key? ks) (array? vs))
-    (some-> (array-list vs) list)
+  [^Class of ks vs]
+  (if (or (single-key? ks) (.isInstance of vs))
+    (some-> (array-list of vs) list)
     (when (sequential? vs)
-      (let [lists (map array-list vs)]
+      (let [lists (map #(array-list of %) vs)]
         (when (every? some? lists) lists)))))
 
 (defn- one-each
-  "Returns `vs` as an NDArray[] when it is one array for each of `n` keys, which most calls have; else nil."
-  [n vs]
-  (if (array? vs)
+  "Returns `vs` as a Java array when it is one for each of `n` keys, which most calls have; else nil."
+  [^Class of n vs]
+  (if (.isInstance of vs)
     (when (= n 1)
-      (into-array NDArray [vs]))
-    (when (and (sequential? vs) (every? array? vs) (= n (count vs)))
-      (fill (make-array NDArray n) identity vs))))
+      (into-array of [vs]))
+    (when (and (sequential? vs) (every? #(.isInstance of %) vs) (= n (count vs)))
+      (fill (make-array of n) identity vs))))
 
 (defn- listed
   "Returns the pairs of `names` and `vs` where a key may have several values."
   [ks names vs role]
-  (let [lists (or (lists-per-key ks vs)
+  (let [of (class-of role)
+        lists (or (lists-per-key of ks vs)
                   (errors/invalid (str "Invalid " role) vs))]
     (when-not (= (count names) (count lists))
       (errors/length-mismatch (str "len(keys) != len(" role ")") (count names) (count lists)))
     {:names (into-array String (mapcat (fn [k vs] (repeat (count vs) k)) names lists))
-     :arrays (into-array NDArray (apply concat lists))}))
+     :arrays (into-array of (apply concat lists))}))
 
 (defn pairs
-  "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays`.
+  "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays` or `values`.
 
   `ks` is one key or a sequential of keys. `vs` is an array or a sequential of arrays for one key, and
   a sequential of either, as long as `ks`, for several. `role` is what messages call `vs`: \"values\"
@@ -106,7 +113,7 @@
   Throws \"Invalid keys\", \"Invalid values\" (or \"Invalid outs\"), or code `:length-mismatch`."
   [ks vs role]
   (let [names (key-names ks)]
-    (if-let [arrays (one-each (alength names) vs)]
+    (if-let [arrays (one-each (class-of role) (alength names) vs)]
       {:names names :arrays arrays}
       (listed ks names vs role))))
 
@@ -127,6 +134,17 @@
   (:names pairs))
 
 (defn arrays
-  "Returns the array of each pair."
+  "Returns the array of each pair.
+
+  Values that are outs too must be arrays: throws \"Invalid outs\" for rows."
   ^"[Ldev.kvstore.NDArray;" [pairs]
+  (let [found (:arrays pairs)]
+    (cond
+      (instance? (Class/forName "[Ldev.kvstore.NDArray;") found) found
+      (every? array? found) (into-array NDArray found)
+      :else (errors/invalid "Invalid outs" (vec found)))))
+
+(defn values
+  "Returns the array or rows of each pair whose role is values."
+  ^"[Ldev.kvstore.Value;" [pairs]
   (:arrays pairs))

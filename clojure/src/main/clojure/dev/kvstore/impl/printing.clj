@@ -4,7 +4,8 @@
   Loading this namespace installs the print methods. Printing never fails: what was closed says so."
   (:require [clojure.string :as string]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters])
-  (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState Shape)
+  (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape
+                        Snapshot)
            (java.io Writer)))
 
 (set! *warn-on-reflection* true)
@@ -54,18 +55,36 @@
     #(str "[" (short-names (.dtype nd)) " " (readable (vec (.toArray (.shape nd))) nil) " " (.context nd) "]"
           (values-text nd))))
 
+(defn- keys-text
+  [type keys]
+  (str "[" type ", keys " (readable (vec keys) (min max-values (or *print-length* max-values))) "]"))
+
 (defn- store-text
   [^KVStore kvstore]
-  (text-or-reason
-    #(.isClosed kvstore)
-    #(str "[" (.type kvstore) ", keys "
-          (readable (vec (.keys kvstore)) (min max-values (or *print-length* max-values))) "]")))
+  (text-or-reason #(.isClosed kvstore) #(keys-text (.type kvstore) (.keys kvstore))))
+
+(defn- snapshot-text
+  [^Snapshot snapshot]
+  (text-or-reason #(.isClosed snapshot) #(keys-text (.storeType snapshot) (.keys snapshot))))
 
 (defmethod print-method NDArray [nd ^Writer w]
   (.write w (str "#kv/NDArray " (array-text nd))))
 
+(defn- rows-text
+  [^RowSparse rows]
+  (text-or-reason
+    #(.isClosed rows)
+    #(str "[" (.numRows rows) " rows of " (short-names (.dtype rows)) " "
+          (readable (vec (.toArray (.shape rows))) nil) " " (.context rows) "]")))
+
+(defmethod print-method RowSparse [rows ^Writer w]
+  (.write w (str "#kv/RowSparse " (rows-text rows))))
+
 (defmethod print-method KVStore [kvstore ^Writer w]
   (.write w (str "#kv/KVStore " (store-text kvstore))))
+
+(defmethod print-method Snapshot [snapshot ^Writer w]
+  (.write w (str "#kv/Snapshot " (snapshot-text snapshot))))
 
 (defmethod print-method Context [ctx ^Writer w]
   (.write w (str "#kv/Context [" ctx "]")))
@@ -96,6 +115,6 @@
   (.write w (str "#kv/OptimizerState " (state-text state))))
 
 ;; None of them can be read back, so *print-dup* asks in vain.
-(doseq [printed [Context DType KVStore LrScheduler NDArray Optimizer OptimizerState Shape]]
+(doseq [printed [Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape Snapshot]]
   (defmethod print-dup printed [x w]
     (print-method x w)))

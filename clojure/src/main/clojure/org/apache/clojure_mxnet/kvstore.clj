@@ -11,12 +11,17 @@
     init                       puts a value under a key
     push pull                  sums values into a key; reads it
     pushpull broadcast         push then pull; init then pull
+    row-sparse-pull            reads some rows of a value
     keys contains? remove      what is in the store
   What a push does
     set-updater set-optimizer  a function of yours, or an update rule
     hyper-parameters set-hyper-parameters  of the rule, while it runs
-    save-optimizer-states load-optimizer-states
     set-gradient-compression
+  All of it
+    snapshot rollback          a store at one moment, and back to it
+    snapshot-keys snapshot-value snapshot-diff snapshot=  what is in one
+    checkpoint restore         a snapshot in a file; progress read-snapshot
+    save-optimizer-states load-optimizer-states  of the states alone
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
 
@@ -36,8 +41,10 @@
   (:refer-clojure :exclude [contains? keys remove type])
   (:require [dev.kvstore.impl.export :refer [export]]
             [dev.kvstore.impl.kvstore.life]
+            [dev.kvstore.impl.kvstore.rows]
             [dev.kvstore.impl.kvstore.rules]
             [dev.kvstore.impl.kvstore.values]
+            [dev.kvstore.impl.kvstore.whole]
             [dev.kvstore.impl.kvstore.workers]
             [dev.kvstore.impl.printing]))
 
@@ -53,10 +60,16 @@
    push pull
    pushpull broadcast
    keys contains? remove]
+  [dev.kvstore.impl.kvstore.rows
+   row-sparse-pull]
   [dev.kvstore.impl.kvstore.rules
    set-updater set-optimizer
    hyper-parameters set-hyper-parameters
-   save-optimizer-states load-optimizer-states
    set-gradient-compression]
+  [dev.kvstore.impl.kvstore.whole
+   snapshot rollback
+   snapshot-keys snapshot-value snapshot-diff snapshot=
+   checkpoint progress restore read-snapshot
+   save-optimizer-states load-optimizer-states]
   [dev.kvstore.impl.kvstore.workers
    rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers])

@@ -21,6 +21,8 @@
     sum mean max min norm argmax-channel dot
   One element of each row
     choose-element-0index onehot-encode
+  Values of which only some rows are there
+    row-sparse-array row-sparse-from-ids row-indices row-data to-dense
   Files, in MXNet's format
     save load                   by name
     save-to-file load-from-file one array
@@ -44,6 +46,7 @@
             [dev.kvstore.impl.ndarray.math]
             [dev.kvstore.impl.ndarray.reading]
             [dev.kvstore.impl.ndarray.rows]
+            [dev.kvstore.impl.ndarray.sparse]
             [dev.kvstore.impl.ndarray.structure]
             [dev.kvstore.impl.printing]))
 
@@ -71,5 +74,7 @@
    dot]
   [dev.kvstore.impl.ndarray.rows
    choose-element-0index onehot-encode]
+  [dev.kvstore.impl.ndarray.sparse
+   row-sparse-array row-sparse-from-ids row-indices row-data to-dense]
   [dev.kvstore.impl.ndarray.files
    save load save-to-file load-from-file load2-map load2-array serialize deserialize])

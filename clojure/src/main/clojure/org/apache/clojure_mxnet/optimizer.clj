@@ -25,6 +25,9 @@
     :begin-num-update   how many updates a key is taken to have had before, 0
     :lr-scheduler       a schedule of the lr-scheduler namespace
     :lr-mult :wd-mult   maps of key to a factor on its learning rate or weight decay
+  sgd, adam, ada-grad and ftrl also take
+    :lazy-update        1, the default: a push of rows (`ndarray/row-sparse-array`) changes weight and state in
+                        these rows only; 0: the other rows of the gradient count as 0, as everywhere else
 
   Each throws \"Incorrect sgd optimizer options\" (with its own name) for a value of another kind, code
   `:invalid-argument` for a number out of range, and names an option that it does not know."

@@ -140,11 +140,6 @@
   (is (= :invalid-argument (code (kvstore/create ""))))
   (is (= :unsupported (code (kvstore/create "nccl")))))
 
-(deftest files-are-not-supported-yet
-  (let [kv (store)]
-    (is (= :unsupported (code (kvstore/save-optimizer-states kv "states"))))
-    (is (= :unsupported (code (kvstore/load-optimizer-states kv "states"))))))
-
 (deftest a-disposed-array
   (let [kv (store)
         gone (doto (ndarray/ones [2]) ndarray/dispose)]

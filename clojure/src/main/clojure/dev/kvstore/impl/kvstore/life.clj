@@ -9,6 +9,7 @@
             [dev.kvstore.impl.datafy :as datafy]
             [dev.kvstore.impl.errors :as errors])
   (:import (dev.kvstore Doctor KVStore NativeMemory)
+           (java.lang AutoCloseable)
            (java.util Locale)))
 
 (set! *warn-on-reflection* true)
@@ -27,11 +28,11 @@
    (errors/guard (KVStore/create (clojure.core/name name)))))
 
 (defn dispose
-  "Frees `kvstore` and all it holds, and returns nil. Doing so twice is fine; any use of what it holds is code
-  `:closed` then. `with-open` disposes. Never throws for a store.
+  "Frees `kvstore`, or a snapshot, and all it holds, and returns nil. Doing so twice is fine; any use of it is code
+  `:closed` then. `with-open` disposes. Never throws for a store or a snapshot.
 
       (dispose (create)) ;=> nil"
-  [^KVStore kvstore]
+  [^AutoCloseable kvstore]
   (errors/guard (.close kvstore)))
 
 (defn type

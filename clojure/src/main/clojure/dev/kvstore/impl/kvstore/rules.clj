@@ -3,7 +3,7 @@
 
     set-updater set-optimizer              a function of the caller's, or an update rule
     hyper-parameters set-hyper-parameters  of the rule, while it runs
-    save-optimizer-states load-optimizer-states set-gradient-compression"
+    set-gradient-compression               one or two bits an element"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.updater :as updater])
@@ -83,23 +83,3 @@
     (errors/guard (if params
                     (.setGradientCompression kvstore (name type) (double threshold))
                     (.clearGradientCompression kvstore)))))
-
-(defn save-optimizer-states
-  "Writes the optimizer's state to the file `fname`, and returns `kvstore`. Code `:unsupported` so far.
-
-  Throws \"Invalid filename\" when `fname` is no string.
-
-      (save-optimizer-states kv \"sgd.states\")"
-  ^dev.kvstore.KVStore [^KVStore kvstore ^String fname]
-  (errors/check string? fname "filename")
-  (errors/guard (.saveOptimizerStates kvstore fname)))
-
-(defn load-optimizer-states
-  "Reads the optimizer's state from the file `fname`, and returns `kvstore`. Code `:unsupported` so far.
-
-  Throws \"Invalid filename\" when `fname` is no string.
-
-      (load-optimizer-states kv \"sgd.states\")"
-  ^dev.kvstore.KVStore [^KVStore kvstore ^String fname]
-  (errors/check string? fname "filename")
-  (errors/guard (.loadOptimizerStates kvstore fname)))

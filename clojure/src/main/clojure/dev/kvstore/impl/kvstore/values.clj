@@ -25,7 +25,7 @@
 (defn- init-pairs
   [^KVStore kvstore values opts]
   (let [existing (->existing opts)]
-    (errors/guard (.init kvstore (pairs/names values) (pairs/arrays values) existing))))
+    (errors/guard (.init kvstore (pairs/names values) (pairs/values values) existing))))
 
 (defn init
   "Stores a copy of the value of each key, and returns `kvstore`.
@@ -55,12 +55,13 @@
 (defn- push-pairs
   [^KVStore kvstore values priority]
   (errors/check errors/int32? priority "priority")
-  (errors/guard (.push kvstore (pairs/names values) (pairs/arrays values) (int priority))))
+  (errors/guard (.push kvstore (pairs/names values) (pairs/values values) (int priority))))
 
 (defn push
   "Sums the values of each key, gives the sum to the optimizer or updater, and returns `kvstore`.
 
-  With neither of them the sum becomes the value. `ks` and `vs` have one of the four forms, or `key->value`
+  With neither of them the sum becomes the value. Values may be rows (`ndarray/row-sparse-array`), which give
+  what whole arrays give, but for an optimizer with `:lazy-update`: it changes nothing but these rows. `ks` and `vs` have one of the four forms, or `key->value`
   is a map. `priority`, 0 by default, is a hint for the order of network transfers. Throws \"Invalid keys\",
   \"Invalid values\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`, code
   `:spec-mismatch` when a shape or dtype is not that of the key, and what an updater throws.
@@ -122,7 +123,7 @@
   [^KVStore kvstore values outs priority]
   (errors/check errors/int32? priority "priority")
   (errors/guard
-    (.pushpull kvstore (pairs/names values) (pairs/arrays values)
+    (.pushpull kvstore (pairs/names values) (pairs/values values)
                (pairs/names outs) (pairs/arrays outs) (int priority))))
 
 (defn pushpull
@@ -159,7 +160,7 @@
 (defn- broadcast-pairs
   [^KVStore kvstore values outs]
   (errors/guard
-    (.broadcast kvstore (pairs/names values) (pairs/arrays values)
+    (.broadcast kvstore (pairs/names values) (pairs/values values)
                 (pairs/names outs) (pairs/arrays outs) (int 0))))
 
 (defn broadcast

@@ -7,10 +7,9 @@
     serialize deserialize        an array as bytes"
   (:refer-clojure :exclude [load])
   (:require [dev.kvstore.impl.errors :as errors]
-            [dev.kvstore.impl.pairs :as pairs])
+            [dev.kvstore.impl.pairs :as pairs]
+            [dev.kvstore.impl.paths :as paths])
   (:import (dev.kvstore NDArray NDArrayFile)
-           (java.io File)
-           (java.nio.file InvalidPathException Path)
            (java.util LinkedHashMap Map)))
 
 (set! *warn-on-reflection* true)
@@ -18,17 +17,6 @@
 (def ^:private default-name
   "What an array is called in a file of its own."
   "default")
-
-(defn- ->path
-  ^Path [fname]
-  (try
-    (cond
-      (string? fname) (.toPath (File. ^String fname))
-      (instance? File fname) (.toPath ^File fname)
-      (instance? Path fname) fname
-      :else (errors/invalid "Invalid filename" fname))
-    (catch InvalidPathException e
-      (errors/invalid (str "Invalid filename: " (.getReason e)) fname))))
 
 (defn save
   "Writes the arrays of the map `name->ndarray` to the file `fname`, and returns nil.
@@ -41,7 +29,7 @@
         (save f {\"w\" (ones [2 3]) \"b\" (zeros [3])})
         (shape-vec (get (load f) \"w\"))) ;=> [2 3]"
   [fname name->ndarray]
-  (let [path (->path fname)
+  (let [path (paths/->path fname)
         arrays (LinkedHashMap.)]
     (when-not (map? name->ndarray)
       (errors/invalid "Invalid values" name->ndarray))
@@ -63,7 +51,7 @@
         (save f {:w (ones [2])})
         (keys (load f))) ;=> (\"w\")"
   [fname]
-  (let [path (->path fname)]
+  (let [path (paths/->path fname)]
     (into {} (errors/guard (NDArrayFile/loadMap path)))))
 
 (defn load2-map
@@ -84,7 +72,7 @@
         (save f (array-map \"w\" (ones [2 3]) \"b\" (zeros [3])))
         (mapv shape-vec (load2-array f))) ;=> [[2 3] [3]]"
   [fname]
-  (let [path (->path fname)]
+  (let [path (paths/->path fname)]
     (errors/guard (vec (NDArrayFile/loadList path)))))
 
 (defn save-to-file

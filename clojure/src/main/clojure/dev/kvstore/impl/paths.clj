@@ -1,0 +1,19 @@
+(ns dev.kvstore.impl.paths
+  "Names of files, in the forms that callers have them in."
+  (:require [dev.kvstore.impl.errors :as errors])
+  (:import (java.io File)
+           (java.nio.file InvalidPathException Path)))
+
+(set! *warn-on-reflection* true)
+
+(defn ->path
+  "Returns the path of `fname`, a string, a File or a Path. Throws \"Invalid filename\" for anything else."
+  ^Path [fname]
+  (try
+    (cond
+      (string? fname) (.toPath (File. ^String fname))
+      (instance? File fname) (.toPath ^File fname)
+      (instance? Path fname) fname
+      :else (errors/invalid "Invalid filename" fname))
+    (catch InvalidPathException e
+      (errors/invalid (str "Invalid filename: " (.getReason e)) fname))))

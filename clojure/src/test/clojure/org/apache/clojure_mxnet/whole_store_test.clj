@@ -1,0 +1,126 @@
+(ns org.apache.clojure-mxnet.whole-store-test
+  "Snapshots of a store, the way back, and files of them."
+  (:require [clojure.string :as string]
+            [clojure.test :refer [deftest is]]
+            [dev.kvstore.failures :refer [code failure]]
+            [org.apache.clojure-mxnet.kvstore :as kvstore]
+            [org.apache.clojure-mxnet.lr-scheduler :as lr-scheduler]
+            [org.apache.clojure-mxnet.ndarray :as ndarray]
+            [org.apache.clojure-mxnet.optimizer :as optimizer])
+  (:import (java.io File)))
+
+(set! *warn-on-reflection* true)
+
+(defn- temporary-file
+  "The name of a new file, which is removed when the virtual machine ends."
+  []
+  (str (doto (File/createTempFile "whole-store" ".checkpoint") .deleteOnExit)))
+
+(defn- store
+  "A store with two keys and an optimizer that has everything."
+  []
+  (-> (kvstore/create)
+      (kvstore/init [:w :b] [(ndarray/ones [3]) (ndarray/zeros [2])])
+      (kvstore/set-optimizer (optimizer/sgd {:learning-rate 0.1
+                                             :momentum 0.9
+                                             :wd 0.01
+                                             :lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))))
+
+(defn- step
+  "Pushes numbers made of `n`, and returns all values."
+  [kv n]
+  (kvstore/push kv [:w :b] [(ndarray/array [n 1 -1] [3]) (ndarray/array [1 n] [2])])
+  (mapv ndarray/->vec (kvstore/pull kv [:w :b])))
+
+(deftest a-rollback-is-as-if-nothing-had-happened
+  (let [kv (store)]
+    (step kv 1)
+    (with-open [before (kvstore/snapshot kv)]
+      (let [expected (mapv #(step kv %) [2 3 4])]
+        (kvstore/init kv "new" (ndarray/ones [1]))
+        (kvstore/remove kv :b)
+        (kvstore/set-hyper-parameters kv {:momentum 0})
+        (is (identical? kv (kvstore/rollback kv before)))
+        (is (= ["w" "b"] (kvstore/keys kv) (kvstore/snapshot-keys before)))
+        (is (= expected (mapv #(step kv %) [2 3 4])))
+        (with-open [after (kvstore/snapshot kv)]
+          (is (= ["w" "b"] (kvstore/snapshot-diff before after)))
+          (is (not (kvstore/snapshot= before after)))
+          (is (kvstore/snapshot= before (kvstore/snapshot (kvstore/rollback kv before)))))))))
+
+(deftest a-checkpoint-goes-on-with-the-same-values
+  (let [kv (store)
+        f (temporary-file)]
+    (step kv 1)
+    (let [writing (kvstore/checkpoint kv f)
+          expected (mapv #(step kv %) [2 3 4])]
+      (is (= f @writing (deref writing 1000 :late)))
+      (is (realized? writing))
+      (is (= {:bytes-written (.length (File. ^String f)) :bytes (.length (File. ^String f)) :done? true}
+             (kvstore/progress writing)))
+      (is (re-matches #"#kv/Checkpoint\[.* bytes\]" (pr-str writing)))
+      (let [other (kvstore/restore (kvstore/create "device") f)]
+        (is (= expected (mapv #(step other %) [2 3 4]))))
+      (is (= ["w" "b"] (kvstore/snapshot-keys (kvstore/read-snapshot (File. ^String f))))))))
+
+(deftest a-snapshot-is-written-too
+  (let [kv (store)
+        f (temporary-file)]
+    (with-open [before (kvstore/snapshot kv)]
+      (step kv 5)
+      @(kvstore/checkpoint before f)
+      (is (kvstore/snapshot= before (kvstore/read-snapshot f))))))
+
+(deftest states-alone
+  (let [[kv other] [(store) (store)]
+        f (temporary-file)]
+    (step kv 1)
+    (kvstore/save-optimizer-states kv f true)
+    (kvstore/set-optimizer other (optimizer/adam))
+    (is (= :invalid-argument (code (kvstore/save-optimizer-states (kvstore/create) (temporary-file)))))
+    (is (= :key-not-found (code (kvstore/load-optimizer-states (kvstore/create) f))))
+    (kvstore/load-optimizer-states other f)
+    (is (= (kvstore/hyper-parameters kv) (kvstore/hyper-parameters other)))
+    (with-open [a (kvstore/snapshot kv)]
+      (let [values [(kvstore/snapshot-value a :w) (kvstore/snapshot-value a :b)]
+            again (-> (kvstore/create)
+                      (kvstore/init [:w :b] values)
+                      (kvstore/set-optimizer (optimizer/sgd))
+                      (kvstore/load-optimizer-states f))]
+        (is (= (mapv #(step kv %) [2 3]) (mapv #(step again %) [2 3])))))))
+
+(deftest failures-name-the-file
+  (let [kv (store)
+        before (kvstore/snapshot kv)
+        nowhere (str (temporary-file) "/none/model")
+        damaged (doto (temporary-file) (spit "no checkpoint at all"))]
+    (doseq [[expected f thrown] [[:io nowhere (failure @(kvstore/checkpoint kv nowhere))]
+                                 [:io nowhere (failure (kvstore/restore kv nowhere))]
+                                 [:corrupt damaged (failure (kvstore/restore kv damaged))]
+                                 [:corrupt damaged (failure (kvstore/read-snapshot damaged))]]]
+      (is (= expected (:kvstore/code thrown)))
+      (is (string/includes? (:message thrown) f)))
+    (is (kvstore/snapshot= before (kvstore/snapshot kv)))))
+
+(deftest mistakes
+  (let [kv (store)
+        s (kvstore/snapshot kv)]
+    (is (= "Invalid snapshot" (:message (failure (kvstore/rollback kv kv)))))
+    (is (= "Invalid checkpoint" (:message (failure (kvstore/progress (future 1))))))
+    (doseq [f [nil 5]]
+      (is (= "Invalid filename" (:message (failure (kvstore/checkpoint kv f)))))
+      (is (= "Invalid filename" (:message (failure (kvstore/restore kv f)))))
+      (is (= "Invalid filename" (:message (failure (kvstore/read-snapshot f))))))
+    (is (= :key-not-found (code (kvstore/snapshot-value s "none"))))
+    (is (= "#kv/Snapshot [local, keys [\"w\" \"b\"]]" (pr-str s)))
+    (kvstore/dispose s)
+    (is (= "#kv/Snapshot [closed]" (pr-str s)))
+    (is (= :closed (code (kvstore/snapshot-keys s))))))
+
+(deftest inside-an-updater-there-is-no-snapshot
+  (let [kv (kvstore/init (kvstore/create) "w" (ndarray/ones [1]))
+        seen (atom nil)]
+    (kvstore/set-updater kv (fn [_ _ _] (reset! seen (code (kvstore/snapshot kv)))))
+    (kvstore/push kv "w" (ndarray/ones [1]))
+    (is (= :invalid-argument @seen))
+    (kvstore/dispose kv)))

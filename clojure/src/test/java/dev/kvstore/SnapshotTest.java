@@ -1,0 +1,183 @@
+package dev.kvstore;
+
+import static dev.kvstore.KVStoreException.Code.CLOSED;
+import static dev.kvstore.KVStoreException.Code.CORRUPT;
+import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
+import static dev.kvstore.KVStoreException.Code.IO;
+import static dev.kvstore.KVStoreException.Code.KEY_NOT_FOUND;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletionException;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Snapshots, checkpoints and files of optimizer states through the Java API. */
+class SnapshotTest {
+    @TempDir
+    Path folder;
+
+    private static NDArray of(float... numbers) {
+        return NDArray.of(numbers, Shape.of(numbers.length));
+    }
+
+    private static float[] pulled(KVStore store, String key) {
+        return store.pull(key).toFloats();
+    }
+
+    private static KVStore adam() {
+        KVStore store = KVStore.create().init("w", of(1, 2)).init("b", of(3));
+        return store.setOptimizer(Optimizer.adam().learningRate(0.1));
+    }
+
+    /** Makes a step and returns what it has led to. */
+    private static float[] step(KVStore store, float gradient) {
+        store.push(List.of("w", "b"), List.of(of(gradient, -gradient), of(2 * gradient)));
+        return pulled(store, "w");
+    }
+
+    @Test
+    void aRollbackIsAsIfNothingHadHappened() {
+        try (KVStore store = adam(); Snapshot start = store.snapshot()) {
+            step(store, 1);
+            try (Snapshot before = store.snapshot()) {
+                float[] expected = step(store, 2);
+                store.init("new", of(1)).remove("b");
+                store.setHyperParameters(Map.of("learning_rate", 9.0));
+                store.rollback(before);
+                assertEquals(List.of("w", "b"), store.keys());
+                assertArrayEquals(expected, step(store, 2));
+                assertArrayEquals(new float[] {1, 2}, start.get("w").toFloats());
+                assertEquals(List.of("w", "b"), start.changedKeys(before));
+                assertEquals(List.of(), before.changedKeys(before));
+                assertFalse(start.isIdentical(before));
+                try (Snapshot again = store.rollback(before).snapshot()) {
+                    assertTrue(again.isIdentical(before));
+                }
+                Expect.code(KEY_NOT_FOUND, () -> before.get("new"));
+                assertEquals("local", before.storeType());
+            }
+        }
+    }
+
+    @Test
+    void aCheckpointGoesOnWithTheSameBits() {
+        Path file = folder.resolve("model.checkpoint");
+        try (KVStore store = adam()) {
+            step(store, 1);
+            Checkpoint checkpoint = store.checkpoint(file);
+            float[] expected = step(store, 2);
+            checkpoint.join();
+            assertTrue(checkpoint.isDone());
+            assertEquals(file, checkpoint.file());
+            assertEquals(checkpoint.numBytes(), checkpoint.numBytesWritten());
+            assertEquals(checkpoint.numBytes(), file.toFile().length());
+            assertTrue(checkpoint.toString().contains(checkpoint.numBytes() + " bytes"));
+            try (KVStore other = KVStore.create("device").init("gone", of(1)); Snapshot read = Snapshot.read(file)) {
+                other.restore(file);
+                assertEquals(List.of("w", "b"), other.keys());
+                assertEquals(store.keys(), read.keys());
+                assertArrayEquals(expected, step(other, 2));
+            }
+        }
+    }
+
+    @Test
+    void statesGoOnWithTheSameBits() {
+        Path file = folder.resolve("adam.states");
+        try (KVStore store = adam(); KVStore plain = KVStore.create()) {
+            step(store, 1);
+            store.saveOptimizerStates(file.toString());
+            try (Snapshot weights = store.snapshot()) {
+                plain.init(List.of("w", "b"), List.of(weights.get("w"), weights.get("b")));
+            }
+            Expect.code(INVALID_ARGUMENT, () -> plain.loadOptimizerStates(file.toString()));
+            plain.setOptimizer(Optimizer.adam().learningRate(0.1));
+            plain.loadOptimizerStates(file.toString());
+            assertArrayEquals(step(store, 2), step(plain, 2));
+
+            store.saveOptimizerStates(file.toString(), true);
+            plain.setOptimizer(Optimizer.sgd());
+            plain.loadOptimizerStates(file.toString());
+            assertEquals(store.hyperParameters(), plain.hyperParameters());
+            assertArrayEquals(step(store, 3), step(plain, 3));
+        }
+    }
+
+    @Test
+    void anUpdaterComesBackWithASnapshotAndNotWithAFile() {
+        Path file = folder.resolve("model");
+        try (KVStore store = KVStore.create().init("w", of(1))) {
+            store.setUpdater((key, pushed, stored) -> stored.addInPlace(pushed));
+            try (Snapshot before = store.snapshot()) {
+                store.checkpoint(file).join();
+                store.setUpdater(null);
+                Expect.code(INVALID_ARGUMENT, () -> store.restore(file));
+                store.rollback(before).push("w", of(2));
+                assertArrayEquals(new float[] {3}, pulled(store, "w"));
+                store.restore(file).push("w", of(4));
+                assertArrayEquals(new float[] {5}, pulled(store, "w"));
+            }
+        }
+    }
+
+    @Test
+    void failuresNameTheFile() throws Exception {
+        Path file = folder.resolve("none").resolve("model");
+        try (KVStore store = KVStore.create().init("w", of(1))) {
+            Checkpoint checkpoint = store.checkpoint(file);
+            Throwable thrown = assertThrows(CompletionException.class, checkpoint::join).getCause();
+            KVStoreException failure = assertInstanceOf(KVStoreException.class, thrown);
+            assertEquals(IO, failure.code());
+            assertTrue(failure.getMessage().contains(file.toString()));
+            Expect.code(IO, () -> store.restore(file));
+
+            Path damaged = folder.resolve("damaged");
+            Files.write(damaged, new byte[100]);
+            KVStoreException corrupt = Expect.code(CORRUPT, () -> store.restore(damaged));
+            assertTrue(corrupt.getMessage().contains(damaged.toString()));
+            assertArrayEquals(new float[] {1}, pulled(store, "w"));
+        }
+    }
+
+    @Test
+    void aClosedSnapshotSaysSo() {
+        try (KVStore store = KVStore.create().init("w", of(1))) {
+            Snapshot snapshot = store.snapshot();
+            // The file is written from what the snapshot held.
+            Checkpoint checkpoint = snapshot.checkpoint(folder.resolve("model"));
+            snapshot.close();
+            snapshot.close();
+            assertTrue(snapshot.isClosed());
+            checkpoint.join();
+            Expect.code(CLOSED, () -> snapshot.get("w"));
+            Expect.code(CLOSED, () -> store.rollback(snapshot));
+            Expect.code(CLOSED, snapshot::keys);
+            assertArrayEquals(new float[] {1}, pulled(store.restore(folder.resolve("model")), "w"));
+        }
+    }
+
+    @Test
+    void nothingIsLeftOpen() {
+        long open = NativeMemory.open();
+        try (KVStore store = KVStore.create(); NDArray value = of(1)) {
+            store.init("w", value);
+            for (int i = 0; i < 100; i++) {
+                try (Snapshot snapshot = store.snapshot()) {
+                    store.rollback(snapshot);
+                }
+            }
+            store.checkpoint(folder.resolve("model")).join();
+            store.restore(folder.resolve("model"));
+        }
+        assertEquals(open, NativeMemory.open());
+    }
+}
