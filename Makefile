@@ -28,7 +28,7 @@ miri: setup ## interprets the tests of the core: undefined behaviour, data races
 	scripts/tally.sh miri scripts/miri.sh
 	scripts/tally.sh --summary miri
 
-fuzz: setup ## random bytes and changed files where files of arrays are read, a minute each
+fuzz: setup ## random bytes and changed files where files are read, a minute each
 	scripts/fuzz.sh
 
 check: setup ## format, lints, layers, dependencies, documentation, reflection

@@ -31,10 +31,12 @@ expect() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# tools_deps ALIAS   what `clojure -M:ALIAS` does
 tools_deps() {
+    alias=$1
     cp=$root/target/tools-deps.txt
     mvn -q -B -ntp -f "$root/tests/packaging/pom.xml" dependency:build-classpath "-Dmdep.outputFile=$cp" || return
-    "$java" -cp "$(cat "$cp")" clojure.main "$root/tests/packaging/deps.clj" >"$root/target/deps-arguments.txt" || return
+    "$java" -cp "$(cat "$cp")" clojure.main "$root/tests/packaging/deps.clj" "$alias" >"$root/target/deps-arguments.txt" || return
     old_ifs=$IFS
     IFS='
 '
@@ -51,11 +53,17 @@ read_lein() {
 }
 
 expect maven "w = 3.000" "ran" mvn -q -B -ntp compile exec:exec
-if has clojure; then
-    expect deps "w = 3.000" "ran" clojure -M:run
-else
-    expect deps "w = 3.000" "ran by tools.deps, no \`clojure\` on this machine" tools_deps
-fi
+# expect_deps NAME ALIAS OUTPUT
+expect_deps() {
+    if has clojure; then
+        expect "$1" "$3" "ran" clojure "-M:$2"
+    else
+        expect "$1" "$3" "ran by tools.deps, no \`clojure\` on this machine" tools_deps "$2"
+    fi
+}
+expect_deps deps run "w = 3.000"
+expect_deps resume run "killed 4 times, the same weights"
+expect_deps resume poisoned "went back 20 times of 140, every weight is a number"
 if has lein; then
     expect lein "average: [3.3125 2.625]" "ran" lein run
 else

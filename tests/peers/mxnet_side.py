@@ -45,6 +45,36 @@ class Peer:
             else:
                 mx.nd.waitall()
 
+    def rows(self, shape, indices, values, ordinal):
+        """Returns a value of some rows."""
+        return mx.nd.sparse.row_sparse_array(
+            (values, indices), shape=shape, ctx=mx.cpu(ordinal), dtype="float32"
+        )
+
+    def row_list(self, key, rows):
+        return key, rows
+
+    def init_rows(self, key, values):
+        # Only a value that was put in as rows can be pulled by rows.
+        self.store.init(key, self.array(values, 0).tostype("row_sparse"))
+
+    def push_rows(self, pushed):
+        self.store.push(*pushed)
+        mx.nd.waitall()
+
+    def row_ids(self, ids):
+        return mx.nd.array(ids, dtype="int64")
+
+    def pull_rows(self, key, ids, shape):
+        """Returns some rows of a key, ready."""
+        out = mx.nd.sparse.zeros("row_sparse", shape)
+        self.store.row_sparse_pull(key, out=out, row_ids=ids)
+        out.wait_to_read()
+        return out
+
+    def read_rows(self, rows, num_rows, shape):
+        return rows.data.asnumpy()
+
     def read(self, arrays, reader):
         """Returns what the reader makes of the memory of each array."""
         results = []

@@ -20,6 +20,13 @@ INTERFACE = {
     "kvp_value": (c_void_p, [c_void_p]),
     "kvp_address": (c_void_p, [c_void_p]),
     "kvp_copy": (None, [c_void_p, c_void_p, c_size_t, c_int]),
+    "kvp_rows": (c_void_p, [POINTER(c_size_t), c_size_t, c_void_p, c_void_p]),
+    "kvp_row_pairs": (c_void_p, [c_char_p, POINTER(c_void_p), c_size_t]),
+    "kvp_push_rows": (c_int, [c_void_p, c_void_p]),
+    "kvp_pull_rows": (c_void_p, [c_void_p, c_char_p, c_void_p, c_size_t]),
+    "kvp_rows_address": (c_void_p, [c_void_p]),
+    "kvp_free_rows": (None, [c_void_p]),
+    "kvp_free_row_pairs": (None, [c_void_p]),
     "kvp_free_store": (None, [c_void_p]),
     "kvp_free_array": (None, [c_void_p]),
     "kvp_free_pairs": (None, [c_void_p]),
@@ -104,6 +111,37 @@ class Ours:
         """Pushes and pulls prepared lists, either of which may be none. Nothing is pending then."""
         pushed, pulled = (pairs and pairs.pointer for pairs in (pushed, pulled))
         checked(library.kvp_steps(self.store.pointer, pushed, pulled, count))
+
+    def rows(self, shape, indices, values, ordinal):
+        """Returns a value of some rows."""
+        rows = self.array(values, ordinal)
+        lengths = (c_size_t * len(shape))(*shape)
+        pointer = library.kvp_rows(lengths, len(shape), indices.ctypes.data, rows.pointer)
+        return Owned(pointer, library.kvp_free_rows)
+
+    def row_list(self, key, rows):
+        """Returns a prepared list of values of one key."""
+        pointers = (c_void_p * len(rows))(*[value.pointer for value in rows])
+        pairs = library.kvp_row_pairs(key.encode(), pointers, len(rows))
+        return Owned(pairs, library.kvp_free_row_pairs)
+
+    def init_rows(self, key, values):
+        self.init([key], [values])
+
+    def push_rows(self, pushed):
+        checked(library.kvp_push_rows(self.store.pointer, pushed.pointer))
+
+    def row_ids(self, ids):
+        return ids
+
+    def pull_rows(self, key, ids, shape):
+        """Returns some rows of a key, ready."""
+        found = library.kvp_pull_rows(self.store.pointer, key.encode(), ids.ctypes.data, len(ids))
+        return Owned(found, library.kvp_free_rows)
+
+    def read_rows(self, rows, num_rows, shape):
+        address = checked(library.kvp_rows_address(rows.pointer))
+        return np.copy(view(address, (num_rows, *shape[1:])))
 
     def read(self, arrays, reader):
         """Returns what the reader makes of the memory of each array."""

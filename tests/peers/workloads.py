@@ -51,6 +51,8 @@ class Workload:
         self.bandwidth_bar = rest.pop("bandwidth_bar", None)
         # How often a turn does the same, so that it is long enough to be timed.
         self.repeats = rest.pop("repeats", 1)
+        # How many rows of the one shape each value has, none where values are whole.
+        self.rows = rest.pop("rows", None)
         assert not rest, rest
 
     def minimal_bytes(self):
@@ -105,9 +107,48 @@ class Running:
         return self.side.read(self.outs, np.copy)
 
 
+class RunningRows:
+    """A workload of rows on one side: values of some rows are pushed, or rows are pulled."""
+
+    def __init__(self, workload, side, _reader):
+        self.workload, self.side = workload, side
+        (self.shape,) = workload.shapes
+        self.key = side.key(0)
+        side.init_rows(self.key, values(1, self.shape))
+        if workload.optimizer:
+            side.set_optimizer(*workload.optimizer)
+        batches = [self.ids(1 + n) for n in range(workload.pushed or 1)]
+        rows = [
+            side.rows(self.shape, ids, values(1000 + n, (len(ids), *self.shape[1:])), n % NUM_DEVICES)
+            for n, ids in enumerate(batches)
+        ]
+        self.push_list = side.row_list(self.key, rows)
+        self.touched = np.unique(np.concatenate(batches))
+        self.pulled_ids = side.row_ids(batches[0])
+
+    def ids(self, seed):
+        """Returns the rows that a batch touches."""
+        draw = np.random.default_rng(seed)
+        return np.sort(draw.choice(self.shape[0], self.workload.rows, replace=False)).astype(np.int64)
+
+    def turn(self):
+        """What is timed."""
+        for _ in range(self.workload.repeats):
+            if self.workload.pushed:
+                self.side.push_rows(self.push_list)
+            if self.workload.pulled:
+                self.side.pull_rows(self.key, self.pulled_ids, self.shape)
+
+    def outputs(self):
+        """Returns a copy of every row that a turn touches."""
+        pulled = self.side.pull_rows(self.key, self.side.row_ids(self.touched), self.shape)
+        return [self.side.read_rows(pulled, len(self.touched), self.shape)]
+
+
 SGD = ("sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0001})
 ADAM = ("adam", {"learning_rate": 0.001, "wd": 0.0001})
 ONE = [(MIB64,)]
+EMBEDDING = [(1_000_000, 64)]
 
 WORKLOADS = [
     Workload("sum_4x64MiB", 2.5, ONE, pushed=4, crossings=5, bandwidth_bar=0.9),
@@ -122,5 +163,10 @@ WORKLOADS = [
     Workload(
         "resnet50_step", 4, resnet50_shapes(), pushed=4, pulled=4, optimizer=SGD, crossings=8
     ),
+    Workload("rows_sum_4x2500", 3, EMBEDDING, pushed=4, rows=2500, repeats=20),
+    Workload("rows_sgd_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=SGD, repeats=20),
+    Workload("rows_adam_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=ADAM, repeats=20),
+    Workload("rows_sgd_4x10000", 3, EMBEDDING, pushed=4, rows=10_000, optimizer=SGD, repeats=10),
+    Workload("rows_pull_10000", 3, EMBEDDING, pulled=1, rows=10_000, repeats=20),
     Workload("one_key_latency", 20, [(1000,)], pushed=1, pulled=1, repeats=500),
 ]

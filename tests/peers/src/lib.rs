@@ -7,8 +7,24 @@
 //! [`kvp_last_error`] says why. A panic ends the process: it is a benchmark.
 #![allow(unsafe_code, reason = "a C interface takes pointers")]
 
+/// Defines the end of what was returned.
+macro_rules! end {
+    ($name:ident, $type:ty) => {
+        /// Frees what was returned.
+        ///
+        /// # Safety
+        /// The pointer was returned by this library, and is not used any more.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(pointer: *mut $type) {
+            // SAFETY: the caller gives the pointer up.
+            unsafe { free(pointer) }
+        }
+    };
+}
+
 mod copy;
 mod pointer;
+pub mod rows;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -215,21 +231,6 @@ pub unsafe extern "C" fn kvp_copy(dst: *mut f32, src: *const f32, len: usize, ki
     // SAFETY: the caller has `len` floats there, and nobody writes them.
     let src = unsafe { list(src, len) };
     if kind == 0 { copy::pieces(dst, src) } else { copy::blocks(dst, src) }
-}
-
-/// Defines the end of what was returned.
-macro_rules! end {
-    ($name:ident, $type:ty) => {
-        /// Frees what was returned.
-        ///
-        /// # Safety
-        /// The pointer was returned by this library, and is not used any more.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(pointer: *mut $type) {
-            // SAFETY: the caller gives the pointer up.
-            unsafe { free(pointer) }
-        }
-    };
 }
 
 end!(kvp_free_store, Store);
