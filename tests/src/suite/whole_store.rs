@@ -168,6 +168,8 @@ pub fn an_updater_takes_no_snapshot(store: &Store) {
     };
     store.set_updater(update).unwrap();
     store.push("a", &array(&[1.0])).unwrap();
+    // The updater holds the store that holds it.
+    store.clear_updater().unwrap();
 }
 
 /// A snapshot waits for the updaters that run, and a pull waits for neither.
