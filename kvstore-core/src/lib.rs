@@ -54,7 +54,7 @@ mod updater;
 mod value;
 
 pub use backend::{Backend, Backends};
-pub use checkpoint::{Checkpoint, OptimizerStates, Progress};
+pub use checkpoint::{Checkpoint, CheckpointProgress, OptimizerStates};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
 pub use device::{Device, DeviceKind};

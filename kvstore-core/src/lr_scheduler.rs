@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::file::{MAX_ITEMS, short_list};
 
 /// How the learning rate of an optimizer changes with the number of a key's update.
 ///
@@ -52,10 +53,25 @@ struct WarmupPhase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Decay {
-    Factor { step: u64, factor: f64, stop: f64 },
-    MultiFactor { steps: Vec<u64>, factor: f64 },
-    Poly { max_update: u64, power: f64, final_lr: f64 },
-    Cosine { max_update: u64, final_lr: f64 },
+    Factor {
+        step: u64,
+        factor: f64,
+        stop: f64,
+    },
+    MultiFactor {
+        #[serde(deserialize_with = "short_list")]
+        steps: Vec<u64>,
+        factor: f64,
+    },
+    Poly {
+        max_update: u64,
+        power: f64,
+        final_lr: f64,
+    },
+    Cosine {
+        max_update: u64,
+        final_lr: f64,
+    },
 }
 
 impl LrScheduler {
@@ -90,9 +106,14 @@ impl LrScheduler {
     /// Returns the schedule that multiplies by `factor` after each of these numbers of updates.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the steps do not ascend from 1 on, or for a factor that is
-    /// not in `[0, 1]`.
+    /// [`Error::InvalidArgument`] when the steps do not ascend from 1 on or are more than 4096, or for a factor
+    /// that is not in `[0, 1]`.
     pub fn multi_factor(steps: Vec<u64>, factor: f64) -> Result<Self> {
+        if steps.len() > MAX_ITEMS {
+            let text =
+                format!("a multi-factor schedule of {} steps, more than {MAX_ITEMS}", steps.len());
+            return Err(Error::invalid(text));
+        }
         if steps.is_empty() || steps.contains(&0) || !steps.is_sorted_by(|a, b| a < b) {
             let text =
                 format!("a multi-factor schedule needs ascending steps from 1, not {steps:?}");

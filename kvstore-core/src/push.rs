@@ -11,7 +11,7 @@ use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::optimizer::{Optimizer, Pending};
-use crate::policy::Running;
+use crate::policy::{Run, Running};
 use crate::reducer::Reducer;
 use crate::residual::{Compressed, compress};
 use crate::row_plan::RowPlan;
@@ -255,15 +255,13 @@ impl<'a> Push<'a> {
             let value = change.value.as_mut().ok_or_else(lost)?.make_dense()?;
             let home = group.home(reducer)?;
             value.move_to(self.backends, home)?;
-            let progress = &mut *change.progress;
-            if progress.run != running.run {
-                progress.state = running.optimizer.create_state(value)?;
-                progress.run = running.run;
+            let Progress { run, state, .. } = &mut *change.progress;
+            let mut state = Some(state).filter(|_| *run == running.run);
+            if let Some(state) = &mut state {
+                state.move_to(self.backends, home)?;
             }
-            progress.state.move_to(self.backends, home)?;
-            let key = group.entry.key();
-            change.prepared =
-                Prepared::Step(Pending::new(&running.optimizer, key, value, &mut progress.state)?);
+            let pending = Pending::new(&running.optimizer, group.entry.key(), value, state)?;
+            change.prepared = Prepared::Step(pending, running.run);
         }
         let compressed = self.compress(reducer, compression, &mut changes)?;
         let mut spans = scratch.lend_spans();
@@ -277,7 +275,7 @@ impl<'a> Push<'a> {
         let plans = plans.iter().map(Option::as_ref).chain(std::iter::repeat(None));
         for ((group, change), plan) in self.groups().zip(&mut changes).zip(plans) {
             let addends = take(&mut rest, if compressed.is_some() { 1 } else { group.len() })?;
-            if let (Prepared::Step(pending), Some(value)) =
+            if let (Prepared::Step(pending, _), Some(value)) =
                 (&mut change.prepared, &mut change.value)
                 && let Some(value) = value.dense_mut()
             {
@@ -332,7 +330,8 @@ enum Prepared {
     Value(Value),
     /// A sum, into other memory if the present one is shared.
     Sum(Option<Arc<dyn Storage>>),
-    Step(Pending),
+    /// Of this run of an optimizer.
+    Step(Pending, Run),
 }
 
 impl<'a> Change<'a> {
@@ -350,9 +349,10 @@ impl<'a> Change<'a> {
                     value.settle(fresh);
                 }
             }
-            Prepared::Step(mut pending) => {
+            Prepared::Step(mut pending, run) => {
                 if let Some(value) = value.dense_mut() {
                     pending.settle(value, &mut self.progress.state);
+                    self.progress.run = run;
                 }
             }
         }

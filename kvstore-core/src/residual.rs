@@ -16,7 +16,9 @@ use crate::tensor::Tensor;
 pub(crate) struct Compressed<'a> {
     quantizer: Quantizer,
     values: Vec<&'a Tensor>,
-    residuals: &'a mut [Tensor],
+    residuals: &'a mut Vec<Tensor>,
+    /// The residuals of values beyond those.
+    added: Vec<Tensor>,
     /// Where the residuals go that somebody else holds.
     fresh: Vec<Option<Arc<dyn Storage>>>,
     codes: Vec<Tensor>,
@@ -40,23 +42,23 @@ impl<'a> Compressed<'a> {
         for residual in residuals.iter_mut() {
             residual.move_to(backends, device)?;
         }
-        while residuals.len() < values.len() {
-            let zero = Scalar::Float(0.0);
-            residuals.push(Tensor::full(backends, device, arithmetic.clone(), zero)?);
-        }
+        let zeros = || Tensor::full(backends, device, arithmetic.clone(), Scalar::Float(0.0));
+        let mut added =
+            (residuals.len()..values.len()).map(|_| zeros()).collect::<Result<Vec<_>>>()?;
         let bytes = quantizer.code.num_bytes(first.num_elements());
         let (mut fresh, mut codes) = (Vec::new(), Vec::new());
-        for residual in residuals.iter_mut().take(values.len()) {
+        for residual in residuals.iter_mut().chain(&mut added).take(values.len()) {
             fresh.push(residual.fresh_if_shared()?);
             codes.push(Tensor::allocate(backends, device, TensorSpec::new([bytes], DType::U8))?);
         }
         let sum = Tensor::allocate(backends, device, first.spec().clone())?;
-        Ok(Self { quantizer, values, residuals, fresh, codes, sum })
+        Ok(Self { quantizer, values, residuals, added, fresh, codes, sum })
     }
 
     fn quantize_jobs(&mut self) -> impl Iterator<Item = Result<QuantizeJob<'_>>> {
         let quantizer = self.quantizer;
-        let targets = self.residuals.iter_mut().zip(&mut self.fresh).zip(&mut self.codes);
+        let residuals = self.residuals.iter_mut().chain(&mut self.added);
+        let targets = residuals.zip(&mut self.fresh).zip(&mut self.codes);
         self.values.iter().zip(targets).map(move |(value, ((residual, fresh), codes))| {
             Ok(QuantizeJob {
                 quantizer,
@@ -67,6 +69,14 @@ impl<'a> Compressed<'a> {
                 codes: codes.span_mut()?,
             })
         })
+    }
+
+    /// Makes the new residuals those of the key.
+    fn settle(&mut self) {
+        self.residuals.append(&mut self.added);
+        for (residual, fresh) in self.residuals.iter_mut().zip(&mut self.fresh) {
+            residual.settle(fresh.take());
+        }
     }
 
     /// Returns the sum.
@@ -81,9 +91,7 @@ pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Resu
     backends.run(&mut jobs?, |backend, jobs| backend.quantize(jobs))?;
     let (mut codes, mut sums) = (Vec::new(), Vec::new());
     for key in keys {
-        for (residual, fresh) in key.residuals.iter_mut().zip(&mut key.fresh) {
-            residual.settle(fresh.take());
-        }
+        key.settle();
         codes.push(key.codes.iter().map(Tensor::span).collect::<Vec<Span<'_>>>());
         sums.push((key.quantizer, &mut key.sum));
     }

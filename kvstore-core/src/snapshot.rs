@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::policy::Policy;
+use crate::store::KeyStats;
 use crate::table::KeyCopy;
 use crate::value::Value;
 
@@ -88,9 +89,9 @@ impl Snapshot {
         self.copy(key).map(|copy| &copy.value)
     }
 
-    /// Returns how many pushes had changed a key.
-    pub fn num_pushes(&self, key: &Key) -> Option<u64> {
-        self.copy(key).map(|copy| copy.num_pushes)
+    /// Returns what every key held, in the order of initialisation.
+    pub fn stats(&self) -> Vec<KeyStats> {
+        self.0.copies.iter().map(KeyCopy::stats).collect()
     }
 
     /// Returns what the optimizer kept for a key; none without an optimizer, and when it had not updated the

@@ -232,6 +232,8 @@ pub struct KeyStats {
     pub spec: TensorSpec,
     /// The device where the stored value is.
     pub device: Device,
+    /// The bytes of the stored value; where only some rows of it are there, theirs and those of their numbers.
+    pub value_bytes: usize,
     /// How many pushes have changed it since it was initialised.
     pub num_pushes: u64,
     /// The bytes that are kept beside the value: optimizer state, residuals of compressed values.

@@ -42,6 +42,19 @@ pub(crate) struct KeyCopy {
     pub(crate) num_pushes: u64,
 }
 
+impl KeyCopy {
+    pub(crate) fn stats(&self) -> KeyStats {
+        KeyStats {
+            key: self.key.clone(),
+            spec: self.value.spec().clone(),
+            device: self.value.memory().device(),
+            value_bytes: self.value.num_bytes(),
+            num_pushes: self.num_pushes,
+            state_bytes: self.progress.num_bytes(),
+        }
+    }
+}
+
 /// What the updates of a key have left behind.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
@@ -242,12 +255,14 @@ impl Entry {
     }
 
     fn stats(&self) -> KeyStats {
-        let device =
-            self.committed.lock().unwrap_or_else(PoisonError::into_inner).memory().device();
+        let value = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (device, value_bytes) = (value.memory().device(), value.num_bytes());
+        drop(value);
         KeyStats {
             key: self.key.clone(),
             spec: self.spec.clone(),
             device,
+            value_bytes,
             num_pushes: self.num_pushes.load(Ordering::Relaxed),
             state_bytes: self.state_bytes.load(Ordering::Relaxed),
         }

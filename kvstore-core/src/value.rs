@@ -3,7 +3,7 @@
 use crate::backend::Backends;
 use crate::device::Device;
 use crate::error::Result;
-use crate::row_sparse::RowSparse;
+use crate::row_sparse::{RowSparse, row_len};
 use crate::shape::TensorSpec;
 use crate::tensor::Tensor;
 
@@ -78,18 +78,38 @@ impl Value {
         self.dense_mut().ok_or_else(|| crate::Error::Internal("a value stays rows".to_owned()))
     }
 
-    /// Returns whether both have the same spec and bits, and the same rows where only some are there; memory
-    /// that they share is not read.
+    /// Returns whether both stand for the same bits, in whatever form; memory that they share is not read.
     pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
         if self.spec() != other.spec() {
             return Ok(false);
         }
-        match (self, other) {
-            (Self::Rows(one), Self::Rows(other)) => {
-                Ok(one.indices() == other.indices() && one.rows().is_identical(other.rows())?)
-            }
-            (one, other) => one.to_dense()?.is_identical(&other.to_dense()?),
+        if let (Self::Dense(one), Self::Dense(other)) = (self, other) {
+            return one.is_identical(other);
         }
+        if let (Self::Rows(one), Self::Rows(other)) = (self, other)
+            && one.indices() == other.indices()
+        {
+            return one.rows().is_identical(other.rows());
+        }
+        let (ours, theirs) = (self.memory().seen_bytes()?, other.memory().seen_bytes()?);
+        Ok(self.non_zero_rows(&ours).eq(other.non_zero_rows(&theirs)))
+    }
+
+    /// Returns the rows that are not 0 in every bit, each with its number, given the bytes of those that are there.
+    fn non_zero_rows<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = (i64, &'a [u8])> {
+        let row_bytes = row_len(self.spec().shape()) * self.spec().dtype().size();
+        let indices = self.rows().map(RowSparse::indices);
+        let numbered = bytes.chunks(row_bytes.max(1)).zip(0_i64..).zip(0_usize..);
+        numbered.filter_map(move |((row, number), position)| {
+            let index = indices.map_or(Some(number), |it| it.get(position).copied())?;
+            row.iter().any(|byte| *byte != 0).then_some((index, row))
+        })
+    }
+
+    /// Returns how many bytes are there: of rows with their numbers.
+    pub(crate) fn num_bytes(&self) -> usize {
+        let numbers = self.rows().map_or(0, |rows| size_of_val(rows.indices()));
+        self.memory().num_bytes() + numbers
     }
 
     /// Returns the same value on another device.

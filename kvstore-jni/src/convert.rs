@@ -11,9 +11,9 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jint, jlong, jsize};
 use kvstore::{
-    ArrayOrRows, Checkpoint, DType, Device, DeviceKind, Distribution, Element, Error, Existing,
-    Key, KeyStats, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs, Progress, RowSparse,
-    Shape, Snapshot, Store, Tensor, TensorSpec, Warmup,
+    ArrayOrRows, Checkpoint, CheckpointProgress, DType, Device, DeviceKind, Distribution, Element,
+    Error, Existing, Key, KeyStats, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs,
+    RowSparse, Shape, Snapshot, Store, Tensor, TensorSpec, Warmup,
 };
 
 use crate::buffer;
@@ -39,8 +39,9 @@ pub(crate) static STATES: LazyLock<HandleTable<Mutex<OptimizerState>>> =
 pub(crate) static SNAPSHOTS: LazyLock<HandleTable<Snapshot>> =
     LazyLock::new(|| HandleTable::new("snapshot"));
 /// The checkpoints that are being written, until somebody has waited for them.
-pub(crate) static CHECKPOINTS: LazyLock<HandleTable<(Mutex<Option<Checkpoint>>, Progress)>> =
-    LazyLock::new(|| HandleTable::new("checkpoint"));
+pub(crate) static CHECKPOINTS: LazyLock<
+    HandleTable<(Mutex<Option<Checkpoint>>, CheckpointProgress)>,
+> = LazyLock::new(|| HandleTable::new("checkpoint"));
 /// The values whose memory Java sees.
 pub(crate) static PINS: LazyLock<HandleTable<Tensor>> =
     LazyLock::new(|| HandleTable::new("buffer"));
@@ -458,9 +459,8 @@ fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
 /// Returns what a key holds as numbers: pushes, bytes of its state, and the description of its value
 /// as [`adopt`] gives that of an array, with the bytes of the value in place of a handle.
 pub(crate) fn key_stats(stats: &KeyStats) -> Vec<jlong> {
-    let num_bytes = stats.spec.num_bytes().unwrap_or(usize::MAX);
     let num_pushes = jlong::try_from(stats.num_pushes).unwrap_or(jlong::MAX);
-    let mut numbers = vec![num_pushes, size(stats.state_bytes), size(num_bytes)];
+    let mut numbers = vec![num_pushes, size(stats.state_bytes), size(stats.value_bytes)];
     describe(&stats.spec, stats.device, &mut numbers);
     numbers
 }

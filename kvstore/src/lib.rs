@@ -45,11 +45,11 @@ pub use update::update;
 pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{
-    ArrayList, Backend, Backends, BinaryOp, BoxError, Checkpoint, Compression, DType, Description,
-    Device, DeviceKind, Distribution, Element, Error, ErrorCode, Existing, Generator, Key,
-    KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Progress,
-    Pulled, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot, Tensor, TensorSpec,
-    UnaryOp, Updater, Value, Warmup, bf16, f16,
+    ArrayList, Backend, Backends, BinaryOp, BoxError, Checkpoint, CheckpointProgress, Compression,
+    DType, Description, Device, DeviceKind, Distribution, Element, Error, ErrorCode, Existing,
+    Generator, Key, KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState,
+    OptimizerStates, Pulled, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot, Tensor,
+    TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16,
 };
 
 /// Runs the Rust code of the README.

@@ -4,9 +4,10 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use kvstore::{
-    ArrayList, DType, Error, ErrorCode, Key, LrScheduler, NDArray, Optimizer, Result, RowSparse,
-    Snapshot, Store, backends,
+    ArrayList, DType, Error, ErrorCode, Key, LrScheduler, NDArray, Optimizer, OptimizerStates,
+    Result, RowSparse, Snapshot, Store, backends,
 };
+use kvstore_core::{KvStore, LocalStore};
 use serde_json::Value as Json;
 
 use crate::arrays::to_array;
@@ -58,45 +59,68 @@ pub fn record(bytes: &[u8]) {
     assert_same(&read, &again);
 }
 
-/// Checks that these bytes, as a checkpoint, are read or refused, and that what is read is the same when it is
-/// written and read again. Few bytes end with their checksum, so they are tried with that, too.
+/// Checks that these bytes, as a checkpoint and as a file of optimizer states, are read or refused, and that what is
+/// read is the same when it is written and read again. Few bytes end with their checksum, so they are tried with that,
+/// too.
 pub fn checkpoint(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
-        let read = match Snapshot::from_bytes(backends(), &bytes) {
-            Ok(read) => read,
-            Err(error) => {
-                assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain());
-                continue;
-            }
-        };
-        let file = read.to_bytes().expect("few keys");
-        let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
-        assert!(again.is_identical(&read).expect("memory of the host"));
-        assert_eq!(again.to_bytes().expect("few keys"), file);
+        if let Some(read) = read_or_refused(Snapshot::from_bytes(backends(), &bytes)) {
+            let file = read.to_bytes().expect("few keys");
+            let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
+            assert!(again.is_identical(&read).expect("memory of the host"));
+            assert_eq!(again.to_bytes().expect("few keys"), file);
+        }
+        if let Some(read) = read_or_refused(OptimizerStates::from_bytes(backends(), &bytes)) {
+            give_back(read);
+        }
     }
 }
 
-/// Returns checkpoints: a small one with everything in it, and that of an empty store.
+fn read_or_refused<T>(read: Result<T>) -> Option<T> {
+    read.inspect_err(|error| assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain())).ok()
+}
+
+/// Gives states to a store, which takes them or refuses those of other keys.
+fn give_back(read: OptimizerStates) {
+    let filled = filled().and_then(|store| store.snapshot()).expect("all of it is allowed");
+    let store = LocalStore::new("local", backends().clone()).expect("a known name");
+    store.rollback(&filled).expect("no updater runs");
+    let before = store.snapshot().expect("no updater runs");
+    let OptimizerStates { optimizer, states } = read;
+    let is_given = store.set_optimizer_states(optimizer, states);
+    let after = store.snapshot().expect("no updater runs");
+    assert!(is_given.is_ok() || after.is_identical(&before).expect("memory of the host"));
+}
+
+/// Returns checkpoints: a small one with everything in it, and that of an empty store; and files of states, with the
+/// optimizer and without it.
 pub fn checkpoints() -> Vec<Vec<u8>> {
-    let store = kvstore::create("local").expect("a store of this machine");
     let bytes_of = |store: &Store| {
         store.snapshot().and_then(|snapshot| snapshot.to_bytes()).expect("few keys")
     };
-    let empty = bytes_of(&store);
-    let fill = || -> Result<()> {
-        let adam = Optimizer::new("adam")?.with_lr_multiplier(Key::new("w")?, 0.5)?;
-        let adam = adam.with_scheduler(LrScheduler::factor(2, 0.5)?);
-        store.set_optimizer(adam.with("learning_rate", 0.1)?)?;
-        store.set_gradient_compression("2bit", 0.5)?;
-        store.init("half", &to_array(&tame(Spec::new(&[3], DType::F16), 1)))?;
-        store.init("w", &to_array(&tame(Spec::new(&[2], DType::F32), 2)))?;
-        store.push("w", &to_array(&tame(Spec::new(&[2], DType::F32), 3)))?;
-        store.push("half", &to_array(&tame(Spec::new(&[3], DType::F16), 4)))?;
-        let two = to_array(&tame(Spec::new(&[2, 3], DType::F32), 5)).tensor();
-        store.init("rows", &RowSparse::new([9, 3], vec![1, 3], two)?)
-    };
-    fill().expect("all of it is allowed");
-    vec![bytes_of(&store), empty]
+    let empty = kvstore::create("local").expect("a store of this machine");
+    let store = filled().expect("all of it is allowed");
+    let states = [false, true].map(|dump| {
+        let snapshot = store.snapshot().expect("no updater runs");
+        snapshot.optimizer_states_to_bytes(dump).expect("it has an optimizer")
+    });
+    [vec![bytes_of(&store), bytes_of(&empty)], states.into()].concat()
+}
+
+/// Returns a store with few bytes and everything in it.
+fn filled() -> Result<Store> {
+    let store = kvstore::create("local")?;
+    let adam = Optimizer::new("adam")?.with_lr_multiplier(Key::new("w")?, 0.5)?;
+    let adam = adam.with_scheduler(LrScheduler::factor(2, 0.5)?);
+    store.set_optimizer(adam.with("learning_rate", 0.1)?)?;
+    store.set_gradient_compression("2bit", 0.5)?;
+    store.init("half", &to_array(&tame(Spec::new(&[3], DType::F16), 1)))?;
+    store.init("w", &to_array(&tame(Spec::new(&[2], DType::F32), 2)))?;
+    store.push("w", &to_array(&tame(Spec::new(&[2], DType::F32), 3)))?;
+    store.push("half", &to_array(&tame(Spec::new(&[3], DType::F16), 4)))?;
+    let two = to_array(&tame(Spec::new(&[2, 3], DType::F32), 5)).tensor();
+    store.init("rows", &RowSparse::new([9, 3], vec![1, 3], two)?)?;
+    Ok(store)
 }
 
 /// Returns the bytes with the checksum of the others as the last four.

@@ -176,6 +176,9 @@ fn rows_come_back_as_rows() {
     store.init(["some", "none"], vec![rows(&[1, 5, 999], 1), rows(&[], 2)]).unwrap();
     store.push("some", &rows(&[2, 5], 3)).unwrap();
     let before = store.snapshot().unwrap();
+    // Two rows of three numbers, and the two numbers of those rows.
+    assert_eq!([&store.stats()[..], &before.stats()].concat()[0].value_bytes, 2 * 3 * 4 + 2 * 8);
+    assert_eq!(store.stats(), before.stats());
     let read = Snapshot::from_bytes(backends(), &before.to_bytes().unwrap()).unwrap();
     assert!(read.is_identical(&before).unwrap());
     store.push("some", &rows(&[7], 4)).unwrap();
@@ -242,6 +245,34 @@ fn a_checkpoint_holds_what_was_there_when_it_began() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), num_bytes);
     store.restore(&path).unwrap();
     assert_eq!(stored(&store, "w"), vec![1.0; 1 << 20]);
+}
+
+/// A large file takes longer than a small one that is begun after it.
+#[test]
+fn the_last_checkpoint_of_a_file_stays() {
+    let folder = folder();
+    let path = folder.path().join("model");
+    let link = folder.path().join("link");
+    if cfg!(unix) {
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+    }
+    for number in 0_u8..10 {
+        let begin = |number: u8, len: usize| {
+            let store = create("local").unwrap();
+            store.init("w", &array(&vec![number.into(); len])).unwrap();
+            let path = if number.is_multiple_of(2) && cfg!(unix) { &link } else { &path };
+            store.checkpoint(path).unwrap()
+        };
+        let begun = [begin(number, 1 << 21), begin(number + 1, 1000), begin(number + 2, 1)];
+        for checkpoint in begun.into_iter().rev() {
+            checkpoint.wait().unwrap();
+        }
+        let store = create("local").unwrap();
+        store.restore(&path).unwrap();
+        let found = stored(&store, "w");
+        assert_eq!((found.len(), found[0]), (1, f32::from(number + 2)));
+    }
 }
 
 #[test]

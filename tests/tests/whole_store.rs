@@ -8,6 +8,16 @@ fn a_snapshot_is_a_state_that_was() {
 }
 
 #[test]
+fn a_snapshot_has_everything_of_a_key() {
+    on_every_store(whole_store::a_snapshot_has_everything_of_a_key);
+}
+
+#[test]
+fn the_form_of_a_value_does_not_count() {
+    on_every_store(whole_store::the_form_of_a_value_does_not_count);
+}
+
+#[test]
 fn a_rollback_is_whole() {
     on_every_store(whole_store::a_rollback_is_whole);
 }

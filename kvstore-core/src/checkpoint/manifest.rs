@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::VERSION;
 use crate::compression::Compression;
 use crate::error::{Error, Result};
+use crate::file::short_list;
 use crate::key::Key;
 use crate::lr_scheduler::LrScheduler;
 use crate::optimizer::{Initial, Optimizer, Outline, UpdateRule};
@@ -89,6 +90,7 @@ pub(super) struct KeyRecord {
     pub(super) key: String,
     /// Of the value.
     pub(super) dtype: String,
+    #[serde(deserialize_with = "short_list")]
     pub(super) shape: Vec<usize>,
     /// How many rows of it there are, the others being 0; none when it is there as a whole.
     pub(super) num_rows: Option<usize>,
@@ -103,6 +105,7 @@ pub(super) struct StateRecord {
     /// The formula of the last update, which says what the first tensors are.
     formula: String,
     /// What the others were at first: those of another formula of the optimizer.
+    #[serde(deserialize_with = "short_list")]
     parked: Vec<InitialRecord>,
     num_updates: u64,
     momentum_product: f64,
@@ -140,11 +143,11 @@ impl TryFrom<OptimizerRecord> for Optimizer {
         for (name, value) in &record.hyper_parameters {
             optimizer.set(name, *value)?;
         }
-        for (key, factor) in &record.lr_multipliers {
-            optimizer = optimizer.with_lr_multiplier(Key::new(key)?, *factor)?;
+        for (key, factor) in record.lr_multipliers {
+            optimizer = optimizer.with_lr_multiplier(Key::new(&key)?, factor)?;
         }
-        for (key, factor) in &record.wd_multipliers {
-            optimizer = optimizer.with_wd_multiplier(Key::new(key)?, *factor)?;
+        for (key, factor) in record.wd_multipliers {
+            optimizer = optimizer.with_wd_multiplier(Key::new(&key)?, factor)?;
         }
         Ok(match record.scheduler {
             Some(scheduler) => optimizer.with_scheduler(scheduler),

@@ -16,11 +16,12 @@
 //! `kvstore`: see [`manifest`].
 
 mod background;
+mod header;
 mod manifest;
 mod read;
 mod write;
 
-pub use background::{Checkpoint, Progress};
+pub use background::{Checkpoint, CheckpointProgress};
 pub use read::OptimizerStates;
 
 use crate::dtype::DType;
@@ -35,7 +36,6 @@ const CHECKSUM: &str = "checksum";
 const CHECKSUM_BYTES: usize = 4;
 /// The format allows no longer header.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
-
 fn checksum_spec() -> TensorSpec {
     TensorSpec::new([CHECKSUM_BYTES], DType::U8)
 }

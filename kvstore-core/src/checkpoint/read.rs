@@ -1,19 +1,18 @@
 //! Reading a checkpoint, which may be damaged or made to do harm: everything that it says is held against its
 //! length before memory is taken, and what it holds counts when all of it has been read.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt::{self, Display};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
 use safetensors::tensor::{Metadata, TensorInfo};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
+use super::header::read_header;
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
 use super::{
-    CHECKSUM, DTYPES, MAX_HEADER_BYTES, METADATA, checksum_spec, residual_name, row_indices_name,
-    rows_name, state_name, value_name,
+    CHECKSUM, DTYPES, METADATA, checksum_spec, residual_name, row_indices_name, rows_name,
+    state_name, value_name,
 };
 use crate::backend::Backends;
 use crate::compression::Compression;
@@ -45,8 +44,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::read`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
-        let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
-        Self::read_from(backends, Input::of_bytes(&mut reader, num_bytes, "a checkpoint"))
+        read_bytes(backends, bytes, "a checkpoint", Self::read_from)
     }
 
     fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
@@ -97,6 +95,14 @@ impl OptimizerStates {
         read_file(backends, path.as_ref(), Self::read_from)
     }
 
+    /// Reads the content of such a file.
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
+        read_bytes(backends, bytes, "a file of optimizer states", Self::read_from)
+    }
+
     fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
         let mut body = Body::read(backends, input)?;
         if body.content == Content::Store {
@@ -128,6 +134,16 @@ fn read_file<T>(
     let file = File::open(path).map_err(failed)?;
     let num_bytes = file.metadata().map_err(failed)?.len();
     read(backends, Input::of_file(&mut BufReader::new(file), num_bytes, path))
+}
+
+fn read_bytes<T>(
+    backends: &Backends,
+    bytes: &[u8],
+    subject: &'static str,
+    read: impl FnOnce(&Backends, Input<'_>) -> Result<T>,
+) -> Result<T> {
+    let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
+    read(backends, Input::of_bytes(&mut reader, num_bytes, subject))
 }
 
 /// Everything in a file, checked.
@@ -213,69 +229,6 @@ const NO_OPTIMIZER: &str = "it has states without an optimizer";
 
 fn missing(name: &str) -> String {
     format!("tensor `{name}` is missing")
-}
-
-/// Reads the header, and returns with it the names of the tensors in the order of their places; the format's
-/// library checks that places are without gaps and fit dtypes and shapes.
-fn read_header(input: &mut Input<'_>) -> Result<(Metadata, Vec<String>)> {
-    let num_bytes = input.u64("the length of the header")?;
-    if num_bytes > MAX_HEADER_BYTES {
-        return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
-    }
-    let header = input.bytes(num_bytes, "the header")?;
-    let no_header =
-        |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
-    let RawHeader { metadata, mut tensors } =
-        serde_json::from_slice(&header).map_err(|error| no_header(&error))?;
-    tensors.sort_by_key(|(_, info)| info.data_offsets);
-    let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
-    let mut seen = HashSet::with_capacity(names.len());
-    if let Some(name) = names.iter().find(|name| !seen.insert(*name)) {
-        return Err(input.corrupt(format!("tensor `{name}` stands twice in its header")));
-    }
-    let header = Metadata::new(metadata, tensors).map_err(|error| no_header(&error))?;
-    if header.data_len() as u64 != input.remaining() {
-        return Err(input.corrupt(format!(
-            "the tensors of its header have {} bytes, {} are there",
-            header.data_len(),
-            input.remaining()
-        )));
-    }
-    Ok((header, names))
-}
-
-/// A header as it stands there. The library's own way to read one of many small tensors took
-/// thirteen times its length.
-struct RawHeader {
-    metadata: Option<HashMap<String, String>>,
-    tensors: Vec<(String, TensorInfo)>,
-}
-
-impl<'de> Deserialize<'de> for RawHeader {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-
-        impl<'de> Visitor<'de> for Entries {
-            type Value = RawHeader;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of tensors")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<RawHeader, M::Error> {
-                let mut header = RawHeader { metadata: None, tensors: Vec::new() };
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        header.metadata = Some(map.next_value()?);
-                    } else {
-                        header.tensors.push((name, map.next_value()?));
-                    }
-                }
-                Ok(header)
-            }
-        }
-        deserializer.deserialize_map(Entries)
-    }
 }
 
 fn read_manifest(input: &Input<'_>, header: &Metadata) -> Result<Manifest> {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::file::{replace_file, write_elements};
+use crate::file::{MAX_ITEMS, Replacement, write_elements};
 use crate::optimizer::OptimizerState;
 use crate::policy::Policy;
 use crate::row_sparse::RowSparse;
@@ -36,7 +36,7 @@ impl Snapshot {
     /// room for their names.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let file = CheckpointFile::of_store(self)?;
-        file.write(path.as_ref(), &AtomicU64::new(0))
+        file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
     }
 
     /// Returns what [`Snapshot::write`] writes.
@@ -44,11 +44,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Unsupported`], as there.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let file = CheckpointFile::of_store(self)?;
-        let mut bytes = Vec::new();
-        let written = file.write_to(&mut bytes, &AtomicU64::new(0));
-        written.map_err(|error| Error::Internal(format!("writing to memory: {error}")))?;
-        Ok(bytes)
+        CheckpointFile::of_store(self)?.to_bytes()
     }
 
     /// Writes the states of the optimizer, with the optimizer itself if it is dumped too.
@@ -56,12 +52,16 @@ impl Snapshot {
     /// # Errors
     /// [`Error::InvalidArgument`] when the store had no optimizer, and those of [`Snapshot::write`].
     pub fn write_optimizer_states(&self, path: impl AsRef<Path>, dump: bool) -> Result<()> {
-        if self.optimizer().is_none() {
-            return Err(Error::invalid("the store has no optimizer whose states to save"));
-        }
-        let content = if dump { Content::OptimizerAndStates } else { Content::OptimizerStates };
-        let file = CheckpointFile::new(self, content)?;
-        file.write(path.as_ref(), &AtomicU64::new(0))
+        let file = CheckpointFile::of_states(self, dump)?;
+        file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
+    }
+
+    /// Returns what [`Snapshot::write_optimizer_states`] writes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] and [`Error::Unsupported`], as there.
+    pub fn optimizer_states_to_bytes(&self, dump: bool) -> Result<Vec<u8>> {
+        CheckpointFile::of_states(self, dump)?.to_bytes()
     }
 }
 
@@ -76,6 +76,14 @@ pub(super) struct CheckpointFile {
 impl CheckpointFile {
     pub(super) fn of_store(snapshot: &Snapshot) -> Result<Self> {
         Self::new(snapshot, Content::Store)
+    }
+
+    fn of_states(snapshot: &Snapshot, dump: bool) -> Result<Self> {
+        if snapshot.optimizer().is_none() {
+            return Err(Error::invalid("the store has no optimizer whose states to save"));
+        }
+        let content = if dump { Content::OptimizerAndStates } else { Content::OptimizerStates };
+        Self::new(snapshot, content)
     }
 
     fn new(snapshot: &Snapshot, content: Content) -> Result<Self> {
@@ -125,8 +133,15 @@ impl CheckpointFile {
     }
 
     /// Writes the file; `written` counts its bytes.
-    pub(super) fn write(&self, path: &Path, written: &AtomicU64) -> Result<()> {
-        replace_file(path, |file| self.write_to(file, written))
+    pub(super) fn write(&self, place: Replacement, written: &AtomicU64) -> Result<()> {
+        place.write(|file| self.write_to(file, written))
+    }
+
+    fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let written = self.write_to(&mut bytes, &AtomicU64::new(0));
+        written.map_err(|error| Error::Internal(format!("writing to memory: {error}")))?;
+        Ok(bytes)
     }
 
     fn write_to(&self, file: &mut dyn Write, written: &AtomicU64) -> io::Result<()> {
@@ -146,7 +161,11 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
     let mut tensors = Vec::new();
     let mut keys = Vec::with_capacity(snapshot.len());
     for copy in snapshot.copies() {
-        let key = copy.key.as_str();
+        let (key, shape) = (copy.key.as_str(), copy.value.spec().shape());
+        if shape.rank() > MAX_ITEMS {
+            let text = format!("key `{key}`: a file holds no value of {} axes", shape.rank());
+            return Err(Error::Unsupported(text));
+        }
         let state = snapshot.state_of(copy);
         let outline = state.and_then(OptimizerState::outline);
         if is_whole {
@@ -172,7 +191,7 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
         keys.push(KeyRecord {
             key: key.to_owned(),
             dtype: copy.value.spec().dtype().name().to_owned(),
-            shape: copy.value.spec().shape().dims().to_vec(),
+            shape: shape.dims().to_vec(),
             num_rows: copy.value.rows().map(RowSparse::num_rows).filter(|_| is_whole),
             num_pushes: copy.num_pushes,
             state: outline.map(Into::into),

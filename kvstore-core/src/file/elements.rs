@@ -1,6 +1,5 @@
 //! The elements of a tensor in a file: row-major and little endian.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::input::Input;
@@ -17,10 +16,7 @@ const CHUNK: usize = 1 << 20;
 
 /// Writes the elements, without a copy where the host can see them.
 pub(crate) fn write_elements(out: &mut (impl Write + ?Sized), tensor: &Tensor) -> io::Result<()> {
-    let bytes = match tensor.host_bytes() {
-        Ok(bytes) => Cow::Borrowed(bytes),
-        Err(_) => Cow::Owned(tensor.to_bytes().map_err(io::Error::other)?),
-    };
+    let bytes = tensor.seen_bytes().map_err(io::Error::other)?;
     if cfg!(target_endian = "little") {
         return out.write_all(&bytes);
     }

@@ -6,28 +6,41 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+use super::turn::Turn;
 use crate::error::{Error, Result};
 
 /// How many random letters end the name of a file that is to replace another one.
 const NUM_RANDOM: usize = 6;
 
-/// Writes beside the file, then renames into place, and returns when both have reached the disk. What is no
-/// regular file (a pipe, a terminal) is written to as it is; a link stays one, and what it leads to is replaced
-/// or made.
-pub(crate) fn replace_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<()> {
-    let written = match place_of(path) {
-        Ok(Some(place)) => beside(&place, write),
-        Ok(None) => File::create(path).and_then(|file| through(file, write)),
-        Err(error) => Err(error),
-    };
-    written.map_err(|source| Error::Io {
-        path: path.to_owned(),
-        operation: "writing".to_owned(),
-        source,
-    })
+/// A file that is to be written anew. Several of one file are written one after the other, in the order in which
+/// they were begun: the last one stays.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    path: PathBuf,
+    turn: Turn,
+}
+
+impl Replacement {
+    pub(crate) fn begin(path: &Path) -> Self {
+        // The process may be in another folder by the time that it is written.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { turn: Turn::take(&path), path }
+    }
+
+    /// Writes beside the file, then renames into place, and returns when both have reached the disk. What is no
+    /// regular file (a pipe, a terminal) is written to as it is; a link stays one, and what it leads to is
+    /// replaced or made.
+    pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        let Self { path, turn } = self;
+        turn.wait();
+        let written = match place_of(&path) {
+            Ok(Some(place)) => beside(&place, write),
+            Ok(None) => File::create(&path).and_then(|file| through(file, write)),
+            Err(error) => Err(error),
+        };
+        let operation = "writing".to_owned();
+        written.map_err(|source| Error::Io { path, operation, source })
+    }
 }
 
 /// Returns where the file is or will be, which is where links lead to; none for what is no regular file.

@@ -297,7 +297,7 @@ impl Optimizer {
         let gathered = gathered.collect::<Result<Vec<_>>>()?;
         let spans: Vec<_> = gathered.iter().map(Tensor::span).collect();
         let backend = weight.backend().clone();
-        let mut pending = Pending::new(self, key, weight, state)?;
+        let mut pending = Pending::new(self, key, weight, Some(state))?;
         backend.update(&mut [pending.job(weight, state, &spans)?])?;
         pending.settle(weight, state);
         Ok(())

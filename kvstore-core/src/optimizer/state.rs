@@ -73,9 +73,7 @@ impl Default for OptimizerState {
 impl OptimizerState {
     pub(super) fn new(name: &'static str, rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
         let made_for = Some((name, weight.spec().clone()));
-        let mut state = Self { made_for, ..Self::default() };
-        state.ready(rule, weight)?;
-        Ok(state)
+        Self { made_for, ..Self::default() }.with_formula(rule, weight)
     }
 
     /// Returns the state's tensors in the order of [`UpdateRule::initial`], each of the weight's
@@ -158,12 +156,13 @@ impl OptimizerState {
         self.tensors.iter_mut().chain(parked).try_for_each(|it| it.move_to(backends, device))
     }
 
-    /// Makes the tensors that the rule needs and that are not there yet.
-    fn ready(&mut self, rule: &UpdateRule, weight: &Tensor) -> Result<()> {
-        if self.rule.is_some_and(|last| last.same_formula(rule)) {
-            self.rule = Some(*rule);
-            return Ok(());
-        }
+    /// Returns whether the last update was one of the same formula.
+    fn has_formula(&self, rule: &UpdateRule) -> bool {
+        self.rule.is_some_and(|last| last.same_formula(rule))
+    }
+
+    /// Returns the state with the tensors that the rule needs, and those that it does not need parked.
+    fn with_formula(&self, rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
         let arithmetic = Optimizer::arithmetic_of(weight.dtype())?;
         let mut tensors = Vec::with_capacity(MAX_STATES);
         let has_master = arithmetic != weight.dtype();
@@ -192,10 +191,8 @@ impl OptimizerState {
                 }
             });
         }
-        self.tensors = tensors;
-        self.parked = old;
-        self.rule = Some(*rule);
-        Ok(())
+        let made_for = self.made_for.clone();
+        Ok(Self { rule: Some(*rule), tensors, parked: old, made_for, ..*self })
     }
 }
 
@@ -205,28 +202,38 @@ pub(crate) struct Pending {
     rule: UpdateRule,
     num_updates: u64,
     momentum_product: f64,
+    /// The state itself, where it is the first step or one of another formula.
+    next_state: Option<Box<OptimizerState>>,
     fresh_weight: Option<Arc<dyn Storage>>,
     fresh_states: [Option<Arc<dyn Storage>>; MAX_STATES],
 }
 
 impl Pending {
-    /// Prepares a key's next step, without changing a value.
+    /// Prepares a key's next step, the first one where there is no state. Nothing that others see changes.
     pub(crate) fn new(
         optimizer: &Optimizer,
         key: &Key,
         weight: &mut Tensor,
-        state: &mut OptimizerState,
+        state: Option<&mut OptimizerState>,
     ) -> Result<Self> {
-        let mut momentum_product = state.momentum_product;
-        let num_updates = state.num_updates + 1;
+        let (num_updates, mut momentum_product) = match &state {
+            Some(state) => (state.num_updates + 1, state.momentum_product),
+            None => (1, 1.0),
+        };
         let rule = optimizer.rule(key, num_updates, &mut momentum_product);
-        state.ready(&rule, weight)?;
+        let mut next_state = match &state {
+            Some(state) if state.has_formula(&rule) => None,
+            Some(state) => Some(Box::new(state.with_formula(&rule, weight)?)),
+            None => Some(Box::new(OptimizerState::new(optimizer.name(), &rule, weight)?)),
+        };
         let mut fresh_states = [const { None }; MAX_STATES];
-        for (fresh, tensor) in fresh_states.iter_mut().zip(&mut state.tensors) {
-            *fresh = tensor.fresh_if_shared()?;
+        if let Some(state) = next_state.as_deref_mut().or(state) {
+            for (fresh, tensor) in fresh_states.iter_mut().zip(&mut state.tensors) {
+                *fresh = tensor.fresh_if_shared()?;
+            }
         }
         let fresh_weight = weight.fresh_if_shared()?;
-        Ok(Self { rule, num_updates, momentum_product, fresh_weight, fresh_states })
+        Ok(Self { rule, num_updates, momentum_product, next_state, fresh_weight, fresh_states })
     }
 
     /// Returns the work for the weight's backend.
@@ -237,6 +244,7 @@ impl Pending {
         addends: &'a [Span<'a>],
     ) -> Result<UpdateJob<'a>> {
         let mut states = [const { None }; MAX_STATES];
+        let state = self.next_state.as_deref_mut().unwrap_or(state);
         let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
         for (slot, (tensor, fresh)) in states.iter_mut().zip(tensors) {
             *slot = Some(tensor.in_out(fresh)?);
@@ -256,6 +264,7 @@ impl Pending {
         addends: &'a [Span<'a>],
     ) -> Result<RowUpdateJob<'a>> {
         let mut states = [const { None }; MAX_STATES];
+        let state = self.next_state.as_deref_mut().unwrap_or(state);
         let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
         for (slot, (tensor, fresh)) in states.iter_mut().zip(tensors) {
             *slot = Some(in_place(tensor, fresh)?);
@@ -274,9 +283,13 @@ impl Pending {
     /// Makes the step count, after it has run.
     pub(crate) fn settle(&mut self, weight: &mut Tensor, state: &mut OptimizerState) {
         weight.settle(self.fresh_weight.take());
+        if let Some(next) = self.next_state.take() {
+            *state = *next;
+        }
         for (tensor, fresh) in state.tensors.iter_mut().zip(&mut self.fresh_states) {
             tensor.settle(fresh.take());
         }
+        state.rule = Some(self.rule);
         state.num_updates = self.num_updates;
         state.momentum_product = self.momentum_product;
     }

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops;
 use std::sync::Arc;
@@ -385,9 +386,14 @@ impl Tensor {
         if self.start == other.start && Arc::ptr_eq(&self.share.storage, &other.share.storage) {
             return Ok(true);
         }
-        match (self.host_bytes(), other.host_bytes()) {
-            (Ok(ours), Ok(theirs)) => Ok(ours == theirs),
-            _ => Ok(self.to_bytes()? == other.to_bytes()?),
+        Ok(self.seen_bytes()? == other.seen_bytes()?)
+    }
+
+    /// Returns the bytes of the elements, without a copy where the host can see them.
+    pub(crate) fn seen_bytes(&self) -> Result<Cow<'_, [u8]>> {
+        match self.host_bytes() {
+            Ok(bytes) => Ok(Cow::Borrowed(bytes)),
+            Err(_) => self.to_bytes().map(Cow::Owned),
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use kvstore::{ErrorCode, Key, Optimizer, Snapshot, Store};
+use kvstore::{
+    ArrayOrRows, Device, ErrorCode, Existing, Key, Optimizer, RowSparse, Snapshot, Store,
+};
 
 use super::concurrency::{adding, on_threads};
 use super::{array, assert_code, before_the_deadline, floats, stored};
@@ -54,6 +56,47 @@ pub fn a_snapshot_is_a_state_that_was(store: &Store) {
             }
         });
     }
+}
+
+/// While threads push some of the keys each, every snapshot has of every key what that number of pushes leaves,
+/// bit for bit: value, state, count and residual.
+pub fn a_snapshot_has_everything_of_a_key(store: &Store) {
+    let num_pushes = reduced::times(60);
+    let push = |store: &Store, keys: &[&str]| {
+        store.push(keys, vec![array(&[1.5; 50]); keys.len()]).unwrap();
+    };
+    let begin = |store: &Store| {
+        store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
+        store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
+        store.set_gradient_compression("2bit", 1.0).unwrap();
+    };
+    let alone = kvstore::create(store.name()).unwrap();
+    begin(&alone);
+    let mut after = vec![alone.snapshot().unwrap()];
+    for _ in 0..2 * num_pushes {
+        push(&alone, &KEYS);
+        after.push(alone.snapshot().unwrap());
+    }
+    begin(store);
+    let store = store.clone();
+    on_threads(4, move |number| {
+        for _ in 0..num_pushes {
+            match number {
+                2 => push(&store, &["a", "b"]),
+                3 => push(&store, &["b", "c"]),
+                _ => {
+                    let found = store.snapshot().unwrap();
+                    let stats = found.stats();
+                    assert_eq!(stats[0].num_pushes + stats[2].num_pushes, stats[1].num_pushes);
+                    for stats in stats {
+                        let expected = &after[usize::try_from(stats.num_pushes).unwrap()];
+                        let changed = expected.changed_keys(&found).unwrap();
+                        assert!(!changed.contains(&stats.key), "{stats:?}");
+                    }
+                }
+            }
+        }
+    });
 }
 
 /// Turns the sign of gradients, so that one of 1 adds 1.
@@ -135,7 +178,7 @@ pub fn a_snapshot_never_changes(store: &Store) {
         [1.0, 2.0]
     );
     assert_eq!(stored(store, "a"), [6.0, 7.0]);
-    assert_eq!(snapshot.num_pushes(&key("a")), Some(0));
+    assert_eq!(snapshot.stats()[0].num_pushes, 0);
     assert_eq!(snapshot.keys(), [key("a")]);
     assert!(snapshot.get(&key("b")).is_none());
 }
@@ -155,6 +198,38 @@ pub fn changed_keys_are_named(store: &Store) {
     assert_eq!(before.changed_keys(&after).unwrap(), ["b", "c", "d"].map(key));
     assert_eq!(after.changed_keys(&before).unwrap(), ["b", "d", "c"].map(key));
     assert!(!after.is_identical(&before).unwrap());
+}
+
+/// Rows and whole values are the same where their bits are.
+pub fn the_form_of_a_value_does_not_count(store: &Store) {
+    let rows = |indices: &[i64], data: &[f32]| {
+        let data = kvstore::array(data, [indices.len(), 2], Device::cpu(0)).unwrap();
+        ArrayOrRows::from(RowSparse::new([3, 2], indices.to_vec(), data.tensor()).unwrap())
+    };
+    let dense =
+        |data: &[f32]| ArrayOrRows::from(kvstore::array(data, [3, 2], Device::cpu(0)).unwrap());
+    let holding = |value: ArrayOrRows| {
+        store.init_with("a", &value, Existing::Replace).unwrap();
+        store.snapshot().unwrap()
+    };
+    let same = [
+        holding(dense(&[0.0, 0.0, 0.0, 0.0, 1.0, 0.0])),
+        holding(rows(&[2], &[1.0, 0.0])),
+        holding(rows(&[0, 2], &[0.0, 0.0, 1.0, 0.0])),
+        holding(rows(&[1, 2], &[0.0, 0.0, 1.0, 0.0])),
+    ];
+    let others = [
+        holding(dense(&[0.0, 0.0, 1.0, 0.0, 0.0, 0.0])),
+        holding(dense(&[0.0, -0.0, 0.0, 0.0, 1.0, 0.0])),
+        holding(rows(&[1], &[1.0, 0.0])),
+        holding(rows(&[0, 2], &[0.0, -0.0, 1.0, 0.0])),
+        holding(rows(&[], &[])),
+    ];
+    for one in &same {
+        assert!(same.iter().all(|other| one.is_identical(other).unwrap()));
+        assert!(!others.iter().any(|other| one.is_identical(other).unwrap()));
+        assert!(!others.iter().any(|other| other.is_identical(one).unwrap()));
+    }
 }
 
 /// Inside an updater there is no whole store to be had.

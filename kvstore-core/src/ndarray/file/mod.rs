@@ -21,7 +21,7 @@ use super::NDArray;
 use crate::backend::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::file::{Input, replace_file};
+use crate::file::{Input, Replacement};
 use crate::tensor::Tensor;
 
 const LIST_MAGIC: u64 = 0x112;
@@ -85,7 +85,7 @@ impl ArrayList {
     /// [`Error::Io`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let tensors: Vec<Tensor> = self.arrays.iter().map(NDArray::tensor).collect();
-        replace_file(path.as_ref(), |file| {
+        Replacement::begin(path.as_ref()).write(|file| {
             write_u64(file, LIST_MAGIC)?;
             write_u64(file, 0)?;
             write_u64(file, tensors.len() as u64)?;

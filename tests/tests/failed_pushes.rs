@@ -1,0 +1,110 @@
+//! A push that fails changes nothing that a snapshot can see, however far it has come.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::sync::Arc;
+
+use kvstore::{Compression, ErrorCode, Key, KvStore, Optimizer, Tensor, Value};
+use kvstore_core::{Backend, Backends, CpuBackend, Device, LocalStore, RowSparse};
+use kvstore_tests::suite::assert_code;
+
+const SMALL: usize = 4;
+/// A sum, a state or a residual of it does not fit into what is left.
+const LARGE: usize = 1 << 20;
+const LEFT: usize = 1 << 20;
+
+/// Pushes a small key and a large one, three values each, with little memory left.
+fn push_in_vain(prepare: impl FnOnce(&LocalStore, &dyn Fn(usize, f32) -> Value)) {
+    let backend = CpuBackend::new();
+    let backends = Backends::new(vec![Arc::clone(&backend) as Arc<dyn Backend>]);
+    let value = |len: usize, number: f32| -> Value {
+        let elements = vec![number; len];
+        Tensor::from_slice(&backends, Device::cpu(0), [len, 1], &elements).unwrap().into()
+    };
+    let store = LocalStore::new("local", backends.clone()).unwrap();
+    let keys = ["small", "large"].map(|text| Key::new(text).unwrap());
+    let values = [value(SMALL, 1.0), value(LARGE, 1.0)];
+    store.init(&keys, &values).unwrap();
+    prepare(&store, &value);
+    let before = store.snapshot().unwrap();
+    let pushed: Vec<Value> =
+        [SMALL, LARGE].iter().flat_map(|&len| vec![value(len, 0.5); 3]).collect();
+    let [small, large] = &keys;
+    let lists = [small, small, small, large, large, large].map(Clone::clone);
+    backend.trim();
+    backend.set_memory_limit(Some(backend.live_bytes() + LEFT));
+    assert_code(store.push(&lists, &pushed, 0), ErrorCode::OutOfMemory);
+    backend.set_memory_limit(None);
+    let after = store.snapshot().unwrap();
+    assert_eq!(before.changed_keys(&after).unwrap(), []);
+    assert!(before.is_identical(&after).unwrap());
+    assert_eq!(before.to_bytes().unwrap(), after.to_bytes().unwrap());
+    // With memory it is the push that it would have been.
+    let other = LocalStore::new("local", backends).unwrap();
+    other.rollback(&before).unwrap();
+    for store in [&store, &other] {
+        store.push(&lists, &pushed, 0).unwrap();
+    }
+    assert!(store.snapshot().unwrap().is_identical(&other.snapshot().unwrap()).unwrap());
+}
+
+fn optimizer(name: &str) -> Optimizer {
+    Optimizer::new(name).unwrap()
+}
+
+#[test]
+fn a_sum() {
+    push_in_vain(|_, _| {});
+}
+
+#[test]
+fn a_first_step() {
+    for name in ["adam", "dcasgd", "ftml"] {
+        push_in_vain(|store, _| store.set_optimizer(optimizer(name)).unwrap());
+    }
+}
+
+#[test]
+fn a_step_of_another_optimizer() {
+    push_in_vain(|store, value| {
+        store.set_optimizer(optimizer("adagrad")).unwrap();
+        store.push(&[Key::new("small").unwrap()], &[value(SMALL, 2.0)], 0).unwrap();
+        store.set_optimizer(optimizer("adam")).unwrap();
+    });
+}
+
+#[test]
+fn a_step_of_another_formula() {
+    push_in_vain(|store, value| {
+        store.set_optimizer(Optimizer::sgd()).unwrap();
+        for (text, len) in [("small", SMALL), ("large", LARGE)] {
+            store.push(&[Key::new(text).unwrap()], &[value(len, 2.0)], 0).unwrap();
+        }
+        store.set_hyper_parameters(&[("momentum", 0.9)]).unwrap();
+    });
+}
+
+#[test]
+fn a_compressed_push() {
+    for with_optimizer in [false, true] {
+        push_in_vain(|store, value| {
+            store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+            // The key has one residual by now, and gets two more.
+            store.push(&[Key::new("small").unwrap()], &[value(SMALL, 2.0)], 0).unwrap();
+            if with_optimizer {
+                store.set_optimizer(optimizer("adam")).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_step_of_a_key_of_rows() {
+    push_in_vain(|store, value| {
+        let (key, rows) = (Key::new("small").unwrap(), value(2, 3.0).to_dense().unwrap());
+        store.remove(std::slice::from_ref(&key)).unwrap();
+        let rows = RowSparse::new([SMALL, 1], vec![0, 2], rows).unwrap();
+        store.init(&[key], &[rows.into()]).unwrap();
+        store.set_optimizer(optimizer("adam")).unwrap();
+    });
+}
