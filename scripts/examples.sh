@@ -62,7 +62,7 @@ expect_deps() {
     fi
 }
 expect_deps deps run "w = 3.000"
-expect_deps resume run "killed 4 times, the same weights"
+expect_deps resume run "killed 4 times, went on from checkpoints, the same weights"
 expect_deps resume poisoned "went back 20 times of 140, every weight is a number"
 if has lein; then
     expect lein "average: [3.3125 2.625]" "ran" lein run

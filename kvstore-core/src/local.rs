@@ -1,10 +1,12 @@
 //! [`LocalStore`]: a store within one process, made of a [`Reducer`] and a table.
 //!
-//! Locks, in the order in which they are taken: the table's map, to clone entries out of it or to
-//! read values; the keys' locks in the order of initialisation; the keys' values, held while a
-//! kernel runs and never while user code does. A user's updater runs under one key's lock, and all
-//! it can do to its store is to pull, which takes values only; so no two calls of a store can wait for
-//! each other.
+//! Locks, in the order in which they are taken: the gate, together with others by whatever changes the store, alone
+//! by what needs all of it to stand still; the policy and the compression, to clone or to set them; the table's map,
+//! to clone entries out of it or to read values; the keys' locks in the order of initialisation; the keys' values,
+//! held while a kernel runs and never while user code does. A user's updater runs inside the gate and under one key's
+//! lock. All it can do to its store is to pull, which takes values only; so two calls of a store can wait for each
+//! other only where an updater itself waits for another thread that changes the store: behind a snapshot, which waits
+//! for the updater, that thread waits too.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

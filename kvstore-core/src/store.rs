@@ -93,6 +93,7 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`KeyNotFound`](crate::Error::KeyNotFound),
     /// [`InvalidArgument`](crate::Error::InvalidArgument) naming a row that the value cannot have,
     /// [`Poisoned`](crate::Error::Poisoned).
+    #[doc(alias = "row_sparse_pull")]
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], priority: i32) -> Result<Vec<RowSparse>>;
 
     /// Returns what is known of each key without its value.
@@ -157,8 +158,9 @@ pub trait KvStore: Send + Sync + Debug {
     /// there.
     ///
     /// # Errors
-    /// [`Poisoned`](crate::Error::Poisoned), [`InvalidArgument`](crate::Error::InvalidArgument) from inside an
-    /// updater of this store.
+    /// [`Poisoned`](crate::Error::Poisoned) naming a key that a panic has spoilt, until it is removed or the store
+    /// goes back to a snapshot; [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this
+    /// store.
     fn snapshot(&self) -> Result<Snapshot>;
 
     /// Makes the store hold what the snapshot does, and nothing else: the next steps give the bits that they

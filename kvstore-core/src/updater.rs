@@ -11,7 +11,8 @@ use crate::tensor::Tensor;
 /// It runs once per key and push, after the sum, in the thread of the push, under the key's lock.
 /// It may pull any key of its store, which gives the last committed value and never waits; verbs
 /// that change the store are refused with
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument). It must not wait for another thread that changes
+/// the store: that one may be behind a snapshot, which waits for the updater.
 ///
 /// Every `Fn(&Key, &Tensor, &mut Tensor) -> Result<(), BoxError>` is one.
 pub trait Updater: Send + Sync {

@@ -9,7 +9,7 @@ use jni::objects::{
 };
 use jni::refs::IntoAuto;
 use jni::strings::JNIString;
-use jni::sys::{jint, jlong, jsize};
+use jni::sys::{jdouble, jint, jlong, jsize};
 use kvstore::{
     ArrayOrRows, Checkpoint, CheckpointProgress, DType, Device, DeviceKind, Distribution, Element,
     Error, Existing, Key, KeyStats, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs,
@@ -382,16 +382,8 @@ pub(crate) fn adopt_rows<'local>(
     env: &mut Env<'local>,
     values: Vec<RowSparse>,
 ) -> Result<JLongArray<'local>> {
-    let mut lent = Lent { table: &ROWS, handles: Vec::with_capacity(values.len()) };
-    let mut descriptions = Vec::with_capacity(values.len().saturating_mul(USUAL_DESCRIPTION));
-    for value in values {
-        let (spec, device) = (value.spec().clone(), value.device());
-        let handle = ROWS.insert(value)?;
-        lent.handles.push(handle);
-        descriptions.push(handle);
-        describe(&spec, device, &mut descriptions);
-    }
-    let descriptions = to_java(env, &descriptions)?;
+    let described = values.into_iter().map(|value| (value.spec().clone(), value.device(), value));
+    let (lent, descriptions) = lend_in(&ROWS, env, described)?;
     lent.keep();
     Ok(descriptions)
 }
@@ -402,11 +394,19 @@ pub(crate) fn lend<'local>(
     env: &mut Env<'local>,
     arrays: Vec<NDArray>,
 ) -> Result<(Lent<NDArray>, JLongArray<'local>)> {
-    let mut lent = Lent { table: &ARRAYS, handles: Vec::with_capacity(arrays.len()) };
-    let mut descriptions = Vec::with_capacity(arrays.len().saturating_mul(USUAL_DESCRIPTION));
-    for array in arrays {
-        let (spec, device) = (array.spec().clone(), array.device());
-        let handle = ARRAYS.insert(array)?;
+    let described = arrays.into_iter().map(|array| (array.spec().clone(), array.device(), array));
+    lend_in(&ARRAYS, env, described)
+}
+
+fn lend_in<'local, T>(
+    table: &'static HandleTable<T>,
+    env: &mut Env<'local>,
+    described: impl ExactSizeIterator<Item = (TensorSpec, Device, T)>,
+) -> Result<(Lent<T>, JLongArray<'local>)> {
+    let mut lent = Lent { table, handles: Vec::with_capacity(described.len()) };
+    let mut descriptions = Vec::with_capacity(described.len().saturating_mul(USUAL_DESCRIPTION));
+    for (spec, device, value) in described {
+        let handle = table.insert(value)?;
         lent.handles.push(handle);
         descriptions.push(handle);
         describe(&spec, device, &mut descriptions);
@@ -456,13 +456,32 @@ fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
     description.extend(dims.iter().copied().map(size));
 }
 
-/// Returns what a key holds as numbers: pushes, bytes of its state, and the description of its value
+/// Returns keys and what they hold, each as numbers: pushes, bytes of its state, and the description of its value
 /// as [`adopt`] gives that of an array, with the bytes of the value in place of a handle.
-pub(crate) fn key_stats(stats: &KeyStats) -> Vec<jlong> {
-    let num_pushes = jlong::try_from(stats.num_pushes).unwrap_or(jlong::MAX);
-    let mut numbers = vec![num_pushes, size(stats.state_bytes), size(stats.value_bytes)];
-    describe(&stats.spec, stats.device, &mut numbers);
-    numbers
+pub(crate) fn stats_to_java<'local>(
+    env: &mut Env<'local>,
+    stats: &[KeyStats],
+) -> Result<JObjectArray<'local, JObject<'local>>> {
+    let mut numbers = Vec::new();
+    for of_key in stats {
+        let num_pushes = jlong::try_from(of_key.num_pushes).unwrap_or(jlong::MAX);
+        numbers.extend([num_pushes, size(of_key.state_bytes), size(of_key.value_bytes)]);
+        describe(&of_key.spec, of_key.device, &mut numbers);
+    }
+    let names = strings_to_java(env, stats.iter().map(|of_key| of_key.key.as_str()))?;
+    let numbers = to_java(env, &numbers)?;
+    pair_to_java(env, &names, &numbers)
+}
+
+/// Returns the names and the values of hyper-parameters.
+pub(crate) fn hyper_parameters_to_java<'local>(
+    env: &mut Env<'local>,
+    hyper_parameters: Vec<(&'static str, f64)>,
+) -> Result<JObjectArray<'local, JObject<'local>>> {
+    let (names, values): (Vec<_>, Vec<_>) = hyper_parameters.into_iter().unzip();
+    let names = strings_to_java(env, names.into_iter())?;
+    let values = to_java::<jdouble>(env, &values)?;
+    pair_to_java(env, &names, &values)
 }
 
 /// Returns a Java array of two objects.

@@ -4,8 +4,8 @@
 //! - `error`: errors and panics become exceptions
 //! - `convert`: every conversion of arguments and results
 //! - `critical`: the elements of a Java array where they are
-//! - `store`, `snapshot`, `ndarray`, `rows`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods, one file per
-//!   Java class
+//! - `store`, `snapshot`, `checkpoint`, `ndarray`, `rows`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods,
+//!   one file per Java class
 //! - `updater`: the way back, from a push into a Java updater
 //!
 //! No pointer crosses the border: Java holds a number, and a number that is out of date is an
@@ -31,6 +31,7 @@ macro_rules! natives_of {
 }
 
 mod buffer;
+mod checkpoint;
 mod convert;
 mod critical;
 mod error;

@@ -2,17 +2,18 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use jni::Env;
-use jni::objects::{JClass, JLongArray, JObjectArray, JString};
+use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jlong};
-use kvstore::{Checkpoint, Error, Key, NDArray, Snapshot, Value};
+use kvstore::{Error, Key, NDArray, Snapshot, Value};
 
-use crate::convert::{self, CHECKPOINTS, SNAPSHOTS};
+use crate::convert::{self, SNAPSHOTS, STATES};
 use crate::error::{Result, ThrowKVStoreException};
 
 type Strings<'l> = JObjectArray<'l, JString<'l>>;
+type Objects<'l> = JObjectArray<'l, JObject<'l>>;
 
 natives_of!($ "dev.kvstore.NativeSnapshot");
 
@@ -65,6 +66,40 @@ fn get<'l>(
     convert::adopt(env, NDArray::new(value.ok_or(Error::KeyNotFound { key })?))
 }
 
+native!(fn stats(snapshot: jlong) -> JObject[]);
+fn stats<'l>(env: &mut Env<'l>, _class: JClass<'_>, snapshot: jlong) -> Result<Objects<'l>> {
+    convert::stats_to_java(env, &self::snapshot(snapshot)?.stats())
+}
+
+native!(fn hyper_parameters(snapshot: jlong) -> JObject[]);
+fn hyper_parameters<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    snapshot: jlong,
+) -> Result<Objects<'l>> {
+    let snapshot = self::snapshot(snapshot)?;
+    let none = || Error::invalid("the store had no optimizer with hyper-parameters");
+    let optimizer = snapshot.optimizer().ok_or_else(none)?;
+    convert::hyper_parameters_to_java(env, optimizer.hyper_parameters())
+}
+
+native!(fn optimizer_state(snapshot: jlong, key: JString) -> jlong);
+fn optimizer_state(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    snapshot: jlong,
+    key: JString<'_>,
+) -> Result<jlong> {
+    let (snapshot, key) = (self::snapshot(snapshot)?, convert::key(env, &key)?);
+    if snapshot.get(&key).is_none() {
+        return Err(Error::KeyNotFound { key }.into());
+    }
+    match snapshot.optimizer_state(&key) {
+        Some(state) => Ok(STATES.insert(Mutex::new(state.clone()))?),
+        None => Ok(0),
+    }
+}
+
 native!(fn changed_keys(snapshot: jlong, other: jlong) -> JString[]);
 fn changed_keys<'l>(
     env: &mut Env<'l>,
@@ -84,75 +119,4 @@ fn is_identical(
     other: jlong,
 ) -> Result<jboolean> {
     Ok(self::snapshot(snapshot)?.is_identical(&*self::snapshot(other)?)?)
-}
-
-native!(fn save_optimizer_states(store: jlong, file: JString, dump_optimizer: jboolean));
-fn save_optimizer_states(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    store: jlong,
-    file: JString<'_>,
-    dump_optimizer: jboolean,
-) -> Result<()> {
-    let file = convert::string(env, &file, "file")?;
-    Ok(convert::store(store)?.save_optimizer_states(file, dump_optimizer)?)
-}
-
-native!(fn load_optimizer_states(store: jlong, file: JString));
-fn load_optimizer_states(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    store: jlong,
-    file: JString<'_>,
-) -> Result<()> {
-    let file = convert::string(env, &file, "file")?;
-    Ok(convert::store(store)?.load_optimizer_states(file)?)
-}
-
-native!(fn begin_checkpoint(snapshot: jlong, file: JString) -> jlong);
-fn begin_checkpoint(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    snapshot: jlong,
-    file: JString<'_>,
-) -> Result<jlong> {
-    let file = convert::string(env, &file, "file")?;
-    let checkpoint = Checkpoint::begin(&*self::snapshot(snapshot)?, file)?;
-    let progress = checkpoint.progress().clone();
-    Ok(CHECKPOINTS.insert((Mutex::new(Some(checkpoint)), progress))?)
-}
-
-native!(fn checkpoint_bytes(checkpoint: jlong) -> jlong);
-fn checkpoint_bytes(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<jlong> {
-    number(CHECKPOINTS.get(checkpoint)?.1.num_bytes())
-}
-
-native!(fn checkpoint_bytes_written(checkpoint: jlong) -> jlong);
-fn checkpoint_bytes_written(
-    _env: &mut Env<'_>,
-    _class: JClass<'_>,
-    checkpoint: jlong,
-) -> Result<jlong> {
-    number(CHECKPOINTS.get(checkpoint)?.1.num_bytes_written())
-}
-
-fn number(num_bytes: u64) -> Result<jlong> {
-    let number = jlong::try_from(num_bytes);
-    Ok(number.map_err(|_| Error::Unsupported(format!("a file of {num_bytes} bytes")))?)
-}
-
-native!(fn await_checkpoint(checkpoint: jlong));
-fn await_checkpoint(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<()> {
-    let entry = CHECKPOINTS.get(checkpoint)?;
-    let checkpoint = entry.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match checkpoint {
-        Some(checkpoint) => Ok(checkpoint.wait()?),
-        None => Ok(()),
-    }
-}
-
-native!(fn release_checkpoint(checkpoint: jlong));
-fn release_checkpoint(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<()> {
-    drop(CHECKPOINTS.remove(checkpoint));
-    Ok(())
 }

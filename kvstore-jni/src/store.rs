@@ -189,11 +189,7 @@ fn stats<'l>(
     _class: JClass<'_>,
     store: jlong,
 ) -> Result<JObjectArray<'l, JObject<'l>>> {
-    let stats = convert::store(store)?.stats();
-    let numbers: Vec<jlong> = stats.iter().flat_map(convert::key_stats).collect();
-    let names = convert::strings_to_java(env, stats.iter().map(|stats| stats.key.as_str()))?;
-    let numbers = convert::to_java(env, &numbers)?;
-    convert::pair_to_java(env, &names, &numbers)
+    convert::stats_to_java(env, &convert::store(store)?.stats())
 }
 
 native!(fn contains(store: jlong, key: JString) -> jboolean);
@@ -241,11 +237,7 @@ fn hyper_parameters<'l>(
     _class: JClass<'_>,
     store: jlong,
 ) -> Result<JObjectArray<'l, JObject<'l>>> {
-    let (names, values): (Vec<_>, Vec<_>) =
-        convert::store(store)?.hyper_parameters()?.into_iter().unzip();
-    let names = convert::strings_to_java(env, names.into_iter())?;
-    let values = convert::to_java::<jdouble>(env, &values)?;
-    convert::pair_to_java(env, &names, &values)
+    convert::hyper_parameters_to_java(env, convert::store(store)?.hyper_parameters()?)
 }
 
 native!(fn set_hyper_parameters(store: jlong, names: JString[], values: jdouble[]));

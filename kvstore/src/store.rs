@@ -140,6 +140,7 @@ impl Store {
     /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
     /// [`InvalidArgument`](Error::InvalidArgument) naming a row that the value cannot have,
     /// [`Poisoned`](Error::Poisoned).
+    #[doc(alias = "row_sparse_pull")]
     pub fn pull_rows(
         &self,
         keys: impl IntoKeys,

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Write};
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
@@ -42,7 +42,7 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0 += &format!("{field}={value:?} ");
+        let _ = write!(self.0, "{field}={value:?} ");
     }
 }
 

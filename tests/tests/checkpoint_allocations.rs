@@ -66,7 +66,7 @@ fn a_checkpoint_takes_no_more_than_it_holds() {
     let mut many_factors = format!(
         r#"{checksum}"__metadata__":{{"kvstore":"{{\"version\":1,\"content\":\"store\",\"store\":\"x\",\"compression\":null,\"keys\":[],\"rule\":{{\"optimizer\":{{\"name\":\"sgd\",\"hyper_parameters\":{{}},\"scheduler\":null,\"wd_multipliers\":{{}},\"lr_multipliers\":{{"#
     );
-    for number in 0..(1 << 16) + 1 {
+    for number in 0..=1 << 16 {
         let _ = write!(many_factors, r#"\"{number:x}\":1,"#);
     }
     many_factors += r#"\"x\":1}}}}"}}"#;

@@ -264,8 +264,8 @@ fn the_last_checkpoint_of_a_file_stays() {
             let path = if number.is_multiple_of(2) && cfg!(unix) { &link } else { &path };
             store.checkpoint(path).unwrap()
         };
-        let begun = [begin(number, 1 << 21), begin(number + 1, 1000), begin(number + 2, 1)];
-        for checkpoint in begun.into_iter().rev() {
+        let writing = [begin(number, 1 << 21), begin(number + 1, 1000), begin(number + 2, 1)];
+        for checkpoint in writing.into_iter().rev() {
             checkpoint.wait().unwrap();
         }
         let store = create("local").unwrap();

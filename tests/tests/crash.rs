@@ -107,17 +107,47 @@ fn write_without_room(path: &Path) -> String {
     text
 }
 
+/// On a disk of its own, with room for one checkpoint and not for another one beside it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_keeps_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, copy) = (folder.path().join("disk"), folder.path().join("copy"));
+    fs::create_dir(&disk).unwrap();
+    // A namespace of this process's children, in which anybody may mount something.
+    let script = "mount -t tmpfs -o size=1800k none \"$0\" || exit 77
+        \"$1\" \"$0/model\"
+        ls -A \"$0\" && cp \"$0/model\" \"$2\"";
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", script]).arg(&disk).arg(WRITER).arg(&copy);
+    let output = command.output();
+    let Some(output) = output.ok().filter(|it| it.status.success()) else {
+        println!("not run: nothing can be mounted here");
+        return;
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("1\nIo: ") && text.contains("No space left on device"), "{text}");
+    assert!(text.ends_with("\nmodel\n"), "nothing is left beside it: {text}");
+    assert_eq!(number_in(&copy), 1.0);
+}
+
 #[test]
 fn writers_of_one_file_leave_each_other_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.checkpoint");
-    let snapshot = kvstore::create("local").unwrap().snapshot().unwrap();
     thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| (0..100).for_each(|_| snapshot.write(&path).unwrap()));
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut writer =
+                    Command::new(WRITER).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+                let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+                let said: Vec<String> = lines.take(30).map(Result::unwrap).collect();
+                end(&mut writer);
+                assert!(said.iter().all(|line| line.parse::<f32>().is_ok()), "{said:?}");
+            });
         }
     });
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert!(number_in(&path) >= 30.0);
 }
 
 #[test]

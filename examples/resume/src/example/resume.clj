@@ -16,7 +16,7 @@
 
 (set! *warn-on-reflection* true)
 
-(def ^:private num-steps 1000)
+(def ^:private num-steps 3000)
 (def ^:private num-kills 4)
 (def ^:private steps-per-checkpoint 20)
 
@@ -26,7 +26,7 @@
   (-> (kvstore/create)
       (kvstore/init "w" (ndarray/zeros [64 10]))
       (kvstore/set-optimizer
-        (optimizer/adam {:learning-rate 0.01 :lr-scheduler (lr-scheduler/factor-scheduler 250 0.5)}))))
+        (optimizer/adam {:learning-rate 0.01 :lr-scheduler (lr-scheduler/factor-scheduler 750 0.5)}))))
 
 (defn- num-done
   "How many steps the weights have behind them. The store counts, and a checkpoint has the count."
@@ -80,38 +80,52 @@
       .start))
 
 (defn- train-until
-  "Lets another process train, and kills it when it has come to the step `last-step`."
+  "Lets another process train, and kills it when it has come to the step `last-step`, if that is not nil. Returns the
+  step `:from` which it went on, and whether it was `:killed?`."
   [file last-step]
   (let [process (child file)]
     (with-open [lines (io/reader (.getInputStream process))]
       (let [[start & steps] (line-seq lines)
-            reached (last (take-while #(< (parse-long %) last-step) steps))]
-        (when (< last-step num-steps)
+            reached (last (take-while #(or (nil? last-step) (< (parse-long %) last-step)) steps))]
+        (when last-step
           (.destroyForcibly process))
-        (.waitFor process 1 TimeUnit/MINUTES)
+        (when-not (.waitFor process 1 TimeUnit/MINUTES)
+          (throw (ex-info "a process does not end" {:file file})))
         (binding [*out* *err*]
-          (println (str start ", " (if (< last-step num-steps) "killed behind " "ended behind ") reached)))))))
+          (println (str start ", ended behind " reached ", exit value " (.exitValue process))))
+        ;; 128 and the number of the signal.
+        {:from (parse-long (subs start (count "from ")))
+         :killed? (= 137 (.exitValue process))}))))
 
 (defn- train-with-kills
+  "Returns the weights, and what `train-until` says of each process."
   []
   (let [file (File/createTempFile "training" ".checkpoint")]
     (.delete file)
     (try
-      (doseq [last-step (sort (repeatedly num-kills #(+ 50 (rand-int (- num-steps 100)))))]
-        (train-until file last-step))
-      (train-until file (inc num-steps))
-      (weights (kvstore/restore (kvstore/create) file))
+      ;; A process may be further than what it has printed: the last third is left to the last one.
+      (let [kills (sort (repeatedly num-kills #(+ 50 (rand-int (quot num-steps 2)))))
+            runs (mapv #(train-until file %) (concat kills [nil]))]
+        [(weights (kvstore/restore (kvstore/create) file)) runs])
       (finally
         (.delete file)))))
+
+(defn- resumed?
+  "Did each process but the first go on where a checkpoint was, not before the one before it?"
+  [runs]
+  (let [[begun & resumed] (map :from runs)]
+    (and (zero? begun) (every? pos? resumed) (apply <= resumed))))
 
 (defn -main
   ([file]
    (train-with-checkpoints file)
    (shutdown-agents))
   ([]
-   (let [same? (= (train-in-peace) (train-with-kills))]
-     (println (format "killed %d times, %s" num-kills
+   (let [[found runs] (train-with-kills)
+         same? (= (train-in-peace) found)]
+     (println (format "killed %d times, %s, %s" (count (filter :killed? runs))
+                      (if (resumed? runs) "went on from checkpoints" "DID NOT GO ON")
                       (if same? "the same weights" "OTHER WEIGHTS")))
      (shutdown-agents)
-     (when-not same?
+     (when-not (and same? (resumed? runs))
        (System/exit 1)))))

@@ -22,8 +22,8 @@ public final class Checkpoint extends CompletableFuture<Void> {
 
     Checkpoint(long checkpoint, Path file) {
         this.file = file;
-        this.handle = NativeHandle.owned(this, checkpoint, NativeSnapshot::releaseCheckpoint);
-        this.numBytes = NativeSnapshot.checkpointBytes(checkpoint);
+        this.handle = NativeHandle.owned(this, checkpoint, NativeCheckpoint::release);
+        this.numBytes = NativeCheckpoint.bytes(checkpoint);
         Thread thread = new Thread(this::await, "kvstore-checkpoint");
         thread.setDaemon(false);
         thread.start();
@@ -32,7 +32,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
     private void await() {
         Throwable failure = null;
         try {
-            NativeSnapshot.awaitCheckpoint(handle.value("checkpoint"));
+            NativeCheckpoint.awaitEnd(handle.value("checkpoint"));
         } catch (Throwable thrown) {
             failure = thrown;
         }
@@ -70,7 +70,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
      */
     public long numBytesWritten() {
         try {
-            return NativeSnapshot.checkpointBytesWritten(handle.value("checkpoint"));
+            return NativeCheckpoint.bytesWritten(handle.value("checkpoint"));
         } catch (KVStoreException closed) {
             return written;
         }

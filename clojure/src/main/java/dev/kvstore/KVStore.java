@@ -6,7 +6,6 @@ import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
@@ -150,18 +149,7 @@ public final class KVStore implements NativeResource {
      */
     public List<KeyStats> stats() {
         try {
-            Object[] found = NativeKVStore.stats(handle());
-            long[] numbers = (long[]) found[1];
-            List<KeyStats> stats = new ArrayList<>();
-            int position = 0;
-            for (String key : (String[]) found[0]) {
-                Description value = Description.at(numbers, position + 2);
-                stats.add(new KeyStats(
-                        key, value.shape(), value.dtype(), value.context(), value.first(),
-                        numbers[position + 1], numbers[position]));
-                position = value.end();
-            }
-            return Collections.unmodifiableList(stats);
+            return KeyStats.of(NativeKVStore.stats(handle()));
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -921,7 +909,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore saveOptimizerStates(String fileName, boolean dumpOptimizer) {
         requireNonNull(fileName, "fileName");
-        return call(() -> NativeSnapshot.saveOptimizerStates(handle(), fileName, dumpOptimizer));
+        return call(() -> NativeCheckpoint.saveOptimizerStates(handle(), fileName, dumpOptimizer));
     }
 
     /**
@@ -936,7 +924,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore loadOptimizerStates(String fileName) {
         requireNonNull(fileName, "fileName");
-        return change(() -> NativeSnapshot.loadOptimizerStates(handle(), fileName));
+        return change(() -> NativeCheckpoint.loadOptimizerStates(handle(), fileName));
     }
 
     // ---- all of it --------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 package dev.kvstore;
 
-/** Entry points of the native library for snapshots of stores, and for the files of them. */
+/** Entry points of the native library for snapshots of stores. */
 final class NativeSnapshot {
     private NativeSnapshot() {}
 
@@ -19,22 +19,16 @@ final class NativeSnapshot {
     /** Returns the description of a new array. */
     static native long[] get(long snapshot, String key);
 
+    /** As that of a store. */
+    static native Object[] stats(long snapshot);
+
+    /** Returns names and values. */
+    static native Object[] hyperParameters(long snapshot);
+
+    /** Returns a new state, 0 for none. */
+    static native long optimizerState(long snapshot, String key);
+
     static native String[] changedKeys(long snapshot, long other);
 
     static native boolean isIdentical(long snapshot, long other);
-
-    static native void saveOptimizerStates(long store, String file, boolean dumpOptimizer);
-
-    static native void loadOptimizerStates(long store, String file);
-
-    static native long beginCheckpoint(long snapshot, String file);
-
-    static native long checkpointBytes(long checkpoint);
-
-    static native long checkpointBytesWritten(long checkpoint);
-
-    /** Blocks until the file is in its place; once for every checkpoint. */
-    static native void awaitCheckpoint(long checkpoint);
-
-    static native void releaseCheckpoint(long checkpoint);
 }

@@ -5,7 +5,8 @@ import java.util.List;
 
 /**
  * What an optimizer keeps for one weight outside of any store, see {@link Optimizer#createState}. In a
- * store every key has one of its own, which nobody needs to care for.
+ * store every key has one of its own, which nobody needs to care for; {@link Snapshot#optimizerState} gives what
+ * a copy of it would be.
  */
 public final class OptimizerState implements NativeResource {
     private final NativeHandle handle;

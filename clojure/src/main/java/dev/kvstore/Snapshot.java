@@ -6,6 +6,8 @@ import static java.util.Objects.requireNonNull;
 import java.lang.ref.Reference;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 
 /**
  * All that a store holds at one moment: every key with its optimizer state, the optimizer or updater, the
@@ -89,6 +91,51 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
+     * Returns what every key held, in the order of their {@code init}.
+     *
+     * @return an object for each key
+     */
+    public List<KeyStats> stats() {
+        try {
+            return KeyStats.of(NativeSnapshot.stats(handle()));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Returns the hyper-parameters of the optimizer that ran on the store.
+     *
+     * @return the values by name, in the order of the optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there was no optimizer
+     */
+    public Map<String, Double> hyperParameters() {
+        try {
+            Object[] found = NativeSnapshot.hyperParameters(handle());
+            return Optimizer.map((String[]) found[0], (double[]) found[1]);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Returns what the optimizer kept for a key.
+     *
+     * @param key a key that the store had
+     * @return a state of its own; none without an optimizer, and when it had not updated the key yet
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} when the store had no such key
+     */
+    public Optional<OptimizerState> optimizerState(String key) {
+        requireNonNull(key, "key");
+        try {
+            long state = NativeSnapshot.optimizerState(handle(), key);
+            return state == 0 ? Optional.empty() : Optional.of(new OptimizerState(state));
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
      * Returns the keys whose value, optimizer state or residuals have other bits in the other snapshot, or that
      * only one of the two has. What they share is not read.
      *
@@ -132,7 +179,7 @@ public final class Snapshot implements NativeResource {
     public Checkpoint checkpoint(Path file) {
         String name = NDArrayFile.name(file);
         try {
-            return new Checkpoint(NativeSnapshot.beginCheckpoint(handle(), name), file);
+            return new Checkpoint(NativeCheckpoint.begin(handle(), name), file);
         } finally {
             Reference.reachabilityFence(this);
         }

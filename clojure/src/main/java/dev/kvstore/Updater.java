@@ -5,8 +5,10 @@ package dev.kvstore;
  * KVStore#setUpdater(Updater)}.
  *
  * <p>It runs under the lock of its key. An updater that pushes into <em>another</em> store must not be pushed
- * into from there, or two threads may wait for each other; and one that waits for a virtual thread needs a
- * platform thread as its caller, since a virtual one stays on its carrier during a native call.
+ * into from there, or two threads may wait for each other. One that waits for another thread to change its own
+ * store may wait for ever, for a snapshot holds that thread up and waits for the updater; and one that waits for
+ * a virtual thread needs a platform thread as its caller, since a virtual one stays on its carrier during a
+ * native call.
  *
  * <pre>{@code
  * store.setUpdater((key, pushed, stored) -> {

@@ -45,6 +45,36 @@ class SnapshotTest {
     }
 
     @Test
+    void aSnapshotSaysWhatIsInIt() {
+        try (KVStore store = adam()) {
+            store.push("w", of(1, 1));
+            try (Snapshot snapshot = store.snapshot()) {
+                List<KeyStats> expected = store.stats();
+                Map<String, Double> rates = store.hyperParameters();
+                step(store, 2);
+                store.setHyperParameters(Map.of("learning_rate", 9.0));
+                assertEquals(expected, snapshot.stats());
+                assertEquals(rates, snapshot.hyperParameters());
+                try (OptimizerState state = snapshot.optimizerState("w").orElseThrow()) {
+                    assertEquals(1, state.numUpdates());
+                    assertEquals(2, state.arrays().size());
+                    // Nobody's step on it reaches the snapshot.
+                    Optimizer.adam().update("w", of(1, 2), of(1, 1), state);
+                }
+                try (OptimizerState state = snapshot.optimizerState("w").orElseThrow()) {
+                    assertEquals(1, state.numUpdates());
+                }
+                assertTrue(snapshot.optimizerState("b").isEmpty());
+                Expect.code(KEY_NOT_FOUND, () -> snapshot.optimizerState("none"));
+            }
+        }
+        try (KVStore store = KVStore.create(); Snapshot empty = store.snapshot()) {
+            assertEquals(List.of(), empty.stats());
+            Expect.code(INVALID_ARGUMENT, empty::hyperParameters);
+        }
+    }
+
+    @Test
     void aRollbackIsAsIfNothingHadHappened() {
         try (KVStore store = adam(); Snapshot start = store.snapshot()) {
             step(store, 1);

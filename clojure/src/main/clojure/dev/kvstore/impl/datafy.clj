@@ -3,7 +3,7 @@
 
     array-data   what an array is, and the elements of a small one
     rows-data    what a value of rows is, with the numbers of its rows
-    store-data   what each key of a store holds
+    store-data   what each key of a store holds, snapshot-data of a snapshot
     keys-data    the same as a mere map
     key-data     what one key holds
 
@@ -11,7 +11,7 @@
   (:require [clojure.core.protocols :as protocols]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.ndarray.reading :as reading])
-  (:import (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape)))
+  (:import (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape Snapshot)))
 
 (set! *warn-on-reflection* true)
 
@@ -64,20 +64,34 @@
          :pushes (.numPushes stats)))
 
 (defn keys-data
-  "Returns a map of each key of `kvstore` to what it holds, in the order of their init."
-  [^KVStore kvstore]
-  (apply array-map (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) (.stats kvstore))))
+  "Returns a map of each key of `kvstore`, a store or a snapshot, to what it holds, in the order of their init."
+  [kvstore]
+  (let [stats (if (instance? Snapshot kvstore)
+                (.stats ^Snapshot kvstore)
+                (.stats ^KVStore kvstore))]
+    (apply array-map (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) stats))))
+
+(defn- navigable
+  [kvstore closed? value-of]
+  (unless-closed closed?
+    (fn []
+      (with-meta
+        (keys-data kvstore)
+        {`protocols/nav (fn [_ k _] (errors/guard (value-of k)))}))))
 
 (defn store-data
   "Returns `keys-data` of `kvstore`, to navigate in.
 
   Navigating to a key gives a new array with its present value."
   [^KVStore kvstore]
-  (unless-closed #(.isClosed kvstore)
-    (fn []
-      (with-meta
-        (keys-data kvstore)
-        {`protocols/nav (fn [_ k _] (errors/guard (.pull kvstore ^String k)))}))))
+  (navigable kvstore #(.isClosed kvstore) #(.pull kvstore ^String %)))
+
+(defn snapshot-data
+  "Returns `keys-data` of `snapshot`, to navigate in.
+
+  Navigating to a key gives a new array with its value."
+  [^Snapshot snapshot]
+  (navigable snapshot #(.isClosed snapshot) #(.get snapshot %)))
 
 (extend-protocol protocols/Datafiable
   NDArray
@@ -85,4 +99,6 @@
   RowSparse
   (datafy [rows] (rows-data rows))
   KVStore
-  (datafy [kvstore] (store-data kvstore)))
+  (datafy [kvstore] (store-data kvstore))
+  Snapshot
+  (datafy [snapshot] (snapshot-data snapshot)))

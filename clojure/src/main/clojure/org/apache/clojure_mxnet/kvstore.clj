@@ -19,7 +19,8 @@
     set-gradient-compression
   All of it
     snapshot rollback          a store at one moment, and back to it
-    snapshot-keys snapshot-value snapshot-diff snapshot=  what is in one
+    snapshot-keys snapshot-value snapshot-state  what is in one, as `stats` and `hyper-parameters`
+    snapshot-diff snapshot=    two of them beside each other
     checkpoint restore         a snapshot in a file; progress read-snapshot
     save-optimizer-states load-optimizer-states  of the states alone
   Workers
@@ -40,11 +41,12 @@
       (ndarray/->vec (pull kv \"w\")) ;=> [2.0 2.0 2.0 2.0 2.0 2.0]"
   (:refer-clojure :exclude [contains? keys remove type])
   (:require [dev.kvstore.impl.export :refer [export]]
+            [dev.kvstore.impl.kvstore.checkpoints]
             [dev.kvstore.impl.kvstore.life]
             [dev.kvstore.impl.kvstore.rows]
             [dev.kvstore.impl.kvstore.rules]
+            [dev.kvstore.impl.kvstore.snapshots]
             [dev.kvstore.impl.kvstore.values]
-            [dev.kvstore.impl.kvstore.whole]
             [dev.kvstore.impl.kvstore.workers]
             [dev.kvstore.impl.printing]))
 
@@ -66,9 +68,11 @@
    set-updater set-optimizer
    hyper-parameters set-hyper-parameters
    set-gradient-compression]
-  [dev.kvstore.impl.kvstore.whole
+  [dev.kvstore.impl.kvstore.snapshots
    snapshot rollback
-   snapshot-keys snapshot-value snapshot-diff snapshot=
+   snapshot-keys snapshot-value snapshot-state
+   snapshot-diff snapshot=]
+  [dev.kvstore.impl.kvstore.checkpoints
    checkpoint progress restore read-snapshot
    save-optimizer-states load-optimizer-states]
   [dev.kvstore.impl.kvstore.workers

@@ -1,6 +1,7 @@
 (ns org.apache.clojure-mxnet.whole-store-test
   "Snapshots of a store, the way back, and files of them."
-  (:require [clojure.string :as string]
+  (:require [clojure.datafy :as datafy]
+            [clojure.string :as string]
             [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
@@ -47,6 +48,29 @@
           (is (= ["w" "b"] (kvstore/snapshot-diff before after)))
           (is (not (kvstore/snapshot= before after)))
           (is (kvstore/snapshot= before (kvstore/snapshot (kvstore/rollback kv before)))))))))
+
+(deftest a-snapshot-says-what-is-in-it
+  (let [kv (kvstore/init (store) "rows" (ndarray/row-sparse-array (ndarray/ones [2 3]) [1 5] [9 3]))]
+    (step kv 1)
+    (with-open [s (kvstore/snapshot kv)]
+      (let [expected (kvstore/stats kv)
+            rates (kvstore/hyper-parameters kv)]
+        (step kv 2)
+        (kvstore/set-hyper-parameters kv {:momentum 0})
+        (is (= expected (kvstore/stats s)))
+        (is (= rates (kvstore/hyper-parameters s)))
+        (is (= (:keys expected) (datafy/datafy s)))
+        ;; Two rows of three numbers, and the numbers of the rows.
+        (is (= (+ 24 16) (get-in expected [:keys "rows" :bytes])))
+        (is (= [1.0 1.0] (take 2 (drop 3 (ndarray/->vec (datafy/nav (datafy/datafy s) "rows" nil)))))))
+      (let [{:keys [num-updates arrays]} (kvstore/snapshot-state s :w)]
+        (is (= 1 num-updates))
+        (is (= [[3]] (mapv ndarray/shape-vec arrays))))
+      (is (nil? (kvstore/snapshot-state s "rows")))
+      (is (= :key-not-found (code (kvstore/snapshot-state s "none")))))
+    (with-open [s (kvstore/snapshot (kvstore/create))]
+      (is (= {:type "local" :bytes 0 :state-bytes 0 :keys {}} (kvstore/stats s)))
+      (is (= :invalid-argument (code (kvstore/hyper-parameters s)))))))
 
 (deftest a-checkpoint-goes-on-with-the-same-values
   (let [kv (store)

@@ -8,7 +8,7 @@
   (:require [clojure.string :as string]
             [dev.kvstore.impl.datafy :as datafy]
             [dev.kvstore.impl.errors :as errors])
-  (:import (dev.kvstore Doctor KVStore NativeMemory)
+  (:import (dev.kvstore Doctor KVStore NativeMemory Snapshot)
            (java.lang AutoCloseable)
            (java.util Locale)))
 
@@ -63,7 +63,7 @@
    :collected-unclosed (NativeMemory/collectedUnclosed)})
 
 (defn stats
-  "Returns numbers about `kvstore`, or about all native memory, as a map.
+  "Returns numbers about `kvstore`, which may be a snapshot, or about all native memory, as a map.
 
   Of a store: its `:type`, `:bytes` of all values, `:state-bytes` of what an optimizer keeps, and `:keys`,
   a map of key to `:shape`, `:dtype`, `:context`, `:bytes`, `:state-bytes` and `:pushes`, the number of
@@ -74,10 +74,12 @@
 
       (:bytes (stats (init (create) \"w\" (ndarray/ones [2 3])))) ;=> 24"
   ([] (errors/guard (memory-data)))
-  ([^KVStore kvstore]
+  ([kvstore]
    (errors/guard
      (let [keys (datafy/keys-data kvstore)]
-       {:type (.type kvstore)
+       {:type (if (instance? Snapshot kvstore)
+                (.storeType ^Snapshot kvstore)
+                (.type ^KVStore kvstore))
         :bytes (reduce + (map :bytes (vals keys)))
         :state-bytes (reduce + (map :state-bytes (vals keys)))
         :keys keys}))))

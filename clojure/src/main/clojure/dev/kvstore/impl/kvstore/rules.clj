@@ -7,7 +7,7 @@
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.updater :as updater])
-  (:import (dev.kvstore KVStore Optimizer)))
+  (:import (dev.kvstore KVStore Optimizer Snapshot)))
 
 (set! *warn-on-reflection* true)
 
@@ -18,7 +18,7 @@
   array `stored` in place and its result is ignored. Both arrays end with the call. When it throws, the
   key keeps its value and the caller of push gets that very object. Inside it, pull gives the last
   committed value of any key; push, init, remove and the setters of the same store are code
-  `:invalid-argument`. Throws \"Invalid updater\" when `f` is neither nil nor a function.
+  `:invalid-argument`, and waiting for another thread that calls them may never end. Throws \"Invalid updater\" when `f` is neither nil nor a function.
 
   The store keeps `f`. A store that `f` refers to, as one that closes over it does, is therefore never
   collected: dispose such a store.
@@ -39,13 +39,18 @@
   (errors/guard (.setOptimizer kvstore optimizer)))
 
 (defn hyper-parameters
-  "Returns the hyper-parameters of the optimizer that runs on `kvstore`, as a map of keyword to number.
+  "Returns the hyper-parameters of the optimizer that runs on `kvstore`, which may be a snapshot, as a map of keyword
+  to number.
 
   Throws code `:invalid-argument` when it has none, and code `:closed` when `kvstore` was disposed.
 
       (:momentum (hyper-parameters (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
-  [^KVStore kvstore]
-  (hyper-parameters/options (errors/guard (.hyperParameters kvstore))))
+  [kvstore]
+  (hyper-parameters/options
+    (errors/guard
+      (if (instance? Snapshot kvstore)
+        (.hyperParameters ^Snapshot kvstore)
+        (.hyperParameters ^KVStore kvstore)))))
 
 (defn set-hyper-parameters
   "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.
