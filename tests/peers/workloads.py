@@ -106,6 +106,11 @@ class Running:
             self.side.steps(None, self.pull_list, [], 1)
         return self.side.read(self.outs, np.copy)
 
+    def starts(self):
+        """Returns what each output was before the first turn."""
+        shapes = enumerate(self.workload.shapes)
+        return [values(1 + i, shape) for i, shape in shapes for _ in range(self.workload.pulled or 1)]
+
 
 class RunningRows:
     """A workload of rows on one side: values of some rows are pushed, or rows are pulled."""
@@ -143,6 +148,10 @@ class RunningRows:
         """Returns a copy of every row that a turn touches."""
         pulled = self.side.pull_rows(self.key, self.side.row_ids(self.touched), self.shape)
         return [self.side.read_rows(pulled, len(self.touched), self.shape)]
+
+    def starts(self):
+        """Returns what these rows were before the first turn."""
+        return [values(1, self.shape)[self.touched]]
 
 
 SGD = ("sgd", {"learning_rate": 0.01, "momentum": 0.9, "wd": 0.0001})
