@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check fuzz jar install examples repl bench bench-jvm peers doc clean
+.PHONY: help setup native demo test miri check kernels fuzz jar install examples repl bench bench-jvm peers doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -31,7 +31,7 @@ miri: setup ## interprets the tests of the core: undefined behaviour, data races
 fuzz: setup ## random bytes and changed files where files are read, a minute each
 	scripts/fuzz.sh
 
-check: setup ## format, lints, layers, dependencies, documentation, reflection
+check: setup ## format, lints, layers, dependencies, documentation, reflection, kernels
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -40,6 +40,10 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection
 	scripts/deny.sh
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
+	scripts/kernels.sh --check
+
+kernels: ## compiles the kernels for GPUs to the PTX that is checked in
+	scripts/kernels.sh --write
 
 jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines too, with sources and Javadoc beside it
 	scripts/setup.sh portable

@@ -8,9 +8,23 @@ use kvstore_core::{Backends, CpuBackend, Device, DeviceKind, Result};
 pub fn backends() -> &'static Backends {
     static BACKENDS: OnceLock<Backends> = OnceLock::new();
     BACKENDS.get_or_init(|| {
-        let no_gpu = "this version has no backend for GPUs".to_owned();
-        Backends::with_absent(vec![CpuBackend::new()], vec![(DeviceKind::Gpu, no_gpu)])
+        Backends::with_absent(vec![CpuBackend::new()], vec![(DeviceKind::Gpu, why_no_gpu())])
     })
+}
+
+#[cfg(feature = "cuda")]
+fn why_no_gpu() -> String {
+    match kvstore_cuda::probe() {
+        Ok(driver) => {
+            format!("this version has no kernels for GPUs, though there is a driver ({driver})")
+        }
+        Err(absence) => absence.to_string(),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn why_no_gpu() -> String {
+    "this build was made without GPUs (feature `cuda`)".to_owned()
 }
 
 /// Returns, for people, what was found on this machine: a name and a sentence each.

@@ -1,0 +1,100 @@
+// What every kernel is made of: element types, their arithmetic, and 16 bytes at a time.
+//
+// The same sources are compiled for a device and, with KV_EMULATED, as C++ for tests on any machine. So a kernel uses
+// no barrier, no shared memory, no atomics, and no header of CUDA. Arithmetic is compiled without fused
+// multiply-adds: the bits are those of the CPU.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// Threads of a block.
+#define KV_THREADS 256
+// Bytes of the destination that a block works on before it takes the next ones.
+#define KV_TILE_BYTES 16384
+
+#ifdef KV_EMULATED
+#include "emulated.h"
+#else
+#define KV_DEVICE static __device__ __forceinline__
+#define KV_DEVICE_MEMBER __device__ __forceinline__
+#define KV_BLOCK blockIdx.x
+#define KV_GRID gridDim.x
+#define KV_THREAD threadIdx.x
+// A kernel with one argument, which is read where the driver has put it. Four blocks run side by side at least.
+#define KV_KERNEL(name, Args)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(KV_THREADS, 4) name(const __grid_constant__ Args args)
+
+KV_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
+KV_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+
+KV_DEVICE float widen_half(u16 bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+KV_DEVICE u16 narrow_half(float x) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
+// Streams past the first-level cache: nothing is read twice.
+KV_DEVICE void load_16(u32 (&words)[4], const void *from) {
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(from)
+                 : "memory");
+}
+
+KV_DEVICE void store_16(void *to, const u32 (&words)[4]) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+}
+#endif
+
+// The two half precisions, as bits.
+struct f16 {
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+
+// What elements are computed in. Integers wrap, so those without a sign stand for all.
+template <class T> struct Arithmetic {
+    typedef T Number;
+};
+template <> struct Arithmetic<f16> {
+    typedef float Number;
+};
+template <> struct Arithmetic<bf16> {
+    typedef float Number;
+};
+
+template <class T> KV_DEVICE T widen(T x) { return x; }
+KV_DEVICE float widen(f16 x) { return widen_half(x.bits); }
+KV_DEVICE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
+
+template <class T> KV_DEVICE void narrow(T &to, T x) { to = x; }
+KV_DEVICE void narrow(f16 &to, float x) { to.bits = narrow_half(x); }
+
+// To the nearest, to even between two; what is no number stays none.
+KV_DEVICE void narrow(bf16 &to, float x) {
+    u32 bits = bits_of(x);
+    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    to.bits = (u16)(is_nan ? bits >> 16 | 0x40u : rounded);
+}
+
+// 16 bytes, aligned, and the elements in them.
+template <class T> union Vector {
+    static const u32 LANES = 16 / sizeof(T);
+    u32 words[4];
+    T lanes[LANES];
+};

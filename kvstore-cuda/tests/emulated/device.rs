@@ -1,0 +1,98 @@
+//! The kernels compiled as C++, and a device whose memory is this process's.
+
+#![expect(unsafe_code, reason = "calls what was compiled, with addresses of this process")]
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+/// A kernel: its argument, how many blocks there are, and in which order threads run.
+type Kernel = unsafe extern "C" fn(*const u8, u32, u32);
+
+/// Returns all kernels, compiled once.
+fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kernels.so");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        let compiler = env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+        let output = Command::new(&compiler)
+            .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DKV_EMULATED"])
+            .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-x", "c++"])
+            .arg(sources.join("sum.cu"))
+            .arg("-o")
+            .arg(&path)
+            .output()
+            .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // SAFETY: it was made of our sources just now, and has no code that runs when it is loaded.
+        unsafe { Library::new(&path) }.unwrap()
+    })
+}
+
+/// Runs a kernel whose argument is a struct of C, on memory that outlives the call.
+///
+/// # Safety
+/// The argument is the kernel's, and every address in it is that of memory as long as it says, which nobody else
+/// uses.
+pub(crate) unsafe fn launch<A>(name: &str, args: &A, num_blocks: u32, order: u32) {
+    // SAFETY: all kernels have this type.
+    let kernel = unsafe { library().get::<Kernel>(name) }.unwrap();
+    // SAFETY: the caller's promise.
+    unsafe { kernel(std::ptr::from_ref(args).cast(), num_blocks, order) };
+}
+
+/// Returns the numbers of a function that describes structs.
+pub(crate) fn layout<const N: usize>(name: &str) -> [u64; N] {
+    let mut numbers = [0; N];
+    // SAFETY: all functions of that kind have this type.
+    let function = unsafe { library().get::<unsafe extern "C" fn(*mut u64)>(name) }.unwrap();
+    // SAFETY: it writes as many numbers as the caller has asked for.
+    unsafe { function(numbers.as_mut_ptr()) };
+    numbers
+}
+
+/// Memory with a place for some bytes in it, and marks around them that nobody may touch.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    words: Vec<u128>,
+    start: usize,
+    num_bytes: usize,
+}
+
+const MARK: u8 = 0xa5;
+const MARGIN: usize = 64;
+
+impl Memory {
+    /// Returns memory that begins so many bytes beyond a multiple of 16.
+    pub(crate) fn new(content: &[u8], beyond: usize) -> Self {
+        let num_words = (content.len() + beyond + 2 * MARGIN).div_ceil(16);
+        let words = vec![u128::from_ne_bytes([MARK; 16]); num_words];
+        let mut memory = Self { words, start: MARGIN + beyond, num_bytes: content.len() };
+        let range = memory.start..memory.start + content.len();
+        memory.all_mut()[range].copy_from_slice(content);
+        memory
+    }
+
+    pub(crate) fn address(&mut self) -> u64 {
+        self.all_mut().as_mut_ptr() as u64 + self.start as u64
+    }
+
+    /// Returns the content, when the marks are as they were.
+    pub(crate) fn content(&mut self) -> Vec<u8> {
+        let (start, end) = (self.start, self.start + self.num_bytes);
+        let all = self.all_mut();
+        assert!(all[..start].iter().chain(&all[end..]).all(|byte| *byte == MARK), "out of bounds");
+        all[start..end].to_vec()
+    }
+
+    fn all_mut(&mut self) -> &mut [u8] {
+        let len = 16 * self.words.len();
+        // SAFETY: the words are so many bytes, and any bytes are words.
+        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
+    }
+}

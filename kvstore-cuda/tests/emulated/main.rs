@@ -1,0 +1,7 @@
+//! The kernels, compiled as C++, against the backend of the host: the same bits.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+mod device;
+mod sum;

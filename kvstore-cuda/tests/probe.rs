@@ -1,0 +1,72 @@
+//! Drivers of all kinds, most of them made up: a library with the functions that are called first.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use kvstore_cuda::probe;
+
+/// Tells this test to look for a driver itself, in the process that has only it.
+const ALONE: &str = "KVSTORE_TEST_PROBE";
+
+/// Looks for a driver in a process of its own, and returns what is said of it.
+fn found_in(folder: &Path) -> String {
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "every_absence_is_told", "--nocapture"])
+        .env(ALONE, "1")
+        .env("LD_LIBRARY_PATH", folder)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let line = text.lines().find_map(|line| line.split_once("found: "));
+    line.unwrap_or_else(|| panic!("{text}")).1.to_owned()
+}
+
+/// Makes a driver that answers so: the version, the result of `cuInit`, the number of devices.
+fn make_driver(folder: &Path, version: i32, init: i32, num_devices: i32) {
+    let source = format!(
+        "int cuDriverGetVersion(int *version) {{ *version = {version}; return 0; }}
+         int cuInit(unsigned flags) {{ return flags == 0 ? {init} : 1; }}
+         int cuDeviceGetCount(int *count) {{ *count = {num_devices}; return 0; }}
+         int cuGetErrorName(int error, const char **name) {{ *name = \"SOME_ERROR\"; return 0; }}"
+    );
+    std::fs::write(folder.join("driver.c"), source).unwrap();
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", "libcuda.so", "driver.c"])
+        .current_dir(folder)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn every_absence_is_told() {
+    if env::var_os(ALONE).is_some() {
+        match probe() {
+            Ok(driver) => println!("found: {driver}"),
+            Err(absence) => println!("found: {absence}"),
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let real = found_in(folder.path());
+    println!("on this machine: {real}");
+    for (version, init, num_devices, expected) in [
+        (11_040, 0, 1, "too old: it has CUDA 11.4, and 12.0 is needed"),
+        (12_000, 100, 0, "no device for it"),
+        (12_040, 0, 0, "no device for it"),
+        (12_040, 999, 1, "fails in cuInit: SOME_ERROR"),
+        (13_000, 0, 2, "CUDA 13.0, devices: 2"),
+    ] {
+        make_driver(folder.path(), version, init, num_devices);
+        let found = found_in(folder.path());
+        assert!(found.contains(expected), "expected {expected:?}, found {found:?}");
+    }
+    // Something of that name that is no library.
+    std::fs::write(folder.path().join("libcuda.so"), "none").unwrap();
+    assert_eq!(found_in(folder.path()), real);
+}

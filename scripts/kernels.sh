@@ -1,0 +1,23 @@
+#!/bin/sh
+# kernels.sh --write|--check   the PTX of the kernels, see kernels.py. Installs the one compiler of NVIDIA's that makes it,
+# and the assembler that judges it, into a folder of their own; neither needs a driver or a card.
+set -eu
+cd "$(dirname "$0")/.."
+
+PACKAGES="nvidia-cuda-nvrtc-cu12==12.0.140 nvidia-cuda-nvcc-cu12==12.9.86"
+venv=$PWD/target/kernels-venv
+
+# NVIDIA makes these packages for this system; what is checked in serves all others.
+case $(uname -sm) in
+    "Linux x86_64") ;;
+    *) echo "kernels: not checked: the compiler is there for Linux on x86-64 only"; exit 0 ;;
+esac
+if [ "$(cat "$venv/packages" 2>/dev/null)" != "$PACKAGES" ]; then
+    scripts/setup.sh portable
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    # shellcheck disable=SC2086 # a list of packages
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps $PACKAGES
+    echo "$PACKAGES" >"$venv/packages"
+fi
+"$venv/bin/python" scripts/kernels.py "$1"
