@@ -2,8 +2,8 @@
 
 The compiler is NVRTC of CUDA 12.0, always the same release: what an old driver is to run must not come from a newer
 compiler, and the same sources then give the same bytes on every machine. `scripts/kernels.sh` installs it. After that
-ptxas, the assembler that drivers have built in, compiles the PTX for several cards; no kernel may need more registers
-than let four blocks run side by side, or spill any into memory.
+ptxas, the assembler that drivers have built in, compiles the PTX for several cards; no kernel may spill registers
+into memory, or need more of them than let four blocks run side by side, of steps in 64 bits two.
 """
 
 import argparse
@@ -21,7 +21,10 @@ SOURCES, OUTPUTS = CRATE / "kernels", CRATE / "ptx"
 # Runs on every card since Volta: drivers compile it for theirs.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--device-as-default-execution-space"]
 CARDS = ["sm_70", "sm_80", "sm_90"]
-MAX_REGISTERS = 64
+
+
+def max_registers(kernel):
+    return 128 if kernel.endswith("_f64") and not kernel.startswith("kv_sum") else 64
 
 
 def package_folder(name):
@@ -87,12 +90,12 @@ def check_usage(path):
     too_much = 0
     for card in CARDS:
         kernels = usage(path, card)
-        bad = [kernel for kernel in kernels if kernel[1] > MAX_REGISTERS or kernel[2]]
+        bad = [kernel for kernel in kernels if kernel[1] > max_registers(kernel[0]) or kernel[2]]
         too_much += len(bad)
         most = max(registers for _, registers, _ in kernels)
         print(f"{path.name} on {card}: {len(kernels)} kernels, at most {most} registers, {len(bad)} over the budget")
         for name, registers, spilt in bad:
-            print(f"    {name}: {registers} registers of {MAX_REGISTERS}, {spilt} bytes spilt")
+            print(f"    {name}: {registers} registers of {max_registers(name)}, {spilt} bytes spilt")
     return too_much
 
 

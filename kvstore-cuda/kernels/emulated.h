@@ -18,7 +18,7 @@ static thread_local u32 kv_block, kv_grid, kv_thread;
 #define KV_THREAD kv_thread
 
 // Threads begin at number `order`, and go down if that is odd: a result that depends on their order shows.
-#define KV_KERNEL(name, Args)                                                                                          \
+#define KV_KERNEL(name, Args, num_blocks)                                                                                    \
     static void name##_thread(const Args &args);                                                                       \
     extern "C" void name(const void *args, u32 grid, u32 order) {                                                      \
         const u32 count = grid * KV_THREADS;                                                                           \
@@ -60,22 +60,33 @@ KV_DEVICE u16 narrow_half(float x) {
     if (size >= 65520.0f) return (u16)(sign | 0x7c00u);
     if (size < std::ldexp(1.0f, -14)) return (u16)(sign | (u32)std::nearbyint(std::ldexp(size, 24)));
     u32 positive = bits & 0x7fffffffu;
-    return (u16)(sign | ((positive + 0xfffu + (positive >> 13 & 1u)) >> 13) - (112u << 10));
+    u32 rounded = (positive + 0xfffu + (positive >> 13 & 1u)) >> 13;
+    return (u16)(sign | (rounded - (112u << 10)));
 }
 
-KV_DEVICE void insist_aligned(const void *pointer) {
-    if ((uintptr_t)pointer % 16) {
+KV_DEVICE void insist_aligned(const void *pointer, u32 num_bytes) {
+    if ((uintptr_t)pointer % num_bytes) {
         fprintf(stderr, "%p is not aligned\n", pointer);
         abort();
     }
 }
 
 KV_DEVICE void load_16(u32 (&words)[4], const void *from) {
-    insist_aligned(from);
+    insist_aligned(from, 16);
     memcpy(words, from, 16);
 }
 
 KV_DEVICE void store_16(void *to, const u32 (&words)[4]) {
-    insist_aligned(to);
+    insist_aligned(to, 16);
     memcpy(to, words, 16);
+}
+
+KV_DEVICE void load_8(u32 (&words)[2], const void *from) {
+    insist_aligned(from, 8);
+    memcpy(words, from, 8);
+}
+
+KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
+    insist_aligned(to, 8);
+    memcpy(to, words, 8);
 }

@@ -23,9 +23,10 @@ typedef unsigned long long u64;
 #define KV_BLOCK blockIdx.x
 #define KV_GRID gridDim.x
 #define KV_THREAD threadIdx.x
-// A kernel with one argument, which is read where the driver has put it. Four blocks run side by side at least.
-#define KV_KERNEL(name, Args)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(KV_THREADS, 4) name(const __grid_constant__ Args args)
+// A kernel with one argument, which is read where the driver has put it. So many blocks run side by side at least:
+// with four a thread has 64 registers, with two 128.
+#define KV_KERNEL(name, Args, num_blocks)                                                                              \
+    extern "C" __global__ void __launch_bounds__(KV_THREADS, num_blocks) name(const __grid_constant__ Args args)
 
 KV_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 KV_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
@@ -56,7 +57,21 @@ KV_DEVICE void store_16(void *to, const u32 (&words)[4]) {
                  : "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                  : "memory");
 }
+
+KV_DEVICE void load_8(u32 (&words)[2], const void *from) {
+    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from) : "memory");
+}
+
+KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" : : "l"(to), "r"(words[0]), "r"(words[1]) : "memory");
+}
 #endif
+
+// Two or four words.
+KV_DEVICE void load_words(u32 (&words)[2], const void *from) { load_8(words, from); }
+KV_DEVICE void load_words(u32 (&words)[4], const void *from) { load_16(words, from); }
+KV_DEVICE void store_words(void *to, const u32 (&words)[2]) { store_8(to, words); }
+KV_DEVICE void store_words(void *to, const u32 (&words)[4]) { store_16(to, words); }
 
 // The two half precisions, as bits.
 struct f16 {
@@ -98,3 +113,16 @@ template <class T> union Vector {
     u32 words[4];
     T lanes[LANES];
 };
+
+// The job of a batch that a tile belongs to: the last one that begins at it or before.
+template <class Job> KV_DEVICE const Job &job_of(const Job *jobs, u32 num_jobs, u64 tile) {
+    u32 low = 0, high = num_jobs;
+    while (high - low > 1) {
+        u32 middle = low + (high - low) / 2;
+        if (jobs[middle].first_tile <= tile)
+            low = middle;
+        else
+            high = middle;
+    }
+    return jobs[low];
+}

@@ -27,19 +27,6 @@ struct SumArgs {
     u32 unused;
 };
 
-// The job that a tile belongs to: the last one that begins at it or before.
-KV_DEVICE const SumJob &job_of(const SumArgs &args, u64 tile) {
-    u32 low = 0, high = args.num_jobs;
-    while (high - low > 1) {
-        u32 middle = low + (high - low) / 2;
-        if (args.jobs[middle].first_tile <= tile)
-            low = middle;
-        else
-            high = middle;
-    }
-    return args.jobs[low];
-}
-
 template <class T> KV_DEVICE void sum_element(const SumJob &job, const u64 *addends, u64 index) {
     typename Arithmetic<T>::Number sum = widen(((const T *)addends[0])[index]);
     for (u32 n = 1; n < job.num_addends; n++) sum = sum + widen(((const T *)addends[n])[index]);
@@ -135,18 +122,18 @@ template <class T> KV_DEVICE void sum_tile(const SumJob &job, const u64 *addends
 
 template <class T> KV_DEVICE void sum(const SumArgs &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
-        const SumJob &job = job_of(args, tile);
+        const SumJob &job = job_of(args.jobs, args.num_jobs, tile);
         sum_tile<T>(job, args.addends + job.first_addend, tile - job.first_tile);
     }
 }
 
-KV_KERNEL(kv_sum_f32, SumArgs) { sum<float>(args); }
-KV_KERNEL(kv_sum_f64, SumArgs) { sum<double>(args); }
-KV_KERNEL(kv_sum_f16, SumArgs) { sum<f16>(args); }
-KV_KERNEL(kv_sum_bf16, SumArgs) { sum<bf16>(args); }
-KV_KERNEL(kv_sum_8, SumArgs) { sum<u8>(args); }
-KV_KERNEL(kv_sum_32, SumArgs) { sum<u32>(args); }
-KV_KERNEL(kv_sum_64, SumArgs) { sum<u64>(args); }
+KV_KERNEL(kv_sum_f32, SumArgs, 4) { sum<float>(args); }
+KV_KERNEL(kv_sum_f64, SumArgs, 4) { sum<double>(args); }
+KV_KERNEL(kv_sum_f16, SumArgs, 4) { sum<f16>(args); }
+KV_KERNEL(kv_sum_bf16, SumArgs, 4) { sum<bf16>(args); }
+KV_KERNEL(kv_sum_8, SumArgs, 4) { sum<u8>(args); }
+KV_KERNEL(kv_sum_32, SumArgs, 4) { sum<u32>(args); }
+KV_KERNEL(kv_sum_64, SumArgs, 4) { sum<u64>(args); }
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's structs have to have too.

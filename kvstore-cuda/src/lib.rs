@@ -1,9 +1,12 @@
 //! NVIDIA's devices, where a driver is installed. Nothing of NVIDIA's is linked, shipped or needed beside it.
 //!
 //! - [`probe`]: is there a driver with a device, and if not, why
-//! - [`sum`]: sums of a batch as one launch
+//! - [`batch`]: the jobs of one launch
+//! - [`sum`], [`update`]: sums and optimizer steps, as their kernels read them
 
+pub mod batch;
 mod probe;
 pub mod sum;
+pub mod update;
 
 pub use probe::{Absence, Driver, probe};

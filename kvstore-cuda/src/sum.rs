@@ -2,17 +2,14 @@
 
 use kvstore_core::DType;
 
-/// Threads of a block.
-pub const THREADS: u32 = 256;
+use crate::batch::{Address, Batch};
+
 /// Bytes of the destination that a block works on at a time.
 const TILE_BYTES: u64 = 16_384;
 /// Bytes that are loaded and stored at a time.
 const VECTOR_BYTES: u64 = 16;
 /// The head of a job whose pointers are never aligned together.
 const NEVER: u32 = u32::MAX;
-
-/// An address in the memory of a device.
-pub type Address = u64;
 
 /// One sum, as the kernel reads it.
 #[repr(C)]
@@ -34,31 +31,7 @@ pub struct SumJob {
     pub unused: u32,
 }
 
-/// The argument of a kernel.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct SumArgs {
-    /// A list of [`SumJob`].
-    pub jobs: Address,
-    /// A list of addresses.
-    pub addends: Address,
-    /// Of all jobs.
-    pub num_tiles: u64,
-    /// How many jobs there are.
-    pub num_jobs: u32,
-    /// Fills the struct up.
-    pub unused: u32,
-}
-
-/// The lists of one launch, as they are copied to the device.
-#[derive(Debug, Default)]
-pub struct SumPlan {
-    jobs: Vec<SumJob>,
-    addends: Vec<Address>,
-    num_tiles: u64,
-}
-
-impl SumPlan {
+impl Batch<SumJob> {
     /// Adds a sum of `num_bytes` bytes in elements of `size`. Nothing is done for no bytes; there is an addend at least.
     pub fn push(&mut self, dst: Address, addends: &[Address], num_bytes: u64, size: u64) {
         if num_bytes == 0 {
@@ -67,39 +40,17 @@ impl SumPlan {
         let len = num_bytes / size;
         let head = head(dst, addends, size).filter(|head| u64::from(*head) < len);
         let after_head = len - u64::from(head.unwrap_or_default());
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        self.jobs.push(SumJob {
-            first_tile: self.num_tiles,
+        let num_tiles = after_head.div_ceil(TILE_BYTES / size);
+        let head = head.unwrap_or(NEVER);
+        self.push_job(addends, num_tiles, |first_tile, first_addend, num_addends| SumJob {
+            first_tile,
             dst,
             len,
-            first_addend: count(self.addends.len()),
-            num_addends: count(addends.len()),
-            head: head.unwrap_or(NEVER),
+            first_addend,
+            num_addends,
+            head,
             unused: 0,
         });
-        self.addends.extend_from_slice(addends);
-        self.num_tiles += after_head.div_ceil(TILE_BYTES / size);
-    }
-
-    /// Returns the jobs.
-    pub fn jobs(&self) -> &[SumJob] {
-        &self.jobs
-    }
-
-    /// Returns the addends of all jobs.
-    pub fn addends(&self) -> &[Address] {
-        &self.addends
-    }
-
-    /// Returns how many tiles a grid of blocks shares.
-    pub fn num_tiles(&self) -> u64 {
-        self.num_tiles
-    }
-
-    /// Returns the argument of the kernel, given where the lists are.
-    pub fn args(&self, jobs: Address, addends: Address) -> SumArgs {
-        let num_jobs = u32::try_from(self.jobs.len()).unwrap_or(u32::MAX);
-        SumArgs { jobs, addends, num_tiles: self.num_tiles, num_jobs, unused: 0 }
     }
 }
 

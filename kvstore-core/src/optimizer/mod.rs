@@ -41,7 +41,7 @@ pub use ftrl::Ftrl;
 pub use nadam::Nadam;
 pub use nag::{Nag, Nesterov};
 pub use rmsprop::{RmsProp, RmsPropCentered};
-pub use rule::{Initial, MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+pub use rule::{Initial, MAX_SCALARS, MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
 pub use sgd::{Sgd, SgdMomentum};
 pub use sgld::Sgld;
 pub use signum::{SignSgd, Signum};

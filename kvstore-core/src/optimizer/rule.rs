@@ -106,6 +106,9 @@ pub trait Rule<const N: usize>: Sized {
 
     /// Returns the formula in one arithmetic: every scalar is rounded once.
     fn round<A: Real>(&self) -> Self::Rounded<A>;
+
+    /// Returns the scalars in the order of the fields, and zeros behind them.
+    fn scalars(&self) -> [f64; MAX_SCALARS];
 }
 
 /// Code that is generic over the type of a rule; see [`UpdateRule::visit`].
@@ -145,10 +148,24 @@ macro_rules! scalars {
             fn round<A: $crate::optimizer::Real>(&self) -> $Name<A> {
                 $Name { $($field: A::from_f64(self.$field)),+ }
             }
+
+            fn scalars(&self) -> [f64; $crate::optimizer::MAX_SCALARS] {
+                $crate::optimizer::rule::padded([$(self.$field),+])
+            }
         }
     };
 }
 pub(super) use scalars;
+
+/// Returns the numbers with zeros behind them.
+pub(super) fn padded<const N: usize>(numbers: [f64; N]) -> [f64; MAX_SCALARS] {
+    const { assert!(N <= MAX_SCALARS, "a rule has more scalars") };
+    let mut all = [0.0; MAX_SCALARS];
+    for (slot, number) in all.iter_mut().zip(numbers) {
+        *slot = number;
+    }
+    all
+}
 
 /// Declares every rule once: the variants and the dispatch over them.
 macro_rules! rules {
@@ -172,6 +189,14 @@ macro_rules! rules {
             pub fn initial(&self) -> &'static [Initial] {
                 match self {
                     $(Self::$Name(_) => &<$Name as Rule<$N>>::INITIAL,)+
+                }
+            }
+
+            /// Returns the scalars of the formula in the order of its fields, and zeros behind them: for a
+            /// backend whose formulas are not those of [`Step`].
+            pub fn scalars(&self) -> [f64; MAX_SCALARS] {
+                match self {
+                    $(Self::$Name(rule) => rule.scalars(),)+
                 }
             }
 
@@ -242,6 +267,9 @@ rules! {
 
 /// The most numbers of state that a rule has, a master copy of the weight counted.
 pub const MAX_STATES: usize = 4;
+
+/// The most scalars that a rule has.
+pub const MAX_SCALARS: usize = 12;
 
 impl UpdateRule {
     /// Calls the visitor with the type of the rule if its optimizer may be lazy; see

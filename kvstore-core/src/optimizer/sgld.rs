@@ -8,7 +8,7 @@
 //! Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics", 2011.
 
 use super::parameter::{Definition, Domain, Parameter};
-use super::rule::{Initial, Real, Rule, Step, UpdateRule};
+use super::rule::{Initial, MAX_SCALARS, Real, Rule, Step, UpdateRule, padded};
 use crate::key::Key;
 use crate::random::standard_normal;
 
@@ -73,6 +73,11 @@ impl Rule<0> for Sgld {
             stream: self.stream,
             count: self.count,
         }
+    }
+
+    fn scalars(&self) -> [f64; MAX_SCALARS] {
+        let Self { half_rate, weight_decay, deviation, rescale, clip, .. } = *self;
+        padded([half_rate, weight_decay, deviation, rescale, clip])
     }
 }
 

@@ -4,4 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 mod device;
+mod host;
 mod sum;
+mod update;

@@ -2,15 +2,14 @@
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
-use std::sync::{Arc, OnceLock};
 
-use kvstore_core::backend;
-use kvstore_core::storage::{Span, SpanMut};
-use kvstore_core::{Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
-use kvstore_cuda::sum::{SumArgs, SumJob, SumPlan, kernel};
+use kvstore_core::{DType, Device, backend};
+use kvstore_cuda::batch::{Args, Batch};
+use kvstore_cuda::sum::{SumJob, kernel};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
+use crate::host::{Block, assert_same, backend, bytes};
 
 /// One sum of a batch.
 #[derive(Clone, Debug)]
@@ -33,75 +32,19 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
     prop::collection::vec(case, 1..4)
 }
 
-/// Bytes that look random; a third of the half-precision ones are no numbers, zeros, or the largest.
-fn bytes(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        let word = next();
-        bytes.extend(match word[0] % 12 {
-            0 => [0; 8],
-            1 => [0xff; 8],
-            2 => [0, 0x7c, 0xff, 0x7b, 1, 0, 0x80, 0x3f],
-            3 => [0x80, 0x7f, 0x80, 0xff, 0x7f, 0x7f, 1, 0x80],
-            _ => word,
-        });
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-/// Returns the backend of the host.
-fn host() -> &'static Backends {
-    static HOST: OnceLock<Backends> = OnceLock::new();
-    HOST.get_or_init(|| Backends::new(vec![CpuBackend::new()]))
-}
-
 /// Returns what the host's backend makes of it.
 fn expected(dtype: DType, len: usize, addends: &[Vec<u8>]) -> Vec<u8> {
-    let backends = host();
-    let backend = backends.of(Device::cpu(0)).unwrap();
-    let (device, spec) = (Device::cpu(0), TensorSpec::new([len], dtype));
-    let tensors: Vec<Tensor> = addends
-        .iter()
-        .map(|bytes| Tensor::from_bytes(backends, device, spec.clone(), bytes).unwrap())
-        .collect();
-    let spans: Vec<_> = tensors.iter().map(Tensor::span).collect();
-    let mut storage = backend.allocate(device, len * dtype.size()).unwrap();
-    let storage = Arc::get_mut(&mut storage).unwrap();
-    let num_bytes = len * dtype.size();
-    let dst = SpanMut { storage: &mut *storage, start: 0, num_bytes };
-    backend.sum(&mut [backend::SumJob { device, dtype, dst, addends: &spans }]).unwrap();
-    let mut found = vec![0; num_bytes];
-    backend.read(Span { storage, start: 0, num_bytes }, &mut found).unwrap();
-    found
-}
-
-/// Checks that both are the same bits; any that are no number are equal.
-fn assert_same(dtype: DType, expected: &[u8], found: &[u8]) {
-    let is_nan = |element: &[u8]| {
-        let spec = TensorSpec::new([1], dtype);
-        let tensor = Tensor::from_bytes(host(), Device::cpu(0), spec, element).unwrap();
-        dtype.is_float() && tensor.read_as::<f64>().unwrap()[0].is_nan()
-    };
-    let elements = expected.chunks(dtype.size()).zip(found.chunks(dtype.size()));
-    for (index, (expected, found)) in elements.enumerate() {
-        assert!(
-            expected == found || (is_nan(expected) && is_nan(found)),
-            "{dtype}, element {index}: expected {expected:02x?}, found {found:02x?}"
-        );
-    }
+    let addends: Vec<Block> = addends.iter().map(|bytes| Block::new(bytes)).collect();
+    let spans: Vec<_> = addends.iter().map(Block::span).collect();
+    let mut sum = Block::new(&vec![0; len * dtype.size()]);
+    let (device, dst) = (Device::cpu(0), sum.span_mut());
+    backend().sum(&mut [backend::SumJob { device, dtype, dst, addends: &spans }]).unwrap();
+    sum.content()
 }
 
 fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     let size = dtype.size();
-    let mut plan = SumPlan::default();
+    let mut plan = Batch::<SumJob>::default();
     let mut memory = Vec::new();
     for case in cases {
         let num_addends = case.beyond.len() - 1;
@@ -142,11 +85,11 @@ fn structs_are_laid_out_alike() {
         offset_of!(SumJob, first_addend),
         offset_of!(SumJob, num_addends),
         offset_of!(SumJob, head),
-        size_of::<SumArgs>(),
-        offset_of!(SumArgs, jobs),
-        offset_of!(SumArgs, addends),
-        offset_of!(SumArgs, num_tiles),
-        offset_of!(SumArgs, num_jobs),
+        size_of::<Args>(),
+        offset_of!(Args, jobs),
+        offset_of!(Args, addends),
+        offset_of!(Args, num_tiles),
+        offset_of!(Args, num_jobs),
     ];
     assert_eq!(layout::<12>("kv_sum_layout"), expected.map(|number| number as u64));
 }
@@ -175,7 +118,7 @@ fn every_half_survives() {
         let expected = expected(dtype, 1 << 16, &[all.clone(), shifted.clone()]);
         let (mut one, mut other) = (Memory::new(&all, 0), Memory::new(&shifted, 0));
         let mut dst = Memory::new(&vec![0; all.len()], 0);
-        let mut plan = SumPlan::default();
+        let mut plan = Batch::<SumJob>::default();
         plan.push(dst.address(), &[one.address(), other.address()], all.len() as u64, 2);
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
         // SAFETY: as above.

@@ -1,0 +1,30 @@
+// Gradient descent in all its forms.
+#include "update.h"
+
+KV_UPDATE(Sgd)
+KV_UPDATE(SgdMomentum)
+KV_UPDATE(Nag)
+KV_UPDATE(Nesterov)
+KV_UPDATE(Dcasgd)
+KV_UPDATE(DcasgdMomentum)
+KV_UPDATE(Signum)
+KV_UPDATE(SignSgd)
+KV_UPDATE(Test)
+
+#ifdef KV_EMULATED
+// Sizes and places of fields, which Rust's struct has to have too.
+extern "C" void kv_update_layout(u64 *out) {
+    const u64 layout[] = {sizeof(UpdateJob),
+                          offsetof(UpdateJob, first_tile),
+                          offsetof(UpdateJob, len),
+                          offsetof(UpdateJob, weight_from),
+                          offsetof(UpdateJob, weight_to),
+                          offsetof(UpdateJob, states_from),
+                          offsetof(UpdateJob, states_to),
+                          offsetof(UpdateJob, scalars),
+                          offsetof(UpdateJob, first_addend),
+                          offsetof(UpdateJob, num_addends),
+                          offsetof(UpdateJob, is_aligned)};
+    memcpy(out, layout, sizeof layout);
+}
+#endif

@@ -1,0 +1,74 @@
+//! [`Batch`]: the jobs of one launch, as they are copied to the device.
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+
+/// An address in the memory of a device.
+pub type Address = u64;
+
+/// The argument of a kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Args {
+    /// A list of jobs.
+    pub jobs: Address,
+    /// A list of addresses.
+    pub addends: Address,
+    /// Of all jobs.
+    pub num_tiles: u64,
+    /// How many jobs there are.
+    pub num_jobs: u32,
+    /// Fills the struct up.
+    pub unused: u32,
+}
+
+/// Jobs in the order of their tiles, and their addends one after the other.
+#[derive(Debug)]
+pub struct Batch<J> {
+    jobs: Vec<J>,
+    addends: Vec<Address>,
+    num_tiles: u64,
+}
+
+impl<J> Default for Batch<J> {
+    fn default() -> Self {
+        Self { jobs: Vec::new(), addends: Vec::new(), num_tiles: 0 }
+    }
+}
+
+impl<J> Batch<J> {
+    /// Adds a job of so many tiles, made from where its tiles and its addends begin and the number of those.
+    pub(crate) fn push_job(
+        &mut self,
+        addends: &[Address],
+        num_tiles: u64,
+        job: impl FnOnce(u64, u32, u32) -> J,
+    ) {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let (first, number) = (count(self.addends.len()), count(addends.len()));
+        self.jobs.push(job(self.num_tiles, first, number));
+        self.addends.extend_from_slice(addends);
+        self.num_tiles += num_tiles;
+    }
+
+    /// Returns the jobs.
+    pub fn jobs(&self) -> &[J] {
+        &self.jobs
+    }
+
+    /// Returns the addends of all jobs.
+    pub fn addends(&self) -> &[Address] {
+        &self.addends
+    }
+
+    /// Returns how many tiles a grid of blocks shares.
+    pub fn num_tiles(&self) -> u64 {
+        self.num_tiles
+    }
+
+    /// Returns the argument of the kernel, given where the lists are.
+    pub fn args(&self, jobs: Address, addends: Address) -> Args {
+        let num_jobs = u32::try_from(self.jobs.len()).unwrap_or(u32::MAX);
+        Args { jobs, addends, num_tiles: self.num_tiles, num_jobs, unused: 0 }
+    }
+}

@@ -1,0 +1,107 @@
+//! Optimizer steps of a batch as one launch: what the kernels of `kernels/update.h` get.
+
+use kvstore_core::DType;
+use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
+
+use crate::batch::{Address, Batch};
+
+/// Elements that a block works on at a time.
+const TILE: u64 = 4096;
+
+/// What is read and what is written: one address where it is in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FromTo {
+    /// Is read.
+    pub from: Address,
+    /// Is written.
+    pub to: Address,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The formula, and its scalars.
+    pub rule: &'a UpdateRule,
+    /// Of the weight and of the gradients.
+    pub dtype: DType,
+    /// In elements, at least one.
+    pub len: u64,
+    /// The weight.
+    pub weight: FromTo,
+    /// The state; of a weight of half precision its master copy comes first.
+    pub states: &'a [FromTo],
+    /// The gradients, at least one.
+    pub addends: &'a [Address],
+}
+
+/// One step, as the kernel reads it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UpdateJob {
+    /// The tiles of the jobs before it.
+    pub first_tile: u64,
+    /// In elements.
+    pub len: u64,
+    /// The weight.
+    pub weight_from: Address,
+    /// Where it goes.
+    pub weight_to: Address,
+    /// The state.
+    pub states_from: [Address; MAX_STATES],
+    /// Where that goes.
+    pub states_to: [Address; MAX_STATES],
+    /// In the order of the rule's fields.
+    pub scalars: [f64; MAX_SCALARS],
+    /// Where its gradients begin in the list of all.
+    pub first_addend: u32,
+    /// How many it has.
+    pub num_addends: u32,
+    /// Whether all pointers are aligned to as many elements as a thread loads at a time.
+    pub is_aligned: u32,
+    /// Fills the struct up.
+    pub unused: u32,
+}
+
+impl Batch<UpdateJob> {
+    /// Adds a step. All steps of a batch are of one formula and one dtype: see [`kernel`].
+    pub fn push(&mut self, step: &Step<'_>) {
+        let mut states = [FromTo::default(); MAX_STATES];
+        for (slot, state) in states.iter_mut().zip(step.states) {
+            *slot = *state;
+        }
+        let is_aligned = u32::from(is_aligned(step));
+        let num_tiles = step.len.div_ceil(TILE);
+        self.push_job(step.addends, num_tiles, |first_tile, first_addend, num_addends| UpdateJob {
+            first_tile,
+            len: step.len,
+            weight_from: step.weight.from,
+            weight_to: step.weight.to,
+            states_from: states.map(|state| state.from),
+            states_to: states.map(|state| state.to),
+            scalars: step.rule.scalars(),
+            first_addend,
+            num_addends,
+            is_aligned,
+            unused: 0,
+        });
+    }
+}
+
+/// Returns whether what a thread loads at a time lies at a multiple of its size everywhere: four elements, or two of
+/// 64 bits.
+fn is_aligned(step: &Step<'_>) -> bool {
+    let at_once = |dtype: DType| dtype.size().min(4) as u64 * 4;
+    let weight = [step.weight.from, step.weight.to].into_iter().chain(step.addends.iter().copied());
+    let states = step.states.iter().flat_map(|state| [state.from, state.to]);
+    let arithmetic = step.dtype.arithmetic().unwrap_or(step.dtype);
+    weight.into_iter().all(|address| address.is_multiple_of(at_once(step.dtype)))
+        && states.into_iter().all(|address| address.is_multiple_of(at_once(arithmetic)))
+}
+
+/// Returns the kernel of a formula and a dtype; none for integers, and for noise.
+pub fn kernel(rule: &UpdateRule, dtype: DType) -> Option<String> {
+    if !dtype.is_float() || matches!(rule, UpdateRule::Sgld(_)) {
+        return None;
+    }
+    Some(format!("kv_{}_{dtype}", rule.formula()))
+}

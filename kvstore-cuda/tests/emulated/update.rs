@@ -1,0 +1,229 @@
+//! Steps: every formula and dtype, any lengths and places, in place or not.
+#![expect(unsafe_code, reason = "launches kernels on memory of this process")]
+
+use std::array::from_fn;
+use std::collections::BTreeSet;
+use std::mem::offset_of;
+
+use kvstore_core::backend;
+use kvstore_core::optimizer::{MAX_STATES, UpdateRule};
+use kvstore_core::storage::InOut;
+use kvstore_core::{DType, Device, Key, Optimizer};
+use kvstore_cuda::batch::{Args, Batch};
+use kvstore_cuda::update::{FromTo, Step, UpdateJob, kernel};
+use proptest::prelude::*;
+
+use crate::device::{Memory, launch, layout};
+use crate::host::{Block, assert_same, backend, numbers};
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
+
+/// Returns rules of every formula but that with noise, as the optimizers make them for a tenth update.
+fn rules() -> Vec<UpdateRule> {
+    let mut rules: Vec<UpdateRule> = Vec::new();
+    for name in Optimizer::names() {
+        for momentum in [0.0, 0.9] {
+            let mut optimizer = Optimizer::new(name).unwrap();
+            for (parameter, value) in [
+                ("momentum", momentum),
+                ("centered", if momentum == 0.0 { 0.0 } else { 1.0 }),
+                ("wd", 0.01),
+                ("clip_gradient", 0.8),
+                ("clip_weights", 1.5),
+                ("rescale_grad", 0.7),
+                ("learning_rate", 0.05),
+            ] {
+                if optimizer.get(parameter).is_ok() {
+                    optimizer.set(parameter, value).unwrap();
+                }
+            }
+            let rule = optimizer.rule(&Key::new("w").unwrap(), 10, &mut 0.5);
+            if !rules.contains(&rule) && kernel(&rule, DType::F32).is_some() {
+                rules.push(rule);
+            }
+        }
+    }
+    rules
+}
+
+#[test]
+fn every_formula_has_its_kernels() {
+    let formulas: BTreeSet<&str> = rules().iter().map(UpdateRule::formula).collect();
+    // All but that of noise.
+    assert_eq!(formulas.len(), 18, "{formulas:?}");
+}
+
+#[test]
+fn structs_are_laid_out_alike() {
+    let expected = [
+        size_of::<UpdateJob>(),
+        offset_of!(UpdateJob, first_tile),
+        offset_of!(UpdateJob, len),
+        offset_of!(UpdateJob, weight_from),
+        offset_of!(UpdateJob, weight_to),
+        offset_of!(UpdateJob, states_from),
+        offset_of!(UpdateJob, states_to),
+        offset_of!(UpdateJob, scalars),
+        offset_of!(UpdateJob, first_addend),
+        offset_of!(UpdateJob, num_addends),
+        offset_of!(UpdateJob, is_aligned),
+    ];
+    assert_eq!(layout::<11>("kv_update_layout"), expected.map(|number| number as u64));
+    // The argument is that of sums.
+    assert_eq!(layout::<12>("kv_sum_layout")[7], size_of::<Args>() as u64);
+}
+
+/// One step of a batch.
+#[derive(Clone, Debug)]
+struct Case {
+    len: usize,
+    num_addends: usize,
+    /// How many elements each range begins beyond an aligned one.
+    beyond: usize,
+    is_in_place: bool,
+    seed: u64,
+}
+
+fn cases() -> impl Strategy<Value = Vec<Case>> {
+    let len = prop_oneof![1_usize..20, 4090_usize..4100, 9000_usize..9003];
+    let case =
+        (len, 1_usize..6, prop_oneof![Just(0_usize), 0_usize..5], any::<bool>(), any::<u64>());
+    let case = case.prop_map(|(len, num_addends, beyond, is_in_place, seed)| Case {
+        len,
+        num_addends,
+        beyond,
+        is_in_place,
+        seed,
+    });
+    prop::collection::vec(case, 1..4)
+}
+
+/// The memory of a step: what is read, and in its place or beside it what is written.
+struct Range {
+    from: Memory,
+    to: Option<Memory>,
+}
+
+impl Range {
+    fn new(content: &[u8], beyond: usize, is_in_place: bool) -> Self {
+        let to = (!is_in_place).then(|| Memory::new(&vec![0; content.len()], beyond));
+        Self { from: Memory::new(content, beyond), to }
+    }
+
+    fn addresses(&mut self) -> FromTo {
+        let from = self.from.address();
+        FromTo { from, to: self.to.as_mut().map_or(from, Memory::address) }
+    }
+
+    fn result(&mut self) -> Vec<u8> {
+        self.to.as_mut().unwrap_or(&mut self.from).content()
+    }
+}
+
+/// The contents of a step.
+struct Contents {
+    weight: Vec<u8>,
+    states: Vec<Vec<u8>>,
+    addends: Vec<Vec<u8>>,
+}
+
+fn contents(rule: &UpdateRule, dtype: DType, case: &Case) -> Contents {
+    let arithmetic = dtype.arithmetic().unwrap();
+    let num_states = rule.initial().len() + usize::from(arithmetic != dtype);
+    let seed = |number: usize| case.seed.wrapping_add(7919 * number as u64);
+    Contents {
+        weight: numbers(dtype, case.len, seed(0)),
+        states: (1..=num_states).map(|n| numbers(arithmetic, case.len, seed(n))).collect(),
+        addends: (10..10 + case.num_addends).map(|n| numbers(dtype, case.len, seed(n))).collect(),
+    }
+}
+
+/// Returns weight and states as the host's backend leaves them.
+fn expected(rule: UpdateRule, dtype: DType, contents: &Contents) -> Vec<Vec<u8>> {
+    let mut weight = Block::new(&contents.weight);
+    let mut states: Vec<Block> = contents.states.iter().map(|it| Block::new(it)).collect();
+    let addends: Vec<Block> = contents.addends.iter().map(|it| Block::new(it)).collect();
+    let spans: Vec<_> = addends.iter().map(Block::span).collect();
+    let mut in_outs = states.iter_mut().map(|state| InOut::InPlace(state.span_mut()));
+    let slots: [Option<InOut<'_>>; MAX_STATES] = from_fn(|_| in_outs.next());
+    drop(in_outs);
+    let job = backend::UpdateJob {
+        rule,
+        device: Device::cpu(0),
+        dtype,
+        weight: InOut::InPlace(weight.span_mut()),
+        states: slots,
+        addends: &spans,
+    };
+    backend().update(&mut [job]).unwrap();
+    std::iter::once(&weight).chain(&states).map(Block::content).collect()
+}
+
+fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
+    let arithmetic = dtype.arithmetic().unwrap();
+    let mut batch = Batch::<UpdateJob>::default();
+    let mut memory = Vec::new();
+    for case in cases {
+        let contents = contents(&rule, dtype, case);
+        let expected = expected(rule, dtype, &contents);
+        let place = |dtype: DType| case.beyond * dtype.size() % 16;
+        let mut weight = Range::new(&contents.weight, place(dtype), case.is_in_place);
+        let states = contents.states.iter();
+        let mut states: Vec<Range> =
+            states.map(|it| Range::new(it, place(arithmetic), case.is_in_place)).collect();
+        let mut addends: Vec<Memory> =
+            contents.addends.iter().map(|it| Memory::new(it, place(dtype))).collect();
+        batch.push(&Step {
+            rule: &rule,
+            dtype,
+            len: case.len as u64,
+            weight: weight.addresses(),
+            states: &states.iter_mut().map(Range::addresses).collect::<Vec<_>>(),
+            addends: &addends.iter_mut().map(Memory::address).collect::<Vec<_>>(),
+        });
+        memory.push((expected, contents, weight, states, addends));
+    }
+    let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
+    // SAFETY: the batch was made of memory that is there, and of lists that are.
+    unsafe { launch(&kernel(&rule, dtype).unwrap(), &args, num_blocks, order) };
+    for (expected, contents, mut weight, mut states, mut addends) in memory {
+        let mut expected = expected.into_iter();
+        assert_same(dtype, &expected.next().unwrap(), &weight.result());
+        for (state, expected) in states.iter_mut().zip(expected) {
+            assert_same(arithmetic, &expected, &state.result());
+        }
+        for (addend, content) in addends.iter_mut().zip(&contents.addends) {
+            assert_eq!(addend.content(), *content);
+        }
+        if weight.to.is_some() {
+            assert_eq!(weight.from.content(), contents.weight);
+        }
+    }
+}
+
+#[test]
+fn every_kernel_steps_as_the_host_does() {
+    for rule in rules() {
+        for dtype in FLOATS {
+            for (beyond, is_in_place) in [(0, true), (0, false), (1, true), (3, false)] {
+                let case = |len, seed| Case { len, num_addends: 3, beyond, is_in_place, seed };
+                check(rule, dtype, &[case(5000, 1), case(7, 2)], 2, 5);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn batches_step_as_the_host_does(
+        rule in prop::sample::select(rules()),
+        dtype in prop::sample::select(FLOATS.to_vec()),
+        cases in cases(),
+        num_blocks in 1_u32..6,
+        order in 0_u32..1000,
+    ) {
+        check(rule, dtype, &cases, num_blocks, order);
+    }
+}
