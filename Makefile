@@ -9,7 +9,7 @@ MAVEN = mvn -f clojure/pom.xml -B -ntp
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile | expand -t 16
 
-setup: ## checks for cargo, a linker, a JDK and Maven; installs them where it may
+setup: ## checks for cargo, a linker, a C++ compiler, a JDK and Maven; installs them where it may
 	@scripts/setup.sh
 
 native: setup ## builds the jar for this machine, clojure/target/native/kvstore-<version>.jar

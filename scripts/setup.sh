@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks that this machine can build the project: cargo, a C linker, a JDK and Maven. `setup.sh portable`
-# checks for Python with venv too, for scripts/portable.sh.
+# Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK and Maven.
+# `setup.sh portable` checks for Python with venv too, for scripts/portable.sh and scripts/kernels.sh.
 # What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
 # Says nothing and takes a moment when everything is there.
 set -eu
@@ -61,6 +61,7 @@ jdk_package() {
 # What apt has to install, without Rust.
 missing_packages() {
     command -v cc >/dev/null 2>&1 || printf 'gcc libc6-dev '
+    command -v c++ >/dev/null 2>&1 || printf 'g++ '
     jdk_is_good || printf '%s ' "$(jdk_package)"
     command -v mvn >/dev/null 2>&1 || printf 'maven '
     python_is_good || printf 'python3-venv '
@@ -68,7 +69,7 @@ missing_packages() {
 
 install_packages() {
     if ! has_apt; then
-        say "needed: a C compiler (cc), a JDK >= $JDK_NEEDED, Maven${WANTED:+, Python 3 with venv}. Install them with this system's packages."
+        say "needed: compilers for C and C++ (cc, c++), a JDK >= $JDK_NEEDED, Maven${WANTED:+, Python 3 with venv}. Install them with this system's packages."
         exit 1
     elif [ "$(id -u)" -ne 0 ]; then
         say "missing packages; install them with"
@@ -97,7 +98,7 @@ install_rust() {
     fi
 }
 
-if ! { command -v cc && command -v mvn && jdk_is_good && python_is_good; } >/dev/null 2>&1; then
+if ! { command -v cc && command -v c++ && command -v mvn && jdk_is_good && python_is_good; } >/dev/null 2>&1; then
     refresh_lists
     # shellcheck disable=SC2046 # a list of package names, to be split
     install_packages $(missing_packages)
