@@ -67,11 +67,19 @@ KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
 }
 #endif
 
-// Two or four words.
+// Two words, or a multiple of four.
 KV_DEVICE void load_words(u32 (&words)[2], const void *from) { load_8(words, from); }
-KV_DEVICE void load_words(u32 (&words)[4], const void *from) { load_16(words, from); }
 KV_DEVICE void store_words(void *to, const u32 (&words)[2]) { store_8(to, words); }
-KV_DEVICE void store_words(void *to, const u32 (&words)[4]) { store_16(to, words); }
+
+template <u32 N> KV_DEVICE void load_words(u32 (&words)[N], const void *from) {
+#pragma unroll
+    for (u32 word = 0; word < N; word += 4) load_16(*(u32(*)[4]) & words[word], (const u32 *)from + word);
+}
+
+template <u32 N> KV_DEVICE void store_words(void *to, const u32 (&words)[N]) {
+#pragma unroll
+    for (u32 word = 0; word < N; word += 4) store_16((u32 *)to + word, *(const u32(*)[4]) & words[word]);
+}
 
 // The two half precisions, as bits.
 struct f16 {

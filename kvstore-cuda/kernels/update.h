@@ -1,6 +1,7 @@
 // Optimizer steps of a batch, each in one pass with the sum of its gradients.
 #pragma once
 
+#include "lanes.h"
 #include "steps.h"
 
 #define KV_MAX_STATES 4
@@ -42,35 +43,6 @@ struct UpdateArgs {
 template <class T> struct Lanes {
     static const u32 COUNT = sizeof(T) == 8 ? 2 : 4;
 };
-
-template <class T, u32 COUNT> union Some {
-    u32 words[COUNT * sizeof(T) / 4];
-    T lanes[COUNT];
-};
-
-// Loads as many elements, or those before the end; the others are 0.
-template <class T, u32 COUNT>
-KV_DEVICE void load(Some<T, COUNT> &some, u64 address, u64 index, u32 count, bool is_aligned) {
-    const T *from = (const T *)address + index;
-    if (is_aligned && count == COUNT) {
-        load_words(some.words, from);
-        return;
-    }
-#pragma unroll
-    for (u32 lane = 0; lane < COUNT; lane++) some.lanes[lane] = lane < count ? from[lane] : T();
-}
-
-template <class T, u32 COUNT>
-KV_DEVICE void store(const Some<T, COUNT> &some, u64 address, u64 index, u32 count, bool is_aligned) {
-    T *to = (T *)address + index;
-    if (is_aligned && count == COUNT) {
-        store_words(to, some.words);
-        return;
-    }
-#pragma unroll
-    for (u32 lane = 0; lane < COUNT; lane++)
-        if (lane < count) to[lane] = some.lanes[lane];
-}
 
 // Is the weight kept twice: rounded, and as it is computed?
 template <class T> struct HasMaster {

@@ -23,7 +23,10 @@ fn library() -> &'static Library {
         let output = Command::new(&compiler)
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DKV_EMULATED"])
             .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-x", "c++"])
-            .args(["sum.cu", "update_sgd.cu", "update_adaptive.cu"].map(|name| sources.join(name)))
+            .args(
+                ["sum.cu", "update_sgd.cu", "update_adaptive.cu", "compress.cu"]
+                    .map(|name| sources.join(name)),
+            )
             .arg("-o")
             .arg(&path)
             .output()

@@ -98,3 +98,9 @@ pub(crate) fn numbers(dtype: DType, len: usize, seed: u64) -> Vec<u8> {
     let wide = Tensor::from_slice(backends(), Device::cpu(0), [len], &numbers).unwrap();
     wide.cast(dtype).unwrap().to_bytes().unwrap()
 }
+
+/// Returns the bytes of a number.
+pub(crate) fn number(dtype: DType, number: f64) -> Vec<u8> {
+    let wide = Tensor::from_slice(backends(), Device::cpu(0), [1], &[number]).unwrap();
+    wide.cast(dtype).unwrap().to_bytes().unwrap()
+}

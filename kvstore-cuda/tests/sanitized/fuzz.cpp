@@ -1,5 +1,6 @@
 // Random batches through every kernel, with the sanitizers watching: `fuzz SEED ROUNDS`. Every range is a block of its
 // own, exactly as long as it has to be. What comes out is held against the host's bits elsewhere.
+#include "compress.cu"
 #include "sum.cu"
 #include "update_adaptive.cu"
 #include "update_sgd.cu"
@@ -91,6 +92,35 @@ static void fuzz_update(Kernel kernel, u64 size, u32 num_states) {
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
 }
 
+template <class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize, u64 size) {
+    Memory memory;
+    std::vector<QuantizeJob> values;
+    std::vector<DequantizeJob> sums;
+    std::vector<u64> codes;
+    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    for (u64 count = 1 + below(4); count > 0; count--) {
+        u64 len = random_len(), num_bytes = num_code_bytes<Code>(len);
+        bool is_aligned = below(2) != 0;
+        u64 beyond = is_aligned ? 0 : 1 + below(3);
+        auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
+        u64 residual = range(number), made = memory.range(num_bytes, below(4) * 4);
+        values.push_back(
+            {num_tiles, len, range(size), residual, below(2) ? residual : range(number), made, 0.5, is_aligned, 0});
+        sums.push_back({num_tiles, len, range(size), 0.5, (u32)codes.size(), 1 + (u32)below(4), is_aligned, 0});
+        codes.push_back(made);
+        for (u32 n = 1; n < sums.back().num_addends; n++) codes.push_back(memory.range(num_bytes, below(16)));
+        num_tiles += (num_bytes + KV_CODE_TILE - 1) / KV_CODE_TILE;
+    }
+    CompressArgs<QuantizeJob> one = {values.data(), nullptr, num_tiles, (u32)values.size(), 0};
+    quantize(&one, 1 + (u32)below(5), (u32)below(1000));
+    CompressArgs<DequantizeJob> other = {sums.data(), codes.data(), num_tiles, (u32)sums.size(), 0};
+    dequantize(&other, 1 + (u32)below(5), (u32)below(1000));
+}
+
+#define FUZZ_CODES(name, size)                                                                                         \
+    fuzz_codes<TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name, size);                                     \
+    fuzz_codes<OneBit>(kv_quantize_1bit_##name, kv_dequantize_1bit_##name, size);
+
 #define FUZZ_UPDATE(Step)                                                                                              \
     fuzz_update(kv_##Step##_f32, 4, Step::STATES);                                                                     \
     fuzz_update(kv_##Step##_f64, 8, Step::STATES);                                                                     \
@@ -108,6 +138,10 @@ int main(int, char **arguments) {
         fuzz_sum(kv_sum_8, 1);
         fuzz_sum(kv_sum_32, 4);
         fuzz_sum(kv_sum_64, 8);
+        FUZZ_CODES(f32, 4)
+        FUZZ_CODES(f64, 8)
+        FUZZ_CODES(f16, 2)
+        FUZZ_CODES(bf16, 2)
         FUZZ_UPDATE(Sgd)
         FUZZ_UPDATE(SgdMomentum)
         FUZZ_UPDATE(Nag)
@@ -127,5 +161,5 @@ int main(int, char **arguments) {
         FUZZ_UPDATE(Nadam)
         FUZZ_UPDATE(Ftml)
     }
-    printf("%llu batches\n", rounds * 79);
+    printf("%llu batches\n", rounds * 95);
 }

@@ -1,0 +1,177 @@
+// Gradients to codes of one or two bits an element, and codes to their sum. A thread makes or reads a byte of codes.
+#include "lanes.h"
+
+// One value that is compressed. `QuantizeJob` in src/compress.rs has the same fields.
+struct QuantizeJob {
+    // The tiles of the jobs before it.
+    u64 first_tile;
+    // In elements.
+    u64 len;
+    u64 gradient;
+    // Read and written; the same address where it is in place.
+    u64 residual_from, residual_to;
+    u64 codes;
+    double threshold;
+    // Whether the elements of a byte of codes can be loaded at a time.
+    u32 is_aligned;
+    u32 unused;
+};
+
+// One sum of codes.
+struct DequantizeJob {
+    // The tiles of the jobs before it.
+    u64 first_tile;
+    // In elements.
+    u64 len;
+    u64 dst;
+    double threshold;
+    // Where its codes begin in the list of all.
+    u32 first_addend;
+    u32 num_addends;
+    // Whether the elements of a byte of codes can be stored at a time.
+    u32 is_aligned;
+    u32 unused;
+};
+
+template <class Job> struct CompressArgs {
+    const Job *jobs;
+    // Addresses.
+    const u64 *addends;
+    u64 num_tiles;
+    u32 num_jobs;
+    u32 unused;
+};
+
+// Bytes of codes that a block works on before it takes the next ones.
+#define KV_CODE_TILE 1024
+
+// Two bits: 3 is the threshold, 2 its negative.
+struct TwoBits {
+    static const u32 BITS = 2;
+
+    template <class A> static KV_DEVICE_MEMBER u32 code_of(A sum, A threshold) {
+        return sum >= threshold ? 3 : sum <= -threshold ? 2 : 0;
+    }
+    template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A threshold) {
+        A unit = code == 3 ? (A)1 : code == 2 ? (A)-1 : (A)0;
+        return unit * threshold;
+    }
+};
+
+// One bit: 1 is 1, 0 is -1.
+struct OneBit {
+    static const u32 BITS = 1;
+
+    template <class A> static KV_DEVICE_MEMBER u32 code_of(A sum, A threshold) { return sum > threshold ? 1 : 0; }
+    template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A) { return code == 1 ? (A)1 : (A)-1; }
+};
+
+// Bytes of codes: whole words of 32 bits.
+template <class Code> KV_DEVICE u64 num_code_bytes(u64 len) {
+    const u64 ELEMENTS = 32 / Code::BITS;
+    return (len + ELEMENTS - 1) / ELEMENTS * 4;
+}
+
+// The elements of a byte that there are.
+KV_DEVICE u32 count_at(u64 first, u64 len, u32 most) {
+    if (first >= len) return 0;
+    return len - first < most ? (u32)(len - first) : most;
+}
+
+template <class T, class Code> KV_DEVICE void quantize_byte(const QuantizeJob &job, u64 byte) {
+    typedef typename Arithmetic<T>::Number Number;
+    const u32 COUNT = 8 / Code::BITS;
+    u64 first = byte * COUNT;
+    u32 count = count_at(first, job.len, COUNT), codes = 0;
+    Number threshold = (Number)job.threshold;
+    Some<T, COUNT> gradient;
+    Some<Number, COUNT> residual;
+    load(gradient, job.gradient, first, count, job.is_aligned);
+    load(residual, job.residual_from, first, count, job.is_aligned);
+#pragma unroll
+    for (u32 lane = 0; lane < COUNT; lane++) {
+        Number sum = residual.lanes[lane] + widen(gradient.lanes[lane]);
+        u32 code = Code::code_of(sum, threshold);
+        Number sent = Code::meaning(code, threshold);
+        residual.lanes[lane] = sum - sent;
+        // Beyond the end there are zeros, whose code is 0.
+        codes |= code << (8 - Code::BITS - lane * Code::BITS);
+    }
+    store(residual, job.residual_to, first, count, job.is_aligned);
+    ((u8 *)job.codes)[byte] = (u8)codes;
+}
+
+template <class T, class Code> KV_DEVICE void quantize(const CompressArgs<QuantizeJob> &args) {
+    for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
+        const QuantizeJob &job = job_of(args.jobs, args.num_jobs, tile);
+        u64 begin = (tile - job.first_tile) * KV_CODE_TILE, all = num_code_bytes<Code>(job.len);
+        u64 end = begin + KV_CODE_TILE < all ? begin + KV_CODE_TILE : all;
+        for (u64 byte = begin + KV_THREAD; byte < end; byte += KV_THREADS) quantize_byte<T, Code>(job, byte);
+    }
+}
+
+template <class T, class Code>
+KV_DEVICE void dequantize_byte(const DequantizeJob &job, const u64 *addends, u64 byte) {
+    typedef typename Arithmetic<T>::Number Number;
+    const u32 COUNT = 8 / Code::BITS;
+    u64 first = byte * COUNT;
+    Number threshold = (Number)job.threshold, sums[COUNT];
+    for (u32 n = 0; n < job.num_addends; n++) {
+        u32 codes = ((const u8 *)addends[n])[byte];
+#pragma unroll
+        for (u32 lane = 0; lane < COUNT; lane++) {
+            u32 code = codes >> (8 - Code::BITS - lane * Code::BITS) & ((1u << Code::BITS) - 1);
+            Number meaning = Code::meaning(code, threshold);
+            sums[lane] = n == 0 ? meaning : sums[lane] + meaning;
+        }
+    }
+    Some<T, COUNT> out;
+#pragma unroll
+    for (u32 lane = 0; lane < COUNT; lane++) narrow(out.lanes[lane], sums[lane]);
+    store(out, job.dst, first, count_at(first, job.len, COUNT), job.is_aligned);
+}
+
+template <class T, class Code> KV_DEVICE void dequantize(const CompressArgs<DequantizeJob> &args) {
+    for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
+        const DequantizeJob &job = job_of(args.jobs, args.num_jobs, tile);
+        u64 begin = (tile - job.first_tile) * KV_CODE_TILE, all = num_code_bytes<Code>(job.len);
+        u64 end = begin + KV_CODE_TILE < all ? begin + KV_CODE_TILE : all;
+        const u64 *addends = args.addends + job.first_addend;
+        for (u64 byte = begin + KV_THREAD; byte < end; byte += KV_THREADS)
+            dequantize_byte<T, Code>(job, addends, byte);
+    }
+}
+
+// In 64 bits eight elements and their residuals are 32 registers of a thread's 64.
+#define KV_COMPRESS(name, T, num_blocks)                                                                               \
+    KV_KERNEL(kv_quantize_2bit_##name, CompressArgs<QuantizeJob>, num_blocks) { quantize<T, TwoBits>(args); }          \
+    KV_KERNEL(kv_quantize_1bit_##name, CompressArgs<QuantizeJob>, num_blocks) { quantize<T, OneBit>(args); }           \
+    KV_KERNEL(kv_dequantize_2bit_##name, CompressArgs<DequantizeJob>, num_blocks) { dequantize<T, TwoBits>(args); }    \
+    KV_KERNEL(kv_dequantize_1bit_##name, CompressArgs<DequantizeJob>, num_blocks) { dequantize<T, OneBit>(args); }
+
+KV_COMPRESS(f32, float, 4)
+KV_COMPRESS(f64, double, 4)
+KV_COMPRESS(f16, f16, 4)
+KV_COMPRESS(bf16, bf16, 4)
+
+#ifdef KV_EMULATED
+// Sizes and places of fields, which Rust's structs have to have too.
+extern "C" void kv_compress_layout(u64 *out) {
+    const u64 layout[] = {sizeof(QuantizeJob),
+                          offsetof(QuantizeJob, len),
+                          offsetof(QuantizeJob, gradient),
+                          offsetof(QuantizeJob, residual_from),
+                          offsetof(QuantizeJob, residual_to),
+                          offsetof(QuantizeJob, codes),
+                          offsetof(QuantizeJob, threshold),
+                          offsetof(QuantizeJob, is_aligned),
+                          sizeof(DequantizeJob),
+                          offsetof(DequantizeJob, len),
+                          offsetof(DequantizeJob, dst),
+                          offsetof(DequantizeJob, threshold),
+                          offsetof(DequantizeJob, first_addend),
+                          offsetof(DequantizeJob, num_addends),
+                          offsetof(DequantizeJob, is_aligned)};
+    memcpy(out, layout, sizeof layout);
+}
+#endif

@@ -1,0 +1,128 @@
+//! Gradients to codes and back, as one launch each: what the kernels of `kernels/compress.cu` get.
+
+use kvstore_core::DType;
+use kvstore_core::compression::{Code, Quantizer};
+
+use crate::batch::{Address, Batch};
+use crate::update::FromTo;
+
+/// Bytes of codes that a block works on at a time.
+const CODE_TILE: u64 = 1024;
+
+/// One value that is compressed, as the kernel reads it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuantizeJob {
+    /// The tiles of the jobs before it.
+    pub first_tile: u64,
+    /// In elements.
+    pub len: u64,
+    /// What is compressed.
+    pub gradient: Address,
+    /// The residual.
+    pub residual_from: Address,
+    /// Where it goes.
+    pub residual_to: Address,
+    /// Where the codes go.
+    pub codes: Address,
+    /// What the codes mean.
+    pub threshold: f64,
+    /// Whether the elements of a byte of codes can be loaded at a time.
+    pub is_aligned: u32,
+    /// Fills the struct up.
+    pub unused: u32,
+}
+
+/// One sum of codes, as the kernel reads it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DequantizeJob {
+    /// The tiles of the jobs before it.
+    pub first_tile: u64,
+    /// In elements.
+    pub len: u64,
+    /// Where the sum goes.
+    pub dst: Address,
+    /// What the codes mean.
+    pub threshold: f64,
+    /// Where its codes begin in the list of all.
+    pub first_addend: u32,
+    /// How many it has.
+    pub num_addends: u32,
+    /// Whether the elements of a byte of codes can be stored at a time.
+    pub is_aligned: u32,
+    /// Fills the struct up.
+    pub unused: u32,
+}
+
+impl Batch<QuantizeJob> {
+    /// Adds a value of `len` elements. All of a batch have one kind of code and one dtype.
+    pub fn push(
+        &mut self,
+        quantizer: Quantizer,
+        dtype: DType,
+        len: u64,
+        (gradient, residual, codes): (Address, FromTo, Address),
+    ) {
+        let arithmetic = dtype.arithmetic().unwrap_or(dtype);
+        let is_aligned = is_at_once(quantizer.code, dtype, gradient)
+            && is_at_once(quantizer.code, arithmetic, residual.from)
+            && is_at_once(quantizer.code, arithmetic, residual.to);
+        self.push_job(&[], num_tiles(quantizer.code, len), |first_tile, _, _| QuantizeJob {
+            first_tile,
+            len,
+            gradient,
+            residual_from: residual.from,
+            residual_to: residual.to,
+            codes,
+            threshold: quantizer.threshold,
+            is_aligned: is_aligned.into(),
+            unused: 0,
+        });
+    }
+}
+
+impl Batch<DequantizeJob> {
+    /// Adds a sum of `len` elements. All of a batch have one kind of code and one dtype.
+    pub fn push(
+        &mut self,
+        quantizer: Quantizer,
+        dtype: DType,
+        len: u64,
+        (codes, dst): (&[Address], Address),
+    ) {
+        let is_aligned = u32::from(is_at_once(quantizer.code, dtype, dst));
+        let num_tiles = num_tiles(quantizer.code, len);
+        self.push_job(codes, num_tiles, |first_tile, first_addend, num_addends| DequantizeJob {
+            first_tile,
+            len,
+            dst,
+            threshold: quantizer.threshold,
+            first_addend,
+            num_addends,
+            is_aligned,
+            unused: 0,
+        });
+    }
+}
+
+fn num_tiles(code: Code, len: u64) -> u64 {
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    (code.num_bytes(len) as u64).div_ceil(CODE_TILE)
+}
+
+/// Returns whether the elements of a byte of codes lie so that they can be loaded at a time, up to 16 bytes of them.
+fn is_at_once(code: Code, dtype: DType, address: Address) -> bool {
+    let num_bytes = 8 / code.bits() * dtype.size();
+    address.is_multiple_of(num_bytes.min(16) as u64)
+}
+
+/// Returns the kernel that compresses; none for integers.
+pub fn quantize_kernel(code: Code, dtype: DType) -> Option<String> {
+    dtype.is_float().then(|| format!("kv_quantize_{}bit_{dtype}", code.bits()))
+}
+
+/// Returns the kernel that sums codes up; none for integers.
+pub fn dequantize_kernel(code: Code, dtype: DType) -> Option<String> {
+    dtype.is_float().then(|| format!("kv_dequantize_{}bit_{dtype}", code.bits()))
+}
