@@ -67,7 +67,9 @@ KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
 }
 #endif
 
-// Two words, or a multiple of four.
+// One word, two, or a multiple of four.
+KV_DEVICE void load_words(u32 (&words)[1], const void *from) { words[0] = *(const u32 *)from; }
+KV_DEVICE void store_words(void *to, const u32 (&words)[1]) { *(u32 *)to = words[0]; }
 KV_DEVICE void load_words(u32 (&words)[2], const void *from) { load_8(words, from); }
 KV_DEVICE void store_words(void *to, const u32 (&words)[2]) { store_8(to, words); }
 

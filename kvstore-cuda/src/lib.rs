@@ -2,9 +2,10 @@
 //!
 //! - [`probe`]: is there a driver with a device, and if not, why
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`update`], [`compress`]: sums, optimizer steps and codes, as their kernels read them
+//! - [`sum`], [`update`], [`compress`], [`cast`]: sums, optimizer steps, codes and conversions, as their kernels read them
 
 pub mod batch;
+pub mod cast;
 pub mod compress;
 mod probe;
 pub mod sum;

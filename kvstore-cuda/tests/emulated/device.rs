@@ -24,7 +24,7 @@ fn library() -> &'static Library {
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DKV_EMULATED"])
             .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-x", "c++"])
             .args(
-                ["sum.cu", "update_sgd.cu", "update_adaptive.cu", "compress.cu"]
+                ["sum.cu", "update_sgd.cu", "update_adaptive.cu", "compress.cu", "cast.cu"]
                     .map(|name| sources.join(name)),
             )
             .arg("-o")

@@ -1,5 +1,6 @@
 // Random batches through every kernel, with the sanitizers watching: `fuzz SEED ROUNDS`. Every range is a block of its
 // own, exactly as long as it has to be. What comes out is held against the host's bits elsewhere.
+#include "cast.cu"
 #include "compress.cu"
 #include "sum.cu"
 #include "update_adaptive.cu"
@@ -121,6 +122,26 @@ template <class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize,
     fuzz_codes<TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name, size);                                     \
     fuzz_codes<OneBit>(kv_quantize_1bit_##name, kv_dequantize_1bit_##name, size);
 
+static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
+    Memory memory;
+    u64 len = random_len();
+    bool is_aligned = below(2) != 0;
+    u64 beyond = is_aligned ? 0 : 1 + below(3);
+    auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
+    CastArgs args = {range(from_size), range(to_size), len, is_aligned, 0};
+    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+}
+
+#define FUZZ_CASTS_TO(to, size)                                                                                        \
+    fuzz_cast(kv_cast_f32_##to, 4, size);                                                                              \
+    fuzz_cast(kv_cast_f64_##to, 8, size);                                                                              \
+    fuzz_cast(kv_cast_f16_##to, 2, size);                                                                              \
+    fuzz_cast(kv_cast_bf16_##to, 2, size);                                                                             \
+    fuzz_cast(kv_cast_u8_##to, 1, size);                                                                               \
+    fuzz_cast(kv_cast_i8_##to, 1, size);                                                                               \
+    fuzz_cast(kv_cast_i32_##to, 4, size);                                                                              \
+    fuzz_cast(kv_cast_i64_##to, 8, size);
+
 #define FUZZ_UPDATE(Step)                                                                                              \
     fuzz_update(kv_##Step##_f32, 4, Step::STATES);                                                                     \
     fuzz_update(kv_##Step##_f64, 8, Step::STATES);                                                                     \
@@ -138,6 +159,14 @@ int main(int, char **arguments) {
         fuzz_sum(kv_sum_8, 1);
         fuzz_sum(kv_sum_32, 4);
         fuzz_sum(kv_sum_64, 8);
+        FUZZ_CASTS_TO(f32, 4)
+        FUZZ_CASTS_TO(f64, 8)
+        FUZZ_CASTS_TO(f16, 2)
+        FUZZ_CASTS_TO(bf16, 2)
+        FUZZ_CASTS_TO(u8, 1)
+        FUZZ_CASTS_TO(i8, 1)
+        FUZZ_CASTS_TO(i32, 4)
+        FUZZ_CASTS_TO(i64, 8)
         FUZZ_CODES(f32, 4)
         FUZZ_CODES(f64, 8)
         FUZZ_CODES(f16, 2)
@@ -161,5 +190,5 @@ int main(int, char **arguments) {
         FUZZ_UPDATE(Nadam)
         FUZZ_UPDATE(Ftml)
     }
-    printf("%llu batches\n", rounds * 95);
+    printf("%llu batches\n", rounds * 159);
 }

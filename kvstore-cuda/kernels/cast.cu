@@ -1,0 +1,59 @@
+// Elements of one type as those of another.
+#include "convert.h"
+#include "lanes.h"
+
+// The argument has all there is: one range is one launch. `CastArgs` in src/cast.rs has the same fields.
+struct CastArgs {
+    u64 from, to;
+    // In elements.
+    u64 len;
+    // Whether four elements can be loaded and stored at a time.
+    u32 is_aligned;
+    u32 unused;
+};
+
+template <class S, class D> KV_DEVICE void cast(const CastArgs &args) {
+    const u32 COUNT = 4;
+    u64 stride = (u64)KV_GRID * KV_THREADS * COUNT;
+    for (u64 index = ((u64)KV_BLOCK * KV_THREADS + KV_THREAD) * COUNT; index < args.len; index += stride) {
+        u32 count = args.len - index < COUNT ? (u32)(args.len - index) : COUNT;
+        Some<S, COUNT> from;
+        Some<D, COUNT> to;
+        load(from, args.from, index, count, args.is_aligned);
+#pragma unroll
+        for (u32 lane = 0; lane < COUNT; lane++) convert(to.lanes[lane], from.lanes[lane]);
+        store(to, args.to, index, count, args.is_aligned);
+    }
+}
+
+#define KV_CAST(s, S, d, D)                                                                                            \
+    KV_KERNEL(kv_cast_##s##_##d, CastArgs, 4) { cast<S, D>(args); }
+
+// From every type; of one to itself nothing is converted, and nobody asks for it.
+#define KV_CASTS_TO(d, D)                                                                                              \
+    KV_CAST(f32, float, d, D)                                                                                          \
+    KV_CAST(f64, double, d, D)                                                                                         \
+    KV_CAST(f16, f16, d, D)                                                                                            \
+    KV_CAST(bf16, bf16, d, D)                                                                                          \
+    KV_CAST(u8, u8, d, D)                                                                                              \
+    KV_CAST(i8, i8, d, D)                                                                                              \
+    KV_CAST(i32, i32, d, D)                                                                                            \
+    KV_CAST(i64, i64, d, D)
+
+KV_CASTS_TO(f32, float)
+KV_CASTS_TO(f64, double)
+KV_CASTS_TO(f16, f16)
+KV_CASTS_TO(bf16, bf16)
+KV_CASTS_TO(u8, u8)
+KV_CASTS_TO(i8, i8)
+KV_CASTS_TO(i32, i32)
+KV_CASTS_TO(i64, i64)
+
+#ifdef KV_EMULATED
+// Sizes and places of fields, which Rust's struct has to have too.
+extern "C" void kv_cast_layout(u64 *out) {
+    const u64 layout[] = {sizeof(CastArgs), offsetof(CastArgs, from), offsetof(CastArgs, to), offsetof(CastArgs, len),
+                          offsetof(CastArgs, is_aligned)};
+    memcpy(out, layout, sizeof layout);
+}
+#endif

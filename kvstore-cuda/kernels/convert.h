@@ -1,0 +1,89 @@
+// One element to another type, as kvstore-core/src/dtype.rs does it: between floats with one rounding, from float to
+// integer by truncation to 64 bits of which the low ones are kept, from integer to integer by keeping the low bits.
+#pragma once
+
+#include "kernel.h"
+
+typedef signed char i8;
+typedef int i32;
+typedef long long i64;
+
+template <class T> struct IsFloat {
+    static const bool VALUE = false;
+};
+template <> struct IsFloat<float> {
+    static const bool VALUE = true;
+};
+template <> struct IsFloat<double> {
+    static const bool VALUE = true;
+};
+template <> struct IsFloat<f16> {
+    static const bool VALUE = true;
+};
+template <> struct IsFloat<bf16> {
+    static const bool VALUE = true;
+};
+
+// Saturates; what is no number is 0.
+template <class A> KV_DEVICE i64 truncated(A x) {
+    const i64 MOST = 0x7fffffffffffffffll;
+    if (!(x == x)) return 0;
+    if (x >= (A)9223372036854775808.0) return MOST;
+    if (x <= (A)-9223372036854775808.0) return -MOST - 1;
+    return (i64)x;
+}
+
+template <class T> KV_DEVICE i64 to_integer(T x) { return (i64)x; }
+KV_DEVICE i64 to_integer(float x) { return truncated(x); }
+KV_DEVICE i64 to_integer(double x) { return truncated(x); }
+KV_DEVICE i64 to_integer(f16 x) { return truncated(widen(x)); }
+KV_DEVICE i64 to_integer(bf16 x) { return truncated(widen(x)); }
+
+// A neighbour in 32 bits: itself if it is one, else the one with an odd last bit. Rounded on to a shorter type, that
+// gives what rounding the number itself would.
+KV_DEVICE float round_to_odd(double number) {
+    float nearest = (float)number;
+    double back = (double)nearest;
+    u32 bits = bits_of(nearest);
+    bool is_finite = number - number == 0.0;
+    if (back == number || !is_finite || (bits & 1u)) return nearest;
+    return float_of((back < number) == (number > 0.0) ? bits + 1 : bits - 1);
+}
+
+// The integer in 64 bits of a float, or when it has too many digits a neighbour with an odd last bit.
+KV_DEVICE double exact_or_odd(i64 number) {
+    const i64 SPARE = (1 << 11) - 1;
+    u64 size = number < 0 ? 0 - (u64)number : (u64)number;
+    i64 odd = (number & ~SPARE) | (i64)((number & SPARE) != 0) << 11;
+    return (double)(size < 1ull << 53 ? number : odd);
+}
+
+template <class T> KV_DEVICE void from_integer(T &to, i64 number) { to = (T)number; }
+KV_DEVICE void from_integer(f16 &to, i64 number) { narrow(to, round_to_odd(exact_or_odd(number))); }
+KV_DEVICE void from_integer(bf16 &to, i64 number) { narrow(to, round_to_odd(exact_or_odd(number))); }
+
+template <class T> KV_DEVICE void from_double(T &to, double number) { to = (T)number; }
+KV_DEVICE void from_double(f16 &to, double number) { narrow(to, round_to_odd(number)); }
+KV_DEVICE void from_double(bf16 &to, double number) { narrow(to, round_to_odd(number)); }
+
+KV_DEVICE void from_float(float &to, float number) { to = number; }
+KV_DEVICE void from_float(double &to, float number) { to = (double)number; }
+KV_DEVICE void from_float(f16 &to, float number) { narrow(to, number); }
+KV_DEVICE void from_float(bf16 &to, float number) { narrow(to, number); }
+
+// Which way a conversion goes: by an integer, or between floats.
+template <bool BETWEEN_FLOATS> struct Way {
+    template <class S, class D> static KV_DEVICE_MEMBER void convert(D &to, S from) {
+        from_integer(to, to_integer(from));
+    }
+};
+template <> struct Way<true> {
+    template <class D> static KV_DEVICE_MEMBER void convert(D &to, double from) { from_double(to, from); }
+    template <class D> static KV_DEVICE_MEMBER void convert(D &to, float from) { from_float(to, from); }
+    template <class D> static KV_DEVICE_MEMBER void convert(D &to, f16 from) { from_float(to, widen(from)); }
+    template <class D> static KV_DEVICE_MEMBER void convert(D &to, bf16 from) { from_float(to, widen(from)); }
+};
+
+template <class S, class D> KV_DEVICE void convert(D &to, S from) {
+    Way<IsFloat<S>::VALUE && IsFloat<D>::VALUE>::convert(to, from);
+}

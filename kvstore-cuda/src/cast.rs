@@ -1,0 +1,44 @@
+//! Elements of one type as those of another: what the kernels of `kernels/cast.cu` get.
+
+use kvstore_core::DType;
+
+use crate::batch::Address;
+
+/// The elements that a thread works on at a time.
+const AT_ONCE: usize = 4;
+
+/// The argument of a kernel: one range.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CastArgs {
+    /// Is read.
+    pub from: Address,
+    /// Is written.
+    pub to: Address,
+    /// In elements.
+    pub len: u64,
+    /// Whether four elements can be loaded and stored at a time.
+    pub is_aligned: u32,
+    /// Fills the struct up.
+    pub unused: u32,
+}
+
+impl CastArgs {
+    /// Returns the argument for `len` elements.
+    pub fn new(
+        (from, from_dtype): (Address, DType),
+        (to, to_dtype): (Address, DType),
+        len: u64,
+    ) -> Self {
+        let is_at_once = |address: Address, dtype: DType| {
+            address.is_multiple_of((AT_ONCE * dtype.size()).min(16) as u64)
+        };
+        let is_aligned = is_at_once(from, from_dtype) && is_at_once(to, to_dtype);
+        Self { from, to, len, is_aligned: is_aligned.into(), unused: 0 }
+    }
+}
+
+/// Returns the kernel that converts.
+pub fn kernel(from: DType, to: DType) -> String {
+    format!("kv_cast_{from}_{to}")
+}
