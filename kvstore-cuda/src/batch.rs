@@ -1,10 +1,17 @@
 //! [`Batch`]: the jobs of one launch, as they are copied to the device.
 
-/// Threads of a block.
-pub const THREADS: u32 = 256;
+use kvstore_core::DType;
 
 /// An address in the memory of a device.
 pub type Address = u64;
+
+/// The most bytes that a thread loads or stores at a time.
+pub(crate) const VECTOR_BYTES: u64 = 16;
+
+/// Returns whether so many elements can be loaded at a time from an address, and from every multiple of them on.
+pub(crate) fn is_aligned(address: Address, dtype: DType, num_elements: usize) -> bool {
+    address.is_multiple_of(VECTOR_BYTES.min((num_elements * dtype.size()) as u64))
+}
 
 /// The argument of a kernel.
 #[repr(C)]

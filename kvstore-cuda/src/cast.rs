@@ -2,7 +2,7 @@
 
 use kvstore_core::DType;
 
-use crate::batch::Address;
+use crate::batch::{Address, is_aligned};
 
 /// The elements that a thread works on at a time.
 const AT_ONCE: usize = 4;
@@ -30,10 +30,7 @@ impl CastArgs {
         (to, to_dtype): (Address, DType),
         len: u64,
     ) -> Self {
-        let is_at_once = |address: Address, dtype: DType| {
-            address.is_multiple_of((AT_ONCE * dtype.size()).min(16) as u64)
-        };
-        let is_aligned = is_at_once(from, from_dtype) && is_at_once(to, to_dtype);
+        let is_aligned = is_aligned(from, from_dtype, AT_ONCE) && is_aligned(to, to_dtype, AT_ONCE);
         Self { from, to, len, is_aligned: is_aligned.into(), unused: 0 }
     }
 }

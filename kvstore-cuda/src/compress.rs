@@ -3,7 +3,7 @@
 use kvstore_core::DType;
 use kvstore_core::compression::{Code, Quantizer};
 
-use crate::batch::{Address, Batch};
+use crate::batch::{Address, Batch, is_aligned};
 use crate::update::FromTo;
 
 /// Bytes of codes that a block works on at a time.
@@ -111,10 +111,9 @@ fn num_tiles(code: Code, len: u64) -> u64 {
     (code.num_bytes(len) as u64).div_ceil(CODE_TILE)
 }
 
-/// Returns whether the elements of a byte of codes lie so that they can be loaded at a time, up to 16 bytes of them.
+/// Returns whether the elements of a byte of codes can be loaded at a time.
 fn is_at_once(code: Code, dtype: DType, address: Address) -> bool {
-    let num_bytes = 8 / code.bits() * dtype.size();
-    address.is_multiple_of(num_bytes.min(16) as u64)
+    is_aligned(address, dtype, 8 / code.bits())
 }
 
 /// Returns the kernel that compresses; none for integers.

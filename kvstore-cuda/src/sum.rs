@@ -2,12 +2,10 @@
 
 use kvstore_core::DType;
 
-use crate::batch::{Address, Batch};
+use crate::batch::{Address, Batch, VECTOR_BYTES};
 
 /// Bytes of the destination that a block works on at a time.
 const TILE_BYTES: u64 = 16_384;
-/// Bytes that are loaded and stored at a time.
-const VECTOR_BYTES: u64 = 16;
 /// The head of a job whose pointers are never aligned together.
 const NEVER: u32 = u32::MAX;
 

@@ -3,10 +3,12 @@
 use kvstore_core::DType;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
 
-use crate::batch::{Address, Batch};
+use crate::batch::{self, Address, Batch};
 
 /// Elements that a block works on at a time.
 const TILE: u64 = 4096;
+/// Elements that a thread does; of 64 bits half as many, whose alignment is the same.
+const AT_ONCE: usize = 4;
 
 /// What is read and what is written: one address where it is in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,15 +89,13 @@ impl Batch<UpdateJob> {
     }
 }
 
-/// Returns whether what a thread loads at a time lies at a multiple of its size everywhere: four elements, or two of
-/// 64 bits.
+/// Returns whether what a thread works on at a time can be loaded so everywhere.
 fn is_aligned(step: &Step<'_>) -> bool {
-    let at_once = |dtype: DType| dtype.size().min(4) as u64 * 4;
     let weight = [step.weight.from, step.weight.to].into_iter().chain(step.addends.iter().copied());
-    let states = step.states.iter().flat_map(|state| [state.from, state.to]);
+    let mut states = step.states.iter().flat_map(|state| [state.from, state.to]);
     let arithmetic = step.dtype.arithmetic().unwrap_or(step.dtype);
-    weight.into_iter().all(|address| address.is_multiple_of(at_once(step.dtype)))
-        && states.into_iter().all(|address| address.is_multiple_of(at_once(arithmetic)))
+    weight.into_iter().all(|address| batch::is_aligned(address, step.dtype, AT_ONCE))
+        && states.all(|address| batch::is_aligned(address, arithmetic, AT_ONCE))
 }
 
 /// Returns the kernel of a formula and a dtype; none for integers, and for noise.
