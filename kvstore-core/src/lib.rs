@@ -39,6 +39,7 @@ mod push;
 mod random;
 mod reducer;
 mod residual;
+mod row_merge;
 mod row_plan;
 mod row_pull;
 mod row_sparse;

@@ -4,6 +4,7 @@
 //! the sum of rows with the same number and picking rows out are one kernel.
 
 use crate::backend::{RowAddends, RowSource};
+use crate::row_merge::merge;
 use crate::row_sparse::RowSparse;
 use crate::storage::Span;
 
@@ -27,54 +28,34 @@ impl RowPlan {
             let mut rows = 0..;
             return Self::of_one_source(only.indices().to_vec(), 1, |_| rows.next());
         }
-        let mut numbered = Vec::with_capacity(values.iter().map(|value| value.num_rows()).sum());
-        for (addend, value) in values.iter().enumerate() {
-            numbered.extend(value.indices().iter().map(|&index| (index, addend)));
-        }
+        let lists: Vec<&[i64]> = values.iter().map(|value| value.indices()).collect();
         // The rows of a value ascend, so each comes after the one before it.
         let mut num_rows = vec![0; values.len()];
-        Self::by_number(numbered, values.len(), |addend| {
-            let row = num_rows.get(addend).copied().unwrap_or_default();
-            if let Some(num_rows) = num_rows.get_mut(addend) {
-                *num_rows += 1;
+        let mut plan = Self::with_capacity(lists.iter().map(|list| list.len()).sum(), values.len());
+        merge(&lists, |index, addend| {
+            if let Some(row) = num_rows.get_mut(addend) {
+                plan.add(index, RowSource { addend, row: *row });
+                *row += 1;
             }
-            RowSource { addend, row }
-        })
+        });
+        plan.finish()
     }
 
     /// Plans the sum of the rows that have the same number.
     pub(crate) fn of_ids(ids: &[i64]) -> Self {
-        let numbered = ids.iter().copied().zip(0..).collect();
-        Self::by_number(numbered, 0, |row| RowSource { addend: 0, row })
+        let mut numbered: Vec<(i64, usize)> = ids.iter().copied().zip(0..).collect();
+        // By their places, where numbers are the same.
+        numbered.sort_unstable();
+        let mut plan = Self::with_capacity(numbered.len(), 0);
+        for (index, row) in numbered {
+            plan.add(index, RowSource { addend: 0, row });
+        }
+        plan.finish()
     }
 
     /// Plans to take rows out of a value: of each number the row that `row_of` gives, and 0 where it gives none.
     pub(crate) fn pick(indices: Vec<i64>, row_of: impl Fn(i64) -> Option<usize>) -> Self {
         Self::of_one_source(indices, 0, row_of)
-    }
-
-    /// Brings rows of the same number together, in the order in which they stand. With each number comes where it is
-    /// from, of which `source_of` makes a source; it is called for one after the other in the order of the sources.
-    fn by_number(
-        mut numbered: Vec<(i64, usize)>,
-        full: usize,
-        mut source_of: impl FnMut(usize) -> RowSource,
-    ) -> Self {
-        // A stable sort keeps their order, and finds runs that ascend: it merges them.
-        numbered.sort_by_key(|(index, _)| *index);
-        let mut plan = Self::with_capacity(numbered.len(), full);
-        plan.indices.reserve_exact(numbered.len());
-        let mut last = None;
-        for (index, origin) in numbered {
-            if last != Some(index) {
-                plan.indices.push(index);
-                plan.starts.push(plan.sources.len());
-                last = Some(index);
-            }
-            plan.sources.push(source_of(origin));
-        }
-        plan.starts.push(plan.sources.len());
-        plan
     }
 
     fn of_one_source(
@@ -87,17 +68,31 @@ impl RowPlan {
             plan.starts.push(plan.sources.len());
             plan.sources.extend(row_of(index).map(|row| RowSource { addend: 0, row }));
         }
-        plan.starts.push(plan.sources.len());
-        Self { indices, ..plan }
+        Self { indices, ..plan.finish() }
     }
 
     fn with_capacity(num_rows: usize, full: usize) -> Self {
         Self {
-            indices: Vec::new(),
+            indices: Vec::with_capacity(num_rows),
             starts: Vec::with_capacity(num_rows + 1),
             sources: Vec::with_capacity(num_rows),
             full,
         }
+    }
+
+    /// Adds a source of the last row, or of a new one if that has another number.
+    fn add(&mut self, index: i64, source: RowSource) {
+        if self.indices.last() != Some(&index) {
+            self.indices.push(index);
+            self.starts.push(self.sources.len());
+        }
+        self.sources.push(source);
+    }
+
+    /// Ends the last row.
+    fn finish(mut self) -> Self {
+        self.starts.push(self.sources.len());
+        self
     }
 
     /// Returns the numbers of the rows.

@@ -49,7 +49,8 @@ class Workload:
         self.crossings = rest.pop("crossings", None)
         # The part of the copy bandwidth that is wanted.
         self.bandwidth_bar = rest.pop("bandwidth_bar", None)
-        # How often a turn does the same, so that it is long enough to be timed.
+        # How often a turn does the same, so that it is long enough to be timed; where threads work side by side, so
+        # long that the system has moved them to cores of their own.
         self.repeats = rest.pop("repeats", 1)
         # How many rows of the one shape each value has, none where values are whole.
         self.rows = rest.pop("rows", None)
@@ -172,10 +173,10 @@ WORKLOADS = [
     Workload(
         "resnet50_step", 4, resnet50_shapes(), pushed=4, pulled=4, optimizer=SGD, crossings=8
     ),
-    Workload("rows_sum_4x2500", 3, EMBEDDING, pushed=4, rows=2500, repeats=20),
-    Workload("rows_sgd_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=SGD, repeats=20),
-    Workload("rows_adam_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=ADAM, repeats=20),
-    Workload("rows_sgd_4x10000", 3, EMBEDDING, pushed=4, rows=10_000, optimizer=SGD, repeats=10),
-    Workload("rows_pull_10000", 3, EMBEDDING, pulled=1, rows=10_000, repeats=20),
+    Workload("rows_sum_4x2500", 3, EMBEDDING, pushed=4, rows=2500, repeats=100),
+    Workload("rows_sgd_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=SGD, repeats=100),
+    Workload("rows_adam_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=ADAM, repeats=100),
+    Workload("rows_sgd_4x10000", 3, EMBEDDING, pushed=4, rows=10_000, optimizer=SGD, repeats=50),
+    Workload("rows_pull_10000", 3, EMBEDDING, pulled=1, rows=10_000, repeats=100),
     Workload("one_key_latency", 20, [(1000,)], pushed=1, pulled=1, repeats=500),
 ]
