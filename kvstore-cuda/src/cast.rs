@@ -6,6 +6,8 @@ use crate::batch::{Address, is_aligned};
 
 /// The elements that a thread works on at a time.
 const AT_ONCE: usize = 4;
+/// Threads of a block.
+const THREADS: u64 = 256;
 
 /// The argument of a kernel: one range.
 #[repr(C)]
@@ -32,6 +34,11 @@ impl CastArgs {
     ) -> Self {
         let is_aligned = is_aligned(from, from_dtype, AT_ONCE) && is_aligned(to, to_dtype, AT_ONCE);
         Self { from, to, len, is_aligned: is_aligned.into(), unused: 0 }
+    }
+
+    /// Returns how many blocks are useful: each thread then works once.
+    pub(crate) fn num_tiles(&self) -> u64 {
+        self.len.div_ceil(AT_ONCE as u64 * THREADS)
     }
 }
 

@@ -4,11 +4,21 @@
 //! - [`batch`]: the jobs of one launch
 //! - [`sum`], [`update`], [`compress`], [`cast`]: sums, optimizer steps, codes and conversions, as their kernels read them
 
+mod backend;
 pub mod batch;
+mod call;
 pub mod cast;
 pub mod compress;
+mod driver;
+mod handles;
+mod host;
+mod launch;
+mod memory;
+mod modules;
 mod probe;
+mod staging;
 pub mod sum;
 pub mod update;
 
+pub use backend::CudaBackend;
 pub use probe::{Absence, Driver, probe};

@@ -104,12 +104,12 @@ fn check(function: &'static str, result: CUresult) -> Result<(), Absence> {
     match result {
         CUresult::CUDA_SUCCESS => Ok(()),
         CUresult::CUDA_ERROR_NO_DEVICE => Err(Absence::NoDevice),
-        error => Err(Absence::Failed { function, error: name(error) }),
+        error => Err(Absence::Failed { function, error: name_of(error) }),
     }
 }
 
 /// Returns what the driver calls an error.
-fn name(error: CUresult) -> String {
+pub(crate) fn name_of(error: CUresult) -> String {
     let mut name = std::ptr::null();
     // SAFETY: the library is there, and a pointer to a local pointer may be written.
     let result = unsafe { sys::cuGetErrorName(error, &raw mut name) };

@@ -1,30 +1,30 @@
 //! Which backends exist in this process. The only place that lists them.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use kvstore_core::{Backends, CpuBackend, Device, DeviceKind, Result};
+use kvstore_core::{Backend, Backends, CpuBackend, Device, DeviceKind, Result};
 
 /// Returns the backends of this process; found at the first call, the same ones ever after.
 pub fn backends() -> &'static Backends {
     static BACKENDS: OnceLock<Backends> = OnceLock::new();
     BACKENDS.get_or_init(|| {
-        Backends::with_absent(vec![CpuBackend::new()], vec![(DeviceKind::Gpu, why_no_gpu())])
+        let host = CpuBackend::new();
+        match gpus(Arc::clone(&host)) {
+            Ok(gpus) => Backends::new(vec![host, gpus]),
+            Err(reason) => Backends::with_absent(vec![host], vec![(DeviceKind::Gpu, reason)]),
+        }
     })
 }
 
+/// Returns the backend of GPUs, or why there is none.
 #[cfg(feature = "cuda")]
-fn why_no_gpu() -> String {
-    match kvstore_cuda::probe() {
-        Ok(driver) => {
-            format!("this version has no kernels for GPUs, though there is a driver ({driver})")
-        }
-        Err(absence) => absence.to_string(),
-    }
+fn gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
+    kvstore_cuda::CudaBackend::new(host).map_err(|absence| absence.to_string())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn why_no_gpu() -> String {
-    "this build was made without GPUs (feature `cuda`)".to_owned()
+fn gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
+    Err("this build was made without GPUs (feature `cuda`)".to_owned())
 }
 
 /// Returns, for people, what was found on this machine: a name and a sentence each.

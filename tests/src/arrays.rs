@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use kvstore::{BinaryOp, Device, Error, Key, NDArray, Scalar, Store, Tensor, TensorSpec};
+use kvstore::{BinaryOp, Error, Key, NDArray, Scalar, Store, Tensor, TensorSpec};
 
+use crate::place::device;
 use crate::rule::NamedUpdater;
 use crate::value::{Spec, Value};
 
@@ -13,7 +14,7 @@ pub type UpdaterLog = Arc<Mutex<Vec<String>>>;
 /// Returns a new array that holds the value.
 pub fn to_array(value: &Value) -> NDArray {
     let spec = TensorSpec::new(value.spec.shape.clone(), value.spec.dtype);
-    kvstore::from_bytes(&value.to_bytes(), spec, Device::cpu(0))
+    kvstore::from_bytes(&value.to_bytes(), spec, device(0))
         .expect("a value has as many bytes as it needs")
 }
 

@@ -9,6 +9,7 @@
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
 //! - [`fuzz`] is what a fuzzer runs on any bytes, and what it begins with.
+//! - [`place`] says where checks are run.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`reduced`] makes the checks small enough for Miri.
 //! - [`sources`] reads the files of the project itself.
@@ -24,6 +25,7 @@ pub mod model;
 pub mod operations;
 pub mod optimizer;
 pub mod optimizer_run;
+pub mod place;
 pub mod recorded;
 pub mod reduced;
 pub mod replay;

@@ -1,20 +1,28 @@
 //! The same bits from every store and any number of threads.
 
-use kvstore_core::{Backends, CpuBackend, KvStore, LocalStore};
+use kvstore_core::{Backends, CpuBackend, Device, KvStore, LocalStore};
+use kvstore_tests::place;
 use kvstore_tests::suite::bits::{self as suite, Place};
 
 /// The first one is what the others are compared with.
 fn places() -> Vec<Place> {
-    let threads = [1, 2, 7].map(|num_threads| {
+    let mut places = Vec::new();
+    for num_threads in [1, 2, 7] {
         let backends = Backends::new(vec![CpuBackend::with_threads(num_threads)]);
-        ["local", "device"].map(|store| Place {
-            store,
-            num_threads,
-            backends: backends.clone(),
-            create,
-        })
-    });
-    threads.into_iter().flatten().collect()
+        let device = Device::cpu;
+        for store in ["local", "device"] {
+            places.push(Place { store, num_threads, backends: backends.clone(), device, create });
+        }
+    }
+    if place::is_gpu() {
+        // The host's first place, and the GPUs.
+        places.truncate(1);
+        for store in ["local", "device"] {
+            let (backends, device) = (kvstore::backends().clone(), Device::gpu);
+            places.push(Place { store, num_threads: 0, backends, device, create });
+        }
+    }
+    places
 }
 
 fn create(name: &str, backends: &Backends) -> Box<dyn KvStore> {

@@ -1,37 +1,37 @@
-//! Operations of one element each pass their suite on one thread and on several.
+//! Operations of one element each pass their suite on one thread and on several, and on GPUs.
 
-use kvstore_core::{Backends, CpuBackend};
-use kvstore_tests::reduced;
+use kvstore_core::Backends;
+use kvstore_tests::place;
 use kvstore_tests::suite::elementwise as suite;
 
-fn on_every_number_of_threads(check: impl Fn(&Backends)) {
-    for num_threads in reduced::threads(&[1, 2, 7]) {
-        println!("{num_threads} threads");
-        check(&Backends::new(vec![CpuBackend::with_threads(num_threads)]));
+fn everywhere(check: impl Fn(&Backends)) {
+    for (place, backends) in place::backends(&[1, 2, 7]) {
+        println!("{place}");
+        check(&backends);
     }
 }
 
 #[test]
 fn of_two_numbers() {
-    on_every_number_of_threads(suite::of_two_numbers);
+    everywhere(suite::of_two_numbers);
 }
 
 #[test]
 fn of_one_number() {
-    on_every_number_of_threads(suite::of_one_number);
+    everywhere(suite::of_one_number);
 }
 
 #[test]
 fn stretched() {
-    on_every_number_of_threads(suite::stretched);
+    everywhere(suite::stretched);
 }
 
 #[test]
 fn limits() {
-    on_every_number_of_threads(suite::limits);
+    everywhere(suite::limits);
 }
 
 #[test]
 fn casts() {
-    on_every_number_of_threads(suite::casts);
+    everywhere(suite::casts);
 }

@@ -1,15 +1,14 @@
 //! Every store of one process passes the suite of rows, with few threads and with many.
 
-use kvstore_core::{Backends, CpuBackend, KvStore, LocalStore};
-use kvstore_tests::reduced;
+use kvstore_core::{Backends, KvStore, LocalStore};
+use kvstore_tests::place;
 use kvstore_tests::suite::rows as suite;
 
 fn on_every_store(check: impl Fn(suite::Create<'_>, &Backends)) {
-    for num_threads in reduced::threads(&[1, 2, 7]) {
-        let backends = Backends::new(vec![CpuBackend::with_threads(num_threads)]);
+    for (place, backends) in place::backends(&[1, 2, 7]) {
         // Stores of one kind under several names differ in nothing but the name.
         for name in ["local", "device"] {
-            println!("store `{name}`, {num_threads} threads");
+            println!("store `{name}`, {place}");
             let new = || LocalStore::new(name, backends.clone()).expect("a name that is listed");
             check(&|| Box::new(new()) as Box<dyn KvStore>, &backends);
         }

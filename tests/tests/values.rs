@@ -1,10 +1,11 @@
 //! Every store of one process passes the suite of stores on values.
 
-use kvstore_core::{Backends, CpuBackend, KvStore, LocalStore};
+use kvstore_core::{Backends, KvStore, LocalStore};
+use kvstore_tests::place;
 use kvstore_tests::suite::values as suite;
 
 fn on_every_store(check: impl Fn(&dyn KvStore, &Backends)) {
-    let backends = Backends::new(vec![CpuBackend::with_threads(2)]);
+    let (_, backends) = place::backends(&[2]).remove(0);
     for name in LocalStore::NAMES {
         println!("store `{name}`");
         check(&LocalStore::new(name, backends.clone()).expect("a name that is listed"), &backends);

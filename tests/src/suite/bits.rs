@@ -38,6 +38,8 @@ pub struct Place {
     pub num_threads: usize,
     /// The memory of its values.
     pub backends: Backends,
+    /// Makes a device of that memory.
+    pub device: fn(u32) -> Device,
     /// Makes an empty store of a name.
     pub create: fn(&str, &Backends) -> Box<dyn KvStore>,
 }
@@ -152,12 +154,12 @@ impl Input {
         }
     }
 
-    /// Makes one of the values, whole or as a view. Every device is the same memory.
-    fn value(&self, backends: &Backends, bytes: &[u8], position: usize, is_view: bool) -> Tensor {
-        let device = Device::cpu(u32::try_from(position % 3).expect("a small number"));
+    /// Makes one of the values, whole or as a view.
+    fn value(&self, place: &Place, bytes: &[u8], position: usize, is_view: bool) -> Tensor {
+        let device = (place.device)(u32::try_from(position % 3).expect("a small number"));
         let tensor = |bytes: &[u8]| {
             let spec = TensorSpec::new([bytes.len() / self.spec.dtype.size()], self.spec.dtype);
-            Tensor::from_bytes(backends, device, spec, bytes).expect("memory is to be had")
+            Tensor::from_bytes(&place.backends, device, spec, bytes).expect("memory")
         };
         if !is_view {
             return tensor(bytes);
@@ -174,9 +176,7 @@ fn run(place: &Place, rule: &Rule, manner: Manner, inputs: &[Input]) -> Vec<Vec<
     let store = (place.create)(place.store, &place.backends);
     rule.set_on(&*store);
     let keys: Vec<Key> = inputs.iter().map(|input| input.key.clone()).collect();
-    let value = |input: &Input, bytes, position| {
-        input.value(&place.backends, bytes, position, manner.views)
-    };
+    let value = |input: &Input, bytes, position| input.value(place, bytes, position, manner.views);
     let initial: Vec<_> =
         inputs.iter().map(|input| value(input, &input.initial, 0).into()).collect();
     store.init(&keys, &initial).unwrap();
@@ -410,7 +410,7 @@ pub fn empty_values_are_refused(places: &[Place]) {
         let tensor = |length: usize| {
             let bytes = vec![0; 4 * length];
             let spec = TensorSpec::new([length], DType::F32);
-            Tensor::from_bytes(&place.backends, Device::cpu(0), spec, &bytes).unwrap()
+            Tensor::from_bytes(&place.backends, (place.device)(0), spec, &bytes).unwrap()
         };
         let store = (place.create)(place.store, &place.backends);
         let result = store.init(&[key("a"), key("b")], &[tensor(1).into(), tensor(0).into()]);

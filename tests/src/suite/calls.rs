@@ -1,9 +1,10 @@
 //! How keys and values are given, which names stores have, and what errors say.
 
-use kvstore::{DType, Device, ErrorCode, Key, NDArray, Pairs, Store};
+use kvstore::{DType, ErrorCode, Key, NDArray, Pairs, Store};
 
 use super::{array, assert_code, floats, stored};
 use crate::arrays::key;
+use crate::place::device;
 
 fn ones(count: usize) -> Vec<NDArray> {
     (0..count).map(|_| array(&[1.0])).collect()
@@ -107,14 +108,14 @@ pub fn a_call_is_checked_whole(store: &Store) {
 
 /// Errors name the key, what was expected and what was found.
 pub fn errors_name_what_was_wrong(store: &Store) {
-    store.init("w1", &kvstore::ones([2, 3], DType::F32, Device::cpu(0)).unwrap()).unwrap();
-    let turned = kvstore::ones([3, 2], DType::F32, Device::cpu(0)).unwrap();
+    store.init("w1", &kvstore::ones([2, 3], DType::F32, device(0)).unwrap()).unwrap();
+    let turned = kvstore::ones([3, 2], DType::F32, device(0)).unwrap();
     let error = store.push("w1", &turned).unwrap_err();
     assert_eq!(error.to_string(), "key `w1`: expected [2, 3] f32, found [3, 2] f32");
     assert_eq!(error.key(), Some(&key("w1")));
     assert_eq!(error.expected().as_deref(), Some("[2, 3] f32"));
     assert_eq!(error.found().as_deref(), Some("[3, 2] f32"));
-    let other_type = kvstore::ones([2, 3], DType::Bf16, Device::cpu(0)).unwrap();
+    let other_type = kvstore::ones([2, 3], DType::Bf16, device(0)).unwrap();
     let error = store.push("w1", &other_type).unwrap_err();
     assert_eq!(error.to_string(), "key `w1`: expected [2, 3] f32, found [2, 3] bf16");
     let error = store.pull("w2", &turned).unwrap_err();
@@ -124,11 +125,11 @@ pub fn errors_name_what_was_wrong(store: &Store) {
 
 /// Arrays without elements exist, but the store refuses them; a scalar without axes is welcome.
 pub fn zero_size_is_refused_and_rank_zero_is_not(store: &Store) {
-    let empty = kvstore::zeros([2, 0], DType::F32, Device::cpu(0)).unwrap();
+    let empty = kvstore::zeros([2, 0], DType::F32, device(0)).unwrap();
     assert_code(store.init("w", &empty), ErrorCode::InvalidArgument);
     assert_code(store.broadcast("w", &empty, &empty), ErrorCode::InvalidArgument);
     assert!(store.keys().is_empty());
-    let scalar = kvstore::full([], 3.0, DType::F64, Device::cpu(0)).unwrap();
+    let scalar = kvstore::full([], 3.0, DType::F64, device(0)).unwrap();
     store.init("s", &scalar).unwrap();
     store.push("s", vec![scalar.clone(), scalar]).unwrap();
     let pulled = &store.pull_new("s").unwrap()[0];
@@ -137,18 +138,18 @@ pub fn zero_size_is_refused_and_rank_zero_is_not(store: &Store) {
 
 /// `cpu(3)` is the same host: values and outs may be spread over ordinals, and keep theirs.
 pub fn values_may_be_on_several_devices(store: &Store) {
-    let on = |ordinal, value: f32| kvstore::array(&[value], [1], Device::cpu(ordinal)).unwrap();
+    let on = |ordinal, value: f32| kvstore::array(&[value], [1], device(ordinal)).unwrap();
     store.init("w", &on(1, 0.0)).unwrap();
     store.push("w", vec![on(2, 1.0), on(0, 2.0), on(3, 3.0)]).unwrap();
     let outs = vec![on(3, 0.0), on(0, 0.0)];
     store.pull("w", outs.clone()).unwrap();
     assert_eq!((floats(&outs[0]), floats(&outs[1])), (vec![6.0], vec![6.0]));
-    assert_eq!((outs[0].device(), outs[1].device()), (Device::cpu(3), Device::cpu(0)));
+    assert_eq!((outs[0].device(), outs[1].device()), (device(3), device(0)));
 }
 
 /// An optimizer needs weights that are floats; what else is stored stays as it is.
 pub fn an_optimizer_refuses_integers(store: &Store) {
-    let count = kvstore::array(&[1_i32], [1], Device::cpu(0)).unwrap();
+    let count = kvstore::array(&[1_i32], [1], device(0)).unwrap();
     store.init(["w", "n"], vec![array(&[1.0]), count.clone()]).unwrap();
     store.set_optimizer(kvstore::Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
     let both = vec![array(&[1.0]), count];

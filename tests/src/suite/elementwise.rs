@@ -1,10 +1,11 @@
 //! Operations of one element each give every element what they give it alone: whatever the length,
 //! the block it stands in, the thread that comes by, and whether it is computed in place.
 
-use kvstore_core::{Backends, BinaryOp, DType, Device, Scalar, Tensor, TensorSpec, UnaryOp};
+use kvstore_core::{Backends, BinaryOp, DType, Scalar, Tensor, TensorSpec, UnaryOp};
 
 use crate::arrays::from_tensor;
 use crate::compare::assert_same_bits;
+use crate::place::device;
 use crate::reduced;
 use crate::samples::{nasty, tame};
 use crate::value::{Number, Spec, Value};
@@ -22,7 +23,7 @@ const DTYPES: [DType; 8] =
 fn short_and_long(backends: &Backends, short: &Value) -> (Tensor, Tensor) {
     let tensor = |value: &Value| {
         let spec = TensorSpec::new(value.spec.shape.clone(), value.spec.dtype);
-        Tensor::from_bytes(backends, Device::cpu(0), spec, &value.to_bytes())
+        Tensor::from_bytes(backends, device(0), spec, &value.to_bytes())
             .expect("memory is to be had")
     };
     (tensor(short), tensor(&repeated(short)))
@@ -108,7 +109,7 @@ pub fn stretched(backends: &Backends) {
             [(left, 1), (right, 2)].map(|(shape, seed)| tame(Spec::new(&shape, DType::F32), seed));
         let [tensor, other] = [&values[0], &values[1]].map(|value| {
             let spec = TensorSpec::new(value.spec.shape.clone(), DType::F32);
-            Tensor::from_bytes(backends, Device::cpu(0), spec, &value.to_bytes()).unwrap()
+            Tensor::from_bytes(backends, device(0), spec, &value.to_bytes()).unwrap()
         });
         let shape: Vec<usize> = (0..3).map(|axis| left[axis].max(right[axis])).collect();
         let at = |value: &Value, index: [usize; 3]| {

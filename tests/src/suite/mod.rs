@@ -11,8 +11,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use kvstore::{Device, ErrorCode, NDArray, Result, Store};
+use kvstore::{ErrorCode, NDArray, Result, Store};
 
+use crate::place::device;
 use crate::reduced;
 
 pub mod backend;
@@ -37,7 +38,7 @@ pub fn on_every_store(check: impl Fn(&Store)) {
 
 /// Returns a new array of rank 1.
 pub fn array(data: &[f32]) -> NDArray {
-    kvstore::array(data, [data.len()], Device::cpu(0)).expect("host memory is to be had")
+    kvstore::array(data, [data.len()], device(0)).expect("host memory is to be had")
 }
 
 /// Returns the elements of an array.

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use kvstore_core::{
-    Assign, Backends, BoxError, DType, Device, ErrorCode, Key, KvStore, NDArray, Optimizer,
-    OptimizerState, RowSparse, Tensor, TensorSpec, Value,
+    Assign, Backends, BoxError, DType, ErrorCode, Key, KvStore, NDArray, Optimizer, OptimizerState,
+    RowSparse, Tensor, TensorSpec, Value,
 };
 
 use super::assert_code;
 use crate::arithmetic::sum;
 use crate::arrays::{from_tensor, key, to_array};
 use crate::compare::{assert_same_bits, difference};
+use crate::place::device;
 use crate::reduced;
 use crate::rows::{NaiveRows, float_dtypes, rows_spec};
 use crate::samples::{nasty, tame, words};
@@ -307,7 +308,7 @@ pub fn ids_in_any_order() {
 pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     let rows = |dims: &[usize]| {
         let spec = TensorSpec::new(dims.to_vec(), DType::F32);
-        Tensor::full(backends, Device::cpu(0), spec, 1.0.into()).unwrap()
+        Tensor::full(backends, device(0), spec, 1.0.into()).unwrap()
     };
     let text = |result: kvstore_core::Result<RowSparse>, code| {
         let error = result.unwrap_err();
@@ -363,7 +364,7 @@ pub fn readers_see_whole_steps(create: Create<'_>, backends: &Backends) {
     const NUM_ROWS: usize = 50;
     let ones = |dims: [usize; 2]| {
         let spec = TensorSpec::new(dims, DType::F64);
-        Tensor::full(backends, Device::cpu(0), spec, 1.0.into()).unwrap()
+        Tensor::full(backends, device(0), spec, 1.0.into()).unwrap()
     };
     let store = create();
     let names = ["a", "b"].map(key);

@@ -1,12 +1,13 @@
 //! The verbs on values, below arrays: what is given and returned are tensors.
 
-use kvstore_core::{Backends, Device, ErrorCode, Existing, Key, KvStore, Scalar, Tensor, Value};
+use kvstore_core::{Backends, ErrorCode, Existing, Key, KvStore, Scalar, Tensor, Value};
 
 use super::assert_code;
 
+use crate::place::device;
+
 fn tensor(backends: &Backends, values: &[f32]) -> Tensor {
-    Tensor::from_slice(backends, Device::cpu(0), [values.len()], values)
-        .expect("memory is to be had")
+    Tensor::from_slice(backends, device(0), [values.len()], values).expect("memory is to be had")
 }
 
 fn value(backends: &Backends, values: &[f32]) -> Value {

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use kvstore::{
-    ArrayOrRows, Device, ErrorCode, Existing, Key, Optimizer, RowSparse, Snapshot, Store,
-};
+use kvstore::{ArrayOrRows, ErrorCode, Existing, Key, Optimizer, RowSparse, Snapshot, Store};
 
 use super::concurrency::{adding, on_threads};
 use super::{array, assert_code, before_the_deadline, floats, stored};
+use crate::place::device;
 use crate::reduced;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
@@ -203,11 +202,10 @@ pub fn changed_keys_are_named(store: &Store) {
 /// Rows and whole values are the same where their bits are.
 pub fn the_form_of_a_value_does_not_count(store: &Store) {
     let rows = |indices: &[i64], data: &[f32]| {
-        let data = kvstore::array(data, [indices.len(), 2], Device::cpu(0)).unwrap();
+        let data = kvstore::array(data, [indices.len(), 2], device(0)).unwrap();
         ArrayOrRows::from(RowSparse::new([3, 2], indices.to_vec(), data.tensor()).unwrap())
     };
-    let dense =
-        |data: &[f32]| ArrayOrRows::from(kvstore::array(data, [3, 2], Device::cpu(0)).unwrap());
+    let dense = |data: &[f32]| ArrayOrRows::from(kvstore::array(data, [3, 2], device(0)).unwrap());
     let holding = |value: ArrayOrRows| {
         store.init_with("a", &value, Existing::Replace).unwrap();
         store.snapshot().unwrap()

@@ -1,0 +1,366 @@
+//! [`CudaBackend`]: cards as a [`Backend`]. What has a kernel is queued here; the rest is done by the host, on copies.
+
+#![expect(unsafe_code, reason = "queues work on memory of cards")]
+
+use std::fmt;
+use std::sync::Arc;
+
+use kvstore_core::backend::{
+    self, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob,
+};
+use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
+use kvstore_core::{
+    Backend, BinaryOp, DType, Device, DeviceKind, Distribution, Error, Reduction, Result, Scalar,
+    UnaryOp,
+};
+
+use crate::cast::{self, CastArgs};
+use crate::driver::Card;
+use crate::launch::{Launches, gpu};
+use crate::memory::{Memory, address_of, address_on, from_to, locate, reading};
+use crate::probe::{Absence, Driver, probe};
+use crate::staging::Staging;
+use crate::sum::{self, SumJob};
+use crate::update::{self, FromTo, Step, UpdateJob};
+use crate::{compress, host};
+
+/// The backend of NVIDIA's cards.
+///
+/// Every device has one stream, which all of its work goes into; what one reads of another waits for it by events. Calls
+/// return when their work is queued, and reads wait.
+pub struct CudaBackend {
+    // Before the memory, whose cards its pieces were made by.
+    staging: Staging,
+    memory: Arc<Memory>,
+    driver: Driver,
+    /// Does what has no kernel.
+    host: Arc<dyn Backend>,
+}
+
+impl CudaBackend {
+    /// Returns the backend of all cards, or why there is none. `host` does what has no kernel.
+    ///
+    /// The environment variable `KVSTORE_GPUS` says how many devices there are to be; beyond the number of cards, a card
+    /// is several of them, with streams of their own.
+    // The table of backends is the only thing that one is made for, and it holds trait objects.
+    #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
+    pub fn new(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, Absence> {
+        let driver = probe()?;
+        let wanted = std::env::var("KVSTORE_GPUS").ok().and_then(|text| text.parse().ok());
+        let num_devices = wanted.unwrap_or(driver.num_devices);
+        let open =
+            |number: usize| Card::open(number % driver.num_devices, gpu(number)).map(Arc::new);
+        let cards = (0..num_devices).map(open).collect::<Result<Vec<_>>>();
+        let cards = cards.and_then(|cards| {
+            for card in &cards {
+                cards.iter().try_for_each(|peer| card.enable_peer(peer))?;
+            }
+            Ok(cards)
+        });
+        let cards = cards.map_err(|error| Absence::Failed {
+            function: "opening its devices",
+            error: error.chain(),
+        })?;
+        let (staging, memory) = (Staging::default(), Memory::new(cards));
+        Ok(Arc::new(Self { staging, memory, driver, host }))
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    pub(crate) fn host(&self) -> &dyn Backend {
+        &*self.host
+    }
+
+    fn card(&self, device: Device) -> Result<&Arc<Card>> {
+        self.memory.card(device)
+    }
+}
+
+impl fmt::Debug for CudaBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaBackend").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
+
+impl Backend for CudaBackend {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Gpu
+    }
+
+    fn description(&self) -> String {
+        let cards: Vec<String> = self.memory.cards().iter().map(ToString::to_string).collect();
+        format!("{}, {}", self.driver, cards.join(", "))
+    }
+
+    fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(self.memory.allocate(device, num_bytes)?))
+    }
+
+    fn recycle(&self, _storage: &mut Arc<dyn Storage>) {
+        // A storage gives its block back itself, when the last one drops it.
+    }
+
+    fn live_bytes(&self) -> usize {
+        self.memory.live_bytes()
+    }
+
+    fn pooled_bytes(&self) -> usize {
+        self.memory.pooled_bytes()
+    }
+
+    fn trim(&self) {
+        if let Err(error) = self.memory.trim() {
+            tracing::warn!(%error, "memory of a device could not be given back");
+        }
+    }
+
+    fn set_memory_limit(&self, num_bytes: Option<usize>) {
+        self.memory.set_limit(num_bytes);
+    }
+
+    fn shares_memory(&self, one: Device, other: Device) -> bool {
+        one == other
+    }
+
+    fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()> {
+        let (card, address) = locate(reading(&dst))?;
+        if dst.num_bytes != host.len() {
+            return Err(Error::Internal("bytes for a range of another length".to_owned()));
+        }
+        // SAFETY: the range is memory of the card, and as long.
+        unsafe { self.staging.upload(card, address, host) }
+    }
+
+    fn read(&self, src: Span<'_>, host: &mut [u8]) -> Result<()> {
+        let (card, address) = locate(src)?;
+        if src.num_bytes != host.len() {
+            return Err(Error::Internal("room for a range of another length".to_owned()));
+        }
+        // SAFETY: the range is memory of the card, and as long.
+        unsafe { self.staging.download(card, address, host) }
+    }
+
+    fn host_bytes<'a>(&self, _src: Span<'a>) -> Result<&'a [u8]> {
+        Err(Error::Unsupported("the host does not see the memory of a GPU".to_owned()))
+    }
+
+    fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
+        let (to, from) = (locate(reading(&dst))?, locate(src)?);
+        if dst.num_bytes != src.num_bytes {
+            return Err(Error::Internal("a copy between different lengths".to_owned()));
+        }
+        if src.num_bytes == 0 {
+            return Ok(());
+        }
+        if to.0.device() == from.0.device() {
+            // SAFETY: both ranges are memory of the card and as long; one is exclusive, so they do not overlap.
+            unsafe { to.0.copy(to.1, from.1, src.num_bytes) }
+        } else {
+            // SAFETY: both ranges are memory of their cards, and as long.
+            unsafe { to.0.copy_from(to.1, (from.0, from.1), src.num_bytes) }
+        }
+    }
+
+    fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()> {
+        host::make(self, dst, |host, dst| host.fill(dtype, dst, value))
+    }
+
+    fn random(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        distribution: Distribution,
+        stream: [u32; 2],
+        call: u64,
+    ) -> Result<()> {
+        host::make(self, dst, |host, dst| host.random(dtype, dst, distribution, stream, call))
+    }
+
+    fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()> {
+        let len = src.num_bytes / from.size();
+        if len != dst.num_bytes / to.size() {
+            return Err(Error::Internal("a conversion between different lengths".to_owned()));
+        }
+        if from == to {
+            return self.copy(dst, src);
+        }
+        let (card, dst) = locate(reading(&dst))?;
+        let src = address_on(card, src)?;
+        let args = CastArgs::new((src, from), (dst, to), len as u64);
+        // SAFETY: both ranges are memory of the card and hold so many elements.
+        unsafe { card.launch(&cast::kernel(from, to), &args, args.num_tiles()) }
+    }
+
+    fn sum(&self, jobs: &mut [backend::SumJob<'_>]) -> Result<()> {
+        let mut launches = Launches::<SumJob>::new();
+        for job in jobs {
+            let card = self.card(job.device)?;
+            let dst = address_of(card, &job.dst)?;
+            let addends = addresses(card, job.addends, job.dst.num_bytes)?;
+            let (num_bytes, size) = (job.dst.num_bytes as u64, job.dtype.size() as u64);
+            launches.batch(card, sum::kernel(job.dtype)).push(dst, &addends, num_bytes, size);
+        }
+        // SAFETY: the ranges are memory of the card, each as long as the sum.
+        unsafe { launches.run(self) }
+    }
+
+    fn update(&self, jobs: &mut [backend::UpdateJob<'_>]) -> Result<()> {
+        let mut launches = Launches::<UpdateJob>::new();
+        for job in jobs {
+            let Some(kernel) = update::kernel(&job.rule, job.dtype) else {
+                host::update(self, job)?;
+                continue;
+            };
+            let card = self.card(job.device)?;
+            let num_bytes = job.weight.num_bytes();
+            if num_bytes == 0 {
+                continue;
+            }
+            let addends = addresses(card, job.addends, num_bytes)?;
+            let states = job.states.iter().flatten().map(|state| from_to(card, state));
+            let states = states.collect::<Result<Vec<FromTo>>>()?;
+            launches.batch(card, &kernel).push(&Step {
+                rule: &job.rule,
+                dtype: job.dtype,
+                len: (num_bytes / job.dtype.size()) as u64,
+                weight: from_to(card, &job.weight)?,
+                states: &states,
+                addends: &addends,
+            });
+        }
+        // SAFETY: the ranges are memory of the card, each of as many elements as the weight.
+        unsafe { launches.run(self) }
+    }
+
+    fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
+        jobs.iter_mut().try_for_each(|job| host::sum_rows(self, job))
+    }
+
+    fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
+        jobs.iter_mut().try_for_each(|job| host::scatter_rows(self, job))
+    }
+
+    fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
+        jobs.iter_mut().try_for_each(|job| host::update_rows(self, job))
+    }
+
+    fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {
+        let mut launches = Launches::<compress::QuantizeJob>::new();
+        for job in jobs {
+            let card = self.card(job.device)?;
+            let kernel = compress::quantize_kernel(job.quantizer.code, job.dtype);
+            let kernel = kernel.ok_or_else(no_float)?;
+            let len = job.gradient.num_bytes / job.dtype.size();
+            let gradient = address_on(card, job.gradient)?;
+            let residual = from_to(card, &job.residual)?;
+            let codes = address_of(card, &job.codes)?;
+            let arithmetic = job.dtype.arithmetic().ok_or_else(no_float)?;
+            if job.codes.num_bytes != job.quantizer.code.num_bytes(len)
+                || job.residual.num_bytes() != len * arithmetic.size()
+            {
+                return Err(Error::Internal("residuals or codes of another length".to_owned()));
+            }
+            launches.batch(card, &kernel).push(
+                job.quantizer,
+                job.dtype,
+                len as u64,
+                (gradient, residual, codes),
+            );
+        }
+        // SAFETY: the ranges are memory of the card and have the lengths that go with each other.
+        unsafe { launches.run(self) }
+    }
+
+    fn dequantize(&self, jobs: &mut [DequantizeJob<'_>]) -> Result<()> {
+        let mut launches = Launches::<compress::DequantizeJob>::new();
+        for job in jobs {
+            let card = self.card(job.device)?;
+            let kernel = compress::dequantize_kernel(job.quantizer.code, job.dtype);
+            let kernel = kernel.ok_or_else(no_float)?;
+            let len = job.dst.num_bytes / job.dtype.size();
+            let codes = addresses(card, job.codes, job.quantizer.code.num_bytes(len))?;
+            let dst = address_of(card, &job.dst)?;
+            let batch = launches.batch(card, &kernel);
+            batch.push(job.quantizer, job.dtype, len as u64, (&codes, dst));
+        }
+        // SAFETY: the ranges are memory of the card, and the codes are those of so many elements.
+        unsafe { launches.run(self) }
+    }
+
+    fn binary(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: InOut<'_>,
+        rhs: Operand<'_>,
+        reversed: bool,
+    ) -> Result<()> {
+        host::binary(self, op, dtype, lhs, rhs, reversed)
+    }
+
+    fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()> {
+        host::change(self, operand, |host, operand| host.unary(op, dtype, operand))
+    }
+
+    fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()> {
+        host::change(self, operand, |host, operand| host.clip(dtype, operand, low, high))
+    }
+
+    fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
+        host::make_of(self, dst, &[src], |host, dst, src| host.reduce(op, dtype, dst, src[0]))
+    }
+
+    fn expand(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        to: &[usize],
+        src: Span<'_>,
+        from: &[usize],
+    ) -> Result<()> {
+        host::make_of(self, dst, &[src], |host, dst, src| host.expand(dtype, dst, to, src[0], from))
+    }
+
+    fn matmul(
+        &self,
+        dtype: DType,
+        dst: SpanMut<'_>,
+        lhs: Span<'_>,
+        rhs: Span<'_>,
+        size: MatmulSize,
+    ) -> Result<()> {
+        host::make_of(self, dst, &[lhs, rhs], |host, dst, src| {
+            host.matmul(dtype, dst, src[0], src[1], size)
+        })
+    }
+
+    fn transpose(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()> {
+        host::make_of(self, dst, &[src], |host, dst, src| host.transpose(dtype, dst, src[0], rows))
+    }
+
+    fn argmax(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()> {
+        host::make_of(self, dst, &[src], |host, dst, src| host.argmax(dtype, dst, src[0], rows))
+    }
+
+    fn synchronize(&self, device: Device) -> Result<()> {
+        self.card(device)?.synchronize()
+    }
+}
+
+/// Returns where ranges of a length begin on a card.
+fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u64>> {
+    if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
+        return Err(Error::Internal("addends of another length than their sum".to_owned()));
+    }
+    spans.iter().map(|span| address_on(card, *span)).collect()
+}
+
+fn no_float() -> Error {
+    Error::Internal("integers are not compressed".to_owned())
+}

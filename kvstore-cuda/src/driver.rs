@@ -1,0 +1,311 @@
+//! [`Card`]: a device and the one stream that all of its work goes into, as functions of the driver.
+//!
+//! Addresses are numbers here, and what they promise is said at each function. A call returns when its work is queued.
+
+#![expect(unsafe_code, reason = "functions of the driver")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_void};
+use std::fmt;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use kvstore_core::{Device, Error, Result};
+
+use crate::batch::Address;
+use crate::call::{call, check};
+use crate::handles::Event;
+use crate::modules::{MODULES, module_of};
+
+/// Threads of a block, as in `kernels/kernel.h`.
+const THREADS: u32 = 256;
+/// A kernel has at most so many blocks for each multiprocessor; they share its tiles.
+const BLOCKS: u32 = 16;
+
+/// A device: its context and a stream. Several may be on one card, as far as anybody can tell.
+pub(crate) struct Card {
+    device: Device,
+    ordinal: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    name: String,
+    num_bytes: usize,
+    max_blocks: u32,
+    kernels: Mutex<Kernels>,
+}
+
+// SAFETY: the handles may be used by any thread that has made the context its own, which every function does.
+unsafe impl Send for Card {}
+// SAFETY: the same; the driver's functions may be called by several threads at once.
+unsafe impl Sync for Card {}
+
+/// What has been loaded, by number and by name.
+#[derive(Default)]
+struct Kernels {
+    modules: HashMap<usize, sys::CUmodule>,
+    functions: HashMap<String, sys::CUfunction>,
+}
+
+impl Card {
+    /// Opens the card with this number, as a device.
+    pub(crate) fn open(number: usize, device: Device) -> Result<Self> {
+        const NON_BLOCKING: u32 = 1;
+        let number = i32::try_from(number).unwrap_or(i32::MAX);
+        let (mut ordinal, mut num_bytes, mut name) = (0, 0, [0; 128]);
+        let mut context = ptr::null_mut();
+        // Pointers to local values may be written; that of the name has room for a 0 behind it.
+        call!(device, cuDeviceGet(&raw mut ordinal, number))?;
+        call!(device, cuDeviceTotalMem_v2(&raw mut num_bytes, ordinal))?;
+        call!(device, cuDeviceGetName(name.as_mut_ptr(), 127, ordinal))?;
+        // SAFETY: there is a 0 behind the name, and nobody writes it now.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        call!(device, cuDevicePrimaryCtxRetain(&raw mut context, ordinal))?;
+        let mut card = Self {
+            device,
+            ordinal,
+            context,
+            stream: ptr::null_mut(),
+            name,
+            num_bytes,
+            max_blocks: BLOCKS,
+            kernels: Mutex::default(),
+        };
+        card.bind()?;
+        call!(device, cuStreamCreate(&raw mut card.stream, NON_BLOCKING))?;
+        let multiprocessors =
+            card.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        card.max_blocks = BLOCKS * u32::try_from(multiprocessors).unwrap_or_default().max(1);
+        Ok(card)
+    }
+
+    /// Returns the device that it is.
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
+        let mut value = 0;
+        call!(self.device, cuDeviceGetAttribute(&raw mut value, attribute, self.ordinal))?;
+        Ok(value)
+    }
+
+    /// Lets this card read the memory of another one, where the hardware has a way; copies find one anyhow.
+    pub(crate) fn enable_peer(&self, peer: &Self) -> Result<()> {
+        if self.ordinal == peer.ordinal {
+            return Ok(());
+        }
+        let mut can = 0;
+        let device = self.device;
+        call!(device, cuDeviceCanAccessPeer(&raw mut can, self.ordinal, peer.ordinal))?;
+        if can == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: both contexts are there.
+        match unsafe { sys::cuCtxEnablePeerAccess(peer.context, 0) } {
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            result => check(device, "cuCtxEnablePeerAccess", result),
+        }
+    }
+
+    /// Makes the context the calling thread's.
+    pub(crate) fn bind(&self) -> Result<()> {
+        // It is a context of this process, kept by this value.
+        call!(self.device, cuCtxSetCurrent(self.context))
+    }
+
+    pub(crate) fn context(&self) -> sys::CUcontext {
+        self.context
+    }
+
+    /// Returns new memory, aligned to 256 bytes, or none where there is not so much.
+    pub(crate) fn allocate(&self, num_bytes: usize) -> Result<Option<Address>> {
+        self.bind()?;
+        let mut address = 0;
+        // SAFETY: a pointer to a local integer may be written.
+        match unsafe { sys::cuMemAlloc_v2(&raw mut address, num_bytes) } {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
+            result => check(self.device, "cuMemAlloc", result).map(|()| Some(address)),
+        }
+    }
+
+    /// Gives memory back to the driver.
+    ///
+    /// # Safety
+    /// It is this card's, and nobody uses it any more but work that is queued.
+    pub(crate) unsafe fn free(&self, address: Address) -> Result<()> {
+        self.synchronize()?;
+        // The work that was queued is done.
+        call!(self.device, cuMemFree_v2(address))
+    }
+
+    /// Queues a copy of the host's memory into this card's.
+    ///
+    /// # Safety
+    /// `src` is pinned memory of as many bytes, which nobody changes before the copy is done; `dst` is this card's.
+    pub(crate) unsafe fn copy_in(
+        &self,
+        dst: Address,
+        src: *const u8,
+        num_bytes: usize,
+    ) -> Result<()> {
+        self.bind()?;
+        call!(self.device, cuMemcpyHtoDAsync_v2(dst, src.cast(), num_bytes, self.stream))
+    }
+
+    /// Queues a copy of this card's memory into the host's.
+    ///
+    /// # Safety
+    /// `dst` is pinned memory of as many bytes, which nobody uses before the copy is done; `src` is this card's.
+    pub(crate) unsafe fn copy_out(
+        &self,
+        dst: *mut u8,
+        src: Address,
+        num_bytes: usize,
+    ) -> Result<()> {
+        self.bind()?;
+        call!(self.device, cuMemcpyDtoHAsync_v2(dst.cast(), src, num_bytes, self.stream))
+    }
+
+    /// Queues a copy between ranges of this card.
+    ///
+    /// # Safety
+    /// Both are this card's and do not overlap.
+    pub(crate) unsafe fn copy(&self, dst: Address, src: Address, num_bytes: usize) -> Result<()> {
+        self.bind()?;
+        call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))
+    }
+
+    /// Queues a copy of another card's memory into this one's: after what is queued there, and before what will be.
+    ///
+    /// # Safety
+    /// `dst` is this card's and `src` the other one's.
+    pub(crate) unsafe fn copy_from(
+        &self,
+        dst: Address,
+        (peer, src): (&Self, Address),
+        num_bytes: usize,
+    ) -> Result<()> {
+        self.wait_for(&peer.record()?)?;
+        self.bind()?;
+        let (to, from) = (self.context, peer.context);
+        if to == from {
+            call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))?;
+        } else {
+            call!(self.device, cuMemcpyPeerAsync(dst, to, src, from, num_bytes, self.stream))?;
+        }
+        peer.wait_for(&self.record()?)
+    }
+
+    /// Returns an event that is there when all that is queued now has been done.
+    pub(crate) fn record(&self) -> Result<Event> {
+        self.bind()?;
+        let event = Event::new(self)?;
+        call!(self.device, cuEventRecord(event.handle(), self.stream))?;
+        Ok(event)
+    }
+
+    /// Lets what is queued from now on wait for an event, of any card.
+    fn wait_for(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        // An event may be dropped while others wait for it.
+        call!(self.device, cuStreamWaitEvent(self.stream, event.handle(), 0))
+    }
+
+    /// Waits for an event of this card.
+    pub(crate) fn wait(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        call!(self.device, cuEventSynchronize(event.handle()))
+    }
+
+    /// Returns whether an event of this card is there.
+    pub(crate) fn is_there(&self, event: &Event) -> Result<bool> {
+        self.bind()?;
+        // SAFETY: the event is there.
+        match unsafe { sys::cuEventQuery(event.handle()) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check(self.device, "cuEventQuery", result).map(|()| true),
+        }
+    }
+
+    /// Waits until all that is queued has been done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.bind()?;
+        call!(self.device, cuStreamSynchronize(self.stream))
+    }
+
+    /// Queues a kernel with one argument, of as many blocks as are useful for so many tiles.
+    ///
+    /// # Safety
+    /// The argument is the kernel's, and every address in it is that of this card's memory, as long as it says.
+    pub(crate) unsafe fn launch<A>(&self, kernel: &str, args: &A, num_tiles: u64) -> Result<()> {
+        let num_blocks = u32::try_from(num_tiles).unwrap_or(u32::MAX).min(self.max_blocks);
+        if num_blocks == 0 {
+            return Ok(());
+        }
+        let function = self.function(kernel)?;
+        let mut parameters = [ptr::from_ref(args).cast_mut().cast::<c_void>()];
+        let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
+        // The argument is copied before the call returns.
+        #[rustfmt::skip]
+        let result = call!(
+            self.device,
+            cuLaunchKernel(
+                function, num_blocks, 1, 1, THREADS, 1, 1, 0, self.stream, parameters, none
+            )
+        );
+        result
+    }
+
+    /// Returns a kernel; the driver compiles its module when it is asked for the first time.
+    fn function(&self, name: &str) -> Result<sys::CUfunction> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        self.bind()?;
+        if let Some(function) = kernels.functions.get(name) {
+            return Ok(*function);
+        }
+        let no_kernel = || Error::Internal(format!("no kernel `{name}`"));
+        let number = module_of(name).ok_or_else(no_kernel)?;
+        let module = if let Some(module) = kernels.modules.get(&number) {
+            *module
+        } else {
+            let source = MODULES.get(number).copied().ok_or_else(no_kernel)?;
+            let source = CString::new(source).map_err(|_| no_kernel())?;
+            let mut module = ptr::null_mut();
+            // The text ends with a 0.
+            call!(self.device, cuModuleLoadData(&raw mut module, source.as_ptr().cast()))?;
+            kernels.modules.insert(number, module);
+            module
+        };
+        let text = CString::new(name).map_err(|_| no_kernel())?;
+        let mut function = ptr::null_mut();
+        call!(self.device, cuModuleGetFunction(&raw mut function, module, text.as_ptr()))?;
+        kernels.functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        // Errors would be those of work before, which others hear of.
+        let _ = self.bind();
+        if !self.stream.is_null() {
+            let _ = self.synchronize();
+            let _ = call!(self.device, cuStreamDestroy_v2(self.stream));
+        }
+        let _ = call!(self.device, cuDevicePrimaryCtxRelease_v2(self.ordinal));
+    }
+}
+
+impl fmt::Debug for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Card[{}: {}]", self.device, self.name)
+    }
+}
+
+impl fmt::Display for Card {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} MiB", self.name, self.num_bytes >> 20)
+    }
+}

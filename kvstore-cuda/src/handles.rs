@@ -1,0 +1,87 @@
+//! What the driver makes for us and takes back: events, and memory of the host that stands still.
+
+#![expect(unsafe_code, reason = "functions of the driver")]
+
+use std::ptr;
+
+use cudarc::driver::sys;
+use kvstore_core::Result;
+
+use crate::call::call;
+use crate::driver::Card;
+
+/// A point in the work of a card.
+#[derive(Debug)]
+pub(crate) struct Event {
+    event: sys::CUevent,
+    card: sys::CUcontext,
+}
+
+// SAFETY: an event may be used by any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Returns an event that is nowhere yet. The context of the card is the thread's.
+    pub(crate) fn new(card: &Card) -> Result<Self> {
+        const NO_TIMING: u32 = 2;
+        let mut event = ptr::null_mut();
+        // A pointer to a local value may be written.
+        call!(card.device(), cuEventCreate(&raw mut event, NO_TIMING))?;
+        Ok(Self { event, card: card.context() })
+    }
+
+    pub(crate) fn handle(&self) -> sys::CUevent {
+        self.event
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: cards outlive their events.
+        let _ = unsafe { sys::cuCtxSetCurrent(self.card) };
+        // SAFETY: nobody else has it; what waits for it goes on waiting. An error would be that of work before, which
+        // others hear of.
+        let _ = unsafe { sys::cuEventDestroy_v2(self.event) };
+    }
+}
+
+/// Memory of the host that stands still, so that cards copy by themselves.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    start: *mut u8,
+    num_bytes: usize,
+    card: sys::CUcontext,
+}
+
+// SAFETY: it is memory like any other, and this value owns it.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// Returns memory that all cards may use.
+    pub(crate) fn new(card: &Card, num_bytes: usize) -> Result<Self> {
+        const PORTABLE: u32 = 1;
+        card.bind()?;
+        let mut start = ptr::null_mut();
+        // A pointer to a local value may be written.
+        call!(card.device(), cuMemHostAlloc(&raw mut start, num_bytes, PORTABLE))?;
+        let start = start.cast::<u8>();
+        // SAFETY: it is that long, and new. Nobody has written there before.
+        unsafe { ptr::write_bytes(start, 0, num_bytes) };
+        Ok(Self { start, num_bytes, card: card.context() })
+    }
+
+    /// Returns its bytes. Nothing that is queued may use them.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: it is that long and initialised, and this value owns it.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.num_bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: cards outlive what was made by them.
+        let _ = unsafe { sys::cuCtxSetCurrent(self.card) };
+        // SAFETY: this value owns it. An error would be that of work before, which others hear of.
+        let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
+    }
+}

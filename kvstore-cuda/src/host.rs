@@ -1,0 +1,205 @@
+//! What has no kernel: the host's backend does it on copies, so its bits are those of the host.
+
+use std::sync::Arc;
+
+use kvstore_core::backend::{
+    Operand, RowAddends, RowScatterJob, RowSumJob, RowUpdateJob, UpdateJob,
+};
+use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
+use kvstore_core::{Backend, BinaryOp, DType, Device, Error, Result};
+
+use crate::backend::CudaBackend;
+use crate::memory::reading;
+
+/// Memory of the host, for a time.
+struct Block {
+    storage: Arc<dyn Storage>,
+    num_bytes: usize,
+}
+
+impl Block {
+    /// Returns memory of arbitrary content.
+    fn new(backend: &CudaBackend, num_bytes: usize) -> Result<Self> {
+        Ok(Self { storage: backend.host().allocate(Device::cpu(0), num_bytes)?, num_bytes })
+    }
+
+    /// Returns a copy of a range.
+    fn of(backend: &CudaBackend, src: Span<'_>) -> Result<Self> {
+        let mut block = Self::new(backend, src.num_bytes)?;
+        let mut bytes = vec![0; src.num_bytes];
+        backend.read(src, &mut bytes)?;
+        backend.host().write(block.span_mut()?, &bytes)?;
+        Ok(block)
+    }
+
+    fn span(&self) -> Span<'_> {
+        Span { storage: &*self.storage, start: 0, num_bytes: self.num_bytes }
+    }
+
+    fn span_mut(&mut self) -> Result<SpanMut<'_>> {
+        let num_bytes = self.num_bytes;
+        let storage = Arc::get_mut(&mut self.storage).ok_or_else(shared)?;
+        Ok(SpanMut { storage, start: 0, num_bytes })
+    }
+
+    /// Copies it to a range.
+    fn send(&self, backend: &CudaBackend, dst: SpanMut<'_>) -> Result<()> {
+        backend.write(dst, backend.host().host_bytes(self.span())?)
+    }
+}
+
+fn shared() -> Error {
+    Error::Internal("memory of the host that somebody shares".to_owned())
+}
+
+/// Returns where the result of a change goes.
+fn written(in_out: InOut<'_>) -> SpanMut<'_> {
+    match in_out {
+        InOut::InPlace(dst) | InOut::Into { dst, .. } => dst,
+    }
+}
+
+/// Returns a copy of what a change reads.
+fn read(backend: &CudaBackend, in_out: &InOut<'_>) -> Result<Block> {
+    match in_out {
+        InOut::InPlace(span) => Block::of(backend, reading(span)),
+        InOut::Into { src, .. } => Block::of(backend, *src),
+    }
+}
+
+/// Lets the host write a range.
+pub(crate) fn make(
+    backend: &CudaBackend,
+    dst: SpanMut<'_>,
+    write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>,
+) -> Result<()> {
+    make_of(backend, dst, &[], |host, dst, _| write(host, dst))
+}
+
+/// Lets the host write a range that is made of others.
+pub(crate) fn make_of(
+    backend: &CudaBackend,
+    dst: SpanMut<'_>,
+    sources: &[Span<'_>],
+    write: impl FnOnce(&dyn Backend, SpanMut<'_>, &[Span<'_>]) -> Result<()>,
+) -> Result<()> {
+    let sources = sources.iter().map(|src| Block::of(backend, *src)).collect::<Result<Vec<_>>>()?;
+    let spans: Vec<_> = sources.iter().map(Block::span).collect();
+    let mut made = Block::new(backend, dst.num_bytes)?;
+    write(backend.host(), made.span_mut()?, &spans)?;
+    made.send(backend, dst)
+}
+
+/// Lets the host change a range.
+pub(crate) fn change(
+    backend: &CudaBackend,
+    operand: InOut<'_>,
+    change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut block = read(backend, &operand)?;
+    change(backend.host(), InOut::InPlace(block.span_mut()?))?;
+    block.send(backend, written(operand))
+}
+
+/// [`Backend::binary`].
+pub(crate) fn binary(
+    backend: &CudaBackend,
+    op: BinaryOp,
+    dtype: DType,
+    lhs: InOut<'_>,
+    rhs: Operand<'_>,
+    reversed: bool,
+) -> Result<()> {
+    let block = match rhs {
+        Operand::Span(span) => Some(Block::of(backend, span)?),
+        Operand::Scalar(_) => None,
+    };
+    let rhs = block.as_ref().map_or(rhs, |block| Operand::Span(block.span()));
+    change(backend, lhs, |host, lhs| host.binary(op, dtype, lhs, rhs, reversed))
+}
+
+/// One step of [`Backend::update`].
+pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<()> {
+    let addends = job.addends.iter().map(|addend| Block::of(backend, *addend));
+    let addends = addends.collect::<Result<Vec<_>>>()?;
+    let spans: Vec<_> = addends.iter().map(Block::span).collect();
+    let mut weight = read(backend, &job.weight)?;
+    let states = job.states.iter().flatten().map(|state| read(backend, state));
+    let mut states = states.collect::<Result<Vec<_>>>()?;
+    let mut step = UpdateJob {
+        rule: job.rule,
+        device: Device::cpu(0),
+        dtype: job.dtype,
+        weight: InOut::InPlace(weight.span_mut()?),
+        states: Default::default(),
+        addends: &spans,
+    };
+    for (slot, state) in step.states.iter_mut().zip(&mut states) {
+        *slot = Some(InOut::InPlace(state.span_mut()?));
+    }
+    backend.host().update(&mut [step])?;
+    weight.send(backend, written(job.weight.reborrow()))?;
+    for (state, dst) in states.iter().zip(job.states.iter_mut().flatten()) {
+        state.send(backend, written(dst.reborrow()))?;
+    }
+    Ok(())
+}
+
+/// Copies of the ranges that rows are in.
+fn sources(backend: &CudaBackend, addends: &RowAddends<'_>) -> Result<Vec<Block>> {
+    addends.spans.iter().map(|span| Block::of(backend, *span)).collect()
+}
+
+/// One sum of [`Backend::sum_rows`].
+pub(crate) fn sum_rows(backend: &CudaBackend, job: &mut RowSumJob<'_>) -> Result<()> {
+    let blocks = sources(backend, &job.addends)?;
+    let spans: Vec<_> = blocks.iter().map(Block::span).collect();
+    let addends = RowAddends { spans: &spans, ..job.addends };
+    let (device, dtype) = (Device::cpu(0), job.dtype);
+    make(backend, job.dst.reborrow(), |host, dst| {
+        host.sum_rows(&mut [RowSumJob { device, dtype, addends, dst }])
+    })
+}
+
+/// One value of [`Backend::scatter_rows`].
+pub(crate) fn scatter_rows(backend: &CudaBackend, job: &mut RowScatterJob<'_>) -> Result<()> {
+    let RowScatterJob { dtype, row_len, indices, rows, .. } = *job;
+    make_of(backend, job.dst.reborrow(), &[rows], |host, dst, rows| {
+        let device = Device::cpu(0);
+        host.scatter_rows(&mut [RowScatterJob {
+            device,
+            dtype,
+            row_len,
+            indices,
+            rows: rows[0],
+            dst,
+        }])
+    })
+}
+
+/// One step of [`Backend::update_rows`].
+pub(crate) fn update_rows(backend: &CudaBackend, job: &mut RowUpdateJob<'_>) -> Result<()> {
+    let blocks = sources(backend, &job.addends)?;
+    let spans: Vec<_> = blocks.iter().map(Block::span).collect();
+    let mut weight = Block::of(backend, reading(&job.weight))?;
+    let states = job.states.iter().flatten().map(|state| Block::of(backend, reading(state)));
+    let mut states = states.collect::<Result<Vec<_>>>()?;
+    let mut step = RowUpdateJob {
+        rule: job.rule,
+        device: Device::cpu(0),
+        dtype: job.dtype,
+        addends: RowAddends { spans: &spans, ..job.addends },
+        indices: job.indices,
+        weight: weight.span_mut()?,
+        states: Default::default(),
+    };
+    for (slot, state) in step.states.iter_mut().zip(&mut states) {
+        *slot = Some(state.span_mut()?);
+    }
+    backend.host().update_rows(&mut [step])?;
+    weight.send(backend, job.weight.reborrow())?;
+    for (state, dst) in states.iter().zip(job.states.iter_mut().flatten()) {
+        state.send(backend, dst.reborrow())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Batches as launches: their lists go to the card, and the kernel after them.
+
+#![expect(unsafe_code, reason = "launches kernels on memory of a card")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kvstore_core::{Device, Result};
+
+use crate::backend::CudaBackend;
+use crate::batch::Batch;
+use crate::driver::Card;
+use crate::sum::SumJob;
+use crate::{compress, update};
+
+/// A job of a batch as the device reads it: a struct of C of numbers alone, without gaps between them.
+///
+/// # Safety
+/// It is just that, and the kernels that it is launched with read it so.
+pub(crate) unsafe trait TableRow: Copy {}
+
+// SAFETY: tests compare their fields with those in C.
+unsafe impl TableRow for SumJob {}
+// SAFETY: the same.
+unsafe impl TableRow for update::UpdateJob {}
+// SAFETY: the same.
+unsafe impl TableRow for compress::QuantizeJob {}
+// SAFETY: the same.
+unsafe impl TableRow for compress::DequantizeJob {}
+
+/// Jobs that are collected by card and kernel: each of these is one launch.
+#[derive(Debug)]
+pub(crate) struct Launches<J>(BTreeMap<(u32, String), (Arc<Card>, Batch<J>)>);
+
+impl<J: TableRow> Launches<J> {
+    pub(crate) fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Returns the batch of a card and a kernel.
+    pub(crate) fn batch(&mut self, card: &Arc<Card>, kernel: &str) -> &mut Batch<J> {
+        let key = (card.device().ordinal(), kernel.to_owned());
+        let (_, batch) = self.0.entry(key).or_insert_with(|| (Arc::clone(card), Batch::default()));
+        batch
+    }
+
+    /// Queues all of them.
+    ///
+    /// # Safety
+    /// Every address in a job is that of memory of its card, as long as the job says, which nobody but queued work
+    /// uses; the kernels read such jobs.
+    pub(crate) unsafe fn run(self, backend: &CudaBackend) -> Result<()> {
+        for ((_, kernel), (card, batch)) in self.0 {
+            // SAFETY: the caller's promise.
+            unsafe { launch(backend, &card, &kernel, &batch) }?;
+        }
+        Ok(())
+    }
+}
+
+/// Queues a batch: its lists in one block, which comes back for reuse when the kernel is queued.
+unsafe fn launch<J: TableRow>(
+    backend: &CudaBackend,
+    card: &Arc<Card>,
+    kernel: &str,
+    batch: &Batch<J>,
+) -> Result<()> {
+    if batch.num_tiles() == 0 {
+        return Ok(());
+    }
+    let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
+    let lists = backend.memory().allocate(card.device(), jobs.len() + addends.len())?;
+    let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
+    // SAFETY: the block is as long as both.
+    unsafe { backend.staging().upload(card, at, &[jobs, addends].concat()) }?;
+    // SAFETY: the kernel reads what the caller promises.
+    unsafe { card.launch(kernel, &batch.args(at, behind), batch.num_tiles()) }
+}
+
+fn bytes_of<J: TableRow>(jobs: &[J]) -> &[u8] {
+    // SAFETY: they have no gaps, so all of their bytes are initialised.
+    unsafe { std::slice::from_raw_parts(jobs.as_ptr().cast(), size_of_val(jobs)) }
+}
+
+fn bytes_of_addresses(addresses: &[u64]) -> &[u8] {
+    // SAFETY: integers are bytes.
+    unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast(), size_of_val(addresses)) }
+}
+
+/// Returns the device with a number.
+pub(crate) fn gpu(ordinal: usize) -> Device {
+    Device::gpu(u32::try_from(ordinal).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,255 @@
+//! The memory of cards: blocks that come back for reuse when nobody holds them.
+//!
+//! All work of a card goes into one stream, so a block may be handed out again while work on its old content is still
+//! queued: what its next owner queues comes later.
+
+#![expect(unsafe_code, reason = "gives blocks back to the driver")]
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
+use kvstore_core::{Device, Error, Result};
+
+use crate::batch::Address;
+use crate::driver::Card;
+use crate::update::FromTo;
+
+/// Blocks are multiples of this many bytes.
+const GRANULE: usize = 512;
+
+/// The memory of all cards.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    cards: Vec<Arc<Card>>,
+    /// Of each card the blocks that nobody holds, by their length.
+    free: Vec<Mutex<HashMap<usize, Vec<Address>>>>,
+    live: AtomicUsize,
+    pooled: AtomicUsize,
+    /// What `live` may not exceed.
+    limit: AtomicUsize,
+}
+
+impl Memory {
+    pub(crate) fn new(cards: Vec<Arc<Card>>) -> Arc<Self> {
+        let free = cards.iter().map(|_| Mutex::default()).collect();
+        let [live, pooled] = [0; 2].map(AtomicUsize::new);
+        Arc::new(Self { cards, free, live, pooled, limit: AtomicUsize::new(usize::MAX) })
+    }
+
+    /// Returns every card, by the number of its device.
+    pub(crate) fn cards(&self) -> &[Arc<Card>] {
+        &self.cards
+    }
+
+    /// Returns the card that a device is.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`].
+    pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
+        let ordinal = usize::try_from(device.ordinal()).ok();
+        ordinal.and_then(|ordinal| self.cards.get(ordinal)).ok_or_else(|| {
+            let reason = format!("there are {} of them", self.cards.len());
+            Error::DeviceUnavailable { device, reason }
+        })
+    }
+
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pooled_bytes(&self) -> usize {
+        self.pooled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, num_bytes: Option<usize>) {
+        self.limit.store(num_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns a storage of arbitrary content.
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        device: Device,
+        num_bytes: usize,
+    ) -> Result<CudaStorage> {
+        let card = Arc::clone(self.card(device)?);
+        let block_bytes = block_bytes(num_bytes);
+        let in_use = self.live.fetch_add(block_bytes, Ordering::Relaxed);
+        // From here on it counts as live until it is dropped.
+        let mut storage =
+            CudaStorage { card, address: 0, num_bytes, block_bytes, memory: Arc::clone(self) };
+        let limit = self.limit.load(Ordering::Relaxed);
+        if block_bytes > limit.saturating_sub(in_use) {
+            let limit = Some(limit);
+            return Err(Error::OutOfMemory { device, requested: num_bytes, in_use, limit });
+        }
+        if block_bytes > 0 {
+            storage.address = match self.take(&storage.card, block_bytes) {
+                Some(address) => address,
+                None => self.grow(&storage.card, block_bytes)?,
+            };
+        }
+        Ok(storage)
+    }
+
+    fn take(&self, card: &Card, block_bytes: usize) -> Option<Address> {
+        let address = self.free_of(card)?.get_mut(&block_bytes)?.pop()?;
+        self.pooled.fetch_sub(block_bytes, Ordering::Relaxed);
+        Some(address)
+    }
+
+    fn grow(&self, card: &Card, block_bytes: usize) -> Result<Address> {
+        if let Some(address) = card.allocate(block_bytes)? {
+            return Ok(address);
+        }
+        // What is kept may be just what is missing.
+        self.trim()?;
+        card.allocate(block_bytes)?.ok_or_else(|| Error::OutOfMemory {
+            device: card.device(),
+            requested: block_bytes,
+            in_use: self.live_bytes().saturating_sub(block_bytes),
+            limit: None,
+        })
+    }
+
+    /// Gives what is kept back to the drivers.
+    pub(crate) fn trim(&self) -> Result<()> {
+        for card in &self.cards {
+            let Some(mut free) = self.free_of(card) else { continue };
+            for (block_bytes, addresses) in free.drain() {
+                for address in addresses {
+                    self.pooled.fetch_sub(block_bytes, Ordering::Relaxed);
+                    // SAFETY: nobody holds it.
+                    unsafe { card.free(address) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn free_of(&self, card: &Card) -> Option<MutexGuard<'_, HashMap<usize, Vec<Address>>>> {
+        let ordinal = usize::try_from(card.device().ordinal()).ok()?;
+        Some(self.free.get(ordinal)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // An error would be that of work before, which others hear of.
+        let _ = self.trim();
+    }
+}
+
+/// Returns how long a block is: in eight steps per doubling, so that it fits the next tensor of about its size.
+fn block_bytes(num_bytes: usize) -> usize {
+    let step = (num_bytes.checked_next_power_of_two().unwrap_or(1 << 60) / 16).max(GRANULE);
+    num_bytes.checked_next_multiple_of(step).unwrap_or(usize::MAX)
+}
+
+/// A block of a card's memory.
+pub(crate) struct CudaStorage {
+    card: Arc<Card>,
+    address: Address,
+    num_bytes: usize,
+    block_bytes: usize,
+    memory: Arc<Memory>,
+}
+
+impl CudaStorage {
+    pub(crate) fn card(&self) -> &Arc<Card> {
+        &self.card
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Returns where a range begins.
+    fn at(&self, start: usize, num_bytes: usize) -> Result<Address> {
+        match start.checked_add(num_bytes) {
+            Some(end) if end <= self.num_bytes => Ok(self.address + start as u64),
+            _ => Err(Error::Internal("a range leaves its storage".to_owned())),
+        }
+    }
+}
+
+impl Storage for CudaStorage {
+    fn num_bytes(&self) -> usize {
+        self.num_bytes
+    }
+}
+
+impl Drop for CudaStorage {
+    fn drop(&mut self) {
+        self.memory.live.fetch_sub(self.block_bytes, Ordering::Relaxed);
+        if self.address == 0 {
+            return;
+        }
+        if let Some(mut free) = self.memory.free_of(&self.card) {
+            free.entry(self.block_bytes).or_default().push(self.address);
+            self.memory.pooled.fetch_add(self.block_bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for CudaStorage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaStorage[{} bytes on {}]", self.num_bytes, self.card.device())
+    }
+}
+
+/// Returns the card of a range, and where it begins there.
+pub(crate) fn locate(span: Span<'_>) -> Result<(&Arc<Card>, Address)> {
+    let storage = open::<CudaStorage>(span.storage)?;
+    Ok((storage.card(), storage.at(span.start, span.num_bytes)?))
+}
+
+/// Returns where a range begins on a card.
+pub(crate) fn address_on(card: &Card, span: Span<'_>) -> Result<Address> {
+    let (found, address) = locate(span)?;
+    if found.device() == card.device() {
+        return Ok(address);
+    }
+    Err(Error::Internal(format!("memory of {} in work of {}", found.device(), card.device())))
+}
+
+/// Returns where a range begins on a card, for writing.
+pub(crate) fn address_of(card: &Card, span: &SpanMut<'_>) -> Result<Address> {
+    address_on(card, reading(span))
+}
+
+/// Returns what is read and what is written.
+pub(crate) fn from_to(card: &Card, in_out: &InOut<'_>) -> Result<FromTo> {
+    Ok(match in_out {
+        InOut::InPlace(span) => {
+            let address = address_of(card, span)?;
+            FromTo { from: address, to: address }
+        }
+        InOut::Into { src, dst } => {
+            FromTo { from: address_on(card, *src)?, to: address_of(card, dst)? }
+        }
+    })
+}
+
+/// Returns a range that is written, for reading.
+pub(crate) fn reading<'a>(span: &'a SpanMut<'_>) -> Span<'a> {
+    Span { storage: &*span.storage, start: span.start, num_bytes: span.num_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GRANULE, block_bytes};
+
+    #[test]
+    fn blocks_hold_what_is_asked_for_and_little_more() {
+        assert_eq!(block_bytes(0), 0);
+        assert_eq!(block_bytes(1), GRANULE);
+        for num_bytes in (1..100_000).chain((100_000..1 << 40).step_by(1 << 33)) {
+            let block = block_bytes(num_bytes);
+            assert!((num_bytes..=num_bytes + (num_bytes / 8).max(GRANULE)).contains(&block));
+        }
+        assert!(block_bytes(usize::MAX - 1) >= usize::MAX - 1);
+    }
+}

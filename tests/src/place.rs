@@ -1,0 +1,42 @@
+//! Where checks are run: on the host, or, with `KVSTORE_TEST_DEVICE=gpu` in the environment, on GPUs.
+
+use std::sync::Arc;
+
+use kvstore::Device;
+use kvstore_core::{Backend, Backends, CpuBackend};
+
+use crate::reduced;
+
+/// Returns whether checks are run on GPUs.
+///
+/// # Panics
+/// When the environment says something else.
+pub fn is_gpu() -> bool {
+    match std::env::var("KVSTORE_TEST_DEVICE").as_deref() {
+        Ok("gpu") => true,
+        Ok("cpu") | Err(_) => false,
+        Ok(other) => panic!("KVSTORE_TEST_DEVICE is `{other}`, expected cpu or gpu"),
+    }
+}
+
+/// Returns the device of values.
+pub fn device(ordinal: u32) -> Device {
+    if is_gpu() { Device::gpu(ordinal) } else { Device::cpu(ordinal) }
+}
+
+/// Returns tables of backends with a name: of the host one for each number of threads, of GPUs the one that there is.
+pub fn backends(threads: &[usize]) -> Vec<(String, Backends)> {
+    if is_gpu() {
+        return vec![("GPUs".to_owned(), kvstore::backends().clone())];
+    }
+    let of_host = |num_threads| {
+        let backends = Backends::new(vec![CpuBackend::with_threads(num_threads)]);
+        (format!("{num_threads} threads"), backends)
+    };
+    reduced::threads(threads).map(of_host).collect()
+}
+
+/// Returns the backend of a table that values are on.
+pub fn backend(backends: &Backends) -> &Arc<dyn Backend> {
+    backends.of(device(0)).unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,83 @@
+//! Every backend passes the suite of backends, that of the host on one thread and on several: so all of them give the
+//! same bits.
+
+use kvstore_core::Backend;
+use kvstore_tests::place;
+use kvstore_tests::suite::backend as suite;
+
+fn everywhere(check: impl Fn(&dyn Backend)) {
+    for (place, backends) in place::backends(&[1, 2, 7]) {
+        println!("{place}");
+        check(&**place::backend(&backends));
+    }
+}
+
+#[test]
+fn sums_are_left_folds() {
+    everywhere(suite::sums_are_left_folds);
+}
+
+#[test]
+fn half_floats_are_rounded_once() {
+    everywhere(suite::half_floats_are_rounded_once);
+}
+
+#[test]
+fn integers_wrap() {
+    everywhere(suite::integers_wrap);
+}
+
+#[test]
+fn a_batch_is_its_sums() {
+    everywhere(suite::a_batch_is_its_sums);
+}
+
+#[test]
+fn long_values_agree() {
+    everywhere(suite::long_values_agree);
+}
+
+#[test]
+fn casts_agree() {
+    everywhere(suite::casts_agree);
+}
+
+#[test]
+fn fills_agree() {
+    everywhere(suite::fills_agree);
+}
+
+#[test]
+fn copies_carry_every_bit() {
+    everywhere(suite::copies_carry_every_bit);
+}
+
+#[test]
+fn arithmetic_agrees() {
+    everywhere(suite::arithmetic_agrees);
+}
+
+#[test]
+fn integer_division_by_zero_is_refused() {
+    everywhere(suite::integer_division_by_zero_is_refused);
+}
+
+#[test]
+fn steps_agree() {
+    everywhere(suite::steps_agree);
+}
+
+#[test]
+fn master_copies_keep_small_steps() {
+    everywhere(suite::master_copies_keep_small_steps);
+}
+
+#[test]
+fn a_batch_is_its_steps() {
+    everywhere(suite::a_batch_is_its_steps);
+}
+
+#[test]
+fn codes_agree() {
+    everywhere(suite::codes_agree);
+}
