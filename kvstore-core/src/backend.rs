@@ -198,6 +198,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Returns the bytes kept for reuse.
     fn pooled_bytes(&self) -> usize;
 
+    /// Returns what each device has of these; devices that are the same memory are one.
+    fn memory(&self) -> Vec<DeviceMemory>;
+
     /// Gives the memory kept for reuse back to the system.
     fn trim(&self);
 
@@ -296,6 +299,19 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Waits until all work queued on the device is done.
     fn synchronize(&self, device: Device) -> Result<()>;
+}
+
+/// The memory of a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Which device.
+    pub device: Device,
+    /// What storages hold there.
+    pub live: usize,
+    /// What is kept for reuse.
+    pub pooled: usize,
+    /// All that the device has, where it has memory of its own.
+    pub total: Option<usize>,
 }
 
 /// The sizes of a matrix product `[m, k] x [k, n]`.

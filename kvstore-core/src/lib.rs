@@ -54,7 +54,7 @@ mod tensor;
 mod updater;
 mod value;
 
-pub use backend::{Backend, Backends};
+pub use backend::{Backend, Backends, DeviceMemory};
 pub use checkpoint::{Checkpoint, CheckpointProgress, OptimizerStates};
 pub use compression::Compression;
 pub use cpu::CpuBackend;

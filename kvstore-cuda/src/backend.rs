@@ -10,8 +10,8 @@ use kvstore_core::backend::{
 };
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
-    Backend, BinaryOp, DType, Device, DeviceKind, Distribution, Error, Reduction, Result, Scalar,
-    UnaryOp,
+    Backend, BinaryOp, DType, Device, DeviceKind, DeviceMemory, Distribution, Error, Reduction,
+    Result, Scalar, UnaryOp,
 };
 
 use crate::cast::{self, CastArgs};
@@ -65,7 +65,7 @@ impl CudaBackend {
         Ok(Arc::new(Self { staging, memory, driver, host }))
     }
 
-    pub(crate) fn memory(&self) -> &Arc<Memory> {
+    pub(crate) fn pool(&self) -> &Arc<Memory> {
         &self.memory
     }
 
@@ -112,6 +112,10 @@ impl Backend for CudaBackend {
 
     fn pooled_bytes(&self) -> usize {
         self.memory.pooled_bytes()
+    }
+
+    fn memory(&self) -> Vec<DeviceMemory> {
+        self.memory.of_devices()
     }
 
     fn trim(&self) {

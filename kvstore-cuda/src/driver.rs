@@ -109,6 +109,11 @@ impl Card {
         }
     }
 
+    /// Returns all the memory of the card, in bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.num_bytes
+    }
+
     /// Makes the context the calling thread's.
     pub(crate) fn bind(&self) -> Result<()> {
         // It is a context of this process, kept by this value.

@@ -69,7 +69,7 @@ unsafe fn launch<J: TableRow>(
         return Ok(());
     }
     let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
-    let lists = backend.memory().allocate(card.device(), jobs.len() + addends.len())?;
+    let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
     let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
     // SAFETY: the block is as long as both.
     unsafe { backend.staging().upload(card, at, &[jobs, addends].concat()) }?;

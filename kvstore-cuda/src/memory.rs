@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
-use kvstore_core::{Device, Error, Result};
+use kvstore_core::{Device, DeviceMemory, Error, Result};
 
 use crate::batch::Address;
 use crate::driver::Card;
@@ -24,19 +24,36 @@ const GRANULE: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Memory {
     cards: Vec<Arc<Card>>,
-    /// Of each card the blocks that nobody holds, by their length.
-    free: Vec<Mutex<HashMap<usize, Vec<Address>>>>,
+    /// Of each card the blocks that nobody holds.
+    free: Vec<Mutex<Free>>,
+    /// Of all cards.
     live: AtomicUsize,
-    pooled: AtomicUsize,
     /// What `live` may not exceed.
     limit: AtomicUsize,
+}
+
+/// The blocks of a card that nobody holds, and how much others hold.
+#[derive(Debug, Default)]
+struct Free {
+    /// By their length.
+    blocks: HashMap<usize, Vec<Address>>,
+    num_bytes: usize,
+    live: usize,
+}
+
+impl Free {
+    fn take(&mut self, block_bytes: usize) -> Option<Address> {
+        let address = self.blocks.get_mut(&block_bytes)?.pop()?;
+        self.num_bytes -= block_bytes;
+        Some(address)
+    }
 }
 
 impl Memory {
     pub(crate) fn new(cards: Vec<Arc<Card>>) -> Arc<Self> {
         let free = cards.iter().map(|_| Mutex::default()).collect();
-        let [live, pooled] = [0; 2].map(AtomicUsize::new);
-        Arc::new(Self { cards, free, live, pooled, limit: AtomicUsize::new(usize::MAX) })
+        let (live, limit) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        Arc::new(Self { cards, free, live, limit })
     }
 
     /// Returns every card, by the number of its device.
@@ -61,7 +78,17 @@ impl Memory {
     }
 
     pub(crate) fn pooled_bytes(&self) -> usize {
-        self.pooled.load(Ordering::Relaxed)
+        self.of_devices().iter().map(|memory| memory.pooled).sum()
+    }
+
+    /// Returns the memory of each device.
+    pub(crate) fn of_devices(&self) -> Vec<DeviceMemory> {
+        let of_card = |card: &Arc<Card>| {
+            let free = self.free_of(card)?;
+            let (device, total) = (card.device(), Some(card.num_bytes()));
+            Some(DeviceMemory { device, live: free.live, pooled: free.num_bytes, total })
+        };
+        self.cards.iter().filter_map(of_card).collect()
     }
 
     pub(crate) fn set_limit(&self, num_bytes: Option<usize>) {
@@ -77,6 +104,9 @@ impl Memory {
         let card = Arc::clone(self.card(device)?);
         let block_bytes = block_bytes(num_bytes);
         let in_use = self.live.fetch_add(block_bytes, Ordering::Relaxed);
+        if let Some(mut free) = self.free_of(&card) {
+            free.live += block_bytes;
+        }
         // From here on it counts as live until it is dropped.
         let mut storage =
             CudaStorage { card, address: 0, num_bytes, block_bytes, memory: Arc::clone(self) };
@@ -86,18 +116,13 @@ impl Memory {
             return Err(Error::OutOfMemory { device, requested: num_bytes, in_use, limit });
         }
         if block_bytes > 0 {
-            storage.address = match self.take(&storage.card, block_bytes) {
+            let kept = self.free_of(&storage.card).and_then(|mut free| free.take(block_bytes));
+            storage.address = match kept {
                 Some(address) => address,
                 None => self.grow(&storage.card, block_bytes)?,
             };
         }
         Ok(storage)
-    }
-
-    fn take(&self, card: &Card, block_bytes: usize) -> Option<Address> {
-        let address = self.free_of(card)?.get_mut(&block_bytes)?.pop()?;
-        self.pooled.fetch_sub(block_bytes, Ordering::Relaxed);
-        Some(address)
     }
 
     fn grow(&self, card: &Card, block_bytes: usize) -> Result<Address> {
@@ -118,18 +143,16 @@ impl Memory {
     pub(crate) fn trim(&self) -> Result<()> {
         for card in &self.cards {
             let Some(mut free) = self.free_of(card) else { continue };
-            for (block_bytes, addresses) in free.drain() {
-                for address in addresses {
-                    self.pooled.fetch_sub(block_bytes, Ordering::Relaxed);
-                    // SAFETY: nobody holds it.
-                    unsafe { card.free(address) }?;
-                }
+            free.num_bytes = 0;
+            for address in free.blocks.drain().flat_map(|(_, addresses)| addresses) {
+                // SAFETY: nobody holds it.
+                unsafe { card.free(address) }?;
             }
         }
         Ok(())
     }
 
-    fn free_of(&self, card: &Card) -> Option<MutexGuard<'_, HashMap<usize, Vec<Address>>>> {
+    fn free_of(&self, card: &Card) -> Option<MutexGuard<'_, Free>> {
         let ordinal = usize::try_from(card.device().ordinal()).ok()?;
         Some(self.free.get(ordinal)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -184,12 +207,11 @@ impl Storage for CudaStorage {
 impl Drop for CudaStorage {
     fn drop(&mut self) {
         self.memory.live.fetch_sub(self.block_bytes, Ordering::Relaxed);
-        if self.address == 0 {
-            return;
-        }
-        if let Some(mut free) = self.memory.free_of(&self.card) {
-            free.entry(self.block_bytes).or_default().push(self.address);
-            self.memory.pooled.fetch_add(self.block_bytes, Ordering::Relaxed);
+        let Some(mut free) = self.memory.free_of(&self.card) else { return };
+        free.live -= self.block_bytes;
+        if self.address != 0 {
+            free.num_bytes += self.block_bytes;
+            free.blocks.entry(self.block_bytes).or_default().push(self.address);
         }
     }
 }

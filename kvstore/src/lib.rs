@@ -38,7 +38,8 @@ pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays,
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
-    backends, doctor, live_bytes, pooled_bytes, set_memory_limit, synchronize, trim,
+    backends, device_memory, doctor, live_bytes, num_gpus, pooled_bytes, set_memory_limit,
+    synchronize, trim,
 };
 pub use store::Store;
 pub use update::update;
@@ -46,8 +47,8 @@ pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{
     ArrayList, Backend, Backends, BinaryOp, BoxError, Checkpoint, CheckpointProgress, Compression,
-    DType, Description, Device, DeviceKind, Distribution, Element, Error, ErrorCode, Existing,
-    Generator, Key, KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState,
+    DType, Description, Device, DeviceKind, DeviceMemory, Distribution, Element, Error, ErrorCode,
+    Existing, Generator, Key, KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState,
     OptimizerStates, Pulled, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot, Tensor,
     TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use kvstore_core::{Backend, Backends, CpuBackend, Device, DeviceKind, Result};
+use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Result};
 
 /// Returns the backends of this process; found at the first call, the same ones ever after.
 pub fn backends() -> &'static Backends {
@@ -57,6 +57,16 @@ pub fn pooled_bytes() -> usize {
     backends().all().map(|backend| backend.pooled_bytes()).sum()
 }
 
+/// Returns the memory of each device: the host's, which all of its devices share, then that of every GPU.
+pub fn device_memory() -> Vec<DeviceMemory> {
+    backends().all().flat_map(|backend| backend.memory()).collect()
+}
+
+/// Returns how many GPUs there are.
+pub fn num_gpus() -> usize {
+    device_memory().iter().filter(|memory| memory.device.kind() == DeviceKind::Gpu).count()
+}
+
 /// Gives the memory that is kept for reuse back to the system.
 pub fn trim() {
     backends().all().for_each(|backend| backend.trim());
@@ -70,5 +80,7 @@ pub fn set_memory_limit(num_bytes: Option<usize>) {
 
 /// Waits until all work on every device is done.
 pub fn synchronize() -> Result<()> {
-    backends().all().try_for_each(|backend| backend.synchronize(Device::new(backend.kind(), 0)))
+    backends().all().try_for_each(|backend| {
+        backend.memory().iter().try_for_each(|memory| backend.synchronize(memory.device))
+    })
 }

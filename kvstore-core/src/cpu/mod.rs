@@ -22,8 +22,8 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use crate::backend::{
-    Backend, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob,
-    RowUpdateJob, SumJob, UpdateJob,
+    Backend, DequantizeJob, DeviceMemory, MatmulSize, Operand, QuantizeJob, RowScatterJob,
+    RowSumJob, RowUpdateJob, SumJob, UpdateJob,
 };
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
@@ -93,6 +93,11 @@ impl Backend for CpuBackend {
 
     fn pooled_bytes(&self) -> usize {
         self.memory.pooled_bytes()
+    }
+
+    fn memory(&self) -> Vec<DeviceMemory> {
+        let (live, pooled) = (self.live_bytes(), self.pooled_bytes());
+        vec![DeviceMemory { device: Device::cpu(0), live, pooled, total: None }]
     }
 
     fn trim(&self) {
