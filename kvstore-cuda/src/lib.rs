@@ -2,6 +2,7 @@
 //!
 //! - [`probe`]: is there a driver with a device, and if not, why
 //! - [`batch`]: the jobs of one launch
+//! - `emulated`, a feature: a driver and two devices on any machine, for tests
 //! - [`sum`], [`update`], [`compress`], [`cast`]: sums, optimizer steps, codes and conversions, as their kernels read them
 
 mod backend;
@@ -10,6 +11,8 @@ mod call;
 pub mod cast;
 pub mod compress;
 mod driver;
+#[cfg(feature = "emulated")]
+pub mod emulated;
 mod handles;
 mod host;
 mod launch;

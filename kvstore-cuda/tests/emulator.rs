@@ -1,0 +1,433 @@
+//! The emulated driver: it does what it is told, it is as strict as a real one, and it shows waits that are missing.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![expect(unsafe_code, reason = "functions of the driver")]
+
+use std::env;
+use std::ffi::c_void;
+use std::process::{Command, Output};
+use std::ptr::{null_mut, slice_from_raw_parts_mut};
+
+use cudarc::driver::sys::{self, CUresult};
+use kvstore_cuda::batch::{Args, Batch};
+use kvstore_cuda::sum::SumJob;
+use kvstore_cuda::{emulated, probe};
+
+const PTX: &str = include_str!("../ptx/sum.ptx");
+
+/// Calls a function of the driver.
+macro_rules! cu {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the driver is emulated: it checks handles and addresses, and tests give it pointers to what they own.
+        unsafe { sys::$function($($argument),*) }
+    };
+}
+
+/// So, and it has to succeed.
+macro_rules! ok {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        assert_eq!(cu!($function($($argument),*)), CUresult::CUDA_SUCCESS)
+    };
+}
+
+/// So, and it has to fail so.
+macro_rules! refused {
+    ($error:ident, $function:ident($($argument:expr),* $(,)?)) => {
+        assert_eq!(cu!($function($($argument),*)), CUresult::$error)
+    };
+}
+
+/// Makes the context of a device that of this thread.
+fn enter(device: i32) -> sys::CUcontext {
+    emulated::load().unwrap();
+    let mut context = null_mut();
+    ok!(cuInit(0));
+    ok!(cuDevicePrimaryCtxRetain(&raw mut context, device));
+    ok!(cuCtxSetCurrent(context));
+    context
+}
+
+fn allocate(num_bytes: usize) -> u64 {
+    let mut address = 0;
+    ok!(cuMemAlloc_v2(&raw mut address, num_bytes));
+    address
+}
+
+fn stream() -> sys::CUstream {
+    let mut stream = null_mut();
+    ok!(cuStreamCreate(&raw mut stream, 1));
+    stream
+}
+
+fn event() -> sys::CUevent {
+    let mut event = null_mut();
+    ok!(cuEventCreate(&raw mut event, 2));
+    event
+}
+
+/// Memory of the host that the driver knows, filled with a byte.
+fn pinned(num_bytes: usize, byte: u8) -> &'static mut [u8] {
+    let mut address = null_mut();
+    ok!(cuMemHostAlloc(&raw mut address, num_bytes, 0));
+    // SAFETY: it was allocated just now, and no test frees it while it has the slice.
+    let bytes = unsafe { &mut *slice_from_raw_parts_mut(address.cast::<u8>(), num_bytes) };
+    bytes.fill(byte);
+    bytes
+}
+
+fn function(name: &std::ffi::CStr) -> sys::CUfunction {
+    let text = std::ffi::CString::new(PTX).unwrap();
+    let (mut module, mut function) = (null_mut(), null_mut());
+    ok!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
+    ok!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
+    function
+}
+
+fn launch(function: sys::CUfunction, stream: sys::CUstream, mut args: Args) -> CUresult {
+    let mut arguments = [(&raw mut args).cast::<c_void>()];
+    let (list, extra) = (arguments.as_mut_ptr(), null_mut());
+    cu!(cuLaunchKernel(function, 3, 1, 1, 256, 1, 1, 0, stream, list, extra))
+}
+
+/// Copies some bytes to the device, and returns where.
+fn sent<T: Copy>(values: &[T], stream: sys::CUstream) -> u64 {
+    let address = allocate(size_of_val(values));
+    ok!(cuMemcpyHtoDAsync_v2(address, values.as_ptr().cast(), size_of_val(values), stream));
+    address
+}
+
+/// Returns what is at an address when a stream has come so far.
+fn received<const N: usize>(address: u64, stream: sys::CUstream) -> [f32; N] {
+    let mut values = [0.0_f32; N];
+    ok!(cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), address, 4 * N, stream));
+    values
+}
+
+/// Runs one of the tests alone in a process with that environment, where its `ALONE` is true.
+fn alone(test: &str, variables: &[(&str, &str)]) -> Output {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+const ALONE: &str = "KVSTORE_TEST_EMULATOR";
+
+fn is_alone() -> bool {
+    env::var_os(ALONE).is_some()
+}
+
+/// Checks that a process has ended with a message of the driver.
+fn assert_died(output: &Output, message: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains(message), "expected {message:?}, found {text:?}");
+    assert!(text.contains("KV_EMULATED_SEED="), "{text:?}");
+}
+
+#[test]
+fn a_driver_that_was_loaded_is_found() {
+    emulated::load().unwrap();
+    let driver = probe().unwrap();
+    assert_eq!((driver.version, driver.num_devices), (12_040, 2));
+}
+
+#[test]
+fn a_driver_is_found_by_its_folder() {
+    let test = "a_driver_is_found_by_its_folder";
+    if is_alone() {
+        match probe() {
+            Ok(driver) => println!("found: {driver}"),
+            Err(absence) => println!("found: {absence}"),
+        }
+        return;
+    }
+    let folder = emulated::folder().unwrap().to_str().unwrap();
+    for (num_devices, expected) in [("3", "CUDA 12.4, devices: 3"), ("0", "no device for it")] {
+        let variables = [("LD_LIBRARY_PATH", folder), ("KV_EMULATED_DEVICES", num_devices)];
+        let output = alone(test, &variables);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains(expected), "{text}");
+    }
+}
+
+#[test]
+fn copies_and_sums_give_the_right_bits() {
+    enter(0);
+    let (stream, function) = (stream(), function(c"kv_sum_f32"));
+    for seed in 0..50 {
+        emulated::seed(seed).unwrap();
+        let (one, other) = ([1.5_f32; 1000], [0.25_f32; 1000]);
+        let addends = [sent(&one, stream), sent(&other, stream)];
+        let dst = allocate(4000);
+        let mut batch = Batch::<SumJob>::default();
+        batch.push(dst, &addends, 4000, 4);
+        let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
+        assert_eq!(launch(function, stream, batch.args(jobs, list)), CUresult::CUDA_SUCCESS);
+        assert_eq!(received::<1000>(dst, stream), [1.75; 1000]);
+        for address in addends.into_iter().chain([dst, jobs, list]) {
+            ok!(cuMemFree_v2(address));
+        }
+    }
+}
+
+/// Two copies that one stream makes of another's, with a wait between them or without.
+fn copies_of_two_streams(seed: u64, waits: bool) -> u8 {
+    emulated::seed(seed).unwrap();
+    let (first, second, event) = (stream(), stream(), event());
+    let (from, between, to) = (pinned(64, 7), allocate(64), pinned(64, 0));
+    ok!(cuMemcpyHtoDAsync_v2(between, from.as_ptr().cast(), 64, first));
+    if waits {
+        ok!(cuEventRecord(event, first));
+        ok!(cuStreamWaitEvent(second, event, 0));
+    }
+    ok!(cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), between, 64, second));
+    ok!(cuStreamSynchronize(second));
+    let found = to[63];
+    ok!(cuCtxSynchronize());
+    ok!(cuMemFree_v2(between));
+    for handle in [first, second] {
+        ok!(cuStreamDestroy_v2(handle));
+    }
+    ok!(cuEventDestroy_v2(event));
+    found
+}
+
+#[test]
+fn a_wait_between_streams_that_is_missing_shows() {
+    enter(0);
+    assert!((0..100).all(|seed| copies_of_two_streams(seed, true) == 7));
+    assert!((0..100).any(|seed| copies_of_two_streams(seed, false) != 7));
+}
+
+/// What arrives of memory of the host that is used again, after a wait or at once.
+fn copy_of_staging(seed: u64, waits: bool) -> u8 {
+    emulated::seed(seed).unwrap();
+    let (stream, event) = (stream(), event());
+    let (staging, on_device) = (pinned(64, 7), allocate(64));
+    ok!(cuMemcpyHtoDAsync_v2(on_device, staging.as_ptr().cast(), 64, stream));
+    ok!(cuEventRecord(event, stream));
+    if waits {
+        ok!(cuEventSynchronize(event));
+    }
+    staging.fill(9);
+    let mut found = [0; 64];
+    ok!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), on_device, 64, stream));
+    ok!(cuMemFree_v2(on_device));
+    found[0]
+}
+
+#[test]
+fn staging_memory_that_is_used_again_too_soon_shows() {
+    enter(0);
+    assert!((0..100).all(|seed| copy_of_staging(seed, true) == 7));
+    assert!((0..100).any(|seed| copy_of_staging(seed, false) == 9));
+}
+
+#[test]
+fn pageable_memory_is_read_at_the_call() {
+    enter(0);
+    let (stream, on_device) = (stream(), allocate(64));
+    for seed in 0..50 {
+        emulated::seed(seed).unwrap();
+        let mut bytes = [7_u8; 64];
+        ok!(cuMemcpyHtoDAsync_v2(on_device, bytes.as_ptr().cast(), 64, stream));
+        bytes.fill(9);
+        ok!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), on_device, 64, stream));
+        assert_eq!(bytes, [7; 64]);
+        ok!(cuMemsetD8Async(on_device, 1, 64, stream));
+    }
+}
+
+#[test]
+fn an_event_that_is_asked_often_enough_is_reached() {
+    enter(0);
+    let (stream, on_device) = (stream(), allocate(64));
+    let mut events = [null_mut(); 2];
+    for event in &mut events {
+        ok!(cuEventCreate(event, 0));
+        ok!(cuEventRecord(*event, stream));
+        ok!(cuMemsetD8Async(on_device, 1, 64, stream));
+    }
+    let answers = std::iter::repeat_with(|| cu!(cuEventQuery(events[1])));
+    let last = answers.take(1000).find(|answer| *answer != CUresult::CUDA_ERROR_NOT_READY);
+    assert_eq!(last, Some(CUresult::CUDA_SUCCESS));
+    let mut milliseconds = -1.0;
+    ok!(cuEventElapsedTime(&raw mut milliseconds, events[0], events[1]));
+    assert!(milliseconds >= 0.0);
+}
+
+#[test]
+fn devices_copy_from_each_other() {
+    let (first, second) = (enter(0), enter(1));
+    let (stream, there) = (stream(), allocate(64));
+    ok!(cuMemsetD8Async(there, 5, 64, stream));
+    ok!(cuCtxSynchronize());
+    ok!(cuCtxSetCurrent(first));
+    let here = allocate(64);
+    ok!(cuMemcpyPeerAsync(here, first, there, second, 64, stream));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeerAsync(here, second, there, first, 64, stream));
+    // Nobody has asked for access.
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync_v2(here, there, 64, stream));
+    ok!(cuStreamSynchronize(stream));
+    let mut found = [0_u8; 64];
+    let own = self::stream();
+    ok!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), here, 64, own));
+    assert_eq!(found, [5; 64]);
+}
+
+#[test]
+fn memory_ends() {
+    enter(1);
+    let mut total = 0;
+    let mut address = 0;
+    ok!(cuDeviceTotalMem_v2(&raw mut total, 1));
+    assert_eq!(total, 1 << 30);
+    refused!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, total + 1));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&raw mut address, 0));
+    let first = allocate(total / 2);
+    refused!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, total / 2 + 1));
+    let mut free = 0;
+    ok!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
+    assert!(free <= total / 2);
+    ok!(cuMemFree_v2(first));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(first));
+    ok!(cuMemFree_v2(allocate(total / 2 + 1)));
+}
+
+#[test]
+fn modules_have_the_kernels_of_their_text() {
+    enter(0);
+    let (mut module, mut function) = (null_mut(), null_mut());
+    let text = std::ffi::CString::new(PTX).unwrap();
+    ok!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
+    let mut get =
+        |name: &std::ffi::CStr| cu!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
+    assert_eq!(get(c"kv_sum_f64"), CUresult::CUDA_SUCCESS);
+    // It is a kernel of another text.
+    assert_eq!(get(c"kv_cast_f32_f64"), CUresult::CUDA_ERROR_NOT_FOUND);
+    assert_eq!(get(c"kv_sum_layout"), CUresult::CUDA_ERROR_NOT_FOUND);
+    for (version, expected) in [
+        (".version 8.8", CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
+        (".Version", CUresult::CUDA_ERROR_INVALID_PTX),
+    ] {
+        let text = std::ffi::CString::new(PTX.replace(".version 8.0", version)).unwrap();
+        assert_eq!(cu!(cuModuleLoadData(&raw mut module, text.as_ptr().cast())), expected);
+    }
+}
+
+#[test]
+fn what_a_real_driver_refuses_is_refused() {
+    let (first, second) = (enter(0), enter(1));
+    let (theirs, their_event, memory) = (stream(), event(), allocate(64));
+    ok!(cuCtxSetCurrent(first));
+    let (own, function) = (stream(), function(c"kv_sum_f32"));
+    let args = Batch::<SumJob>::default().args(0, 0);
+    assert_eq!(launch(function, theirs, args), CUresult::CUDA_ERROR_INVALID_HANDLE);
+    refused!(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(their_event, own));
+    ok!(cuStreamWaitEvent(own, their_event, 0));
+    let bytes = [0_u8; 65];
+    let from = bytes.as_ptr().cast();
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory, from, 64, own));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory, from, 65, theirs));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory + 1, from, 64, theirs));
+    ok!(cuMemcpyHtoDAsync_v2(memory + 1, from, 63, theirs));
+    ok!(cuStreamDestroy_v2(own));
+    refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(own));
+    ok!(cuCtxSetCurrent(second));
+    assert_eq!(launch(function, theirs, args), CUresult::CUDA_ERROR_INVALID_HANDLE);
+    ok!(cuCtxSetCurrent(null_mut()));
+    refused!(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(theirs));
+}
+
+#[test]
+fn writing_beyond_memory_ends_the_process() {
+    if !is_alone() {
+        let output = alone("writing_beyond_memory_ends_the_process", &[]);
+        return assert_died(&output, "kv_sum_f32: bytes after a block of 96 bytes of a device");
+    }
+    enter(0);
+    let (stream, function) = (stream(), function(c"kv_sum_f32"));
+    let (addend, dst) = (sent(&[1.0_f32; 25], stream), allocate(96));
+    let mut batch = Batch::<SumJob>::default();
+    batch.push(dst, &[addend], 100, 4);
+    let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
+    launch(function, stream, batch.args(jobs, list));
+    ok!(cuStreamSynchronize(stream));
+}
+
+#[test]
+fn writing_to_freed_memory_ends_the_process() {
+    if !is_alone() {
+        let output = alone("writing_to_freed_memory_ends_the_process", &[]);
+        return assert_died(&output, "exit: byte 0 of a freed block of 96 bytes of a device");
+    }
+    enter(0);
+    let (stream, function) = (stream(), function(c"kv_sum_f32"));
+    let (addend, dst) = (sent(&[1.0_f32; 24], stream), allocate(96));
+    let mut batch = Batch::<SumJob>::default();
+    batch.push(dst, &[addend], 96, 4);
+    let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
+    ok!(cuMemFree_v2(dst));
+    launch(function, stream, batch.args(jobs, list));
+    ok!(cuStreamSynchronize(stream));
+}
+
+#[test]
+fn freeing_memory_that_is_to_be_copied_ends_the_process() {
+    if !is_alone() {
+        let died = (0..20_u8).any(|seed| {
+            let seed = [("KV_EMULATED_SEED", &*seed.to_string())];
+            let test = "freeing_memory_that_is_to_be_copied_ends_the_process";
+            let output = alone(test, &seed);
+            let text = String::from_utf8_lossy(&output.stderr);
+            !output.status.success() && text.contains("cuMemcpyHtoDAsync_v2: its memory was freed")
+        });
+        assert!(died);
+        return;
+    }
+    enter(0);
+    let (stream, staging, on_device) = (stream(), pinned(64, 1), allocate(64));
+    ok!(cuMemcpyHtoDAsync_v2(on_device, staging.as_ptr().cast(), 64, stream));
+    ok!(cuMemFreeHost(staging.as_mut_ptr().cast()));
+    ok!(cuStreamSynchronize(stream));
+}
+
+#[test]
+fn a_function_fails_where_it_should() {
+    if !is_alone() {
+        let variables = [("KV_EMULATED_FAIL", "cuMemsetD8Async:2")];
+        let output = alone("a_function_fails_where_it_should", &variables);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    enter(0);
+    let (stream, on_device) = (stream(), allocate(64));
+    let set = || cu!(cuMemsetD8Async(on_device, 0, 64, stream));
+    let is_good = [set(), set(), set(), set()].map(|result| result == CUresult::CUDA_SUCCESS);
+    assert_eq!(is_good, [true, true, false, true]);
+    emulated::fail("cuMemsetD8Async:1+").unwrap();
+    let is_good = [set(), set(), set()].map(|result| result == CUresult::CUDA_SUCCESS);
+    assert_eq!(is_good, [true, false, false]);
+    emulated::fail("").unwrap();
+    assert_eq!(set(), CUresult::CUDA_SUCCESS);
+}
+
+#[test]
+fn the_last_release_destroys_what_a_context_has() {
+    if !is_alone() {
+        let output = alone("the_last_release_destroys_what_a_context_has", &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let context = enter(0);
+    let (stream, memory) = (stream(), allocate(64));
+    ok!(cuDevicePrimaryCtxRelease_v2(0));
+    refused!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuStreamSynchronize(stream));
+    assert_eq!(enter(0), context);
+    refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(stream));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(memory));
+}
