@@ -137,7 +137,6 @@ fn a_driver_that_was_loaded_is_found() {
 
 #[test]
 fn a_driver_is_found_by_its_folder() {
-    let test = "a_driver_is_found_by_its_folder";
     if is_alone() {
         match probe() {
             Ok(driver) => println!("found: {driver}"),
@@ -148,8 +147,8 @@ fn a_driver_is_found_by_its_folder() {
     let folder = emulated::folder().unwrap().to_str().unwrap();
     for (num_devices, expected) in [("3", "CUDA 12.4, devices: 3"), ("0", "no device for it")] {
         let variables = [("LD_LIBRARY_PATH", folder), ("KV_EMULATED_DEVICES", num_devices)];
-        let output = alone(test, &variables);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output = alone("a_driver_is_found_by_its_folder", &variables);
+        let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains(expected), "{text}");
     }
 }
@@ -243,6 +242,26 @@ fn pageable_memory_is_read_at_the_call() {
 }
 
 #[test]
+fn threads_share_a_device() {
+    std::thread::scope(|scope| {
+        for byte in 0..4 {
+            scope.spawn(move || {
+                enter(0);
+                for round in 0..50 {
+                    let (stream, on_device) = (stream(), allocate(4096));
+                    ok!(cuMemsetD8Async(on_device, byte + round, 4096, stream));
+                    let mut found = [0; 4096];
+                    ok!(cuMemcpyDtoHAsync_v2(found.as_mut_ptr().cast(), on_device, 4096, stream));
+                    assert_eq!(found, [byte + round; 4096]);
+                    ok!(cuMemFree_v2(on_device));
+                    ok!(cuStreamDestroy_v2(stream));
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn an_event_that_is_asked_often_enough_is_reached() {
     enter(0);
     let (stream, on_device) = (stream(), allocate(64));
@@ -270,8 +289,6 @@ fn devices_copy_from_each_other() {
     let here = allocate(64);
     ok!(cuMemcpyPeerAsync(here, first, there, second, 64, stream));
     refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeerAsync(here, second, there, first, 64, stream));
-    // Nobody has asked for access.
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync_v2(here, there, 64, stream));
     ok!(cuStreamSynchronize(stream));
     let mut found = [0_u8; 64];
     let own = self::stream();
@@ -381,8 +398,7 @@ fn freeing_memory_that_is_to_be_copied_ends_the_process() {
     if !is_alone() {
         let died = (0..20_u8).any(|seed| {
             let seed = [("KV_EMULATED_SEED", &*seed.to_string())];
-            let test = "freeing_memory_that_is_to_be_copied_ends_the_process";
-            let output = alone(test, &seed);
+            let output = alone("freeing_memory_that_is_to_be_copied_ends_the_process", &seed);
             let text = String::from_utf8_lossy(&output.stderr);
             !output.status.success() && text.contains("cuMemcpyHtoDAsync_v2: its memory was freed")
         });
@@ -430,4 +446,21 @@ fn the_last_release_destroys_what_a_context_has() {
     assert_eq!(enter(0), context);
     refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(stream));
     refused!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(memory));
+}
+
+#[test]
+fn the_memory_of_a_peer_is_used_by_who_asked_for_it() {
+    if !is_alone() {
+        let output = alone("the_memory_of_a_peer_is_used_by_who_asked_for_it", &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let first = enter(0);
+    let theirs = allocate(64);
+    enter(1);
+    let (stream, own) = (stream(), allocate(64));
+    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync_v2(own, theirs, 64, stream));
+    ok!(cuCtxEnablePeerAccess(first, 0));
+    refused!(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(first, 0));
+    ok!(cuMemcpyDtoDAsync_v2(own, theirs, 64, stream));
 }
