@@ -40,23 +40,25 @@ pub struct CudaBackend {
 impl CudaBackend {
     /// Returns the backend of all cards, or why there is none. `host` does what has no kernel.
     ///
-    /// The environment variable `KVSTORE_GPUS` says how many devices there are to be; beyond the number of cards, a card
-    /// is several of them, with streams of their own.
+    /// The environment variable `KVSTORE_GPUS` says how many devices there are to be, if not one for each card.
     // The table of backends is the only thing that one is made for, and it holds trait objects.
     #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
     pub fn new(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, Absence> {
-        let driver = probe()?;
         let wanted = std::env::var("KVSTORE_GPUS").ok().and_then(|text| text.parse().ok());
-        let num_devices = wanted.unwrap_or(driver.num_devices);
-        let open =
-            |number: usize| Card::open(number % driver.num_devices, gpu(number)).map(Arc::new);
-        let cards = (0..num_devices).map(open).collect::<Result<Vec<_>>>();
-        let cards = cards.and_then(|cards| {
-            for card in &cards {
-                cards.iter().try_for_each(|peer| card.enable_peer(peer))?;
-            }
-            Ok(cards)
-        });
+        Self::with_devices(host, wanted)
+    }
+
+    /// Returns the backend of so many devices, or of one for each card. With more devices than cards a card is several
+    /// of them, with streams of their own; with fewer the last cards are not used.
+    ///
+    /// # Errors
+    /// As [`CudaBackend::new`].
+    pub fn with_devices(
+        host: Arc<dyn Backend>,
+        num_devices: Option<usize>,
+    ) -> Result<Arc<dyn Backend>, Absence> {
+        let driver = probe()?;
+        let cards = open_cards(driver.num_devices, num_devices.unwrap_or(driver.num_devices));
         let cards = cards.map_err(|error| Absence::Failed {
             function: "opening its devices",
             error: error.chain(),
@@ -355,6 +357,15 @@ impl Backend for CudaBackend {
     fn synchronize(&self, device: Device) -> Result<()> {
         self.card(device)?.synchronize()
     }
+}
+
+fn open_cards(num_cards: usize, num_devices: usize) -> Result<Vec<Arc<Card>>> {
+    let open = |number: usize| Card::open(number % num_cards, gpu(number)).map(Arc::new);
+    let cards = (0..num_devices).map(open).collect::<Result<Vec<_>>>()?;
+    for card in &cards {
+        cards.iter().try_for_each(|peer| card.enable_peer(peer))?;
+    }
+    Ok(cards)
 }
 
 /// Returns where ranges of a length begin on a card.

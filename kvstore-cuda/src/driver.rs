@@ -200,7 +200,9 @@ impl Card {
         } else {
             call!(self.device, cuMemcpyPeerAsync(dst, to, src, from, num_bytes, self.stream))?;
         }
-        peer.wait_for(&self.record()?)
+        // Without that the memory might be handed out again too early.
+        let done = self.record().and_then(|event| peer.wait_for(&event));
+        done.or_else(|error| self.synchronize().and(Err(error)))
     }
 
     /// Returns an event that is there when all that is queued now has been done.

@@ -70,8 +70,16 @@ impl Pinned {
         Ok(Self { start, num_bytes, card: card.context() })
     }
 
+    /// Keeps the memory for ever: a driver that fails may still write there.
+    pub(crate) fn leak(&mut self) {
+        (self.start, self.num_bytes) = (ptr::null_mut(), 0);
+    }
+
     /// Returns its bytes. Nothing that is queued may use them.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.start.is_null() {
+            return &mut [];
+        }
         // SAFETY: it is that long and initialised, and this value owns it.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.num_bytes) }
     }
@@ -79,6 +87,9 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        if self.start.is_null() {
+            return;
+        }
         // SAFETY: cards outlive what was made by them.
         let _ = unsafe { sys::cuCtxSetCurrent(self.card) };
         // SAFETY: this value owns it. An error would be that of work before, which others hear of.

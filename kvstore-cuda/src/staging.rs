@@ -38,8 +38,10 @@ impl Piece {
         match card.record() {
             Ok(event) => self.until = Some((Arc::clone(card), event)),
             Err(error) => {
-                // Whatever happens to the piece now, no copy may be under way.
-                let _ = card.synchronize();
+                // A copy may be under way, and nobody would know when it is done.
+                if card.synchronize().is_err() {
+                    self.memory.leak();
+                }
                 return Err(error);
             }
         }
@@ -52,7 +54,20 @@ impl Piece {
     }
 
     fn wait(&mut self) -> Result<()> {
-        self.until.take().map_or(Ok(()), |(card, event)| card.wait(&event))
+        if let Some((card, event)) = &self.until {
+            card.wait(event)?;
+        }
+        self.until = None;
+        Ok(())
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let Some((card, event)) = &self.until else { return };
+        if card.wait(event).or_else(|_| card.synchronize()).is_err() {
+            self.memory.leak();
+        }
     }
 }
 

@@ -1,0 +1,246 @@
+//! The backend's own: memory, transfers, several devices, and a driver that fails. What it computes is the suites'.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::{
+    Backend, Backends, CpuBackend, DType, Device, Error, ErrorCode, Scalar, Tensor, TensorSpec,
+};
+use kvstore_cuda::{CudaBackend, emulated};
+use proptest::prelude::*;
+
+/// Devices: more than there are cards, so that some of them are one card.
+const NUM_DEVICES: u32 = 4;
+
+/// One test at a time: a driver that fails fails for all.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_real() -> bool {
+    Path::new("/proc/driver/nvidia/version").exists()
+}
+
+/// Returns a backend of its own, on emulated cards where there are no others.
+fn backends() -> Backends {
+    if !is_real() {
+        emulated::load().unwrap();
+    }
+    let host = CpuBackend::with_threads(1);
+    let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(NUM_DEVICES as usize)).unwrap();
+    Backends::new(vec![host, gpus])
+}
+
+fn gpus(backends: &Backends) -> &Arc<dyn Backend> {
+    backends.of(Device::gpu(0)).unwrap()
+}
+
+fn zeros(backends: &Backends, device: Device, num_bytes: usize) -> Result<Tensor, Error> {
+    Tensor::allocate(backends, device, TensorSpec::new([num_bytes], DType::U8))
+}
+
+#[test]
+fn memory_is_counted_by_device_and_kept_for_reuse() {
+    let _alone = alone();
+    let backends = backends();
+    let gpus = gpus(&backends);
+    let first = zeros(&backends, Device::gpu(1), 100_000).unwrap();
+    let live = gpus.live_bytes();
+    assert!((100_000..120_000).contains(&live), "{live}");
+    assert_eq!(gpus.memory()[1].live, live);
+    assert_eq!(gpus.memory()[0].live, 0);
+    assert!(gpus.memory().iter().all(|memory| memory.total > Some(0)));
+    drop(first);
+    assert_eq!((gpus.live_bytes(), gpus.pooled_bytes()), (0, live));
+    let again = zeros(&backends, Device::gpu(1), 100_001).unwrap();
+    assert_eq!((gpus.live_bytes(), gpus.pooled_bytes()), (live, 0));
+    let other = zeros(&backends, Device::gpu(2), 100_000).unwrap();
+    assert_eq!(gpus.live_bytes(), 2 * live);
+    drop((again, other));
+    gpus.trim();
+    assert_eq!((gpus.live_bytes(), gpus.pooled_bytes()), (0, 0));
+    let empty = zeros(&backends, Device::gpu(0), 0).unwrap();
+    assert_eq!((empty.to_bytes().unwrap(), gpus.live_bytes()), (Vec::new(), 0));
+}
+
+#[test]
+fn what_is_kept_makes_room() {
+    let _alone = alone();
+    let backends = backends();
+    let total = gpus(&backends).memory()[0].total.unwrap();
+    let most = zeros(&backends, Device::gpu(0), total / 10 * 6).unwrap();
+    drop(most);
+    // Another length, for which there is no room beside what is kept.
+    let other = zeros(&backends, Device::gpu(0), total / 10 * 8).unwrap();
+    let error = zeros(&backends, Device::gpu(0), total / 10 * 4).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}");
+    assert!(error.to_string().contains("gpu(0)"), "{error}");
+    drop(other);
+    gpus(&backends).set_memory_limit(Some(1 << 20));
+    let error = zeros(&backends, Device::gpu(0), 1 << 21).unwrap_err();
+    assert!(error.to_string().ends_with("the limit is 1048576"), "{error}");
+    assert_eq!(gpus(&backends).live_bytes(), 0);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named() {
+    let _alone = alone();
+    let error = zeros(&backends(), Device::gpu(NUM_DEVICES), 1).unwrap_err();
+    assert_eq!(error.to_string(), "device gpu(4) is not available: there are 4 of them");
+}
+
+/// Longer than all pinned memory together, from several threads at once.
+#[test]
+fn long_transfers_arrive_whole() {
+    let _alone = alone();
+    let backends = backends();
+    let transfer = |seed: u32| {
+        let len = (12 << 20) + 3 * seed as usize;
+        let bytes: Vec<u8> =
+            (0..len).map(|index| (index as u32).wrapping_mul(seed + 7).to_le_bytes()[2]).collect();
+        let spec = TensorSpec::new([len], DType::U8);
+        let tensor = Tensor::from_bytes(&backends, Device::gpu(seed), spec, &bytes).unwrap();
+        assert!(tensor.to_bytes().unwrap() == bytes, "bytes of thread {seed}");
+    };
+    std::thread::scope(|scope| {
+        for seed in 0..NUM_DEVICES {
+            scope.spawn(move || transfer(seed));
+        }
+    });
+}
+
+/// A step of a random program on some tensors.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A tensor is moved to a device.
+    Move(usize, u32),
+    /// A tensor becomes the sum of itself and another one, wherever that is.
+    Add(usize, usize),
+    /// A tensor becomes a number.
+    Fill(usize, i32),
+    /// A tensor becomes a clone of another one.
+    Clone(usize, usize),
+    /// A tensor is read.
+    Read(usize),
+}
+
+const NUM_TENSORS: usize = 6;
+
+fn step() -> impl Strategy<Value = Step> {
+    let tensor = || 0..NUM_TENSORS;
+    prop_oneof![
+        4 => (tensor(), 0..NUM_DEVICES).prop_map(|(tensor, device)| Step::Move(tensor, device)),
+        4 => (tensor(), tensor()).prop_map(|(one, other)| Step::Add(one, other)),
+        2 => (tensor(), any::<i32>()).prop_map(|(tensor, number)| Step::Fill(tensor, number)),
+        1 => (tensor(), tensor()).prop_map(|(one, other)| Step::Clone(one, other)),
+        1 => tensor().prop_map(Step::Read),
+    ]
+}
+
+fn run(backends: &Backends, steps: &[Step], len: usize) {
+    let mut expected: Vec<i32> = (0..).take(NUM_TENSORS).collect();
+    let new = |number: &i32| {
+        let device = Device::gpu(number.unsigned_abs() % NUM_DEVICES);
+        Tensor::full(backends, device, TensorSpec::new([len], DType::I32), (*number).into())
+            .unwrap()
+    };
+    let mut tensors: Vec<Tensor> = expected.iter().map(new).collect();
+    let add = |one: &Tensor, other: &Tensor| {
+        let other = other.to_device(backends, one.device()).unwrap();
+        one.binary(kvstore_core::BinaryOp::Add, &other).unwrap()
+    };
+    for step in steps {
+        match *step {
+            Step::Move(tensor, device) => {
+                tensors[tensor] = tensors[tensor].to_device(backends, Device::gpu(device)).unwrap();
+            }
+            Step::Add(one, other) => {
+                tensors[one] = add(&tensors[one], &tensors[other]);
+                expected[one] = expected[one].wrapping_add(expected[other]);
+            }
+            Step::Fill(tensor, number) => {
+                tensors[tensor].fill(Scalar::from(i64::from(number))).unwrap();
+                expected[tensor] = number;
+            }
+            Step::Clone(one, other) => {
+                tensors[one] = tensors[other].clone();
+                expected[one] = expected[other];
+            }
+            Step::Read(tensor) => {
+                assert_eq!(tensors[tensor].to_vec::<i32>().unwrap(), vec![expected[tensor]; len]);
+            }
+        }
+    }
+    for (tensor, expected) in tensors.iter().zip(expected) {
+        assert_eq!(tensor.to_vec::<i32>().unwrap(), vec![expected; len]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// The emulated driver does queued work as late and in as strange an order as it may.
+    #[test]
+    fn devices_wait_for_each_other(
+        steps in prop::collection::vec(step(), 1..60),
+        len in 1_usize..3000,
+        seed in any::<u64>(),
+    ) {
+        let _alone = alone();
+        let backends = backends();
+        if !is_real() {
+            emulated::seed(seed).unwrap();
+        }
+        run(&backends, &steps, len);
+    }
+}
+
+#[test]
+fn a_driver_that_fails_is_an_error_that_names_its_function() {
+    let _alone = alone();
+    if is_real() {
+        println!("not run: a real driver does not fail when it is told to");
+        return;
+    }
+    let backends = backends();
+    let spec = || TensorSpec::new([1000], DType::I32);
+    let ones = || Tensor::full(&backends, Device::gpu(0), spec(), 1.into());
+    let work = || -> Result<Vec<i32>, Error> {
+        let (one, other) = (ones()?, ones()?.to_device(&backends, Device::gpu(1))?);
+        let sum =
+            one.binary(kvstore_core::BinaryOp::Add, &other.to_device(&backends, Device::gpu(0))?)?;
+        sum.cast(DType::F32)?.cast(DType::I32)?.to_vec()
+    };
+    assert_eq!(work().unwrap(), [2; 1000]);
+    for function in [
+        "cuCtxSetCurrent",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyPeerAsync",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuEventSynchronize",
+        "cuStreamWaitEvent",
+        "cuLaunchKernel",
+    ] {
+        for number in 0..4 {
+            emulated::fail(&format!("{function}:{number}")).unwrap();
+            let result = work();
+            emulated::fail("").unwrap();
+            // Some are called less often.
+            match result {
+                Ok(found) => assert!(number > 0 && found == [2; 1000], "{function} {number}"),
+                Err(error) => {
+                    assert_eq!(error.code(), ErrorCode::Backend, "{error}");
+                    assert!(error.to_string().contains(function), "{error}");
+                    assert!(error.chain().contains("CUDA_ERROR_UNKNOWN"), "{}", error.chain());
+                }
+            }
+            assert_eq!(work().unwrap(), [2; 1000], "after {function}");
+        }
+    }
+}

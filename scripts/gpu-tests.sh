@@ -1,0 +1,24 @@
+#!/bin/sh
+# gpu-tests.sh   the suites of every implementation with their values on GPUs: those of this machine, or emulated ones
+# where there is none. KVSTORE_GPUS is how many devices there are; a card may be several of them.
+set -eu
+cd "$(dirname "$0")/.."
+
+SUITES="backends elementwise values calls updaters snapshots concurrency races bits rows whole_store"
+
+case $(uname -s) in
+    Linux) ;;
+    *) echo "not run: GPUs, real or emulated, are there on Linux only"; exit 0 ;;
+esac
+# A driver that has a card has this file.
+if [ -e /proc/driver/nvidia/version ]; then
+    echo "on the GPUs of this machine"
+else
+    echo "on emulated GPUs: there is no card, or no driver"
+    LD_LIBRARY_PATH=$(scripts/emulator.sh)
+    export LD_LIBRARY_PATH
+fi
+cargo test -p kvstore-cuda --features emulated --test emulator --test backend
+# shellcheck disable=SC2046 # a list of options
+KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
+    cargo test -p kvstore-tests $(printf -- '--test %s ' $SUITES)
