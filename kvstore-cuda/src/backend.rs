@@ -3,11 +3,13 @@
 #![expect(unsafe_code, reason = "queues work on memory of cards")]
 
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use kvstore_core::backend::{
     self, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob,
 };
+use kvstore_core::optimizer::UpdateRule;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
     Backend, BinaryOp, DType, Device, DeviceKind, DeviceMemory, Distribution, Error, Reduction,
@@ -204,25 +206,27 @@ impl Backend for CudaBackend {
     }
 
     fn sum(&self, jobs: &mut [backend::SumJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<SumJob>::new();
+        let mut launches = Launches::<_, SumJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
             let dst = address_of(card, &job.dst)?;
             let addends = addresses(card, job.addends, job.dst.num_bytes)?;
             let (num_bytes, size) = (job.dst.num_bytes as u64, job.dtype.size() as u64);
-            launches.batch(card, sum::kernel(job.dtype)).push(dst, &addends, num_bytes, size);
+            let batch =
+                launches.batch(card, job.dtype, || Ok(sum::kernel(job.dtype).to_owned()))?;
+            batch.push(dst, &addends, num_bytes, size);
         }
         // SAFETY: the ranges are memory of the card, each as long as the sum.
         unsafe { launches.run(self) }
     }
 
     fn update(&self, jobs: &mut [backend::UpdateJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<UpdateJob>::new();
+        let mut launches = Launches::<_, UpdateJob>::new();
         for job in jobs {
-            let Some(kernel) = update::kernel(&job.rule, job.dtype) else {
+            if matches!(job.rule, UpdateRule::Sgld(_)) {
                 host::update(self, job)?;
                 continue;
-            };
+            }
             let card = self.card(job.device)?;
             let num_bytes = job.weight.num_bytes();
             if num_bytes == 0 {
@@ -231,7 +235,9 @@ impl Backend for CudaBackend {
             let addends = addresses(card, job.addends, num_bytes)?;
             let states = job.states.iter().flatten().map(|state| from_to(card, state));
             let states = states.collect::<Result<Vec<FromTo>>>()?;
-            launches.batch(card, &kernel).push(&Step {
+            let kind = (discriminant(&job.rule), job.dtype);
+            let kernel = || update::kernel(&job.rule, job.dtype).ok_or_else(|| no_float(job.dtype));
+            launches.batch(card, kind, kernel)?.push(&Step {
                 rule: &job.rule,
                 dtype: job.dtype,
                 len: (num_bytes / job.dtype.size()) as u64,
@@ -257,43 +263,39 @@ impl Backend for CudaBackend {
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<compress::QuantizeJob>::new();
+        let mut launches = Launches::<_, compress::QuantizeJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
-            let kernel = compress::quantize_kernel(job.quantizer.code, job.dtype);
-            let kernel = kernel.ok_or_else(no_float)?;
+            let (code, dtype) = (job.quantizer.code, job.dtype);
             let len = job.gradient.num_bytes / job.dtype.size();
             let gradient = address_on(card, job.gradient)?;
             let residual = from_to(card, &job.residual)?;
             let codes = address_of(card, &job.codes)?;
-            let arithmetic = job.dtype.arithmetic().ok_or_else(no_float)?;
+            let arithmetic = dtype.arithmetic().ok_or_else(|| no_float(dtype))?;
             if job.codes.num_bytes != job.quantizer.code.num_bytes(len)
                 || job.residual.num_bytes() != len * arithmetic.size()
             {
                 return Err(Error::Internal("residuals or codes of another length".to_owned()));
             }
-            launches.batch(card, &kernel).push(
-                job.quantizer,
-                job.dtype,
-                len as u64,
-                (gradient, residual, codes),
-            );
+            let kernel = || compress::quantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
+            let batch = launches.batch(card, (code, dtype), kernel)?;
+            batch.push(job.quantizer, dtype, len as u64, (gradient, residual, codes));
         }
         // SAFETY: the ranges are memory of the card and have the lengths that go with each other.
         unsafe { launches.run(self) }
     }
 
     fn dequantize(&self, jobs: &mut [DequantizeJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<compress::DequantizeJob>::new();
+        let mut launches = Launches::<_, compress::DequantizeJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
-            let kernel = compress::dequantize_kernel(job.quantizer.code, job.dtype);
-            let kernel = kernel.ok_or_else(no_float)?;
-            let len = job.dst.num_bytes / job.dtype.size();
+            let (code, dtype) = (job.quantizer.code, job.dtype);
+            let len = job.dst.num_bytes / dtype.size();
             let codes = addresses(card, job.codes, job.quantizer.code.num_bytes(len))?;
             let dst = address_of(card, &job.dst)?;
-            let batch = launches.batch(card, &kernel);
-            batch.push(job.quantizer, job.dtype, len as u64, (&codes, dst));
+            let kernel = || compress::dequantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
+            let batch = launches.batch(card, (code, dtype), kernel)?;
+            batch.push(job.quantizer, dtype, len as u64, (&codes, dst));
         }
         // SAFETY: the ranges are memory of the card, and the codes are those of so many elements.
         unsafe { launches.run(self) }
@@ -376,6 +378,6 @@ fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u6
     spans.iter().map(|span| address_on(card, *span)).collect()
 }
 
-fn no_float() -> Error {
-    Error::Internal("integers are not compressed".to_owned())
+fn no_float(dtype: DType) -> Error {
+    Error::Internal(format!("{dtype} is no type of weights and gradients"))
 }

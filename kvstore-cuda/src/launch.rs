@@ -2,10 +2,9 @@
 
 #![expect(unsafe_code, reason = "launches kernels on memory of a card")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kvstore_core::{Device, Result};
+use kvstore_core::{Device, Error, Result};
 
 use crate::backend::CudaBackend;
 use crate::batch::Batch;
@@ -30,18 +29,39 @@ unsafe impl TableRow for compress::DequantizeJob {}
 
 /// Jobs that are collected by card and kernel: each of these is one launch.
 #[derive(Debug)]
-pub(crate) struct Launches<J>(BTreeMap<(u32, String), (Arc<Card>, Batch<J>)>);
+pub(crate) struct Launches<K, J>(Vec<Launch<K, J>>);
 
-impl<J: TableRow> Launches<J> {
+/// The jobs of one launch. `K` tells kernels apart faster than their names do.
+#[derive(Debug)]
+struct Launch<K, J> {
+    card: Arc<Card>,
+    kind: K,
+    kernel: String,
+    batch: Batch<J>,
+}
+
+impl<K: PartialEq, J: TableRow> Launches<K, J> {
     pub(crate) fn new() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 
-    /// Returns the batch of a card and a kernel.
-    pub(crate) fn batch(&mut self, card: &Arc<Card>, kernel: &str) -> &mut Batch<J> {
-        let key = (card.device().ordinal(), kernel.to_owned());
-        let (_, batch) = self.0.entry(key).or_insert_with(|| (Arc::clone(card), Batch::default()));
-        batch
+    /// Returns the batch of a card and a kind of kernel, whose name is asked for when it is the first of them.
+    pub(crate) fn batch(
+        &mut self,
+        card: &Arc<Card>,
+        kind: K,
+        kernel: impl FnOnce() -> Result<String>,
+    ) -> Result<&mut Batch<J>> {
+        let known = |launch: &Launch<K, J>| launch.kind == kind && Arc::ptr_eq(&launch.card, card);
+        let position = if let Some(position) = self.0.iter().rposition(known) {
+            position
+        } else {
+            let (card, kernel) = (Arc::clone(card), kernel()?);
+            self.0.push(Launch { card, kind, kernel, batch: Batch::default() });
+            self.0.len() - 1
+        };
+        let launch = self.0.get_mut(position);
+        launch.map(|launch| &mut launch.batch).ok_or_else(|| Error::Internal("no batch".to_owned()))
     }
 
     /// Queues all of them.
@@ -50,7 +70,7 @@ impl<J: TableRow> Launches<J> {
     /// Every address in a job is that of memory of its card, as long as the job says, which nobody but queued work
     /// uses; the kernels read such jobs.
     pub(crate) unsafe fn run(self, backend: &CudaBackend) -> Result<()> {
-        for ((_, kernel), (card, batch)) in self.0 {
+        for Launch { card, kernel, batch, .. } in self.0 {
             // SAFETY: the caller's promise.
             unsafe { launch(backend, &card, &kernel, &batch) }?;
         }

@@ -100,8 +100,8 @@ fn long_transfers_arrive_whole() {
     let backends = backends();
     let transfer = |seed: u32| {
         let len = (12 << 20) + 3 * seed as usize;
-        let bytes: Vec<u8> =
-            (0..len).map(|index| (index as u32).wrapping_mul(seed + 7).to_le_bytes()[2]).collect();
+        let words = (0_u32..).map(|index| index.wrapping_mul(seed + 7));
+        let bytes: Vec<u8> = words.map(|word| word.to_le_bytes()[2]).take(len).collect();
         let spec = TensorSpec::new([len], DType::U8);
         let tensor = Tensor::from_bytes(&backends, Device::gpu(seed), spec, &bytes).unwrap();
         assert!(tensor.to_bytes().unwrap() == bytes, "bytes of thread {seed}");
