@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use kvstore_cuda::update::FromTo;
 use libloading::Library;
 
 /// A kernel: its argument, how many blocks there are, and in which order threads run.
@@ -97,5 +98,37 @@ impl Memory {
         let len = 16 * self.words.len();
         // SAFETY: the words are so many bytes, and any bytes are words.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
+    }
+}
+
+/// Memory that is read, and in its place or beside it what is written.
+#[derive(Debug)]
+pub(crate) struct Range {
+    from: Memory,
+    to: Option<Memory>,
+}
+
+impl Range {
+    /// Returns memory that begins so many bytes beyond a multiple of 16, and if it is not in place where the other
+    /// begins.
+    pub(crate) fn new(content: &[u8], beyond: usize, to: Option<usize>) -> Self {
+        let to = to.map(|beyond| Memory::new(&vec![0; content.len()], beyond));
+        Self { from: Memory::new(content, beyond), to }
+    }
+
+    pub(crate) fn addresses(&mut self) -> FromTo {
+        let from = self.from.address();
+        FromTo { from, to: self.to.as_mut().map_or(from, Memory::address) }
+    }
+
+    pub(crate) fn result(&mut self) -> Vec<u8> {
+        self.to.as_mut().unwrap_or(&mut self.from).content()
+    }
+
+    /// Checks that what was read is as it was, unless it is in place.
+    pub(crate) fn assert_source(&mut self, content: &[u8]) {
+        if self.to.is_some() {
+            assert_eq!(self.from.content(), content);
+        }
     }
 }

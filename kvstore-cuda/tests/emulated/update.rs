@@ -10,10 +10,10 @@ use kvstore_core::optimizer::{MAX_STATES, UpdateRule};
 use kvstore_core::storage::InOut;
 use kvstore_core::{DType, Device, Key, Optimizer};
 use kvstore_cuda::batch::{Args, Batch};
-use kvstore_cuda::update::{FromTo, Step, UpdateJob, kernel};
+use kvstore_cuda::update::{Step, UpdateJob, kernel};
 use proptest::prelude::*;
 
-use crate::device::{Memory, launch, layout};
+use crate::device::{Memory, Range, launch, layout};
 use crate::host::{Block, assert_same, backend, numbers};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
@@ -98,28 +98,6 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
     prop::collection::vec(case, 1..4)
 }
 
-/// The memory of a step: what is read, and in its place or beside it what is written.
-struct Range {
-    from: Memory,
-    to: Option<Memory>,
-}
-
-impl Range {
-    fn new(content: &[u8], beyond: usize, is_in_place: bool) -> Self {
-        let to = (!is_in_place).then(|| Memory::new(&vec![0; content.len()], beyond));
-        Self { from: Memory::new(content, beyond), to }
-    }
-
-    fn addresses(&mut self) -> FromTo {
-        let from = self.from.address();
-        FromTo { from, to: self.to.as_mut().map_or(from, Memory::address) }
-    }
-
-    fn result(&mut self) -> Vec<u8> {
-        self.to.as_mut().unwrap_or(&mut self.from).content()
-    }
-}
-
 /// The contents of a step.
 struct Contents {
     weight: Vec<u8>,
@@ -167,10 +145,12 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
         let contents = contents(&rule, dtype, case);
         let expected = expected(rule, dtype, &contents);
         let place = |dtype: DType| case.beyond * dtype.size() % 16;
-        let mut weight = Range::new(&contents.weight, place(dtype), case.is_in_place);
-        let states = contents.states.iter();
+        let range = |content: &[u8], dtype: DType| {
+            Range::new(content, place(dtype), (!case.is_in_place).then_some(place(dtype)))
+        };
+        let mut weight = range(&contents.weight, dtype);
         let mut states: Vec<Range> =
-            states.map(|it| Range::new(it, place(arithmetic), case.is_in_place)).collect();
+            contents.states.iter().map(|it| range(it, arithmetic)).collect();
         let mut addends: Vec<Memory> =
             contents.addends.iter().map(|it| Memory::new(it, place(dtype))).collect();
         batch.push(&Step {
@@ -195,9 +175,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
         for (addend, content) in addends.iter_mut().zip(&contents.addends) {
             assert_eq!(addend.content(), *content);
         }
-        if weight.to.is_some() {
-            assert_eq!(weight.from.content(), contents.weight);
-        }
+        weight.assert_source(&contents.weight);
     }
 }
 
