@@ -45,6 +45,18 @@ KV_DEVICE float float_of(u32 bits) {
     return x;
 }
 
+KV_DEVICE u64 bits_of(double x) {
+    u64 bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+
+KV_DEVICE double double_of(u64 bits) {
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+
 KV_DEVICE float widen_half(u16 bits) {
     u32 sign = (u32)(bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu, mantissa = bits & 0x3ffu;
     if (exponent == 0x1f) return float_of(sign | 0x7f800000u | mantissa << 13);

@@ -30,6 +30,8 @@ typedef unsigned long long u64;
 
 KV_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 KV_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
+KV_DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
+KV_DEVICE double double_of(u64 bits) { return __longlong_as_double((long long)bits); }
 
 KV_DEVICE float widen_half(u16 bits) {
     float x;
@@ -101,6 +103,12 @@ template <> struct Arithmetic<f16> {
 template <> struct Arithmetic<bf16> {
     typedef float Number;
 };
+
+// Functions that have a name for each type.
+KV_DEVICE float root(float x) { return sqrtf(x); }
+KV_DEVICE double root(double x) { return sqrt(x); }
+KV_DEVICE float size_of(float x) { return fabsf(x); }
+KV_DEVICE double size_of(double x) { return fabs(x); }
 
 template <class T> KV_DEVICE T widen(T x) { return x; }
 KV_DEVICE float widen(f16 x) { return widen_half(x.bits); }

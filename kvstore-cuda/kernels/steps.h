@@ -16,11 +16,6 @@ template <class A> KV_DEVICE A sign(A x) {
     return x < (A)0 ? (A)-1 : positive;
 }
 
-KV_DEVICE float root(float x) { return sqrtf(x); }
-KV_DEVICE double root(double x) { return sqrt(x); }
-KV_DEVICE float size_of(float x) { return fabsf(x); }
-KV_DEVICE double size_of(double x) { return fabs(x); }
-
 // A formula with its numbers of state and scalars.
 #define KV_STEP(Name, num_states, num_scalars)                                                                         \
     struct Name {                                                                                                      \

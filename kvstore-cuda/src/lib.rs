@@ -1,9 +1,11 @@
 //! NVIDIA's devices, where a driver is installed. Nothing of NVIDIA's is linked, shipped or needed beside it.
 //!
 //! - [`probe`]: is there a driver with a device, and if not, why
+//! - [`CudaBackend`]: its devices, as a backend
 //! - [`batch`]: the jobs of one launch
+//! - [`sum`], [`update`], [`compress`], [`cast`], [`elementwise`]: sums, optimizer steps, codes, conversions and the
+//!   operations on every element, as their kernels read them
 //! - `emulated`, a feature: a driver and two devices on any machine, for tests
-//! - [`sum`], [`update`], [`compress`], [`cast`]: sums, optimizer steps, codes and conversions, as their kernels read them
 
 mod backend;
 pub mod batch;
@@ -11,6 +13,7 @@ mod call;
 pub mod cast;
 pub mod compress;
 mod driver;
+pub mod elementwise;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod handles;

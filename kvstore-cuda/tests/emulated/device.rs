@@ -25,8 +25,15 @@ fn library() -> &'static Library {
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DKV_EMULATED"])
             .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-x", "c++"])
             .args(
-                ["sum.cu", "update_sgd.cu", "update_adaptive.cu", "compress.cu", "cast.cu"]
-                    .map(|name| sources.join(name)),
+                [
+                    "sum.cu",
+                    "update_sgd.cu",
+                    "update_adaptive.cu",
+                    "compress.cu",
+                    "cast.cu",
+                    "elementwise.cu",
+                ]
+                .map(|name| sources.join(name)),
             )
             .arg("-o")
             .arg(&path)

@@ -104,3 +104,55 @@ pub(crate) fn number(dtype: DType, number: f64) -> Vec<u8> {
     let wide = Tensor::from_slice(backends(), Device::cpu(0), [1], &[number]).unwrap();
     wide.cast(dtype).unwrap().to_bytes().unwrap()
 }
+
+/// Numbers at which operations change, for one dtype or another; their negatives too.
+const EDGES: [f64; 26] = [
+    0.0,
+    0.5,
+    1.0,
+    1.5,
+    2.5,
+    3.0,
+    127.0,
+    128.0,
+    65_504.0,
+    65_519.0,
+    2_147_483_647.0,
+    2_147_483_648.0,
+    8_388_607.5,
+    8_388_609.0,
+    4_503_599_627_370_495.5,
+    9_223_372_036_854_775_807.0,
+    5e-324,
+    f64::MIN_POSITIVE,
+    1.5e-45,
+    f32::MIN_POSITIVE as f64,
+    9.2e-41,
+    6e-8,
+    6.104e-5,
+    f32::MAX as f64,
+    f64::MAX,
+    f64::INFINITY,
+];
+
+/// Returns those numbers, and none.
+pub(crate) fn edges() -> impl Iterator<Item = f64> {
+    EDGES.into_iter().flat_map(|edge| [edge, -edge]).chain([f64::NAN])
+}
+
+/// Returns elements that are edges, small numbers, or any bits, some of them moved down: subnormal numbers among floats.
+pub(crate) fn elements(dtype: DType, len: usize, seed: u64) -> Vec<u8> {
+    let halves = (-20..20).map(|n| f64::from(n) / 2.0);
+    let known: Vec<Vec<u8>> = edges().chain(halves).map(|it| number(dtype, it)).collect();
+    let words = bytes(16 * len, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let element = |word: &[u8]| {
+        let (choice, shift) = (usize::from(word[0]), usize::from(word[1]) % (8 * dtype.size()));
+        if choice < 150 {
+            return known[choice % known.len()].clone();
+        }
+        let bits = u64::from_le_bytes(*word.last_chunk().unwrap());
+        let bits = if choice < 200 { bits >> (64 - 8 * dtype.size()) >> shift } else { bits };
+        bits.to_le_bytes()[..dtype.size()].to_vec()
+    };
+    words.chunks_exact(16).flat_map(element).collect()
+}

@@ -6,6 +6,7 @@
 mod cast;
 mod compress;
 mod device;
+mod elementwise;
 mod host;
 mod sum;
 mod update;
