@@ -2,6 +2,7 @@
 // own, exactly as long as it has to be. What comes out is held against the host's bits elsewhere.
 #include "cast.cu"
 #include "compress.cu"
+#include "elementwise.cu"
 #include "sum.cu"
 #include "update_adaptive.cu"
 #include "update_sgd.cu"
@@ -142,6 +143,37 @@ static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     fuzz_cast(kv_cast_i32_##to, 4, size);                                                                              \
     fuzz_cast(kv_cast_i64_##to, 8, size);
 
+// Every operation, by its number, and others; zeros are divisors too.
+static void fuzz_operations(Kernel binary, Kernel unary, Kernel clip, u64 size) {
+    for (u32 op = 0; op < 18; op++) {
+        Memory memory;
+        u64 len = random_len();
+        u32 is_aligned = (u32)below(2), is_scalar = (u32)below(2), order = (u32)below(1000);
+        u64 beyond = is_aligned ? 0 : 1 + below(3);
+        auto range = [&]() { return memory.range(len * size, beyond * size % 16); };
+        u64 from = range(), to = below(2) ? from : range(), rhs = is_scalar ? below(3) : range();
+        BinaryArgs two = {from, to, rhs, len, op, is_scalar, (u32)below(2), is_aligned};
+        binary(&two, 1 + (u32)below(5), order);
+        UnaryArgs one = {from, to, len, op, is_aligned};
+        unary(&one, 1 + (u32)below(5), order);
+        ClipArgs limits = {from, to, len, random_words(), random_words(), is_aligned, 0};
+        clip(&limits, 1 + (u32)below(5), order);
+    }
+}
+
+static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
+    Memory memory;
+    u64 len = random_len();
+    u32 is_aligned = (u32)below(2);
+    u64 range = memory.range(len * size, is_aligned ? 0 : size);
+    FillArgs number = {range, len, random_words(), is_aligned, 0};
+    fill(&number, 1 + (u32)below(5), (u32)below(1000));
+    AnyZeroArgs zero = {range, len, memory.range(4, 4), is_aligned, 0};
+    if (any_zero) any_zero(&zero, 1 + (u32)below(5), (u32)below(1000));
+}
+
+#define FUZZ_OPERATIONS(name, size) fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, size);
+
 #define FUZZ_UPDATE(Step)                                                                                              \
     fuzz_update(kv_##Step##_f32, 4, Step::STATES);                                                                     \
     fuzz_update(kv_##Step##_f64, 8, Step::STATES);                                                                     \
@@ -167,6 +199,18 @@ int main(int, char **arguments) {
         FUZZ_CASTS_TO(i8, 1)
         FUZZ_CASTS_TO(i32, 4)
         FUZZ_CASTS_TO(i64, 8)
+        FUZZ_OPERATIONS(f32, 4)
+        FUZZ_OPERATIONS(f64, 8)
+        FUZZ_OPERATIONS(f16, 2)
+        FUZZ_OPERATIONS(bf16, 2)
+        FUZZ_OPERATIONS(u8, 1)
+        FUZZ_OPERATIONS(i8, 1)
+        FUZZ_OPERATIONS(i32, 4)
+        FUZZ_OPERATIONS(i64, 8)
+        fuzz_number(kv_fill_8, kv_any_zero_8, 1);
+        fuzz_number(kv_fill_16, nullptr, 2);
+        fuzz_number(kv_fill_32, kv_any_zero_32, 4);
+        fuzz_number(kv_fill_64, kv_any_zero_64, 8);
         FUZZ_CODES(f32, 4)
         FUZZ_CODES(f64, 8)
         FUZZ_CODES(f16, 2)
@@ -190,5 +234,5 @@ int main(int, char **arguments) {
         FUZZ_UPDATE(Nadam)
         FUZZ_UPDATE(Ftml)
     }
-    printf("%llu batches\n", rounds * 159);
+    printf("%llu batches\n", rounds * (159 + 8 * 54 + 7));
 }
