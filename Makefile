@@ -18,11 +18,12 @@ native: setup ## builds the jar for this machine, clojure/target/native/kvstore-
 demo: native ## builds everything, runs the tutorial and trains a classifier on digits
 	clojure/bin/demo
 
-test: setup ## runs every test, Rust and JVM
+test: setup ## runs every test, Rust and JVM, on the host and on GPUs, emulated ones where there is none
 	scripts/tally.sh rust cargo test --workspace
+	scripts/tally.sh gpu scripts/gpu-tests.sh
 	scripts/tally.sh jvm $(MAVEN) verify
 	scripts/tally.sh check-jni clojure/bin/check-jni
-	scripts/tally.sh --summary rust jvm check-jni
+	scripts/tally.sh --summary rust gpu jvm check-jni
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh

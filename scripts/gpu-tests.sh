@@ -12,9 +12,9 @@ case $(uname -s) in
 esac
 # A driver that has a card has this file.
 if [ -e /proc/driver/nvidia/version ]; then
-    echo "on the GPUs of this machine"
+    echo "on which GPUs: those of this machine"
 else
-    echo "on emulated GPUs: there is no card, or no driver"
+    echo "on which GPUs: emulated ones, for there is no card or no driver"
     LD_LIBRARY_PATH=$(scripts/emulator.sh)
     export LD_LIBRARY_PATH
 fi

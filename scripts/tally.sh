@@ -8,7 +8,8 @@ logs=$(dirname "$0")/../target/tally
 # ignored; ..`), the totals of Maven (`Tests run: 3, Failures: 0, Errors: 0, Skipped: 0`, where a
 # single class has its time behind), the table of JUnit's console (`[  3 tests successful  ]`) and the
 # last lines of Python's unittest (`Ran 3 tests in 0.1s`, `FAILED (failures=1, skipped=1)`).
-# A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated.
+# A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated; so is what it says
+# of GPUs.
 count() {
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" '
         /^test result: / { passed += $4; failed += $6; skipped += $8 }
@@ -28,7 +29,7 @@ count() {
                 if (pair[1] == "skipped") skipped += pair[2]; else failed += pair[2]
             }
         }
-        /^not run: / { note = "  " $0 }
+        /^(not run|on which GPUs): / { note = "  " $0 }
         END { printf "%-12s %6d passed %4d failed %4d skipped%s\n", name, passed, failed, skipped, note }'
 }
 

@@ -24,7 +24,7 @@ use crate::probe::{Absence, Driver, probe};
 use crate::staging::Staging;
 use crate::sum::{self, SumJob};
 use crate::update::{self, FromTo, Step, UpdateJob};
-use crate::{compress, host};
+use crate::{compress, host, operations};
 
 /// The backend of NVIDIA's cards.
 ///
@@ -176,7 +176,7 @@ impl Backend for CudaBackend {
     }
 
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()> {
-        host::make(self, dst, |host, dst| host.fill(dtype, dst, value))
+        operations::fill(dtype, &dst, value)
     }
 
     fn random(
@@ -309,15 +309,15 @@ impl Backend for CudaBackend {
         rhs: Operand<'_>,
         reversed: bool,
     ) -> Result<()> {
-        host::binary(self, op, dtype, lhs, rhs, reversed)
+        operations::binary(self, op, dtype, lhs, rhs, reversed)
     }
 
     fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()> {
-        host::change(self, operand, |host, operand| host.unary(op, dtype, operand))
+        operations::unary(self, op, dtype, operand)
     }
 
     fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()> {
-        host::change(self, operand, |host, operand| host.clip(dtype, operand, low, high))
+        operations::clip(dtype, &operand, (low, high))
     }
 
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {

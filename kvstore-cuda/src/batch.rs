@@ -5,6 +5,9 @@ use kvstore_core::DType;
 /// An address in the memory of a device.
 pub type Address = u64;
 
+/// Threads of a block, as in `kernels/kernel.h`.
+pub(crate) const THREADS: u32 = 256;
+
 /// The most bytes that a thread loads or stores at a time.
 pub(crate) const VECTOR_BYTES: u64 = 16;
 

@@ -2,12 +2,10 @@
 
 use kvstore_core::DType;
 
-use crate::batch::{Address, is_aligned};
+use crate::batch::{Address, THREADS, is_aligned};
 
 /// The elements that a thread works on at a time.
 const AT_ONCE: usize = 4;
-/// Threads of a block.
-const THREADS: u64 = 256;
 
 /// The argument of a kernel: one range.
 #[repr(C)]
@@ -38,7 +36,7 @@ impl CastArgs {
 
     /// Returns how many blocks are useful: each thread then works once.
     pub(crate) fn num_tiles(&self) -> u64 {
-        self.len.div_ceil(AT_ONCE as u64 * THREADS)
+        self.len.div_ceil(AT_ONCE as u64 * u64::from(THREADS))
     }
 }
 

@@ -13,13 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use kvstore_core::{Device, Error, Result};
 
-use crate::batch::Address;
+use crate::batch::{Address, THREADS};
 use crate::call::{call, check};
 use crate::handles::Event;
 use crate::modules::{MODULES, module_of};
 
-/// Threads of a block, as in `kernels/kernel.h`.
-const THREADS: u32 = 256;
 /// A kernel has at most so many blocks for each multiprocessor; they share its tiles.
 const BLOCKS: u32 = 16;
 

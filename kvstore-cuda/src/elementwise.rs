@@ -4,7 +4,7 @@
 
 use kvstore_core::{BinaryOp, DType, Scalar, UnaryOp, with_element};
 
-use crate::batch::{Address, is_aligned};
+use crate::batch::{Address, THREADS, VECTOR_BYTES, is_aligned};
 use crate::update::FromTo;
 
 /// The elements that a thread works on at a time; of more than two bytes fewer, whose alignment is the same.
@@ -193,6 +193,12 @@ impl AnyZeroArgs {
     pub fn new(dtype: DType, from: Address, found: Address, len: u64) -> Self {
         Self { from, len, found, is_aligned: is_at_once(dtype, &[from]), unused: 0 }
     }
+}
+
+/// Returns how many blocks are useful for so many elements: each thread then works once.
+pub(crate) fn num_tiles(dtype: DType, len: u64) -> u64 {
+    let at_once = (VECTOR_BYTES / dtype.size() as u64).min(AT_ONCE as u64);
+    len.div_ceil(u64::from(THREADS) * at_once)
 }
 
 /// Returns the bits of a number as an element, in the low bytes.

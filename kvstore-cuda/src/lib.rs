@@ -21,6 +21,7 @@ mod host;
 mod launch;
 mod memory;
 mod modules;
+mod operations;
 mod probe;
 mod staging;
 pub mod sum;

@@ -1,12 +1,13 @@
 //! The kernels, as drivers compile them.
 
 /// What `make kernels` has made.
-pub(crate) const MODULES: [&str; 5] = [
+pub(crate) const MODULES: [&str; 6] = [
     include_str!("../ptx/sum.ptx"),
     include_str!("../ptx/update_sgd.ptx"),
     include_str!("../ptx/update_adaptive.ptx"),
     include_str!("../ptx/compress.ptx"),
     include_str!("../ptx/cast.ptx"),
+    include_str!("../ptx/elementwise.ptx"),
 ];
 
 /// Returns the number of the module that has a kernel.

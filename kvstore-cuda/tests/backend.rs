@@ -207,8 +207,7 @@ fn a_driver_that_fails_is_an_error_that_names_its_function() {
         return;
     }
     let backends = backends();
-    let spec = || TensorSpec::new([1000], DType::I32);
-    let ones = || Tensor::full(&backends, Device::gpu(0), spec(), 1.into());
+    let ones = || Tensor::from_slice(&backends, Device::gpu(0), [1000], &[1; 1000]);
     let work = || -> Result<Vec<i32>, Error> {
         let (one, other) = (ones()?, ones()?.to_device(&backends, Device::gpu(1))?);
         let sum =
