@@ -1,4 +1,4 @@
-//! What one kind of memory can do (the [`Backend`] seam), and the table of them.
+//! What one kind of memory can do: the [`Backend`] seam.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::compression::Quantizer;
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::optimizer::{MAX_STATES, UpdateRule};
 use crate::random::Distribution;
@@ -321,89 +321,4 @@ pub struct MatmulSize {
     pub m: usize,
     pub k: usize,
     pub n: usize,
-}
-
-/// The backends of this process, one per kind of device. A clone shares the table.
-#[derive(Clone, Debug)]
-pub struct Backends(Arc<Table>);
-
-#[derive(Debug, Default)]
-struct Table {
-    present: Vec<Arc<dyn Backend>>,
-    absent: Vec<(DeviceKind, String)>,
-}
-
-impl Backends {
-    /// Returns the table of these backends; of two for the same kind the first one counts.
-    pub fn new(present: Vec<Arc<dyn Backend>>) -> Self {
-        Self(Arc::new(Table { present, absent: Vec::new() }))
-    }
-
-    /// Returns the table of backends with, for kinds that have none, the reason why.
-    pub fn with_absent(present: Vec<Arc<dyn Backend>>, absent: Vec<(DeviceKind, String)>) -> Self {
-        Self(Arc::new(Table { present, absent }))
-    }
-
-    /// Returns the backend that drives `device`.
-    ///
-    /// # Errors
-    /// [`Error::DeviceUnavailable`] with the reason when there is none.
-    pub fn of(&self, device: Device) -> Result<&Arc<dyn Backend>> {
-        let kind = device.kind();
-        self.0.present.iter().find(|backend| backend.kind() == kind).ok_or_else(|| {
-            Error::DeviceUnavailable { device, reason: self.reason_for_absence(kind) }
-        })
-    }
-
-    /// Returns every backend.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
-        self.0.present.iter()
-    }
-
-    /// Returns the kinds without a backend, and why.
-    pub fn absent(&self) -> &[(DeviceKind, String)] {
-        &self.0.absent
-    }
-
-    fn reason_for_absence(&self, kind: DeviceKind) -> String {
-        let known = self.0.absent.iter().find(|(absent, _)| *absent == kind);
-        known.map_or_else(
-            || format!("this build has no backend for `{}` devices", kind.name()),
-            |(_, reason)| reason.clone(),
-        )
-    }
-}
-
-/// A piece of work on the memory of one device.
-pub(crate) trait Job {
-    fn device(&self) -> Device;
-}
-
-macro_rules! job {
-    ($($Job:ident),+) => {
-        $(impl Job for $Job<'_> {
-            fn device(&self) -> Device {
-                self.device
-            }
-        })+
-    };
-}
-
-job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
-
-impl Backends {
-    /// Hands the jobs to their backends, those of one backend as one batch.
-    pub(crate) fn run<J: Job>(
-        &self,
-        jobs: &mut [J],
-        run: impl Fn(&dyn Backend, &mut [J]) -> Result<()>,
-    ) -> Result<()> {
-        jobs.sort_unstable_by_key(|job| job.device().kind());
-        for jobs in jobs.chunk_by_mut(|one, other| one.device().kind() == other.device().kind()) {
-            if let Some(first) = jobs.first() {
-                run(&**self.of(first.device())?, jobs)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -20,6 +20,7 @@
 //! and [`KvStore`] (what the verbs mean).
 
 pub mod backend;
+mod backends;
 mod checkpoint;
 pub mod compression;
 mod cpu;
@@ -54,7 +55,8 @@ mod tensor;
 mod updater;
 mod value;
 
-pub use backend::{Backend, Backends, DeviceMemory};
+pub use backend::{Backend, DeviceMemory};
+pub use backends::{Backends, Looked};
 pub use checkpoint::{Checkpoint, CheckpointProgress, OptimizerStates};
 pub use compression::Compression;
 pub use cpu::CpuBackend;

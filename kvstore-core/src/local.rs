@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::compression::Compression;
 use crate::error::{Error, Result};
 use crate::key::Key;

@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use crate::backend::{Backends, RowUpdateJob, SumJob, UpdateJob};
+use crate::backend::{RowUpdateJob, SumJob, UpdateJob};
+use crate::backends::Backends;
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::{Error, Result};

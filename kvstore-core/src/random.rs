@@ -6,7 +6,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::shape::TensorSpec;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Backends, DequantizeJob, QuantizeJob};
+use crate::backend::{DequantizeJob, QuantizeJob};
+use crate::backends::Backends;
 use crate::compression::{Compression, Quantizer};
 use crate::device::Device;
 use crate::dtype::{DType, Scalar};

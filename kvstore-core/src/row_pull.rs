@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::error::{Error, Result};
 use crate::row_sparse::RowSparse;
 use crate::row_sum::RowSum;

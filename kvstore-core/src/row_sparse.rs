@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::{Backends, RowScatterJob};
+use crate::backend::RowScatterJob;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

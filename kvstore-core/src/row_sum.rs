@@ -1,6 +1,7 @@
 //! [`RowSum`]: rows that become one value of rows.
 
-use crate::backend::{Backends, RowSumJob};
+use crate::backend::RowSumJob;
+use crate::backends::Backends;
 use crate::error::{Error, Result};
 use crate::row_plan::RowPlan;
 use crate::row_sparse::{RowSparse, row_len};

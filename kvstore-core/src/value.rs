@@ -1,6 +1,6 @@
 //! [`Value`]: what a store takes and keeps under a key.
 
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::error::Result;
 use crate::row_sparse::{RowSparse, row_len};

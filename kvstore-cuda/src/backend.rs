@@ -17,8 +17,9 @@ use kvstore_core::{
 };
 
 use crate::cast::{self, CastArgs};
+use crate::devices::Devices;
 use crate::driver::Card;
-use crate::launch::{Launches, gpu};
+use crate::launch::Launches;
 use crate::memory::{Memory, address_of, address_on, from_to, locate, reading};
 use crate::probe::{Absence, Driver, probe};
 use crate::staging::Staging;
@@ -60,12 +61,13 @@ impl CudaBackend {
         num_devices: Option<usize>,
     ) -> Result<Arc<dyn Backend>, Absence> {
         let driver = probe()?;
-        let cards = open_cards(driver.num_devices, num_devices.unwrap_or(driver.num_devices));
-        let cards = cards.map_err(|error| Absence::Failed {
-            function: "opening its devices",
+        let num_cards = driver.num_devices;
+        let devices = Devices::new(num_cards, num_devices.unwrap_or(num_cards));
+        let devices = devices.map_err(|error| Absence::Failed {
+            function: "telling what its devices are",
             error: error.chain(),
         })?;
-        let (staging, memory) = (Staging::default(), Memory::new(cards));
+        let (staging, memory) = (Staging::default(), Memory::new(devices));
         Ok(Arc::new(Self { staging, memory, driver, host }))
     }
 
@@ -82,7 +84,7 @@ impl CudaBackend {
     }
 
     fn card(&self, device: Device) -> Result<&Arc<Card>> {
-        self.memory.card(device)
+        self.memory.devices().card(device)
     }
 }
 
@@ -98,8 +100,9 @@ impl Backend for CudaBackend {
     }
 
     fn description(&self) -> String {
-        let cards: Vec<String> = self.memory.cards().iter().map(ToString::to_string).collect();
-        format!("{}, {}", self.driver, cards.join(", "))
+        let devices = self.memory.devices().all();
+        let devices: Vec<_> = devices.map(|(device, card)| format!("{device}: {card}")).collect();
+        format!("{}, {}", self.driver, devices.join(", "))
     }
 
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>> {
@@ -359,15 +362,6 @@ impl Backend for CudaBackend {
     fn synchronize(&self, device: Device) -> Result<()> {
         self.card(device)?.synchronize()
     }
-}
-
-fn open_cards(num_cards: usize, num_devices: usize) -> Result<Vec<Arc<Card>>> {
-    let open = |number: usize| Card::open(number % num_cards, gpu(number)).map(Arc::new);
-    let cards = (0..num_devices).map(open).collect::<Result<Vec<_>>>()?;
-    for card in &cards {
-        cards.iter().try_for_each(|peer| card.enable_peer(peer))?;
-    }
-    Ok(cards)
 }
 
 /// Returns where ranges of a length begin on a card.

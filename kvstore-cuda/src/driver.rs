@@ -21,14 +21,42 @@ use crate::modules::{MODULES, module_of};
 /// A kernel has at most so many blocks for each multiprocessor; they share its tiles.
 const BLOCKS: u32 = 16;
 
+/// What a card is.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    ordinal: sys::CUdevice,
+    name: String,
+    /// All the memory of the card.
+    pub(crate) num_bytes: usize,
+}
+
+impl Identity {
+    /// Asks the driver for the card with this number, which `device` is to be.
+    pub(crate) fn of(number: usize, device: Device) -> Result<Self> {
+        let number = i32::try_from(number).unwrap_or(i32::MAX);
+        let (mut ordinal, mut num_bytes, mut name) = (0, 0, [0; 128]);
+        // Pointers to local values may be written; that of the name has room for a 0 behind it.
+        call!(device, cuDeviceGet(&raw mut ordinal, number))?;
+        call!(device, cuDeviceTotalMem_v2(&raw mut num_bytes, ordinal))?;
+        call!(device, cuDeviceGetName(name.as_mut_ptr(), 127, ordinal))?;
+        // SAFETY: there is a 0 behind the name, and nobody writes it now.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        Ok(Self { ordinal, name, num_bytes })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} MiB", self.name, self.num_bytes >> 20)
+    }
+}
+
 /// A device: its context and a stream. Several may be on one card, as far as anybody can tell.
 pub(crate) struct Card {
     device: Device,
     ordinal: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    name: String,
-    num_bytes: usize,
     max_blocks: u32,
     kernels: Mutex<Kernels>,
 }
@@ -46,26 +74,18 @@ struct Kernels {
 }
 
 impl Card {
-    /// Opens the card with this number, as a device.
-    pub(crate) fn open(number: usize, device: Device) -> Result<Self> {
+    /// Opens a card as a device.
+    pub(crate) fn open(identity: &Identity, device: Device) -> Result<Self> {
         const NON_BLOCKING: u32 = 1;
-        let number = i32::try_from(number).unwrap_or(i32::MAX);
-        let (mut ordinal, mut num_bytes, mut name) = (0, 0, [0; 128]);
+        let ordinal = identity.ordinal;
         let mut context = ptr::null_mut();
-        // Pointers to local values may be written; that of the name has room for a 0 behind it.
-        call!(device, cuDeviceGet(&raw mut ordinal, number))?;
-        call!(device, cuDeviceTotalMem_v2(&raw mut num_bytes, ordinal))?;
-        call!(device, cuDeviceGetName(name.as_mut_ptr(), 127, ordinal))?;
-        // SAFETY: there is a 0 behind the name, and nobody writes it now.
-        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        // A pointer to a local value may be written.
         call!(device, cuDevicePrimaryCtxRetain(&raw mut context, ordinal))?;
         let mut card = Self {
             device,
             ordinal,
             context,
             stream: ptr::null_mut(),
-            name,
-            num_bytes,
             max_blocks: BLOCKS,
             kernels: Mutex::default(),
         };
@@ -105,11 +125,6 @@ impl Card {
             CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             result => check(device, "cuCtxEnablePeerAccess", result),
         }
-    }
-
-    /// Returns all the memory of the card, in bytes.
-    pub(crate) fn num_bytes(&self) -> usize {
-        self.num_bytes
     }
 
     /// Makes the context the calling thread's.
@@ -305,12 +320,6 @@ impl Drop for Card {
 
 impl fmt::Debug for Card {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Card[{}: {}]", self.device, self.name)
-    }
-}
-
-impl fmt::Display for Card {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} MiB", self.name, self.num_bytes >> 20)
+        write!(f, "Card[{}]", self.device)
     }
 }

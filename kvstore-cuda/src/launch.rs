@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use kvstore_core::{Device, Error, Result};
+use kvstore_core::{Error, Result};
 
 use crate::backend::CudaBackend;
 use crate::batch::Batch;
@@ -105,9 +105,4 @@ fn bytes_of<J: TableRow>(jobs: &[J]) -> &[u8] {
 fn bytes_of_addresses(addresses: &[u64]) -> &[u8] {
     // SAFETY: integers are bytes.
     unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast(), size_of_val(addresses)) }
-}
-
-/// Returns the device with a number.
-pub(crate) fn gpu(ordinal: usize) -> Device {
-    Device::gpu(u32::try_from(ordinal).unwrap_or(u32::MAX))
 }

@@ -12,6 +12,7 @@ pub mod batch;
 mod call;
 pub mod cast;
 pub mod compress;
+mod devices;
 mod driver;
 pub mod elementwise;
 #[cfg(feature = "emulated")]

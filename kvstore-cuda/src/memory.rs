@@ -14,7 +14,8 @@ use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
 use kvstore_core::{Device, DeviceMemory, Error, Result};
 
 use crate::batch::Address;
-use crate::driver::Card;
+use crate::devices::Devices;
+use crate::driver::{Card, Identity};
 use crate::update::FromTo;
 
 /// Blocks are multiples of this many bytes.
@@ -23,8 +24,8 @@ const GRANULE: usize = 512;
 /// The memory of all cards.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    cards: Vec<Arc<Card>>,
-    /// Of each card the blocks that nobody holds.
+    devices: Devices,
+    /// Of each device the blocks that nobody holds.
     free: Vec<Mutex<Free>>,
     /// Of all cards.
     live: AtomicUsize,
@@ -50,27 +51,15 @@ impl Free {
 }
 
 impl Memory {
-    pub(crate) fn new(cards: Vec<Arc<Card>>) -> Arc<Self> {
-        let free = cards.iter().map(|_| Mutex::default()).collect();
+    pub(crate) fn new(devices: Devices) -> Arc<Self> {
+        let free = devices.all().map(|_| Mutex::default()).collect();
         let (live, limit) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Arc::new(Self { cards, free, live, limit })
+        Arc::new(Self { devices, free, live, limit })
     }
 
-    /// Returns every card, by the number of its device.
-    pub(crate) fn cards(&self) -> &[Arc<Card>] {
-        &self.cards
-    }
-
-    /// Returns the card that a device is.
-    ///
-    /// # Errors
-    /// [`Error::DeviceUnavailable`].
-    pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
-        let ordinal = usize::try_from(device.ordinal()).ok();
-        ordinal.and_then(|ordinal| self.cards.get(ordinal)).ok_or_else(|| {
-            let reason = format!("there are {} of them", self.cards.len());
-            Error::DeviceUnavailable { device, reason }
-        })
+    /// Returns the devices.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
     }
 
     pub(crate) fn live_bytes(&self) -> usize {
@@ -83,12 +72,12 @@ impl Memory {
 
     /// Returns the memory of each device.
     pub(crate) fn of_devices(&self) -> Vec<DeviceMemory> {
-        let of_card = |card: &Arc<Card>| {
-            let free = self.free_of(card)?;
-            let (device, total) = (card.device(), Some(card.num_bytes()));
+        let of_device = |(device, identity): (Device, &Identity)| {
+            let free = self.free_of(device)?;
+            let total = Some(identity.num_bytes);
             Some(DeviceMemory { device, live: free.live, pooled: free.num_bytes, total })
         };
-        self.cards.iter().filter_map(of_card).collect()
+        self.devices.all().filter_map(of_device).collect()
     }
 
     pub(crate) fn set_limit(&self, num_bytes: Option<usize>) {
@@ -101,10 +90,10 @@ impl Memory {
         device: Device,
         num_bytes: usize,
     ) -> Result<CudaStorage> {
-        let card = Arc::clone(self.card(device)?);
+        let card = Arc::clone(self.devices.card(device)?);
         let block_bytes = block_bytes(num_bytes);
         let in_use = self.live.fetch_add(block_bytes, Ordering::Relaxed);
-        if let Some(mut free) = self.free_of(&card) {
+        if let Some(mut free) = self.free_of(device) {
             free.live += block_bytes;
         }
         // From here on it counts as live until it is dropped.
@@ -116,7 +105,7 @@ impl Memory {
             return Err(Error::OutOfMemory { device, requested: num_bytes, in_use, limit });
         }
         if block_bytes > 0 {
-            let kept = self.free_of(&storage.card).and_then(|mut free| free.take(block_bytes));
+            let kept = self.free_of(device).and_then(|mut free| free.take(block_bytes));
             storage.address = match kept {
                 Some(address) => address,
                 None => self.grow(&storage.card, block_bytes)?,
@@ -141,8 +130,8 @@ impl Memory {
 
     /// Gives what is kept back to the drivers.
     pub(crate) fn trim(&self) -> Result<()> {
-        for card in &self.cards {
-            let Some(mut free) = self.free_of(card) else { continue };
+        for card in self.devices.open() {
+            let Some(mut free) = self.free_of(card.device()) else { continue };
             free.num_bytes = 0;
             for address in free.blocks.drain().flat_map(|(_, addresses)| addresses) {
                 // SAFETY: nobody holds it.
@@ -152,8 +141,8 @@ impl Memory {
         Ok(())
     }
 
-    fn free_of(&self, card: &Card) -> Option<MutexGuard<'_, Free>> {
-        let ordinal = usize::try_from(card.device().ordinal()).ok()?;
+    fn free_of(&self, device: Device) -> Option<MutexGuard<'_, Free>> {
+        let ordinal = usize::try_from(device.ordinal()).ok()?;
         Some(self.free.get(ordinal)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -207,7 +196,7 @@ impl Storage for CudaStorage {
 impl Drop for CudaStorage {
     fn drop(&mut self) {
         self.memory.live.fetch_sub(self.block_bytes, Ordering::Relaxed);
-        let Some(mut free) = self.memory.free_of(&self.card) else { return };
+        let Some(mut free) = self.memory.free_of(self.card.device()) else { return };
         free.live -= self.block_bytes;
         if self.address != 0 {
             free.num_bytes += self.block_bytes;

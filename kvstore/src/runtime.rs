@@ -1,19 +1,27 @@
 //! Which backends exist in this process. The only place that lists them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Result};
 
-/// Returns the backends of this process; found at the first call, the same ones ever after.
+/// Returns the backends of this process, the same ones ever after. Nobody looks for GPUs before somebody asks for one:
+/// a driver that is initialised takes a while, and does not survive a fork.
 pub fn backends() -> &'static Backends {
     static BACKENDS: OnceLock<Backends> = OnceLock::new();
     BACKENDS.get_or_init(|| {
         let host = CpuBackend::new();
-        match gpus(Arc::clone(&host)) {
-            Ok(gpus) => Backends::new(vec![host, gpus]),
-            Err(reason) => Backends::with_absent(vec![host], vec![(DeviceKind::Gpu, reason)]),
-        }
+        Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || {
+            let gpus = gpus(Arc::clone(&host))?;
+            gpus.set_memory_limit(*limit());
+            Ok(gpus)
+        })
     })
+}
+
+/// Returns what [`set_memory_limit`] has set.
+fn limit() -> MutexGuard<'static, Option<usize>> {
+    static LIMIT: Mutex<Option<usize>> = Mutex::new(None);
+    LIMIT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the backend of GPUs, or why there is none.
@@ -36,12 +44,12 @@ fn gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
 /// ```
 pub fn doctor() -> Vec<(String, String)> {
     let mut findings = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
-    for backend in backends().all() {
-        let name = format!("backend {}", backend.kind().name());
-        findings.push((name, format!("available, {}", backend.description())));
-    }
-    for (kind, reason) in backends().absent() {
-        findings.push((format!("backend {}", kind.name()), format!("not available: {reason}")));
+    for (kind, backend) in backends().look_for_all() {
+        let finding = match backend {
+            Ok(backend) => format!("available, {}", backend.description()),
+            Err(reason) => format!("not available: {reason}"),
+        };
+        findings.push((format!("backend {}", kind.name()), finding));
     }
     findings
 }
@@ -49,17 +57,18 @@ pub fn doctor() -> Vec<(String, String)> {
 /// Returns the bytes that arrays and stored values hold on all devices, without the memory that
 /// is kept for reuse.
 pub fn live_bytes() -> usize {
-    backends().all().map(|backend| backend.live_bytes()).sum()
+    backends().in_use().map(|backend| backend.live_bytes()).sum()
 }
 
 /// Returns the bytes that are kept for reuse.
 pub fn pooled_bytes() -> usize {
-    backends().all().map(|backend| backend.pooled_bytes()).sum()
+    backends().in_use().map(|backend| backend.pooled_bytes()).sum()
 }
 
 /// Returns the memory of each device: the host's, which all of its devices share, then that of every GPU.
 pub fn device_memory() -> Vec<DeviceMemory> {
-    backends().all().flat_map(|backend| backend.memory()).collect()
+    let found = backends().look_for_all().into_iter();
+    found.filter_map(|(_, backend)| backend.ok()).flat_map(|backend| backend.memory()).collect()
 }
 
 /// Returns how many GPUs there are.
@@ -69,18 +78,20 @@ pub fn num_gpus() -> usize {
 
 /// Gives the memory that is kept for reuse back to the system.
 pub fn trim() {
-    backends().all().for_each(|backend| backend.trim());
+    backends().in_use().for_each(|backend| backend.trim());
 }
 
 /// Sets what arrays and stored values may hold of each kind of memory from now on, or that it may be anything.
 /// What would need more is [`OutOfMemory`](crate::Error::OutOfMemory); what exists is not touched.
 pub fn set_memory_limit(num_bytes: Option<usize>) {
-    backends().all().for_each(|backend| backend.set_memory_limit(num_bytes));
+    let mut limit = limit();
+    *limit = num_bytes;
+    backends().in_use().for_each(|backend| backend.set_memory_limit(num_bytes));
 }
 
 /// Waits until all work on every device is done.
 pub fn synchronize() -> Result<()> {
-    backends().all().try_for_each(|backend| {
+    backends().in_use().try_for_each(|backend| {
         backend.memory().iter().try_for_each(|memory| backend.synchronize(memory.device))
     })
 }

@@ -14,7 +14,7 @@ use super::{
     CHECKSUM, DTYPES, METADATA, checksum_spec, residual_name, row_indices_name, rows_name,
     state_name, value_name,
 };
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::compression::Compression;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::input::Input;
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;

@@ -7,7 +7,8 @@ mod view;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{Backend, Backends};
+use crate::backend::Backend;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Element, Scalar};
 use crate::error::{Error, Result};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::Optimizer;
 use super::rule::{Initial, MAX_STATES, UpdateRule};
-use crate::backend::{Backends, RowUpdateJob, UpdateJob};
+use crate::backend::{RowUpdateJob, UpdateJob};
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};

@@ -7,7 +7,8 @@ use std::fmt;
 use std::ops;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Backends};
+use crate::backend::Backend;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Element, Scalar};
 use crate::error::{Error, Result};

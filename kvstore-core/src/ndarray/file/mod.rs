@@ -18,7 +18,7 @@ use std::io::{self, BufReader, Write};
 use std::path::Path;
 
 use super::NDArray;
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::file::{Input, Replacement};

@@ -15,7 +15,7 @@
 use std::io::{self, Write};
 
 use super::sparse::{self, Storage};
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Sparse arrays of a file, made dense.
 
 use super::record::{dtype, num_bytes, shape};
-use crate::backend::Backends;
+use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};

@@ -1,0 +1,160 @@
+//! [`Backends`]: the backends of a process, and which of them drives a device.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::{
+    Backend, DequantizeJob, QuantizeJob, RowSumJob, RowUpdateJob, SumJob, UpdateJob,
+};
+use crate::device::{Device, DeviceKind};
+use crate::error::{Error, Result};
+
+/// The backends of this process, one per kind of device. A clone shares the table.
+#[derive(Clone, Debug)]
+pub struct Backends(Arc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    present: Vec<Arc<dyn Backend>>,
+    later: Vec<Later>,
+}
+
+/// A backend that is looked for when somebody asks for a device of its kind, and not before: to look may take a while,
+/// and memory.
+struct Later {
+    kind: DeviceKind,
+    look: Box<Look>,
+    found: OnceLock<Result<Arc<dyn Backend>, String>>,
+}
+
+/// Returns a backend, or the reason why there is none.
+type Look = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
+
+/// A backend that was looked for, or the reason why there is none.
+pub type Looked<'a> = Result<&'a Arc<dyn Backend>, &'a str>;
+
+impl Later {
+    fn found(&self) -> Looked<'_> {
+        self.found.get_or_init(|| (self.look)()).as_ref().map_err(String::as_str)
+    }
+}
+
+impl Backends {
+    /// Returns the table of these backends; of two for the same kind the first one counts.
+    pub fn new(present: Vec<Arc<dyn Backend>>) -> Self {
+        Self(Arc::new(Table { present, later: Vec::new() }))
+    }
+
+    /// Returns the table of a backend that is there and one of another kind, which is looked for when somebody asks for
+    /// a device of its kind. `look` is called once, and returns the reason where there is none.
+    pub fn with_later(
+        present: Arc<dyn Backend>,
+        kind: DeviceKind,
+        look: impl Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync + 'static,
+    ) -> Self {
+        let later = Later { kind, look: Box::new(look), found: OnceLock::new() };
+        Self(Arc::new(Table { present: vec![present], later: vec![later] }))
+    }
+
+    /// Returns the backend that drives `device`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`] with the reason when there is none.
+    pub fn of(&self, device: Device) -> Result<&Arc<dyn Backend>> {
+        let kind = device.kind();
+        let Table { present, later } = &*self.0;
+        if let Some(backend) = present.iter().find(|backend| backend.kind() == kind) {
+            return Ok(backend);
+        }
+        let reason = match later.iter().find(|later| later.kind == kind).map(Later::found) {
+            Some(Ok(backend)) => return Ok(backend),
+            Some(Err(reason)) => reason.to_owned(),
+            None => format!("this build has no backend for `{}` devices", kind.name()),
+        };
+        Err(Error::DeviceUnavailable { device, reason })
+    }
+
+    /// Returns every backend that is in use: all but those that nobody has asked for.
+    pub fn in_use(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        let Table { present, later } = &*self.0;
+        present.iter().chain(later.iter().filter_map(|later| later.found.get()?.as_ref().ok()))
+    }
+
+    /// Looks for all backends, and returns of each kind of device the one that there is, or the reason why there is
+    /// none.
+    pub fn look_for_all(&self) -> Vec<(DeviceKind, Looked<'_>)> {
+        let Table { present, later } = &*self.0;
+        let present = present.iter().map(|backend| (backend.kind(), Ok(backend)));
+        present.chain(later.iter().map(|later| (later.kind, later.found()))).collect()
+    }
+}
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Later")
+            .field("kind", &self.kind)
+            .field("found", &self.found)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A piece of work on the memory of one device.
+pub(crate) trait Job {
+    fn device(&self) -> Device;
+}
+
+macro_rules! job {
+    ($($Job:ident),+) => {
+        $(impl Job for $Job<'_> {
+            fn device(&self) -> Device {
+                self.device
+            }
+        })+
+    };
+}
+
+job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
+
+impl Backends {
+    /// Hands the jobs to their backends, those of one backend as one batch.
+    pub(crate) fn run<J: Job>(
+        &self,
+        jobs: &mut [J],
+        run: impl Fn(&dyn Backend, &mut [J]) -> Result<()>,
+    ) -> Result<()> {
+        jobs.sort_unstable_by_key(|job| job.device().kind());
+        for jobs in jobs.chunk_by_mut(|one, other| one.device().kind() == other.device().kind()) {
+            if let Some(first) = jobs.first() {
+                run(&**self.of(first.device())?, jobs)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::cpu::CpuBackend;
+
+    #[test]
+    fn a_backend_is_looked_for_once_and_when_it_is_asked_for() {
+        static NUM_LOOKS: AtomicUsize = AtomicUsize::new(0);
+        let backends = Backends::with_later(CpuBackend::with_threads(1), DeviceKind::Gpu, || {
+            NUM_LOOKS.fetch_add(1, Ordering::Relaxed);
+            Err("it is not there".to_owned())
+        });
+        assert!(backends.of(Device::cpu(0)).is_ok());
+        assert_eq!((backends.in_use().count(), NUM_LOOKS.load(Ordering::Relaxed)), (1, 0));
+        for _ in 0..2 {
+            let error = backends.of(Device::gpu(1)).unwrap_err();
+            assert_eq!(error.to_string(), "device gpu(1) is not available: it is not there");
+        }
+        let found = backends.look_for_all();
+        assert_eq!((found.len(), NUM_LOOKS.load(Ordering::Relaxed)), (2, 1));
+        let none = Backends::new(Vec::new()).of(Device::gpu(0)).unwrap_err();
+        assert!(none.to_string().ends_with("this build has no backend for `gpu` devices"));
+    }
+}

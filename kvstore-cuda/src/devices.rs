@@ -1,0 +1,73 @@
+//! [`Devices`]: all of them, each opened when it is used first, for a context takes a while and memory of its card.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use kvstore_core::{Device, Error, Result};
+
+use crate::driver::{Card, Identity};
+
+/// The devices of this process.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    all: Vec<Slot>,
+    /// Held while one is opened.
+    opening: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    device: Device,
+    identity: Identity,
+    card: OnceLock<Arc<Card>>,
+}
+
+impl Devices {
+    /// Returns so many devices on so many cards: with more devices than cards a card is several of them.
+    pub(crate) fn new(num_cards: usize, num_devices: usize) -> Result<Self> {
+        let slot = |number: usize| {
+            let device = Device::gpu(u32::try_from(number).unwrap_or(u32::MAX));
+            let identity = Identity::of(number % num_cards, device)?;
+            Ok(Slot { device, identity, card: OnceLock::new() })
+        };
+        Ok(Self {
+            all: (0..num_devices).map(slot).collect::<Result<_>>()?,
+            opening: Mutex::default(),
+        })
+    }
+
+    /// Returns every device with what it is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Device, &Identity)> {
+        self.all.iter().map(|slot| (slot.device, &slot.identity))
+    }
+
+    /// Returns those that are open.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Arc<Card>> {
+        self.all.iter().filter_map(|slot| slot.card.get())
+    }
+
+    /// Returns a device, opened.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], and what the driver says.
+    pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
+        let ordinal = usize::try_from(device.ordinal()).ok();
+        let slot = ordinal.and_then(|ordinal| self.all.get(ordinal)).ok_or_else(|| {
+            let reason = format!("there are {} of them", self.all.len());
+            Error::DeviceUnavailable { device, reason }
+        })?;
+        if let Some(card) = slot.card.get() {
+            return Ok(card);
+        }
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.card.get().is_none() {
+            let card = Card::open(&slot.identity, device)?;
+            for peer in self.open() {
+                card.enable_peer(peer)?;
+                peer.enable_peer(&card)?;
+            }
+            // Nobody else has opened it: that is done by one at a time.
+            let _ = slot.card.set(Arc::new(card));
+        }
+        slot.card.get().ok_or_else(|| Error::Internal(format!("{device} is not open")))
+    }
+}
