@@ -33,15 +33,6 @@ struct DequantizeJob {
     u32 unused;
 };
 
-template <class Job> struct CompressArgs {
-    const Job *jobs;
-    // Addresses.
-    const u64 *addends;
-    u64 num_tiles;
-    u32 num_jobs;
-    u32 unused;
-};
-
 // Bytes of codes that a block works on before it takes the next ones.
 #define KV_CODE_TILE 1024
 
@@ -101,7 +92,7 @@ template <class T, class Code> KV_DEVICE void quantize_byte(const QuantizeJob &j
     ((u8 *)job.codes)[byte] = (u8)codes;
 }
 
-template <class T, class Code> KV_DEVICE void quantize(const CompressArgs<QuantizeJob> &args) {
+template <class T, class Code> KV_DEVICE void quantize(const BatchArgs<QuantizeJob> &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const QuantizeJob &job = job_of(args.jobs, args.num_jobs, tile);
         u64 begin = (tile - job.first_tile) * KV_CODE_TILE, all = num_code_bytes<Code>(job.len);
@@ -131,7 +122,7 @@ KV_DEVICE void dequantize_byte(const DequantizeJob &job, const u64 *addends, u64
     store(out, job.dst, first, count_at(first, job.len, COUNT), job.is_aligned);
 }
 
-template <class T, class Code> KV_DEVICE void dequantize(const CompressArgs<DequantizeJob> &args) {
+template <class T, class Code> KV_DEVICE void dequantize(const BatchArgs<DequantizeJob> &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const DequantizeJob &job = job_of(args.jobs, args.num_jobs, tile);
         u64 begin = (tile - job.first_tile) * KV_CODE_TILE, all = num_code_bytes<Code>(job.len);
@@ -144,10 +135,10 @@ template <class T, class Code> KV_DEVICE void dequantize(const CompressArgs<Dequ
 
 // In 64 bits eight elements and their residuals are 32 registers of a thread's 64.
 #define KV_COMPRESS(name, T, num_blocks)                                                                               \
-    KV_KERNEL(kv_quantize_2bit_##name, CompressArgs<QuantizeJob>, num_blocks) { quantize<T, TwoBits>(args); }          \
-    KV_KERNEL(kv_quantize_1bit_##name, CompressArgs<QuantizeJob>, num_blocks) { quantize<T, OneBit>(args); }           \
-    KV_KERNEL(kv_dequantize_2bit_##name, CompressArgs<DequantizeJob>, num_blocks) { dequantize<T, TwoBits>(args); }    \
-    KV_KERNEL(kv_dequantize_1bit_##name, CompressArgs<DequantizeJob>, num_blocks) { dequantize<T, OneBit>(args); }
+    KV_KERNEL(kv_quantize_2bit_##name, BatchArgs<QuantizeJob>, num_blocks) { quantize<T, TwoBits>(args); }             \
+    KV_KERNEL(kv_quantize_1bit_##name, BatchArgs<QuantizeJob>, num_blocks) { quantize<T, OneBit>(args); }              \
+    KV_KERNEL(kv_dequantize_2bit_##name, BatchArgs<DequantizeJob>, num_blocks) { dequantize<T, TwoBits>(args); }       \
+    KV_KERNEL(kv_dequantize_1bit_##name, BatchArgs<DequantizeJob>, num_blocks) { dequantize<T, OneBit>(args); }
 
 KV_COMPRESS(f32, float, 4)
 KV_COMPRESS(f64, double, 4)

@@ -14,6 +14,8 @@ typedef unsigned long long u64;
 #define KV_THREADS 256
 // Bytes of the destination that a block works on before it takes the next ones.
 #define KV_TILE_BYTES 16384
+// Where a job says that it has no such number.
+#define KV_NEVER 0xffffffffu
 
 #ifdef KV_EMULATED
 #include "emulated.h"
@@ -130,6 +132,16 @@ template <class T> union Vector {
     static const u32 LANES = 16 / sizeof(T);
     u32 words[4];
     T lanes[LANES];
+};
+
+// The argument of a kernel that runs a batch of jobs. `Args` in src/batch.rs has the same fields.
+template <class Job> struct BatchArgs {
+    const Job *jobs;
+    // Addresses.
+    const u64 *addends;
+    u64 num_tiles;
+    u32 num_jobs;
+    u32 unused;
 };
 
 // The job of a batch that a tile belongs to: the last one that begins at it or before.

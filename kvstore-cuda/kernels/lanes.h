@@ -4,8 +4,14 @@
 #include "kernel.h"
 
 template <class T, u32 COUNT> union Some {
-    u32 words[COUNT * sizeof(T) / 4];
+    // Less than a word is not loaded so.
+    u32 words[(COUNT * sizeof(T) + 3) / 4];
     T lanes[COUNT];
+};
+
+// How many elements a thread has in its registers: four, or two of 64 bits.
+template <class T> struct Lanes {
+    static const u32 COUNT = sizeof(T) == 8 ? 2 : 4;
 };
 
 // Loads as many elements, or those before the end; the others are 0.

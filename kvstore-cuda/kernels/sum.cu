@@ -16,17 +16,6 @@ struct SumJob {
     u32 unused;
 };
 
-#define KV_NEVER 0xffffffffu
-
-struct SumArgs {
-    const SumJob *jobs;
-    // Addresses.
-    const u64 *addends;
-    u64 num_tiles;
-    u32 num_jobs;
-    u32 unused;
-};
-
 template <class T> KV_DEVICE void sum_element(const SumJob &job, const u64 *addends, u64 index) {
     typename Arithmetic<T>::Number sum = widen(((const T *)addends[0])[index]);
     for (u32 n = 1; n < job.num_addends; n++) sum = sum + widen(((const T *)addends[n])[index]);
@@ -120,20 +109,20 @@ template <class T> KV_DEVICE void sum_tile(const SumJob &job, const u64 *addends
     for (u64 index = rest + KV_THREAD; index < end; index += KV_THREADS) sum_element<T>(job, addends, index);
 }
 
-template <class T> KV_DEVICE void sum(const SumArgs &args) {
+template <class T> KV_DEVICE void sum(const BatchArgs<SumJob> &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const SumJob &job = job_of(args.jobs, args.num_jobs, tile);
         sum_tile<T>(job, args.addends + job.first_addend, tile - job.first_tile);
     }
 }
 
-KV_KERNEL(kv_sum_f32, SumArgs, 4) { sum<float>(args); }
-KV_KERNEL(kv_sum_f64, SumArgs, 4) { sum<double>(args); }
-KV_KERNEL(kv_sum_f16, SumArgs, 4) { sum<f16>(args); }
-KV_KERNEL(kv_sum_bf16, SumArgs, 4) { sum<bf16>(args); }
-KV_KERNEL(kv_sum_8, SumArgs, 4) { sum<u8>(args); }
-KV_KERNEL(kv_sum_32, SumArgs, 4) { sum<u32>(args); }
-KV_KERNEL(kv_sum_64, SumArgs, 4) { sum<u64>(args); }
+KV_KERNEL(kv_sum_f32, BatchArgs<SumJob>, 4) { sum<float>(args); }
+KV_KERNEL(kv_sum_f64, BatchArgs<SumJob>, 4) { sum<double>(args); }
+KV_KERNEL(kv_sum_f16, BatchArgs<SumJob>, 4) { sum<f16>(args); }
+KV_KERNEL(kv_sum_bf16, BatchArgs<SumJob>, 4) { sum<bf16>(args); }
+KV_KERNEL(kv_sum_8, BatchArgs<SumJob>, 4) { sum<u8>(args); }
+KV_KERNEL(kv_sum_32, BatchArgs<SumJob>, 4) { sum<u32>(args); }
+KV_KERNEL(kv_sum_64, BatchArgs<SumJob>, 4) { sum<u64>(args); }
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's structs have to have too.
@@ -145,11 +134,11 @@ extern "C" void kv_sum_layout(u64 *out) {
                           offsetof(SumJob, first_addend),
                           offsetof(SumJob, num_addends),
                           offsetof(SumJob, head),
-                          sizeof(SumArgs),
-                          offsetof(SumArgs, jobs),
-                          offsetof(SumArgs, addends),
-                          offsetof(SumArgs, num_tiles),
-                          offsetof(SumArgs, num_jobs)};
+                          sizeof(BatchArgs<SumJob>),
+                          offsetof(BatchArgs<SumJob>, jobs),
+                          offsetof(BatchArgs<SumJob>, addends),
+                          offsetof(BatchArgs<SumJob>, num_tiles),
+                          offsetof(BatchArgs<SumJob>, num_jobs)};
     memcpy(out, layout, sizeof layout);
 }
 #endif

@@ -27,22 +27,8 @@ struct UpdateJob {
     u32 unused;
 };
 
-struct UpdateArgs {
-    const UpdateJob *jobs;
-    // Addresses.
-    const u64 *addends;
-    u64 num_tiles;
-    u32 num_jobs;
-    u32 unused;
-};
-
 // Elements that a block works on before it takes the next ones.
 #define KV_UPDATE_TILE 4096
-
-// How many elements a thread has in its registers: four, or two of 64 bits.
-template <class T> struct Lanes {
-    static const u32 COUNT = sizeof(T) == 8 ? 2 : 4;
-};
 
 // Is the weight kept twice: rounded, and as it is computed?
 template <class T> struct HasMaster {
@@ -56,10 +42,9 @@ template <> struct HasMaster<bf16> {
 };
 
 // The sum of the gradients, rounded to their type as a sum is that is stored.
-template <class T>
-KV_DEVICE void sum_gradients(typename Arithmetic<T>::Number *sums, const UpdateJob &job, const u64 *addends, u64 index,
-                             u32 count) {
-    const u32 COUNT = Lanes<T>::COUNT;
+template <class T, u32 COUNT>
+KV_DEVICE void sum_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends, u64 index, u32 count) {
+    typename Arithmetic<T>::Number sums[COUNT];
     for (u32 n = 0; n < job.num_addends; n++) {
         Some<T, COUNT> loaded;
         load(loaded, addends[n], index, count, job.is_aligned);
@@ -68,67 +53,78 @@ KV_DEVICE void sum_gradients(typename Arithmetic<T>::Number *sums, const UpdateJ
             sums[lane] = n == 0 ? widen(loaded.lanes[lane]) : sums[lane] + widen(loaded.lanes[lane]);
     }
 #pragma unroll
-    for (u32 lane = 0; lane < COUNT; lane++) {
-        T rounded;
-        narrow(rounded, sums[lane]);
-        sums[lane] = widen(rounded);
-    }
+    for (u32 lane = 0; lane < COUNT; lane++) narrow(gradient.lanes[lane], sums[lane]);
 }
 
+// What a step reads and writes: the fields of a job, which are read when they are needed. Registers are few.
+struct Stepped {
+    const u64 &weight_from, &weight_to;
+    const u64 *states_from, *states_to;
+};
+
 // Steps the elements that a thread has from `index` on.
-template <class T, class Step>
-KV_DEVICE void step_some(const UpdateJob &job, const u64 *addends, const typename Arithmetic<T>::Number *scalars,
-                         u64 index, u32 count) {
+template <class T, class Step, u32 COUNT>
+KV_DEVICE void step_some(const Stepped &memory, const typename Arithmetic<T>::Number *scalars,
+                         const Some<T, COUNT> &gradient, u64 index, u32 count, bool is_aligned) {
     typedef typename Arithmetic<T>::Number Number;
     const bool HAS_MASTER = HasMaster<T>::VALUE;
-    const u32 FIRST = HAS_MASTER ? 1 : 0, ALL = Step::STATES + FIRST, COUNT = Lanes<T>::COUNT;
-    Number sums[COUNT];
-    sum_gradients<T>(sums, job, addends, index, count);
+    const u32 FIRST = HAS_MASTER ? 1 : 0, ALL = Step::STATES + FIRST;
     Some<Number, COUNT> weight, states[KV_MAX_STATES];
-    load(weight, HAS_MASTER ? job.states_from[0] : job.weight_from, index, count, job.is_aligned);
+    load(weight, HAS_MASTER ? memory.states_from[0] : memory.weight_from, index, count, is_aligned);
 #pragma unroll
-    for (u32 n = FIRST; n < ALL; n++) load(states[n], job.states_from[n], index, count, job.is_aligned);
+    for (u32 n = FIRST; n < ALL; n++) load(states[n], memory.states_from[n], index, count, is_aligned);
 #pragma unroll
     for (u32 lane = 0; lane < COUNT; lane++) {
         Number state[KV_MAX_STATES];
 #pragma unroll
         for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
-        Step::apply(scalars, weight.lanes[lane], state, sums[lane]);
+        Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]));
 #pragma unroll
         for (u32 n = FIRST; n < ALL; n++) states[n].lanes[lane] = state[n - FIRST];
     }
 #pragma unroll
-    for (u32 n = FIRST; n < ALL; n++) store(states[n], job.states_to[n], index, count, job.is_aligned);
+    for (u32 n = FIRST; n < ALL; n++) store(states[n], memory.states_to[n], index, count, is_aligned);
     if (HAS_MASTER) {
-        store(weight, job.states_to[0], index, count, job.is_aligned);
+        store(weight, memory.states_to[0], index, count, is_aligned);
         Some<T, COUNT> rounded;
 #pragma unroll
         for (u32 lane = 0; lane < COUNT; lane++) narrow(rounded.lanes[lane], (Number)weight.lanes[lane]);
-        store(rounded, job.weight_to, index, count, job.is_aligned);
+        store(rounded, memory.weight_to, index, count, is_aligned);
     } else {
-        store(weight, job.weight_to, index, count, job.is_aligned);
+        store(weight, memory.weight_to, index, count, is_aligned);
     }
 }
 
-template <class T, class Step> KV_DEVICE void update(const UpdateArgs &args) {
+// Rounds the scalars of a step to what is computed in.
+template <class Step, class Number>
+KV_DEVICE void round_scalars(Number (&rounded)[Step::SCALARS], const double *scalars) {
+#pragma unroll
+    for (u32 n = 0; n < Step::SCALARS; n++) rounded[n] = (Number)scalars[n];
+}
+
+template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> &args) {
     typedef typename Arithmetic<T>::Number Number;
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const UpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
         const u64 *addends = args.addends + job.first_addend;
+        const Stepped memory = {job.weight_from, job.weight_to, job.states_from, job.states_to};
         Number scalars[Step::SCALARS];
-#pragma unroll
-        for (u32 n = 0; n < Step::SCALARS; n++) scalars[n] = (Number)job.scalars[n];
+        round_scalars<Step>(scalars, job.scalars);
         u64 begin = (tile - job.first_tile) * KV_UPDATE_TILE;
         u64 end = begin + KV_UPDATE_TILE < job.len ? begin + KV_UPDATE_TILE : job.len;
         const u32 COUNT = Lanes<T>::COUNT;
-        for (u64 index = begin + KV_THREAD * COUNT; index < end; index += KV_THREADS * COUNT)
-            step_some<T, Step>(job, addends, scalars, index, end - index < COUNT ? (u32)(end - index) : COUNT);
+        for (u64 index = begin + KV_THREAD * COUNT; index < end; index += KV_THREADS * COUNT) {
+            u32 count = end - index < COUNT ? (u32)(end - index) : COUNT;
+            Some<T, COUNT> gradient;
+            sum_gradients(gradient, job, addends, index, count);
+            step_some<T, Step>(memory, scalars, gradient, index, count, job.is_aligned);
+        }
     }
 }
 
 // The kernels of a formula, one for each type of a weight. In 64 bits a root or a quotient alone takes many registers.
 #define KV_UPDATE(Step)                                                                                                \
-    KV_KERNEL(kv_##Step##_f32, UpdateArgs, 4) { update<float, Step>(args); }                                           \
-    KV_KERNEL(kv_##Step##_f64, UpdateArgs, 2) { update<double, Step>(args); }                                          \
-    KV_KERNEL(kv_##Step##_f16, UpdateArgs, 4) { update<f16, Step>(args); }                                             \
-    KV_KERNEL(kv_##Step##_bf16, UpdateArgs, 4) { update<bf16, Step>(args); }
+    KV_KERNEL(kv_##Step##_f32, BatchArgs<UpdateJob>, 4) { update<float, Step>(args); }                                 \
+    KV_KERNEL(kv_##Step##_f64, BatchArgs<UpdateJob>, 2) { update<double, Step>(args); }                                \
+    KV_KERNEL(kv_##Step##_f16, BatchArgs<UpdateJob>, 4) { update<f16, Step>(args); }                                   \
+    KV_KERNEL(kv_##Step##_bf16, BatchArgs<UpdateJob>, 4) { update<bf16, Step>(args); }

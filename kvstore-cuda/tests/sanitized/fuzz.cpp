@@ -60,7 +60,7 @@ static void fuzz_sum(Kernel kernel, u64 size) {
         jobs.push_back({num_tiles, dst, len, first, num_addends, is_aligned ? (u32)head : KV_NEVER, 0});
         num_tiles += (after_head + tile - 1) / tile;
     }
-    SumArgs args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
+    BatchArgs<SumJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
 }
 
@@ -90,7 +90,7 @@ static void fuzz_update(Kernel kernel, u64 size, u32 num_states) {
         num_tiles += (job.len + KV_UPDATE_TILE - 1) / KV_UPDATE_TILE;
         jobs.push_back(job);
     }
-    UpdateArgs args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
+    BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
 }
 
@@ -113,9 +113,9 @@ template <class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize,
         for (u32 n = 1; n < sums.back().num_addends; n++) codes.push_back(memory.range(num_bytes, below(16)));
         num_tiles += (num_bytes + KV_CODE_TILE - 1) / KV_CODE_TILE;
     }
-    CompressArgs<QuantizeJob> one = {values.data(), nullptr, num_tiles, (u32)values.size(), 0};
+    BatchArgs<QuantizeJob> one = {values.data(), nullptr, num_tiles, (u32)values.size(), 0};
     quantize(&one, 1 + (u32)below(5), (u32)below(1000));
-    CompressArgs<DequantizeJob> other = {sums.data(), codes.data(), num_tiles, (u32)sums.size(), 0};
+    BatchArgs<DequantizeJob> other = {sums.data(), codes.data(), num_tiles, (u32)sums.size(), 0};
     dequantize(&other, 1 + (u32)below(5), (u32)below(1000));
 }
 
