@@ -137,7 +137,7 @@ template <class T> union Vector {
 // The argument of a kernel that runs a batch of jobs. `Args` in src/batch.rs has the same fields.
 template <class Job> struct BatchArgs {
     const Job *jobs;
-    // Addresses.
+    // Addresses, for rows also their numbers.
     const u64 *addends;
     u64 num_tiles;
     u32 num_jobs;

@@ -5,6 +5,15 @@ use kvstore_core::DType;
 /// An address in the memory of a device.
 pub type Address = u64;
 
+/// Some memory of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins.
+    pub address: Address,
+    /// How long it is.
+    pub num_bytes: usize,
+}
+
 /// Threads of a block, as in `kernels/kernel.h`.
 pub(crate) const THREADS: u32 = 256;
 
@@ -22,7 +31,7 @@ pub(crate) fn is_aligned(address: Address, dtype: DType, num_elements: usize) ->
 pub struct Args {
     /// A list of jobs.
     pub jobs: Address,
-    /// A list of addresses.
+    /// A list of addresses, for rows also of their numbers.
     pub addends: Address,
     /// Of all jobs.
     pub num_tiles: u64,
@@ -54,11 +63,16 @@ impl<J> Batch<J> {
         num_tiles: u64,
         job: impl FnOnce(u64, u32, u32) -> J,
     ) {
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let (first, number) = (count(self.addends.len()), count(addends.len()));
-        self.jobs.push(job(self.num_tiles, first, number));
-        self.addends.extend_from_slice(addends);
+        let first = self.push_list(addends.iter().copied());
+        self.jobs.push(job(self.num_tiles, first, count(addends.len())));
         self.num_tiles += num_tiles;
+    }
+
+    /// Adds to the list of addends, and returns where in it this begins.
+    pub(crate) fn push_list(&mut self, list: impl IntoIterator<Item = u64>) -> u32 {
+        let first = count(self.addends.len());
+        self.addends.extend(list);
+        first
     }
 
     /// Returns the jobs.
@@ -66,7 +80,7 @@ impl<J> Batch<J> {
         &self.jobs
     }
 
-    /// Returns the addends of all jobs.
+    /// Returns the addends of all jobs; of rows their numbers stand in the same list.
     pub fn addends(&self) -> &[Address] {
         &self.addends
     }
@@ -78,7 +92,12 @@ impl<J> Batch<J> {
 
     /// Returns the argument of the kernel, given where the lists are.
     pub fn args(&self, jobs: Address, addends: Address) -> Args {
-        let num_jobs = u32::try_from(self.jobs.len()).unwrap_or(u32::MAX);
+        let num_jobs = count(self.jobs.len());
         Args { jobs, addends, num_tiles: self.num_tiles, num_jobs, unused: 0 }
     }
+}
+
+/// Returns a number as kernels read it. What is beyond it would not fit into a device's memory.
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

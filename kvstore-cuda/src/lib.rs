@@ -3,8 +3,8 @@
 //! - [`probe`]: is there a driver with a device, and if not, why
 //! - [`CudaBackend`]: its devices, as a backend
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`update`], [`compress`], [`cast`], [`elementwise`]: sums, optimizer steps, codes, conversions and the
-//!   operations on every element, as their kernels read them
+//! - [`sum`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`]: sums, optimizer steps, both of rows, codes,
+//!   conversions and the operations on every element, as their kernels read them
 //! - `emulated`, a feature: a driver and two devices on any machine, for tests
 
 mod backend;
@@ -24,6 +24,7 @@ mod memory;
 mod modules;
 mod operations;
 mod probe;
+pub mod rows;
 mod staging;
 pub mod sum;
 pub mod update;

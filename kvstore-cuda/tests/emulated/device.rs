@@ -32,6 +32,8 @@ fn library() -> &'static Library {
                     "compress.cu",
                     "cast.cu",
                     "elementwise.cu",
+                    "rows.cu",
+                    "update_rows.cu",
                 ]
                 .map(|name| sources.join(name)),
             )
@@ -87,6 +89,10 @@ impl Memory {
         let range = memory.start..memory.start + content.len();
         memory.all_mut()[range].copy_from_slice(content);
         memory
+    }
+
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.num_bytes
     }
 
     pub(crate) fn address(&mut self) -> u64 {

@@ -8,5 +8,7 @@ mod compress;
 mod device;
 mod elementwise;
 mod host;
+mod rows;
 mod sum;
 mod update;
+mod update_rows;

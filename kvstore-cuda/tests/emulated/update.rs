@@ -16,10 +16,10 @@ use proptest::prelude::*;
 use crate::device::{Memory, Range, launch, layout};
 use crate::host::{Block, assert_same, backend, numbers};
 
-const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
+pub(crate) const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 /// Returns rules of every formula but that with noise, as the optimizers make them for a tenth update.
-fn rules() -> Vec<UpdateRule> {
+pub(crate) fn rules() -> Vec<UpdateRule> {
     let mut rules: Vec<UpdateRule> = Vec::new();
     for name in Optimizer::names() {
         for momentum in [0.0, 0.9] {

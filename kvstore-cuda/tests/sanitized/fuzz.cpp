@@ -3,8 +3,10 @@
 #include "cast.cu"
 #include "compress.cu"
 #include "elementwise.cu"
+#include "rows.cu"
 #include "sum.cu"
 #include "update_adaptive.cu"
+#include "update_rows.cu"
 #include "update_sgd.cu"
 
 #include <random>
@@ -28,6 +30,13 @@ struct Memory {
         blocks.push_back(block);
         for (u64 index = 0; index < num_bytes; index++) block[beyond + index] = (u8)random_words();
         return (u64)(block + beyond);
+    }
+
+    // Returns a list that ends where its last word does.
+    const u64 *list(const std::vector<u64> &words) {
+        u64 address = range(8 * words.size(), 0);
+        if (!words.empty()) memcpy((void *)address, words.data(), 8 * words.size());
+        return (const u64 *)address;
     }
 };
 
@@ -133,6 +142,122 @@ static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
 }
 
+// Rows of a random number and length, and what they are cut into.
+static RowCut random_cut(u32 unit, u64 &num_tiles) {
+    u64 num_units = below(5) ? 1 + below(80) : 1 + below(3000), num_rows = 1 + below(4000 / num_units + 3);
+    u64 some = KV_ROW_TILE / num_units, rows = some ? some : 1;
+    u64 tiles = (num_units + KV_ROW_TILE - 1) / KV_ROW_TILE, part = some ? num_units : KV_ROW_TILE;
+    num_tiles += (num_rows + rows - 1) / rows * tiles;
+    u64 reciprocal = ((1 << KV_ROW_SHIFT) + part - 1) / part;
+    return {num_rows, num_units, (u32)rows, (u32)tiles, (u32)reciprocal, unit};
+}
+
+// Numbers of rows that ascend, and after the last one how many rows there could be.
+static std::vector<u64> random_indices(u64 count) {
+    std::vector<u64> indices;
+    u64 next = 0;
+    for (; count > 0; count--) indices.push_back((next += 1 + below(3)) - 1);
+    indices.push_back(next + below(2));
+    return indices;
+}
+
+static RowAddends random_addends(Memory &memory, std::vector<u64> &lists, u64 num_rows, u64 row_bytes, u64 beyond) {
+    bool has_starts = below(4) != 0;
+    u64 num_addends = 1 + below(3), addends[3], rows[3];
+    for (u64 n = 0; n < num_addends; n++) addends[n] = memory.range((rows[n] = 1 + below(5)) * row_bytes, beyond);
+    RowAddends made = {(u32)lists.size(), KV_NEVER, (u32)below(5), 0};
+    std::vector<u32> starts;
+    for (u64 row = 0; row < num_rows; row++) {
+        starts.push_back((u32)(lists.size() - made.first_source));
+        for (u64 count = has_starts ? below(6) : 1; count > 0; count--) {
+            u64 addend = below(num_addends);
+            lists.push_back(addends[addend] + below(rows[addend]) * row_bytes);
+        }
+    }
+    starts.push_back((u32)(lists.size() - made.first_source));
+    if (!has_starts) return made;
+    made.first_start = (u32)lists.size();
+    if (starts.size() % 2) starts.push_back(0);
+    for (size_t n = 0; n < starts.size(); n += 2) lists.push_back(starts[n] | (u64)starts[n + 1] << 32);
+    return made;
+}
+
+// How many elements a thread loads, and how far ranges are from where it could load more.
+static u32 random_unit(u64 size, u64 &beyond) {
+    beyond = below(2) ? 0 : 1 + below(3);
+    return beyond ? 1 : size == 8 ? 2 : 4;
+}
+
+static void fuzz_sum_rows(Kernel kernel, u64 size) {
+    Memory memory;
+    std::vector<RowSumJob> jobs;
+    std::vector<u64> lists;
+    u64 num_tiles = 0;
+    for (u64 count = 1 + below(4); count > 0; count--) {
+        u64 first_tile = num_tiles, beyond;
+        u32 unit = random_unit(size, beyond);
+        RowCut cut = random_cut(unit, num_tiles);
+        u64 row_bytes = cut.num_units * unit * size, place = beyond * size % 16;
+        RowAddends addends = random_addends(memory, lists, cut.num_rows, row_bytes, place);
+        jobs.push_back({first_tile, cut, addends, memory.range(cut.num_rows * row_bytes, place)});
+    }
+    BatchArgs<RowSumJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
+    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+}
+
+static void fuzz_scatter_rows() {
+    Memory memory;
+    std::vector<RowScatterJob> jobs;
+    std::vector<u64> lists;
+    u64 num_tiles = 0;
+    for (u64 count = 1 + below(4); count > 0; count--) {
+        u64 first_tile = num_tiles;
+        u32 unit = 1u << below(5);
+        RowCut cut = random_cut(unit, num_tiles);
+        u64 row_bytes = cut.num_units * unit;
+        std::vector<u64> indices = random_indices(below(cut.num_rows + 1));
+        while (indices.size() > 1 && indices[indices.size() - 2] >= cut.num_rows) indices.pop_back();
+        u64 number = indices.size() - 1, rows = memory.range(number * row_bytes, below(3) * unit);
+        u64 dst = memory.range(cut.num_rows * row_bytes, below(3) * unit);
+        jobs.push_back({first_tile, cut, rows, dst, (u32)lists.size(), (u32)number});
+        lists.insert(lists.end(), indices.begin(), indices.end() - 1);
+    }
+    BatchArgs<RowScatterJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
+    kv_scatter_rows(&args, 1 + (u32)below(5), (u32)below(1000));
+}
+
+static void fuzz_update_rows(Kernel kernel, u64 size, u32 num_states) {
+    Memory memory;
+    std::vector<RowUpdateJob> jobs;
+    std::vector<u64> lists;
+    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    for (u64 count = 1 + below(4); count > 0; count--) {
+        RowUpdateJob job = {};
+        job.first_tile = num_tiles;
+        u64 beyond;
+        u32 unit = random_unit(size, beyond);
+        job.cut = random_cut(unit, num_tiles);
+        u64 row_len = job.cut.num_units * unit;
+        job.addends = random_addends(memory, lists, job.cut.num_rows, row_len * size, beyond * size % 16);
+        std::vector<u64> indices = random_indices(job.cut.num_rows);
+        auto range = [&](u64 of) { return memory.range(indices.back() * row_len * of, beyond * of % 16); };
+        job.weight = range(size);
+        for (u32 n = 0; n < num_states + (size == 2 ? 1 : 0); n++) job.states[n] = range(number);
+        for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
+        job.first_index = (u32)lists.size();
+        lists.insert(lists.end(), indices.begin(), indices.end() - 1);
+        jobs.push_back(job);
+    }
+    BatchArgs<RowUpdateJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
+    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+}
+
+#define FUZZ_UPDATE_ROWS(Step)                                                                                         \
+    fuzz_update_rows(kv_rows_##Step##_f32, 4, Step::STATES);                                                           \
+    fuzz_update_rows(kv_rows_##Step##_f64, 8, Step::STATES);                                                           \
+    fuzz_update_rows(kv_rows_##Step##_f16, 2, Step::STATES);                                                           \
+    fuzz_update_rows(kv_rows_##Step##_bf16, 2, Step::STATES);
+
 #define FUZZ_CASTS_TO(to, size)                                                                                        \
     fuzz_cast(kv_cast_f32_##to, 4, size);                                                                              \
     fuzz_cast(kv_cast_f64_##to, 8, size);                                                                              \
@@ -233,6 +358,19 @@ int main(int, char **arguments) {
         FUZZ_UPDATE(Adamax)
         FUZZ_UPDATE(Nadam)
         FUZZ_UPDATE(Ftml)
+        fuzz_sum_rows(kv_sum_rows_f32, 4);
+        fuzz_sum_rows(kv_sum_rows_f64, 8);
+        fuzz_sum_rows(kv_sum_rows_f16, 2);
+        fuzz_sum_rows(kv_sum_rows_bf16, 2);
+        fuzz_sum_rows(kv_sum_rows_8, 1);
+        fuzz_sum_rows(kv_sum_rows_32, 4);
+        fuzz_sum_rows(kv_sum_rows_64, 8);
+        fuzz_scatter_rows();
+        FUZZ_UPDATE_ROWS(Sgd)
+        FUZZ_UPDATE_ROWS(SgdMomentum)
+        FUZZ_UPDATE_ROWS(Adam)
+        FUZZ_UPDATE_ROWS(AdaGrad)
+        FUZZ_UPDATE_ROWS(Ftrl)
     }
-    printf("%llu batches\n", rounds * (159 + 8 * 54 + 7));
+    printf("%llu batches\n", rounds * (187 + 8 * 54 + 7));
 }

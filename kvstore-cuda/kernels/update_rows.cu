@@ -1,0 +1,71 @@
+// Steps on some rows, in place: those of the formulas that may be lazy.
+#include "rows.h"
+#include "update.h"
+
+// One step. `RowUpdateJob` in src/rows.rs has the same fields.
+struct RowUpdateJob {
+    // The tiles of the jobs before it.
+    u64 first_tile;
+    RowCut cut;
+    RowAddends addends;
+    u64 weight;
+    // Of a weight of half precision the first one is its master copy.
+    u64 states[KV_MAX_STATES];
+    double scalars[KV_MAX_SCALARS];
+    // Where the numbers of the weight's rows begin in the list of all.
+    u32 first_index;
+    u32 unused;
+};
+
+template <class T, class Step, u32 COUNT>
+KV_DEVICE void step_row_tile(const RowUpdateJob &job, const u64 *lists, u64 number) {
+    const RowTile tile = row_tile(job.cut, number);
+    const Stepped memory = {job.weight, job.weight, job.states, job.states};
+    typename Arithmetic<T>::Number scalars[Step::SCALARS];
+    round_scalars<Step>(scalars, job.scalars);
+    for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
+        u64 row = tile.first_row + tile.row_of(n), unit = tile.unit_of(n);
+        u64 index = (lists[job.first_index + row] * job.cut.num_units + unit) * COUNT;
+        Some<T, COUNT> gradient;
+        sum_unit(gradient, job.addends, lists, row, unit);
+        step_some<T, Step>(memory, scalars, gradient, index, COUNT, COUNT > 1);
+    }
+}
+
+template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpdateJob> &args) {
+    for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
+        const RowUpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
+        if (job.cut.unit == 1)
+            step_row_tile<T, Step, 1>(job, args.addends, tile - job.first_tile);
+        else
+            step_row_tile<T, Step, Lanes<T>::COUNT>(job, args.addends, tile - job.first_tile);
+    }
+}
+
+// The kernels of a formula, one for each type of a weight.
+#define KV_UPDATE_ROWS(Step)                                                                                           \
+    KV_KERNEL(kv_rows_##Step##_f32, BatchArgs<RowUpdateJob>, 4) { update_rows<float, Step>(args); }                    \
+    KV_KERNEL(kv_rows_##Step##_f64, BatchArgs<RowUpdateJob>, 2) { update_rows<double, Step>(args); }                   \
+    KV_KERNEL(kv_rows_##Step##_f16, BatchArgs<RowUpdateJob>, 4) { update_rows<f16, Step>(args); }                      \
+    KV_KERNEL(kv_rows_##Step##_bf16, BatchArgs<RowUpdateJob>, 4) { update_rows<bf16, Step>(args); }
+
+KV_UPDATE_ROWS(Sgd)
+KV_UPDATE_ROWS(SgdMomentum)
+KV_UPDATE_ROWS(Adam)
+KV_UPDATE_ROWS(AdaGrad)
+KV_UPDATE_ROWS(Ftrl)
+
+#ifdef KV_EMULATED
+// Sizes and places of fields, which Rust's struct has to have too.
+extern "C" void kv_update_rows_layout(u64 *out) {
+    const u64 layout[] = {sizeof(RowUpdateJob),
+                          offsetof(RowUpdateJob, first_tile),
+                          offsetof(RowUpdateJob, cut),
+                          offsetof(RowUpdateJob, addends),
+                          offsetof(RowUpdateJob, weight),
+                          offsetof(RowUpdateJob, states),
+                          offsetof(RowUpdateJob, scalars),
+                          offsetof(RowUpdateJob, first_index)};
+    memcpy(out, layout, sizeof layout);
+}
+#endif
