@@ -24,7 +24,8 @@ CARDS = ["sm_70", "sm_80", "sm_90"]
 
 
 def max_registers(kernel):
-    return 128 if kernel.endswith("_f64") and not kernel.startswith("kv_sum") else 64
+    in_64_bits = kernel.endswith("_f64") and not kernel.startswith("kv_sum") or kernel.startswith("kv_Sgld")
+    return 128 if in_64_bits else 64
 
 
 def package_folder(name):

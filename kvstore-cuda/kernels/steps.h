@@ -16,9 +16,10 @@ template <class A> KV_DEVICE A sign(A x) {
     return x < (A)0 ? (A)-1 : positive;
 }
 
-// A formula with its numbers of state and scalars.
+// A formula with its numbers of state and scalars. The one that has noise is in update_noise.cu.
 #define KV_STEP(Name, num_states, num_scalars)                                                                         \
     struct Name {                                                                                                      \
+        static const bool HAS_NOISE = false;                                                                           \
         static const u32 STATES = num_states, SCALARS = num_scalars;                                                   \
         template <class A> static KV_DEVICE_MEMBER void apply(const A *k, A &w, A *s, A g);                            \
     };                                                                                                                 \

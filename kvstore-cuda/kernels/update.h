@@ -25,6 +25,9 @@ struct UpdateJob {
     // Whether all pointers are aligned to as many elements as a thread loads at a time.
     u32 is_aligned;
     u32 unused;
+    // Of the noise, for formulas that have some: the key of its generator, and the number of the update.
+    u32 stream[2];
+    u64 count;
 };
 
 // Elements that a block works on before it takes the next ones.
@@ -60,6 +63,8 @@ KV_DEVICE void sum_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, con
 struct Stepped {
     const u64 &weight_from, &weight_to;
     const u64 *states_from, *states_to;
+    // What has the fields of the noise; formulas without any do not look.
+    const UpdateJob *noise;
 };
 
 // Steps the elements that a thread has from `index` on.
@@ -78,7 +83,10 @@ KV_DEVICE void step_some(const Stepped &memory, const typename Arithmetic<T>::Nu
         Number state[KV_MAX_STATES];
 #pragma unroll
         for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
-        Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]));
+        if constexpr (Step::HAS_NOISE)
+            Step::apply(scalars, weight.lanes[lane], memory.noise, index + lane, widen(gradient.lanes[lane]));
+        else
+            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]));
 #pragma unroll
         for (u32 n = FIRST; n < ALL; n++) states[n].lanes[lane] = state[n - FIRST];
     }
@@ -107,7 +115,7 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const UpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
         const u64 *addends = args.addends + job.first_addend;
-        const Stepped memory = {job.weight_from, job.weight_to, job.states_from, job.states_to};
+        const Stepped memory = {job.weight_from, job.weight_to, job.states_from, job.states_to, &job};
         Number scalars[Step::SCALARS];
         round_scalars<Step>(scalars, job.scalars);
         u64 begin = (tile - job.first_tile) * KV_UPDATE_TILE;

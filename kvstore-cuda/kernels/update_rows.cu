@@ -20,7 +20,7 @@ struct RowUpdateJob {
 template <class T, class Step, u32 COUNT>
 KV_DEVICE void step_row_tile(const RowUpdateJob &job, const u64 *lists, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
-    const Stepped memory = {job.weight, job.weight, job.states, job.states};
+    const Stepped memory = {job.weight, job.weight, job.states, job.states, nullptr};
     typename Arithmetic<T>::Number scalars[Step::SCALARS];
     round_scalars<Step>(scalars, job.scalars);
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {

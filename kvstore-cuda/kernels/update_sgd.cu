@@ -24,7 +24,9 @@ extern "C" void kv_update_layout(u64 *out) {
                           offsetof(UpdateJob, scalars),
                           offsetof(UpdateJob, first_addend),
                           offsetof(UpdateJob, num_addends),
-                          offsetof(UpdateJob, is_aligned)};
+                          offsetof(UpdateJob, is_aligned),
+                          offsetof(UpdateJob, stream),
+                          offsetof(UpdateJob, count)};
     memcpy(out, layout, sizeof layout);
 }
 #endif

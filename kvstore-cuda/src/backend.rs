@@ -9,23 +9,24 @@ use std::sync::Arc;
 use kvstore_core::backend::{
     self, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob,
 };
-use kvstore_core::optimizer::UpdateRule;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
     Backend, BinaryOp, DType, Device, DeviceKind, DeviceMemory, Distribution, Error, Reduction,
     Result, Scalar, UnaryOp,
 };
 
+use crate::batch::Extent;
 use crate::cast::{self, CastArgs};
 use crate::devices::Devices;
 use crate::driver::Card;
 use crate::launch::Launches;
 use crate::memory::{Memory, address_of, address_on, from_to, locate, reading};
 use crate::probe::{Absence, Driver, probe};
+use crate::rows::{RowStep, Rows, Scatter};
 use crate::staging::Staging;
 use crate::sum::{self, SumJob};
 use crate::update::{self, FromTo, Step, UpdateJob};
-use crate::{compress, host, operations};
+use crate::{compress, host, operations, rows};
 
 /// The backend of NVIDIA's cards.
 ///
@@ -226,10 +227,6 @@ impl Backend for CudaBackend {
     fn update(&self, jobs: &mut [backend::UpdateJob<'_>]) -> Result<()> {
         let mut launches = Launches::<_, UpdateJob>::new();
         for job in jobs {
-            if matches!(job.rule, UpdateRule::Sgld(_)) {
-                host::update(self, job)?;
-                continue;
-            }
             let card = self.card(job.device)?;
             let num_bytes = job.weight.num_bytes();
             if num_bytes == 0 {
@@ -254,15 +251,52 @@ impl Backend for CudaBackend {
     }
 
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
-        jobs.iter_mut().try_for_each(|job| host::sum_rows(self, job))
+        let mut launches = Launches::<_, rows::RowSumJob>::new();
+        for job in jobs {
+            let card = self.card(job.device)?;
+            let addends = extents(card, job.addends.spans)?;
+            let dst = extent(card, reading(&job.dst))?;
+            let kernel = || Ok(rows::sum_kernel(job.dtype).to_owned());
+            let batch = launches.batch(card, job.dtype, kernel)?;
+            batch.push(job.dtype, &rows_of(&job.addends, &addends), dst)?;
+        }
+        // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
+        unsafe { launches.run(self) }
     }
 
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
-        jobs.iter_mut().try_for_each(|job| host::scatter_rows(self, job))
+        let mut launches = Launches::<_, rows::RowScatterJob>::new();
+        for job in jobs {
+            let card = self.card(job.device)?;
+            let row_bytes = job.row_len * job.dtype.size();
+            let (rows, dst) = (extent(card, job.rows)?, extent(card, reading(&job.dst))?);
+            let batch = launches.batch(card, (), || Ok(rows::SCATTER_KERNEL.to_owned()))?;
+            batch.push(&Scatter { row_bytes, indices: job.indices, rows, dst })?;
+        }
+        // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
+        unsafe { launches.run(self) }
     }
 
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
-        jobs.iter_mut().try_for_each(|job| host::update_rows(self, job))
+        let mut launches = Launches::<_, rows::RowUpdateJob>::new();
+        for job in jobs {
+            let (card, dtype) = (self.card(job.device)?, job.dtype);
+            let addends = extents(card, job.addends.spans)?;
+            let states = job.states.iter().flatten();
+            let states =
+                states.map(|state| extent(card, reading(state))).collect::<Result<Vec<_>>>()?;
+            let kernel = || rows::update_kernel(&job.rule, dtype).ok_or_else(|| no_float(dtype));
+            launches.batch(card, (discriminant(&job.rule), dtype), kernel)?.push(&RowStep {
+                rule: &job.rule,
+                dtype,
+                gradient: rows_of(&job.addends, &addends),
+                indices: job.indices,
+                weight: extent(card, reading(&job.weight))?,
+                states: &states,
+            })?;
+        }
+        // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
+        unsafe { launches.run(self) }
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {
@@ -370,6 +404,20 @@ fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u6
         return Err(Error::Internal("addends of another length than their sum".to_owned()));
     }
     spans.iter().map(|span| address_on(card, *span)).collect()
+}
+
+/// Returns where a range is on a card.
+fn extent(card: &Card, span: Span<'_>) -> Result<Extent> {
+    Ok(Extent { address: address_on(card, span)?, num_bytes: span.num_bytes })
+}
+
+fn extents(card: &Card, spans: &[Span<'_>]) -> Result<Vec<Extent>> {
+    spans.iter().map(|span| extent(card, *span)).collect()
+}
+
+fn rows_of<'a>(addends: &backend::RowAddends<'a>, extents: &'a [Extent]) -> Rows<'a> {
+    let backend::RowAddends { row_len, starts, sources, full, .. } = *addends;
+    Rows { row_len, starts, sources, full, addends: extents }
 }
 
 fn no_float(dtype: DType) -> Error {

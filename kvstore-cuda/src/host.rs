@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use kvstore_core::backend::{
-    Operand, RowAddends, RowScatterJob, RowSumJob, RowUpdateJob, UpdateJob,
-};
+use kvstore_core::backend::Operand;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{Backend, BinaryOp, DType, Device, Error, Result};
 
@@ -116,90 +114,4 @@ pub(crate) fn binary(
     };
     let rhs = block.as_ref().map_or(rhs, |block| Operand::Span(block.span()));
     change(backend, lhs, |host, lhs| host.binary(op, dtype, lhs, rhs, reversed))
-}
-
-/// One step of [`Backend::update`].
-pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<()> {
-    let addends = job.addends.iter().map(|addend| Block::of(backend, *addend));
-    let addends = addends.collect::<Result<Vec<_>>>()?;
-    let spans: Vec<_> = addends.iter().map(Block::span).collect();
-    let mut weight = read(backend, &job.weight)?;
-    let states = job.states.iter().flatten().map(|state| read(backend, state));
-    let mut states = states.collect::<Result<Vec<_>>>()?;
-    let mut step = UpdateJob {
-        rule: job.rule,
-        device: Device::cpu(0),
-        dtype: job.dtype,
-        weight: InOut::InPlace(weight.span_mut()?),
-        states: Default::default(),
-        addends: &spans,
-    };
-    for (slot, state) in step.states.iter_mut().zip(&mut states) {
-        *slot = Some(InOut::InPlace(state.span_mut()?));
-    }
-    backend.host().update(&mut [step])?;
-    weight.send(backend, written(job.weight.reborrow()))?;
-    for (state, dst) in states.iter().zip(job.states.iter_mut().flatten()) {
-        state.send(backend, written(dst.reborrow()))?;
-    }
-    Ok(())
-}
-
-/// Copies of the ranges that rows are in.
-fn sources(backend: &CudaBackend, addends: &RowAddends<'_>) -> Result<Vec<Block>> {
-    addends.spans.iter().map(|span| Block::of(backend, *span)).collect()
-}
-
-/// One sum of [`Backend::sum_rows`].
-pub(crate) fn sum_rows(backend: &CudaBackend, job: &mut RowSumJob<'_>) -> Result<()> {
-    let blocks = sources(backend, &job.addends)?;
-    let spans: Vec<_> = blocks.iter().map(Block::span).collect();
-    let addends = RowAddends { spans: &spans, ..job.addends };
-    let (device, dtype) = (Device::cpu(0), job.dtype);
-    make(backend, job.dst.reborrow(), |host, dst| {
-        host.sum_rows(&mut [RowSumJob { device, dtype, addends, dst }])
-    })
-}
-
-/// One value of [`Backend::scatter_rows`].
-pub(crate) fn scatter_rows(backend: &CudaBackend, job: &mut RowScatterJob<'_>) -> Result<()> {
-    let RowScatterJob { dtype, row_len, indices, rows, .. } = *job;
-    make_of(backend, job.dst.reborrow(), &[rows], |host, dst, rows| {
-        let device = Device::cpu(0);
-        host.scatter_rows(&mut [RowScatterJob {
-            device,
-            dtype,
-            row_len,
-            indices,
-            rows: rows[0],
-            dst,
-        }])
-    })
-}
-
-/// One step of [`Backend::update_rows`].
-pub(crate) fn update_rows(backend: &CudaBackend, job: &mut RowUpdateJob<'_>) -> Result<()> {
-    let blocks = sources(backend, &job.addends)?;
-    let spans: Vec<_> = blocks.iter().map(Block::span).collect();
-    let mut weight = Block::of(backend, reading(&job.weight))?;
-    let states = job.states.iter().flatten().map(|state| Block::of(backend, reading(state)));
-    let mut states = states.collect::<Result<Vec<_>>>()?;
-    let mut step = RowUpdateJob {
-        rule: job.rule,
-        device: Device::cpu(0),
-        dtype: job.dtype,
-        addends: RowAddends { spans: &spans, ..job.addends },
-        indices: job.indices,
-        weight: weight.span_mut()?,
-        states: Default::default(),
-    };
-    for (slot, state) in step.states.iter_mut().zip(&mut states) {
-        *slot = Some(state.span_mut()?);
-    }
-    backend.host().update_rows(&mut [step])?;
-    weight.send(backend, job.weight.reborrow())?;
-    for (state, dst) in states.iter().zip(job.states.iter_mut().flatten()) {
-        state.send(backend, dst.reborrow())?;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use crate::backend::CudaBackend;
 use crate::batch::Batch;
 use crate::driver::Card;
 use crate::sum::SumJob;
-use crate::{compress, update};
+use crate::{compress, rows, update};
 
 /// A job of a batch as the device reads it: a struct of C of numbers alone, without gaps between them.
 ///
@@ -26,6 +26,12 @@ unsafe impl TableRow for update::UpdateJob {}
 unsafe impl TableRow for compress::QuantizeJob {}
 // SAFETY: the same.
 unsafe impl TableRow for compress::DequantizeJob {}
+// SAFETY: the same.
+unsafe impl TableRow for rows::RowSumJob {}
+// SAFETY: the same.
+unsafe impl TableRow for rows::RowScatterJob {}
+// SAFETY: the same.
+unsafe impl TableRow for rows::RowUpdateJob {}
 
 /// Jobs that are collected by card and kernel: each of these is one launch.
 #[derive(Debug)]

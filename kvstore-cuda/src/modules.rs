@@ -1,13 +1,16 @@
 //! The kernels, as drivers compile them.
 
 /// What `make kernels` has made.
-pub(crate) const MODULES: [&str; 6] = [
+pub(crate) const MODULES: [&str; 9] = [
     include_str!("../ptx/sum.ptx"),
     include_str!("../ptx/update_sgd.ptx"),
     include_str!("../ptx/update_adaptive.ptx"),
     include_str!("../ptx/compress.ptx"),
     include_str!("../ptx/cast.ptx"),
     include_str!("../ptx/elementwise.ptx"),
+    include_str!("../ptx/rows.ptx"),
+    include_str!("../ptx/update_rows.ptx"),
+    include_str!("../ptx/update_noise.ptx"),
 ];
 
 /// Returns the number of the module that has a kernel.

@@ -62,6 +62,10 @@ pub struct UpdateJob {
     pub is_aligned: u32,
     /// Fills the struct up.
     pub unused: u32,
+    /// Of the noise: the key of its generator.
+    pub stream: [u32; 2],
+    /// Of the noise: the number of the update.
+    pub count: u64,
 }
 
 impl Batch<UpdateJob> {
@@ -73,6 +77,10 @@ impl Batch<UpdateJob> {
         }
         let is_aligned = u32::from(is_aligned(step));
         let num_tiles = step.len.div_ceil(TILE);
+        let (stream, count) = match step.rule {
+            UpdateRule::Sgld(rule) => (rule.stream, rule.count),
+            _ => ([0; 2], 0),
+        };
         self.push_job(step.addends, num_tiles, |first_tile, first_addend, num_addends| UpdateJob {
             first_tile,
             len: step.len,
@@ -85,6 +93,8 @@ impl Batch<UpdateJob> {
             num_addends,
             is_aligned,
             unused: 0,
+            stream,
+            count,
         });
     }
 }
@@ -98,10 +108,7 @@ fn is_aligned(step: &Step<'_>) -> bool {
         && states.all(|address| batch::is_aligned(address, arithmetic, AT_ONCE))
 }
 
-/// Returns the kernel of a formula and a dtype; none for integers, and for noise.
+/// Returns the kernel of a formula and a dtype; none for integers.
 pub fn kernel(rule: &UpdateRule, dtype: DType) -> Option<String> {
-    if !dtype.is_float() || matches!(rule, UpdateRule::Sgld(_)) {
-        return None;
-    }
-    Some(format!("kv_{}_{dtype}", rule.formula()))
+    dtype.is_float().then(|| format!("kv_{}_{dtype}", rule.formula()))
 }

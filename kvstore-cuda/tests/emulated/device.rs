@@ -29,6 +29,7 @@ fn library() -> &'static Library {
                     "sum.cu",
                     "update_sgd.cu",
                     "update_adaptive.cu",
+                    "update_noise.cu",
                     "compress.cu",
                     "cast.cu",
                     "elementwise.cu",

@@ -6,6 +6,7 @@
 #include "rows.cu"
 #include "sum.cu"
 #include "update_adaptive.cu"
+#include "update_noise.cu"
 #include "update_rows.cu"
 #include "update_sgd.cu"
 
@@ -341,6 +342,7 @@ int main(int, char **arguments) {
         FUZZ_CODES(f16, 2)
         FUZZ_CODES(bf16, 2)
         FUZZ_UPDATE(Sgd)
+        FUZZ_UPDATE(Sgld)
         FUZZ_UPDATE(SgdMomentum)
         FUZZ_UPDATE(Nag)
         FUZZ_UPDATE(Nesterov)
@@ -372,5 +374,5 @@ int main(int, char **arguments) {
         FUZZ_UPDATE_ROWS(AdaGrad)
         FUZZ_UPDATE_ROWS(Ftrl)
     }
-    printf("%llu batches\n", rounds * (187 + 8 * 54 + 7));
+    printf("%llu batches\n", rounds * (191 + 8 * 54 + 7));
 }
