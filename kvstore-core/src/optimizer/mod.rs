@@ -270,7 +270,8 @@ impl Optimizer {
         OptimizerState::new(self.name(), &self.rule(&Key::default(), 1, &mut 1.0), weight)
     }
 
-    /// Updates a weight with the sum of the gradients, outside of any store.
+    /// Updates a weight with the sum of the gradients, outside of any store. Gradients and state may be on other
+    /// devices; the state then moves to the weight's.
     ///
     /// # Errors
     /// [`Error::SpecMismatch`] when a gradient has not the weight's shape and dtype or the state is
@@ -297,6 +298,7 @@ impl Optimizer {
         let gathered = gathered.collect::<Result<Vec<_>>>()?;
         let spans: Vec<_> = gathered.iter().map(Tensor::span).collect();
         let backend = weight.backend().clone();
+        state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;
         backend.update(&mut [pending.job(weight, state, &spans)?])?;
         pending.settle(weight, state);

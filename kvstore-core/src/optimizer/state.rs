@@ -157,6 +157,17 @@ impl OptimizerState {
         self.tensors.iter_mut().chain(parked).try_for_each(|it| it.move_to(backends, device))
     }
 
+    /// Moves the state to where this weight is, whatever its backend.
+    pub(super) fn move_beside(&mut self, weight: &Tensor) -> Result<()> {
+        let parked = self.parked.iter_mut().map(|(_, tensor)| tensor);
+        for tensor in self.tensors.iter_mut().chain(parked) {
+            if !tensor.is_at(weight.device()) {
+                *tensor = tensor.to_device_of(weight)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether the last update was one of the same formula.
     fn has_formula(&self, rule: &UpdateRule) -> bool {
         self.rule.is_some_and(|last| last.same_formula(rule))
