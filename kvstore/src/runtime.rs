@@ -1,6 +1,6 @@
 //! Which backends exist in this process. The only place that lists them.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Result};
 
@@ -10,18 +10,8 @@ pub fn backends() -> &'static Backends {
     static BACKENDS: OnceLock<Backends> = OnceLock::new();
     BACKENDS.get_or_init(|| {
         let host = CpuBackend::new();
-        Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || {
-            let gpus = gpus(Arc::clone(&host))?;
-            gpus.set_memory_limit(*limit());
-            Ok(gpus)
-        })
+        Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || gpus(Arc::clone(&host)))
     })
-}
-
-/// Returns what [`set_memory_limit`] has set.
-fn limit() -> MutexGuard<'static, Option<usize>> {
-    static LIMIT: Mutex<Option<usize>> = Mutex::new(None);
-    LIMIT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the backend of GPUs, or why there is none.
@@ -60,6 +50,11 @@ pub fn live_bytes() -> usize {
     backends().in_use().map(|backend| backend.live_bytes()).sum()
 }
 
+/// Returns those of them that are in the host's memory.
+pub fn host_live_bytes() -> usize {
+    host().map(|backend| backend.live_bytes()).sum()
+}
+
 /// Returns the bytes that are kept for reuse.
 pub fn pooled_bytes() -> usize {
     backends().in_use().map(|backend| backend.pooled_bytes()).sum()
@@ -81,12 +76,15 @@ pub fn trim() {
     backends().in_use().for_each(|backend| backend.trim());
 }
 
-/// Sets what arrays and stored values may hold of each kind of memory from now on, or that it may be anything.
-/// What would need more is [`OutOfMemory`](crate::Error::OutOfMemory); what exists is not touched.
+/// Sets what arrays and stored values may hold of the host's memory from now on, or that it may be anything.
+/// What would need more is [`OutOfMemory`](crate::Error::OutOfMemory); what exists is not touched. A GPU has the
+/// limit of its own memory.
 pub fn set_memory_limit(num_bytes: Option<usize>) {
-    let mut limit = limit();
-    *limit = num_bytes;
-    backends().in_use().for_each(|backend| backend.set_memory_limit(num_bytes));
+    host().for_each(|backend| backend.set_memory_limit(num_bytes));
+}
+
+fn host() -> impl Iterator<Item = &'static Arc<dyn Backend>> {
+    backends().in_use().filter(|backend| backend.kind() == DeviceKind::Cpu)
 }
 
 /// Waits until all work on every device is done.
