@@ -23,7 +23,8 @@ test: setup ## runs every test, Rust and JVM, on the host and on GPUs, emulated 
 	scripts/tally.sh gpu scripts/gpu-tests.sh
 	scripts/tally.sh jvm $(MAVEN) verify
 	scripts/tally.sh check-jni clojure/bin/check-jni
-	scripts/tally.sh --summary rust gpu jvm check-jni
+	scripts/tally.sh check-gpu clojure/bin/check-gpu
+	scripts/tally.sh --summary rust gpu jvm check-jni check-gpu
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh

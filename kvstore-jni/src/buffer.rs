@@ -10,7 +10,7 @@ use jni::objects::{
     JPrimitiveArray, TypeArray,
 };
 use jni::sys::{jint, jlong, jsize};
-use kvstore::{Element, Error, NDArray, Tensor, TensorSpec};
+use kvstore::{Device, Element, Error, NDArray, Tensor, TensorSpec};
 
 use crate::convert::{self, PINS};
 use crate::critical::Critical;
@@ -20,7 +20,9 @@ natives_of!($ "dev.kvstore.NativeBuffer");
 
 native!(fn pin(array: jlong) -> jlong);
 fn pin(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<jlong> {
-    let value = convert::array(array)?.tensor();
+    // A copy only where the host does not see the memory.
+    let value =
+        convert::array(array)?.tensor().to_device(kvstore::backends(), Device::default())?;
     value.wait()?;
     Ok(PINS.insert(value)?)
 }

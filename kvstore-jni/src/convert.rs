@@ -11,9 +11,9 @@ use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jdouble, jint, jlong, jsize};
 use kvstore::{
-    ArrayOrRows, Checkpoint, CheckpointProgress, DType, Device, DeviceKind, Distribution, Element,
-    Error, Existing, Key, KeyStats, LrScheduler, NDArray, Optimizer, OptimizerState, Pairs,
-    RowSparse, Shape, Snapshot, Store, Tensor, TensorSpec, Warmup,
+    ArrayOrRows, Checkpoint, CheckpointProgress, DType, Device, DeviceKind, DeviceMemory,
+    Distribution, Element, Error, Existing, Key, KeyStats, LrScheduler, NDArray, Optimizer,
+    OptimizerState, Pairs, RowSparse, Shape, Snapshot, Store, Tensor, TensorSpec, Warmup,
 };
 
 use crate::buffer;
@@ -440,16 +440,33 @@ impl<T> Drop for Lent<T> {
 /// How many numbers the description of an array of four axes has.
 const USUAL_DESCRIPTION: usize = 9;
 
-/// Appends the description of a value, all but the number in front.
-fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
-    let kind = match device.kind() {
+/// Returns the memory of each device as five numbers: kind and ordinal, live and pooled bytes, all bytes or -1.
+pub(crate) fn memory_to_java<'local>(
+    env: &mut Env<'local>,
+    devices: &[DeviceMemory],
+) -> Result<JLongArray<'local>> {
+    let numbers = devices.iter().flat_map(|memory| {
+        let (kind, ordinal) = (device_kind(memory.device), memory.device.ordinal());
+        let (live, pooled) = (size(memory.live), size(memory.pooled));
+        [jlong::from(kind), jlong::from(ordinal), live, pooled, memory.total.map_or(-1, size)]
+    });
+    to_java(env, &numbers.collect::<Vec<jlong>>())
+}
+
+/// Returns the number of a kind of device that [`device`] knows.
+fn device_kind(device: Device) -> jint {
+    match device.kind() {
         DeviceKind::Cpu => CPU,
         DeviceKind::Gpu => GPU,
-    };
+    }
+}
+
+/// Appends the description of a value, all but the number in front.
+fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
     let dims = spec.shape().dims();
     description.extend([
         jlong::from(spec.dtype().code()),
-        jlong::from(kind),
+        jlong::from(device_kind(device)),
         jlong::from(device.ordinal()),
         size(dims.len()),
     ]);

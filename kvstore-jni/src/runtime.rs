@@ -3,7 +3,7 @@
 
 use jni::Env;
 use jni::exceptions::JOutOfMemoryError;
-use jni::objects::{JClass, JIntArray, JObjectArray, JString};
+use jni::objects::{JClass, JIntArray, JLongArray, JObjectArray, JString};
 use jni::refs::{LoaderContext, Reference};
 use jni::sys::{jint, jlong};
 use kvstore::{BinaryOp, DType, ErrorCode, Reduction, UnaryOp};
@@ -30,6 +30,21 @@ fn live_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
 native!(fn pooled_bytes() -> jlong);
 fn pooled_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
     Ok(convert::size(kvstore::pooled_bytes()))
+}
+
+native!(fn host_live_bytes() -> jlong);
+fn host_live_bytes(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
+    Ok(convert::size(kvstore::host_live_bytes()))
+}
+
+native!(fn device_memory() -> jlong[]);
+fn device_memory<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<JLongArray<'l>> {
+    convert::memory_to_java(env, &kvstore::device_memory())
+}
+
+native!(fn num_gpus() -> jint);
+fn num_gpus(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jint> {
+    convert::count(kvstore::num_gpus())
 }
 
 native!(fn trim());

@@ -8,7 +8,7 @@ import java.util.Objects;
  */
 public final class Context {
     private static final String[] TYPES = {"cpu", "gpu"};
-    private static final Context CPU = new Context(0, 0);
+    private static final Context CPU = of("cpu", 0);
 
     private final int kind;
     private final int deviceId;
@@ -82,8 +82,22 @@ public final class Context {
                 "device type `" + deviceType + "` is unknown, expected cpu or gpu");
     }
 
+    /**
+     * Returns how many GPUs there are, {@code gpu(0)} being the first. {@link Doctor#report} says why there is none.
+     *
+     * @return their number; 0 also when the native library cannot be loaded. This method never throws
+     */
+    public static int numGpus() {
+        try {
+            NativeLibrary.load();
+            return NativeRuntime.numGpus();
+        } catch (KVStoreException | LinkageError absent) {
+            return 0;
+        }
+    }
+
     static Context ofKind(long kind, long deviceId) {
-        return kind == 0 && deviceId == 0
+        return kind == CPU.kind && deviceId == 0
                 ? CPU
                 : new Context(Math.toIntExact(kind), Math.toIntExact(deviceId));
     }
@@ -91,6 +105,11 @@ public final class Context {
     /** The number of the device type at the native border. */
     int kind() {
         return kind;
+    }
+
+    /** Whether the device is the host. */
+    boolean isHost() {
+        return kind == CPU.kind;
     }
 
     /**

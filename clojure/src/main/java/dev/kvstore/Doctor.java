@@ -38,10 +38,21 @@ public final class Doctor {
             report.put("native memory in use", NativeMemory.size(NativeMemory.liveBytes()));
             report.put("native memory kept", NativeMemory.size(NativeMemory.pooledBytes()));
             report.put("native memory soft cap", NativeMemory.size(NativeMemory.softCap()));
+            for (DeviceMemory memory : NativeMemory.devices()) {
+                if (!memory.context().isHost()) {
+                    report.put("memory of gpu " + memory.context().deviceId(), words(memory));
+                }
+            }
             report.put(
                     "collected without close", Long.toString(NativeMemory.collectedUnclosed()));
         } catch (RuntimeException | LinkageError exception) {
             report.put("problem", exception.toString());
         }
+    }
+
+    private static String words(DeviceMemory memory) {
+        return NativeMemory.size(memory.liveBytes()) + " in use, "
+                + NativeMemory.size(memory.pooledBytes()) + " kept, of "
+                + NativeMemory.size(memory.totalBytes());
     }
 }

@@ -34,7 +34,7 @@ final class ElementCopy {
                 && length <= Integer.MAX_VALUE
                 && first >= 0
                 && first <= array.size() - length
-                && array.context().deviceType().equals("cpu");
+                && array.context().isHost();
     }
 
     /** Copies elements from {@code first} on, if that {@link #pays}; returns whether it did. */

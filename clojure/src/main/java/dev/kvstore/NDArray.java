@@ -328,7 +328,7 @@ public final class NDArray implements Value {
         requireNonNull(dtype, "dtype");
         requireNonNull(context, "context");
         long size = ResultSize.ofRange(start, stop, step, repeat);
-        return adopt(allocate(ResultSize.inBytes(size, dtype), () -> NativeNDArray.arange(
+        return adopt(allocate(context, ResultSize.inBytes(size, dtype), () -> NativeNDArray.arange(
                 start, stop, step, repeat, dtype.code(), context.kind(), context.deviceId())));
     }
 
@@ -345,12 +345,15 @@ public final class NDArray implements Value {
         requireNonNull(arrays, "arrays");
         NDArray[] parts = arrays.toArray(NDArray[]::new);
         long numBytes = 0;
+        Context context = Context.cpu();
         for (NDArray part : parts) {
             numBytes += requireNonNull(part, "arrays").numBytes();
+            context = part.context;
         }
         try {
             return adopt(
-                    allocate(numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)), parts);
+                    allocate(context, numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)),
+                    parts);
         } finally {
             Reference.reachabilityFence(parts);
         }
@@ -372,7 +375,7 @@ public final class NDArray implements Value {
         requireNonNull(dtype, "dtype");
         requireNonNull(context, "context");
         long numBytes = shape.product() > length ? 0 : numBytes(shape, dtype);
-        return adopt(allocate(numBytes, allocation));
+        return adopt(allocate(context, numBytes, allocation));
     }
 
     // ---- what it is -------------------------------------------------------------------------
@@ -428,7 +431,7 @@ public final class NDArray implements Value {
         requireNonNull(op, "op");
         requireNonNull(other, "other");
         try {
-            return adopt(allocate(ResultSize.inBytes(ResultSize.ofPairs(shape, other.shape), dtype),
+            return adopt(allocate(context, ResultSize.inBytes(ResultSize.ofPairs(shape, other.shape), dtype),
                     () -> NativeNDArray.binary(handle(), op.ordinal(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
@@ -743,7 +746,7 @@ public final class NDArray implements Value {
         requireNonNull(other, "other");
         try {
             return adopt(
-                    allocate(ResultSize.inBytes(ResultSize.ofDot(shape, other.shape), dtype),
+                    allocate(context, ResultSize.inBytes(ResultSize.ofDot(shape, other.shape), dtype),
                             () -> NativeNDArray.dot(handle(), other.handle())), this, other);
         } finally {
             Reference.reachabilityFence(this);
@@ -879,7 +882,7 @@ public final class NDArray implements Value {
     public NDArray asType(DType dtype) {
         requireNonNull(dtype, "dtype");
         try {
-            return adopt(allocate(numBytes(shape, dtype),
+            return adopt(allocate(context, numBytes(shape, dtype),
                     () -> NativeNDArray.asType(handle(), dtype.code())), this);
         } finally {
             Reference.reachabilityFence(this);
@@ -899,7 +902,8 @@ public final class NDArray implements Value {
             handle();
             return this;
         }
-        return derive(() -> NativeNDArray.toDevice(handle(), context.kind(), context.deviceId()));
+        return derive(context,
+                () -> NativeNDArray.toDevice(handle(), context.kind(), context.deviceId()));
     }
 
     // ---- writing and reading ----------------------------------------------------------------
@@ -1021,7 +1025,7 @@ public final class NDArray implements Value {
      * Returns the elements without a copy, as they are now: a read-only direct buffer of row-major elements
      * in the byte order of the machine. Later changes of this array do not reach it, and it stays valid as
      * long as something can reach it or a buffer made from it, {@link #close} or not. Until then its memory
-     * is not released.
+     * is not released. The elements of an array on a GPU are copied to the host first.
      *
      * <pre>{@code
      * FloatBuffer floats = array.asBuffer().asFloatBuffer();
@@ -1037,7 +1041,9 @@ public final class NDArray implements Value {
                     this + ": " + numBytes() + " bytes do not fit into a buffer, read it piece by piece");
         }
         try {
-            return NativeHandle.buffer(NativeBuffer.pin(handle()), numBytes());
+            long copied = context.isHost() ? 0 : numBytes();
+            long[] pin = allocate(copied, () -> new long[] {NativeBuffer.pin(handle())});
+            return NativeHandle.buffer(pin[0], numBytes());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1375,8 +1381,12 @@ public final class NDArray implements Value {
     }
 
     private NDArray derive(NativeMemory.Allocation allocation) {
+        return derive(context, allocation);
+    }
+
+    private NDArray derive(Context context, NativeMemory.Allocation allocation) {
         try {
-            return adopt(allocate(numBytes(), allocation), this);
+            return adopt(allocate(context, numBytes(), allocation), this);
         } finally {
             Reference.reachabilityFence(this);
         }

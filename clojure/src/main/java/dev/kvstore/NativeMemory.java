@@ -1,6 +1,8 @@
 package dev.kvstore;
 
 import java.lang.management.ManagementFactory;
+import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -16,6 +18,9 @@ import java.util.concurrent.TimeUnit;
  * again.) Programs that close their arrays never notice any of this.
  *
  * <p>Where a JVM does not collect on request ({@code -XX:+DisableExplicitGC}, Epsilon), only closing helps.
+ *
+ * <p>The soft cap is one of the host's memory. A GPU has the limit of its own memory; there, too, forgotten
+ * arrays are collected before it is {@code OUT_OF_MEMORY}.
  *
  * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
  * suffix k, m or g), otherwise 80 percent of the memory of the machine or container.
@@ -49,7 +54,7 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns the native memory that arrays and stores use.
+     * Returns the native memory that arrays and stores use on all devices.
      *
      * @return the size in bytes
      * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
@@ -68,6 +73,38 @@ public final class NativeMemory {
     public static long pooledBytes() {
         NativeLibrary.load();
         return NativeRuntime.pooledBytes();
+    }
+
+    /**
+     * Returns the native memory of each device: the host, then every GPU.
+     *
+     * @return an object for each device
+     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     */
+    public static List<DeviceMemory> devices() {
+        NativeLibrary.load();
+        return DeviceMemory.of(NativeRuntime.deviceMemory());
+    }
+
+    /**
+     * Returns the native memory of a device.
+     *
+     * @param context the device; every CPU context is the host
+     * @return what is in use there
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device, with {@code
+     *     BACKEND} when the native library cannot be loaded
+     */
+    public static DeviceMemory device(Context context) {
+        Objects.requireNonNull(context, "context");
+        Context device = context.isHost() ? Context.cpu() : context;
+        for (DeviceMemory memory : devices()) {
+            if (memory.context().equals(device)) {
+                return memory;
+            }
+        }
+        throw new KVStoreException(
+                KVStoreException.Code.DEVICE_UNAVAILABLE,
+                "device " + context + " is not available: there are " + Context.numGpus() + " of them");
     }
 
     /**
@@ -100,7 +137,7 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns the live bytes that no new array may exceed.
+     * Returns the live bytes of the host's memory that no new array may exceed.
      *
      * @return the size in bytes
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when the system property is not a size
@@ -113,7 +150,7 @@ public final class NativeMemory {
     }
 
     /**
-     * Sets the live bytes that no new array may exceed. Arrays that exist are not touched.
+     * Sets the live bytes of the host's memory that no new array may exceed. Arrays that exist are not touched.
      *
      * @param numBytes the size in bytes, greater than 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when it is not
@@ -137,10 +174,15 @@ public final class NativeMemory {
         NativeMemoryMonitor.register();
     }
 
-    /** Runs a call that makes arrays of {@code numBytes}, collecting before and after where needed. */
+    /** Runs a call that makes arrays of {@code numBytes} on the host, collecting before and after where needed. */
     static long[] allocate(long numBytes, Allocation allocation) {
+        return allocate(Context.cpu(), numBytes, allocation);
+    }
+
+    /** Runs a call that makes arrays of {@code numBytes} on a device. */
+    static long[] allocate(Context context, long numBytes, Allocation allocation) {
         NativeLibrary.load();
-        makeRoom(numBytes);
+        makeRoom(context, numBytes);
         return attempt(allocation);
     }
 
@@ -168,7 +210,7 @@ public final class NativeMemory {
      * cap, it collects before.
      */
     static void runOnce(long numBytes, Runnable call) {
-        if (watch(numBytes) && exceeds(NativeRuntime.liveBytes(), numBytes, softCap)) {
+        if (watch(numBytes) && exceeds(numBytes, softCap)) {
             collect();
         }
         call.run();
@@ -200,24 +242,24 @@ public final class NativeMemory {
     private static boolean watch(long numBytes) {
         // No cap is below the least threshold, unless somebody set it.
         if (softCap == 0
-                && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.liveBytes())) {
+                && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.hostLiveBytes())) {
             softCap();
         }
         return softCap != 0;
     }
 
-    private static void makeRoom(long numBytes) {
-        long live = NativeRuntime.liveBytes();
-        if (isDue(live, numBytes)) {
-            live = collectIfDue(numBytes);
+    private static void makeRoom(Context context, long numBytes) {
+        if (isDue(NativeRuntime.liveBytes(), numBytes)) {
+            collectIfDue(numBytes);
         }
-        if (!watch(numBytes)) {
+        if (!context.isHost() || !watch(numBytes)) {
             return;
         }
         long cap = softCap;
-        for (int attempt = 0; exceeds(live, numBytes, cap) && attempt < ATTEMPTS; attempt++) {
-            live = collect();
+        for (int attempt = 0; exceeds(numBytes, cap) && attempt < ATTEMPTS; attempt++) {
+            collect();
         }
+        long live = NativeRuntime.hostLiveBytes();
         if (exceeds(live, numBytes, cap)) {
             throw new KVStoreException(
                     KVStoreException.Code.OUT_OF_MEMORY,
@@ -226,6 +268,10 @@ public final class NativeMemory {
                             + "; close arrays that are no longer needed, or raise the cap with "
                             + "NativeMemory.setSoftCap or -D" + PROPERTY);
         }
+    }
+
+    private static boolean exceeds(long numBytes, long cap) {
+        return exceeds(NativeRuntime.hostLiveBytes(), numBytes, cap);
     }
 
     private static boolean exceeds(long live, long numBytes, long cap) {
@@ -243,9 +289,10 @@ public final class NativeMemory {
     }
 
     /** Of the threads that wait here together, the first one does the work for all. */
-    private static synchronized long collectIfDue(long numBytes) {
-        long live = NativeRuntime.liveBytes();
-        return isDue(live, numBytes) ? collect() : live;
+    private static synchronized void collectIfDue(long numBytes) {
+        if (isDue(NativeRuntime.liveBytes(), numBytes)) {
+            collect();
+        }
     }
 
     /** Asks for a collection, waits until the cleaner has caught up, and returns the live bytes. */

@@ -9,11 +9,19 @@ final class NativeRuntime {
 
     static native long liveBytes();
 
+    /** Those of the live bytes that are in the host's memory. */
+    static native long hostLiveBytes();
+
     static native long pooledBytes();
+
+    /** Returns for each device its kind and number, live bytes, bytes kept for reuse, and all bytes or -1. */
+    static native long[] deviceMemory();
+
+    static native int numGpus();
 
     static native void trim();
 
-    /** From now on no more than so many live bytes of each kind of memory. */
+    /** From now on no more than so many live bytes of the host's memory. */
     static native void setMemoryLimit(long numBytes);
 
     static native void synchronize();

@@ -340,7 +340,7 @@ public final class Optimizer {
         long[] state = new long[1];
         try {
             // As much as the weight at least; how much more, only the native library knows.
-            NativeMemory.allocate(weight.numBytes(), () -> {
+            NativeMemory.allocate(weight.context(), weight.numBytes(), () -> {
                 run(optimizer -> state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
                 return state;
             });

@@ -203,7 +203,7 @@ public final class RowSparse implements Value {
     public NDArray toDense() {
         try {
             long numBytes = ResultSize.inBytes(shape.product(), dtype);
-            return NDArray.adoptAll(allocate(numBytes, () -> NativeRowSparse.toDense(handle())))[0];
+            return NDArray.adoptAll(allocate(context, numBytes, () -> NativeRowSparse.toDense(handle())))[0];
         } finally {
             Reference.reachabilityFence(this);
         }

@@ -2,6 +2,7 @@ package dev.kvstore;
 
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import clojure.java.api.Clojure;
 import clojure.lang.IFn;
@@ -33,6 +34,19 @@ class ClojureTests {
                    vals
                    (filter (comp :test meta))
                    (sort-by (comp :line meta))))
+            """;
+
+    /**
+     * Returns why a test cannot run here, or nil: what the function `reason-to-skip` of its namespace says; and a
+     * test marked as ^:host says where CPU arrays are, which bin/check-gpu puts on GPUs.
+     */
+    private static final String REASON_TO_SKIP =
+            """
+            (fn [test]
+              (if (and (:host (meta test)) (Boolean/getBoolean "dev.kvstore.test.gpuAsCpu"))
+                "a test of the host"
+                (when-let [reason (ns-resolve (:ns (meta test)) (symbol "reason-to-skip"))]
+                  (reason))))
             """;
 
     /** Runs a test and returns what failed, in words. */
@@ -94,6 +108,8 @@ class ClojureTests {
 
     private static DynamicTest test(Object test) {
         return DynamicTest.dynamicTest(test.toString(), () -> {
+            Object reason = function(REASON_TO_SKIP).invoke(test);
+            assumeTrue(reason == null, () -> reason.toString());
             List<?> failures = (List<?>) function(FAILURES_OF).invoke(test);
             assertTrue(failures.isEmpty(), () -> String.join("\n", failures.stream()
                     .map(Object::toString)

@@ -18,6 +18,7 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -321,6 +322,7 @@ class KVStoreTest {
     }
 
     @Test
+    @Tag("host")
     void mapsStandForKeysAndValues() {
         try (KVStore store = KVStore.create();
                 NDArray one = NDArray.ones(Shape.of(2));

@@ -15,8 +15,10 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
+@Tag("host")
 class NativeMemoryTest {
     private static final long MEGABYTE = 1 << 20;
 

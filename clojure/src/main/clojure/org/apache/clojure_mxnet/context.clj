@@ -4,9 +4,11 @@
     cpu, gpu                      make a context
     cpu-context, default-context  cpu(0)
     device-type, device-id        its parts
+    num-gpus, gpu-memory-info     the GPUs of this machine
 
   Contexts are values: equal when type and number are equal, and `(str (cpu 1))` is \"cpu(1)\"."
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.memory :as memory]
             [dev.kvstore.impl.printing])
   (:import (dev.kvstore Context)))
 
@@ -65,3 +67,25 @@
       (device-id (gpu 1)) ;=> 1"
   [^Context context]
   (.deviceId context))
+
+(defn num-gpus
+  "Returns how many GPUs there are, `(gpu 0)` being the first. Never throws.
+
+  It is 0 also where the native library cannot be loaded; `doctor` of the kvstore namespace says why there is none.
+
+      (nat-int? (num-gpus)) ;=> true"
+  []
+  (Context/numGpus))
+
+(defn gpu-memory-info
+  "Returns a map of the memory of the GPU with the number `device-id`, 0 by default.
+
+  `:live-bytes` are what arrays and stores use, `:pooled-bytes` what is kept for reuse, and `:total-bytes` all that
+  the GPU has, whoever uses it. Throws \"Invalid device id\" for anything but an integer from 0 up, and
+  code `:device-unavailable` when there is no such GPU.
+
+      (when (pos? (num-gpus)) (:total-bytes (gpu-memory-info 0)))"
+  ([] (gpu-memory-info 0))
+  ([device-id]
+   (let [ctx (gpu device-id)]
+     (errors/guard (memory/of-device ctx)))))

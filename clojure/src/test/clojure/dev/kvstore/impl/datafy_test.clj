@@ -18,7 +18,7 @@
   (doseq [size [2 2000]]
     (is (= {:closed true} (datafy (doto (ndarray/ones [size]) ndarray/dispose))))))
 
-(deftest stores
+(deftest ^:host stores
   (let [kv (kvstore/init (kvstore/create) ["b" "a"] [(ndarray/ones [2]) (ndarray/zeros [3 1])])]
     (kvstore/push kv "a" (ndarray/ones [3 1]))
     (let [data (datafy kv)]
@@ -56,12 +56,14 @@
         kv (kvstore/init (kvstore/create) ks (repeat 40 (ndarray/ones [1])))]
     (is (= ks (keys (datafy kv)) (keys (:keys (kvstore/stats kv)))))))
 
-(deftest numbers-about-memory
+(deftest ^:host numbers-about-memory
   (let [before (kvstore/stats)
         array (ndarray/zeros [1000])
         during (kvstore/stats)]
-    (is (= #{:live-bytes :pooled-bytes :soft-cap :open :collected-unclosed} (set (keys during))))
-    (is (every? nat-int? (vals before)))
+    (is (= #{:live-bytes :pooled-bytes :soft-cap :open :collected-unclosed :devices} (set (keys during))))
+    (is (every? nat-int? (vals (dissoc before :devices))))
+    (is (= (cons "cpu(0)" (map #(str "gpu(" % ")") (range (context/num-gpus)))) (keys (:devices during))))
+    (is (every? nat-int? (mapcat vals (vals (:devices during)))))
     (is (>= (:live-bytes during) 4000))
     (is (pos? (:open during)))
     (is (= (:soft-cap during) (kvstore/soft-cap)))

@@ -2,6 +2,7 @@
   (:require [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.context :as context]
+            [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray]))
 
 (set! *warn-on-reflection* true)
@@ -23,7 +24,13 @@
     (is (= ["Invalid device id" id] ((juxt :message :kvstore/value) (failure (context/cpu id)))))
     (is (= :invalid-argument (code (context/gpu id))))))
 
-(deftest a-device-that-is-not-there
+(deftest ^:host a-device-that-is-not-there
   (let [ctx (context/gpu 99)]
     (is (= :device-unavailable (code (ndarray/ones [2] {:ctx ctx}))))
-    (is (= :device-unavailable (code (ndarray/as-in-context (ndarray/ones [2]) ctx))))))
+    (is (= :device-unavailable (code (ndarray/as-in-context (ndarray/ones [2]) ctx))))
+    (is (= :device-unavailable (code (context/gpu-memory-info 99))))
+    (is (= "Invalid device id" (:message (failure (context/gpu-memory-info -1)))))))
+
+(deftest gpus-are-counted
+  (is (nat-int? (context/num-gpus)))
+  (is (= (context/num-gpus) (dec (count (:devices (kvstore/stats)))))))

@@ -7,7 +7,8 @@
   (:refer-clojure :exclude [type])
   (:require [clojure.string :as string]
             [dev.kvstore.impl.datafy :as datafy]
-            [dev.kvstore.impl.errors :as errors])
+            [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.memory :as memory])
   (:import (dev.kvstore Doctor KVStore NativeMemory Snapshot)
            (java.lang AutoCloseable)
            (java.util Locale)))
@@ -54,26 +55,19 @@
                    [(keyword (string/replace (.toLowerCase ^String fact Locale/ROOT) " " "-")) text])
                  (Doctor/report))))
 
-(defn- memory-data
-  []
-  {:live-bytes (NativeMemory/liveBytes)
-   :pooled-bytes (NativeMemory/pooledBytes)
-   :soft-cap (NativeMemory/softCap)
-   :open (NativeMemory/open)
-   :collected-unclosed (NativeMemory/collectedUnclosed)})
-
 (defn stats
   "Returns numbers about `kvstore`, which may be a snapshot, or about all native memory, as a map.
 
   Of a store: its `:type`, `:bytes` of all values, `:state-bytes` of what an optimizer keeps, and `:keys`,
   a map of key to `:shape`, `:dtype`, `:context`, `:bytes`, `:state-bytes` and `:pushes`, the number of
   pushes that have changed it, in the order of their init. Without a store: `:live-bytes` in use,
-  `:pooled-bytes` kept for reuse, the `:soft-cap`, how many arrays and stores are `:open`, and how many were
-  `:collected-unclosed`, by the garbage collector. An updater may call it. Throws code `:closed` when
-  `kvstore` was disposed.
+  `:pooled-bytes` kept for reuse, the `:soft-cap`, how many arrays and stores are `:open`, how many were
+  `:collected-unclosed`, by the garbage collector, and `:devices`, a map of \"cpu(0)\" and the name of every GPU
+  to the `:live-bytes` and `:pooled-bytes` there, of a GPU also `:total-bytes`, all that it has. An updater may
+  call it. Throws code `:closed` when `kvstore` was disposed.
 
       (:bytes (stats (init (create) \"w\" (ndarray/ones [2 3])))) ;=> 24"
-  ([] (errors/guard (memory-data)))
+  ([] (errors/guard (memory/of-process)))
   ([kvstore]
    (errors/guard
      (let [keys (datafy/keys-data kvstore)]
@@ -85,7 +79,7 @@
         :keys keys}))))
 
 (defn soft-cap
-  "Returns how many bytes of native memory arrays and stores may use together.
+  "Returns how many bytes of the host's memory arrays and stores may use together; GPUs have what they have.
 
   What would exceed it first asks for a garbage collection; then it is code `:out-of-memory`. It is 80
   percent of the memory of the machine unless the system property dev.kvstore.softCap says otherwise. Throws

@@ -123,9 +123,9 @@
   "Returns the elements of `ndarray` without a copy, as they are now: a read-only direct ByteBuffer.
 
   They are row-major, in the byte order of the machine. Later changes of `ndarray` do not reach it, and it
-  stays valid as long as it can be reached, even after `dispose`. Throws code `:invalid-argument` for 2 GiB
-  or more, which no buffer can have (`read-into` reads piece by piece), and code `:closed` when `ndarray`
-  was disposed.
+  stays valid as long as it can be reached, even after `dispose`. Elements on a GPU are copied to the host
+  first. Throws code `:invalid-argument` for 2 GiB or more, which no buffer can have (`read-into` reads piece
+  by piece), and code `:closed` when `ndarray` was disposed.
 
       (.get (.asFloatBuffer (as-buffer (array [1 2] [2]))) 1) ;=> 2.0"
   ^java.nio.ByteBuffer [^NDArray ndarray]
