@@ -37,6 +37,12 @@ final class ElementCopy {
                 && array.context().isHost();
     }
 
+    /** What a buffer of all elements holds: the value, and for one that the host does not see, a copy of it. */
+    static long pin(NDArray array, long handle) {
+        long copied = array.context().isHost() ? 0 : array.numBytes();
+        return NativeMemory.allocate(copied, () -> new long[] {NativeBuffer.pin(handle)})[0];
+    }
+
     /** Copies elements from {@code first} on, if that {@link #pays}; returns whether it did. */
     static boolean read(NDArray array, long handle, long first, float[] destination) {
         return run(array, DType.FLOAT32, handle, first, destination.length, (source, start, position, length) ->

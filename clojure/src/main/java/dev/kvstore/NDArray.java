@@ -345,15 +345,13 @@ public final class NDArray implements Value {
         requireNonNull(arrays, "arrays");
         NDArray[] parts = arrays.toArray(NDArray[]::new);
         long numBytes = 0;
-        Context context = Context.cpu();
         for (NDArray part : parts) {
             numBytes += requireNonNull(part, "arrays").numBytes();
-            context = part.context;
         }
+        Context context = parts.length == 0 ? Context.cpu() : parts[0].context;
         try {
             return adopt(
-                    allocate(context, numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)),
-                    parts);
+                    allocate(context, numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)), parts);
         } finally {
             Reference.reachabilityFence(parts);
         }
@@ -489,12 +487,12 @@ public final class NDArray implements Value {
 
     private NDArray applyScalar(BinaryOp op, double scalar, boolean reversed) {
         requireNonNull(op, "op");
-        return derive(() -> NativeNDArray.binaryDouble(handle(), op.ordinal(), scalar, reversed));
+        return derive(context, () -> NativeNDArray.binaryDouble(handle(), op.ordinal(), scalar, reversed));
     }
 
     private NDArray applyScalar(BinaryOp op, long scalar, boolean reversed) {
         requireNonNull(op, "op");
-        return derive(() -> NativeNDArray.binaryLong(handle(), op.ordinal(), scalar, reversed));
+        return derive(context, () -> NativeNDArray.binaryLong(handle(), op.ordinal(), scalar, reversed));
     }
 
     /**
@@ -710,7 +708,7 @@ public final class NDArray implements Value {
      */
     public NDArray apply(UnaryOp op) {
         requireNonNull(op, "op");
-        return derive(() -> NativeNDArray.unary(handle(), op.ordinal()));
+        return derive(context, () -> NativeNDArray.unary(handle(), op.ordinal()));
     }
 
     /**
@@ -721,7 +719,7 @@ public final class NDArray implements Value {
      */
     public NDArray reduce(Reduction reduction) {
         requireNonNull(reduction, "reduction");
-        return derive(() -> NativeNDArray.reduce(handle(), reduction.ordinal()));
+        return derive(context, () -> NativeNDArray.reduce(handle(), reduction.ordinal()));
     }
 
     /**
@@ -732,7 +730,7 @@ public final class NDArray implements Value {
      * @return a new array
      */
     public NDArray clip(double low, double high) {
-        return derive(() -> NativeNDArray.clip(handle(), low, high));
+        return derive(context, () -> NativeNDArray.clip(handle(), low, high));
     }
 
     /**
@@ -761,7 +759,7 @@ public final class NDArray implements Value {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
      */
     public NDArray transpose() {
-        return derive(() -> NativeNDArray.transpose(handle()));
+        return derive(context, () -> NativeNDArray.transpose(handle()));
     }
 
     /**
@@ -771,7 +769,7 @@ public final class NDArray implements Value {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
      */
     public NDArray argmaxChannel() {
-        return derive(() -> NativeNDArray.argmaxChannel(handle()));
+        return derive(context, () -> NativeNDArray.argmaxChannel(handle()));
     }
 
     /**
@@ -850,7 +848,7 @@ public final class NDArray implements Value {
      * @return a new array that shares nothing with this one
      */
     public NDArray copy() {
-        return derive(() -> NativeNDArray.copy(handle()));
+        return derive(context, () -> NativeNDArray.copy(handle()));
     }
 
     /**
@@ -902,8 +900,7 @@ public final class NDArray implements Value {
             handle();
             return this;
         }
-        return derive(context,
-                () -> NativeNDArray.toDevice(handle(), context.kind(), context.deviceId()));
+        return derive(context, () -> NativeNDArray.toDevice(handle(), context.kind(), context.deviceId()));
     }
 
     // ---- writing and reading ----------------------------------------------------------------
@@ -1041,9 +1038,7 @@ public final class NDArray implements Value {
                     this + ": " + numBytes() + " bytes do not fit into a buffer, read it piece by piece");
         }
         try {
-            long copied = context.isHost() ? 0 : numBytes();
-            long[] pin = allocate(copied, () -> new long[] {NativeBuffer.pin(handle())});
-            return NativeHandle.buffer(pin[0], numBytes());
+            return NativeHandle.buffer(ElementCopy.pin(this, handle()), numBytes());
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -1378,10 +1373,6 @@ public final class NDArray implements Value {
 
     private static long numBytes(Shape shape, DType dtype) {
         return ResultSize.inBytes(shape.product(), dtype);
-    }
-
-    private NDArray derive(NativeMemory.Allocation allocation) {
-        return derive(context, allocation);
     }
 
     private NDArray derive(Context context, NativeMemory.Allocation allocation) {
