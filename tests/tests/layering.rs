@@ -103,12 +103,13 @@ fn core_has_no_features() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 6] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore", &["kvstore-core", "kvstore-cuda"]),
     ("kvstore-jni", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
+    ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
 ];
 

@@ -1,0 +1,121 @@
+//! Values on the card: random numbers, for a card computes faster on zeros.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use kvstore::{DType, Device, NDArray, Result, TensorSpec, from_bytes, random};
+
+/// Where everything is.
+pub(crate) const CARD: Device = Device::gpu(0);
+
+/// How large things are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// What a call reads and writes together, at least 256 MiB where numbers are to mean something.
+    pub(crate) set_bytes: usize,
+    /// How many such sets there are: what comes round again has long left the caches.
+    pub(crate) sets: usize,
+    /// The copy that everything is compared with.
+    pub(crate) copy_bytes: usize,
+    /// The rows of an embedding.
+    pub(crate) rows: usize,
+    /// Small keys of one call.
+    pub(crate) keys: usize,
+}
+
+impl Sizes {
+    pub(crate) const FULL: Self =
+        Self { set_bytes: 512 << 20, sets: 3, copy_bytes: 1 << 30, rows: 1 << 20, keys: 4096 };
+    /// To see that everything works.
+    pub(crate) const SMALL: Self =
+        Self { set_bytes: 192 << 10, sets: 3, copy_bytes: 1 << 20, rows: 1 << 10, keys: 64 };
+
+    /// Returns the elements of a value when so many bytes per element make a set.
+    pub(crate) fn len(&self, bytes_per_element: usize) -> usize {
+        (self.set_bytes / bytes_per_element).next_multiple_of(1024)
+    }
+}
+
+/// Random bytes of the host, from which values are made.
+#[derive(Debug)]
+pub(crate) struct Random {
+    /// The same numbers in each dtype.
+    of_dtypes: Vec<(DType, Vec<u8>)>,
+    next: Cell<usize>,
+}
+
+impl Random {
+    /// Makes enough for the largest value.
+    pub(crate) fn new(sizes: &Sizes) -> Result<Self> {
+        random::seed(1);
+        let len = sizes.set_bytes / 5;
+        let numbers = random::uniform(-1.0, 1.0, [len], DType::F32, Device::cpu(0))?;
+        let of_dtype = |dtype| Ok((dtype, numbers.as_type(dtype)?.to_bytes()?));
+        let dtypes = [DType::F32, DType::F16, DType::Bf16];
+        let of_dtypes = dtypes.into_iter().map(of_dtype).collect::<Result<_>>()?;
+        Ok(Self { of_dtypes, next: Cell::new(0) })
+    }
+
+    /// Returns some of the bytes, others at each call; all of them over and over where they are not enough.
+    pub(crate) fn bytes(&self, dtype: DType, num_bytes: usize) -> Cow<'_, [u8]> {
+        let of_dtype = self.of_dtypes.iter().find(|(found, _)| *found == dtype);
+        let bytes = of_dtype.map_or(&[][..], |(_, bytes)| bytes);
+        let room = bytes.len().saturating_sub(num_bytes) / 256 + 1;
+        let start = self.next.get() % room * 256;
+        // Far from it, and not the same again soon.
+        self.next.set(self.next.get() + 7919);
+        match bytes.get(start..start + num_bytes) {
+            Some(bytes) => bytes.into(),
+            None => bytes.iter().copied().cycle().take(num_bytes).collect(),
+        }
+    }
+
+    /// Returns an array on the card.
+    pub(crate) fn array(&self, len: usize, dtype: DType) -> Result<NDArray> {
+        self.shaped(&[len], dtype)
+    }
+
+    /// Returns an array of this shape on the card.
+    pub(crate) fn shaped(&self, shape: &[usize], dtype: DType) -> Result<NDArray> {
+        let num_bytes = shape.iter().product::<usize>() * dtype.size();
+        from_bytes(&self.bytes(dtype, num_bytes), TensorSpec::new(shape, dtype), CARD)
+    }
+}
+
+/// A sequence of numbers that look random; `peers.py` has the same one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence(u64);
+
+impl Sequence {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns a number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        let (factor, addend) = (6_364_136_223_846_793_005, 1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(factor).wrapping_add(addend);
+        usize::try_from(self.0 >> 33).unwrap_or_default() % end
+    }
+}
+
+/// Returns the elements of small keys: as many of 64 as of 64 thousand.
+pub(crate) fn small_lengths(count: usize) -> Vec<usize> {
+    let mut sequence = Sequence::new(1);
+    let mut length = || {
+        let least = 64 << sequence.below(11);
+        least + sequence.below(least)
+    };
+    (0..count).map(|_| length()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::small_lengths;
+
+    #[test]
+    fn small_keys_are_those_of_the_peers() {
+        assert_eq!(small_lengths(4), [217, 1766, 499, 1270]);
+        assert_eq!(small_lengths(4096).iter().sum::<usize>(), 71_768_495);
+    }
+}
