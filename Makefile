@@ -1,5 +1,6 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check kernels fuzz jar install examples repl bench bench-jvm peers doc clean
+.PHONY: help setup native demo test miri check kernels fuzz jar install examples repl bench bench-jvm peers gpu-bundle \
+	check-gpu-bundle doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -69,6 +70,13 @@ bench-jvm: native ## measures what a call from Java and Clojure costs over Rust'
 
 peers: setup ## measures side by side with MXNet 1.9.1, into target/peers.json
 	tests/peers/run
+
+gpu-bundle: setup ## a folder for a machine with a GPU, target/gpu-bundle: tests, sanitizer, bench and PyTorch in ten minutes
+	scripts/setup.sh portable
+	scripts/gpu-bundle.sh
+
+check-gpu-bundle: gpu-bundle ## runs that folder's script on a driver that is emulated
+	scripts/tally.sh gpu-bundle target/portable-venv/bin/python tests/gpu/test_bundle.py
 
 doc: setup ## the documentation of the crates, in target/doc
 	cargo doc --workspace --no-deps

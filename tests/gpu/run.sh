@@ -1,0 +1,157 @@
+#!/bin/sh
+# run.sh   everything that is to be seen on a machine with a GPU, in at most ten minutes: the tests, a sanitizer, what the
+#          store does beside the card's copy rate, and PyTorch's times for the same.
+# It writes as it goes, into $OUT or into `results` beside it: `report.txt`, which ends with a table, `results.json`, and
+# what each step said. A step that fails, takes too long or cannot run is told, and the next one begins.
+# SMALL=1 is for a driver that is emulated: small values, whose times mean nothing.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+out=${OUT:-$here/results}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/kvstore-gpu.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+# Modules that the driver has compiled are kept here and not in the user's folder, so that the first time is the first.
+export CUDA_CACHE_PATH="$work/cache" RUST_BACKTRACE=1
+python=${PYTHON:-python3}
+report=$out/report.txt steps=$work/steps
+: >"$report"
+: >"$steps"
+rm -f "$out/bench.jsonl" "$out/peers.json" "$out/results.json" "$out/tests.txt" "$out/sanitizer.txt"
+started=$(date +%s)
+
+say() { echo "$*" | tee -a "$report"; }
+
+elapsed() { echo $(($(date +%s) - started)); }
+
+# Notes what became of a step: NAME STATUS SECONDS NOTE.
+note() {
+    printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$steps"
+    say "$(printf '%-28s %-8s %4s s  %s' "$1" "$2" "$3" "$4")"
+}
+
+# Begins a group of steps that may take so many seconds together.
+group() { until=$(($(elapsed) + $1)); }
+
+# step NAME SECONDS FILE COMMAND..   runs a command, whose output goes to the end of a file.
+step() {
+    name=$1 seconds=$2 file=$3
+    shift 3
+    left=$((until - $(elapsed)))
+    [ "$seconds" -le "$left" ] || seconds=$left
+    if [ "$seconds" -le 0 ]; then
+        note "$name" skipped 0 "no time left"
+        return 1
+    fi
+    echo "== $name: $*" >>"$file"
+    before=$(elapsed)
+    $limit "$seconds" "$@" >"$work/output" 2>&1
+    status=$?
+    cat "$work/output" >>"$file"
+    took=$(($(elapsed) - before))
+    last=$(grep '^test result:' "$work/output" | tail -n 1)
+    case $status in
+        0) note "$name" ok "$took" "$last" ;;
+        124 | 137) note "$name" TIMEOUT "$took" "after $seconds s" ;;
+        126 | 127) note "$name" missing "$took" "$(tail -n 1 "$work/output")" ;;
+        *) if grep -q 'Device not supported' "$work/output"; then
+               # Some machines let no tool near the device: that says nothing about the store.
+               note "$name" missing "$took" "the tool cannot use this device"
+               return $status
+           fi
+           note "$name" FAILED "$took" "status $status; ${last:-$(tail -n 1 "$work/output")}" ;;
+    esac
+    return $status
+}
+
+# Without `timeout`, nothing stops a step that hangs.
+unlimited() { shift; "$@"; }
+if timeout -k 5 1 true 2>/dev/null; then limit="timeout -k 5"; else limit=unlimited; fi
+
+# 1. The machine.
+say "$(date -u '+%Y-%m-%d %H:%M UTC')  $(uname -srm)  $(getconf GNU_LIBC_VERSION 2>/dev/null)"
+group 30
+step nvidia-smi 15 "$report" nvidia-smi
+for file in "$here"/bin/*.gz; do
+    gzip -dc "$file" >"$work/$(basename "$file" .gz)" && chmod +x "$work/$(basename "$file" .gz)"
+done
+bench=$work/kvstore-gpu-bench
+small=
+[ -z "${SMALL:-}" ] || small=--small
+# shellcheck disable=SC2086 # an option or nothing
+{
+    step first-calls-cold 20 "$report" "$bench" $small --first-calls
+    step first-calls-warm 10 "$report" "$bench" $small --first-calls
+}
+
+# 2. The tests: the suites of every backend, on four devices.
+group 150
+export KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=4
+for test in "$work"/test-*; do
+    step "$(basename "$test")" 90 "$out/tests.txt" "$test"
+done
+unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
+
+# 3. The sanitizer, on few small values. A test that gives all its memory back shows leaks, others would only show what the
+#    process keeps.
+group 120
+find_sanitizer() {
+    command -v compute-sanitizer && return
+    for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer /opt/nvidia/*/compute-sanitizer; do
+        [ ! -x "$folder/compute-sanitizer" ] || { echo "$folder/compute-sanitizer"; return; }
+    done
+}
+sanitizer=$(find_sanitizer | head -n 1)
+# sanitized NAME SECONDS OPTION.. -- COMMAND..
+sanitized() {
+    name=$1 seconds=$2
+    shift 2
+    if [ -z "$sanitizer" ]; then
+        note "$name" missing 0 "no compute-sanitizer"
+        return
+    fi
+    step "$name" "$seconds" "$out/sanitizer.txt" "$sanitizer" --error-exitcode 99 "$@"
+}
+sanitized memcheck 60 --tool memcheck --leak-check full "$work/test-card"
+sanitized initcheck 40 --tool initcheck "$work/test-card"
+if [ -n "$sanitizer" ] && "$sanitizer" --help 2>/dev/null | grep -q track-stream-ordered-races; then
+    sanitized stream-ordered-races 40 --tool memcheck --track-stream-ordered-races all "$work/test-card"
+else
+    note stream-ordered-races missing 0 "no sanitizer that has it"
+fi
+export KVSTORE_TEST_DEVICE=gpu
+sanitized memcheck-suite 60 --tool memcheck "$work/test-backends" casts fills copies half sums_are
+unset KVSTORE_TEST_DEVICE
+
+# 4. What the store does beside the card's copy rate.
+group 150
+# shellcheck disable=SC2086 # an option or nothing
+step bench 150 "$work/bench.txt" "$bench" $small --seconds 130 --json "$out/bench.jsonl"
+
+# 5. What PyTorch takes for the same.
+group 110
+step peers 110 "$work/peers.txt" "$python" "$here/peers.py" $small --seconds 95 \
+    --bench "$out/bench.jsonl" --json "$out/peers.json"
+
+# The table, and the same for programs.
+for table in bench peers; do
+    [ ! -f "$work/$table.txt" ] || tee -a "$report" <"$work/$table.txt"
+done
+say "== what ran, in $(elapsed) s"
+awk -F '\t' '{ printf "%-28s %-8s %4s s  %s\n", $1, $2, $3, $4 }' "$steps" | tee -a "$report"
+lines() { [ ! -f "$1" ] || awk '{ printf "%s%s", sep, $0; sep = ",\n" }' "$1"; }
+{
+    echo '{"steps": ['
+    awk -F '\t' '{
+        gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); gsub(/[\001-\010\013-\037]/, " ")
+        printf "%s{\"step\": \"%s\", \"status\": \"%s\", \"seconds\": %s, \"note\": \"%s\"}", sep, $1, $2, $3, $4
+        sep = ",\n"
+    }' "$steps"
+    echo '], "bench": ['
+    lines "$out/bench.jsonl"
+    echo '], "peers":'
+    [ -s "$out/peers.json" ] && cat "$out/peers.json" || echo null
+    echo '}'
+} >"$out/results.json"
+say "in $out: $(cd "$out" && echo *)"
+! cut -f 2 "$steps" | grep -qE 'FAILED|TIMEOUT'

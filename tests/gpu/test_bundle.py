@@ -1,0 +1,92 @@
+"""What `make gpu-bundle` made: what is in it, which systems it asks for, and whether its script does what it says,
+on a driver that is emulated and on a machine without any.
+
+Runs with the Python that scripts/portable.sh installs:
+    target/portable-venv/bin/python tests/gpu/test_bundle.py
+"""
+
+import gzip
+import io
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "target" / "gpu-bundle"
+NEWEST_GLIBC = (2, 34)
+SUITES = [
+    "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "rows",
+    "whole_store",
+]  # fmt: skip
+
+
+def newest_glibc(content):
+    """Returns the newest release of glibc that a program asks for."""
+    sections = ELFFile(io.BytesIO(content)).iter_sections()
+    required = [section for section in sections if isinstance(section, GNUVerNeedSection)]
+    names = [version.name for section in required for _, versions in section.iter_versions() for version in versions]
+    return max(tuple(map(int, name[6:].split("."))) for name in names if name.startswith("GLIBC_"))
+
+
+def run(out, **environment):
+    """Runs the script, and returns its status, its results and the last lines of its report."""
+    environment = {**os.environ, "OUT": out, "SMALL": "1", **environment}
+    ended = subprocess.run(["sh", BUNDLE / "run.sh"], env=environment, stdout=subprocess.DEVNULL, timeout=600)
+    results = json.loads(Path(out, "results.json").read_text())
+    return ended.returncode, results, Path(out, "report.txt").read_text()
+
+
+class TheFolder(unittest.TestCase):
+    def test_has_every_program_for_systems_that_are_old_enough(self):
+        names = [f"test-{suite}" for suite in (*SUITES, "card")] + ["kvstore-gpu-bench"]
+        found = {path.name.removesuffix(".gz"): path for path in (BUNDLE / "bin").iterdir()}
+        self.assertEqual(sorted(found), sorted(names))
+        for name, path in found.items():
+            self.assertLessEqual(newest_glibc(gzip.decompress(path.read_bytes())), NEWEST_GLIBC, name)
+
+    def test_is_small(self):
+        size = sum(path.stat().st_size for path in BUNDLE.rglob("*") if "results" not in path.parts)
+        self.assertLess(size, 60 << 20)
+
+
+@unittest.skipUnless(platform.machine() == "x86_64", "the bundle is for another machine than this one")
+class TheScript(unittest.TestCase):
+    def test_does_everything_on_an_emulated_driver(self):
+        folder = subprocess.run([ROOT / "scripts/emulator.sh"], check=True, capture_output=True, text=True)
+        with tempfile.TemporaryDirectory() as out:
+            status, results, report = run(out, LD_LIBRARY_PATH=folder.stdout.strip())
+        steps = {step["step"]: step["status"] for step in results["steps"]}
+        for name in (*(f"test-{suite}" for suite in SUITES), "test-card", "bench", "first-calls-warm"):
+            self.assertEqual(steps.get(name), "ok", f"{name}\n{report}")
+        self.assertEqual(status, 0, report)
+        machine, *cases = results["bench"]
+        self.assertTrue(machine["emulated"])
+        names = {case["case"] for case in cases}
+        for name in ("copy", "sum_bf16_16", "adam_f32", "adamw_f16", "small_keys_adamw", "push_1bit", "rows_gather"):
+            self.assertIn(name, names)
+        self.assertEqual([case for case in cases if "error" in case], [])
+        self.assertIn("These numbers mean nothing", report)
+        # The table is the last thing, one line for each step.
+        table = report.split("== what ran")[1].splitlines()[1:-1]
+        self.assertEqual([line.split()[0] for line in table], list(steps))
+
+    def test_tells_what_is_missing_where_there_is_no_driver(self):
+        with tempfile.TemporaryDirectory() as out:
+            status, results, report = run(out, LD_LIBRARY_PATH="", PYTHON="no-such-python")
+        steps = {step["step"]: step["status"] for step in results["steps"]}
+        self.assertNotEqual(status, 0)
+        self.assertEqual(steps["bench"], "FAILED")
+        self.assertEqual(steps["peers"], "missing")
+        self.assertEqual(results["peers"], None)
+        self.assertIn("== what ran", report)
+
+
+if __name__ == "__main__":
+    unittest.main()
