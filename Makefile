@@ -1,6 +1,6 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check kernels fuzz jar install examples repl bench bench-jvm peers gpu-bundle \
-	check-gpu-bundle doc clean
+.PHONY: help setup native demo test miri check kernels fuzz jar install examples repl bench bench-jvm peers gpu-bundle gpu-check \
+	doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -75,7 +75,7 @@ gpu-bundle: setup ## a folder for a machine with a GPU, target/gpu-bundle: tests
 	scripts/setup.sh portable
 	scripts/gpu-bundle.sh
 
-check-gpu-bundle: gpu-bundle ## runs that folder's script on a driver that is emulated
+gpu-check: gpu-bundle ## runs that folder's script on a driver that is emulated
 	scripts/tally.sh gpu-bundle target/portable-venv/bin/python tests/gpu/test_bundle.py
 
 doc: setup ## the documentation of the crates, in target/doc

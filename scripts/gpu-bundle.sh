@@ -8,25 +8,25 @@ cd "$(dirname "$0")/.."
 bundle=target/gpu-bundle
 SUITES="backends elementwise values calls updaters snapshots concurrency races bits rows whole_store"
 
-# executables OPTION..   builds, and prints the name and the path of each program.
-executables() {
-    cargo zigbuild --target="$target.$GLIBC" --target-dir=target --locked --message-format=json-render-diagnostics "$@" |
-        "$venv/bin/python" -c '
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("executable") and message["package_id"] and message["target"]["kind"] in (["test"], ["bin"]):
-        print(message["target"]["kind"][0], message["target"]["name"], message["executable"])'
-}
-
-# Packed, for tests are large: run.sh unpacks them into a folder that goes away.
+# pack OPTION..   builds with these options of cargo, and packs the programs, for tests are large: run.sh unpacks them
+# into a folder that goes away.
 pack() {
-    while read -r kind name path; do
-        case $kind-$name in
-            test-*) gzip -9 -n <"$path" >"$bundle/bin/test-$name.gz" ;;
-            bin-kvstore-gpu-bench) gzip -9 -n <"$path" >"$bundle/bin/$name.gz" ;;
-        esac
-    done
+    cargo zigbuild --target="$target.$GLIBC" --target-dir=target --locked \
+        --message-format=json-render-diagnostics "$@" >"$bundle/built"
+    "$venv/bin/python" - "$bundle" <<'PYTHON'
+import gzip, json, pathlib, sys
+
+bundle = pathlib.Path(sys.argv[1])
+for line in (bundle / "built").read_text().splitlines():
+    built = json.loads(line)
+    name = built.get("executable") and built["target"]["name"]
+    # A program that tests start is built with them.
+    if name and (built["target"]["kind"] == ["test"] or name == "kvstore-gpu-bench"):
+        prefix = "" if name == "kvstore-gpu-bench" else "test-"
+        packed = gzip.compress(pathlib.Path(built["executable"]).read_bytes(), 9, mtime=0)
+        (bundle / "bin" / f"{prefix}{name}.gz").write_bytes(packed)
+PYTHON
+    rm "$bundle/built"
 }
 
 install_tools
@@ -36,9 +36,8 @@ mkdir -p "$bundle/bin"
 # As `make test` has them: with the checks of overflows and invariants, but without symbols.
 export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_TEST_STRIP=symbols
 # shellcheck disable=SC2046 # a list of options
-executables --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card \
-    $(printf -- '--test=%s ' $SUITES) | pack
-executables --release --package=kvstore-gpu-bench | pack
+pack --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card $(printf -- '--test=%s ' $SUITES)
+pack --release --package=kvstore-gpu-bench
 cp tests/gpu/run.sh tests/gpu/peers.py "$bundle/"
 git describe --always --dirty >"$bundle/version" 2>/dev/null || true
 

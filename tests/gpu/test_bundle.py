@@ -25,6 +25,11 @@ SUITES = [
     "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "rows",
     "whole_store",
 ]  # fmt: skip
+# Runs the program behind its options, as the real one does.
+SANITIZER = """#!/bin/sh
+[ "$1" != --help ] || exec echo --track-stream-ordered-races
+while :; do case $1 in */*) exec "$@" ;; *) shift ;; esac; done
+"""
 
 
 def newest_glibc(content):
@@ -60,10 +65,16 @@ class TheFolder(unittest.TestCase):
 class TheScript(unittest.TestCase):
     def test_does_everything_on_an_emulated_driver(self):
         folder = subprocess.run([ROOT / "scripts/emulator.sh"], check=True, capture_output=True, text=True)
-        with tempfile.TemporaryDirectory() as out:
-            status, results, report = run(out, LD_LIBRARY_PATH=folder.stdout.strip())
+        with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as tools:
+            sanitizer = Path(tools, "compute-sanitizer")
+            sanitizer.write_text(SANITIZER)
+            sanitizer.chmod(0o755)
+            path = f"{tools}:{os.environ['PATH']}"
+            status, results, report = run(out, LD_LIBRARY_PATH=folder.stdout.strip(), PATH=path)
         steps = {step["step"]: step["status"] for step in results["steps"]}
-        for name in (*(f"test-{suite}" for suite in SUITES), "test-card", "bench", "first-calls-warm"):
+        tests = [f"test-{suite}" for suite in (*SUITES, "card")]
+        tools = ["memcheck", "initcheck", "stream-ordered-races", "memcheck-suite"]
+        for name in (*tests, *tools, "first-calls-warm", "bench"):
             self.assertEqual(steps.get(name), "ok", f"{name}\n{report}")
         self.assertEqual(status, 0, report)
         machine, *cases = results["bench"]

@@ -66,7 +66,11 @@ impl Random {
         self.next.set(self.next.get() + 7919);
         match bytes.get(start..start + num_bytes) {
             Some(bytes) => bytes.into(),
-            None => bytes.iter().copied().cycle().take(num_bytes).collect(),
+            None => {
+                let mut longer = bytes.repeat(num_bytes / bytes.len().max(1) + 1);
+                longer.truncate(num_bytes);
+                longer.into()
+            }
         }
     }
 
