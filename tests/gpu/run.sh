@@ -119,9 +119,9 @@ if [ -n "$sanitizer" ] && "$sanitizer" --help 2>/dev/null | grep -q track-stream
 else
     note stream-ordered-races missing 0 "no sanitizer that has it"
 fi
-export KVSTORE_TEST_DEVICE=gpu
+export KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=4
 sanitized memcheck-suite 60 --tool memcheck "$work/test-backends" casts fills copies half sums_are
-unset KVSTORE_TEST_DEVICE
+unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
 
 # 4. What the store does beside the card's copy rate.
 group 150
