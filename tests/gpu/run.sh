@@ -154,4 +154,4 @@ lines() { [ ! -f "$1" ] || awk '{ printf "%s%s", sep, $0; sep = ",\n" }' "$1"; }
     echo '}'
 } >"$out/results.json"
 say "in $out: $(cd "$out" && echo *)"
-! cut -f 2 "$steps" | grep -qE 'FAILED|TIMEOUT'
+! cut -f 2 "$steps" | grep -qE 'FAILED|TIMEOUT|skipped'

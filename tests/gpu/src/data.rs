@@ -64,14 +64,12 @@ impl Random {
         let start = self.next.get() % room * 256;
         // Far from it, and not the same again soon.
         self.next.set(self.next.get() + 7919);
-        match bytes.get(start..start + num_bytes) {
-            Some(bytes) => bytes.into(),
-            None => {
-                let mut longer = bytes.repeat(num_bytes / bytes.len().max(1) + 1);
-                longer.truncate(num_bytes);
-                longer.into()
-            }
+        if let Some(bytes) = bytes.get(start..start + num_bytes) {
+            return bytes.into();
         }
+        let mut longer = bytes.repeat(num_bytes / bytes.len().max(1) + 1);
+        longer.truncate(num_bytes);
+        longer.into()
     }
 
     /// Returns an array on the card.
