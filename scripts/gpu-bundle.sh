@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh
 bundle=target/gpu-bundle
-SUITES="backends elementwise values calls updaters snapshots concurrency races bits rows whole_store"
+SUITES=$(cat scripts/gpu-suites)
 
 # pack OPTION..   builds with these options of cargo, and packs the programs, for tests are large: run.sh unpacks them
 # into a folder that goes away.

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-SUITES="backends elementwise values calls updaters snapshots concurrency races bits rows whole_store"
+SUITES=$(cat scripts/gpu-suites)
 
 case $(uname -s) in
     Linux) ;;

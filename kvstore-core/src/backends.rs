@@ -131,30 +131,3 @@ impl Backends {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::cpu::CpuBackend;
-
-    #[test]
-    fn a_backend_is_looked_for_once_and_when_it_is_asked_for() {
-        static NUM_LOOKS: AtomicUsize = AtomicUsize::new(0);
-        let backends = Backends::with_later(CpuBackend::with_threads(1), DeviceKind::Gpu, || {
-            NUM_LOOKS.fetch_add(1, Ordering::Relaxed);
-            Err("it is not there".to_owned())
-        });
-        assert!(backends.of(Device::cpu(0)).is_ok());
-        assert_eq!((backends.in_use().count(), NUM_LOOKS.load(Ordering::Relaxed)), (1, 0));
-        for _ in 0..2 {
-            let error = backends.of(Device::gpu(1)).unwrap_err();
-            assert_eq!(error.to_string(), "device gpu(1) is not available: it is not there");
-        }
-        let found = backends.look_for_all();
-        assert_eq!((found.len(), NUM_LOOKS.load(Ordering::Relaxed)), (2, 1));
-        let none = Backends::new(Vec::new()).of(Device::gpu(0)).unwrap_err();
-        assert!(none.to_string().ends_with("this build has no backend for `gpu` devices"));
-    }
-}

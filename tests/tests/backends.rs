@@ -1,7 +1,9 @@
 //! Every backend passes the suite of backends, that of the host on one thread and on several: so all of them give the
 //! same bits.
 
-use kvstore_core::Backend;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kvstore_core::{Backend, Backends, CpuBackend, Device, DeviceKind};
 use kvstore_tests::place;
 use kvstore_tests::suite::backend as suite;
 
@@ -80,4 +82,22 @@ fn a_batch_is_its_steps() {
 #[test]
 fn codes_agree() {
     everywhere(suite::codes_agree);
+}
+
+#[test]
+fn a_backend_is_looked_for_once_and_when_it_is_asked_for() {
+    static NUM_LOOKS: AtomicUsize = AtomicUsize::new(0);
+    let backends = Backends::with_later(CpuBackend::with_threads(1), DeviceKind::Gpu, || {
+        NUM_LOOKS.fetch_add(1, Ordering::Relaxed);
+        Err("it is not there".to_owned())
+    });
+    assert!(backends.of(Device::cpu(0)).is_ok());
+    assert_eq!((backends.in_use().count(), NUM_LOOKS.load(Ordering::Relaxed)), (1, 0));
+    for _ in 0..2 {
+        let error = backends.of(Device::gpu(1)).unwrap_err();
+        assert_eq!(error.to_string(), "device gpu(1) is not available: it is not there");
+    }
+    assert_eq!((backends.look_for_all().len(), NUM_LOOKS.load(Ordering::Relaxed)), (2, 1));
+    let none = Backends::new(Vec::new()).of(Device::gpu(0)).unwrap_err();
+    assert!(none.to_string().ends_with("this build has no backend for `gpu` devices"));
 }

@@ -3,9 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use kvstore::{
-    DType, DeviceKind, NDArray, Optimizer, Result, backends, create, doctor, synchronize, trim,
-};
+use kvstore::{DType, Device, NDArray, Optimizer, Result, backends, create, synchronize, trim};
 use serde_json::json;
 
 use crate::data::{CARD, Random, Sizes};
@@ -88,11 +86,7 @@ impl Bench {
 /// Runs what was asked for, and returns whether every case gave something.
 pub(crate) fn run(options: &Options) -> std::result::Result<bool, Box<dyn Error>> {
     let started = Instant::now();
-    let Some(card) = backends().all().find(|backend| backend.kind() == DeviceKind::Gpu) else {
-        let findings = doctor();
-        let findings = findings.iter().map(|(name, finding)| format!("{name}: {finding}"));
-        return Err(findings.collect::<Vec<_>>().join("; ").into());
-    };
+    let card = backends().of(Device::gpu(0))?;
     let description = card.description();
     let is_emulated = description.contains("Emulated");
     println!("{description}");
