@@ -45,11 +45,15 @@ impl CudaBackend {
     /// Returns the backend of all cards, or why there is none. `host` does what has no kernel.
     ///
     /// The environment variable `KVSTORE_GPUS` says how many devices there are to be, if not one for each card.
+    ///
+    /// # Errors
+    /// The [`Absence`], in words for people.
     // The table of backends is the only thing that one is made for, and it holds trait objects.
     #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
     pub fn new(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, Absence> {
-        let wanted = std::env::var("KVSTORE_GPUS").ok().and_then(|text| text.parse().ok());
-        Self::with_devices(host, wanted)
+        let wanted = std::env::var("KVSTORE_GPUS").ok().filter(|text| !text.is_empty());
+        let wanted = wanted.map(|text| text.parse().map_err(|_| Absence::Misconfigured(text)));
+        Self::with_devices(host, wanted.transpose()?)
     }
 
     /// Returns the backend of so many devices, or of one for each card. With more devices than cards a card is several

@@ -29,6 +29,8 @@ pub enum Absence {
     TooOld(c_int),
     /// There is a driver, and no device that it could drive or may see.
     NoDevice,
+    /// The environment says how many devices there are to be, but not in a number.
+    Misconfigured(String),
     /// The driver says something else.
     Failed {
         /// The function that failed.
@@ -57,6 +59,9 @@ impl fmt::Display for Absence {
             Self::NoDevice => f.write_str(
                 "there is a driver of NVIDIA and no device for it (CUDA_VISIBLE_DEVICES may hide some)",
             ),
+            Self::Misconfigured(text) => {
+                write!(f, "KVSTORE_GPUS is `{text}`, expected the number of devices")
+            }
             Self::Failed { function, error } => {
                 write!(f, "the driver of NVIDIA fails in {function}: {error}")
             }

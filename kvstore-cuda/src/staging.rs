@@ -5,25 +5,32 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::Result;
+use kvstore_core::{Error, Result};
 
 use crate::batch::Address;
 use crate::driver::Card;
 use crate::handles::{Event, Pinned};
 
-/// The bytes of one piece.
-const PIECE: usize = 4 << 20;
-/// How many pieces are kept; when all are in use, a call waits for the oldest one.
-const MAX_PIECES: usize = 8;
+/// The bytes of a long piece.
+const LONG: usize = 4 << 20;
+/// Of short ones, for lists of jobs: many calls may be queued that each have one.
+const SHORT: usize = 64 << 10;
+/// How many pieces of a length there are; when all are in use, a call waits for the oldest one.
+const MAX_LONG: usize = 8;
+const MAX_SHORT: usize = 256;
 /// How many pieces a read is ahead of what it copies out.
 const AHEAD: usize = 2;
 
 /// Pieces of pinned memory.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
-    /// Those that no call holds; the one that was given back first comes first.
-    pieces: Mutex<Vec<Piece>>,
+    long: Pieces,
+    short: Pieces,
 }
+
+/// The pieces of one length that no call holds. Those that are free come first, then the one whose copy was queued
+/// first.
+type Pieces = Mutex<VecDeque<Piece>>;
 
 /// A piece, and what it is in use until.
 #[derive(Debug)]
@@ -77,8 +84,8 @@ impl Staging {
     /// # Safety
     /// `dst` is memory of the card, of as many bytes.
     pub(crate) unsafe fn upload(&self, card: &Arc<Card>, dst: Address, bytes: &[u8]) -> Result<()> {
-        for (part, start) in bytes.chunks(PIECE).zip((dst..).step_by(PIECE)) {
-            let mut piece = self.take(card)?;
+        for (part, start) in bytes.chunks(LONG).zip((dst..).step_by(LONG)) {
+            let mut piece = self.take(card, part.len())?;
             let room = piece.memory.bytes_mut();
             if let Some(room) = room.get_mut(..part.len()) {
                 room.copy_from_slice(part);
@@ -86,7 +93,7 @@ impl Staging {
             // SAFETY: the piece is kept until the copy is done, and `dst` is what the caller promises.
             unsafe { card.copy_in(start, room.as_ptr(), part.len()) }?;
             piece.keep_until_now(card)?;
-            self.pieces().push(piece);
+            lock(self.pieces(part.len())).push_back(piece);
         }
         Ok(())
     }
@@ -102,11 +109,11 @@ impl Staging {
         bytes: &mut [u8],
     ) -> Result<()> {
         let mut under_way = VecDeque::new();
-        for (part, start) in bytes.chunks_mut(PIECE).zip((src..).step_by(PIECE)) {
+        for (part, start) in bytes.chunks_mut(LONG).zip((src..).step_by(LONG)) {
             if under_way.len() == AHEAD {
                 self.finish(under_way.pop_front())?;
             }
-            let mut piece = self.take(card)?;
+            let mut piece = self.take(card, part.len())?;
             // SAFETY: the piece is kept until the copy is done, and `src` is what the caller promises.
             unsafe { card.copy_out(piece.memory.bytes_mut().as_mut_ptr(), start, part.len()) }?;
             piece.keep_until_now(card)?;
@@ -122,31 +129,32 @@ impl Staging {
         if let Some(room) = piece.memory.bytes_mut().get(..part.len()) {
             part.copy_from_slice(room);
         }
-        self.pieces().push(piece);
+        lock(self.pieces(part.len())).push_front(piece);
         Ok(())
     }
 
-    /// Returns a piece that nothing uses.
-    fn take(&self, card: &Card) -> Result<Piece> {
-        let mut pieces = self.pieces();
-        for index in 0..pieces.len() {
-            if pieces.get(index).map_or(Ok(false), Piece::is_free)? {
-                let mut piece = pieces.remove(index);
-                piece.until = None;
-                return Ok(piece);
-            }
-        }
-        if pieces.len() < MAX_PIECES {
+    /// Returns a piece that nothing uses and that has room for so many bytes.
+    fn take(&self, card: &Card, num_bytes: usize) -> Result<Piece> {
+        let (most, len) = if num_bytes <= SHORT { (MAX_SHORT, SHORT) } else { (MAX_LONG, LONG) };
+        let mut pieces = lock(self.pieces(num_bytes));
+        let is_free = pieces.front().map_or(Ok(false), Piece::is_free)?;
+        if !is_free && pieces.len() < most {
             drop(pieces);
-            return Ok(Piece { memory: Pinned::new(card, PIECE)?, until: None });
+            return Ok(Piece { memory: Pinned::new(card, len)?, until: None });
         }
-        let mut piece = pieces.remove(0);
+        let piece = pieces.pop_front();
         drop(pieces);
+        let mut piece = piece.ok_or_else(|| Error::Internal("no piece to wait for".to_owned()))?;
         piece.wait()?;
         Ok(piece)
     }
 
-    fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the pieces that so many bytes go through.
+    fn pieces(&self, num_bytes: usize) -> &Pieces {
+        if num_bytes <= SHORT { &self.short } else { &self.long }
     }
+}
+
+fn lock(pieces: &Pieces) -> MutexGuard<'_, VecDeque<Piece>> {
+    pieces.lock().unwrap_or_else(PoisonError::into_inner)
 }
