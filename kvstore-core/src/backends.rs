@@ -123,11 +123,26 @@ impl Backends {
         run: impl Fn(&dyn Backend, &mut [J]) -> Result<()>,
     ) -> Result<()> {
         jobs.sort_unstable_by_key(|job| job.device().kind());
+        let mut has_begun = false;
         for jobs in jobs.chunk_by_mut(|one, other| one.device().kind() == other.device().kind()) {
             if let Some(first) = jobs.first() {
-                run(&**self.of(first.device())?, jobs)?;
+                let backend = self.of(first.device())?;
+                run(&**backend, jobs).map_err(|error| in_the_midst(error, has_begun))?;
+                has_begun = true;
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the error of a call that has changed something before: one that may not be tried again, as calls are that
+/// found no memory.
+pub(crate) fn in_the_midst(error: Error, has_begun: bool) -> Error {
+    match error {
+        Error::OutOfMemory { device, .. } if has_begun => {
+            let operation = "no memory in the midst of a call".to_owned();
+            Error::Backend { device, operation, source: error.into() }
+        }
+        error => error,
     }
 }

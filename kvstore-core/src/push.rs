@@ -7,7 +7,7 @@
 use std::sync::{Arc, MutexGuard};
 
 use crate::backend::{RowUpdateJob, SumJob, UpdateJob};
-use crate::backends::Backends;
+use crate::backends::{Backends, in_the_midst};
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -287,8 +287,11 @@ impl<'a> Push<'a> {
                 }
             }
         }
-        self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs))?;
-        self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs))?;
+        let result = self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs));
+        result.map_err(|error| in_the_midst(error, compressed.is_some()))?;
+        let has_begun = compressed.is_some() || !row_jobs.is_empty();
+        let result = self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs));
+        result.map_err(|error| in_the_midst(error, has_begun))?;
         scratch.keep_updates(jobs);
         scratch.keep_spans(spans);
         self.settle(&mut changes);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::{DequantizeJob, QuantizeJob};
-use crate::backends::Backends;
+use crate::backends::{Backends, in_the_midst};
 use crate::compression::{Compression, Quantizer};
 use crate::device::Device;
 use crate::dtype::{DType, Scalar};
@@ -101,7 +101,8 @@ pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Resu
         let (device, dtype) = (sum.device(), sum.dtype());
         jobs.push(DequantizeJob { quantizer, device, dtype, codes, dst: sum.span_mut()? });
     }
-    backends.run(&mut jobs, |backend, jobs| backend.dequantize(jobs))
+    let result = backends.run(&mut jobs, |backend, jobs| backend.dequantize(jobs));
+    result.map_err(|error| in_the_midst(error, true))
 }
 
 fn lost() -> Error {

@@ -210,7 +210,7 @@ impl Backend for CudaBackend {
         let src = address_on(card, src)?;
         let args = CastArgs::new((src, from), (dst, to), len as u64);
         // SAFETY: both ranges are memory of the card and hold so many elements.
-        unsafe { card.launch(&cast::kernel(from, to), &args, args.num_tiles()) }
+        unsafe { card.launch(card.function(&cast::kernel(from, to))?, &args, args.num_tiles()) }
     }
 
     fn sum(&self, jobs: &mut [backend::SumJob<'_>]) -> Result<()> {
@@ -398,7 +398,7 @@ impl Backend for CudaBackend {
     }
 
     fn synchronize(&self, device: Device) -> Result<()> {
-        self.card(device)?.synchronize()
+        self.memory.devices().synchronize(device)
     }
 }
 

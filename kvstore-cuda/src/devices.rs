@@ -45,25 +45,37 @@ impl Devices {
         self.all.iter().filter_map(|slot| slot.card.get())
     }
 
+    fn slot(&self, device: Device) -> Result<&Slot> {
+        let ordinal = usize::try_from(device.ordinal()).ok();
+        ordinal.and_then(|ordinal| self.all.get(ordinal)).ok_or_else(|| {
+            let reason = format!("there are {} of them", self.all.len());
+            Error::DeviceUnavailable { device, reason }
+        })
+    }
+
+    /// Waits for a device; one that is not open has nothing to do.
+    pub(crate) fn synchronize(&self, device: Device) -> Result<()> {
+        self.slot(device)?.card.get().map_or(Ok(()), |card| card.synchronize())
+    }
+
     /// Returns a device, opened.
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`], and what the driver says.
     pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
-        let ordinal = usize::try_from(device.ordinal()).ok();
-        let slot = ordinal.and_then(|ordinal| self.all.get(ordinal)).ok_or_else(|| {
-            let reason = format!("there are {} of them", self.all.len());
-            Error::DeviceUnavailable { device, reason }
-        })?;
+        let slot = self.slot(device)?;
         if let Some(card) = slot.card.get() {
             return Ok(card);
         }
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.card.get().is_none() {
+            slot.identity.check(device)?;
             let card = Card::open(&slot.identity, device)?;
             for peer in self.open() {
-                card.enable_peer(peer)?;
-                peer.enable_peer(&card)?;
+                let enabled = card.enable_peer(peer).and_then(|()| peer.enable_peer(&card));
+                if let Err(error) = enabled {
+                    tracing::warn!(%error, "copies between two devices go by the host");
+                }
             }
             // Nobody else has opened it: that is done by one at a time.
             let _ = slot.card.set(Arc::new(card));

@@ -28,7 +28,12 @@ pub(crate) struct Identity {
     name: String,
     /// All the memory of the card.
     pub(crate) num_bytes: usize,
+    /// The compute capability: 8.6 is 86.
+    capability: i32,
 }
+
+/// The oldest cards that kernels are compiled for, Volta's.
+const OLDEST_CAPABILITY: i32 = 70;
 
 impl Identity {
     /// Asks the driver for the card with this number, which `device` is to be.
@@ -41,8 +46,36 @@ impl Identity {
         call!(device, cuDeviceGetName(name.as_mut_ptr(), 127, ordinal))?;
         // SAFETY: there is a 0 behind the name, and nobody writes it now.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-        Ok(Self { ordinal, name, num_bytes })
+        let [major, minor] = [
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        ]
+        .map(|attribute| attribute_of(device, ordinal, attribute));
+        Ok(Self { ordinal, name, num_bytes, capability: 10 * major? + minor? })
     }
+
+    /// Fails when there are no kernels for the card.
+    pub(crate) fn check(&self, device: Device) -> Result<()> {
+        if self.capability >= OLDEST_CAPABILITY {
+            return Ok(());
+        }
+        let [found, needed] =
+            [self.capability, OLDEST_CAPABILITY].map(|it| format!("{}.{}", it / 10, it % 10));
+        let reason =
+            format!("{} has compute capability {found}, and {needed} is needed", self.name);
+        Err(Error::DeviceUnavailable { device, reason })
+    }
+}
+
+fn attribute_of(
+    device: Device,
+    ordinal: sys::CUdevice,
+    attribute: CUdevice_attribute,
+) -> Result<i32> {
+    let mut value = 0;
+    // A pointer to a local value may be written.
+    call!(device, cuDeviceGetAttribute(&raw mut value, attribute, ordinal))?;
+    Ok(value)
 }
 
 impl fmt::Display for Identity {
@@ -65,6 +98,10 @@ pub(crate) struct Card {
 unsafe impl Send for Card {}
 // SAFETY: the same; the driver's functions may be called by several threads at once.
 unsafe impl Sync for Card {}
+
+/// A kernel of a card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function(sys::CUfunction);
 
 /// What has been loaded, by number and by name.
 #[derive(Default)]
@@ -89,10 +126,10 @@ impl Card {
             max_blocks: BLOCKS,
             kernels: Mutex::default(),
         };
-        card.bind()?;
+        let _bound = card.bind()?;
         call!(device, cuStreamCreate(&raw mut card.stream, NON_BLOCKING))?;
-        let multiprocessors =
-            card.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let multiprocessors = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let multiprocessors = attribute_of(device, ordinal, multiprocessors)?;
         card.max_blocks = BLOCKS * u32::try_from(multiprocessors).unwrap_or_default().max(1);
         Ok(card)
     }
@@ -100,12 +137,6 @@ impl Card {
     /// Returns the device that it is.
     pub(crate) fn device(&self) -> Device {
         self.device
-    }
-
-    fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32> {
-        let mut value = 0;
-        call!(self.device, cuDeviceGetAttribute(&raw mut value, attribute, self.ordinal))?;
-        Ok(value)
     }
 
     /// Lets this card read the memory of another one, where the hardware has a way; copies find one anyhow.
@@ -119,7 +150,7 @@ impl Card {
         if can == 0 {
             return Ok(());
         }
-        self.bind()?;
+        let _bound = self.bind()?;
         // SAFETY: both contexts are there.
         match unsafe { sys::cuCtxEnablePeerAccess(peer.context, 0) } {
             CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
@@ -127,10 +158,17 @@ impl Card {
         }
     }
 
-    /// Makes the context the calling thread's.
-    pub(crate) fn bind(&self) -> Result<()> {
+    /// Makes the context the calling thread's, for a time.
+    pub(crate) fn bind(&self) -> Result<Bound> {
+        let mut previous = ptr::null_mut();
+        // A pointer to a local value may be written.
+        call!(self.device, cuCtxGetCurrent(&raw mut previous))?;
+        if previous == self.context {
+            return Ok(Bound { previous: ptr::null_mut() });
+        }
         // It is a context of this process, kept by this value.
-        call!(self.device, cuCtxSetCurrent(self.context))
+        call!(self.device, cuCtxSetCurrent(self.context))?;
+        Ok(Bound { previous })
     }
 
     pub(crate) fn context(&self) -> sys::CUcontext {
@@ -139,7 +177,7 @@ impl Card {
 
     /// Returns new memory, aligned to 256 bytes, or none where there is not so much.
     pub(crate) fn allocate(&self, num_bytes: usize) -> Result<Option<Address>> {
-        self.bind()?;
+        let _bound = self.bind()?;
         let mut address = 0;
         // SAFETY: a pointer to a local integer may be written.
         match unsafe { sys::cuMemAlloc_v2(&raw mut address, num_bytes) } {
@@ -168,7 +206,7 @@ impl Card {
         src: *const u8,
         num_bytes: usize,
     ) -> Result<()> {
-        self.bind()?;
+        let _bound = self.bind()?;
         call!(self.device, cuMemcpyHtoDAsync_v2(dst, src.cast(), num_bytes, self.stream))
     }
 
@@ -182,7 +220,7 @@ impl Card {
         src: Address,
         num_bytes: usize,
     ) -> Result<()> {
-        self.bind()?;
+        let _bound = self.bind()?;
         call!(self.device, cuMemcpyDtoHAsync_v2(dst.cast(), src, num_bytes, self.stream))
     }
 
@@ -191,7 +229,7 @@ impl Card {
     /// # Safety
     /// Both are this card's and do not overlap.
     pub(crate) unsafe fn copy(&self, dst: Address, src: Address, num_bytes: usize) -> Result<()> {
-        self.bind()?;
+        let _bound = self.bind()?;
         call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))
     }
 
@@ -206,7 +244,7 @@ impl Card {
         num_bytes: usize,
     ) -> Result<()> {
         self.wait_for(&peer.record()?)?;
-        self.bind()?;
+        let _bound = self.bind()?;
         let (to, from) = (self.context, peer.context);
         if to == from {
             call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))?;
@@ -220,7 +258,7 @@ impl Card {
 
     /// Returns an event that is there when all that is queued now has been done.
     pub(crate) fn record(&self) -> Result<Event> {
-        self.bind()?;
+        let _bound = self.bind()?;
         let event = Event::new(self)?;
         call!(self.device, cuEventRecord(event.handle(), self.stream))?;
         Ok(event)
@@ -228,20 +266,20 @@ impl Card {
 
     /// Lets what is queued from now on wait for an event, of any card.
     fn wait_for(&self, event: &Event) -> Result<()> {
-        self.bind()?;
+        let _bound = self.bind()?;
         // An event may be dropped while others wait for it.
         call!(self.device, cuStreamWaitEvent(self.stream, event.handle(), 0))
     }
 
     /// Waits for an event of this card.
     pub(crate) fn wait(&self, event: &Event) -> Result<()> {
-        self.bind()?;
+        let _bound = self.bind()?;
         call!(self.device, cuEventSynchronize(event.handle()))
     }
 
     /// Returns whether an event of this card is there.
     pub(crate) fn is_there(&self, event: &Event) -> Result<bool> {
-        self.bind()?;
+        let _bound = self.bind()?;
         // SAFETY: the event is there.
         match unsafe { sys::cuEventQuery(event.handle()) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -251,7 +289,7 @@ impl Card {
 
     /// Waits until all that is queued has been done.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.bind()?;
+        let _bound = self.bind()?;
         call!(self.device, cuStreamSynchronize(self.stream))
     }
 
@@ -259,12 +297,17 @@ impl Card {
     ///
     /// # Safety
     /// The argument is the kernel's, and every address in it is that of this card's memory, as long as it says.
-    pub(crate) unsafe fn launch<A>(&self, kernel: &str, args: &A, num_tiles: u64) -> Result<()> {
+    pub(crate) unsafe fn launch<A>(
+        &self,
+        function: Function,
+        args: &A,
+        num_tiles: u64,
+    ) -> Result<()> {
         let num_blocks = u32::try_from(num_tiles).unwrap_or(u32::MAX).min(self.max_blocks);
         if num_blocks == 0 {
             return Ok(());
         }
-        let function = self.function(kernel)?;
+        let _bound = self.bind()?;
         let mut parameters = [ptr::from_ref(args).cast_mut().cast::<c_void>()];
         let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
         // The argument is copied before the call returns.
@@ -272,18 +315,18 @@ impl Card {
         let result = call!(
             self.device,
             cuLaunchKernel(
-                function, num_blocks, 1, 1, THREADS, 1, 1, 0, self.stream, parameters, none
+                function.0, num_blocks, 1, 1, THREADS, 1, 1, 0, self.stream, parameters, none
             )
         );
         result
     }
 
     /// Returns a kernel; the driver compiles its module when it is asked for the first time.
-    fn function(&self, name: &str) -> Result<sys::CUfunction> {
+    pub(crate) fn function(&self, name: &str) -> Result<Function> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        self.bind()?;
+        let _bound = self.bind()?;
         if let Some(function) = kernels.functions.get(name) {
-            return Ok(*function);
+            return Ok(Function(*function));
         }
         let no_kernel = || Error::Internal(format!("no kernel `{name}`"));
         let number = module_of(name).ok_or_else(no_kernel)?;
@@ -302,14 +345,28 @@ impl Card {
         let mut function = ptr::null_mut();
         call!(self.device, cuModuleGetFunction(&raw mut function, module, text.as_ptr()))?;
         kernels.functions.insert(name.to_owned(), function);
-        Ok(function)
+        Ok(Function(function))
+    }
+}
+
+/// A context that is the calling thread's, until that which was before is again: others use the driver too.
+pub(crate) struct Bound {
+    previous: sys::CUcontext,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if !self.previous.is_null() {
+            // SAFETY: it was the thread's before.
+            let _ = unsafe { sys::cuCtxSetCurrent(self.previous) };
+        }
     }
 }
 
 impl Drop for Card {
     fn drop(&mut self) {
         // Errors would be those of work before, which others hear of.
-        let _ = self.bind();
+        let _bound = self.bind();
         if !self.stream.is_null() {
             let _ = self.synchronize();
             let _ = call!(self.device, cuStreamDestroy_v2(self.stream));

@@ -60,7 +60,7 @@ impl Pinned {
     /// Returns memory that all cards may use.
     pub(crate) fn new(card: &Card, num_bytes: usize) -> Result<Self> {
         const PORTABLE: u32 = 1;
-        card.bind()?;
+        let _bound = card.bind()?;
         let mut start = ptr::null_mut();
         // A pointer to a local value may be written.
         call!(card.device(), cuMemHostAlloc(&raw mut start, num_bytes, PORTABLE))?;

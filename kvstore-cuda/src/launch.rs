@@ -7,8 +7,9 @@ use std::sync::Arc;
 use kvstore_core::{Error, Result};
 
 use crate::backend::CudaBackend;
-use crate::batch::Batch;
-use crate::driver::Card;
+use crate::batch::{Args, Batch};
+use crate::driver::{Card, Function};
+use crate::memory::CudaStorage;
 use crate::sum::SumJob;
 use crate::{compress, rows, update};
 
@@ -76,31 +77,36 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
     /// Every address in a job is that of memory of its card, as long as the job says, which nobody but queued work
     /// uses; the kernels read such jobs.
     pub(crate) unsafe fn run(self, backend: &CudaBackend) -> Result<()> {
-        for Launch { card, kernel, batch, .. } in self.0 {
+        // All that can fail for want of something is done before the first of them changes anything.
+        let ready = self.0.iter().filter(|launch| launch.batch.num_tiles() > 0);
+        let ready = ready.map(|launch| launch.prepare(backend)).collect::<Result<Vec<_>>>()?;
+        for Ready { card, function, args, .. } in &ready {
             // SAFETY: the caller's promise.
-            unsafe { launch(backend, &card, &kernel, &batch) }?;
+            unsafe { card.launch(*function, args, args.num_tiles) }?;
         }
         Ok(())
     }
 }
 
-/// Queues a batch: its lists in one block, which comes back for reuse when the kernel is queued.
-unsafe fn launch<J: TableRow>(
-    backend: &CudaBackend,
-    card: &Arc<Card>,
-    kernel: &str,
-    batch: &Batch<J>,
-) -> Result<()> {
-    if batch.num_tiles() == 0 {
-        return Ok(());
+/// A launch whose lists are on their way; the block comes back for reuse when the kernel is queued.
+struct Ready<'a> {
+    card: &'a Card,
+    function: Function,
+    args: Args,
+    _lists: CudaStorage,
+}
+
+impl<K, J: TableRow> Launch<K, J> {
+    fn prepare(&self, backend: &CudaBackend) -> Result<Ready<'_>> {
+        let Self { card, kernel, batch, .. } = self;
+        let function = card.function(kernel)?;
+        let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
+        let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
+        let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
+        // SAFETY: the block is as long as both.
+        unsafe { backend.staging().upload(card, at, &[jobs, addends].concat()) }?;
+        Ok(Ready { card, function, args: batch.args(at, behind), _lists: lists })
     }
-    let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
-    let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
-    let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
-    // SAFETY: the block is as long as both.
-    unsafe { backend.staging().upload(card, at, &[jobs, addends].concat()) }?;
-    // SAFETY: the kernel reads what the caller promises.
-    unsafe { card.launch(kernel, &batch.args(at, behind), batch.num_tiles()) }
 }
 
 fn bytes_of<J: TableRow>(jobs: &[J]) -> &[u8] {

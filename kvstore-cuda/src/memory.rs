@@ -118,8 +118,8 @@ impl Memory {
         if let Some(address) = card.allocate(block_bytes)? {
             return Ok(address);
         }
-        // What is kept may be just what is missing.
-        self.trim()?;
+        // What is kept may be just what is missing; cards that fail are not this one's matter.
+        let _ = self.trim();
         card.allocate(block_bytes)?.ok_or_else(|| Error::OutOfMemory {
             device: card.device(),
             requested: block_bytes,
@@ -130,15 +130,16 @@ impl Memory {
 
     /// Gives what is kept back to the drivers.
     pub(crate) fn trim(&self) -> Result<()> {
+        let mut result = Ok(());
         for card in self.devices.open() {
             let Some(mut free) = self.free_of(card.device()) else { continue };
             free.num_bytes = 0;
             for address in free.blocks.drain().flat_map(|(_, addresses)| addresses) {
                 // SAFETY: nobody holds it.
-                unsafe { card.free(address) }?;
+                result = unsafe { card.free(address) }.and(result);
             }
         }
-        Ok(())
+        result
     }
 
     fn free_of(&self, device: Device) -> Option<MutexGuard<'_, Free>> {
@@ -154,9 +155,11 @@ impl Drop for Memory {
     }
 }
 
-/// Returns how long a block is: in eight steps per doubling, so that it fits the next tensor of about its size.
+/// Returns how long a block is: in eight steps per doubling, at most 32 MiB, so that it fits the next tensor of about its
+/// size.
 fn block_bytes(num_bytes: usize) -> usize {
-    let step = (num_bytes.checked_next_power_of_two().unwrap_or(1 << 60) / 16).max(GRANULE);
+    let step =
+        (num_bytes.checked_next_power_of_two().unwrap_or(1 << 60) / 16).clamp(GRANULE, 32 << 20);
     num_bytes.checked_next_multiple_of(step).unwrap_or(usize::MAX)
 }
 

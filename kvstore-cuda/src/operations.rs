@@ -24,7 +24,7 @@ pub(crate) fn fill(dtype: DType, dst: &SpanMut<'_>, value: Scalar) -> Result<()>
     let len = (dst.num_bytes / dtype.size()) as u64;
     let args = FillArgs::new(dtype, address, value, len);
     // SAFETY: the range is memory of the card and has so many elements.
-    unsafe { card.launch(&fill_kernel(dtype), &args, num_tiles(dtype, len)) }
+    unsafe { card.launch(card.function(&fill_kernel(dtype))?, &args, num_tiles(dtype, len)) }
 }
 
 /// `Backend::binary`.
@@ -54,7 +54,9 @@ pub(crate) fn binary(
         refuse_zeros(backend, card, dtype, divisor, len)?;
     }
     // SAFETY: the ranges are memory of the card and have so many elements.
-    unsafe { card.launch(&kernel, &BinaryArgs::new(&binary), num_tiles(dtype, len)) }
+    unsafe {
+        card.launch(card.function(&kernel)?, &BinaryArgs::new(&binary), num_tiles(dtype, len))
+    }
 }
 
 /// `Backend::unary`.
@@ -70,7 +72,7 @@ pub(crate) fn unary(
     let (card, from_to, len) = open(dtype, &operand)?;
     let args = UnaryArgs::new(op, dtype, from_to, len);
     // SAFETY: the ranges are memory of the card and have so many elements.
-    unsafe { card.launch(&kernel, &args, num_tiles(dtype, len)) }
+    unsafe { card.launch(card.function(&kernel)?, &args, num_tiles(dtype, len)) }
 }
 
 /// `Backend::clip`.
@@ -78,7 +80,7 @@ pub(crate) fn clip(dtype: DType, operand: &InOut<'_>, limits: (Scalar, Scalar)) 
     let (card, from_to, len) = open(dtype, operand)?;
     let args = ClipArgs::new(dtype, from_to, limits, len);
     // SAFETY: the ranges are memory of the card and have so many elements.
-    unsafe { card.launch(&clip_kernel(dtype), &args, num_tiles(dtype, len)) }
+    unsafe { card.launch(card.function(&clip_kernel(dtype))?, &args, num_tiles(dtype, len)) }
 }
 
 /// Returns the card of an operand, where it begins there, and its elements.
@@ -125,7 +127,7 @@ fn has_zero(
     fill(DType::I32, &SpanMut { storage: &mut flag, start: 0, num_bytes }, 0.into())?;
     let args = AnyZeroArgs::new(dtype, address, flag.address(), len);
     // SAFETY: the range is memory of the card and has so many elements, and the flag is a word.
-    unsafe { card.launch(&kernel, &args, num_tiles(dtype, len)) }?;
+    unsafe { card.launch(card.function(&kernel)?, &args, num_tiles(dtype, len)) }?;
     let mut word = [0; 4];
     backend.read(Span { storage: &flag, start: 0, num_bytes }, &mut word)?;
     Ok(word != [0; 4])

@@ -129,7 +129,10 @@ impl Staging {
         if let Some(room) = piece.memory.bytes_mut().get(..part.len()) {
             part.copy_from_slice(room);
         }
-        lock(self.pieces(part.len())).push_front(piece);
+        let mut pieces = lock(self.pieces(part.len()));
+        if pieces.len() < MAX_LONG {
+            pieces.push_front(piece);
+        }
         Ok(())
     }
 
@@ -137,7 +140,14 @@ impl Staging {
     fn take(&self, card: &Card, num_bytes: usize) -> Result<Piece> {
         let (most, len) = if num_bytes <= SHORT { (MAX_SHORT, SHORT) } else { (MAX_LONG, LONG) };
         let mut pieces = lock(self.pieces(num_bytes));
-        let is_free = pieces.front().map_or(Ok(false), Piece::is_free)?;
+        // One of a card that fails is nobody's any more.
+        let is_free = loop {
+            match pieces.front().map(Piece::is_free) {
+                Some(Err(_)) => drop(pieces.pop_front()),
+                Some(Ok(is_free)) => break is_free,
+                None => break false,
+            }
+        };
         if !is_free && pieces.len() < most {
             drop(pieces);
             return Ok(Piece { memory: Pinned::new(card, len)?, until: None });

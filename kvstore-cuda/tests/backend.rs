@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
-    Backend, Backends, CpuBackend, DType, Device, Error, ErrorCode, Scalar, Tensor, TensorSpec,
+    Backend, Backends, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore,
+    Optimizer, Scalar, Tensor, TensorSpec, Value,
 };
 use kvstore_cuda::{CudaBackend, emulated};
 use proptest::prelude::*;
@@ -216,7 +217,7 @@ fn a_driver_that_fails_is_an_error_that_names_its_function() {
     };
     assert_eq!(work().unwrap(), [2; 1000]);
     for function in [
-        "cuCtxSetCurrent",
+        "cuCtxGetCurrent",
         "cuMemcpyHtoDAsync_v2",
         "cuMemcpyDtoHAsync_v2",
         "cuMemcpyPeerAsync",
@@ -242,4 +243,45 @@ fn a_driver_that_fails_is_an_error_that_names_its_function() {
             assert_eq!(work().unwrap(), [2; 1000], "after {function}");
         }
     }
+}
+
+/// Keys of several dtypes are several launches: none of them is queued when another one's list finds no way to the card.
+#[test]
+fn a_push_that_fails_has_stepped_nothing() {
+    let _alone = alone();
+    if is_real() {
+        println!("not run: a real driver does not fail when it is told to");
+        return;
+    }
+    let backends = backends();
+    let store = LocalStore::new("device", backends.clone()).unwrap();
+    let keys = ["a", "b", "c"].map(|text| Key::new(text).unwrap());
+    let dtypes = [DType::F32, DType::F64, DType::F16];
+    let values = |number: f64| -> Vec<Value> {
+        let of = |dtype| {
+            let spec = TensorSpec::new([100], dtype);
+            Tensor::full(&backends, Device::gpu(1), spec, number.into()).unwrap().into()
+        };
+        dtypes.map(of).to_vec()
+    };
+    store.init(&keys, &values(1.0)).unwrap();
+    store.set_optimizer(Optimizer::sgd()).unwrap();
+    store.push(&keys, &values(0.5), 0).unwrap();
+    let stored = || -> Vec<Vec<u8>> {
+        store.pull(&keys, 0).unwrap().iter().map(|it| it.to_bytes().unwrap()).collect()
+    };
+    let mut num_failures = 0;
+    for number in 0.. {
+        let (before, values) = (stored(), values(0.5));
+        emulated::fail(&format!("cuMemcpyHtoDAsync_v2:{number}")).unwrap();
+        let result = store.push(&keys, &values, 0);
+        emulated::fail("").unwrap();
+        if result.is_ok() {
+            assert_ne!(stored(), before);
+            break;
+        }
+        assert_eq!(stored(), before, "after {number} lists");
+        num_failures += 1;
+    }
+    assert_eq!(num_failures, 3);
 }

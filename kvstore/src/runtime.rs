@@ -89,7 +89,9 @@ fn host() -> impl Iterator<Item = &'static Arc<dyn Backend>> {
 
 /// Waits until all work on every device is done.
 pub fn synchronize() -> Result<()> {
-    backends().in_use().try_for_each(|backend| {
-        backend.memory().iter().try_for_each(|memory| backend.synchronize(memory.device))
-    })
+    let of_backend = |backend: &Arc<dyn Backend>| {
+        backend.memory().iter().map(|it| backend.synchronize(it.device)).collect::<Vec<_>>()
+    };
+    // All are waited for, and then the first error counts.
+    backends().in_use().flat_map(of_backend).collect::<Vec<_>>().into_iter().collect()
 }

@@ -1103,7 +1103,7 @@ public final class KVStore implements NativeResource {
         long numBytes = 0;
         for (Value[] values : arguments) {
             for (Value value : values) {
-                numBytes += Values.numBytes(value);
+                numBytes += Values.numHostBytes(value);
             }
         }
         long estimate = numBytes;

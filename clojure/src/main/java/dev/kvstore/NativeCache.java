@@ -1,6 +1,7 @@
 package dev.kvstore;
 
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -51,7 +52,7 @@ final class NativeCache {
         createPrivate(folder);
         refuseIfOthersCanWrite(folder);
         Path file = folder.resolve(name);
-        if (Files.isRegularFile(file) && Arrays.equals(Files.readAllBytes(file), content)) {
+        if (Files.isRegularFile(file) && holds(file, content)) {
             return file;
         }
         Path part = Files.createTempFile(folder, "part-", "");
@@ -62,6 +63,22 @@ final class NativeCache {
             Files.deleteIfExists(part);
         }
         return file;
+    }
+
+    /** Reads a piece at a time: the content alone is much for a small heap. */
+    private static boolean holds(Path file, byte[] content) throws IOException {
+        byte[] piece = new byte[1 << 16];
+        int start = 0;
+        try (InputStream in = Files.newInputStream(file)) {
+            for (int count; (count = in.readNBytes(piece, 0, piece.length)) > 0; start += count) {
+                int end = start + count;
+                if (end > content.length
+                        || !Arrays.equals(piece, 0, count, content, start, end)) {
+                    return false;
+                }
+            }
+        }
+        return start == content.length;
     }
 
     private static void createPrivate(Path folder) throws IOException {

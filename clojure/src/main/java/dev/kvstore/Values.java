@@ -29,8 +29,11 @@ final class Values {
         return handles;
     }
 
-    /** The native memory of a value. */
-    static long numBytes(Value value) {
+    /** What a value has of the host's memory: one on a GPU has nothing of it. */
+    static long numHostBytes(Value value) {
+        if (!value.context().isHost()) {
+            return 0;
+        }
         return value instanceof RowSparse rows ? rows.numBytes() : ((NDArray) value).numBytes();
     }
 }

@@ -204,11 +204,12 @@ class GpuTest {
     @Test
     void everyOperationIsThatOfTheHost() {
         try (NDArray host = NDArray.of(NUMBERS, MATRIX); NDArray there = matrix()) {
+            // What is no number has other bits on another processor.
             for (UnaryOp op : UnaryOp.values()) {
-                assertArrayEquals(host.apply(op).toBytes(), there.apply(op).toBytes(), op.toString());
+                assertArrayEquals(host.apply(op).toFloats(), there.apply(op).toFloats(), op.toString());
             }
             for (BinaryOp op : BinaryOp.values()) {
-                assertArrayEquals(host.apply(op, host).toBytes(), there.apply(op, there).toBytes(), op.toString());
+                assertArrayEquals(host.apply(op, host).toFloats(), there.apply(op, there).toFloats(), op.toString());
             }
             for (Reduction op : Reduction.values()) {
                 assertArrayEquals(host.reduce(op).toBytes(), there.reduce(op).toBytes(), op.toString());
