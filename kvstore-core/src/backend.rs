@@ -6,6 +6,8 @@ use std::sync::Arc;
 use crate::compression::Quantizer;
 use crate::device::{Device, DeviceKind};
 use crate::dtype::{DType, Scalar};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::optimizer::{MAX_STATES, UpdateRule};
@@ -183,7 +185,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Allocates `num_bytes` of arbitrary content, aligned for every dtype.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) when there is no such device, [`Error::OutOfMemory`](crate::Error::OutOfMemory) also at the limit that
+    /// [`Error::DeviceUnavailable`] when there is no such device, [`Error::OutOfMemory`] also at the limit that
     /// [`Backend::set_memory_limit`] sets.
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>>;
 
@@ -218,7 +220,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where it cannot.
+    /// [`Error::Unsupported`] where it cannot.
     fn host_bytes<'a>(&self, src: Span<'a>) -> Result<&'a [u8]>;
     /// Copies between two storages of this backend.
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
@@ -254,7 +256,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an integer division by zero; `lhs` is then as it was.
+    /// [`Error::InvalidArgument`] for an integer division by zero; `lhs` is then as it was.
     fn binary(
         &self,
         op: BinaryOp,
@@ -283,7 +285,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// The matrix product of `[m, k]` and `[k, n]`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for dtypes other than `F32` and `F64`.
+    /// [`Error::Unsupported`] for dtypes other than `F32` and `F64`.
     fn matmul(
         &self,
         dtype: DType,

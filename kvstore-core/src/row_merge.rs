@@ -86,8 +86,8 @@ fn merge_neighbours(mut lists: &[u64], lens: &[usize], mut room: &mut [u64]) -> 
     lens.chunks(2).map(merge_pair).collect()
 }
 
-/// Merges two lists that have no element in common; the lower half is found from their beginnings and the upper one from their
-/// ends. Choices are sums and not branches, of which half would be guessed wrong.
+/// Merges two lists that have no element in common; the lower half is found from their beginnings and the upper one
+/// from their ends. Choices are sums and not branches, of which half would be guessed wrong.
 fn merge_two(one: &[u64], other: &[u64], merged: &mut [u64]) {
     let (mut first, mut first_of_other) = (0, 0);
     let (mut last, mut last_of_other) = (one.len(), other.len());

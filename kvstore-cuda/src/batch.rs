@@ -97,7 +97,7 @@ impl<J> Batch<J> {
     }
 }
 
-/// Returns a number as kernels read it. What is beyond it would not fit into a device's memory.
-pub(crate) fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+/// Returns a number as kernels read it. A list of more would have 32 GiB.
+pub(crate) fn count(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
 }

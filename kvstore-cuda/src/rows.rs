@@ -260,7 +260,6 @@ impl RowCut {
         let (num_rows, num_units) = (num_rows as u64, (row_len / unit) as u64);
         let rows_per_tile = (TILE / num_units).max(1);
         let tiles_per_row = num_units.div_ceil(TILE);
-        let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let cut = Self {
             num_rows,
             num_units,
