@@ -15,6 +15,7 @@ use kvstore_core::{Device, Error, Result};
 
 use crate::batch::{Address, THREADS};
 use crate::call::{call, check};
+use crate::context::Context;
 use crate::handles::Event;
 use crate::modules::{MODULES, module_of};
 
@@ -88,7 +89,7 @@ impl fmt::Display for Identity {
 pub(crate) struct Card {
     device: Device,
     ordinal: sys::CUdevice,
-    context: sys::CUcontext,
+    context: Context,
     stream: sys::CUstream,
     max_blocks: u32,
     kernels: Mutex<Kernels>,
@@ -115,18 +116,18 @@ impl Card {
     pub(crate) fn open(identity: &Identity, device: Device) -> Result<Self> {
         const NON_BLOCKING: u32 = 1;
         let ordinal = identity.ordinal;
-        let mut context = ptr::null_mut();
+        let mut handle = ptr::null_mut();
         // A pointer to a local value may be written.
-        call!(device, cuDevicePrimaryCtxRetain(&raw mut context, ordinal))?;
+        call!(device, cuDevicePrimaryCtxRetain(&raw mut handle, ordinal))?;
         let mut card = Self {
             device,
             ordinal,
-            context,
+            context: Context { device, handle },
             stream: ptr::null_mut(),
             max_blocks: BLOCKS,
             kernels: Mutex::default(),
         };
-        let _bound = card.bind()?;
+        let _bound = card.context.bind()?;
         call!(device, cuStreamCreate(&raw mut card.stream, NON_BLOCKING))?;
         let multiprocessors = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let multiprocessors = attribute_of(device, ordinal, multiprocessors)?;
@@ -150,34 +151,21 @@ impl Card {
         if can == 0 {
             return Ok(());
         }
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         // SAFETY: both contexts are there.
-        match unsafe { sys::cuCtxEnablePeerAccess(peer.context, 0) } {
+        match unsafe { sys::cuCtxEnablePeerAccess(peer.context.handle, 0) } {
             CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             result => check(device, "cuCtxEnablePeerAccess", result),
         }
     }
 
-    /// Makes the context the calling thread's, for a time.
-    pub(crate) fn bind(&self) -> Result<Bound> {
-        let mut previous = ptr::null_mut();
-        // A pointer to a local value may be written.
-        call!(self.device, cuCtxGetCurrent(&raw mut previous))?;
-        if previous == self.context {
-            return Ok(Bound { previous: ptr::null_mut() });
-        }
-        // It is a context of this process, kept by this value.
-        call!(self.device, cuCtxSetCurrent(self.context))?;
-        Ok(Bound { previous })
-    }
-
-    pub(crate) fn context(&self) -> sys::CUcontext {
+    pub(crate) fn context(&self) -> Context {
         self.context
     }
 
     /// Returns new memory, aligned to 256 bytes, or none where there is not so much.
     pub(crate) fn allocate(&self, num_bytes: usize) -> Result<Option<Address>> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         let mut address = 0;
         // SAFETY: a pointer to a local integer may be written.
         match unsafe { sys::cuMemAlloc_v2(&raw mut address, num_bytes) } {
@@ -191,6 +179,7 @@ impl Card {
     /// # Safety
     /// It is this card's, and nobody uses it any more but work that is queued.
     pub(crate) unsafe fn free(&self, address: Address) -> Result<()> {
+        let _bound = self.context.bind()?;
         self.synchronize()?;
         // The work that was queued is done.
         call!(self.device, cuMemFree_v2(address))
@@ -206,7 +195,7 @@ impl Card {
         src: *const u8,
         num_bytes: usize,
     ) -> Result<()> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         call!(self.device, cuMemcpyHtoDAsync_v2(dst, src.cast(), num_bytes, self.stream))
     }
 
@@ -220,7 +209,7 @@ impl Card {
         src: Address,
         num_bytes: usize,
     ) -> Result<()> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         call!(self.device, cuMemcpyDtoHAsync_v2(dst.cast(), src, num_bytes, self.stream))
     }
 
@@ -229,7 +218,7 @@ impl Card {
     /// # Safety
     /// Both are this card's and do not overlap.
     pub(crate) unsafe fn copy(&self, dst: Address, src: Address, num_bytes: usize) -> Result<()> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))
     }
 
@@ -244,8 +233,8 @@ impl Card {
         num_bytes: usize,
     ) -> Result<()> {
         self.wait_for(&peer.record()?)?;
-        let _bound = self.bind()?;
-        let (to, from) = (self.context, peer.context);
+        let _bound = self.context.bind()?;
+        let (to, from) = (self.context.handle, peer.context.handle);
         if to == from {
             call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))?;
         } else {
@@ -258,7 +247,7 @@ impl Card {
 
     /// Returns an event that is there when all that is queued now has been done.
     pub(crate) fn record(&self) -> Result<Event> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         let event = Event::new(self)?;
         call!(self.device, cuEventRecord(event.handle(), self.stream))?;
         Ok(event)
@@ -266,20 +255,20 @@ impl Card {
 
     /// Lets what is queued from now on wait for an event, of any card.
     fn wait_for(&self, event: &Event) -> Result<()> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         // An event may be dropped while others wait for it.
         call!(self.device, cuStreamWaitEvent(self.stream, event.handle(), 0))
     }
 
     /// Waits for an event of this card.
     pub(crate) fn wait(&self, event: &Event) -> Result<()> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         call!(self.device, cuEventSynchronize(event.handle()))
     }
 
     /// Returns whether an event of this card is there.
     pub(crate) fn is_there(&self, event: &Event) -> Result<bool> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         // SAFETY: the event is there.
         match unsafe { sys::cuEventQuery(event.handle()) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -289,7 +278,7 @@ impl Card {
 
     /// Waits until all that is queued has been done.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         call!(self.device, cuStreamSynchronize(self.stream))
     }
 
@@ -307,7 +296,7 @@ impl Card {
         if num_blocks == 0 {
             return Ok(());
         }
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         let mut parameters = [ptr::from_ref(args).cast_mut().cast::<c_void>()];
         let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
         // The argument is copied before the call returns.
@@ -324,7 +313,7 @@ impl Card {
     /// Returns a kernel; the driver compiles its module when it is asked for the first time.
     pub(crate) fn function(&self, name: &str) -> Result<Function> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let _bound = self.bind()?;
+        let _bound = self.context.bind()?;
         if let Some(function) = kernels.functions.get(name) {
             return Ok(Function(*function));
         }
@@ -349,25 +338,11 @@ impl Card {
     }
 }
 
-/// A context that is the calling thread's, until that which was before is again: others use the driver too.
-pub(crate) struct Bound {
-    previous: sys::CUcontext,
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        if !self.previous.is_null() {
-            // SAFETY: it was the thread's before.
-            let _ = unsafe { sys::cuCtxSetCurrent(self.previous) };
-        }
-    }
-}
-
 impl Drop for Card {
     fn drop(&mut self) {
         // Errors would be those of work before, which others hear of.
-        let _bound = self.bind();
         if !self.stream.is_null() {
+            let _bound = self.context.bind();
             let _ = self.synchronize();
             let _ = call!(self.device, cuStreamDestroy_v2(self.stream));
         }

@@ -8,13 +8,14 @@ use cudarc::driver::sys;
 use kvstore_core::Result;
 
 use crate::call::call;
+use crate::context::Context;
 use crate::driver::Card;
 
 /// A point in the work of a card.
 #[derive(Debug)]
 pub(crate) struct Event {
     event: sys::CUevent,
-    card: sys::CUcontext,
+    context: Context,
 }
 
 // SAFETY: an event may be used by any thread.
@@ -27,7 +28,7 @@ impl Event {
         let mut event = ptr::null_mut();
         // A pointer to a local value may be written.
         call!(card.device(), cuEventCreate(&raw mut event, NO_TIMING))?;
-        Ok(Self { event, card: card.context() })
+        Ok(Self { event, context: card.context() })
     }
 
     pub(crate) fn handle(&self) -> sys::CUevent {
@@ -37,8 +38,8 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: cards outlive their events.
-        let _ = unsafe { sys::cuCtxSetCurrent(self.card) };
+        // Cards outlive their events.
+        let _bound = self.context.bind();
         // SAFETY: nobody else has it; what waits for it goes on waiting. An error would be that of work before, which
         // others hear of.
         let _ = unsafe { sys::cuEventDestroy_v2(self.event) };
@@ -50,7 +51,7 @@ impl Drop for Event {
 pub(crate) struct Pinned {
     start: *mut u8,
     num_bytes: usize,
-    card: sys::CUcontext,
+    context: Context,
 }
 
 // SAFETY: it is memory like any other, and this value owns it.
@@ -60,14 +61,14 @@ impl Pinned {
     /// Returns memory that all cards may use.
     pub(crate) fn new(card: &Card, num_bytes: usize) -> Result<Self> {
         const PORTABLE: u32 = 1;
-        let _bound = card.bind()?;
+        let _bound = card.context().bind()?;
         let mut start = ptr::null_mut();
         // A pointer to a local value may be written.
         call!(card.device(), cuMemHostAlloc(&raw mut start, num_bytes, PORTABLE))?;
         let start = start.cast::<u8>();
         // SAFETY: it is that long, and new. Nobody has written there before.
         unsafe { ptr::write_bytes(start, 0, num_bytes) };
-        Ok(Self { start, num_bytes, card: card.context() })
+        Ok(Self { start, num_bytes, context: card.context() })
     }
 
     /// Keeps the memory for ever: a driver that fails may still write there.
@@ -90,8 +91,8 @@ impl Drop for Pinned {
         if self.start.is_null() {
             return;
         }
-        // SAFETY: cards outlive what was made by them.
-        let _ = unsafe { sys::cuCtxSetCurrent(self.card) };
+        // Cards outlive what was made by them.
+        let _bound = self.context.bind();
         // SAFETY: this value owns it. An error would be that of work before, which others hear of.
         let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
     }

@@ -12,6 +12,7 @@ pub mod batch;
 mod call;
 pub mod cast;
 pub mod compress;
+mod context;
 mod devices;
 mod driver;
 pub mod elementwise;

@@ -8,11 +8,13 @@ use std::env;
 use std::ffi::c_void;
 use std::process::{Command, Output};
 use std::ptr::{null_mut, slice_from_raw_parts_mut};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult};
+use kvstore_core::{Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
 use kvstore_cuda::batch::{Args, Batch};
 use kvstore_cuda::sum::SumJob;
-use kvstore_cuda::{emulated, probe};
+use kvstore_cuda::{CudaBackend, emulated, probe};
 
 const PTX: &str = include_str!("../ptx/sum.ptx");
 
@@ -463,4 +465,29 @@ fn the_memory_of_a_peer_is_used_by_who_asked_for_it() {
     ok!(cuCtxEnablePeerAccess(first, 0));
     refused!(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(first, 0));
     ok!(cuMemcpyDtoDAsync_v2(own, theirs, 64, stream));
+}
+
+/// Other libraries of the process have contexts of their own, and count on theirs.
+#[test]
+fn the_context_of_a_thread_is_as_it_was() {
+    let other = enter(1);
+    let host = CpuBackend::with_threads(1);
+    let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(1)).unwrap();
+    let backends = Backends::new(vec![host, gpus]);
+    let work = || {
+        let spec = TensorSpec::new([1000], DType::F32);
+        let ones = Tensor::full(&backends, Device::gpu(0), spec, 1.0.into()).unwrap();
+        assert_eq!(ones.to_vec::<f32>().unwrap(), [1.0; 1000]);
+    };
+    let current = || {
+        let mut context = null_mut();
+        ok!(cuCtxGetCurrent(&raw mut context));
+        context
+    };
+    work();
+    assert_eq!(current(), other);
+    ok!(cuCtxSetCurrent(null_mut()));
+    work();
+    drop(backends);
+    assert!(current().is_null());
 }
