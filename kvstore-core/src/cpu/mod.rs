@@ -3,6 +3,7 @@
 mod arithmetic;
 mod elementwise;
 mod features;
+mod invitation;
 mod lanes;
 mod matrix;
 mod memory;

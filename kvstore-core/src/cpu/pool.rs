@@ -1,16 +1,15 @@
 //! The threads that help a caller: a pool of rayon's, waiting until there is work.
 //!
-//! Under Miri they are threads of the standard library, started for each piece of work. A rayon task
-//! is passed by value, with the references that it captured, to the function that also reports its
-//! end; for a moment after that report they dangle in the arguments of a function that still runs.
-//! Nobody reads them, but the rules that Miri checks forbid it (unsafe-code-guidelines issue 511; the
-//! standard library wraps its closures against it). The queues of rayon need laxer rules, too. With
-//! this Miri checks what the core does on several threads, by its strictest rules.
+//! Under Miri they are threads of the standard library, started for each piece of work: the queues of rayon need
+//! laxer rules than those that Miri checks. With this it checks what the core does on several threads by its
+//! strictest ones.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 #[cfg(not(miri))]
 use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::invitation::Invitation;
 
 /// Threads beside the caller's.
 #[derive(Debug)]
@@ -18,32 +17,34 @@ pub(super) struct Pool {
     /// Taken by the one call that they help. Another call that waited for them would wait for the end of that
     /// call's work; it goes on alone instead.
     busy: Mutex<()>,
-    #[cfg(not(miri))]
-    threads: ThreadPool,
-    #[cfg(miri)]
-    num_threads: usize,
+    threads: Threads,
 }
 
 impl Pool {
-    /// Takes part in this thread until nothing is left, and once calls `spawn` when no other call has the others;
-    /// `held` is then this call's hold on them.
-    fn lead<'p>(
-        &'p self,
-        held: &mut Option<MutexGuard<'p, ()>>,
-        take_part: &dyn Fn() -> bool,
-        spawn: impl Fn(),
-    ) {
-        loop {
-            if held.is_none() {
-                *held = self.try_take();
-                if held.is_some() {
-                    spawn();
+    pub(super) fn new(num_threads: usize) -> Option<Self> {
+        Some(Self { busy: Mutex::default(), threads: Threads::new(num_threads)? })
+    }
+
+    pub(super) fn num_threads(&self) -> usize {
+        self.threads.number()
+    }
+
+    /// Does work here and on up to that many other threads, and returns when all of it is done: `take_part` does
+    /// a piece and returns whether there was one. The others are asked as soon as no other call has them, and no
+    /// longer waited for than they are at a piece.
+    pub(super) fn share(&self, num_helpers: usize, take_part: &(dyn Fn() -> bool + Sync)) {
+        let mut held = None;
+        Invitation::hold(take_part, |invitation| {
+            loop {
+                if held.is_none() {
+                    let taken = self.try_take();
+                    held = taken.map(|hold| (hold, self.threads.invite(num_helpers, invitation)));
+                }
+                if !take_part() {
+                    return;
                 }
             }
-            if !take_part() {
-                return;
-            }
-        }
+        });
     }
 
     fn try_take(&self) -> Option<MutexGuard<'_, ()>> {
@@ -57,53 +58,96 @@ impl Pool {
 }
 
 #[cfg(not(miri))]
-impl Pool {
-    pub(super) fn new(num_threads: usize) -> Option<Self> {
+#[derive(Debug)]
+struct Threads(ThreadPool);
+
+#[cfg(not(miri))]
+impl Threads {
+    fn new(number: usize) -> Option<Self> {
         let threads = ThreadPoolBuilder::new()
-            .num_threads(num_threads)
+            .num_threads(number)
             .thread_name(|index| format!("kvstore-{index}"))
             .build()
             .inspect_err(|error| tracing::warn!(%error, "no thread pool"))
             .ok()?;
-        Some(Self { busy: Mutex::default(), threads })
+        Some(Self(threads))
     }
 
-    pub(super) fn num_threads(&self) -> usize {
-        self.threads.current_num_threads()
+    fn number(&self) -> usize {
+        self.0.current_num_threads()
     }
 
-    /// Does work here and on up to that many other threads, and returns when all of it is done: `take_part` does
-    /// a piece and returns whether there was one.
-    pub(super) fn share(&self, num_helpers: usize, take_part: &(dyn Fn() -> bool + Sync)) {
-        let mut held = None;
-        self.threads.in_place_scope(|scope| {
-            self.lead(&mut held, take_part, || {
-                for _ in 0..num_helpers.min(self.num_threads()) {
-                    scope.spawn(|_| while take_part() {});
-                }
-            });
-        });
+    fn invite(&self, count: usize, invitation: &Arc<Invitation>) -> Invited {
+        for _ in 0..count.min(self.number()) {
+            let invitation = Arc::clone(invitation);
+            self.0.spawn(move || invitation.join());
+        }
+        Invited
     }
 }
 
+#[cfg(not(miri))]
+struct Invited;
+
 #[cfg(miri)]
-impl Pool {
-    pub(super) fn new(num_threads: usize) -> Option<Self> {
-        Some(Self { busy: Mutex::default(), num_threads })
+#[derive(Debug)]
+struct Threads(usize);
+
+#[cfg(miri)]
+impl Threads {
+    #[allow(clippy::unnecessary_wraps, reason = "as where threads are started at once")]
+    fn new(number: usize) -> Option<Self> {
+        Some(Self(number))
     }
 
-    pub(super) fn num_threads(&self) -> usize {
-        self.num_threads
+    fn number(&self) -> usize {
+        self.0
     }
 
-    pub(super) fn share(&self, num_helpers: usize, take_part: &(dyn Fn() -> bool + Sync)) {
-        let mut held = None;
-        std::thread::scope(|scope| {
-            self.lead(&mut held, take_part, || {
-                for _ in 0..num_helpers.min(self.num_threads) {
-                    scope.spawn(|| while take_part() {});
-                }
-            });
+    fn invite(&self, count: usize, invitation: &Arc<Invitation>) -> Invited {
+        let start = |_| {
+            let invitation = Arc::clone(invitation);
+            std::thread::spawn(move || invitation.join())
+        };
+        Invited((0..count.min(self.number())).map(start).collect())
+    }
+}
+
+/// Threads whose ends are waited for: Miri wants to see them.
+#[cfg(miri)]
+struct Invited(Vec<std::thread::JoinHandle<()>>);
+
+#[cfg(miri)]
+impl Drop for Invited {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|thread| thread.join().unwrap_or_default());
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::Pool;
+
+    /// A thread that does not come is not waited for.
+    #[test]
+    fn work_ends_while_the_others_sleep() {
+        let pool = Pool::new(2).unwrap();
+        let (asleep, woken) = (Barrier::new(3), Barrier::new(3));
+        let num_pieces = AtomicUsize::new(0);
+        pool.threads.0.in_place_scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|_| {
+                    asleep.wait();
+                    woken.wait();
+                });
+            }
+            asleep.wait();
+            pool.share(2, &|| num_pieces.fetch_add(1, Ordering::Relaxed) < 3);
+            woken.wait();
         });
+        assert_eq!(num_pieces.into_inner(), 4);
     }
 }
