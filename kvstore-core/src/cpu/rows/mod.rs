@@ -20,20 +20,37 @@ struct RowPart {
     range: Range<usize>,
 }
 
-/// Returns the rows of `len` elements from `start` on, the first and the last one perhaps in part.
-fn row_parts(start: usize, len: usize, row_len: usize) -> impl Iterator<Item = RowPart> {
-    let mut row = start.checked_div(row_len).unwrap_or_default();
-    let mut column = start - row * row_len;
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let count = BLOCK.min(len - done).min(row_len - column);
-        let part = RowPart { row, column, range: done..done + count };
-        (done, column) = (done + count, column + count);
-        if column == row_len {
-            (row, column) = (row + 1, 0);
+/// The rows of some elements, the first and the last one perhaps in part.
+#[derive(Clone)]
+struct RowParts {
+    row: usize,
+    column: usize,
+    row_len: usize,
+    rest: Range<usize>,
+}
+
+impl RowParts {
+    /// Returns the rows of `len` elements from `start` on.
+    fn new(start: usize, len: usize, row_len: usize) -> Self {
+        let row = start.checked_div(row_len).unwrap_or_default();
+        Self { row, column: start - row * row_len, row_len, rest: 0..len }
+    }
+}
+
+impl Iterator for RowParts {
+    type Item = RowPart;
+
+    #[inline]
+    fn next(&mut self) -> Option<RowPart> {
+        let count = BLOCK.min(self.rest.len()).min(self.row_len - self.column);
+        let (row, column) = (self.row, self.column);
+        let range = self.rest.start..self.rest.start + count;
+        (self.rest.start, self.column) = (range.end, column + count);
+        if self.column == self.row_len {
+            (self.row, self.column) = (row + 1, 0);
         }
-        (count > 0).then_some(part)
-    })
+        (count > 0).then_some(RowPart { row, column, range })
+    }
 }
 
 /// How many rows are read at once before they are worked on. Rows stand anywhere in a large value: waiting
@@ -43,16 +60,6 @@ const AHEAD: usize = 16;
 const LONG_BYTES: usize = 512;
 /// A row is read by one element of each line of the cache.
 const LINE_BYTES: usize = 64;
-
-/// Returns the parts, as many at a time as are read ahead.
-fn some_at_a_time(
-    mut parts: impl Iterator<Item = RowPart>,
-) -> impl Iterator<Item = [Option<RowPart>; AHEAD]> {
-    std::iter::from_fn(move || {
-        let some = std::array::from_fn(|_| parts.next());
-        some.iter().any(Option::is_some).then_some(some)
-    })
-}
 
 /// Reads where a row begins that is about to be needed, so that it comes while others do.
 fn read_ahead<T: Copy>(part: &RowPart, elements: &[T]) {

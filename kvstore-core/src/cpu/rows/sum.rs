@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::{RowPart, read_ahead, row_parts, some_at_a_time, wrong_rows};
+use super::{AHEAD, RowPart, RowParts, read_ahead, wrong_rows};
 use crate::backend::{RowAddends, RowSource, RowSumJob};
 use crate::cpu::memory::{bytes, bytes_mut, cast, cast_mut};
 use crate::cpu::sum::{Add, BLOCK, narrow, widen};
@@ -57,7 +57,13 @@ impl<'a> Addends<'a> {
         }
     }
 
+    /// Returns whether each addend's rows are read from first to last, which processors foresee.
+    fn are_in_order(&self) -> bool {
+        self.full > 0
+    }
+
     /// Writes the sum of a part of a row to `dst`.
+    #[inline]
     pub(super) fn sum_part<T: RowFold>(
         &self,
         part: &RowPart,
@@ -65,13 +71,23 @@ impl<'a> Addends<'a> {
         dst: &mut [T],
     ) -> Result<()> {
         let sources = self.sources_of(part.row)?;
-        if sources.is_empty() {
+        let and_zero = sources.len() < self.full;
+        let Some((first, rest)) = sources.split_first() else {
             dst.fill(T::default());
             return Ok(());
+        };
+        let first = self.part_of(first, part)?;
+        if rest.is_empty() && !and_zero {
+            dst.copy_from_slice(first);
+            return Ok(());
         }
-        let and_zero = sources.len() < self.full;
-        let addends = sources.iter().map(|source| self.part_of(source, part));
-        T::fold_rows(dst, addends, and_zero, room)
+        T::fold_rows(
+            dst,
+            first,
+            rest.iter().map(|source| self.part_of(source, part)),
+            and_zero,
+            room,
+        )
     }
 
     #[inline]
@@ -141,11 +157,15 @@ impl RowSums<'_> {
     fn run<T: RowFold>(self) -> Result<()> {
         let dst = cast_mut::<T>(self.dst)?;
         let mut room = Room::default();
-        for parts in some_at_a_time(row_parts(self.start, dst.len(), self.addends.row_len)) {
-            parts.iter().flatten().for_each(|part| self.addends.read_ahead::<T>(part));
-            for part in parts.iter().flatten() {
+        let mut parts = RowParts::new(self.start, dst.len(), self.addends.row_len);
+        while !parts.rest.is_empty() {
+            if !self.addends.are_in_order() {
+                let ahead = parts.clone().take(AHEAD);
+                ahead.for_each(|part| self.addends.read_ahead::<T>(&part));
+            }
+            for part in parts.by_ref().take(AHEAD) {
                 let dst = dst.get_mut(part.range.clone()).unwrap_or_default();
-                self.addends.sum_part(part, &mut room, dst)?;
+                self.addends.sum_part(&part, &mut room, dst)?;
             }
         }
         Ok(())
@@ -154,10 +174,11 @@ impl RowSums<'_> {
 
 /// Element types with their sum of rows.
 pub(super) trait RowFold: Element {
-    /// Writes the left fold of the addends, at least one and each as long as `dst`, to it; after them `+0.0` if
-    /// that is asked for. There is at most a block of elements.
+    /// Writes the left fold of the addends, each as long as `dst`, to it; after them `+0.0` if that is asked for.
+    /// There is at most a block of elements.
     fn fold_rows<'a>(
         dst: &mut [Self],
+        first: &[Self],
         addends: impl Iterator<Item = Result<&'a [Self]>>,
         and_zero: bool,
         room: &mut Room,
@@ -181,11 +202,12 @@ macro_rules! row_fold {
         $(impl RowFold for $type {
             fn fold_rows<'a>(
                 dst: &mut [Self],
+                first: &[Self],
                 addends: impl Iterator<Item = Result<&'a [Self]>>,
                 and_zero: bool,
                 room: &mut Room,
             ) -> Result<()> {
-                $fold(dst, addends, and_zero, room)
+                $fold(dst, first, addends, and_zero, room)
             }
         })+
     };
@@ -196,57 +218,46 @@ row_fold!(fold_half: f16, bf16);
 
 fn fold_wide<'a, T: Add>(
     dst: &mut [T],
+    first: &[T],
     mut addends: impl Iterator<Item = Result<&'a [T]>>,
     and_zero: bool,
     _room: &mut Room,
 ) -> Result<()> {
-    let Some(first) = addends.next().transpose()? else { return Err(wrong_rows()) };
     // Most rows have one or two addends, which are read once.
-    match addends.next().transpose()? {
-        None if and_zero => {
-            dst.iter_mut().zip(first).for_each(|(sum, value)| *sum = value.add(T::default()));
-            return Ok(());
-        }
-        None => dst.copy_from_slice(first),
-        Some(second) => {
-            let pairs = first.iter().zip(second);
-            dst.iter_mut().zip(pairs).for_each(|(sum, (one, other))| *sum = one.add(*other));
-            for addend in addends {
-                dst.iter_mut().zip(addend?).for_each(|(sum, value)| *sum = sum.add(*value));
-            }
-            if and_zero {
-                for sum in dst {
-                    *sum = sum.add(T::default());
-                }
-            }
+    let Some(second) = addends.next().transpose()? else {
+        dst.iter_mut().zip(first).for_each(|(sum, value)| *sum = value.add(T::default()));
+        return Ok(());
+    };
+    let pairs = first.iter().zip(second);
+    dst.iter_mut().zip(pairs).for_each(|(sum, (one, other))| *sum = one.add(*other));
+    for addend in addends {
+        dst.iter_mut().zip(addend?).for_each(|(sum, value)| *sum = sum.add(*value));
+    }
+    if and_zero {
+        for sum in dst {
+            *sum = sum.add(T::default());
         }
     }
     Ok(())
 }
 
-/// Sums in `f32` and rounds once. A single addend is kept as it is, also what is no number.
+/// Sums in `f32` and rounds once.
 fn fold_half<'a, T: Element>(
     dst: &mut [T],
-    mut addends: impl Iterator<Item = Result<&'a [T]>>,
+    first: &[T],
+    addends: impl Iterator<Item = Result<&'a [T]>>,
     and_zero: bool,
     room: &mut Room,
 ) -> Result<()>
 where
     [T]: HalfFloatSliceExt,
 {
-    let Some(first) = addends.next().transpose()? else { return Err(wrong_rows()) };
-    let mut second = addends.next();
-    if second.is_none() && !and_zero {
-        dst.copy_from_slice(first);
-        return Ok(());
-    }
     let sums = room.sums.get_mut(..dst.len()).unwrap_or_default();
     let wide = room.addend.get_mut(..dst.len()).unwrap_or_default();
     widen(first, sums);
-    while let Some(addend) = second {
+    for addend in addends {
         widen(addend?, wide);
         sums.iter_mut().zip(&*wide).for_each(|(sum, value)| *sum += value);
-        second = addends.next();
     }
     if and_zero {
         for sum in &mut *sums {

@@ -4,7 +4,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::sum::{Addends, Room, RowFold};
-use super::{RowPart, read_ahead, row_parts, some_at_a_time, wrong_rows};
+use super::{AHEAD, RowPart, RowParts, read_ahead, wrong_rows};
 use crate::backend::RowUpdateJob;
 use crate::cpu::memory::bytes_mut;
 use crate::cpu::slot::Slot;
@@ -239,12 +239,13 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
         }
         let mut gradients = [A::ZERO; BLOCK];
         let mut rooms = Rooms { sum: Room::default(), rounded: [0; BLOCK] };
-        for parts in some_at_a_time(row_parts(start, len, self.places.row_len)) {
-            parts.iter().flatten().try_for_each(|part| self.read_ahead(part))?;
-            for part in parts.iter().flatten() {
+        let mut parts = RowParts::new(start, len, self.places.row_len);
+        while !parts.rest.is_empty() {
+            parts.clone().take(AHEAD).try_for_each(|part| self.read_ahead(&part))?;
+            for part in parts.by_ref().take(AHEAD) {
                 let gradients = gradients.get_mut(..part.range.len()).unwrap_or_default();
-                (self.merge.sum)(&self.merge.addends, part, &mut rooms, gradients)?;
-                self.step(part, gradients)?;
+                (self.merge.sum)(&self.merge.addends, &part, &mut rooms, gradients)?;
+                self.step(&part, gradients)?;
             }
         }
         Ok(())
