@@ -224,6 +224,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn host_bytes<'a>(&self, src: Span<'a>) -> Result<&'a [u8]>;
     /// Copies between two storages of this backend.
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
+    /// Copies the range to several places of another one, which do not overlap: `places` are their first bytes, counted
+    /// from the beginning of `dst`.
+    fn broadcast(&self, dst: SpanMut<'_>, places: &[usize], src: Span<'_>) -> Result<()>;
     /// Writes one number to every element.
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()>;
     /// Writes random numbers: to element `i` that of [`Distribution::sample`] for index `i`, rounded.

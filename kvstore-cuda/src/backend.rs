@@ -19,14 +19,15 @@ use crate::batch::Extent;
 use crate::cast::{self, CastArgs};
 use crate::devices::Devices;
 use crate::driver::Card;
+use crate::fan::FanJob;
 use crate::launch::Launches;
 use crate::memory::{Memory, address_of, address_on, from_to, locate, reading};
 use crate::probe::{Absence, Driver, probe};
 use crate::rows::{RowStep, Rows, Scatter};
 use crate::staging::Staging;
-use crate::sum::{self, SumJob};
+use crate::sum;
 use crate::update::{self, FromTo, Step, UpdateJob};
-use crate::{compress, host, operations, rows};
+use crate::{broadcast, compress, host, operations, rows};
 
 /// The backend of NVIDIA's cards.
 ///
@@ -183,6 +184,10 @@ impl Backend for CudaBackend {
         }
     }
 
+    fn broadcast(&self, mut dst: SpanMut<'_>, places: &[usize], src: Span<'_>) -> Result<()> {
+        broadcast::broadcast(self, &mut dst, places, src)
+    }
+
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()> {
         operations::fill(dtype, &dst, value)
     }
@@ -214,7 +219,7 @@ impl Backend for CudaBackend {
     }
 
     fn sum(&self, jobs: &mut [backend::SumJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, SumJob>::new();
+        let mut launches = Launches::<_, FanJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
             let dst = address_of(card, &job.dst)?;
@@ -373,7 +378,7 @@ impl Backend for CudaBackend {
         src: Span<'_>,
         from: &[usize],
     ) -> Result<()> {
-        host::make_of(self, dst, &[src], |host, dst, src| host.expand(dtype, dst, to, src[0], from))
+        broadcast::expand(self, dtype, dst, (from, to), src)
     }
 
     fn matmul(

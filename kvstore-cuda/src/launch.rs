@@ -9,8 +9,8 @@ use kvstore_core::{Error, Result};
 use crate::backend::CudaBackend;
 use crate::batch::{Args, Batch};
 use crate::driver::{Card, Function};
+use crate::fan::FanJob;
 use crate::memory::CudaStorage;
-use crate::sum::SumJob;
 use crate::{compress, rows, update};
 
 /// A job of a batch as the device reads it: a struct of C of numbers alone, without gaps between them.
@@ -20,7 +20,7 @@ use crate::{compress, rows, update};
 pub(crate) unsafe trait TableRow: Copy {}
 
 // SAFETY: tests compare their fields with those in C.
-unsafe impl TableRow for SumJob {}
+unsafe impl TableRow for FanJob {}
 // SAFETY: the same.
 unsafe impl TableRow for update::UpdateJob {}
 // SAFETY: the same.

@@ -3,12 +3,14 @@
 //! - [`probe`]: is there a driver with a device, and if not, why
 //! - [`CudaBackend`]: its devices, as a backend
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`]: sums, optimizer steps, both of rows, codes,
-//!   conversions and the operations on every element, as their kernels read them
+//! - [`sum`], [`broadcast`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`]: sums, copies to several
+//!   places, optimizer steps, sums and steps of rows, codes, conversions and the operations on every element, as their
+//!   kernels read them; [`fan`] is what the first two have in common
 //! - `emulated`, a feature: a driver and two devices on any machine, for tests
 
 mod backend;
 pub mod batch;
+pub mod broadcast;
 mod call;
 pub mod cast;
 pub mod compress;
@@ -18,6 +20,7 @@ mod driver;
 pub mod elementwise;
 #[cfg(feature = "emulated")]
 pub mod emulated;
+pub mod fan;
 mod handles;
 mod host;
 mod launch;

@@ -1,7 +1,7 @@
 //! The kernels, as drivers compile them.
 
 /// What `make kernels` has made.
-pub(crate) const MODULES: [&str; 9] = [
+pub(crate) const MODULES: [&str; 10] = [
     include_str!("../ptx/sum.ptx"),
     include_str!("../ptx/update_sgd.ptx"),
     include_str!("../ptx/update_adaptive.ptx"),
@@ -11,6 +11,7 @@ pub(crate) const MODULES: [&str; 9] = [
     include_str!("../ptx/rows.ptx"),
     include_str!("../ptx/update_rows.ptx"),
     include_str!("../ptx/update_noise.ptx"),
+    include_str!("../ptx/broadcast.ptx"),
 ];
 
 /// Returns the number of the module that has a kernel.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUresult};
 use kvstore_core::{Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
 use kvstore_cuda::batch::{Args, Batch};
-use kvstore_cuda::sum::SumJob;
+use kvstore_cuda::fan::FanJob;
 use kvstore_cuda::{CudaBackend, emulated, probe};
 
 const PTX: &str = include_str!("../ptx/sum.ptx");
@@ -164,7 +164,7 @@ fn copies_and_sums_give_the_right_bits() {
         let (one, other) = ([1.5_f32; 1000], [0.25_f32; 1000]);
         let addends = [sent(&one, stream), sent(&other, stream)];
         let dst = allocate(4000);
-        let mut batch = Batch::<SumJob>::default();
+        let mut batch = Batch::<FanJob>::default();
         batch.push(dst, &addends, 4000, 4);
         let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
         assert_eq!(launch(function, stream, batch.args(jobs, list)), CUresult::CUDA_SUCCESS);
@@ -328,7 +328,7 @@ fn modules_have_the_kernels_of_their_text() {
     assert_eq!(get(c"kv_sum_f64"), CUresult::CUDA_SUCCESS);
     // It is a kernel of another text.
     assert_eq!(get(c"kv_cast_f32_f64"), CUresult::CUDA_ERROR_NOT_FOUND);
-    assert_eq!(get(c"kv_sum_layout"), CUresult::CUDA_ERROR_NOT_FOUND);
+    assert_eq!(get(c"kv_fan_layout"), CUresult::CUDA_ERROR_NOT_FOUND);
     for (version, expected) in [
         (".version 8.8", CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
         (".Version", CUresult::CUDA_ERROR_INVALID_PTX),
@@ -344,7 +344,7 @@ fn what_a_real_driver_refuses_is_refused() {
     let (theirs, their_event, memory) = (stream(), event(), allocate(64));
     ok!(cuCtxSetCurrent(first));
     let (own, function) = (stream(), function(c"kv_sum_f32"));
-    let args = Batch::<SumJob>::default().args(0, 0);
+    let args = Batch::<FanJob>::default().args(0, 0);
     assert_eq!(launch(function, theirs, args), CUresult::CUDA_ERROR_INVALID_HANDLE);
     refused!(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(their_event, own));
     ok!(cuStreamWaitEvent(own, their_event, 0));
@@ -371,7 +371,7 @@ fn writing_beyond_memory_ends_the_process() {
     enter(0);
     let (stream, function) = (stream(), function(c"kv_sum_f32"));
     let (addend, dst) = (sent(&[1.0_f32; 25], stream), allocate(96));
-    let mut batch = Batch::<SumJob>::default();
+    let mut batch = Batch::<FanJob>::default();
     batch.push(dst, &[addend], 100, 4);
     let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
     launch(function, stream, batch.args(jobs, list));
@@ -387,7 +387,7 @@ fn writing_to_freed_memory_ends_the_process() {
     enter(0);
     let (stream, function) = (stream(), function(c"kv_sum_f32"));
     let (addend, dst) = (sent(&[1.0_f32; 24], stream), allocate(96));
-    let mut batch = Batch::<SumJob>::default();
+    let mut batch = Batch::<FanJob>::default();
     batch.push(dst, &[addend], 96, 4);
     let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
     ok!(cuMemFree_v2(dst));

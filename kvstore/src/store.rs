@@ -436,13 +436,13 @@ impl Store {
                 }
             }
             let is_sorted = pulled.is_sorted_by_key(|pulled| pulled.order);
-            let mut landing = outs.arrays().iter().zip(pulled.drain(..));
+            let landing = outs.arrays().iter().zip(pulled.drain(..));
             if is_sorted {
-                return landing.try_for_each(|(out, pulled)| out.land(pulled.value));
+                return NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)));
             }
             let mut landing: Vec<_> = landing.collect();
             landing.sort_by_key(|(_, pulled)| pulled.order);
-            landing.into_iter().try_for_each(|(out, pulled)| out.land(pulled.value))
+            NDArray::land_all(landing.into_iter().map(|(out, pulled)| (out, pulled.value)))
         })
     }
 }

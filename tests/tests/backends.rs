@@ -50,6 +50,11 @@ fn fills_agree() {
 }
 
 #[test]
+fn broadcasts_reach_every_place() {
+    everywhere(suite::broadcasts_reach_every_place);
+}
+
+#[test]
 fn copies_carry_every_bit() {
     everywhere(suite::copies_carry_every_bit);
 }

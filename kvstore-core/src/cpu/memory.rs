@@ -341,6 +341,12 @@ pub(super) fn cast_mut<T: Element>(bytes: &mut [u8]) -> Result<&mut [T]> {
     bytemuck::try_cast_slice_mut(bytes).map_err(misaligned)
 }
 
+/// Returns `len` bytes from a place on.
+pub(super) fn part_mut(bytes: &mut [u8], place: usize, len: usize) -> Result<&mut [u8]> {
+    let end = place.checked_add(len).ok_or_else(outside)?;
+    bytes.get_mut(place..end).ok_or_else(outside)
+}
+
 fn outside() -> Error {
     Error::Internal("a range leaves its storage".to_owned())
 }

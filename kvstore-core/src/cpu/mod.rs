@@ -34,7 +34,7 @@ use crate::random::Distribution;
 use crate::storage::{InOut, Span, SpanMut, Storage};
 use crate::with_element;
 
-use memory::{Memory, bytes, bytes_mut, elements, elements_mut};
+use memory::{Memory, bytes, bytes_mut, elements, elements_mut, part_mut};
 use workers::Workers;
 
 /// The backend of the host's memory and cores.
@@ -129,6 +129,14 @@ impl Backend for CpuBackend {
 
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
         self.workers.copy(bytes_mut(dst)?, bytes(src)?);
+        Ok(())
+    }
+
+    fn broadcast(&self, dst: SpanMut<'_>, places: &[usize], src: Span<'_>) -> Result<()> {
+        let (dst, src) = (bytes_mut(dst)?, bytes(src)?);
+        for &place in places {
+            self.workers.copy(part_mut(dst, place, src.len())?, src);
+        }
         Ok(())
     }
 

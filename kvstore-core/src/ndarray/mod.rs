@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod file;
+mod landing;
 mod view;
 
 use std::fmt;

@@ -306,12 +306,19 @@ impl Tensor {
         self.share.storage.num_bytes() == self.num_bytes()
     }
 
+    /// Returns whether both are the same memory under the same spec.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.spec == other.spec
+            && self.start == other.start
+            && Arc::ptr_eq(&self.share.storage, &other.share.storage)
+    }
+
     /// Returns whether both have the same spec and bits; memory that they share is not read.
     pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
         if self.spec != other.spec {
             return Ok(false);
         }
-        if self.start == other.start && Arc::ptr_eq(&self.share.storage, &other.share.storage) {
+        if self.is_same(other) {
             return Ok(true);
         }
         Ok(self.seen_bytes()? == other.seen_bytes()?)
@@ -405,6 +412,17 @@ impl Tensor {
             &*backend,
             InOut::InPlace(SpanMut { storage, start, num_bytes: num_elements * size }),
         )
+    }
+
+    /// Overwrites several parts that do not overlap with the same value. Each begins at one of these elements.
+    pub(crate) fn overwrite_parts(&mut self, first_elements: &[usize], value: &Self) -> Result<()> {
+        let size = self.dtype().size();
+        let places: Vec<usize> = first_elements.iter().map(|first| first * size).collect();
+        self.mutate_part(0, self.spec.num_elements(), |backend, in_out| match in_out {
+            InOut::InPlace(dst) | InOut::Into { dst, .. } => {
+                backend.broadcast(dst, &places, value.span())
+            }
+        })
     }
 
     /// Allocates the memory that a change needs because somebody shares the present one.

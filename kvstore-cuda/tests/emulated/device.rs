@@ -27,6 +27,7 @@ fn library() -> &'static Library {
             .args(
                 [
                     "sum.cu",
+                    "broadcast.cu",
                     "update_sgd.cu",
                     "update_adaptive.cu",
                     "update_noise.cu",

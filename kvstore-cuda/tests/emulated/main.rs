@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+mod broadcast;
 mod cast;
 mod compress;
 mod device;

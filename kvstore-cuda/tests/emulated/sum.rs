@@ -5,7 +5,8 @@ use std::mem::offset_of;
 
 use kvstore_core::{DType, Device, backend};
 use kvstore_cuda::batch::{Args, Batch};
-use kvstore_cuda::sum::{SumJob, kernel};
+use kvstore_cuda::fan::FanJob;
+use kvstore_cuda::sum::kernel;
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
@@ -44,7 +45,7 @@ fn expected(dtype: DType, len: usize, addends: &[Vec<u8>]) -> Vec<u8> {
 
 fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     let size = dtype.size();
-    let mut plan = Batch::<SumJob>::default();
+    let mut plan = Batch::<FanJob>::default();
     let mut memory = Vec::new();
     for case in cases {
         let num_addends = case.beyond.len() - 1;
@@ -78,20 +79,20 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
 #[test]
 fn structs_are_laid_out_alike() {
     let expected = [
-        size_of::<SumJob>(),
-        offset_of!(SumJob, first_tile),
-        offset_of!(SumJob, dst),
-        offset_of!(SumJob, len),
-        offset_of!(SumJob, first_addend),
-        offset_of!(SumJob, num_addends),
-        offset_of!(SumJob, head),
+        size_of::<FanJob>(),
+        offset_of!(FanJob, first_tile),
+        offset_of!(FanJob, one),
+        offset_of!(FanJob, len),
+        offset_of!(FanJob, first_other),
+        offset_of!(FanJob, num_others),
+        offset_of!(FanJob, head),
         size_of::<Args>(),
         offset_of!(Args, jobs),
         offset_of!(Args, addends),
         offset_of!(Args, num_tiles),
         offset_of!(Args, num_jobs),
     ];
-    assert_eq!(layout::<12>("kv_sum_layout"), expected.map(|number| number as u64));
+    assert_eq!(layout::<12>("kv_fan_layout"), expected.map(|number| number as u64));
 }
 
 proptest! {
@@ -118,7 +119,7 @@ fn every_half_survives() {
         let expected = expected(dtype, 1 << 16, &[all.clone(), shifted.clone()]);
         let (mut one, mut other) = (Memory::new(&all, 0), Memory::new(&shifted, 0));
         let mut dst = Memory::new(&vec![0; all.len()], 0);
-        let mut plan = Batch::<SumJob>::default();
+        let mut plan = Batch::<FanJob>::default();
         plan.push(dst.address(), &[one.address(), other.address()], all.len() as u64, 2);
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
         // SAFETY: as above.

@@ -71,7 +71,7 @@ fn structs_are_laid_out_alike() {
     ];
     assert_eq!(layout::<13>("kv_update_layout"), expected.map(|number| number as u64));
     // The argument is that of sums.
-    assert_eq!(layout::<12>("kv_sum_layout")[7], size_of::<Args>() as u64);
+    assert_eq!(layout::<12>("kv_fan_layout")[7], size_of::<Args>() as u64);
 }
 
 /// One step of a batch.

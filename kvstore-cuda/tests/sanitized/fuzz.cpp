@@ -1,5 +1,6 @@
 // Random batches through every kernel, with the sanitizers watching: `fuzz SEED ROUNDS`. Every range is a block of its
 // own, exactly as long as it has to be. What comes out is held against the host's bits elsewhere.
+#include "broadcast.cu"
 #include "cast.cu"
 #include "compress.cu"
 #include "elementwise.cu"
@@ -51,9 +52,10 @@ static u64 random_len() {
 
 typedef void (*Kernel)(const void *, u32, u32);
 
-static void fuzz_sum(Kernel kernel, u64 size) {
+// Sums, which read the other ranges, or copies, which write them.
+static void fuzz_fan(Kernel kernel, u64 size) {
     Memory memory;
-    std::vector<SumJob> jobs;
+    std::vector<FanJob> jobs;
     std::vector<u64> addends;
     u64 num_tiles = 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
@@ -70,7 +72,7 @@ static void fuzz_sum(Kernel kernel, u64 size) {
         jobs.push_back({num_tiles, dst, len, first, num_addends, is_aligned ? (u32)head : KV_NEVER, 0});
         num_tiles += (after_head + tile - 1) / tile;
     }
-    BatchArgs<SumJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
+    BatchArgs<FanJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
 }
 
@@ -310,13 +312,17 @@ int main(int, char **arguments) {
     random_words.seed(strtoull(arguments[1], nullptr, 10));
     u64 rounds = strtoull(arguments[2], nullptr, 10);
     for (u64 round = 0; round < rounds; round++) {
-        fuzz_sum(kv_sum_f32, 4);
-        fuzz_sum(kv_sum_f64, 8);
-        fuzz_sum(kv_sum_f16, 2);
-        fuzz_sum(kv_sum_bf16, 2);
-        fuzz_sum(kv_sum_8, 1);
-        fuzz_sum(kv_sum_32, 4);
-        fuzz_sum(kv_sum_64, 8);
+        fuzz_fan(kv_sum_f32, 4);
+        fuzz_fan(kv_sum_f64, 8);
+        fuzz_fan(kv_sum_f16, 2);
+        fuzz_fan(kv_sum_bf16, 2);
+        fuzz_fan(kv_sum_8, 1);
+        fuzz_fan(kv_sum_32, 4);
+        fuzz_fan(kv_sum_64, 8);
+        fuzz_fan(kv_broadcast_8, 1);
+        fuzz_fan(kv_broadcast_16, 2);
+        fuzz_fan(kv_broadcast_32, 4);
+        fuzz_fan(kv_broadcast_64, 8);
         FUZZ_CASTS_TO(f32, 4)
         FUZZ_CASTS_TO(f64, 8)
         FUZZ_CASTS_TO(f16, 2)

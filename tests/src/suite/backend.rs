@@ -284,6 +284,29 @@ pub fn copies_carry_every_bit(backend: &dyn Backend) {
     }
 }
 
+/// Copies of one range reach every place that they are for, and nothing between: whole elements apart, and parts of one.
+pub fn broadcasts_reach_every_place(backend: &dyn Backend) {
+    for length in reduced::lengths(&LENGTHS) {
+        let value = nasty(spec(4 * length, DType::U8), 5);
+        let source = Buffer::new(backend, &value);
+        let (own, before) = (value.to_bytes(), nasty(spec(24 * (length + 3), DType::U8), 6));
+        for (apart, first) in [(own.len() + 12, 4), (own.len(), 0), (own.len() + 5, 1)] {
+            for numbers in [&[][..], &[2], &[3, 0, 1, 4]] {
+                let mut target = Buffer::new(backend, &before);
+                let mut expected = before.to_bytes();
+                let places: Vec<usize> =
+                    numbers.iter().map(|number| first + number * apart).collect();
+                for &place in &places {
+                    expected[place..place + own.len()].copy_from_slice(&own);
+                }
+                backend.broadcast(target.span_mut(), &places, source.span()).unwrap();
+                let found = target.value(backend).to_bytes();
+                assert!(expected == found, "{length} at {places:?}");
+            }
+        }
+    }
+}
+
 const OPERATORS: [(BinaryOp, Operator); 4] = [
     (BinaryOp::Add, Operator::Add),
     (BinaryOp::Sub, Operator::Sub),

@@ -96,13 +96,16 @@ pub fn of_one_number(backends: &Backends) {
 /// Comparisons of shapes that are stretched to each other, also such that threads share a row.
 pub fn stretched(backends: &Backends) {
     let long = reduced::length(70_001);
-    let shapes: [[[usize; 3]; 2]; 6] = [
+    let shapes: [[[usize; 3]; 2]; 9] = [
         [[1, 1, long], [2, 3, 1]],
         [[3, 1, 1], [1, 1, long]],
         [[long, 1, 1], [1, 3, 1]],
         [[2, long, 1], [2, 1, 3]],
         [[1, 1, 1], [2, 3, 4]],
         [[1, 2, 1], [1, 1, 1]],
+        [[1, 2, long], [3, 1, long]],
+        [[2, 1, 300], [1, 3, 300]],
+        [[1, 1, 129], [5, 4, 129]],
     ];
     for [left, right] in shapes {
         let values =

@@ -1,0 +1,174 @@
+//! Copies of one range to several places: of a batch as one launch, and axes that are repeated as such a batch.
+
+#![expect(unsafe_code, reason = "queues work on memory of a card")]
+
+use std::sync::Arc;
+
+use kvstore_core::storage::{Span, SpanMut};
+use kvstore_core::{Backend, DType, Error, Result};
+
+use crate::backend::CudaBackend;
+use crate::batch::Address;
+use crate::driver::Card;
+use crate::fan::FanJob;
+use crate::host;
+use crate::launch::Launches;
+use crate::memory::{address_of, locate, reading};
+
+/// `Backend::broadcast`.
+pub(crate) fn broadcast(
+    backend: &CudaBackend,
+    dst: &mut SpanMut<'_>,
+    places: &[usize],
+    src: Span<'_>,
+) -> Result<()> {
+    let num_bytes = src.num_bytes;
+    if places.iter().any(|place| place.checked_add(num_bytes).is_none_or(|end| end > dst.num_bytes))
+    {
+        return Err(Error::Internal("a copy to a place beyond its range".to_owned()));
+    }
+    let (from, from_address) = locate(src)?;
+    if from.device() != locate(reading(dst))?.0.device() {
+        return places.iter().try_for_each(|place| {
+            let (storage, start) = (&mut *dst.storage, dst.start + place);
+            backend.copy(SpanMut { storage, start, num_bytes }, src)
+        });
+    }
+    let base = address_of(from, dst)?;
+    let places = places.iter().map(|place| base + *place as u64).collect();
+    copy_each(backend, from, num_bytes, &[(from_address, places)])
+}
+
+/// `Backend::expand`. What would be short copies is done by the host.
+pub(crate) fn expand(
+    backend: &CudaBackend,
+    dtype: DType,
+    dst: SpanMut<'_>,
+    (from, to): (&[usize], &[usize]),
+    src: Span<'_>,
+) -> Result<()> {
+    let Some(copies) = Copies::expanding(from, to, dtype.size()) else {
+        return host::make_of(backend, dst, &[src], |host, dst, src| {
+            host.expand(dtype, dst, to, src[0], from)
+        });
+    };
+    let Copies { num_bytes, places } = copies;
+    let num_copies = places.iter().map(Vec::len).sum::<usize>();
+    if num_bytes * places.len() != src.num_bytes || num_bytes * num_copies != dst.num_bytes {
+        return Err(Error::Internal("a value of another shape than its own".to_owned()));
+    }
+    let (card, first_source) = locate(src)?;
+    let base = address_of(card, &dst)?;
+    let sources = (first_source..).step_by(num_bytes);
+    let addresses = |places: Vec<usize>| places.iter().map(|place| base + *place as u64).collect();
+    let copies: Vec<_> = sources.zip(places.into_iter().map(addresses)).collect();
+    copy_each(backend, card, num_bytes, &copies)
+}
+
+/// Queues copies of ranges of a card, each to its places there: they lie within memory that is the caller's.
+fn copy_each(
+    backend: &CudaBackend,
+    card: &Arc<Card>,
+    num_bytes: usize,
+    copies: &[(Address, Vec<Address>)],
+) -> Result<()> {
+    let num_bytes = num_bytes as u64;
+    let all = copies.iter().flat_map(|(from, places)| places.iter().chain([from])).copied();
+    let (kernel, size) = kernel(num_bytes, all);
+    let mut launches = Launches::<_, FanJob>::new();
+    for (from, places) in copies.iter().filter(|(_, places)| !places.is_empty()) {
+        let batch = launches.batch(card, kernel, || Ok(kernel.to_owned()))?;
+        batch.push(*from, places, num_bytes, size);
+    }
+    // SAFETY: the ranges are memory of the card, and as long; what is written is exclusive, so they do not overlap.
+    unsafe { launches.run(backend) }
+}
+
+/// Where ranges go: from which byte of a value to which bytes of another one. All are as long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Copies {
+    pub(crate) num_bytes: usize,
+    /// In the order of their sources.
+    pub(crate) places: Vec<Vec<usize>>,
+}
+
+/// Shorter ranges are not worth a tile each.
+const SHORTEST: usize = 256;
+/// The addresses of more copies are not worth sending.
+const MOST: usize = 1 << 18;
+
+impl Copies {
+    /// Returns the copies that repeat a value of elements of `size` along its axes of length 1 up to shape `to`; none
+    /// where they would be too short or too many.
+    pub(crate) fn expanding(from: &[usize], to: &[usize], size: usize) -> Option<Self> {
+        let mut axes: Vec<(usize, usize)> = from.iter().copied().zip(to.iter().copied()).collect();
+        let mut num_bytes = size;
+        while let Some((_, len)) = axes.pop_if(|(from, to)| from == to) {
+            num_bytes *= len;
+        }
+        let num_copies = axes.iter().try_fold(1_usize, |count, (_, len)| count.checked_mul(*len));
+        num_copies.filter(|count| (1..=MOST).contains(count) && num_bytes >= SHORTEST)?;
+        let mut places = vec![vec![0]];
+        for (from, to) in axes {
+            // Each range so far is split along this axis: into rows of their own, or into the same one.
+            let split = |before: &Vec<usize>| {
+                if from == to {
+                    let row = |row| before.iter().map(|place| place * to + row).collect();
+                    (0..to).map(row).collect::<Vec<Vec<usize>>>()
+                } else {
+                    let rows = |place: &usize| place * to..place * to + to;
+                    vec![before.iter().flat_map(rows).collect()]
+                }
+            };
+            places = places.iter().flat_map(split).collect();
+        }
+        for place in places.iter_mut().flatten() {
+            *place *= num_bytes;
+        }
+        Some(Self { num_bytes, places })
+    }
+}
+
+/// Returns the kernel for ranges of so many bytes at these places, and the size of its elements: the largest that all of
+/// them are multiples of.
+pub fn kernel(num_bytes: u64, places: impl IntoIterator<Item = Address>) -> (&'static str, u64) {
+    match places.into_iter().fold(num_bytes, |all, place| all | place).trailing_zeros() {
+        0 => ("kv_broadcast_8", 1),
+        1 => ("kv_broadcast_16", 2),
+        2 => ("kv_broadcast_32", 4),
+        _ => ("kv_broadcast_64", 8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Copies, MOST, kernel};
+
+    #[test]
+    fn axes_are_repeated() {
+        let copies = |from: &[usize], to: &[usize]| Copies::expanding(from, to, 8);
+        let of = |num_bytes, places: &[&[usize]]| {
+            Some(Copies { num_bytes, places: places.iter().map(|it| it.to_vec()).collect() })
+        };
+        assert_eq!(copies(&[1, 32], &[3, 32]), of(256, &[&[0, 256, 512]]));
+        assert_eq!(copies(&[2, 1, 4, 8], &[2, 2, 4, 8]), of(256, &[&[0, 256], &[512, 768]]));
+        assert_eq!(copies(&[1, 2, 32], &[2, 2, 32]), of(512, &[&[0, 512]]));
+        let split: [&[usize]; 2] = [&[0, 256, 1024, 1280], &[512, 768, 1536, 1792]];
+        assert_eq!(copies(&[1, 2, 1, 32], &[2, 2, 2, 32]), of(256, &split));
+        // Too short, too many, nothing at all.
+        assert_eq!(copies(&[1, 31], &[3, 31]), None);
+        assert_eq!(copies(&[32, 1], &[32, 3]), None);
+        assert_eq!(copies(&[1, 32], &[MOST + 1, 32]), None);
+        assert_eq!(copies(&[1, 1, 32], &[usize::MAX, 2, 32]), None);
+        assert_eq!(copies(&[1, 32], &[0, 32]), None);
+        assert_eq!(copies(&[1, 0], &[3, 0]), None);
+    }
+
+    #[test]
+    fn elements_are_as_large_as_places_allow() {
+        assert_eq!(kernel(48, [16, 64]), ("kv_broadcast_64", 8));
+        assert_eq!(kernel(48, [16, 20]), ("kv_broadcast_32", 4));
+        assert_eq!(kernel(6, [16, 64]), ("kv_broadcast_16", 2));
+        assert_eq!(kernel(48, [16, 65]), ("kv_broadcast_8", 1));
+    }
+}
