@@ -1,0 +1,116 @@
+//! [`Collective`]: what processes do together. Every implementation passes the suite in `tests/`.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use kvstore_core::{Error, Result};
+
+use crate::buffer::{Buffer, Slices};
+
+/// How long a wait may last where nobody says otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What is waited for, in words for people, and for how long.
+#[derive(Clone, Copy)]
+pub struct Wait<'a> {
+    subject: &'a dyn fmt::Display,
+    begun: Instant,
+    timeout: Duration,
+}
+
+impl<'a> Wait<'a> {
+    /// Returns a wait that begins now. The subject is what the error at the deadline begins with, such as
+    /// ``push of `w1`, round 7``; it is formatted only then.
+    pub fn new(subject: &'a dyn fmt::Display, timeout: Duration) -> Self {
+        Self { subject, begun: Instant::now(), timeout }
+    }
+
+    /// Returns how much time is left: nothing after the deadline.
+    pub fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.begun.elapsed())
+    }
+
+    /// Returns how long it has lasted.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(crate) fn subject(&self) -> &dyn fmt::Display {
+        self.subject
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+}
+
+impl fmt::Debug for Wait<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wait[{}, {:?}]", self.subject, self.timeout)
+    }
+}
+
+/// A group of processes, or threads, that all call the same verbs in the same order; this is one of them.
+///
+/// Only bytes travel: nothing here adds numbers up. Threads of one member may call at once, and their calls are made
+/// one after the other.
+///
+/// # Errors
+/// An argument that does not fit the group ([`InvalidArgument`](Error::InvalidArgument),
+/// [`LengthMismatch`](Error::LengthMismatch)) is refused before anything is sent. Whatever goes wrong later leaves the
+/// members in different places, so it ends the collective: every later call fails at once, with the same reason.
+/// - [`Timeout`](Error::Timeout): the deadline passed; the text says which ranks nothing came from.
+/// - [`InvalidArgument`](Error::InvalidArgument): another rank does something else.
+/// - [`LengthMismatch`](Error::LengthMismatch): another rank sends more or fewer bytes.
+/// - [`Backend`](Error::Backend): the library fails, or another member is gone.
+/// - [`Closed`](Error::Closed): it has been ended.
+///
+/// After such an error the buffers of the call are empty: something may still write there.
+pub trait Collective: fmt::Debug + Send + Sync {
+    /// Returns which member this is, from 0.
+    fn rank(&self) -> usize;
+
+    /// Returns how many members there are.
+    fn size(&self) -> usize;
+
+    /// Returns when all members have called it.
+    fn barrier(&self, wait: &Wait<'_>) -> Result<()>;
+
+    /// Gives all members the bytes of one, `root`. All of them say how many: their buffers are of one length.
+    fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()>;
+
+    /// Sends each member the slice of its rank, and receives one from each in the slice of that one's rank. What a rank
+    /// sends is as long as what the other one receives; the member's own slice is copied.
+    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()>;
+
+    /// Sends all members the slice of this rank, and receives those of the others: then all have the same bytes. The
+    /// lengths are the same on every rank.
+    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()>;
+}
+
+/// Refuses a root that is no member.
+pub(crate) fn check_root(size: usize, root: usize) -> Result<()> {
+    if root < size {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("broadcast: root is {root}, expected a rank below {size}")))
+}
+
+/// Refuses slices of which there is not one for each rank.
+pub(crate) fn check_len(what: &str, size: usize, slices: &Slices) -> Result<()> {
+    if slices.len() == size {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch { what: what.to_owned(), expected: size, found: slices.len() })
+}
+
+/// Copies what a member sends to itself.
+pub(crate) fn copy_own(rank: usize, sent: &Slices, received: &mut Slices) -> Result<()> {
+    let (from, to) = (sent.slice(rank), received.slice_mut(rank));
+    if from.len() != to.len() {
+        let what = "all_to_all: bytes from this rank to itself".to_owned();
+        return Err(Error::LengthMismatch { what, expected: to.len(), found: from.len() });
+    }
+    to.copy_from_slice(from);
+    Ok(())
+}

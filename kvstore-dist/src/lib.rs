@@ -1,0 +1,18 @@
+//! What the processes of a store do together: wait for each other, and exchange bytes.
+//!
+//! - [`Collective`]: the verbs, each with a deadline ([`Wait`]); [`Buffer`], [`Slices`]: the bytes
+//! - [`LocalCollective`]: threads of one process
+//! - [`MpiCollective`]: processes that a launcher of MPI has started; its library is opened when the first one is made
+
+mod buffer;
+mod call;
+mod collective;
+mod fault;
+mod local;
+mod mpi;
+mod turns;
+
+pub use buffer::{Buffer, Slices};
+pub use collective::{Collective, DEFAULT_TIMEOUT, Wait};
+pub use local::LocalCollective;
+pub use mpi::{MpiCollective, MpiOptions};

@@ -1,0 +1,198 @@
+//! [`LocalCollective`]: members that are threads of one process. The reference, and the double for tests.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::Result;
+
+use crate::buffer::{Buffer, Slices};
+use crate::call::{Call, Place, Verb};
+use crate::collective::{Collective, Wait, check_len, check_root, copy_own};
+use crate::fault::Fault;
+use crate::turns::{Turn, Turns};
+
+/// A member of a group within one process. When it is dropped the others hear of it as soon as they wait for it.
+///
+/// ```
+/// use std::{thread, time::Duration};
+/// use kvstore_dist::{Collective, LocalCollective, Wait};
+/// thread::scope(|scope| {
+///     for member in LocalCollective::group(3) {
+///         scope.spawn(move || member.barrier(&Wait::new(&"the start", Duration::from_secs(9))));
+///     }
+/// });
+/// ```
+pub struct LocalCollective {
+    rank: usize,
+    group: Arc<Group>,
+    turns: Turns,
+}
+
+/// What the members share.
+struct Group {
+    size: usize,
+    mail: Mutex<Mail>,
+    changed: Condvar,
+}
+
+struct Mail {
+    /// What one member has sent to another, and that one has not taken yet: at `from * size + to`.
+    boxes: Vec<VecDeque<Message>>,
+    /// Why a member will send nothing any more.
+    gone: Vec<Option<String>>,
+}
+
+struct Message {
+    call: Call,
+    bytes: Vec<u8>,
+}
+
+impl LocalCollective {
+    /// Returns the members of a new group, in the order of their ranks.
+    pub fn group(size: usize) -> Vec<Self> {
+        let boxes = (0..size * size).map(|_| VecDeque::new()).collect();
+        let mail = Mutex::new(Mail { boxes, gone: vec![None; size] });
+        let group = Arc::new(Group { size, mail, changed: Condvar::new() });
+        let member = |rank| Self { rank, group: Arc::clone(&group), turns: Turns::default() };
+        (0..size).map(member).collect()
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, size) = (self.rank, self.group.size);
+        (0..size).filter(move |other| *other != rank)
+    }
+
+    /// Makes a call, whose fault is the end of the collective.
+    fn call(
+        &self,
+        verb: Verb,
+        wait: &Wait<'_>,
+        act: impl FnOnce(&Turn<'_>) -> Result<(), Fault>,
+    ) -> Result<()> {
+        let turn = self.turns.take(verb, (self.rank, self.group.size), wait)?;
+        let result = act(&turn);
+        if let Err(fault) = &result {
+            let reason = fault.to_error().chain();
+            self.leave(&format!("rank {} has given up: {reason}", self.rank));
+        }
+        turn.end(result)
+    }
+
+    fn leave(&self, reason: &str) {
+        let mut mail = self.group.mail();
+        mail.gone[self.rank].get_or_insert_with(|| reason.to_owned());
+        self.group.changed.notify_all();
+    }
+
+    fn send(&self, place: &Place<'_>, peer: usize, bytes: &[u8]) {
+        let message = Message { call: place.call, bytes: bytes.to_vec() };
+        self.group.mail().boxes[self.rank * self.group.size + peer].push_back(message);
+        self.group.changed.notify_all();
+    }
+
+    /// Waits for a message from each of these ranks, as long as what it is to be written to.
+    fn receive<'a>(
+        &self,
+        place: &Place<'_>,
+        peers: impl Iterator<Item = (usize, &'a mut [u8])>,
+    ) -> Result<(), Fault> {
+        let mut peers: Vec<_> = peers.collect();
+        let mut mail = self.group.mail();
+        loop {
+            // In the order of ranks, whichever comes first.
+            let mut silent = Vec::new();
+            for (peer, bytes) in peers {
+                match mail.boxes[peer * self.group.size + self.rank].pop_front() {
+                    Some(message) => {
+                        let lengths = (bytes.len(), message.bytes.len());
+                        place.check(peer, Some(message.call), lengths)?;
+                        bytes.copy_from_slice(&message.bytes);
+                    }
+                    None => silent.push((peer, bytes)),
+                }
+            }
+            let silent_ranks: Vec<usize> = silent.iter().map(|(peer, _)| *peer).collect();
+            if silent_ranks.is_empty() {
+                return Ok(());
+            }
+            if let Some(reason) = silent_ranks.iter().find_map(|peer| mail.gone[*peer].as_ref()) {
+                return Err(Fault::Failed { operation: place.to_string(), reason: reason.clone() });
+            }
+            let left = place.wait.left();
+            if left.is_zero() {
+                return Err(Fault::late(place, &silent_ranks, &[]));
+            }
+            peers = silent;
+            let changed = &self.group.changed;
+            mail = changed.wait_timeout(mail, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Group {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collective for LocalCollective {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.group.size
+    }
+
+    fn barrier(&self, wait: &Wait<'_>) -> Result<()> {
+        self.call(Verb::Barrier, wait, |turn| {
+            self.others().for_each(|peer| self.send(&turn.place, peer, &[]));
+            self.receive(&turn.place, self.others().map(|peer| (peer, &mut [][..])))
+        })
+    }
+
+    fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()> {
+        check_root(self.group.size, root)?;
+        self.call(Verb::Broadcast, wait, |turn| {
+            if root != self.rank {
+                return self.receive(&turn.place, [(root, &mut **bytes)].into_iter());
+            }
+            self.others().for_each(|peer| self.send(&turn.place, peer, bytes));
+            Ok(())
+        })
+    }
+
+    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+        check_len("slices to send", self.group.size, sent)?;
+        check_len("slices to receive", self.group.size, received)?;
+        copy_own(self.rank, sent, received)?;
+        self.call(Verb::AllToAll, wait, |turn| {
+            self.others().for_each(|peer| self.send(&turn.place, peer, sent.slice(peer)));
+            let slices = received.iter_mut().enumerate();
+            self.receive(&turn.place, slices.filter(|(peer, _)| *peer != self.rank))
+        })
+    }
+
+    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+        check_len("slices", self.group.size, slices)?;
+        self.call(Verb::AllGather, wait, |turn| {
+            let own = slices.slice(self.rank);
+            self.others().for_each(|peer| self.send(&turn.place, peer, own));
+            let slices = slices.iter_mut().enumerate();
+            self.receive(&turn.place, slices.filter(|(peer, _)| *peer != self.rank))
+        })
+    }
+}
+
+impl Drop for LocalCollective {
+    fn drop(&mut self) {
+        self.leave(&format!("rank {} has left", self.rank));
+    }
+}
+
+impl fmt::Debug for LocalCollective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LocalCollective[{} of {}]", self.rank, self.group.size)
+    }
+}

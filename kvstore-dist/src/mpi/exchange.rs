@@ -1,0 +1,143 @@
+//! The verbs, as messages between two ranks.
+
+use std::ops::Range;
+
+use super::flight::Flight;
+use super::process::Process;
+use crate::buffer::{Buffer, Slices};
+use crate::fault::Fault;
+use crate::turns::Turn;
+
+/// More bytes than that are cut up for a broadcast, where there are others who can pass them on.
+const MAX_WHOLE: usize = 64 << 10;
+
+/// The other ranks, the next one first, so that not all begin with the same one.
+fn others(process: &Process) -> impl Iterator<Item = usize> + use<> {
+    let (rank, size) = (process.rank, process.size);
+    (1..size).map(move |step| (rank + step) % size)
+}
+
+fn flight<'a>(process: &Process, turn: &'a Turn<'a>) -> Flight<'a> {
+    Flight::new(process.mpi, turn, process.max_message)
+}
+
+/// A message without bytes from everyone to everyone: then it is known who has not come.
+pub(super) fn barrier(process: &Process, turn: &Turn<'_>) -> Result<(), Fault> {
+    let mut flight = flight(process, turn);
+    let nothing = flight.load(Buffer::default());
+    for peer in others(process) {
+        flight.receive(peer, nothing, 0..0)?;
+    }
+    for peer in others(process) {
+        flight.send(peer, nothing, 0..0)?;
+    }
+    flight.land().map(drop)
+}
+
+pub(super) fn all_to_all(
+    process: &Process,
+    turn: &Turn<'_>,
+    sent: &mut Slices,
+    received: &mut Slices,
+) -> Result<(), Fault> {
+    let mut flight = flight(process, turn);
+    let (from, from_ends) = std::mem::take(sent).into_parts();
+    let (to, to_ends) = std::mem::take(received).into_parts();
+    let (from, to) = (flight.load(from), flight.load(to));
+    for peer in others(process) {
+        flight.receive(peer, to, Slices::range_of(&to_ends, peer))?;
+    }
+    for peer in others(process) {
+        flight.send(peer, from, Slices::range_of(&from_ends, peer))?;
+    }
+    let mut buffers = flight.land()?;
+    *sent = Slices::from_parts((buffers.next().unwrap_or_default(), from_ends));
+    *received = Slices::from_parts((buffers.next().unwrap_or_default(), to_ends));
+    Ok(())
+}
+
+pub(super) fn all_gather(
+    process: &Process,
+    turn: &Turn<'_>,
+    slices: &mut Slices,
+) -> Result<(), Fault> {
+    let mut flight = flight(process, turn);
+    let (buffer, ends) = std::mem::take(slices).into_parts();
+    let hold = flight.load(buffer);
+    for peer in others(process) {
+        flight.receive(peer, hold, Slices::range_of(&ends, peer))?;
+    }
+    for peer in others(process) {
+        flight.send(peer, hold, Slices::range_of(&ends, process.rank))?;
+    }
+    let mut buffers = flight.land()?;
+    *slices = Slices::from_parts((buffers.next().unwrap_or_default(), ends));
+    Ok(())
+}
+
+/// Long messages leave the root once: each of the others gets a part, and passes it on.
+pub(super) fn broadcast(
+    process: &Process,
+    turn: &Turn<'_>,
+    root: usize,
+    bytes: &mut Buffer,
+) -> Result<(), Fault> {
+    let is_cut = process.size > 2 && bytes.len() > MAX_WHOLE;
+    let parts = Parts { len: bytes.len(), num_parts: if is_cut { process.size - 1 } else { 1 } };
+    let part = |rank| {
+        parts.range(if is_cut { (rank + process.size - root) % process.size - 1 } else { 0 })
+    };
+    let mut buffer = std::mem::take(bytes);
+    let mut flight = flight(process, turn);
+    let hold = flight.load(std::mem::take(&mut buffer));
+    if process.rank == root {
+        for peer in others(process) {
+            flight.send(peer, hold, part(peer))?;
+        }
+    } else {
+        flight.receive(root, hold, part(process.rank))?;
+    }
+    *bytes = flight.land()?.next().unwrap_or_default();
+    if !is_cut || process.rank == root {
+        return Ok(());
+    }
+    let mut flight = self::flight(process, turn);
+    let hold = flight.load(std::mem::take(bytes));
+    for peer in others(process).filter(|peer| *peer != root) {
+        flight.receive(peer, hold, part(peer))?;
+    }
+    for peer in others(process).filter(|peer| *peer != root) {
+        flight.send(peer, hold, part(process.rank))?;
+    }
+    *bytes = flight.land()?.next().unwrap_or_default();
+    Ok(())
+}
+
+/// Bytes in parts that differ by one in length at most.
+#[derive(Clone, Copy)]
+struct Parts {
+    len: usize,
+    num_parts: usize,
+}
+
+impl Parts {
+    fn range(self, index: usize) -> Range<usize> {
+        let start =
+            |index: usize| self.len / self.num_parts * index + index.min(self.len % self.num_parts);
+        start(index)..start(index + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole() {
+        for (len, num_parts) in [(0, 1), (1, 3), (10, 3), (12, 4)] {
+            let parts = Parts { len, num_parts };
+            let all: Vec<usize> = (0..num_parts).flat_map(|index| parts.range(index)).collect();
+            assert_eq!(all, (0..len).collect::<Vec<_>>());
+        }
+    }
+}

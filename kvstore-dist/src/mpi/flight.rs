@@ -1,0 +1,226 @@
+//! [`Flight`]: messages on their way, and the buffers that they come from and go to.
+//!
+//! Verbs are made of messages between two ranks, not of MPI's own verbs. So it is known who is late; both ends of a
+//! message that is cut know into how many pieces without asking others; and a rank that does something else, or has
+//! another length in mind, is an error and no crash. Each rank sends every other one its bytes, once: as many as any
+//! algorithm has to. Zeros of bytes are sent too, for they say that a rank has come.
+
+#![expect(unsafe_code, reason = "lends memory to MPI")]
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::functions::{Failure, Mpi, Request};
+use super::patience::{Patience, Rest};
+use crate::buffer::Buffer;
+use crate::call::Call;
+use crate::fault::Fault;
+use crate::turns::Turn;
+
+/// Buffers of transfers that were never finished. MPI may write there as long as the process lives.
+static ABANDONED: Mutex<Vec<Cargo>> = Mutex::new(Vec::new());
+
+/// The messages of a call.
+#[derive(Debug)]
+pub(super) struct Flight<'a> {
+    mpi: &'static dyn Mpi,
+    turn: &'a Turn<'a>,
+    max_message: usize,
+    cargo: Vec<Cargo>,
+    pending: Vec<Pending>,
+    num_bytes: usize,
+}
+
+/// Which buffer of a flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold(usize);
+
+#[derive(Debug)]
+struct Cargo {
+    buffer: Buffer,
+    /// Where its bytes begin: taken once, for as long as MPI has them nobody makes a reference to them.
+    start: *mut u8,
+}
+
+// SAFETY: it points into the buffer, which it owns.
+unsafe impl Send for Cargo {}
+
+/// A message that is not done.
+#[derive(Debug)]
+struct Pending {
+    request: Request,
+    peer: usize,
+    /// How many bytes are to come; none for one that is sent.
+    expected: Option<usize>,
+}
+
+impl<'a> Flight<'a> {
+    /// Begins a call of a library. Messages are cut into pieces of so many bytes at most.
+    pub(super) fn new(mpi: &'static dyn Mpi, turn: &'a Turn<'a>, max_message: usize) -> Self {
+        Self { mpi, turn, max_message, cargo: Vec::new(), pending: Vec::new(), num_bytes: 0 }
+    }
+
+    /// Takes a buffer.
+    pub(super) fn load(&mut self, mut buffer: Buffer) -> Hold {
+        let start = buffer.as_mut_ptr();
+        self.cargo.push(Cargo { buffer, start });
+        Hold(self.cargo.len() - 1)
+    }
+
+    /// Takes a request that has no buffer.
+    pub(super) fn join(&mut self, request: Result<Request, Failure>) -> Result<(), Fault> {
+        let request = request.map_err(|failure| self.failed(failure))?;
+        let peer = self.turn.place.rank;
+        self.pending.push(Pending { request, peer, expected: None });
+        Ok(())
+    }
+
+    /// Begins to send bytes of a buffer. Nothing is received there in the same flight.
+    pub(super) fn send(
+        &mut self,
+        peer: usize,
+        hold: Hold,
+        range: Range<usize>,
+    ) -> Result<(), Fault> {
+        let tag = self.turn.place.call.tag();
+        for piece in pieces(range, self.max_message) {
+            let (start, num_bytes) = self.bytes(hold, &piece);
+            let rank = self.integer(peer)?;
+            // SAFETY: the flight keeps the buffer until the request is done, else for ever.
+            let request = unsafe { self.mpi.send(start, self.integer(num_bytes)?, rank, tag) };
+            let request = request.map_err(|failure| self.failed(failure))?;
+            self.pending.push(Pending { request, peer, expected: None });
+        }
+        Ok(())
+    }
+
+    /// Begins to receive bytes of a buffer.
+    pub(super) fn receive(
+        &mut self,
+        peer: usize,
+        hold: Hold,
+        range: Range<usize>,
+    ) -> Result<(), Fault> {
+        for piece in pieces(range, self.max_message) {
+            let (start, num_bytes) = self.bytes(hold, &piece);
+            let rank = self.integer(peer)?;
+            // SAFETY: the flight keeps the buffer until the request is done, else for ever.
+            let request = unsafe { self.mpi.receive(start, self.integer(num_bytes)?, rank) };
+            let request = request.map_err(|failure| self.failed(failure))?;
+            self.pending.push(Pending { request, peer, expected: Some(num_bytes) });
+        }
+        Ok(())
+    }
+
+    /// Waits for all messages, and returns the buffers in the order in which they were taken.
+    pub(super) fn land(mut self) -> Result<impl Iterator<Item = Buffer>, Fault> {
+        let patience = Patience::for_bytes(self.num_bytes);
+        loop {
+            self.look()?;
+            if self.pending.is_empty() {
+                return Ok(std::mem::take(&mut self.cargo).into_iter().map(|cargo| cargo.buffer));
+            }
+            let left = self.turn.place.wait.left();
+            if left.is_zero() {
+                return Err(self.late());
+            }
+            match patience.rest() {
+                Rest::Spin => std::hint::spin_loop(),
+                Rest::Yield => std::thread::yield_now(),
+                Rest::Sleep(time) => self.turn.pause(time.min(left))?,
+            }
+        }
+    }
+
+    /// Asks after every message once.
+    fn look(&mut self) -> Result<(), Fault> {
+        let mut index = 0;
+        while let Some(pending) = self.pending.get_mut(index) {
+            let place = &self.turn.place;
+            match self.mpi.test(&mut pending.request) {
+                Ok(None) => index += 1,
+                Ok(Some(received)) => {
+                    if let Some(expected) = pending.expected {
+                        let found = usize::try_from(received.num_bytes).unwrap_or(usize::MAX);
+                        place.check(pending.peer, Call::of_tag(received.tag), (expected, found))?;
+                    }
+                    self.pending.remove(index);
+                }
+                Err((failure, tag)) => {
+                    // Bytes of another call may be too many for this one: the call is what to tell.
+                    let came = Call::of_tag(tag).filter(|_| pending.expected.is_some());
+                    if came.is_some() {
+                        place.check(pending.peer, came, (0, 0))?;
+                    }
+                    return Err(self.failed(failure));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn late(&self) -> Fault {
+        let peers = |is_incoming: bool| {
+            let pending = self.pending.iter();
+            let pending = pending.filter(|pending| pending.expected.is_some() == is_incoming);
+            let mut peers: Vec<usize> = pending.map(|pending| pending.peer).collect();
+            peers.sort_unstable();
+            peers.dedup();
+            peers
+        };
+        Fault::late(&self.turn.place, &peers(true), &peers(false))
+    }
+
+    fn failed(&self, failure: Failure) -> Fault {
+        let operation = format!("{}, {}", self.turn.place, failure.function);
+        Fault::Failed { operation, reason: failure.reason }
+    }
+
+    /// Returns where a range of a buffer begins, and its length.
+    fn bytes(&mut self, hold: Hold, range: &Range<usize>) -> (*mut u8, usize) {
+        let cargo = &self.cargo[hold.0];
+        assert!(range.end <= cargo.buffer.len(), "a range of the buffer");
+        self.num_bytes += range.len();
+        (cargo.start.wrapping_add(range.start), range.len())
+    }
+
+    fn integer(&self, number: usize) -> Result<i32, Fault> {
+        i32::try_from(number).map_err(|_| Fault::Failed {
+            operation: self.turn.place.to_string(),
+            reason: format!("{number} is more than MPI counts"),
+        })
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if !self.pending.is_empty() {
+            ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.cargo);
+        }
+    }
+}
+
+/// Cuts a range into pieces that are no longer than that; of an empty one there is one piece.
+fn pieces(range: Range<usize>, longest: usize) -> impl Iterator<Item = Range<usize>> {
+    let num_pieces = range.len().div_ceil(longest).max(1);
+    (0..num_pieces).map(move |index| {
+        let start = range.start + index * longest;
+        start..range.end.min(start.saturating_add(longest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_the_range() {
+        let cut = |range, longest| {
+            pieces(range, longest).map(|piece| (piece.start, piece.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(cut(5..5, 4), [(5, 5)]);
+        assert_eq!(cut(5..9, 4), [(5, 9)]);
+        assert_eq!(cut(5..10, 4), [(5, 9), (9, 10)]);
+        assert_eq!(cut(1..usize::MAX, usize::MAX), [(1, usize::MAX)]);
+    }
+}

@@ -1,0 +1,95 @@
+//! What a launcher has left in the environment, and what MPI's libraries are to find there.
+
+#![expect(
+    unsafe_code,
+    reason = "writes the environment, which libraries read when they are opened"
+)]
+
+use std::env;
+
+/// A kind of library that has a launcher of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    OpenMpi,
+    Mpich,
+}
+
+/// Who started this process, as far as the environment tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Launcher {
+    pub(super) family: Option<Family>,
+    pub(super) rank: Option<usize>,
+    pub(super) size: Option<usize>,
+}
+
+impl Launcher {
+    /// Reads the environment of this process.
+    pub(super) fn of_process() -> Self {
+        Self::read(|name| env::var(name).ok())
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let number = |name| variable(name).and_then(|text| text.parse().ok());
+        // `mpirun` of Open MPI; that and `srun` of MPICH and its relatives; launchers that speak PMIx, which is Open
+        // MPI's way.
+        let known = [
+            (Family::OpenMpi, "OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
+            (Family::Mpich, "PMI_RANK", Some("PMI_SIZE")),
+            (Family::OpenMpi, "PMIX_RANK", None),
+        ];
+        let found = known.into_iter().find(|(_, rank, _)| number(rank).is_some());
+        found.map_or_else(Self::default, |(family, rank, size)| Self {
+            family: Some(family),
+            rank: number(rank),
+            size: size.and_then(number),
+        })
+    }
+
+    /// Returns whether processes were started together that a library which sees one alone knows nothing of.
+    pub(super) fn started_more(self) -> bool {
+        self.size.is_some_and(|size| size > 1) || self.rank.is_some_and(|rank| rank > 0)
+    }
+
+    /// Sets what libraries read when they are opened, where nobody has set it.
+    pub(super) fn prepare(self) {
+        // A virtual machine has handlers of its own for signals, and dies when UCX or Open MPI put theirs in place.
+        let mut variables = vec![("UCX_ERROR_SIGNALS", ""), ("OMPI_MCA_opal_signal", "")];
+        if self.family.is_none() {
+            // Else Open MPI 4 starts a daemon for a process without launcher, and ends the process where there is none.
+            variables.push(("OMPI_MCA_ess_singleton_isolated", "1"));
+        }
+        for (name, value) in variables {
+            if env::var_os(name).is_none() {
+                // SAFETY: Rust's own readers wait for its lock. C code that reads the environment in another thread
+                // does not; it could follow an array that has just been replaced. There is no other way to tell these
+                // libraries, which read nothing else, so it is done as rarely as it can be: once in a process, before
+                // the library is opened, and not at all where the launcher has set them.
+                unsafe { env::set_var(name, value) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Launcher {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Launcher::read(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn launchers_are_told_by_their_variables() {
+        let launcher = |family, rank, size| Launcher { family: Some(family), rank, size };
+        assert_eq!(read(&[]), Launcher::default());
+        let variables = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        assert_eq!(read(&variables), launcher(Family::OpenMpi, Some(1), Some(4)));
+        let variables = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "9")];
+        assert_eq!(read(&variables), launcher(Family::Mpich, Some(0), Some(2)));
+        assert!(read(&variables).started_more());
+        assert_eq!(read(&[("PMIX_RANK", "3")]), launcher(Family::OpenMpi, Some(3), None));
+        assert!(read(&[("PMIX_RANK", "3")]).started_more());
+        assert!(!read(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]).started_more());
+    }
+}

@@ -1,0 +1,191 @@
+//! [`Process`]: the MPI of this process, from its beginning to its end. There is one, for MPI begins once.
+
+#![expect(unsafe_code, reason = "a function is called when the process ends")]
+
+use std::ffi::c_int;
+use std::panic;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kvstore_core::{Device, Error, Result};
+
+use super::flight::Flight;
+use super::functions::{Failure, Mpi};
+use super::launcher::Launcher;
+use super::library::{Found, find};
+use super::{MpiOptions, exchange};
+use crate::call::Verb;
+use crate::collective::{DEFAULT_TIMEOUT, Wait};
+use crate::fault::Fault;
+use crate::turns::Turns;
+
+/// What has been opened.
+static SLOT: Mutex<Slot> = Mutex::new(Slot::Unopened);
+
+/// What is closed, in words.
+const WHAT: &str = "the MPI of this process";
+
+#[derive(Debug)]
+enum Slot {
+    Unopened,
+    /// MPI was begun, and is of no use; it cannot be begun again.
+    Useless(String),
+    Open(Arc<Process>),
+}
+
+/// The MPI of this process.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) mpi: &'static dyn Mpi,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) max_message: usize,
+    pub(super) turns: Turns,
+    /// Whether it was initialised here. Who initialises MPI finalises it.
+    is_ours: bool,
+    /// A process that was forked later has all this too, and must not end it.
+    id: u32,
+    /// The library and its version.
+    pub(super) name: String,
+}
+
+unsafe extern "C" {
+    /// Has a function called when the process ends, by `exit` or by the end of `main`.
+    safe fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// Returns the MPI of this process, and begins it when nobody has.
+pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>> {
+    let mut slot = SLOT.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*slot {
+        Slot::Useless(reason) => return Err(Error::Unsupported(reason.clone())),
+        Slot::Open(process) => {
+            let fault = process.turns.fault();
+            return fault.map_or_else(|| Ok(Arc::clone(process)), |fault| Err(fault.to_error()));
+        }
+        Slot::Unopened => {}
+    }
+    let launcher = Launcher::of_process();
+    let found = find(&options.libraries, launcher)?;
+    match Process::begin(&found, launcher, options.max_message) {
+        Ok(process) => {
+            let process = Arc::new(process);
+            // Even if its start fails: what it has begun goes on.
+            *slot = Slot::Open(Arc::clone(&process));
+            process.make_own(wait)?;
+            if process.is_ours {
+                // There is room for 32 such functions at least, and without this one a launcher warns.
+                atexit(finalize_at_exit);
+            }
+            Ok(process)
+        }
+        Err(error) => {
+            *slot = Slot::Useless(error.chain());
+            Err(error)
+        }
+    }
+}
+
+/// Ends the MPI of this process, if it has one that was begun here.
+pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
+    // The lock is let go before others are waited for.
+    let process = match &*SLOT.lock().unwrap_or_else(PoisonError::into_inner) {
+        Slot::Open(process) => Arc::clone(process),
+        Slot::Unopened | Slot::Useless(_) => return Ok(()),
+    };
+    match process.turns.fault() {
+        Some(Fault::Closed(_)) => Ok(()),
+        _ if process.id != std::process::id() => Ok(()),
+        _ => process.finalize(wait),
+    }
+}
+
+/// What a program that has not ended MPI itself does at its end.
+extern "C" fn finalize_at_exit() {
+    let end = || finalize(&Wait::new(&"the end of the process", DEFAULT_TIMEOUT));
+    // Nobody is left whom a panic could be told.
+    match panic::catch_unwind(end) {
+        Ok(Ok(())) | Err(_) => {}
+        Ok(Err(error)) => {
+            tracing::error!(error = error.chain(), "MPI is not finalised: the job ends as failed");
+        }
+    }
+}
+
+impl Process {
+    /// Initialises the library, where the program has not done that.
+    fn begin(found: &Found, launcher: Launcher, max_message: usize) -> Result<Self> {
+        let Found { mpi, name, version } = found;
+        let mpi = *mpi;
+        let name = format!("`{name}` ({version})");
+        let failed = |failure: Failure| Error::Backend {
+            device: Device::cpu(0),
+            operation: format!("{name}, {}", failure.function),
+            source: failure.reason.into(),
+        };
+        let refuse = |reason: &str| Err(Error::Unsupported(format!("{name} {reason}")));
+        if mpi.is_finalized().map_err(failed)? {
+            return refuse("was finalised by the program, and cannot be begun again");
+        }
+        let is_ours = !mpi.is_initialized().map_err(failed)?;
+        if is_ours {
+            mpi.init().map_err(failed)?;
+        }
+        let (rank, size) = mpi.rank_and_size().map_err(failed)?;
+        let useless = if !mpi.allows_turns().map_err(failed)? {
+            Some("was initialised for one thread alone: MPI_THREAD_SERIALIZED is needed")
+        } else if size == 1 && launcher.started_more() {
+            // Else each process would be a job of its own, and nobody would notice.
+            Some("sees one process where a launcher has started more: it is not that launcher's")
+        } else {
+            None
+        };
+        if let Some(reason) = useless {
+            if is_ours {
+                mpi.finalize().map_err(failed)?;
+            }
+            return refuse(reason);
+        }
+        let [rank, size] = [rank, size].map(|number| usize::try_from(number).unwrap_or_default());
+        tracing::info!(library = name, rank, size, "MPI is there");
+        let (turns, id) = (Turns::default(), std::process::id());
+        Ok(Self { mpi, rank, size, max_message, turns, is_ours, id, name })
+    }
+
+    /// Fails when the program has finalised an MPI that is its own: a call after that would end the process.
+    pub(super) fn check_alive(&self) -> Result<(), Fault> {
+        if self.is_ours || !self.mpi.is_finalized().unwrap_or(true) {
+            return Ok(());
+        }
+        Err(Fault::Closed(WHAT))
+    }
+
+    /// Makes the communicator, together with the other ranks.
+    fn make_own(&self, wait: &Wait<'_>) -> Result<()> {
+        let turn = self.turns.take(Verb::Open, (self.rank, self.size), wait)?;
+        let mut flight = Flight::new(self.mpi, &turn, self.max_message);
+        let made = flight.join(self.mpi.begin_own()).and_then(|()| flight.land().map(drop));
+        let made = made.and_then(|()| {
+            self.mpi.adopt_own().map_err(|failure| Fault::Failed {
+                operation: format!("{}, {}", turn.place, failure.function),
+                reason: failure.reason,
+            })
+        });
+        turn.end(made)
+    }
+
+    /// Waits until all ranks are here, and ends MPI. That wait is ours: MPI's has no deadline.
+    fn finalize(&self, wait: &Wait<'_>) -> Result<()> {
+        let turn = self.turns.take(Verb::Finalize, (self.rank, self.size), wait)?;
+        if self.is_ours {
+            if let Err(fault) = exchange::barrier(self, &turn) {
+                return turn.end(Err(fault));
+            }
+            if let Err(failure) = self.mpi.finalize() {
+                let operation = format!("{}, {}", turn.place, failure.function);
+                return turn.end(Err(Fault::Failed { operation, reason: failure.reason }));
+            }
+        }
+        turn.close(WHAT);
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! The suite, on members that are threads.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::sync::{Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use kvstore_core::ErrorCode;
+use kvstore_dist::{Collective, LocalCollective, Wait};
+
+mod suite;
+
+/// Runs something as every member of a group.
+fn as_members(size: usize, act: impl Fn(&LocalCollective) + Sync) {
+    let act = &act;
+    thread::scope(|scope| {
+        for member in LocalCollective::group(size) {
+            scope.spawn(move || act(&member));
+        }
+    });
+}
+
+#[test]
+fn one_member_passes_the_suite() {
+    as_members(1, |member| suite::all(member));
+}
+
+#[test]
+fn two_members_pass_the_suite() {
+    as_members(2, |member| suite::all(member));
+}
+
+#[test]
+fn three_members_pass_the_suite() {
+    as_members(3, |member| suite::all(member));
+}
+
+#[test]
+fn four_members_pass_the_suite() {
+    as_members(4, |member| suite::all(member));
+}
+
+#[test]
+fn a_member_that_does_not_come_is_named_at_the_deadline() {
+    for size in [2, 4] {
+        let all_were_late = Barrier::new(size);
+        as_members(size, |member| {
+            if member.rank() < size - 1 {
+                suite::late(member, Duration::from_millis(50));
+            }
+            all_were_late.wait();
+        });
+    }
+}
+
+#[test]
+fn members_that_do_different_things_hear_of_it() {
+    for size in [2, 3] {
+        let all_know = Barrier::new(size);
+        as_members(size, |member| {
+            suite::different_verbs(member);
+            all_know.wait();
+        });
+    }
+}
+
+#[test]
+fn members_that_have_different_lengths_hear_of_it() {
+    for sent in [0, 8, 10] {
+        let all_know = Barrier::new(2);
+        as_members(2, |member| {
+            suite::different_lengths(member, sent);
+            all_know.wait();
+        });
+    }
+}
+
+#[test]
+fn a_member_that_leaves_fails_those_that_wait_for_it() {
+    as_members(3, |member| {
+        if member.rank() == 1 {
+            return;
+        }
+        let error = member.barrier(&suite::wait()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Backend);
+        // One of the two may fail first, and then it is one that has left too.
+        let text = error.chain();
+        assert!(text.contains("rank 1 has left") || text.contains("has given up"), "{text}");
+    });
+}
+
+#[test]
+fn what_was_sent_before_leaving_arrives() {
+    let mut group = LocalCollective::group(2);
+    let (late, early) = (group.pop().unwrap(), group.pop().unwrap());
+    thread::scope(|scope| {
+        let (send, left) = mpsc::channel();
+        scope.spawn(move || {
+            let mut buffer = (&[7; 5][..]).into();
+            early.broadcast(0, &mut buffer, &suite::wait()).unwrap();
+            drop(early);
+            send.send(()).unwrap();
+        });
+        left.recv().unwrap();
+        let mut buffer = (&[0; 5][..]).into();
+        late.broadcast(0, &mut buffer, &suite::wait()).unwrap();
+        assert_eq!(*buffer, [7; 5]);
+        assert!(late.barrier(&suite::wait()).is_err());
+    });
+}
+
+#[test]
+fn a_turn_is_waited_for_no_longer_than_the_deadline() {
+    let group = LocalCollective::group(2);
+    thread::scope(|scope| {
+        scope.spawn(|| group[0].barrier(&suite::wait()));
+        // Whichever comes second waits for its turn, with a deadline that is near.
+        let second = group[0].barrier(&Wait::new(&"the second", Duration::from_millis(50)));
+        assert_eq!(second.unwrap_err().code(), ErrorCode::Timeout);
+        assert_eq!(group[0].barrier(&suite::wait()).unwrap_err().code(), ErrorCode::Timeout);
+        let _ = group[1].barrier(&Wait::new(&"the other one", Duration::from_millis(50)));
+    });
+}

@@ -1,0 +1,318 @@
+//! The suite as jobs of the MPIs that are installed, and how jobs begin and end.
+//!
+//! A job runs this program again: `rank` is the test that does what the job is for, and says nothing otherwise.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kvstore_core::ErrorCode;
+use kvstore_dist::{Collective, MpiCollective, MpiOptions, Wait};
+
+mod host;
+mod suite;
+
+/// Says which of the [`PROGRAMS`] a rank runs.
+const PROGRAM: &str = "KVSTORE_TEST_PROGRAM";
+/// Says which library it opens, where that is not left to the crate.
+const LIBRARY: &str = "KVSTORE_TEST_LIBRARY";
+
+/// A launcher, and the library that belongs to it.
+struct Mpi {
+    command: &'static str,
+    arguments: &'static [&'static str],
+    library: &'static str,
+    /// Whether the launcher fails when a rank ends well and has not finalised MPI. MPICH's ends the others, and says
+    /// that all is well.
+    wants_an_end: bool,
+}
+
+const OPEN_MPI: Mpi = Mpi {
+    command: "mpirun.openmpi",
+    arguments: &["--oversubscribe", "--allow-run-as-root", "--mca", "btl_tcp_if_include", "lo"],
+    library: "libmpi.so.40",
+    wants_an_end: true,
+};
+const MPICH: Mpi =
+    Mpi { command: "mpirun.mpich", arguments: &[], library: "libmpich.so.12", wants_an_end: false };
+
+impl Mpi {
+    fn is_installed(&self) -> bool {
+        let folders = env::var_os("PATH").unwrap_or_default();
+        let is_there = env::split_paths(&folders).any(|folder| folder.join(self.command).exists());
+        if !is_there {
+            println!("skipped: `{}` is not installed", self.command);
+        }
+        is_there
+    }
+
+    /// Runs a program as a job of so many ranks; nothing where this MPI is not installed.
+    fn job(&self, num_ranks: usize, program: &str) -> Option<Job> {
+        if !self.is_installed() {
+            return None;
+        }
+        let mut command = limited();
+        command.arg(self.command).args(self.arguments).args(["-n", &num_ranks.to_string()]);
+        Some(run(command.arg(this_program()), program))
+    }
+}
+
+fn this_program() -> PathBuf {
+    env::current_exe().expect("a program has a path")
+}
+
+/// Returns a command that is ended after some time, with all that it has started.
+fn limited() -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("100");
+    command
+}
+
+/// Runs what a rank is, by a launcher or alone.
+fn run(command: &mut Command, program: &str) -> Job {
+    // MPICH's ranks ask all the time while they begin, and there are few cores: one job at a time.
+    static ONE_JOB: Mutex<()> = Mutex::new(());
+    let _turn = ONE_JOB.lock().unwrap_or_else(PoisonError::into_inner);
+    let command = command.args(["--exact", "rank", "--nocapture"]).env(PROGRAM, program);
+    Job(command.stdin(Stdio::null()).output().expect("a command can be started"))
+}
+
+/// What has become of a job.
+struct Job(Output);
+
+impl Job {
+    fn text(&self) -> String {
+        [&self.0.stdout, &self.0.stderr].map(|text| String::from_utf8_lossy(text)).join("\n")
+    }
+
+    /// All ranks have done their part, and the launcher is content.
+    fn succeeds(&self, num_ranks: usize) {
+        self.ranks_are_done(num_ranks);
+        assert!(self.0.status.success(), "{}: {}", self.0.status, self.text());
+    }
+
+    /// So many ranks have done their part.
+    fn ranks_are_done(&self, num_ranks: usize) {
+        let num_done = self.text().matches(DONE).count();
+        assert_eq!(num_done, num_ranks, "{}: {}", self.0.status, self.text());
+    }
+
+    /// The job has not been ended by the time limit.
+    fn ends(&self) {
+        const TIME_LIMIT: i32 = 124;
+        let code = self.0.status.code();
+        assert!(code.is_some_and(|code| code != TIME_LIMIT), "{}: {}", self.0.status, self.text());
+    }
+
+    /// The launcher says that the job has failed.
+    fn fails(&self) {
+        self.ends();
+        assert!(!self.0.status.success(), "{}", self.text());
+    }
+
+    /// Some ranks have found out that the collective has ended, and the launcher has ended the others.
+    fn is_ended(&self, mpi: &Mpi) {
+        if mpi.wants_an_end {
+            self.fails();
+        }
+        self.ends();
+        let text = self.text();
+        assert!(text.contains(DONE) && !text.contains("panicked"), "{}: {text}", self.0.status);
+    }
+}
+
+const DONE: &str = "this rank is done.";
+
+/// What ranks do, by name.
+const PROGRAMS: [(&str, fn()); 11] = [
+    ("suite", || suite::all(&open())),
+    ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
+    ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_millis(300)))),
+    ("stopped", || {
+        last_stays_away(|| signal("STOP"), |member| suite::late(member, Duration::from_secs(2)));
+    }),
+    ("killed", || {
+        let member = open();
+        if member.rank() == 1 {
+            signal("KILL");
+        }
+        member.barrier(&suite::wait()).expect_err("nobody comes");
+    }),
+    ("verbs", || suite::different_verbs(&open())),
+    ("fewer", || suite::different_lengths(&open(), 8)),
+    ("more", || suite::different_lengths(&open(), 10)),
+    ("finalize", finalize),
+    ("host", host::initialises_mpi),
+    ("alone", || {
+        let member = open();
+        assert_eq!((member.rank(), member.size()), (0, 1));
+        suite::all(&member);
+    }),
+];
+
+#[test]
+fn rank() {
+    let Ok(name) = env::var(PROGRAM) else { return };
+    let program = PROGRAMS.iter().find(|(known, _)| *known == name);
+    let (_, act) = program.unwrap_or_else(|| panic!("no program `{name}`"));
+    act();
+    println!("{DONE}");
+}
+
+fn options() -> MpiOptions {
+    MpiOptions { libraries: env::var(LIBRARY).into_iter().collect(), ..MpiOptions::default() }
+}
+
+fn open() -> MpiCollective {
+    open_with(&options())
+}
+
+fn open_with(options: &MpiOptions) -> MpiCollective {
+    MpiCollective::open(options, &suite::wait()).unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+/// Sends this process a signal.
+fn signal(name: &str) {
+    let id = std::process::id().to_string();
+    Command::new("kill").args([&format!("-{name}"), &id]).status().expect("`kill` is there");
+}
+
+/// Runs a check on all ranks but the last. That one does something else and waits for its end, which comes by the
+/// launcher when the others are gone.
+fn last_stays_away(act: impl Fn(), check: impl Fn(&MpiCollective)) {
+    let member = open();
+    if member.rank() < member.size() - 1 {
+        return check(&member);
+    }
+    act();
+    let (_send, receive) = std::sync::mpsc::channel::<()>();
+    let _ = receive.recv_timeout(suite::LONG);
+}
+
+fn finalize() {
+    let member = open();
+    let clone = open();
+    drop(member);
+    clone.barrier(&suite::wait()).expect("a collective goes on when another one is dropped");
+    for _ in 0..2 {
+        MpiCollective::finalize(&suite::wait()).expect("all ranks are here");
+    }
+    assert_eq!(clone.barrier(&suite::wait()).unwrap_err().code(), ErrorCode::Closed);
+    let again = MpiCollective::open(&options(), &suite::wait());
+    assert_eq!(again.unwrap_err().code(), ErrorCode::Closed);
+}
+
+/// Makes tests of jobs that end well: `jobs! { name: MPI, ranks, program; .. }`.
+macro_rules! jobs {
+    ($($name:ident: $mpi:ident, $num_ranks:literal, $program:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let Some(job) = $mpi.job($num_ranks, $program) else { return };
+                job.succeeds($num_ranks);
+            }
+        )*
+    };
+}
+
+jobs! {
+    two_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 2, "suite";
+    three_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 3, "suite";
+    two_ranks_of_mpich_pass_the_suite: MPICH, 2, "suite";
+    messages_of_open_mpi_can_be_cut: OPEN_MPI, 3, "pieces";
+    messages_of_mpich_can_be_cut: MPICH, 2, "pieces";
+    one_rank_of_open_mpi_passes_the_suite: OPEN_MPI, 1, "alone";
+    one_rank_of_mpich_passes_the_suite: MPICH, 1, "alone";
+    open_mpi_is_finalised_once: OPEN_MPI, 2, "finalize";
+    mpich_is_finalised_once: MPICH, 2, "finalize";
+    open_mpi_of_a_program_is_left_to_it: OPEN_MPI, 2, "host";
+    mpich_of_a_program_is_left_to_it: MPICH, 2, "host";
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_at_the_deadline() {
+    for (mpi, num_ranks) in [(OPEN_MPI, 2), (OPEN_MPI, 3), (MPICH, 2)] {
+        let Some(job) = mpi.job(num_ranks, "late") else { continue };
+        job.is_ended(&mpi);
+    }
+}
+
+#[test]
+fn a_rank_that_stands_still_is_named_at_the_deadline() {
+    for (mpi, num_ranks) in [(OPEN_MPI, 2), (MPICH, 2)] {
+        let Some(job) = mpi.job(num_ranks, "stopped") else { continue };
+        job.is_ended(&mpi);
+        job.ranks_are_done(num_ranks - 1);
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_job() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let Some(job) = mpi.job(2, "killed") else { continue };
+        job.fails();
+        job.ranks_are_done(0);
+    }
+}
+
+#[test]
+fn ranks_that_do_different_things_hear_of_it() {
+    for (mpi, num_ranks) in [(OPEN_MPI, 2), (OPEN_MPI, 3), (MPICH, 2)] {
+        for program in ["verbs", "fewer", "more"] {
+            let Some(job) = mpi.job(num_ranks, program) else { continue };
+            job.is_ended(&mpi);
+        }
+    }
+}
+
+#[test]
+fn without_a_launcher_there_is_one_rank() {
+    for mpi in [OPEN_MPI, MPICH] {
+        if mpi.is_installed() {
+            let mut command = limited();
+            run(command.arg(this_program()).env(LIBRARY, mpi.library), "alone").succeeds(1);
+        }
+    }
+}
+
+#[test]
+fn the_library_of_another_launcher_is_told() {
+    for (mpi, other) in [(OPEN_MPI, MPICH), (MPICH, OPEN_MPI)] {
+        if !mpi.is_installed() || !other.is_installed() {
+            continue;
+        }
+        let mut command = limited();
+        command.arg(mpi.command).args(mpi.arguments).args(["-n", "2"]).arg(this_program());
+        let job = run(command.env(LIBRARY, other.library), "suite");
+        job.fails();
+        assert!(job.text().contains("it is not that launcher's"), "{}", job.text());
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told_with_the_packages_that_have_it() {
+    let libraries = ["libmpi.so.1234".to_owned(), "libc.so.6".to_owned()];
+    let options = MpiOptions { libraries: libraries.into(), ..MpiOptions::default() };
+    let error = MpiCollective::open(&options, &Wait::new(&"a store", suite::LONG)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unsupported);
+    let text = error.to_string();
+    for part in
+        ["openmpi-bin libopenmpi3", "mpich libmpich12", "libmpi.so.1234", "libc.so.6: it is"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    MpiCollective::finalize(&suite::wait()).expect("there is nothing to end");
+}
+
+#[test]
+fn a_message_has_bytes_and_no_more_than_mpi_counts() {
+    for max_message in [0, 1 << 31] {
+        let options = MpiOptions { max_message, ..MpiOptions::default() };
+        let error = MpiCollective::open(&options, &suite::wait()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    }
+}

@@ -1,0 +1,195 @@
+//! What every collective does, beside models that are as simple as can be. Each member of a group runs a check.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::time::Duration;
+
+use kvstore_core::{Error, ErrorCode};
+use kvstore_dist::{Buffer, Collective, Slices, Wait};
+
+/// How long nothing here takes.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Returns a wait that ends well.
+pub(crate) fn wait() -> Wait<'static> {
+    Wait::new(&"a check", LONG)
+}
+
+/// Everything that leaves the collective as it was.
+pub(crate) fn all(member: &dyn Collective) {
+    refusals(member);
+    barriers(member);
+    for round in 0..60 {
+        all_to_all(member, round);
+        all_gather(member, round);
+        broadcasts(member, round);
+    }
+    ahead(member);
+    threads(member);
+}
+
+/// Returns any number, the same on all ranks.
+fn any(numbers: [usize; 3]) -> usize {
+    let mix = |hash: u64, number: usize| {
+        let hash = (hash ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^ (hash >> 29)
+    };
+    usize::try_from(numbers.into_iter().fold(1, mix) >> 16).unwrap()
+}
+
+/// Returns how many bytes go from one to another: none, one, few, many.
+fn count(round: usize, from: usize, to: usize) -> usize {
+    const LENGTHS: [usize; 10] = [0, 1, 0, 7, 8, 999, 1000, 1001, 4097, 300_001];
+    LENGTHS[any([round, from, to]) % LENGTHS.len()]
+}
+
+/// Returns the bytes that go from one to another.
+fn bytes(round: usize, from: usize, to: usize, len: usize) -> Vec<u8> {
+    let seed = any([round, from, to]);
+    (0..len).map(|index| u8::try_from((seed + index * index) % 251).unwrap()).collect()
+}
+
+/// Wrong arguments are errors, and nothing else happens.
+fn refusals(member: &dyn Collective) {
+    let (rank, size) = (member.rank(), member.size());
+    let root = member.broadcast(size, &mut Buffer::zeroed(3), &wait());
+    assert_eq!(root.unwrap_err().code(), ErrorCode::InvalidArgument);
+    let (mut few, mut enough) = (Slices::zeroed(&[]), Slices::zeroed(&vec![1; size]));
+    assert_eq!(member.all_gather(&mut few, &wait()).unwrap_err().code(), ErrorCode::LengthMismatch);
+    for (sent, received) in [(&mut few.clone(), &mut enough.clone()), (&mut enough, &mut few)] {
+        let error = member.all_to_all(sent, received, &wait()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::LengthMismatch);
+    }
+    let mut counts = vec![0; size];
+    let mut sent = Slices::zeroed(&counts);
+    counts[rank] = 1;
+    let error = member.all_to_all(&mut sent, &mut Slices::zeroed(&counts), &wait()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::LengthMismatch);
+}
+
+fn barriers(member: &dyn Collective) {
+    for _ in 0..100 {
+        member.barrier(&wait()).unwrap();
+    }
+}
+
+fn all_to_all(member: &dyn Collective, round: usize) {
+    let (rank, size) = (member.rank(), member.size());
+    let counts = |count: &dyn Fn(usize) -> usize| (0..size).map(count).collect::<Vec<_>>();
+    let mut sent = Slices::zeroed(&counts(&|to| count(round, rank, to)));
+    let mut received = Slices::zeroed(&counts(&|from| count(round, from, rank)));
+    for (to, slice) in sent.iter_mut().enumerate() {
+        slice.copy_from_slice(&bytes(round, rank, to, slice.len()));
+    }
+    let before = sent.whole().to_vec();
+    member.all_to_all(&mut sent, &mut received, &wait()).unwrap();
+    assert_eq!(sent.whole(), before);
+    for from in 0..size {
+        let expected = bytes(round, from, rank, count(round, from, rank));
+        assert_eq!(received.slice(from), expected, "round {round}, {from} to {rank}");
+    }
+}
+
+fn all_gather(member: &dyn Collective, round: usize) {
+    let counts: Vec<_> = (0..member.size()).map(|from| count(round, from, from)).collect();
+    let mut slices = Slices::zeroed(&counts);
+    let own = slices.slice_mut(member.rank());
+    own.copy_from_slice(&bytes(round, member.rank(), 0, own.len()));
+    member.all_gather(&mut slices, &wait()).unwrap();
+    assert_eq!(slices.len(), counts.len());
+    for (from, count) in counts.into_iter().enumerate() {
+        assert_eq!(slices.slice(from), bytes(round, from, 0, count), "round {round}, from {from}");
+    }
+}
+
+fn broadcasts(member: &dyn Collective, round: usize) {
+    for root in 0..member.size() {
+        let len = count(round, root, root + 1);
+        let mut buffer = Buffer::zeroed(len);
+        if root == member.rank() {
+            buffer.copy_from_slice(&bytes(round, root, 0, len));
+        }
+        member.broadcast(root, &mut buffer, &wait()).unwrap();
+        assert_eq!(*buffer, bytes(round, root, 0, len), "round {round}, root {root}");
+    }
+}
+
+/// A rank may be many calls ahead of others.
+fn ahead(member: &dyn Collective) {
+    for number in 0..200_u8 {
+        let mut buffer = Buffer::from(&[number; 100][..]);
+        member.broadcast(0, &mut buffer, &wait()).unwrap();
+        assert_eq!(*buffer, [number; 100]);
+    }
+}
+
+/// Several threads call at once.
+fn threads(member: &dyn Collective) {
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| barriers(member));
+        }
+    });
+}
+
+/// The last rank does not come: the others get an error at the deadline that names it, and again at every later call.
+pub(crate) fn late(member: &dyn Collective, timeout: Duration) {
+    let last = member.size() - 1;
+    assert_ne!(member.rank(), last);
+    let wait = Wait::new(&"push of `w`, round 7", timeout);
+    let error = member.barrier(&wait).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout);
+    let text = error.to_string();
+    let place = format!("push of `w`, round 7: rank {} of {}", member.rank(), member.size());
+    assert!(text.contains(&place), "{text}");
+    assert!(text.ends_with(&format!("still to come from rank {last}")), "{text}");
+    ended(member, &error);
+}
+
+/// Rank 0 calls something else than the others: all of them hear of it.
+pub(crate) fn different_verbs(member: &dyn Collective) {
+    let error = match member.rank() {
+        0 => member.barrier(&wait()).unwrap_err(),
+        _ => member.all_gather(&mut Slices::zeroed(&vec![9; member.size()]), &wait()).unwrap_err(),
+    };
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
+    let other = if member.rank() == 0 { "is in all_gather" } else { "rank 0 is in barrier" };
+    assert!(error.to_string().contains(other), "{error}");
+    ended(member, &error);
+}
+
+/// Rank 0 sends fewer bytes than the others await, or more.
+pub(crate) fn different_lengths(member: &dyn Collective, sent: usize) {
+    let mut slices = Slices::zeroed(&vec![9; member.size()]);
+    if member.rank() == 0 {
+        let mut counts = vec![9; member.size()];
+        counts[0] = sent;
+        slices.recount(&counts);
+        // What it receives is right.
+        let _ = member.all_gather(&mut slices, &wait());
+        return;
+    }
+    let error = member.all_gather(&mut slices, &wait()).unwrap_err();
+    assert!(is_about_length(&error), "{}", error.chain());
+    ended(member, &error);
+}
+
+/// Libraries tell of messages that are too long in their own words.
+fn is_about_length(error: &Error) -> bool {
+    error.code() == ErrorCode::LengthMismatch || error.chain().to_lowercase().contains("truncat")
+}
+
+/// Every call fails at once, with the same error.
+fn ended(member: &dyn Collective, error: &Error) {
+    let size = member.size();
+    let mut slices = Slices::zeroed(&vec![1; size]);
+    let later = [
+        member.barrier(&wait()),
+        member.broadcast(0, &mut Buffer::zeroed(1), &wait()),
+        member.all_to_all(&mut slices.clone(), &mut slices.clone(), &wait()),
+        member.all_gather(&mut slices, &wait()),
+    ];
+    for later in later {
+        assert_eq!(later.unwrap_err().chain(), error.chain());
+    }
+}
