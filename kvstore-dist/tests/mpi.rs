@@ -128,7 +128,7 @@ impl Job {
 const DONE: &str = "this rank is done.";
 
 /// What ranks do, by name.
-const PROGRAMS: [(&str, fn()); 11] = [
+const PROGRAMS: [(&str, fn()); 12] = [
     ("suite", || suite::all(&open())),
     ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
     ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_millis(300)))),
@@ -146,6 +146,7 @@ const PROGRAMS: [(&str, fn()); 11] = [
     ("fewer", || suite::different_lengths(&open(), 8)),
     ("more", || suite::different_lengths(&open(), 10)),
     ("finalize", finalize),
+    ("signals", signals),
     ("host", host::initialises_mpi),
     ("alone", || {
         let member = open();
@@ -206,6 +207,20 @@ fn finalize() {
     assert_eq!(again.unwrap_err().code(), ErrorCode::Closed);
 }
 
+/// A virtual machine needs these signals for itself.
+fn signals() {
+    const THEIRS: [u32; 5] = [4, 6, 7, 8, 11]; // SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
+    let caught = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("there is a /proc");
+        let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+        let mask = u64::from_str_radix(line.trim(), 16).expect("a number");
+        THEIRS.map(|signal| mask >> (signal - 1) & 1)
+    };
+    let before = caught();
+    open().barrier(&suite::wait()).expect("all ranks are here");
+    assert_eq!(caught(), before);
+}
+
 /// Makes tests of jobs that end well: `jobs! { name: MPI, ranks, program; .. }`.
 macro_rules! jobs {
     ($($name:ident: $mpi:ident, $num_ranks:literal, $program:literal;)*) => {
@@ -229,6 +244,8 @@ jobs! {
     one_rank_of_mpich_passes_the_suite: MPICH, 1, "alone";
     open_mpi_is_finalised_once: OPEN_MPI, 2, "finalize";
     mpich_is_finalised_once: MPICH, 2, "finalize";
+    open_mpi_leaves_signals_alone: OPEN_MPI, 2, "signals";
+    mpich_leaves_signals_alone: MPICH, 2, "signals";
     open_mpi_of_a_program_is_left_to_it: OPEN_MPI, 2, "host";
     mpich_of_a_program_is_left_to_it: MPICH, 2, "host";
 }

@@ -156,15 +156,17 @@ fn has_standard_abi(library: &Library) -> bool {
     code == 0 && major == 1
 }
 
-/// Returns what a library calls itself, if it is one of MPI.
+/// Returns what a library calls itself, if it is one of MPI: the beginning of a long text.
 pub(super) fn version_of(library: &Library) -> Option<String> {
     type GetVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
     // SAFETY: `int MPI_Get_library_version(char *, int *)`, in every library that has it.
     let get_version = unsafe { library.get::<GetVersion>(c"MPI_Get_library_version") }.ok()?;
-    text(|text, len| {
+    let version = text(|text, len| {
         // SAFETY: it may be called before MPI is initialised, and the text has room for its longest answer.
         unsafe { get_version(text, len) }
-    })
+    })?;
+    let end = version.find([',', '\n']).unwrap_or(version.len());
+    Some(version[..end].replace('\t', " "))
 }
 
 /// Returns the text that a function writes.
@@ -175,7 +177,7 @@ pub(super) fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Opti
         return None;
     }
     let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy();
-    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    Some(text.trim().to_owned())
 }
 
 fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {

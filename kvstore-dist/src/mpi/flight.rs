@@ -38,8 +38,10 @@ pub(super) struct Hold(usize);
 #[derive(Debug)]
 struct Cargo {
     buffer: Buffer,
-    /// Where its bytes begin: taken once, for as long as MPI has them nobody makes a reference to them.
+    /// Where its bytes begin, and how many there are: asked once, for as long as MPI has them nobody makes a reference
+    /// to them.
     start: *mut u8,
+    num_bytes: usize,
 }
 
 // SAFETY: it points into the buffer, which it owns.
@@ -62,8 +64,8 @@ impl<'a> Flight<'a> {
 
     /// Takes a buffer.
     pub(super) fn load(&mut self, mut buffer: Buffer) -> Hold {
-        let start = buffer.as_mut_ptr();
-        self.cargo.push(Cargo { buffer, start });
+        let (start, num_bytes) = (buffer.as_mut_ptr(), buffer.len());
+        self.cargo.push(Cargo { buffer, start, num_bytes });
         Hold(self.cargo.len() - 1)
     }
 
@@ -179,7 +181,7 @@ impl<'a> Flight<'a> {
     /// Returns where a range of a buffer begins, and its length.
     fn bytes(&mut self, hold: Hold, range: &Range<usize>) -> (*mut u8, usize) {
         let cargo = &self.cargo[hold.0];
-        assert!(range.end <= cargo.buffer.len(), "a range of the buffer");
+        assert!(range.end <= cargo.num_bytes, "a range of the buffer");
         self.num_bytes += range.len();
         (cargo.start.wrapping_add(range.start), range.len())
     }

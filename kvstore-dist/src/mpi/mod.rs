@@ -45,7 +45,8 @@ impl Default for MpiOptions {
 /// All processes that one launcher has started (`mpirun -n 4 program`); without a launcher, this one alone.
 ///
 /// All collectives of a process are one: they share its MPI, and their calls are made one after the other. When the
-/// program has initialised MPI itself, that is used, and left to it; else it is finalised by [`MpiCollective::finalize`]
+/// program has initialised MPI itself, that is used, and left to it; where other threads of the program call it at the
+/// same time, it has to be initialised with `MPI_THREAD_MULTIPLE`. Else MPI is finalised by [`MpiCollective::finalize`]
 /// or when the process ends, not when a collective is dropped, for it could not be begun again.
 #[derive(Clone, Debug)]
 pub struct MpiCollective {
@@ -81,8 +82,9 @@ impl MpiCollective {
     /// Ends the MPI of this process, when all ranks have come here: a virtual machine calls it in its shutdown hook.
     /// From then on every call is an error. Nothing is done when MPI has not begun here, or has ended before.
     ///
-    /// A job that does not get here in time, or whose collective has ended before by an error, is not finalised: its
-    /// launcher then ends all of its processes, and tells that it has failed.
+    /// A rank that does not get here in time, or whose collective has ended before by an error, does not finalise MPI:
+    /// when it exits its launcher ends all other processes. Open MPI's also says that the job has failed; MPICH's says
+    /// what the exit codes are, so a program that has met an error must not exit with 0.
     ///
     /// # Errors
     /// What ends a collective.
