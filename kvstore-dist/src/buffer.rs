@@ -59,6 +59,12 @@ impl fmt::Debug for Buffer {
 }
 
 /// A buffer with a slice for each rank, one behind the other. Slices may be empty, and of different lengths.
+///
+/// ```
+/// let mut slices = kvstore_dist::Slices::zeroed(&[1, 0, 2]);
+/// slices.slice_mut(2).copy_from_slice(&[5, 6]);
+/// assert_eq!((slices.whole(), slices.range(2)), (&[0, 5, 6][..], 1..3));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
     buffer: Buffer,

@@ -30,11 +30,6 @@ impl<'a> Wait<'a> {
         self.timeout.saturating_sub(self.begun.elapsed())
     }
 
-    /// Returns how long it has lasted.
-    pub fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
     pub(crate) fn subject(&self) -> &dyn fmt::Display {
         self.subject
     }
@@ -65,7 +60,28 @@ impl fmt::Debug for Wait<'_> {
 /// - [`Backend`](Error::Backend): the library fails, or another member is gone.
 /// - [`Closed`](Error::Closed): it has been ended.
 ///
-/// After such an error the buffers of the call are empty: something may still write there.
+/// After such an error the buffers of the call may be empty: something may still write there.
+///
+/// ```
+/// use std::time::Duration;
+/// use kvstore_dist::{Collective, LocalCollective, Slices, Wait};
+/// # fn main() -> kvstore_core::Result<()> {
+/// // Each of two ranks runs this; here they are threads.
+/// let act = |member: &dyn Collective| {
+///     let mut slices = Slices::zeroed(&[1, 2]);
+///     slices.slice_mut(member.rank()).fill(7);
+///     member.all_gather(&mut slices, &Wait::new(&"weights, round 3", Duration::from_secs(9)))?;
+///     Ok::<_, kvstore_core::Error>(slices)
+/// };
+/// let group = LocalCollective::group(2);
+/// let slices = std::thread::scope(|scope| {
+///     scope.spawn(|| act(&group[1]));
+///     act(&group[0])
+/// })?;
+/// assert_eq!(slices.whole(), [7, 7, 7]);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Collective: fmt::Debug + Send + Sync {
     /// Returns which member this is, from 0.
     fn rank(&self) -> usize;

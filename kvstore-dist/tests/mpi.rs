@@ -2,6 +2,7 @@
 //!
 //! A job runs this program again: `rank` is the test that does what the job is for, and says nothing otherwise.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 use std::env;
@@ -39,6 +40,23 @@ const OPEN_MPI: Mpi = Mpi {
 };
 const MPICH: Mpi =
     Mpi { command: "mpirun.mpich", arguments: &[], library: "libmpich.so.12", wants_an_end: false };
+
+/// Processes of one machine share memory; these do as those of several do.
+const OPEN_MPI_TCP: Mpi = Mpi {
+    arguments: &[
+        "--oversubscribe",
+        "--allow-run-as-root",
+        "--mca",
+        "btl_tcp_if_include",
+        "lo",
+        "--mca",
+        "btl",
+        "tcp,self",
+    ],
+    ..OPEN_MPI
+};
+const MPICH_TCP: Mpi =
+    Mpi { arguments: &["-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "lo"], ..MPICH };
 
 impl Mpi {
     fn is_installed(&self) -> bool {
@@ -238,12 +256,15 @@ jobs! {
     two_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 2, "suite";
     three_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 3, "suite";
     two_ranks_of_mpich_pass_the_suite: MPICH, 2, "suite";
+    open_mpi_passes_the_suite_over_tcp: OPEN_MPI_TCP, 3, "suite";
+    mpich_passes_the_suite_over_tcp: MPICH_TCP, 2, "suite";
     messages_of_open_mpi_can_be_cut: OPEN_MPI, 3, "pieces";
     messages_of_mpich_can_be_cut: MPICH, 2, "pieces";
     one_rank_of_open_mpi_passes_the_suite: OPEN_MPI, 1, "alone";
     one_rank_of_mpich_passes_the_suite: MPICH, 1, "alone";
     open_mpi_is_finalised_once: OPEN_MPI, 2, "finalize";
     mpich_is_finalised_once: MPICH, 2, "finalize";
+    mpich_is_finalised_once_over_tcp: MPICH_TCP, 2, "finalize";
     open_mpi_leaves_signals_alone: OPEN_MPI, 2, "signals";
     mpich_leaves_signals_alone: MPICH, 2, "signals";
     open_mpi_of_a_program_is_left_to_it: OPEN_MPI, 2, "host";

@@ -165,8 +165,8 @@ pub(super) fn version_of(library: &Library) -> Option<String> {
         // SAFETY: it may be called before MPI is initialised, and the text has room for its longest answer.
         unsafe { get_version(text, len) }
     })?;
-    let end = version.find([',', '\n']).unwrap_or(version.len());
-    Some(version[..end].replace('\t', " "))
+    let beginning = version.split([',', '\n']).next().unwrap_or_default();
+    Some(beginning.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the text that a function writes.

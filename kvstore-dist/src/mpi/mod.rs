@@ -62,6 +62,16 @@ impl MpiCollective {
     /// a virtual machine. C code of other threads must not read the environment in that moment; a launcher that sets
     /// them (`mpirun -x`, `-genv`) avoids it.
     ///
+    /// ```no_run
+    /// use kvstore_dist::{Collective, DEFAULT_TIMEOUT, MpiCollective, MpiOptions, Wait};
+    /// # fn main() -> kvstore_core::Result<()> {
+    /// let wait = Wait::new(&"the start", DEFAULT_TIMEOUT);
+    /// let member = MpiCollective::open(&MpiOptions::default(), &wait)?;
+    /// println!("rank {} of {}", member.rank(), member.size());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// - [`Unsupported`](Error::Unsupported): no library can be found, with the packages that have one; it is not that
     ///   of the launcher; or it cannot be used by threads that take turns.

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 use std::panic;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use kvstore_core::{Device, Error, Result};
@@ -19,19 +19,25 @@ use crate::collective::{DEFAULT_TIMEOUT, Wait};
 use crate::fault::Fault;
 use crate::turns::{Turn, Turns};
 
-/// What has been opened.
-static SLOT: Mutex<Slot> = Mutex::new(Slot::Unopened);
+/// What has been opened. It is locked for moments only: MPI takes as long to begin as other processes do.
+static SLOT: Slot = Slot { state: Mutex::new(State::Unopened), changed: Condvar::new() };
 
-/// What is closed, in words.
-const WHAT: &str = "the MPI of this process";
+struct Slot {
+    state: Mutex<State>,
+    changed: Condvar,
+}
 
 #[derive(Debug)]
-enum Slot {
+enum State {
     Unopened,
+    Opening,
     /// MPI was begun, and is of no use; it cannot be begun again.
     Useless(String),
     Open(Arc<Process>),
 }
+
+/// What is closed, in words.
+const WHAT: &str = "the MPI of this process";
 
 /// The MPI of this process.
 #[derive(Debug)]
@@ -54,44 +60,67 @@ unsafe extern "C" {
     safe fn atexit(function: extern "C" fn()) -> c_int;
 }
 
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the state when no other thread is opening.
+    fn settled(&self, wait: &Wait<'_>) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        while matches!(*state, State::Opening) {
+            let left = wait.left();
+            if left.is_zero() {
+                let text = format!("{}: MPI has not begun yet", wait.subject());
+                return Err(Error::Timeout(text));
+            }
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(state)
+    }
+
+    fn set(&self, state: State) {
+        *self.lock() = state;
+        self.changed.notify_all();
+    }
+}
+
 /// Returns the MPI of this process, and begins it when nobody has.
 pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>> {
-    let mut slot = SLOT.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*slot {
-        Slot::Useless(reason) => return Err(Error::Unsupported(reason.clone())),
-        Slot::Open(process) => {
+    let mut state = SLOT.settled(wait)?;
+    match &*state {
+        State::Useless(reason) => return Err(Error::Unsupported(reason.clone())),
+        State::Open(process) => {
             let fault = process.turns.fault();
             return fault.map_or_else(|| Ok(Arc::clone(process)), |fault| Err(fault.to_error()));
         }
-        Slot::Unopened => {}
+        State::Unopened | State::Opening => *state = State::Opening,
     }
+    drop(state);
     let launcher = Launcher::of_process();
-    let found = find(&options.libraries, launcher)?;
-    match Process::begin(&found, launcher, options.max_message) {
-        Ok(process) => {
-            let process = Arc::new(process);
-            // Even if its start fails: what it has begun goes on.
-            *slot = Slot::Open(Arc::clone(&process));
-            process.make_own(wait)?;
-            if process.is_ours {
-                // There is room for 32 such functions at least, and without this one a launcher warns.
-                atexit(finalize_at_exit);
-            }
-            Ok(process)
-        }
-        Err(error) => {
-            *slot = Slot::Useless(error.chain());
-            Err(error)
-        }
+    // Without a library nothing has begun, and there may be one later.
+    let found = find(&options.libraries, launcher).inspect_err(|_| SLOT.set(State::Unopened))?;
+    let process = Process::begin(&found, launcher, options.max_message)
+        .inspect_err(|error| SLOT.set(State::Useless(error.chain())))?;
+    let process = Arc::new(process);
+    let made = process.make_own(wait);
+    // Even if that has failed: what it has begun goes on.
+    SLOT.set(State::Open(Arc::clone(&process)));
+    made?;
+    if process.is_ours {
+        // There is room for 32 such functions at least, and without this one a launcher ends the job as failed.
+        atexit(finalize_at_exit);
     }
+    Ok(process)
 }
 
 /// Ends the MPI of this process, if it has one that was begun here.
 pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
     // The lock is let go before others are waited for.
-    let process = match &*SLOT.lock().unwrap_or_else(PoisonError::into_inner) {
-        Slot::Open(process) => Arc::clone(process),
-        Slot::Unopened | Slot::Useless(_) => return Ok(()),
+    let process = match &*SLOT.settled(wait)? {
+        State::Open(process) => Arc::clone(process),
+        State::Unopened | State::Opening | State::Useless(_) => return Ok(()),
     };
     match process.turns.fault() {
         Some(Fault::Closed(_)) => Ok(()),
