@@ -149,7 +149,7 @@ const DONE: &str = "this rank is done.";
 const PROGRAMS: [(&str, fn()); 12] = [
     ("suite", || suite::all(&open())),
     ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
-    ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_millis(300)))),
+    ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_secs(1)))),
     ("stopped", || {
         last_stays_away(|| signal("STOP"), |member| suite::late(member, Duration::from_secs(2)));
     }),
@@ -204,6 +204,7 @@ fn signal(name: &str) {
 /// launcher when the others are gone.
 fn last_stays_away(act: impl Fn(), check: impl Fn(&MpiCollective)) {
     let member = open();
+    member.barrier(&suite::wait()).expect("all ranks are here");
     if member.rank() < member.size() - 1 {
         return check(&member);
     }

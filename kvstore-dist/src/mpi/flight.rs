@@ -2,8 +2,8 @@
 //!
 //! Verbs are made of messages between two ranks, not of MPI's own verbs. So it is known who is late; both ends of a
 //! message that is cut know into how many pieces without asking others; and a rank that does something else, or has
-//! another length in mind, is an error and no crash. Each rank sends every other one its bytes, once: as many as any
-//! algorithm has to. Zeros of bytes are sent too, for they say that a rank has come.
+//! another length in mind, is an error and no crash. Each rank sends every other one its bytes, once: no algorithm gets
+//! along with fewer. Messages without bytes are sent too, for they say that a rank has come.
 
 #![expect(unsafe_code, reason = "lends memory to MPI")]
 
@@ -213,7 +213,120 @@ fn pieces(range: Range<usize>, longest: usize) -> impl Iterator<Item = Range<usi
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_int;
+    use std::ptr;
+    use std::sync::atomic::{AtomicPtr, Ordering};
+    use std::time::Duration;
+
     use super::*;
+    use crate::call::Verb;
+    use crate::collective::Wait;
+    use crate::mpi::functions::Received;
+    use crate::turns::Turns;
+
+    /// A library that never gets done, and may write at any time.
+    #[derive(Debug)]
+    struct Slow {
+        lent: AtomicPtr<u8>,
+    }
+
+    impl Slow {
+        const fn new() -> Self {
+            Self { lent: AtomicPtr::new(ptr::null_mut()) }
+        }
+
+        fn write(&self, byte: u8) {
+            let lent = self.lent.load(Ordering::Relaxed);
+            // SAFETY: it was lent, and not taken back.
+            unsafe { ptr::write(lent, byte) };
+        }
+    }
+
+    fn failure<T>() -> Result<T, Failure> {
+        Err(Failure { function: "Slow", reason: "it can only receive".to_owned() })
+    }
+
+    impl Mpi for Slow {
+        fn is_initialized(&self) -> Result<bool, Failure> {
+            failure()
+        }
+
+        fn is_finalized(&self) -> Result<bool, Failure> {
+            failure()
+        }
+
+        fn init(&self) -> Result<(), Failure> {
+            failure()
+        }
+
+        fn allows_turns(&self) -> Result<bool, Failure> {
+            failure()
+        }
+
+        fn finalize(&self) -> Result<(), Failure> {
+            failure()
+        }
+
+        fn rank_and_size(&self) -> Result<(c_int, c_int), Failure> {
+            failure()
+        }
+
+        fn begin_own(&self) -> Result<Request, Failure> {
+            failure()
+        }
+
+        fn adopt_own(&self) -> Result<(), Failure> {
+            failure()
+        }
+
+        unsafe fn send(
+            &self,
+            _: *const u8,
+            _: c_int,
+            _: c_int,
+            _: c_int,
+        ) -> Result<Request, Failure> {
+            failure()
+        }
+
+        unsafe fn receive(&self, bytes: *mut u8, _: c_int, _: c_int) -> Result<Request, Failure> {
+            self.lent.store(bytes, Ordering::Relaxed);
+            Ok(Request::for_tests())
+        }
+
+        fn test(&self, _: &mut Request) -> Result<Option<Received>, (Failure, c_int)> {
+            self.write(1);
+            Ok(None)
+        }
+    }
+
+    /// Lends a buffer to a library in a call that is ended by a fault.
+    fn lend(mpi: &'static Slow, act: impl FnOnce(&mut Flight<'_>, Hold) -> Result<(), Fault>) {
+        let (turns, wait) = (Turns::default(), Wait::new(&"a test", Duration::ZERO));
+        let turn = turns.take(Verb::Barrier, (0, 2), &wait).unwrap();
+        let mut flight = Flight::new(mpi, &turn, 100);
+        let hold = flight.load(Buffer::zeroed(8));
+        let begun = flight.receive(1, hold, 0..8).and_then(|()| act(&mut flight, hold));
+        let fault = begun.and_then(|()| flight.land().map(drop));
+        assert!(turn.end(fault).is_err());
+        // Miri finds out when that memory is nobody's.
+        mpi.write(2);
+    }
+
+    #[test]
+    fn a_buffer_is_kept_as_long_as_mpi_may_write_there() {
+        static MPI: Slow = Slow::new();
+        lend(&MPI, |_, _| Ok(()));
+        let mut kept = ABANDONED.lock().unwrap();
+        let lent = MPI.lent.load(Ordering::Relaxed);
+        assert_eq!(kept.iter_mut().find(|cargo| cargo.start == lent).unwrap().buffer[0], 2);
+    }
+
+    #[test]
+    fn a_buffer_is_kept_when_the_next_message_cannot_be_begun() {
+        static MPI: Slow = Slow::new();
+        lend(&MPI, |flight, hold| flight.send(1, hold, 0..8));
+    }
 
     #[test]
     fn pieces_are_the_range() {

@@ -23,6 +23,14 @@ pub(super) struct Failure {
 #[derive(Debug)]
 pub(super) struct Request(usize);
 
+#[cfg(test)]
+impl Request {
+    /// Returns one that no library has begun.
+    pub(super) fn for_tests() -> Self {
+        Self(0)
+    }
+}
+
 /// What has come, as far as the library says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {

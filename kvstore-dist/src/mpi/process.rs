@@ -122,11 +122,12 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
         State::Open(process) => Arc::clone(process),
         State::Unopened | State::Opening | State::Useless(_) => return Ok(()),
     };
-    match process.turns.fault() {
-        Some(Fault::Closed(_)) => Ok(()),
-        _ if process.id != std::process::id() => Ok(()),
-        _ => process.finalize(wait),
+    if process.id != std::process::id() {
+        return Ok(());
     }
+    let result = process.finalize(wait);
+    // It may have been ended before, or by another thread meanwhile.
+    if matches!(process.turns.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
 }
 
 /// What a program that has not ended MPI itself does at its end.
