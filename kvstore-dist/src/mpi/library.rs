@@ -43,20 +43,27 @@ pub(super) fn find(names: &[String], launcher: Launcher) -> Result<Found> {
         [] => usual_names(launcher.family),
         names => names.iter().map(String::as_str).collect(),
     };
-    let mut tried = String::new();
-    if let Some(found) = names.iter().find_map(|name| open(name, RTLD_NOLOAD, &mut tried)) {
+    // What is open already is a library that the program uses.
+    if let Some(found) = names.iter().find_map(|name| open(name, RTLD_NOLOAD).ok()) {
         return Ok(found);
     }
     launcher.prepare();
-    tried.clear();
-    let found = names.iter().find_map(|name| open(name, 0, &mut tried));
-    found.ok_or_else(|| {
-        Error::Unsupported(format!(
-            "no MPI is installed that could be used: on Debian, install `openmpi-bin libopenmpi3` or `mpich \
-             libmpich12`, and start the program with its `mpirun` ({})",
-            tried.trim_end_matches("; ")
-        ))
-    })
+    let (mut missing, mut refused) = (Vec::new(), String::new());
+    for name in names {
+        match open(name, 0) {
+            Ok(found) => return Ok(found),
+            Err(Refusal::Missing) => missing.push(name),
+            Err(Refusal::Other(reason)) => {
+                // Writing to a text cannot fail.
+                let _ = write!(refused, "; {name}: {reason}");
+            }
+        }
+    }
+    let missing = missing.join(", ");
+    Err(Error::Unsupported(format!(
+        "no MPI is installed that could be used: on Debian, install `openmpi-bin libopenmpi3` or `mpich libmpich12`, \
+         and start the program with its `mpirun` (not found: {missing}{refused})"
+    )))
 }
 
 fn usual_names(family: Option<Family>) -> Vec<&'static str> {
@@ -64,48 +71,46 @@ fn usual_names(family: Option<Family>) -> Vec<&'static str> {
         Some(Family::OpenMpi) | None => [OPEN_MPI, STANDARD, MPICH, ANY],
         Some(Family::Mpich) => [MPICH, STANDARD, OPEN_MPI, ANY],
     };
-    names.concat()
+    let mut names = names.concat();
+    names.retain(|name| name.contains(".dylib") == cfg!(target_os = "macos"));
+    names
+}
+
+/// Why a library is not used.
+enum Refusal {
+    Missing,
+    Other(String),
 }
 
 /// Opens a library, or says why not.
-fn open(name: &str, flags: i32, tried: &mut String) -> Option<Found> {
-    let refuse = |tried: &mut String, reason: &dyn std::fmt::Display| {
-        // Writing to a text cannot fail.
-        let _ = write!(tried, "{name}: {reason}; ");
-    };
+fn open(name: &str, flags: i32) -> Result<Found, Refusal> {
     // SAFETY: what runs when a library of MPI is opened is meant for it. Its plug-ins need its symbols (RTLD_GLOBAL).
-    let library = match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL | flags) } {
-        Ok(library) => library,
-        Err(error) => {
-            refuse(tried, &reason_of(&error));
-            return None;
-        }
-    };
+    let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL | flags) };
+    let library = library.map_err(|error| refusal_of(name, &error))?;
+    let refuse = |reason: String| Err(Refusal::Other(reason));
     let Some(version) = version_of(&library) else {
-        refuse(tried, &"it is no library of MPI 3 or newer");
-        return None;
+        return refuse("it is no library of MPI 3 or newer".to_owned());
     };
     let Some(abi) = Abi::of(&library, &version) else {
-        refuse(tried, &format_args!("the binary interface of `{version}` is not known"));
-        return None;
+        return refuse(format!("the binary interface of `{version}` is not known"));
     };
     // Its threads and handlers stay, so it is never closed.
     let library = Box::leak(Box::new(library));
-    match bind(library, abi) {
-        Ok(mpi) => Some(Found { mpi, name: name.to_owned(), version }),
-        Err(error) => {
-            refuse(tried, &reason_of(&error));
-            None
-        }
-    }
+    let mpi = bind(library, abi).map_err(|error| refusal_of(name, &error))?;
+    Ok(Found { mpi, name: name.to_owned(), version })
 }
 
-/// Returns the loader's own words, without those of the crate around them.
-fn reason_of(error: &libloading::Error) -> String {
-    match error {
+/// Takes the loader's words, without those of the crate around them. Only the words tell a library that is not there
+/// from one that cannot be loaded: they begin with its name, or with that of another one which it needs.
+fn refusal_of(name: &str, error: &libloading::Error) -> Refusal {
+    let text = match error {
         libloading::Error::DlOpen { source } | libloading::Error::DlSym { source } => {
             source.to_string()
         }
         error => error.to_string(),
+    };
+    if text.starts_with(name) && text.ends_with("No such file or directory") {
+        return Refusal::Missing;
     }
+    Refusal::Other(text)
 }
