@@ -22,6 +22,7 @@
 pub mod backend;
 mod backends;
 mod checkpoint;
+mod codes;
 pub mod compression;
 mod cpu;
 mod device;
@@ -35,6 +36,7 @@ mod merge;
 mod ndarray;
 mod ops;
 pub mod optimizer;
+mod parts;
 mod policy;
 mod push;
 mod random;

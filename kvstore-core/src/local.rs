@@ -73,6 +73,45 @@ impl LocalStore {
         })
     }
 
+    /// Returns the stored values as they are kept: of rows nothing is made whole.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`], [`Error::Poisoned`].
+    pub fn stored(&self, keys: &[Key]) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(keys.len());
+        self.table.look_up(keys, |_, entry| {
+            entry.check()?;
+            values.push(entry.lock_value()?.clone());
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    /// Overwrites rows of the stored values: what pushes have made of them elsewhere, so each key counts one.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`], [`Error::SpecMismatch`], [`Error::Poisoned`], [`Error::OutOfMemory`] where a value has to
+    /// be copied that somebody holds; keys before it have their rows then.
+    pub fn set_rows(&self, keys: &[Key], rows: &[RowSparse]) -> Result<()> {
+        let _gate = self.enter("set_rows")?;
+        check_lengths("values of rows for keys", keys, rows)?;
+        let mut entries = Vec::with_capacity(keys.len());
+        self.table.look_up(keys, |position, entry| {
+            let found = rows.get(position).map(RowSparse::spec);
+            if let Some(found) = found.filter(|found| *found != entry.spec()) {
+                return Err(Error::spec_mismatch(entry.key(), entry.spec(), found));
+            }
+            entries.push(Arc::clone(entry));
+            Ok(())
+        })?;
+        for (entry, rows) in entries.iter().zip(rows) {
+            let progress = entry.lock()?;
+            entry.lock_value()?.make_dense()?.overwrite_rows(rows)?;
+            entry.count_push(&progress);
+        }
+        Ok(())
+    }
+
     /// Checks a push and brings its values into the order of their keys' initialisation.
     fn plan(
         &self,

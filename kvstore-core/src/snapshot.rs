@@ -179,7 +179,7 @@ impl Snapshot {
         }
     }
 
-    fn copy(&self, key: &Key) -> Option<&KeyCopy> {
+    pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
         let keys = || self.0.copies.iter().map(|copy| copy.key.clone());
         let positions = self.0.positions.get_or_init(|| keys().zip(0..).collect());
         self.0.copies.get(*positions.get(key)?)

@@ -118,6 +118,28 @@ enum InitialRecord {
     Weight,
 }
 
+impl Optimizer {
+    /// Returns the optimizer with its hyper-parameters, its schedule and the factors of keys as JSON, of which
+    /// [`Optimizer::from_json`] makes the same one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the text cannot be made.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(&OptimizerRecord::from(self))
+            .map_err(|error| Error::Internal(format!("an optimizer as JSON: {error}")))
+    }
+
+    /// Returns the optimizer that a text says.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming what is wrong with the text.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let record: OptimizerRecord = serde_json::from_str(text)
+            .map_err(|error| Error::invalid(format!("an optimizer as JSON: {error}")))?;
+        record.try_into()
+    }
+}
+
 impl From<&Optimizer> for OptimizerRecord {
     fn from(optimizer: &Optimizer) -> Self {
         let [lr_multipliers, wd_multipliers] = optimizer.multipliers().map(|factors| {

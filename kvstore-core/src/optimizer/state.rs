@@ -89,8 +89,11 @@ impl OptimizerState {
         self.all_tensors().map(Tensor::num_bytes).sum()
     }
 
-    /// Fails when the state is one of another optimizer's or another weight's.
-    pub(crate) fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
+    /// Checks that the state is one of the optimizer with this name, for such a weight.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another optimizer's, [`Error::SpecMismatch`] for another weight's.
+    pub fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
         match &self.made_for {
             Some((other, _)) if *other != name => {
                 Err(Error::invalid(format!("key `{key}`: a state of `{other}` for `{name}`")))

@@ -12,6 +12,7 @@ use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Element, Scalar};
 use crate::error::{Error, Result};
+use crate::row_sparse::RowSparse;
 use crate::shape::{Shape, TensorSpec};
 use crate::storage::{InOut, Span, SpanMut, Storage};
 use crate::with_element;
@@ -422,6 +423,24 @@ impl Tensor {
             InOut::InPlace(dst) | InOut::Into { dst, .. } => {
                 backend.broadcast(dst, &places, value.span())
             }
+        })
+    }
+
+    /// Overwrites the rows that are there.
+    pub(crate) fn overwrite_rows(&mut self, rows: &RowSparse) -> Result<()> {
+        let rows = (rows.indices(), rows.rows().to_device_of(self)?);
+        let row_bytes = self.shape().row().num_elements() * self.dtype().size();
+        self.mutate_part(0, self.spec.num_elements(), |backend, in_out| {
+            let (InOut::InPlace(mut dst) | InOut::Into { mut dst, .. }) = in_out;
+            let (indices, rows) = rows;
+            let src = rows.span();
+            for (row, index) in indices.iter().enumerate() {
+                let place = usize::try_from(*index).unwrap_or(usize::MAX).saturating_mul(row_bytes);
+                let start = src.start + row * row_bytes;
+                let src = Span { start, num_bytes: row_bytes, ..src };
+                backend.broadcast(dst.reborrow(), &[place], src)?;
+            }
+            Ok(())
         })
     }
 
