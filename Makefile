@@ -20,12 +20,13 @@ demo: native ## builds everything, runs the tutorial and trains a classifier on 
 	clojure/bin/demo
 
 test: setup ## runs every test, Rust and JVM, on the host and on GPUs, emulated ones where there is none
-	scripts/tally.sh rust cargo test --workspace
+	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist
+	scripts/tally.sh dist scripts/dist-tests.sh
 	scripts/tally.sh gpu scripts/gpu-tests.sh
 	scripts/tally.sh jvm $(MAVEN) verify
 	scripts/tally.sh check-jni clojure/bin/check-jni
 	scripts/tally.sh check-gpu clojure/bin/check-gpu
-	scripts/tally.sh --summary rust gpu jvm check-jni check-gpu
+	scripts/tally.sh --summary rust dist gpu jvm check-jni check-gpu
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh

@@ -1,5 +1,6 @@
-//! What the processes of a store do together: wait for each other, and exchange bytes.
+//! Stores that span processes, and what processes do together: wait for each other, and exchange bytes.
 //!
+//! - [`DistStore`]: the store; [`Group`]: the processes that share stores
 //! - [`Collective`]: the verbs, each with a deadline ([`Wait`]); [`Buffer`], [`Slices`]: the bytes
 //! - [`LocalCollective`]: threads of one process
 //! - [`MpiCollective`]: processes that a launcher of MPI has started; its library is opened when the first one is made
@@ -10,9 +11,11 @@ mod collective;
 mod fault;
 mod local;
 mod mpi;
+mod store;
 mod turns;
 
 pub use buffer::{Buffer, Slices};
 pub use collective::{Collective, DEFAULT_TIMEOUT, Wait};
 pub use local::LocalCollective;
 pub use mpi::{MpiCollective, MpiOptions};
+pub use store::{DistStore, Group};

@@ -8,13 +8,14 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvstore_core::ErrorCode;
-use kvstore_dist::{Collective, MpiCollective, MpiOptions, Wait};
+use kvstore_core::{Backends, CpuBackend, ErrorCode};
+use kvstore_dist::{Collective, DistStore, Group, MpiCollective, MpiOptions, Wait};
 
 mod host;
+mod recorded;
 mod suite;
 
 /// Says which of the [`PROGRAMS`] a rank runs.
@@ -146,7 +147,7 @@ impl Job {
 const DONE: &str = "this rank is done.";
 
 /// What ranks do, by name.
-const PROGRAMS: [(&str, fn()); 12] = [
+const PROGRAMS: [(&str, fn()); 13] = [
     ("suite", || suite::all(&open())),
     ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
     ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_secs(1)))),
@@ -166,6 +167,12 @@ const PROGRAMS: [(&str, fn()); 12] = [
     ("finalize", finalize),
     ("signals", signals),
     ("host", host::initialises_mpi),
+    ("store", || {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let group = Group::new(Arc::new(open())).expect("a thread can be started");
+        let store = DistStore::new("dist_sync", &backends, &group).expect("the name is known");
+        assert_eq!(recorded::run(&store), recorded::EXPECTED);
+    }),
     ("alone", || {
         let member = open();
         assert_eq!((member.rank(), member.size()), (0, 1));
@@ -257,6 +264,8 @@ jobs! {
     two_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 2, "suite";
     three_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 3, "suite";
     two_ranks_of_mpich_pass_the_suite: MPICH, 2, "suite";
+    a_store_on_open_mpi: OPEN_MPI, 2, "store";
+    a_store_on_mpich: MPICH, 2, "store";
     open_mpi_passes_the_suite_over_tcp: OPEN_MPI_TCP, 3, "suite";
     mpich_passes_the_suite_over_tcp: MPICH_TCP, 2, "suite";
     messages_of_open_mpi_can_be_cut: OPEN_MPI, 3, "pieces";

@@ -107,7 +107,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
-    ("kvstore", &["kvstore-core", "kvstore-cuda"]),
+    ("kvstore", &["kvstore-core", "kvstore-cuda", "kvstore-dist"]),
     ("kvstore-jni", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),

@@ -1,0 +1,123 @@
+//! [`Config`]: what pushes of a store do, and whether ranks agree about it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use kvstore_core::{Compression, Error, Optimizer, Result};
+
+/// What pushes do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Config {
+    /// Counts what was set: an optimizer that is set again begins anew.
+    pub(crate) generation: u64,
+    pub(crate) rule: Rule,
+    pub(crate) compression: Option<Compression>,
+    /// The fingerprint of the one that ranks agreed on last.
+    pub(crate) agreed: u64,
+}
+
+/// What becomes of a sum.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Rule {
+    #[default]
+    Assign,
+    /// Of this process: it cannot be sent to another one.
+    Updater,
+    Optimizer(Box<Optimizer>),
+}
+
+impl Rule {
+    /// Returns whether each rank steps its part. `sgld` draws a number for each element by its place in the whole.
+    pub(crate) fn steps_parts(&self) -> bool {
+        matches!(self, Self::Optimizer(optimizer) if optimizer.name() != "sgld")
+    }
+
+    /// Returns whether rows stay rows: as the stored value, or as the gradient of a lazy step.
+    pub(crate) fn keeps_rows(&self) -> bool {
+        match self {
+            Self::Assign => true,
+            Self::Updater => false,
+            Self::Optimizer(optimizer) => self.steps_parts() && optimizer.is_lazy(),
+        }
+    }
+}
+
+impl Config {
+    /// Returns a number that ranks have in common which agree.
+    pub(crate) fn fingerprint(&self) -> Result<u64> {
+        let mut hasher = DefaultHasher::new();
+        self.to_text()?.hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+
+    /// Returns it in lines, for other ranks.
+    pub(crate) fn to_text(&self) -> Result<String> {
+        let compression = match self.compression {
+            None => String::new(),
+            Some(it) => format!("{} {:?}", it.name(), it.threshold()),
+        };
+        let rule = match &self.rule {
+            Rule::Assign => "assign".to_owned(),
+            Rule::Updater => "updater".to_owned(),
+            Rule::Optimizer(optimizer) => optimizer.to_json()?,
+        };
+        Ok(format!("{}\n{compression}\n{rule}", self.generation))
+    }
+
+    /// Returns what another rank's text says.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an updater, which every rank has to set itself.
+    pub(crate) fn from_text(text: &str) -> Result<Self> {
+        let strange = || Error::Internal(format!("a configuration of another version: {text}"));
+        let [generation, compression, rule] = *text.splitn(3, '\n').collect::<Vec<_>>().as_slice()
+        else {
+            return Err(strange());
+        };
+        let compression = match compression.split_once(' ') {
+            None => None,
+            Some((name, threshold)) => {
+                Some(Compression::new(name, threshold.parse().map_err(|_| strange())?)?)
+            }
+        };
+        let rule = match rule {
+            "assign" => Rule::Assign,
+            "updater" => {
+                return Err(Error::InvalidArgument(
+                    "rank 0 has an updater, which has to be set on every rank".to_owned(),
+                ));
+            }
+            json => Rule::Optimizer(Box::new(Optimizer::from_json(json)?)),
+        };
+        let generation = generation.parse().map_err(|_| strange())?;
+        Ok(Self { generation, rule, compression, agreed: 0 })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_travels_as_text() {
+        let optimizer = Optimizer::new("adam").unwrap().with("learning_rate", 0.1).unwrap();
+        let compression = Some(Compression::new("2bit", 0.1).unwrap());
+        let config = Config {
+            generation: 7,
+            rule: Rule::Optimizer(Box::new(optimizer)),
+            compression,
+            agreed: 0,
+        };
+        let found = Config::from_text(&config.to_text().unwrap()).unwrap();
+        assert_eq!(found.fingerprint().unwrap(), config.fingerprint().unwrap());
+        assert_eq!((found.generation, found.compression), (7, compression));
+        assert!(
+            matches!(found.rule, Rule::Optimizer(it) if it.get("learning_rate").unwrap() == 0.1)
+        );
+        let found = Config::from_text(&Config::default().to_text().unwrap()).unwrap();
+        assert!(matches!(found.rule, Rule::Assign) && found.compression.is_none());
+        assert_ne!(found.fingerprint().unwrap(), config.fingerprint().unwrap());
+        let updater = Config { rule: Rule::Updater, ..config };
+        assert!(Config::from_text(&updater.to_text().unwrap()).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! [`Cut`]: which part of a value each rank steps.
+
+use std::ops::Range;
+
+use super::rows::number;
+use kvstore_core::{Result, RowSparse, Shape, TensorSpec};
+
+/// Values of fewer bytes are not cut: a message is not much cheaper for being shorter.
+const SMALL_BYTES: usize = 4096;
+/// Values of fewer rows for each rank are cut between elements: their parts would not be of one size.
+const FEW_ROWS: usize = 8;
+
+/// How a value is cut: the same on every rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    spec: TensorSpec,
+    size: usize,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One rank has all of it.
+    Whole {
+        owner: usize,
+    },
+    Rows,
+    Elements,
+}
+
+impl Cut {
+    /// Cuts a value among so many ranks. `order` is the rank of its key by initialisation: small values go round.
+    pub(crate) fn new(spec: &TensorSpec, order: u64, size: usize) -> Self {
+        let num_bytes = spec.num_elements() * spec.dtype().size();
+        let kind = if num_bytes < SMALL_BYTES || size == 1 {
+            let owner = usize::try_from(order % size as u64).unwrap_or_default();
+            Kind::Whole { owner }
+        } else if spec.shape().num_rows() >= FEW_ROWS * size {
+            Kind::Rows
+        } else {
+            Kind::Elements
+        };
+        Self { spec: spec.clone(), size, kind }
+    }
+
+    /// Returns the spec of the whole value.
+    pub(crate) fn whole(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// Returns the spec of the whole value as a list of what is cut: itself, or where it is cut between elements as a
+    /// vector of these, each of which is then a row.
+    pub(crate) fn listed(&self) -> TensorSpec {
+        match self.kind {
+            Kind::Whole { .. } | Kind::Rows => self.spec.clone(),
+            Kind::Elements => TensorSpec::new([self.spec.num_elements()], self.spec.dtype()),
+        }
+    }
+
+    /// Returns rows of the whole value as rows of what is listed.
+    pub(crate) fn list(&self, rows: &RowSparse) -> Result<RowSparse> {
+        if self.kind != Kind::Elements {
+            return Ok(rows.clone());
+        }
+        let row_len = self.spec.shape().row().num_elements();
+        let row_len = number(row_len);
+        let elements = |index: &i64| index * row_len..(index + 1) * row_len;
+        let indices: Vec<i64> = rows.indices().iter().flat_map(elements).collect();
+        let elements = rows.rows().view(0, Shape::from([indices.len()]))?;
+        RowSparse::new(self.listed().shape().clone(), indices, elements)
+    }
+
+    /// Returns rows of what is listed, in which no row of the whole value is there in part, as rows of that.
+    pub(crate) fn unlist(&self, listed: RowSparse) -> Result<RowSparse> {
+        if self.kind != Kind::Elements {
+            return Ok(listed);
+        }
+        let row = self.spec.shape().row();
+        let row_len = row.num_elements();
+        let first_elements = listed.indices().iter().step_by(row_len);
+        let indices: Vec<i64> = first_elements.map(|index| index / number(row_len)).collect();
+        let mut dims = vec![indices.len()];
+        dims.extend_from_slice(row.dims());
+        let rows = listed.rows().view(0, Shape::from(dims))?;
+        RowSparse::new(self.spec.shape().clone(), indices, rows)
+    }
+
+    /// Returns the elements of a rank's part.
+    pub(crate) fn elements(&self, rank: usize) -> Range<usize> {
+        match self.kind {
+            Kind::Whole { owner } if owner == rank => 0..self.spec.num_elements(),
+            Kind::Whole { .. } => 0..0,
+            Kind::Rows => {
+                let (rows, row_len) = (self.rows(rank), self.row_len());
+                rows.start * row_len..rows.end * row_len
+            }
+            Kind::Elements => share(self.spec.num_elements(), rank, self.size),
+        }
+    }
+
+    /// Returns the rows of a rank's part, of those that are listed.
+    pub(crate) fn rows(&self, rank: usize) -> Range<usize> {
+        let num_rows = self.spec.shape().num_rows();
+        match self.kind {
+            Kind::Whole { owner } if owner == rank => 0..num_rows,
+            Kind::Whole { .. } => 0..0,
+            Kind::Elements => self.elements(rank),
+            Kind::Rows => share(num_rows, rank, self.size),
+        }
+    }
+
+    /// Returns how many bytes a rank's part has.
+    pub(crate) fn num_bytes(&self, rank: usize) -> usize {
+        self.elements(rank).len() * self.spec.dtype().size()
+    }
+
+    /// Returns the shape of a rank's part; none where that is nothing.
+    pub(crate) fn part(&self, rank: usize) -> Option<TensorSpec> {
+        let len = self.elements(rank).len();
+        let shape = match self.kind {
+            Kind::Whole { .. } => self.spec.shape().clone(),
+            Kind::Elements => Shape::from([len]),
+            Kind::Rows => {
+                let mut dims = self.spec.shape().dims().to_vec();
+                *dims.first_mut()? = self.rows(rank).len();
+                Shape::from(dims)
+            }
+        };
+        (len > 0).then(|| TensorSpec::new(shape, self.spec.dtype()))
+    }
+
+    /// Returns the number of elements of a row of those that are listed.
+    pub(crate) fn row_len(&self) -> usize {
+        match self.kind {
+            Kind::Whole { .. } | Kind::Rows => self.spec.shape().row().num_elements(),
+            Kind::Elements => 1,
+        }
+    }
+}
+
+/// Returns what a rank has of so many things, as even as can be.
+fn share(count: usize, rank: usize, size: usize) -> Range<usize> {
+    let (each, more) = (count / size, count % size);
+    let begin = |rank: usize| rank * each + rank.min(more);
+    begin(rank)..begin(rank + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use kvstore_core::DType;
+
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole() {
+        let shapes: [&[usize]; 7] =
+            [&[1], &[1023], &[1024], &[100, 300], &[7, 5000], &[1 << 20], &[64, 3, 3, 3]];
+        for dims in shapes {
+            let spec = TensorSpec::new(dims, DType::F32);
+            for size in [1, 2, 3, 4, 7] {
+                for order in 0..5 {
+                    let cut = Cut::new(&spec, order, size);
+                    let mut end = 0;
+                    for rank in 0..size {
+                        let elements = cut.elements(rank);
+                        if let Some(part) = cut.part(rank) {
+                            assert_eq!(elements.start, end);
+                            assert_eq!(part.num_elements(), elements.len());
+                            end = elements.end;
+                        } else {
+                            assert!(elements.is_empty());
+                        }
+                        assert_eq!(cut.rows(rank).len() * cut.row_len(), elements.len());
+                    }
+                    assert_eq!(end, spec.num_elements());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_values_are_cut_evenly_and_small_ones_go_round() {
+        let lens = |spec: &TensorSpec, order| {
+            let cut = Cut::new(spec, order, 4);
+            [0, 1, 2, 3].map(|rank| cut.elements(rank).len())
+        };
+        let small = TensorSpec::new([10, 3], DType::F32);
+        assert_eq!(lens(&small, 0), [30, 0, 0, 0]);
+        assert_eq!(lens(&small, 6), [0, 0, 30, 0]);
+        // Between rows, and where there are few of them between elements.
+        assert_eq!(lens(&TensorSpec::new([33, 300], DType::F32), 1), [2700, 2400, 2400, 2400]);
+        assert_eq!(lens(&TensorSpec::new([3, 3000], DType::F32), 1), [2250; 4]);
+    }
+}

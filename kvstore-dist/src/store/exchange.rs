@@ -1,0 +1,233 @@
+//! [`Exchange`]: the sums of all ranks become one, each rank's part of it on that rank.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::time::Duration;
+
+use kvstore_core::{Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec};
+
+use super::cut::Cut;
+use crate::buffer::Slices;
+use crate::collective::{Collective, Wait};
+
+/// Codes are cut between words of this many elements.
+const WORD: usize = 32;
+
+/// What one call needs to move bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) backends: &'a Backends,
+    pub(crate) collective: &'a dyn Collective,
+    pub(crate) subject: &'a str,
+    pub(crate) timeout: Duration,
+    pub(crate) room: &'a RefCell<Room>,
+}
+
+/// Memory for what travels, kept between calls: to get it from the system anew takes as long as to fill it.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    sent: Slices,
+    received: Slices,
+    gathered: Slices,
+}
+
+/// A dense sum on its way: itself, or as codes.
+pub(crate) struct Sent<'a> {
+    pub(crate) cut: &'a Cut,
+    pub(crate) content: Content,
+}
+
+pub(crate) enum Content {
+    Value(Tensor),
+    Codes(Tensor, Compression),
+}
+
+impl Sent<'_> {
+    /// Returns the elements of a rank's part as they travel: codes by whole words.
+    fn elements(&self, rank: usize) -> Range<usize> {
+        let elements = self.cut.elements(rank);
+        match self.content {
+            Content::Value(_) => elements,
+            Content::Codes(..) if elements.is_empty() => elements,
+            Content::Codes(..) => {
+                let end = elements.end.next_multiple_of(WORD);
+                elements.start / WORD * WORD..end.min(self.cut.whole().num_elements())
+            }
+        }
+    }
+
+    /// Returns the bytes of a rank's part.
+    fn bytes(&self, rank: usize) -> Result<Range<usize>> {
+        let elements = self.elements(rank);
+        match &self.content {
+            Content::Value(_) => {
+                let size = self.cut.whole().dtype().size();
+                Ok(elements.start * size..elements.end * size)
+            }
+            Content::Codes(_, compression) => {
+                let code = compression.of(self.cut.whole().dtype())?.code;
+                let start = code.num_bytes(elements.start);
+                Ok(start..start + code.num_bytes(elements.len()))
+            }
+        }
+    }
+
+    fn content(&self) -> &Tensor {
+        match &self.content {
+            Content::Value(tensor) | Content::Codes(tensor, _) => tensor,
+        }
+    }
+
+    /// Makes a rank's part of what travelled.
+    fn receive(&self, backends: &Backends, rank: usize, bytes: &[u8]) -> Result<Tensor> {
+        let part = self.cut.part(rank).ok_or_else(lost)?;
+        match &self.content {
+            Content::Value(_) => Tensor::from_bytes(backends, Device::cpu(0), part, bytes),
+            Content::Codes(_, compression) => {
+                let spec = TensorSpec::new([bytes.len()], DType::U8);
+                let codes = Tensor::from_bytes(backends, Device::cpu(0), spec, bytes)?;
+                let words = self.elements(rank);
+                let spec = TensorSpec::new([words.len()], part.dtype());
+                let value = compression.decode(backends, &codes, spec)?;
+                let first = self.cut.elements(rank).start - words.start;
+                value.view(first, part.shape().clone())
+            }
+        }
+    }
+}
+
+impl Exchange<'_> {
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        Wait::new(&self.subject, self.timeout)
+    }
+
+    /// Sends every rank its part of each sum. Returns this rank's part of each as every rank has sent it, in the order
+    /// of ranks; nothing for a sum of which this rank has no part.
+    pub(crate) fn scatter(&self, sums: &[Sent<'_>]) -> Result<Vec<Vec<Tensor>>> {
+        let (own, size) = (self.collective.rank(), self.collective.size());
+        let contents = sums.iter().map(|sum| host_bytes(sum.content()));
+        let contents = contents.collect::<Result<Vec<_>>>()?;
+        let total = |rank: usize| {
+            let lens = sums.iter().map(|sum| sum.bytes(rank).map(|bytes| bytes.len()));
+            lens.sum::<Result<usize>>()
+        };
+        // What a rank has for itself stays where it is.
+        let for_others = |rank: usize| if rank == own { Ok(0) } else { total(rank) };
+        let counts = (0..size).map(for_others).collect::<Result<Vec<_>>>()?;
+        let mut room = self.room.borrow_mut();
+        let Room { sent, received, .. } = &mut *room;
+        sent.recount(&counts);
+        for (rank, mut slice) in sent.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+            for (sum, content) in sums.iter().zip(&contents) {
+                let bytes = content.get(sum.bytes(rank)?).ok_or_else(lost)?;
+                let (to, rest) = slice.split_at_mut(bytes.len());
+                to.copy_from_slice(bytes);
+                slice = rest;
+            }
+        }
+        let len = total(own)?;
+        let counts: Vec<usize> = (0..size).map(|rank| if rank == own { 0 } else { len }).collect();
+        received.recount(&counts);
+        self.collective.all_to_all(sent, received, &self.wait())?;
+        let mut parts = Vec::with_capacity(sums.len());
+        let mut first = 0;
+        for (sum, content) in sums.iter().zip(&contents) {
+            let bytes = sum.bytes(own)?;
+            let len = bytes.len();
+            let from = |rank: usize| {
+                let found = if rank == own {
+                    content.get(bytes.clone())
+                } else {
+                    received.slice(rank).get(first..first + len)
+                };
+                sum.receive(self.backends, own, found.ok_or_else(lost)?)
+            };
+            let has_part = sum.cut.part(own).is_some();
+            parts.push((0..if has_part { size } else { 0 }).map(from).collect::<Result<_>>()?);
+            first += len;
+        }
+        Ok(parts)
+    }
+
+    /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where it has any.
+    pub(crate) fn gather(&self, cuts: &[&Cut], parts: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+        let (own, size) = (self.collective.rank(), self.collective.size());
+        let total = |rank: usize| cuts.iter().map(|cut| cut.num_bytes(rank)).sum();
+        let counts: Vec<usize> = (0..size).map(total).collect();
+        let mut room = self.room.borrow_mut();
+        let slices = &mut room.gathered;
+        slices.recount(&counts);
+        let mut slice = slices.slice_mut(own);
+        for part in parts.iter().flatten() {
+            let (to, rest) = slice.split_at_mut(part.num_bytes());
+            part.read_bytes(to)?;
+            slice = rest;
+        }
+        self.collective.all_gather(slices, &self.wait())?;
+        let whole = |bytes: &[u8], cut: &Cut| {
+            Tensor::from_bytes(self.backends, Device::cpu(0), cut.whole().clone(), bytes)
+        };
+        if let [cut] = cuts {
+            return Ok(vec![whole(slices.whole(), cut)?]);
+        }
+        let mut firsts = vec![0; size];
+        let mut bytes = Vec::new();
+        let mut values = Vec::with_capacity(cuts.len());
+        for cut in cuts {
+            bytes.clear();
+            for (rank, first) in firsts.iter_mut().enumerate() {
+                let end = *first + cut.num_bytes(rank);
+                bytes.extend_from_slice(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
+                *first = end;
+            }
+            values.push(whole(&bytes, cut)?);
+        }
+        Ok(values)
+    }
+
+    /// Gives every rank some bytes of each. They may be of different lengths.
+    pub(crate) fn gather_bytes(&self, own: &[u8]) -> Result<Slices> {
+        let (rank, size) = (self.collective.rank(), self.collective.size());
+        let mut lens = Slices::zeroed(&vec![8; size]);
+        lens.slice_mut(rank).copy_from_slice(&(own.len() as u64).to_le_bytes());
+        self.collective.all_gather(&mut lens, &self.wait())?;
+        let len = |rank| read_u64(lens.slice(rank)).and_then(|len| usize::try_from(len).ok());
+        let counts = (0..size).map(len).collect::<Option<Vec<_>>>().ok_or_else(lost)?;
+        let mut slices = Slices::zeroed(&counts);
+        slices.slice_mut(rank).copy_from_slice(own);
+        self.collective.all_gather(&mut slices, &self.wait())?;
+        Ok(slices)
+    }
+
+    /// Gives every rank the bytes of rank 0.
+    pub(crate) fn bytes_of_first(&self, own: &[u8]) -> Result<Vec<u8>> {
+        let is_first = self.collective.rank() == 0;
+        let mut len = crate::buffer::Buffer::from(&(own.len() as u64).to_le_bytes()[..]);
+        self.collective.broadcast(0, &mut len, &self.wait())?;
+        let len = read_u64(&len).and_then(|len| usize::try_from(len).ok()).ok_or_else(lost)?;
+        let mut bytes = crate::buffer::Buffer::zeroed(len);
+        if is_first {
+            bytes.copy_from_slice(own);
+        }
+        self.collective.broadcast(0, &mut bytes, &self.wait())?;
+        Ok(bytes.to_vec())
+    }
+}
+
+/// Returns the bytes of a tensor, without a copy where the host sees them.
+pub(crate) fn host_bytes(tensor: &Tensor) -> Result<Cow<'_, [u8]>> {
+    match tensor.host_bytes() {
+        Ok(bytes) => Ok(Cow::Borrowed(bytes)),
+        Err(_) => tensor.to_bytes().map(Cow::Owned),
+    }
+}
+
+/// Returns the first number in some bytes.
+pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+pub(crate) fn lost() -> Error {
+    Error::Internal("a call of all ranks has lost a part of a value".to_owned())
+}

@@ -1,0 +1,370 @@
+//! [`Group`]: the thread that makes the calls of this process with other ranks, in an order that all of them find.
+//!
+//! Whenever a rank has calls to make, it tells the others how many are ready and what they are. Those that every rank has
+//! ready are the same ones, so each rank picks the same: the one of the highest priority. What only this rank does (an
+//! optimizer that is set) stands in the same queue, and calls behind it are not ready before it is done. All stores of a
+//! process share the queue: with one each, ranks could wait for each other in different ones.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+
+use super::call::{Act, Call, next};
+use super::config::Config;
+use super::exchange::{Exchange, Room, lost, read_u64};
+use super::stores::Stores;
+use super::ticket::{Ticket, copy};
+use crate::buffer::Slices;
+use crate::collective::{Collective, DEFAULT_TIMEOUT, Wait};
+
+/// Of how many calls ranks tell each other.
+const WINDOW: usize = 8;
+/// Words of what a rank tells of a call: its fingerprint, those of the configuration that its store has, and of the one
+/// that ranks agreed on last.
+const WORDS: usize = 3;
+
+/// What stands in a queue.
+enum Item {
+    Together(Call),
+    /// What this rank does by itself, to a store.
+    Alone(Alone, Arc<Ticket>),
+}
+
+/// What is done first.
+enum First {
+    Alone(Alone, Arc<Ticket>),
+    /// One of the calls that stand there.
+    Together,
+}
+
+/// What a rank does by itself.
+type Alone = Box<dyn FnOnce() -> Result<()> + Send>;
+
+impl Item {
+    fn ticket(&self) -> &Arc<Ticket> {
+        match self {
+            Self::Together(call) => &call.ticket,
+            Self::Alone(_, ticket) => ticket,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    is_closed: bool,
+    /// Why there will be no more calls.
+    fault: Option<Error>,
+}
+
+/// What threads share.
+struct Shared {
+    collective: Arc<dyn Collective>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    timeout: Mutex<Duration>,
+}
+
+/// The processes that share stores, all of which make the same calls in the same order.
+pub struct Group {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    num_stores: AtomicU64,
+}
+
+impl Group {
+    /// Returns the group of a collective, which nobody else uses from now on.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when there is no thread to be had.
+    pub fn new(collective: Arc<dyn Collective>) -> Result<Arc<Self>> {
+        let shared = Arc::new(Shared {
+            collective,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            timeout: Mutex::new(DEFAULT_TIMEOUT),
+        });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("kvstore-dist".to_owned());
+        let thread = thread
+            .spawn(move || own.run())
+            .map_err(|error| Error::Internal(format!("no thread for calls of ranks: {error}")))?;
+        Ok(Arc::new(Self { shared, thread: Some(thread), num_stores: AtomicU64::new(0) }))
+    }
+
+    /// Sets how long a call waits for other ranks before it fails: 300 seconds, if nobody says otherwise.
+    pub fn set_timeout(&self, timeout: Duration) {
+        *self.shared.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+    }
+
+    /// Returns the number of a new store. Ranks make their stores in the same order.
+    pub(crate) fn new_store(&self) -> u64 {
+        self.num_stores.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn collective(&self) -> &Arc<dyn Collective> {
+        &self.shared.collective
+    }
+
+    /// Returns whether this is the thread itself, which runs the updaters of users.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        let own = self.thread.as_ref().map(|thread| thread.thread().id());
+        own == Some(std::thread::current().id())
+    }
+
+    /// Queues a call of all ranks.
+    pub(crate) fn call(&self, stores: &Arc<Stores>, act: Act, priority: i32) -> Arc<Ticket> {
+        let stores = Arc::clone(stores);
+        self.queue(|ticket| Item::Together(Call { stores, act, priority, ticket }))
+    }
+
+    /// Queues something that only this rank does.
+    pub(crate) fn alone(
+        &self,
+        stores: &Arc<Stores>,
+        act: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
+    ) -> Arc<Ticket> {
+        let stores = Arc::clone(stores);
+        self.queue(|ticket| Item::Alone(Box::new(move || act(&stores)), ticket))
+    }
+
+    fn queue(&self, item: impl FnOnce(Arc<Ticket>) -> Item) -> Arc<Ticket> {
+        let ticket = Arc::<Ticket>::default();
+        let mut queue = self.shared.queue();
+        match &queue.fault {
+            Some(fault) => ticket.end(Err(copy(fault))),
+            None => queue.items.push_back(item(Arc::clone(&ticket))),
+        }
+        self.shared.changed.notify_all();
+        ticket
+    }
+}
+
+impl Drop for Group {
+    /// Ends the thread, when it has made the calls that are queued.
+    fn drop(&mut self) {
+        self.shared.queue().is_closed = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It reports its own panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queued = self.shared.queue().items.len();
+        f.debug_struct("Group").field("queued", &queued).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn timeout(&self) -> Duration {
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes calls until the queue is closed and empty, or a call has failed so that ranks are in different places.
+    fn run(&self) {
+        let (end, room) = (AtEnd(self), RefCell::default());
+        while let Some(first) = self.first() {
+            match first {
+                First::Alone(act, ticket) => ticket.end(act()),
+                First::Together => {
+                    if let Err(error) = self.together(&room) {
+                        self.fail(error);
+                        break;
+                    }
+                }
+            }
+        }
+        drop(end);
+    }
+
+    /// Waits for something to do; none when it is over.
+    fn first(&self) -> Option<First> {
+        let mut queue = self.queue();
+        loop {
+            match queue.items.pop_front() {
+                Some(Item::Alone(act, ticket)) => return Some(First::Alone(act, ticket)),
+                Some(call) => {
+                    queue.items.push_front(call);
+                    return Some(First::Together);
+                }
+                None if queue.is_closed => return None,
+                None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Makes the next call with the other ranks.
+    ///
+    /// # Errors
+    /// What leaves ranks in different places. What fails alike everywhere ends the call alone.
+    fn together(&self, room: &RefCell<Room>) -> Result<()> {
+        let (collective, size) = (&*self.collective, self.collective.size());
+        let (mut words, mut subject) = (vec![0], String::new());
+        for call in ready(&self.queue().items).into_iter().take(WINDOW) {
+            if words.len() == 1 {
+                subject = call.subject();
+            }
+            let config = call.stores.config();
+            words.extend([call.fingerprint(), config.fingerprint()?, config.agreed]);
+        }
+        let num_ready = (words.len() - 1) / WORDS;
+        words.resize(1 + WINDOW * WORDS, 0);
+        if let Some(first) = words.first_mut() {
+            *first = num_ready as u64;
+        }
+        let mut told = Slices::zeroed(&vec![8 * words.len(); size]);
+        let own = told.slice_mut(collective.rank());
+        for (to, word) in own.as_chunks_mut().0.iter_mut().zip(&words) {
+            *to = word.to_le_bytes();
+        }
+        collective.all_gather(&mut told, &Wait::new(&subject, self.timeout()))?;
+        let word = |rank: usize, index: usize| {
+            told.slice(rank).get(8 * index..).and_then(read_u64).unwrap_or_default()
+        };
+        let num_ready = (0..size).map(|rank| word(rank, 0)).min().unwrap_or_default();
+        let (index, call) = {
+            let mut queue = self.queue();
+            let num_ready = usize::try_from(num_ready).unwrap_or_default();
+            let index = next(ready(&queue.items).into_iter().take(num_ready));
+            match queue.items.remove(index) {
+                Some(Item::Together(call)) => (index, call),
+                _ => return Err(lost()),
+            }
+        };
+        let told = |rank: usize| [0, 1, 2].map(|it| word(rank, 1 + WORDS * index + it));
+        let [own, ..] = told(collective.rank());
+        let other = (0..size).find(|&rank| told(rank)[0] != own);
+        if let Some(other) = other {
+            let (subject, rank) = (call.subject(), collective.rank());
+            let text = format!(
+                "rank {rank} calls {subject}, rank {other} something else: ranks make the same calls in the same order, \
+                 with the same keys and values of the same shapes and dtypes"
+            );
+            // Every rank hears of it, and has done nothing.
+            call.ticket.end(Err(Error::InvalidArgument(text)));
+            return Ok(());
+        }
+        let configs: Vec<u64> = (0..size).map(|rank| told(rank)[1]).collect();
+        let subject = call.subject();
+        let exchange = Exchange {
+            backends: &call.stores.backends,
+            collective,
+            subject: &subject,
+            timeout: self.timeout(),
+            room,
+        };
+        let result = make(&exchange, &call, &configs);
+        match result {
+            Ok(result) => {
+                call.ticket.end(result);
+                Ok(())
+            }
+            Err(error) => {
+                call.ticket.end(Err(copy(&error)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends all calls that are queued, and refuses later ones.
+    fn fail(&self, error: Error) {
+        let mut queue = self.queue();
+        for item in queue.items.drain(..) {
+            item.ticket().end(Err(copy(&error)));
+        }
+        queue.fault.get_or_insert(error);
+    }
+}
+
+/// Makes a call that all ranks have agreed on. The inner error is the same on every rank.
+fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<()>> {
+    let stores = &call.stores;
+    let first = configs.first().copied().unwrap_or_default();
+    let agreed = stores.config().agreed;
+    let differs = |of: &dyn Fn(u64) -> bool| configs.iter().position(|config| of(*config));
+    if let Act::Barrier = &call.act {
+        if let Some(rank) = differs(&|config| config != first && config != agreed) {
+            return Ok(Err(Error::InvalidArgument(format!(
+                "barrier: rank {rank} has set another optimizer, updater or compression than rank 0"
+            ))));
+        }
+        if differs(&|config| config != first).is_some() {
+            let text = exchange.bytes_of_first(stores.config().to_text()?.as_bytes())?;
+            let config = Config::from_text(&String::from_utf8_lossy(&text));
+            match config {
+                Ok(config) if stores.config().fingerprint()? != first => {
+                    stores.adopt(config)?;
+                }
+                Ok(_) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        stores.config().agreed = first;
+        return Ok(Ok(()));
+    }
+    if let Act::Push { .. } = &call.act
+        && let Some(rank) = differs(&|config| config != first)
+    {
+        return Ok(Err(Error::InvalidArgument(format!(
+            "{}: rank {rank} has another optimizer, updater or compression than rank 0: set it on every rank, or on rank 0 with a barrier behind it",
+            call.subject()
+        ))));
+    }
+    let result = match &call.act {
+        Act::Barrier => Ok(()),
+        Act::Init { keys, values, existing } => stores.init(exchange, keys, values, *existing),
+        Act::Push { keys, sums } => stores.push(exchange, keys, sums),
+        Act::Remove { keys } => stores.remove(keys),
+        Act::Snapshot(name, taken) => stores.snapshot(exchange, name).map(|snapshot| {
+            *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+        }),
+        Act::Rollback(snapshot) => stores.rollback(snapshot),
+    };
+    match result {
+        Err(
+            error @ (Error::OutOfMemory { .. }
+            | Error::Backend { .. }
+            | Error::Timeout(_)
+            | Error::LengthMismatch { .. }
+            | Error::Internal(_)),
+        ) => Err(error),
+        other => Ok(other),
+    }
+}
+
+/// Returns the calls that are ready: those before what this rank does alone.
+fn ready<'a>(items: &'a VecDeque<Item>) -> Vec<&'a Call> {
+    let call = |item: &'a Item| match item {
+        Item::Together(call) => Some(call),
+        Item::Alone(..) => None,
+    };
+    items.iter().map_while(call).collect()
+}
+
+/// Lets nobody wait for a thread that is gone.
+struct AtEnd<'a>(&'a Shared);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        let what = "the group of processes".to_owned();
+        self.0.fail(if std::thread::panicking() {
+            Error::Internal("the thread of a store has panicked".to_owned())
+        } else {
+            Error::Closed { what }
+        });
+    }
+}

@@ -1,0 +1,333 @@
+//! [`DistStore`]: a store that several processes share.
+
+mod call;
+mod config;
+mod cut;
+mod exchange;
+mod group;
+mod rows;
+mod stores;
+mod ticket;
+mod whole;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::{
+    Backends, Compression, Description, Error, Existing, Key, KeyStats, KvStore, LocalStore,
+    Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
+};
+
+use self::call::{Act, Taken};
+use self::config::Rule;
+pub use self::group::Group;
+use self::stores::Stores;
+use self::ticket::Ticket;
+
+/// A store that several processes share, each of which makes the same calls in the same order: of all of its stores that
+/// span processes, pulls and what only reads apart.
+///
+/// What the processes push to a key is summed in each of them, and then over them, in the order of ranks; the bits are
+/// those of a [`LocalStore`] that is given the sum of each process as one value, in this order. `push` returns when its
+/// arguments may be used again, and goes on behind its caller; a pull waits for the keys that it pulls.
+#[derive(Debug)]
+pub struct DistStore {
+    name: String,
+    stores: Arc<Stores>,
+    group: Arc<Group>,
+    /// The calls that have changed a key last. Held while a call is queued: calls are queued in the order in which they
+    /// sum.
+    pending: Mutex<Pending>,
+    waits_at_exit: Mutex<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    last: HashMap<Key, Arc<Ticket>>,
+    /// Since the last barrier.
+    all: Vec<Arc<Ticket>>,
+}
+
+impl DistStore {
+    /// The names that [`DistStore::new`] knows.
+    pub const NAMES: [&'static str; 4] =
+        ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
+
+    /// Returns an empty store of the kind with this name, in lower case; none for other names.
+    ///
+    /// The ones with `device` in their names sum what a process pushes on the device of the first value of a key, the
+    /// others on the host.
+    pub fn new(name: &str, backends: &Backends, group: &Arc<Group>) -> Option<Self> {
+        if !Self::NAMES.contains(&name) {
+            return None;
+        }
+        let sums = if name.contains("device") { "device" } else { "local" };
+        let sums = LocalStore::new(sums, backends.clone())?;
+        let collective = Arc::clone(group.collective());
+        let stores = Stores::new(group.new_store(), backends, collective, sums)?;
+        Some(Self {
+            name: name.to_owned(),
+            stores: Arc::new(stores),
+            group: Arc::clone(group),
+            pending: Mutex::default(),
+            waits_at_exit: Mutex::new(true),
+        })
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse_inside_updater(&self, verb: &str) -> Result<()> {
+        if self.group.is_this_thread() {
+            let text = format!("`{verb}` inside an updater of the same store");
+            return Err(Error::InvalidArgument(text));
+        }
+        Ok(())
+    }
+
+    /// Refuses what would fail in the middle of a call, perhaps on some ranks alone.
+    fn check_values(&self, keys: &[Key], values: &[Value]) -> Result<()> {
+        let config = self.stores.config();
+        for (key, value) in keys.iter().zip(values) {
+            let dtype = value.spec().dtype();
+            let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
+            if let Rule::Optimizer(_) = &config.rule {
+                Optimizer::arithmetic_of(dtype).map_err(refused)?;
+            }
+            let Some(compression) = config.compression else { continue };
+            compression.of(dtype).map_err(refused)?;
+            if value.rows().is_some() {
+                let text =
+                    "values of rows are not compressed, push them whole or without a compression";
+                return Err(refused(Error::InvalidArgument(text.to_owned())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a call of all ranks, and waits for its end.
+    fn together(&self, verb: &str, act: Act) -> Result<()> {
+        self.refuse_inside_updater(verb)?;
+        let ticket = {
+            let _pending = self.pending();
+            self.group.call(&self.stores, act, i32::MAX)
+        };
+        ticket.wait()
+    }
+
+    /// Does something that only this rank does, when the calls before it are done.
+    fn alone(
+        &self,
+        verb: &str,
+        act: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        self.refuse_inside_updater(verb)?;
+        let ticket = {
+            let _pending = self.pending();
+            self.group.alone(&self.stores, act)
+        };
+        ticket.wait()
+    }
+
+    /// Waits for the calls that change these keys.
+    fn settle(&self, keys: &[Key]) -> Result<()> {
+        if self.group.is_this_thread() {
+            return Ok(());
+        }
+        let tickets: Vec<_> = {
+            let pending = self.pending();
+            keys.iter().filter_map(|key| pending.last.get(key).cloned()).collect()
+        };
+        tickets.iter().try_for_each(|ticket| ticket.wait())
+    }
+}
+
+impl KvStore for DistStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
+        check_lengths("values for keys", keys.len(), values.len())?;
+        for (key, value) in keys.iter().zip(values) {
+            if value.spec().num_elements() == 0 {
+                let text = format!("key `{key}`: {} has no elements", value.spec());
+                return Err(Error::InvalidArgument(text));
+            }
+        }
+        let (keys, values) = (keys.to_vec(), values.to_vec());
+        self.together("init", Act::Init { keys, values, existing })
+    }
+
+    fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
+        self.refuse_inside_updater("push")?;
+        let stores = &self.stores;
+        let mut pending = self.pending();
+        self.check_values(keys, values)?;
+        // Everything is checked here, and nothing has changed elsewhere.
+        stores.sums.push(keys, values, 0)?;
+        let mut unique: Vec<(u64, &Key)> =
+            stores.sums.describe(keys)?.iter().map(|it| it.order).zip(keys).collect();
+        unique.sort_unstable();
+        unique.dedup();
+        let keys: Vec<Key> = unique.into_iter().map(|(_, key)| key.clone()).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let sums = stores.sums.stored(&keys)?;
+        let ticket =
+            self.group.call(&self.stores, Act::Push { keys: keys.clone(), sums }, priority);
+        for key in keys {
+            pending.last.insert(key, Arc::clone(&ticket));
+        }
+        pending.all.retain(|ticket| !ticket.is_done());
+        pending.all.push(Arc::clone(&ticket));
+        drop(pending);
+        // What an updater says is for whoever pushes.
+        if matches!(stores.config().rule, Rule::Updater) { ticket.wait() } else { Ok(()) }
+    }
+
+    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
+        self.settle(keys)?;
+        self.stores.whole.pull_into(keys, priority, pulled)
+    }
+
+    fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], priority: i32) -> Result<Vec<RowSparse>> {
+        self.settle(keys)?;
+        self.stores.whole.pull_rows(keys, ids, priority)
+    }
+
+    fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
+        self.stores.whole.describe(keys)
+    }
+
+    fn remove(&self, keys: &[Key]) -> Result<()> {
+        self.together("remove", Act::Remove { keys: keys.to_vec() })
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.stores.whole.keys()
+    }
+
+    fn stats(&self) -> Vec<KeyStats> {
+        let stores = &self.stores;
+        let parts: HashMap<Key, usize> =
+            stores.part.stats().into_iter().map(|it| (it.key, it.state_bytes)).collect();
+        let beside = |key: &Key| {
+            let residual = stores.residuals().get(key).map_or(0, Tensor::num_bytes);
+            residual + parts.get(key).copied().unwrap_or_default()
+        };
+        let mut stats = stores.whole.stats();
+        for of_key in &mut stats {
+            of_key.state_bytes += beside(&of_key.key);
+        }
+        stats
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        self.stores.whole.contains(key)
+    }
+
+    fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
+        self.alone("set_updater", move |stores| stores.set_updater(updater))
+    }
+
+    fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
+        self.alone("set_optimizer", move |stores| stores.set_optimizer(optimizer))
+    }
+
+    fn optimizer(&self) -> Option<Optimizer> {
+        match &self.stores.config().rule {
+            Rule::Optimizer(optimizer) => Some(Optimizer::clone(optimizer)),
+            Rule::Assign | Rule::Updater => None,
+        }
+    }
+
+    fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
+        let owned: Vec<(String, f64)> =
+            parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        self.alone("set_hyper_parameters", move |stores| {
+            let parameters: Vec<(&str, f64)> =
+                owned.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            stores.set_hyper_parameters(&parameters)
+        })
+    }
+
+    fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
+        self.alone("set_compression", move |stores| {
+            stores.set_compression(compression);
+            Ok(())
+        })
+    }
+
+    fn compression(&self) -> Option<Compression> {
+        self.stores.config().compression
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        let taken = Arc::<Taken>::default();
+        self.together("snapshot", Act::Snapshot(self.name.clone(), Arc::clone(&taken)))?;
+        let snapshot = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        snapshot.ok_or_else(|| Error::Internal("a snapshot that was not taken".to_owned()))
+    }
+
+    fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))
+    }
+
+    fn set_optimizer_states(
+        &self,
+        optimizer: Option<Optimizer>,
+        states: Vec<(Key, OptimizerState)>,
+    ) -> Result<()> {
+        self.alone("set_optimizer_states", |stores| stores.set_optimizer_states(optimizer, states))
+    }
+
+    fn rank(&self) -> usize {
+        self.stores.collective.rank()
+    }
+
+    fn num_workers(&self) -> usize {
+        self.stores.collective.size()
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.together("barrier", Act::Barrier)?;
+        let all = std::mem::take(&mut self.pending().all);
+        all.iter().try_for_each(|ticket| ticket.wait())
+    }
+
+    fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
+        *self.waits_at_exit.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+        Ok(())
+    }
+
+    fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
+        let text = "MPI does not tell how many processes are dead; calls that wait for one fail";
+        Err(Error::Unsupported(text.to_owned()))
+    }
+
+    fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for DistStore {
+    fn drop(&mut self) {
+        let waits = *self.waits_at_exit.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits
+            && !std::thread::panicking()
+            && let Err(error) = self.barrier()
+        {
+            tracing::warn!(%error, "a store is closed without the other ranks");
+        }
+    }
+}
+
+fn check_lengths(what: &str, expected: usize, found: usize) -> Result<()> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch { what: what.to_owned(), expected, found })
+}

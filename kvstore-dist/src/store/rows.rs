@@ -1,0 +1,172 @@
+//! Rows of all ranks: each goes to the rank that has it, and what becomes of it to all others.
+
+use kvstore_core::{Device, Result, RowSparse, Shape, Tensor, TensorSpec};
+
+use super::cut::Cut;
+use super::exchange::{Exchange, host_bytes, lost, read_u64};
+use crate::buffer::Slices;
+
+const INDEX_BYTES: usize = size_of::<i64>();
+
+/// Some rows of a value as they travel: their numbers, and after them the rows.
+struct Packed<'a> {
+    indices: &'a [i64],
+    rows: &'a [u8],
+}
+
+impl<'a> Packed<'a> {
+    /// Returns the rows whose numbers are in a range.
+    fn of(value: &'a RowSparse, bytes: &'a [u8], range: &std::ops::Range<usize>) -> Result<Self> {
+        let place = |row: usize| value.indices().partition_point(|&index| is_below(index, row));
+        let (first, end) = (place(range.start), place(range.end));
+        let row_bytes = bytes.len().checked_div(value.indices().len()).unwrap_or_default();
+        let indices = value.indices().get(first..end).ok_or_else(lost)?;
+        let rows = bytes.get(first * row_bytes..end * row_bytes).ok_or_else(lost)?;
+        Ok(Self { indices, rows })
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        for index in self.indices {
+            to.extend_from_slice(&index.to_le_bytes());
+        }
+        to.extend_from_slice(self.rows);
+    }
+}
+
+fn is_below(index: i64, row: usize) -> bool {
+    usize::try_from(index).is_ok_and(|index| index < row)
+}
+
+impl Exchange<'_> {
+    /// Sends every rank its rows of each sum. Returns this rank's part of each as every rank has sent it, in the order of
+    /// ranks, with numbers counted from where the part begins; nothing for a sum of which this rank has no part.
+    pub(crate) fn scatter_rows(
+        &self,
+        cuts: &[&Cut],
+        sums: &[RowSparse],
+    ) -> Result<Vec<Vec<RowSparse>>> {
+        let (own, size) = (self.collective.rank(), self.collective.size());
+        let contents = sums.iter().map(|sum| host_bytes(sum.rows()));
+        let contents = contents.collect::<Result<Vec<_>>>()?;
+        let (mut counts, mut bodies) = (Vec::new(), Vec::new());
+        for rank in 0..size {
+            let (mut count, mut body) = (Vec::new(), Vec::new());
+            for ((cut, sum), content) in cuts.iter().zip(sums).zip(&contents) {
+                let packed = Packed::of(sum, content, &cut.rows(rank))?;
+                count.extend_from_slice(&(packed.indices.len() as u64).to_le_bytes());
+                packed.write(&mut body);
+            }
+            counts.push(count);
+            bodies.push(body);
+        }
+        let counts = self.all_to_all(&counts, &vec![8 * cuts.len(); size])?;
+        let num_rows = |rank: usize| numbers(counts.slice(rank));
+        let lens = |rank: usize| {
+            let rows = num_rows(rank).into_iter().zip(cuts);
+            rows.map(|(count, cut)| count * (INDEX_BYTES + row_bytes(cut))).sum()
+        };
+        let bodies = self.all_to_all(&bodies, &(0..size).map(lens).collect::<Vec<_>>())?;
+        let mut parts: Vec<Vec<RowSparse>> = cuts.iter().map(|_| Vec::new()).collect();
+        for rank in 0..size {
+            let mut rest = bodies.slice(rank);
+            for ((cut, count), parts) in cuts.iter().zip(num_rows(rank)).zip(&mut parts) {
+                if let Some(part) = cut.part(own) {
+                    let first = number(cut.rows(own).start);
+                    parts.push(self.unpack(&mut rest, &part, count, |index| index - first)?);
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Gives every rank rows of all ranks' parts, of each value those that `parts` has, where this rank has a part.
+    pub(crate) fn gather_rows(
+        &self,
+        cuts: &[&Cut],
+        parts: &[Option<RowSparse>],
+    ) -> Result<Vec<RowSparse>> {
+        let (own, size) = (self.collective.rank(), self.collective.size());
+        let (mut counts, mut body) = (Vec::new(), Vec::new());
+        for (cut, part) in cuts.iter().zip(parts) {
+            let count = part.as_ref().map_or(0, |part| part.indices().len());
+            counts.extend_from_slice(&(count as u64).to_le_bytes());
+            if let Some(part) = part {
+                let first = number(cut.rows(own).start);
+                let indices: Vec<i64> = part.indices().iter().map(|index| index + first).collect();
+                Packed { indices: &indices, rows: &host_bytes(part.rows())? }.write(&mut body);
+            }
+        }
+        let counts = self.gather_bytes(&counts)?;
+        let bodies = self.gather_bytes(&body)?;
+        let counts: Vec<Vec<usize>> = (0..size).map(|rank| numbers(counts.slice(rank))).collect();
+        let mut rests: Vec<&[u8]> = (0..size).map(|rank| bodies.slice(rank)).collect();
+        let mut values = Vec::with_capacity(cuts.len());
+        for (number, cut) in cuts.iter().enumerate() {
+            let (mut indices, mut rows) = (Vec::new(), Vec::new());
+            for (rest, counts) in rests.iter_mut().zip(&counts) {
+                let count = *counts.get(number).ok_or_else(lost)?;
+                indices.extend(take_indices(rest, count)?);
+                rows.extend_from_slice(take(rest, count * row_bytes(cut))?);
+            }
+            values.push(self.value(&cut.listed(), indices, &rows)?);
+        }
+        Ok(values)
+    }
+
+    fn all_to_all(&self, bodies: &[Vec<u8>], lens: &[usize]) -> Result<Slices> {
+        let counts: Vec<usize> = bodies.iter().map(Vec::len).collect();
+        let mut sent = Slices::zeroed(&counts);
+        for (slice, body) in sent.iter_mut().zip(bodies) {
+            slice.copy_from_slice(body);
+        }
+        let mut received = Slices::zeroed(lens);
+        self.collective.all_to_all(&mut sent, &mut received, &self.wait())?;
+        Ok(received)
+    }
+
+    fn unpack(
+        &self,
+        rest: &mut &[u8],
+        whole: &TensorSpec,
+        count: usize,
+        renumber: impl Fn(i64) -> i64,
+    ) -> Result<RowSparse> {
+        let indices = take_indices(rest, count)?.into_iter().map(renumber).collect();
+        let row_len = whole.shape().row().num_elements();
+        let rows = take(rest, count * row_len * whole.dtype().size())?;
+        self.value(whole, indices, rows)
+    }
+
+    fn value(&self, whole: &TensorSpec, indices: Vec<i64>, rows: &[u8]) -> Result<RowSparse> {
+        let mut dims = vec![indices.len()];
+        dims.extend_from_slice(whole.shape().row().dims());
+        let spec = TensorSpec::new(Shape::from(dims), whole.dtype());
+        let rows = Tensor::from_bytes(self.backends, Device::cpu(0), spec, rows)?;
+        RowSparse::new(whole.shape().clone(), indices, rows)
+    }
+}
+
+/// Returns a row as values number it: no value has as many as there are numbers.
+pub(crate) fn number(row: usize) -> i64 {
+    i64::try_from(row).unwrap_or(i64::MAX)
+}
+
+fn row_bytes(cut: &Cut) -> usize {
+    cut.row_len() * cut.whole().dtype().size()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<usize> {
+    let number = |bytes: &[u8]| read_u64(bytes).and_then(|it| usize::try_from(it).ok());
+    bytes.chunks(8).filter_map(number).collect()
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(len).ok_or_else(lost)?;
+    *rest = after;
+    Ok(taken)
+}
+
+fn take_indices(rest: &mut &[u8], count: usize) -> Result<Vec<i64>> {
+    let bytes = take(rest, count * INDEX_BYTES)?;
+    Ok(bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
+}

@@ -1,0 +1,319 @@
+//! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do with them.
+
+use std::collections::HashMap;
+use std::slice::from_ref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::{
+    Backends, Compression, Device, Existing, Key, KvStore, LocalStore, Optimizer, Result,
+    RowSparse, Tensor, Updater, Value,
+};
+
+use super::config::{Config, Rule};
+use super::cut::Cut;
+use super::exchange::{Content, Exchange, Sent, lost};
+use crate::collective::Collective;
+
+/// A store of whole values, one of this rank's parts, and one that sums what this rank pushes.
+///
+/// A sum over ranks is that of a store which is given the ranks' sums as values, in the order of ranks: each rank pushes
+/// them for its part to its store of parts, whose results go to all ranks. An optimizer that works element by element
+/// runs there; everything else runs on whole values, the same on every rank.
+#[derive(Debug)]
+pub(crate) struct Stores {
+    /// Which of the group's stores it is.
+    pub(crate) number: u64,
+    pub(crate) backends: Backends,
+    pub(crate) collective: Arc<dyn Collective>,
+    /// What pulls give.
+    pub(crate) whole: LocalStore,
+    /// This rank's parts of weights, where the optimizer steps parts, else of the last sums.
+    pub(crate) part: LocalStore,
+    /// What this rank has pushed last.
+    pub(crate) sums: LocalStore,
+    config: Mutex<Config>,
+    /// What compressed sums of this rank have not sent yet.
+    residuals: Mutex<HashMap<Key, Tensor>>,
+}
+
+impl Stores {
+    pub(crate) fn new(
+        number: u64,
+        backends: &Backends,
+        collective: Arc<dyn Collective>,
+        sums: LocalStore,
+    ) -> Option<Self> {
+        let mut config = Config::default();
+        config.agreed = config.fingerprint().ok()?;
+        Some(Self {
+            number,
+            backends: backends.clone(),
+            collective,
+            whole: LocalStore::new("local", backends.clone())?,
+            part: LocalStore::new("local", backends.clone())?,
+            sums,
+            config: Mutex::new(config),
+            residuals: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn config(&self) -> MutexGuard<'_, Config> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rank(&self) -> usize {
+        self.collective.rank()
+    }
+
+    pub(crate) fn cuts(&self, keys: &[Key]) -> Result<Vec<Cut>> {
+        let size = self.collective.size();
+        let described = self.whole.describe(keys)?;
+        Ok(described.iter().map(|it| Cut::new(&it.spec, it.order, size)).collect())
+    }
+
+    pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
+        let rule = if updater.is_some() { Rule::Updater } else { Rule::Assign };
+        self.part.set_updater(None)?;
+        self.whole.set_updater(updater)?;
+        self.set_rule(rule);
+        Ok(())
+    }
+
+    pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
+        let rule = Rule::Optimizer(Box::new(optimizer.clone()));
+        if rule.steps_parts() {
+            self.seed(&self.whole.keys())?;
+            self.whole.set_updater(None)?;
+            self.part.set_optimizer(optimizer)?;
+        } else {
+            self.part.set_updater(None)?;
+            self.whole.set_optimizer(optimizer)?;
+        }
+        self.set_rule(rule);
+        Ok(())
+    }
+
+    pub(crate) fn set_rule(&self, rule: Rule) {
+        let mut config = self.config();
+        config.generation += 1;
+        config.rule = rule;
+    }
+
+    pub(crate) fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
+        let mut config = self.config();
+        let store = if config.rule.steps_parts() { &self.part } else { &self.whole };
+        store.set_hyper_parameters(parameters)?;
+        if let Some(optimizer) = store.optimizer() {
+            config.rule = Rule::Optimizer(Box::new(optimizer));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_compression(&self, compression: Option<Compression>) {
+        self.config().compression = compression;
+    }
+
+    /// Takes another rank's configuration.
+    pub(crate) fn adopt(&self, config: Config) -> Result<()> {
+        let own = self.config().clone();
+        match config.rule {
+            Rule::Optimizer(optimizer) if own.generation == config.generation => {
+                self.set_hyper_parameters(&optimizer.hyper_parameters())?;
+            }
+            Rule::Optimizer(optimizer) => self.set_optimizer(*optimizer)?,
+            Rule::Assign | Rule::Updater => self.set_updater(None)?,
+        }
+        let mut own = self.config();
+        own.generation = config.generation;
+        own.compression = config.compression;
+        Ok(())
+    }
+
+    /// Makes the parts those of the whole values.
+    pub(crate) fn seed(&self, keys: &[Key]) -> Result<()> {
+        let values = self.whole.pull(keys, 0)?;
+        for ((key, cut), value) in keys.iter().zip(self.cuts(keys)?).zip(values) {
+            if let Some(part) = cut.part(self.rank()) {
+                let first = cut.elements(self.rank()).start;
+                let part = value.view(first, part.shape().clone())?.compact()?;
+                self.part.init_with(from_ref(key), &[part.into()], Existing::Replace)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn init(
+        &self,
+        exchange: &Exchange<'_>,
+        keys: &[Key],
+        values: &[Value],
+        existing: Existing,
+    ) -> Result<()> {
+        let mut bytes = Vec::new();
+        if self.rank() == 0 {
+            for value in values {
+                bytes.extend_from_slice(&value.to_dense()?.to_bytes()?);
+            }
+        }
+        let bytes = exchange.bytes_of_first(&bytes)?;
+        let mut rest = bytes.as_slice();
+        let (mut new, mut firsts) = (Vec::new(), Vec::new());
+        for (key, value) in keys.iter().zip(values) {
+            let spec = value.spec().clone();
+            let (own, after) = rest.split_at_checked(spec.num_bytes()?).ok_or_else(lost)?;
+            rest = after;
+            if existing == Existing::Keep && self.whole.contains(key) {
+                continue;
+            }
+            let device = match value {
+                Value::Dense(value) => value.device(),
+                Value::Rows(rows) => rows.rows().device(),
+            };
+            let first = Tensor::from_bytes(&self.backends, Device::cpu(0), spec, own)?;
+            firsts.push(Value::from(first.to_device(&self.backends, device)?));
+            new.push(key.clone());
+        }
+        self.whole.init_with(&new, &firsts, existing)?;
+        self.sums.init_with(&new, &firsts, existing)?;
+        let mut residuals = self.residuals();
+        for key in &new {
+            residuals.remove(key);
+        }
+        drop(residuals);
+        self.seed(&new)
+    }
+
+    pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
+        self.whole.remove(keys)?;
+        self.sums.remove(keys)?;
+        let own: Vec<Key> = keys.iter().filter(|key| self.part.contains(key)).cloned().collect();
+        self.part.remove(&own)?;
+        let mut residuals = self.residuals();
+        for key in keys {
+            residuals.remove(key);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn residuals(&self) -> MutexGuard<'_, HashMap<Key, Tensor>> {
+        self.residuals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives every key the sum over all ranks.
+    pub(crate) fn push(&self, exchange: &Exchange<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
+        let cuts = self.cuts(keys)?;
+        let config = self.config().clone();
+        let (mut dense, mut rows) = (Vec::new(), Vec::new());
+        for ((key, cut), sum) in keys.iter().zip(&cuts).zip(sums) {
+            match sum.rows() {
+                Some(sum) if config.rule.keeps_rows() => {
+                    rows.push((key.clone(), cut, cut.list(sum)?));
+                }
+                _ => dense.push((key.clone(), cut, sum.to_dense()?)),
+            }
+        }
+        if !dense.is_empty() {
+            self.push_dense(exchange, &config, dense)?;
+        }
+        if !rows.is_empty() {
+            self.push_rows(exchange, &config, rows)?;
+        }
+        Ok(())
+    }
+
+    fn push_dense(
+        &self,
+        exchange: &Exchange<'_>,
+        config: &Config,
+        sums: Vec<(Key, &Cut, Tensor)>,
+    ) -> Result<()> {
+        let (mut keys, mut sent) = (Vec::new(), Vec::new());
+        for (key, cut, sum) in sums {
+            let content = match config.compression {
+                None => Content::Value(sum),
+                Some(compression) => {
+                    let mut residual = self.residuals().remove(&key);
+                    let codes = compression.encode(&self.backends, &sum, &mut residual);
+                    if let Some(residual) = residual {
+                        self.residuals().insert(key.clone(), residual);
+                    }
+                    Content::Codes(codes?, compression)
+                }
+            };
+            sent.push(Sent { cut, content });
+            keys.push(key);
+        }
+        let received = exchange.scatter(&sent)?;
+        let cuts: Vec<&Cut> = sent.iter().map(|sent| sent.cut).collect();
+        let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
+        self.push_parts(&keys, values.map(Iterator::collect))?;
+        let parts = self.own(&keys, |own| self.part.pull(own, 0))?;
+        let values = exchange.gather(&cuts, &parts)?;
+        let values: Vec<Value> = values.into_iter().map(Value::from).collect();
+        self.whole.push(&keys, &values, 0)
+    }
+
+    fn push_rows(
+        &self,
+        exchange: &Exchange<'_>,
+        config: &Config,
+        sums: Vec<(Key, &Cut, RowSparse)>,
+    ) -> Result<()> {
+        let (mut keys, mut cuts, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, cut, sum) in sums {
+            keys.push(key);
+            cuts.push(cut);
+            rows.push(sum);
+        }
+        let received = exchange.scatter_rows(&cuts, &rows)?;
+        let touched = received.iter().map(|rows| union(rows)).collect::<Vec<_>>();
+        let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
+        self.push_parts(&keys, values.map(Iterator::collect))?;
+        // What has changed: of a sum all that is there.
+        let touched: HashMap<&Key, &[i64]> =
+            keys.iter().zip(touched.iter().map(Vec::as_slice)).collect();
+        let changed = self.own(&keys, |own| {
+            let ids: Vec<&[i64]> =
+                own.iter().map(|key| touched.get(key).copied().unwrap_or_default()).collect();
+            self.part.pull_rows(own, &ids, 0)
+        })?;
+        let rows = exchange.gather_rows(&cuts, &changed)?;
+        let rows = rows.into_iter().zip(&cuts).map(|(rows, cut)| cut.unlist(rows));
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        if config.rule.steps_parts() {
+            return self.whole.set_rows(&keys, &rows);
+        }
+        let values: Vec<Value> = rows.into_iter().map(Value::Rows).collect();
+        self.whole.push(&keys, &values, 0)
+    }
+
+    /// Pushes what all ranks have sent for this rank's parts.
+    fn push_parts(&self, keys: &[Key], values: impl Iterator<Item = Vec<Value>>) -> Result<()> {
+        let (mut pushed, mut all) = (Vec::new(), Vec::new());
+        for (key, values) in keys.iter().zip(values) {
+            pushed.extend(values.iter().map(|_| key.clone()));
+            all.extend(values);
+        }
+        self.part.push(&pushed, &all, 0)
+    }
+
+    /// Calls `get` with the keys of which this rank has a part; returns what it gives beside each key.
+    fn own<T>(
+        &self,
+        keys: &[Key],
+        get: impl FnOnce(&[Key]) -> Result<Vec<T>>,
+    ) -> Result<Vec<Option<T>>> {
+        let has_part: Vec<bool> = keys.iter().map(|key| self.part.contains(key)).collect();
+        let own = keys.iter().zip(&has_part).filter(|(_, has_part)| **has_part);
+        let mut found = get(&own.map(|(key, _)| key.clone()).collect::<Vec<_>>())?.into_iter();
+        Ok(has_part.into_iter().map(|has_part| has_part.then(|| found.next()).flatten()).collect())
+    }
+}
+
+/// Returns the numbers of the rows that any of the values has.
+fn union(values: &[RowSparse]) -> Vec<i64> {
+    let mut ids: Vec<i64> = values.iter().flat_map(RowSparse::indices).copied().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}

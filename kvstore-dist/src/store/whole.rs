@@ -1,0 +1,147 @@
+//! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of one store.
+
+use std::collections::HashMap;
+
+use kvstore_core::{
+    Device, Error, Key, KvStore, Optimizer, OptimizerState, OptimizerStates, Result, Snapshot,
+    Tensor,
+};
+
+use super::config::Rule;
+use super::exchange::{Exchange, lost};
+use super::stores::Stores;
+
+impl Stores {
+    /// Returns all that the ranks hold, the same on each of them.
+    pub(crate) fn snapshot(&self, exchange: &Exchange<'_>, name: &str) -> Result<Snapshot> {
+        let mut snapshot = self.whole.snapshot()?;
+        let config = self.config().clone();
+        if let Rule::Optimizer(optimizer) = &config.rule
+            && config.rule.steps_parts()
+        {
+            let own = self.part.snapshot()?.optimizer_states_to_bytes(true)?;
+            let all = exchange.gather_bytes(&own)?;
+            let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
+            for rank in 0..self.collective.size() {
+                let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
+                for (key, state) in found.states {
+                    states.entry(key).or_default().push(state);
+                }
+            }
+            snapshot = snapshot.with_states(Optimizer::clone(optimizer), &states)?;
+        }
+        let residuals = self.all_residuals(exchange)?;
+        Ok(snapshot.with_residuals(name, config.compression, &residuals))
+    }
+
+    /// Returns what compressed sums have not sent, of each key by ranks.
+    fn all_residuals(&self, exchange: &Exchange<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
+        let keys = self.whole.keys();
+        let specs = self.whole.describe(&keys)?;
+        let mut own = Vec::new();
+        for key in &keys {
+            let residual = self.residuals().get(key).cloned();
+            own.push(u8::from(residual.is_some()));
+            if let Some(residual) = residual {
+                own.extend_from_slice(&residual.to_bytes()?);
+            }
+        }
+        let all = exchange.gather_bytes(&own)?;
+        let mut residuals: HashMap<Key, Vec<Tensor>> = HashMap::new();
+        for rank in 0..self.collective.size() {
+            let mut rest = all.slice(rank);
+            for (key, described) in keys.iter().zip(&specs) {
+                let (has_residual, after) = rest.split_first().ok_or_else(lost)?;
+                rest = after;
+                if *has_residual == 0 {
+                    continue;
+                }
+                let arithmetic = described.spec.dtype().arithmetic().ok_or_else(lost)?;
+                let spec = described.spec.with_dtype(arithmetic);
+                let (bytes, after) = rest.split_at_checked(spec.num_bytes()?).ok_or_else(lost)?;
+                rest = after;
+                let device = Device::cpu(0);
+                let of_key = residuals.entry(key.clone()).or_default();
+                // A rank that has never pushed the key has nothing left.
+                while of_key.len() < rank {
+                    let zeros = vec![0; bytes.len()];
+                    of_key.push(Tensor::from_bytes(&self.backends, device, spec.clone(), &zeros)?);
+                }
+                of_key.push(Tensor::from_bytes(&self.backends, device, spec, bytes)?);
+            }
+        }
+        Ok(residuals)
+    }
+
+    /// Makes this rank hold its part of a snapshot.
+    pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        let rule = match snapshot.optimizer() {
+            Some(optimizer) => Rule::Optimizer(Box::new(optimizer.clone())),
+            None if snapshot.has_updater() => Rule::Updater,
+            None => Rule::Assign,
+        };
+        let values = snapshot.values();
+        self.whole.rollback(if rule.steps_parts() { &values } else { snapshot })?;
+        self.sums.rollback(&values)?;
+        let keys = self.whole.keys();
+        let rank = self.collective.rank();
+        let cuts: HashMap<Key, _> = keys.iter().cloned().zip(self.cuts(&keys)?).collect();
+        let source = if rule.steps_parts() { snapshot } else { &values };
+        let parts = source.part(|key| {
+            let cut = cuts.get(key)?;
+            Some((cut.elements(rank).start, cut.part(rank)?))
+        })?;
+        self.part.rollback(&parts)?;
+        let mut residuals = self.residuals();
+        residuals.clear();
+        for key in keys {
+            if let Some(residual) = snapshot.residuals(&key).get(rank) {
+                residuals.insert(key, residual.clone());
+            }
+        }
+        drop(residuals);
+        self.set_rule(rule);
+        self.set_compression(snapshot.compression());
+        Ok(())
+    }
+
+    /// Gives keys states of an optimizer; the states are those of whole values.
+    pub(crate) fn set_optimizer_states(
+        &self,
+        optimizer: Option<Optimizer>,
+        states: Vec<(Key, OptimizerState)>,
+    ) -> Result<()> {
+        let own = self.config().clone();
+        let optimizer = match (optimizer, &own.rule) {
+            (Some(optimizer), _) => optimizer,
+            (None, Rule::Optimizer(optimizer)) => Optimizer::clone(optimizer),
+            (None, _) => {
+                let text = "the store has no optimizer to set states of";
+                return Err(Error::InvalidArgument(text.to_owned()));
+            }
+        };
+        let rule = Rule::Optimizer(Box::new(optimizer.clone()));
+        if !rule.steps_parts() {
+            self.whole.set_optimizer_states(Some(optimizer), states)?;
+            self.part.set_updater(None)?;
+            self.set_rule(rule);
+            return Ok(());
+        }
+        let keys: Vec<Key> = states.iter().map(|(key, _)| key.clone()).collect();
+        let mut parts = Vec::new();
+        for ((key, state), cut) in states.into_iter().zip(self.cuts(&keys)?) {
+            state.check(optimizer.name(), &key, cut.whole())?;
+            if let Some(part) = cut.part(self.collective.rank()) {
+                let first = cut.elements(self.collective.rank()).start;
+                parts.push((key, state.part(&optimizer, first, &part)?));
+            }
+        }
+        if !own.rule.steps_parts() {
+            self.seed(&self.whole.keys())?;
+            self.whole.set_updater(None)?;
+        }
+        self.part.set_optimizer_states(Some(optimizer), parts)?;
+        self.set_rule(rule);
+        Ok(())
+    }
+}

@@ -1,0 +1,537 @@
+//! Stores of several workers, who are threads: each call gives the bits of one store that is given the sum of every
+//! worker as a value.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::slice::from_ref;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use kvstore_core::{
+    Backends, BinaryOp, BoxError, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key,
+    KvStore, LocalStore, Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value,
+};
+use kvstore_dist::{DistStore, Group, LocalCollective};
+use proptest::prelude::*;
+use recorded::{floats, full, key, rank};
+
+mod recorded;
+
+fn backends() -> Backends {
+    Backends::new(vec![CpuBackend::with_threads(1)])
+}
+
+/// Calls `work` on every worker of a group, and returns what they return in the order of ranks.
+fn on_workers<R: Send>(
+    name: &str,
+    size: usize,
+    backends: &Backends,
+    work: impl Fn(&DistStore) -> R + Sync,
+) -> Vec<R> {
+    thread::scope(|scope| {
+        let workers: Vec<_> = LocalCollective::group(size)
+            .into_iter()
+            .map(|member| {
+                let work = &work;
+                scope.spawn(move || {
+                    let group = Group::new(Arc::new(member)).unwrap();
+                    group.set_timeout(Duration::from_secs(20));
+                    work(&DistStore::new(name, backends, &group).unwrap())
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+fn tensor(backends: &Backends, dtype: DType, dims: &[usize], seed: usize) -> Tensor {
+    let number = |index: usize| u16::try_from((index * 37 + seed * 101) % 97).unwrap();
+    let number = |index: usize| f32::from(number(index)) / 16.0 - 3.0;
+    let elements: Vec<f32> = (0..dims.iter().product()).map(number).collect();
+    Tensor::from_slice(backends, Device::cpu(0), dims, &elements).unwrap().cast(dtype).unwrap()
+}
+
+#[test]
+fn recorded_programs() {
+    let found = on_workers("dist_sync", 2, &backends(), recorded::run);
+    assert_eq!(found, vec![recorded::EXPECTED.to_vec(); 2]);
+}
+
+#[test]
+fn codes_are_those_of_the_recorded_programs() {
+    let backends = backends();
+    let pushed = [-0.49f32, -0.3, 0.1, 0.2, 0.26, 0.49, 0.5, 0.51, 0.75, 1.0, 1.5, -2.0];
+    let found = on_workers("dist_sync", 1, &backends, |store| {
+        store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+        let value = || Tensor::from_slice(&backends, Device::cpu(0), [12], &pushed).unwrap();
+        store.init(&[key("a")], &[full(&backends, &[12], 0.0)]).unwrap();
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            store.push(&[key("a")], &[value().into()], 0).unwrap();
+            found.push(floats(store, "a"));
+        }
+        found
+    });
+    let expected = [
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
+        [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
+        [-0.5, 0.0, 0.0, 0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
+    ];
+    assert_eq!(found[0], expected.map(|row| row.to_vec()));
+}
+
+/// What is pushed: of each key, for each push and worker, the seeds of its values.
+#[derive(Clone, Debug)]
+struct Program {
+    keys: Vec<Vec<usize>>,
+    dtype: DType,
+    size: usize,
+    optimizer: Option<&'static str>,
+    compression: Option<&'static str>,
+    pushes: Vec<Push>,
+}
+
+#[derive(Clone, Debug)]
+struct Push {
+    keys: Vec<usize>,
+    num_values: usize,
+    priority: i32,
+    is_rows: bool,
+}
+
+fn programs() -> impl Strategy<Value = Program> {
+    let dims = prop_oneof![
+        Just(vec![3]),
+        Just(vec![5000]),
+        Just(vec![70, 33]),
+        Just(vec![3, 999]),
+        Just(vec![64, 3, 7, 2]),
+        Just(vec![1300, 1]),
+    ];
+    let push = (prop::collection::vec(0_usize..4, 1..4), 1_usize..4, -2..3, any::<bool>());
+    let push = push.prop_map(|(keys, num_values, priority, is_rows)| Push {
+        keys,
+        num_values,
+        priority,
+        is_rows,
+    });
+    let optimizer = prop::sample::select(vec![
+        None,
+        Some("sgd"),
+        Some("adam"),
+        Some("nag"),
+        Some("sgld"),
+        Some("adagrad"),
+    ]);
+    let compression = prop::sample::select(vec![None, None, Some("2bit"), Some("1bit")]);
+    let dtype = prop::sample::select(vec![DType::F32, DType::F16, DType::Bf16, DType::F64]);
+    (
+        prop::collection::vec(dims, 1..5),
+        dtype,
+        1_usize..5,
+        optimizer,
+        compression,
+        prop::collection::vec(push, 1..8),
+    )
+        .prop_map(|(keys, dtype, size, optimizer, compression, mut pushes)| {
+            for push in &mut pushes {
+                push.is_rows &= compression.is_none();
+                for key in &mut push.keys {
+                    *key %= keys.len();
+                }
+            }
+            Program { keys, dtype, size, optimizer, compression, pushes }
+        })
+}
+
+impl Program {
+    fn prepare(&self, store: &dyn KvStore, backends: &Backends) {
+        if let Some(name) = self.optimizer {
+            let optimizer = Optimizer::new(name).unwrap();
+            let optimizer = match name {
+                "sgd" => optimizer.with("momentum", 0.9).unwrap(),
+                _ => optimizer,
+            };
+            store.set_optimizer(optimizer).unwrap();
+        }
+        for (number, dims) in self.keys.iter().enumerate() {
+            let value = tensor(backends, self.dtype, dims, number);
+            store.init(&[key(&number.to_string())], &[value.into()]).unwrap();
+        }
+    }
+
+    /// Returns what a worker pushes.
+    fn values(&self, backends: &Backends, number: usize, rank: usize) -> (Vec<Key>, Vec<Value>) {
+        let push = &self.pushes[number];
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (place, &index) in push.keys.iter().enumerate() {
+            for value in 0..push.num_values {
+                let seed = number * 1000 + rank * 100 + place * 10 + value;
+                let dims = &self.keys[index];
+                keys.push(key(&index.to_string()));
+                values.push(if push.is_rows {
+                    let ids = (0..dims[0]).filter(|id| (id * 7 + seed).is_multiple_of(5));
+                    let ids: Vec<i64> = ids.map(|id| i64::try_from(id).unwrap()).collect();
+                    let mut row_dims = dims.clone();
+                    row_dims[0] = ids.len();
+                    let rows = tensor(backends, self.dtype, &row_dims, seed);
+                    Value::Rows(RowSparse::new(dims.clone(), ids, rows).unwrap())
+                } else {
+                    tensor(backends, self.dtype, dims, seed).into()
+                });
+            }
+        }
+        (keys, values)
+    }
+
+    fn bytes(&self, store: &dyn KvStore) -> Vec<Vec<u8>> {
+        let keys: Vec<Key> = (0..self.keys.len()).map(|number| key(&number.to_string())).collect();
+        store.pull(&keys, 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
+    }
+
+    /// Returns what one store has when it is given the sum of each worker as a value.
+    fn expected(&self, backends: &Backends) -> Vec<Vec<u8>> {
+        let store = LocalStore::new("local", backends.clone()).unwrap();
+        self.prepare(&store, backends);
+        let compression = self.compression.map(|name| Compression::new(name, 0.5).unwrap());
+        store.set_compression(compression).unwrap();
+        for number in 0..self.pushes.len() {
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for rank in 0..self.size {
+                let sums = LocalStore::new("local", backends.clone()).unwrap();
+                Program { optimizer: None, ..self.clone() }.prepare(&sums, backends);
+                let (pushed, addends) = self.values(backends, number, rank);
+                sums.push(&pushed, &addends, 0).unwrap();
+                let mut unique = pushed;
+                unique.sort_unstable();
+                unique.dedup();
+                values.extend(sums.stored(&unique).unwrap());
+                keys.extend(unique);
+            }
+            store.push(&keys, &values, 0).unwrap();
+        }
+        self.bytes(&store)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn workers_are_one_store_that_is_given_their_sums(program in programs()) {
+        let backends = backends();
+        let expected = program.expected(&backends);
+        let found = on_workers("dist_sync", program.size, &backends, |store| {
+            program.prepare(store, &backends);
+            let compression = program.compression.map(|name| Compression::new(name, 0.5).unwrap());
+            store.set_compression(compression).unwrap();
+            for number in 0..program.pushes.len() {
+                let (keys, values) = program.values(&backends, number, store.rank());
+                store.push(&keys, &values, program.pushes[number].priority).unwrap();
+            }
+            program.bytes(store)
+        });
+        for (rank, found) in found.iter().enumerate() {
+            for (key, (expected, found)) in expected.iter().zip(found).enumerate() {
+                prop_assert!(expected == found, "key {key} of rank {rank}");
+            }
+        }
+    }
+}
+
+/// Pushes some steps, and goes on: the bits are those of a store that was never interrupted, whoever goes on.
+fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: [usize; 2]) {
+    let backends = backends();
+    let program = Program {
+        keys: vec![vec![3], vec![70, 33], vec![3, 999]],
+        dtype,
+        size: sizes[0],
+        optimizer: Some("adam"),
+        compression: None,
+        pushes: vec![Push { keys: vec![0, 1, 2], num_values: 2, priority: 0, is_rows: false }],
+    };
+    // The same value on every worker, so that another number of them would push other sums.
+    let push = |store: &dyn KvStore, seed: usize, is_mine: bool| {
+        let keys: Vec<Key> = (0..3).map(|number| key(&number.to_string())).collect();
+        let value = |dims: &Vec<usize>| -> Value {
+            let value = tensor(&backends, dtype, dims, seed);
+            if is_mine { value.into() } else { tensor_of_zeros(&value).into() }
+        };
+        let values: Vec<Value> = program.keys.iter().map(value).collect();
+        store.push(&keys, &values, 0).unwrap();
+    };
+    let set_up = |store: &dyn KvStore| {
+        program.prepare(store, &backends);
+        let optimizer = Optimizer::new(name).unwrap();
+        store.set_optimizer(optimizer).unwrap();
+        let compression = compression.map(|name| Compression::new(name, 0.5).unwrap());
+        store.set_compression(compression).unwrap();
+    };
+    let found = on_workers("dist_sync", sizes[0], &backends, |store| {
+        set_up(store);
+        for seed in 0..3 {
+            push(store, seed, store.rank() == 0);
+        }
+        let snapshot = store.snapshot().unwrap();
+        assert_eq!((snapshot.store_name(), snapshot.len()), ("dist_sync", 3));
+        for seed in 3..6 {
+            push(store, seed, store.rank() == 0);
+        }
+        let expected = program.bytes(store);
+        // Back, and once more the same way.
+        store.rollback(&snapshot).unwrap();
+        for seed in 3..6 {
+            push(store, seed, store.rank() == 0);
+        }
+        assert!(program.bytes(store) == expected);
+        (snapshot.to_bytes().unwrap(), expected)
+    });
+    for (bytes, expected) in &found {
+        assert!(*bytes == found[0].0 && *expected == found[0].1, "ranks differ");
+    }
+    // Another number of workers goes on from the file.
+    let (bytes, expected) = &found[0];
+    let gone_on = on_workers("dist_device_sync", sizes[1], &backends, |store| {
+        store.rollback(&Snapshot::from_bytes(&backends, bytes).unwrap()).unwrap();
+        for seed in 3..6 {
+            push(store, seed, store.rank() == 0);
+        }
+        program.bytes(store)
+    });
+    for found in gone_on {
+        assert!(found == *expected, "{name} on {sizes:?} workers");
+    }
+    // So does a store of one process, which has the residuals of a worker for each value.
+    let store = LocalStore::new("local", backends.clone()).unwrap();
+    store.rollback(&Snapshot::from_bytes(&backends, bytes).unwrap()).unwrap();
+    for seed in 3..6 {
+        push(&store, seed, true);
+    }
+    if compression.is_none() || sizes[0] == 1 {
+        assert!(program.bytes(&store) == *expected);
+    }
+}
+
+fn tensor_of_zeros(value: &Tensor) -> Tensor {
+    let mut zeros = value.clone();
+    zeros.fill(Scalar::from(0.0)).unwrap();
+    zeros
+}
+
+#[test]
+fn any_number_of_workers_goes_on_from_a_snapshot() {
+    for sizes in [[1, 2], [2, 3], [3, 1], [4, 4]] {
+        after_a_snapshot("adam", DType::F32, None, sizes);
+        after_a_snapshot("nadam", DType::F16, None, sizes);
+        after_a_snapshot("sgld", DType::F32, None, sizes);
+    }
+    after_a_snapshot("sgd", DType::F32, Some("2bit"), [2, 2]);
+    after_a_snapshot("adam", DType::Bf16, Some("1bit"), [3, 3]);
+}
+
+#[test]
+fn ranks_that_differ_hear_of_it() {
+    let backends = backends();
+    on_workers("dist_sync", 3, &backends, |store| {
+        let dims = [2, 2 + usize::from(store.rank() == 2)];
+        let error = store.init(&[key("a")], &[full(&backends, &dims, 0.0)]).unwrap_err();
+        assert!(error.to_string().contains("calls init of `a`"), "{error}");
+        // Nothing has happened, and the next call is a call.
+        assert!(!store.contains(&key("a")));
+        store.init(&[key("a")], &[full(&backends, &[2], 0.0)]).unwrap();
+        if store.rank() == 1 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        store.push(&[key("a")], &[full(&backends, &[2], 1.0)], 0).unwrap();
+        let error = store.pull(&[key("a")], 0).unwrap_err();
+        assert!(error.to_string().contains("rank 1 has another optimizer"), "{error}");
+        // Rank 0 is who may be the only one.
+        let error = store.barrier().unwrap_err();
+        assert!(error.to_string().contains("rank 1 has set another"), "{error}");
+        store.set_optimizer(Optimizer::sgd()).unwrap();
+    });
+}
+
+/// What a call is refused for at once, nobody else hears of.
+#[test]
+fn what_is_wrong_with_a_call_is_said_before_others_wait() {
+    let backends = backends();
+    on_workers("dist_sync", 2, &backends, |store| {
+        let value = || [full(&backends, &[2], 1.0)];
+        store.init(&[key("a")], &value()).unwrap();
+        if store.rank() == 1 {
+            let code = |result: Result<(), Error>| result.unwrap_err().code();
+            assert_eq!(code(store.push(&[key("b")], &value(), 0)), ErrorCode::KeyNotFound);
+            let other = [full(&backends, &[3], 1.0)];
+            assert_eq!(code(store.push(&[key("a")], &other, 0)), ErrorCode::SpecMismatch);
+            assert_eq!(code(store.push(&[key("a")], &[], 0)), ErrorCode::LengthMismatch);
+            assert_eq!(code(store.init(&[key("c")], &[])), ErrorCode::LengthMismatch);
+            assert_eq!(store.num_dead_node(7).unwrap_err().code(), ErrorCode::Unsupported);
+            store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+            let row = tensor(&backends, DType::F32, &[1], 0);
+            let rows = Value::Rows(RowSparse::new([2], vec![1], row).unwrap());
+            assert_eq!(code(store.push(&[key("a")], &[rows], 0)), ErrorCode::InvalidArgument);
+            store.set_compression(None).unwrap();
+        }
+        store.push(&[key("a")], &value(), 0).unwrap();
+        assert_eq!(floats(store, "a"), [2.0, 2.0]);
+        assert_eq!(store.init(&[key("a")], &value()).unwrap_err().code(), ErrorCode::KeyExists);
+        store.remove(&[key("a")]).unwrap();
+        assert!(store.keys().is_empty());
+        store.init(&[key("a")], &value()).unwrap();
+        assert_eq!(floats(store, "a"), [1.0, 1.0]);
+    });
+}
+
+#[test]
+fn an_updater_runs_on_every_rank_and_its_error_is_the_push_s() {
+    #[derive(Debug)]
+    struct Add {
+        store: Weak<DistStore>,
+    }
+
+    impl Updater for Add {
+        fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+            let store = self.store.upgrade().ok_or("no store")?;
+            // It may look at its store, and not change it.
+            assert!(store.pull(from_ref(key), 0)?[0].to_bytes()? == stored.to_bytes()?);
+            let error = store.push(from_ref(key), &[pushed.clone().into()], 0).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument);
+            if pushed.read_as::<f32>()?[0] > 10.0 {
+                return Err("too large".into());
+            }
+            *stored = stored.binary(BinaryOp::Add, pushed)?;
+            Ok(())
+        }
+    }
+
+    let backends = backends();
+    thread::scope(|scope| {
+        for member in LocalCollective::group(2) {
+            let backends = &backends;
+            scope.spawn(move || {
+                let group = Group::new(Arc::new(member)).unwrap();
+                let store = Arc::new(DistStore::new("dist_sync", backends, &group).unwrap());
+                let updater = Add { store: Arc::downgrade(&store) };
+                store.set_updater(Some(Arc::new(updater))).unwrap();
+                store.init(&[key("a")], &[full(backends, &[2000], 1.0)]).unwrap();
+                let push =
+                    |number: f32| store.push(&[key("a")], &[full(backends, &[2000], number)], 0);
+                push(2.0).unwrap();
+                assert_eq!(floats(&*store, "a")[1999], 5.0);
+                let error = push(6.0).unwrap_err();
+                assert!(error.chain().contains("too large"), "{}", error.chain());
+                push(1.0).unwrap();
+                assert_eq!(floats(&*store, "a")[0], 7.0);
+            });
+        }
+    });
+}
+
+/// Stores of one process share its group.
+#[test]
+fn several_stores_of_a_process() {
+    let backends = backends();
+    thread::scope(|scope| {
+        for member in LocalCollective::group(3) {
+            let backends = &backends;
+            scope.spawn(move || {
+                let group = Group::new(Arc::new(member)).unwrap();
+                let stores = ["dist", "dist_device_sync"]
+                    .map(|name| DistStore::new(name, backends, &group).unwrap());
+                for store in &stores {
+                    store.init(&[key("a")], &[full(backends, &[5], 0.0)]).unwrap();
+                }
+                stores[1].set_optimizer(Optimizer::new("test").unwrap()).unwrap();
+                for _ in 0..20 {
+                    for store in &stores {
+                        store.push(&[key("a")], &[full(backends, &[5], 1.0)], 0).unwrap();
+                    }
+                    stores[0].pull(&[key("a")], 0).unwrap();
+                }
+                assert_eq!(floats(&stores[0], "a"), [3.0; 5]);
+                assert_eq!(floats(&stores[1], "a"), [60.0; 5]);
+            });
+        }
+    });
+}
+
+/// Calls of a higher priority overtake others, differently on each rank, and the results are the same.
+#[test]
+fn priorities_change_no_result() {
+    let backends = backends();
+    let found = on_workers("dist_sync", 3, &backends, |store| {
+        let keys: Vec<Key> = (0..20).map(|number| key(&number.to_string())).collect();
+        let values = vec![full(&backends, &[1500], 0.0); keys.len()];
+        store.init(&keys, &values).unwrap();
+        store.set_optimizer(Optimizer::new("test").unwrap()).unwrap();
+        for round in 0..10 {
+            for (priority, key) in (-10..).zip(&keys) {
+                let value = full(&backends, &[1500], rank(store) + 1.0);
+                store.push(from_ref(key), &[value], priority).unwrap();
+                if (round + store.rank()).is_multiple_of(3) {
+                    thread::yield_now();
+                }
+            }
+            // One rank looks in between.
+            if store.rank() == round % 3 {
+                store.pull(&keys[3..5], 0).unwrap();
+            }
+        }
+        keys.iter().map(|key| floats(store, key.as_str())[7]).collect::<Vec<_>>()
+    });
+    assert_eq!(found, vec![vec![60.0; 20]; 3]);
+}
+
+#[test]
+fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
+    let backends = backends();
+    let texts = thread::scope(|scope| {
+        let workers: Vec<_> = LocalCollective::group(3)
+            .into_iter()
+            .map(|member| {
+                let backends = &backends;
+                scope.spawn(move || {
+                    let group = Group::new(Arc::new(member)).unwrap();
+                    let store = DistStore::new("dist_sync", backends, &group).unwrap();
+                    store.set_barrier_before_exit(false).unwrap();
+                    store.init(&[key("w")], &[full(backends, &[4], 0.0)]).unwrap();
+                    group.set_timeout(Duration::from_millis(200));
+                    if store.rank() == 2 {
+                        // It stays until the others have given up.
+                        let error = store.barrier().unwrap_err();
+                        return error.chain();
+                    }
+                    store.push(&[key("w")], &[full(backends, &[4], 1.0)], 0).unwrap();
+                    let error = store.pull(&[key("w")], 0).unwrap_err();
+                    // From then on there is nobody to call.
+                    let value = [full(backends, &[4], 1.0)];
+                    assert!(store.init(&[key("x")], &value).is_err());
+                    error.chain()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+    });
+    // Rank 2 makes another call, and all hear of it.
+    assert!(texts.iter().all(|text| text.contains("something else")), "{texts:?}");
+
+    let text = thread::scope(|scope| {
+        let mut members = LocalCollective::group(2).into_iter();
+        let (first, second) = (members.next().unwrap(), members.next().unwrap());
+        let waiting = scope.spawn(|| {
+            let group = Group::new(Arc::new(first)).unwrap();
+            group.set_timeout(Duration::from_millis(100));
+            let store = DistStore::new("dist_sync", &backends, &group).unwrap();
+            store.set_barrier_before_exit(false).unwrap();
+            let error = store.init(&[key("w")], &[full(&backends, &[4], 0.0)]).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Timeout);
+            error.chain()
+        });
+        let text = waiting.join().unwrap();
+        drop(second);
+        text
+    });
+    assert!(text.contains("init of `w`") && text.contains("rank 1"), "{text}");
+}
