@@ -1,6 +1,5 @@
 //! The native methods of `dev.kvstore.NativeKVStore`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
 use jni::Env;
 use jni::objects::{JClass, JDoubleArray, JLongArray, JObject, JObjectArray, JString};
@@ -24,7 +23,10 @@ fn create(env: &mut Env<'_>, _class: JClass<'_>, name: JString<'_>) -> Result<jl
 
 native!(fn release(store: jlong));
 fn release(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
-    drop(STORES.remove(store));
+    if let Some(store) = STORES.remove(store) {
+        // A collector comes at another time in each process; `close` has waited for the others.
+        store.set_barrier_before_exit(false)?;
+    }
     Ok(())
 }
 

@@ -8,11 +8,7 @@ use crate::runtime::backends;
 use crate::store::Store;
 
 /// Names of stores that are known but not provided, with the reason.
-const NOT_PROVIDED: [(&str, &str); 7] = [
-    ("dist", "stores that span processes"),
-    ("dist_sync", "stores that span processes"),
-    ("dist_device_sync", "stores that span processes"),
-    ("dist_sync_device", "stores that span processes"),
+const NOT_PROVIDED: [(&str, &str); 3] = [
     ("dist_async", "asynchronous stores that span processes"),
     ("nccl", "stores on NCCL"),
     ("p3", "stores with priority-based parameter propagation"),
@@ -24,27 +20,48 @@ const NOT_PROVIDED: [(&str, &str); 7] = [
 /// |---|---|
 /// | `local`, `local_update_cpu`, `local_allreduce_cpu` | on the host |
 /// | `device`, `local_allreduce_device` | on the device of its first value |
+/// | `dist_sync`, `dist` | as with `local`, then over all processes that a launcher of MPI has started |
+/// | `dist_device_sync`, `dist_sync_device` | as with `device`, then over these |
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for an unknown name, listing the known ones and the nearest;
-/// [`Error::Unsupported`] for a kind that is not provided.
+/// [`Error::Unsupported`] for a kind that is not provided, and where no MPI is installed; those of the other processes.
 pub fn create(name: &str) -> Result<Store> {
     let lower = name.to_lowercase();
     if let Some(store) = LocalStore::new(&lower, backends().clone()) {
         return Ok(Store::new(Arc::new(store)));
+    }
+    if let Some(store) = span_processes(&lower) {
+        return store;
     }
     if let Some((_, what)) = NOT_PROVIDED.iter().find(|(known, _)| *known == lower) {
         let text = format!("store type `{lower}`: {what} are not provided by this version");
         return Err(Error::Unsupported(text));
     }
     let known = LocalStore::NAMES.into_iter();
-    let all: Vec<&str> = known.chain(NOT_PROVIDED.map(|(name, _)| name)).collect();
+    let all: Vec<&str> = known.chain(SPANNING).chain(NOT_PROVIDED.map(|(name, _)| name)).collect();
     let nearest =
         all.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
     Err(Error::invalid(format!(
         "unknown store type `{name}`: did you mean `{nearest}`? Known are {}",
         all.join(", ")
     )))
+}
+
+/// Stores that span processes.
+const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
+
+#[cfg(feature = "dist")]
+use crate::dist::create as span_processes;
+
+#[cfg(not(feature = "dist"))]
+fn span_processes(name: &str) -> Option<Result<Store>> {
+    let text = || {
+        Error::Unsupported(format!(
+            "store type `{name}`: this build was made without stores that span processes (feature `dist`)"
+        ))
+    };
+    SPANNING.contains(&name).then(|| Err(text()))
 }
 
 /// Returns the number of insertions, deletions and substitutions between two words (Levenshtein).
@@ -85,6 +102,6 @@ mod tests {
         assert_eq!(create("LOCAL").unwrap().name(), "local");
         assert_eq!(create("").unwrap_err().code(), ErrorCode::InvalidArgument);
         assert_eq!(create("my_device").unwrap_err().code(), ErrorCode::InvalidArgument);
-        assert_eq!(create("dist_sync").unwrap_err().code(), ErrorCode::Unsupported);
+        assert_eq!(create("dist_async").unwrap_err().code(), ErrorCode::Unsupported);
     }
 }

@@ -26,6 +26,8 @@
 mod arrays;
 mod checkpoint;
 mod create;
+#[cfg(feature = "dist")]
+mod dist;
 mod kept;
 mod pairs;
 pub mod random;

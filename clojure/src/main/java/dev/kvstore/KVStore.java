@@ -45,6 +45,7 @@ public final class KVStore implements NativeResource {
     private final String type;
     /** Then a push that has failed may have changed something. */
     private volatile boolean hasUpdater;
+    private volatile boolean waitsAtExit = true;
 
     private KVStore(String name) {
         long created = NativeKVStore.create(name);
@@ -1020,7 +1021,9 @@ public final class KVStore implements NativeResource {
      * @return this store
      */
     public KVStore setBarrierBeforeExit(boolean barrierBeforeExit) {
-        return call(() -> NativeKVStore.setBarrierBeforeExit(handle(), barrierBeforeExit));
+        call(() -> NativeKVStore.setBarrierBeforeExit(handle(), barrierBeforeExit));
+        waitsAtExit = barrierBeforeExit;
+        return this;
     }
 
     /**
@@ -1051,10 +1054,22 @@ public final class KVStore implements NativeResource {
 
     // ---- end of life ------------------------------------------------------------------------
 
-    /** Releases the values of the store. Closing again does nothing; calls that run finish. */
+    /**
+     * Releases the values of the store. Closing again does nothing; calls that run finish. Of several processes each
+     * waits for the others, unless {@link #setBarrierBeforeExit} says otherwise; a store that is collected waits for
+     * nobody.
+     *
+     * @throws KVStoreException if the others do not come; the store is closed all the same
+     */
     @Override
     public void close() {
-        handle.close();
+        try {
+            if (waitsAtExit && !isClosed() && numWorkers() > 1) {
+                barrier();
+            }
+        } finally {
+            handle.close();
+        }
     }
 
     /**

@@ -1,0 +1,48 @@
+//! Stores that span processes: the one group of them that this process is in.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+use kvstore_dist::{DEFAULT_TIMEOUT, DistStore, Group, MpiCollective, MpiOptions, Wait};
+
+use crate::runtime::backends;
+use crate::store::Store;
+
+/// Says in the environment for how many seconds a call waits for other processes.
+const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
+
+/// Returns a store of this name; none for names of others.
+pub(crate) fn create(name: &str) -> Option<Result<Store>> {
+    let is_known = DistStore::NAMES.contains(&name);
+    is_known.then(|| {
+        let store = DistStore::new(name, backends(), &group()?);
+        let store = store.ok_or_else(|| Error::Internal(format!("no store `{name}`")))?;
+        Ok(Store::new(Arc::new(store)))
+    })
+}
+
+/// Returns the group of this process. Nothing of MPI is loaded before.
+fn group() -> Result<Arc<Group>> {
+    static GROUP: Mutex<Option<Arc<Group>>> = Mutex::new(None);
+    let mut group = GROUP.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(group) = &*group {
+        return Ok(Arc::clone(group));
+    }
+    let timeout = timeout()?;
+    let wait = Wait::new(&"the first store that spans processes", timeout);
+    let collective = MpiCollective::open(&MpiOptions::default(), &wait)?;
+    let new = Group::new(Arc::new(collective))?;
+    new.set_timeout(timeout);
+    *group = Some(Arc::clone(&new));
+    Ok(new)
+}
+
+fn timeout() -> Result<Duration> {
+    let Some(text) = std::env::var(TIMEOUT).ok().filter(|text| !text.is_empty()) else {
+        return Ok(DEFAULT_TIMEOUT);
+    };
+    let seconds = text.parse::<f64>().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    let strange = || Error::InvalidArgument(format!("{TIMEOUT} is `{text}`, expected seconds"));
+    seconds.filter(|timeout| !timeout.is_zero()).ok_or_else(strange)
+}
