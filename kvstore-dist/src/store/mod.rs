@@ -48,6 +48,27 @@ struct Pending {
     all: Vec<Arc<Ticket>>,
 }
 
+impl Pending {
+    /// Notes a push of these keys.
+    fn note(&mut self, keys: Vec<Key>, ticket: &Arc<Ticket>) {
+        for key in keys {
+            self.last.insert(key, Arc::clone(ticket));
+        }
+        // Of those that have failed the first will do: it is what the next barrier returns.
+        let mut has_failed = false;
+        self.all.retain(|ticket| match ticket.has_failed() {
+            None => true,
+            Some(failed) => failed && !std::mem::replace(&mut has_failed, true),
+        });
+        self.all.push(Arc::clone(ticket));
+    }
+
+    /// Forgets what became of earlier pushes of keys, which have begun anew.
+    fn forget(&mut self, is_new: impl Fn(&Key) -> bool) {
+        self.last.retain(|key, ticket| ticket.has_failed().is_none() || !is_new(key));
+    }
+}
+
 impl DistStore {
     /// The names that [`DistStore::new`] knows.
     pub const NAMES: [&'static str; 4] =
@@ -156,8 +177,10 @@ impl KvStore for DistStore {
                 return Err(Error::InvalidArgument(text));
             }
         }
-        let (keys, values) = (keys.to_vec(), values.to_vec());
-        self.together("init", Act::Init { keys, values, existing })
+        let (new, values) = (keys.to_vec(), values.to_vec());
+        self.together("init", Act::Init { keys: new, values, existing })?;
+        self.pending().forget(|key| keys.contains(key));
+        Ok(())
     }
 
     fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
@@ -178,11 +201,7 @@ impl KvStore for DistStore {
         let sums = stores.sums.stored(&keys)?;
         let ticket =
             self.group.call(&self.stores, Act::Push { keys: keys.clone(), sums }, priority);
-        for key in keys {
-            pending.last.insert(key, Arc::clone(&ticket));
-        }
-        pending.all.retain(|ticket| !ticket.is_done());
-        pending.all.push(Arc::clone(&ticket));
+        pending.note(keys, &ticket);
         drop(pending);
         // What an updater says is for whoever pushes.
         if matches!(stores.config().rule, Rule::Updater) { ticket.wait() } else { Ok(()) }
@@ -203,7 +222,9 @@ impl KvStore for DistStore {
     }
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
-        self.together("remove", Act::Remove { keys: keys.to_vec() })
+        self.together("remove", Act::Remove { keys: keys.to_vec() })?;
+        self.pending().forget(|key| keys.contains(key));
+        Ok(())
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -273,7 +294,9 @@ impl KvStore for DistStore {
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
-        self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))
+        self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))?;
+        self.pending().forget(|_| true);
+        Ok(())
     }
 
     fn set_optimizer_states(

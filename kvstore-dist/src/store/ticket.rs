@@ -34,9 +34,9 @@ impl Ticket {
         }
     }
 
-    /// Returns whether the call has ended well.
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(&*self.outcome(), Some(Ok(())))
+    /// Returns whether the call has failed; none while it goes on.
+    pub(crate) fn has_failed(&self) -> Option<bool> {
+        self.outcome().as_ref().map(Result::is_err)
     }
 
     fn outcome(&self) -> MutexGuard<'_, Option<Result<()>>> {

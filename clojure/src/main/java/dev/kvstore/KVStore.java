@@ -67,10 +67,11 @@ public final class KVStore implements NativeResource {
      * Creates a store.
      *
      * @param name its type, in any case: {@code local} sums on the host, {@code device} on the device of
-     *     the first value of a key
+     *     the first value of a key; {@code dist_sync} and {@code dist_device_sync} do so in each process that a
+     *     launcher of MPI has started, and then over all of them, which make the same calls in the same order
      * @return an empty store
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no such type, with {@code
-     *     UNSUPPORTED} when this version does not have it
+     *     UNSUPPORTED} when this version does not have it, or no MPI is installed that {@code dist_sync} needs
      */
     public static KVStore create(String name) {
         requireNonNull(name, "name");
@@ -1064,7 +1065,7 @@ public final class KVStore implements NativeResource {
     @Override
     public void close() {
         try {
-            if (waitsAtExit && !isClosed() && numWorkers() > 1) {
+            if (type.startsWith("dist") && waitsAtExit && !isClosed()) {
                 barrier();
             }
         } finally {
