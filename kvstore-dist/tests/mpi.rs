@@ -17,6 +17,7 @@ use kvstore_dist::{Collective, DistStore, Group, MpiCollective, MpiOptions, Wait
 mod host;
 mod recorded;
 mod suite;
+mod values;
 
 /// Says which of the [`PROGRAMS`] a rank runs.
 const PROGRAM: &str = "KVSTORE_TEST_PROGRAM";

@@ -9,41 +9,17 @@ use std::thread;
 use std::time::Duration;
 
 use kvstore_core::{
-    Backends, BinaryOp, BoxError, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key,
-    KvStore, LocalStore, Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value,
+    Backends, BinaryOp, BoxError, Compression, DType, Device, Error, ErrorCode, Key, KvStore,
+    LocalStore, Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value,
 };
 use kvstore_dist::{DistStore, Group, LocalCollective};
 use proptest::prelude::*;
-use recorded::{floats, full, key, rank};
+use values::{floats, full, key, rank};
+use workers::{backends, on_workers};
 
 mod recorded;
-
-fn backends() -> Backends {
-    Backends::new(vec![CpuBackend::with_threads(1)])
-}
-
-/// Calls `work` on every worker of a group, and returns what they return in the order of ranks.
-fn on_workers<R: Send>(
-    name: &str,
-    size: usize,
-    backends: &Backends,
-    work: impl Fn(&DistStore) -> R + Sync,
-) -> Vec<R> {
-    thread::scope(|scope| {
-        let workers: Vec<_> = LocalCollective::group(size)
-            .into_iter()
-            .map(|member| {
-                let work = &work;
-                scope.spawn(move || {
-                    let group = Group::new(Arc::new(member)).unwrap();
-                    group.set_timeout(Duration::from_secs(20));
-                    work(&DistStore::new(name, backends, &group).unwrap())
-                })
-            })
-            .collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
-    })
-}
+mod values;
+mod workers;
 
 fn tensor(backends: &Backends, dtype: DType, dims: &[usize], seed: usize) -> Tensor {
     let number = |index: usize| u16::try_from((index * 37 + seed * 101) % 97).unwrap();

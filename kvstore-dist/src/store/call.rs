@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use kvstore_core::{Existing, Key, Snapshot, TensorSpec, Value};
+use kvstore_core::{Error, Existing, Key, Snapshot, TensorSpec, Value};
 
 use super::stores::Stores;
 use super::ticket::Ticket;
@@ -14,7 +14,16 @@ pub(crate) struct Call {
     pub(crate) stores: Arc<Stores>,
     pub(crate) act: Act,
     pub(crate) priority: i32,
+    /// A number that calls of several ranks have in common which are the same.
+    pub(crate) fingerprint: u64,
     pub(crate) ticket: Arc<Ticket>,
+}
+
+impl Drop for Call {
+    /// Nobody waits for a call that has come to no end.
+    fn drop(&mut self) {
+        self.ticket.end(Err(Error::Internal("a call of all ranks has panicked".to_owned())));
+    }
 }
 
 /// What is done.
@@ -46,6 +55,22 @@ pub(crate) enum Act {
 pub(crate) type Taken = std::sync::Mutex<Option<Snapshot>>;
 
 impl Call {
+    pub(crate) fn new(stores: Arc<Stores>, act: Act, priority: i32, ticket: Arc<Ticket>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (stores.number, priority).hash(&mut hasher);
+        act.hash(&mut hasher);
+        Self { stores, act, priority, fingerprint: hasher.finish(), ticket }
+    }
+
+    /// Returns whether it can only be made where all ranks have the same configuration.
+    pub(crate) fn needs_agreement(&self) -> bool {
+        match &self.act {
+            Act::Push { .. } | Act::Snapshot(..) => true,
+            Act::Rollback(snapshot) => snapshot.has_updater(),
+            Act::Init { .. } | Act::Remove { .. } | Act::Barrier => false,
+        }
+    }
+
     /// Returns its name for texts, with its first key.
     pub(crate) fn subject(&self) -> String {
         let (verb, keys) = match &self.act {
@@ -61,31 +86,6 @@ impl Call {
             [key] => format!("{verb} of `{key}`"),
             [key, rest @ ..] => format!("{verb} of `{key}` and {} more", rest.len()),
         }
-    }
-
-    /// Returns a number that calls of several ranks have in common which are the same.
-    pub(crate) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.stores.number, self.priority).hash(&mut hasher);
-        let mut write = |verb: u8, keys: &[Key], values: &[Value]| {
-            verb.hash(&mut hasher);
-            for key in keys {
-                key.as_str().hash(&mut hasher);
-            }
-            for value in values {
-                hash_spec(value.spec(), &mut hasher);
-                value.rows().is_some().hash(&mut hasher);
-            }
-        };
-        match &self.act {
-            Act::Init { keys, values, existing } => write(10 + *existing as u8, keys, values),
-            Act::Push { keys, sums } => write(1, keys, sums),
-            Act::Remove { keys } => write(2, keys, &[]),
-            Act::Barrier => write(3, &[], &[]),
-            Act::Snapshot(..) => write(4, &[], &[]),
-            Act::Rollback(snapshot) => write(5, &snapshot.keys(), &[]),
-        }
-        hasher.finish()
     }
 
     /// Returns whether the two may not change places.
@@ -117,6 +117,40 @@ pub(crate) fn next<'a>(calls: impl Iterator<Item = &'a Call>) -> usize {
     best.1
 }
 
+impl Hash for Act {
+    /// Hashes what is the same on all ranks: no elements but those that came from elsewhere, by what is known of them.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let mut write = |verb: u8, keys: &[Key], values: &[Value]| {
+            (verb, keys.len()).hash(hasher);
+            for key in keys {
+                key.as_str().hash(hasher);
+            }
+            for value in values {
+                hash_spec(value.spec(), hasher);
+                value.rows().is_some().hash(hasher);
+            }
+        };
+        match self {
+            Self::Init { keys, values, existing } => write(10 + *existing as u8, keys, values),
+            Self::Push { keys, sums } => write(1, keys, sums),
+            Self::Remove { keys } => write(2, keys, &[]),
+            Self::Barrier => write(3, &[], &[]),
+            Self::Snapshot(..) => write(4, &[], &[]),
+            Self::Rollback(snapshot) => {
+                write(5, &snapshot.keys(), &[]);
+                for of_key in snapshot.stats() {
+                    hash_spec(&of_key.spec, hasher);
+                    (of_key.num_pushes, of_key.state_bytes).hash(hasher);
+                }
+                snapshot.has_updater().hash(hasher);
+                let compression = snapshot.compression();
+                compression.map(|it| (it.name(), it.threshold().to_bits())).hash(hasher);
+                snapshot.optimizer().map(|it| it.to_json().unwrap_or_default()).hash(hasher);
+            }
+        }
+    }
+}
+
 fn hash_spec(spec: &TensorSpec, hasher: &mut impl Hasher) {
     spec.shape().dims().hash(hasher);
     spec.dtype().name().hash(hasher);
@@ -135,8 +169,9 @@ mod tests {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let sums = LocalStore::new("local", backends.clone()).unwrap();
         let collective = Arc::new(LocalCollective::group(1).pop().unwrap());
-        let stores = Arc::new(Stores::new(store, &backends, collective, sums).unwrap());
-        Call { stores, act, priority, ticket: Arc::default() }
+        let stores =
+            Arc::new(Stores::new(store, Arc::default(), &backends, collective, sums).unwrap());
+        Call::new(stores, act, priority, Arc::default())
     }
 
     fn push(keys: &[&str], priority: i32) -> Call {
@@ -164,10 +199,10 @@ mod tests {
     #[test]
     fn what_is_not_the_same_has_another_fingerprint() {
         let calls = [push(&["a"], 0), push(&["b"], 0), push(&["a"], 1), push(&["a", "b"], 0)];
-        let fingerprints: Vec<u64> = calls.iter().map(Call::fingerprint).collect();
+        let fingerprints: Vec<u64> = calls.iter().map(|call| call.fingerprint).collect();
         for (index, fingerprint) in fingerprints.iter().enumerate() {
             assert_eq!(fingerprints.iter().position(|other| other == fingerprint), Some(index));
         }
-        assert_eq!(push(&["a", "b"], 0).fingerprint(), fingerprints[3]);
+        assert_eq!(push(&["a", "b"], 0).fingerprint, fingerprints[3]);
     }
 }

@@ -7,8 +7,10 @@ use kvstore_core::{Compression, Error, Optimizer, Result};
 /// What pushes do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
-    /// Counts what was set: an optimizer that is set again begins anew.
+    /// After how many calls of all ranks the rule was set: one that is set again begins anew.
     pub(crate) generation: u64,
+    /// Tells states that were loaded; 0 for an optimizer that begins anew.
+    pub(crate) loaded: u64,
     pub(crate) rule: Rule,
     pub(crate) compression: Option<Compression>,
     /// The fingerprint of the one that ranks agreed on last.
@@ -60,13 +62,18 @@ impl Config {
             Rule::Updater => "updater".to_owned(),
             Rule::Optimizer(optimizer) => optimizer.to_json()?,
         };
-        Ok(format!("{}\n{compression}\n{rule}", self.generation))
+        // Nothing but an optimizer has states that could begin anew.
+        let [generation, loaded] = match self.rule {
+            Rule::Optimizer(_) => [self.generation, self.loaded],
+            Rule::Assign | Rule::Updater => [0, 0],
+        };
+        Ok(format!("{generation} {loaded}\n{compression}\n{rule}"))
     }
 
     /// Returns what another rank's text says.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an updater, which every rank has to set itself.
+    /// [`Error::InvalidArgument`] for an updater and for states that were loaded, which is done on every rank.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
         let [generation, compression, rule] = *text.splitn(3, '\n').collect::<Vec<_>>().as_slice()
@@ -88,8 +95,14 @@ impl Config {
             }
             json => Rule::Optimizer(Box::new(Optimizer::from_json(json)?)),
         };
+        let (generation, loaded) = generation.split_once(' ').ok_or_else(strange)?;
+        if loaded != "0" {
+            return Err(Error::InvalidArgument(
+                "rank 0 has loaded states, which have to be loaded on every rank".to_owned(),
+            ));
+        }
         let generation = generation.parse().map_err(|_| strange())?;
-        Ok(Self { generation, rule, compression, agreed: 0 })
+        Ok(Self { generation, loaded: 0, rule, compression, agreed: 0 })
     }
 }
 
@@ -106,7 +119,7 @@ mod tests {
             generation: 7,
             rule: Rule::Optimizer(Box::new(optimizer)),
             compression,
-            agreed: 0,
+            ..Config::default()
         };
         let found = Config::from_text(&config.to_text().unwrap()).unwrap();
         assert_eq!(found.fingerprint().unwrap(), config.fingerprint().unwrap());
@@ -117,6 +130,8 @@ mod tests {
         let found = Config::from_text(&Config::default().to_text().unwrap()).unwrap();
         assert!(matches!(found.rule, Rule::Assign) && found.compression.is_none());
         assert_ne!(found.fingerprint().unwrap(), config.fingerprint().unwrap());
+        let loaded = Config { loaded: 3, ..config.clone() };
+        assert!(Config::from_text(&loaded.to_text().unwrap()).is_err());
         let updater = Config { rule: Rule::Updater, ..config };
         assert!(Config::from_text(&updater.to_text().unwrap()).is_err());
     }

@@ -25,9 +25,8 @@ use crate::collective::{Collective, DEFAULT_TIMEOUT, Wait};
 
 /// Of how many calls ranks tell each other.
 const WINDOW: usize = 8;
-/// Words of what a rank tells of a call: its fingerprint, those of the configuration that its store has, and of the one
-/// that ranks agreed on last.
-const WORDS: usize = 3;
+/// Words of what a rank tells of a call: its fingerprint, and that of its store's configuration.
+const WORDS: usize = 2;
 
 /// What stands in a queue.
 enum Item {
@@ -69,6 +68,8 @@ struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
     timeout: Mutex<Duration>,
+    /// How many calls have been made: the same number on every rank.
+    num_rounds: Arc<AtomicU64>,
 }
 
 /// The processes that share stores, all of which make the same calls in the same order.
@@ -89,6 +90,7 @@ impl Group {
             queue: Mutex::default(),
             changed: Condvar::new(),
             timeout: Mutex::new(DEFAULT_TIMEOUT),
+            num_rounds: Arc::default(),
         });
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("kvstore-dist".to_owned());
@@ -108,6 +110,10 @@ impl Group {
         self.num_stores.fetch_add(1, Ordering::Relaxed)
     }
 
+    pub(crate) fn num_rounds(&self) -> &Arc<AtomicU64> {
+        &self.shared.num_rounds
+    }
+
     pub(crate) fn collective(&self) -> &Arc<dyn Collective> {
         &self.shared.collective
     }
@@ -121,7 +127,7 @@ impl Group {
     /// Queues a call of all ranks.
     pub(crate) fn call(&self, stores: &Arc<Stores>, act: Act, priority: i32) -> Arc<Ticket> {
         let stores = Arc::clone(stores);
-        self.queue(|ticket| Item::Together(Call { stores, act, priority, ticket }))
+        self.queue(|ticket| Item::Together(Call::new(stores, act, priority, ticket)))
     }
 
     /// Queues something that only this rank does.
@@ -213,52 +219,56 @@ impl Shared {
     /// What leaves ranks in different places. What fails alike everywhere ends the call alone.
     fn together(&self, room: &RefCell<Room>) -> Result<()> {
         let (collective, size) = (&*self.collective, self.collective.size());
-        let (mut words, mut subject) = (vec![0], String::new());
-        for call in ready(&self.queue().items).into_iter().take(WINDOW) {
-            if words.len() == 1 {
+        let (mut calls, mut subject) = (Vec::new(), String::new());
+        for call in ready(&self.queue().items).take(WINDOW) {
+            if calls.is_empty() {
                 subject = call.subject();
             }
-            let config = call.stores.config();
-            words.extend([call.fingerprint(), config.fingerprint()?, config.agreed]);
+            calls.push((call.fingerprint, Arc::clone(&call.stores)));
         }
-        let num_ready = (words.len() - 1) / WORDS;
+        let mut words = vec![calls.len() as u64];
+        for (fingerprint, stores) in calls {
+            words.extend([fingerprint, stores.config().fingerprint()?]);
+        }
         words.resize(1 + WINDOW * WORDS, 0);
-        if let Some(first) = words.first_mut() {
-            *first = num_ready as u64;
-        }
         let mut told = Slices::zeroed(&vec![8 * words.len(); size]);
         let own = told.slice_mut(collective.rank());
         for (to, word) in own.as_chunks_mut().0.iter_mut().zip(&words) {
             *to = word.to_le_bytes();
         }
         collective.all_gather(&mut told, &Wait::new(&subject, self.timeout()))?;
+        self.num_rounds.fetch_add(1, Ordering::Relaxed);
         let word = |rank: usize, index: usize| {
             told.slice(rank).get(8 * index..).and_then(read_u64).unwrap_or_default()
         };
+        let fingerprint = |rank: usize, index: usize| word(rank, 1 + WORDS * index);
         let num_ready = (0..size).map(|rank| word(rank, 0)).min().unwrap_or_default();
+        let num_ready = usize::try_from(num_ready).unwrap_or_default();
+        // Behind the first one that differs ranks would look at other lists.
+        let own = collective.rank();
+        let other_at = |index: &usize| {
+            (0..size).find(|&rank| fingerprint(rank, *index) != fingerprint(own, *index))
+        };
+        let num_same = (0..num_ready).take_while(|index| other_at(index).is_none()).count();
         let (index, call) = {
             let mut queue = self.queue();
-            let num_ready = usize::try_from(num_ready).unwrap_or_default();
-            let index = next(ready(&queue.items).into_iter().take(num_ready));
+            let index = next(ready(&queue.items).take(num_same));
             match queue.items.remove(index) {
                 Some(Item::Together(call)) => (index, call),
                 _ => return Err(lost()),
             }
         };
-        let told = |rank: usize| [0, 1, 2].map(|it| word(rank, 1 + WORDS * index + it));
-        let [own, ..] = told(collective.rank());
-        let other = (0..size).find(|&rank| told(rank)[0] != own);
-        if let Some(other) = other {
-            let (subject, rank) = (call.subject(), collective.rank());
+        if num_same == 0 {
+            let (subject, other) = (call.subject(), other_at(&0).unwrap_or_default());
             let text = format!(
-                "rank {rank} calls {subject}, rank {other} something else: ranks make the same calls in the same order, \
+                "rank {own} calls {subject}, rank {other} something else: ranks make the same calls in the same order, \
                  with the same keys and values of the same shapes and dtypes"
             );
             // Every rank hears of it, and has done nothing.
             call.ticket.end(Err(Error::InvalidArgument(text)));
             return Ok(());
         }
-        let configs: Vec<u64> = (0..size).map(|rank| told(rank)[1]).collect();
+        let configs: Vec<u64> = (0..size).map(|rank| word(rank, 2 + WORDS * index)).collect();
         let subject = call.subject();
         let exchange = Exchange {
             backends: &call.stores.backends,
@@ -303,7 +313,8 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
             ))));
         }
         if differs(&|config| config != first).is_some() {
-            let text = exchange.bytes_of_first(stores.config().to_text()?.as_bytes())?;
+            let own = stores.config().to_text()?;
+            let text = exchange.bytes_of_first(own.as_bytes())?;
             let config = Config::from_text(&String::from_utf8_lossy(&text));
             match config {
                 Ok(config) if stores.config().fingerprint()? != first => {
@@ -316,7 +327,7 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
         stores.config().agreed = first;
         return Ok(Ok(()));
     }
-    if let Act::Push { .. } = &call.act
+    if call.needs_agreement()
         && let Some(rank) = differs(&|config| config != first)
     {
         return Ok(Err(Error::InvalidArgument(format!(
@@ -347,12 +358,11 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
 }
 
 /// Returns the calls that are ready: those before what this rank does alone.
-fn ready<'a>(items: &'a VecDeque<Item>) -> Vec<&'a Call> {
-    let call = |item: &'a Item| match item {
+fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
+    items.iter().map_while(|item| match item {
         Item::Together(call) => Some(call),
         Item::Alone(..) => None,
-    };
-    items.iter().map_while(call).collect()
+    })
 }
 
 /// Lets nobody wait for a thread that is gone.

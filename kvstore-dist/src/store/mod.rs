@@ -10,7 +10,7 @@ mod stores;
 mod ticket;
 mod whole;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
@@ -44,8 +44,9 @@ pub struct DistStore {
 #[derive(Debug, Default)]
 struct Pending {
     last: HashMap<Key, Arc<Ticket>>,
-    /// Since the last barrier.
+    /// Since the last barrier, and when to look which of them have ended.
     all: Vec<Arc<Ticket>>,
+    most: usize,
 }
 
 impl Pending {
@@ -54,18 +55,35 @@ impl Pending {
         for key in keys {
             self.last.insert(key, Arc::clone(ticket));
         }
-        // Of those that have failed the first will do: it is what the next barrier returns.
-        let mut has_failed = false;
-        self.all.retain(|ticket| match ticket.has_failed() {
-            None => true,
-            Some(failed) => failed && !std::mem::replace(&mut has_failed, true),
-        });
+        if self.all.len() >= self.most {
+            // Of those that have failed the first will do: it is what the next barrier returns.
+            let mut has_failed = false;
+            self.all.retain(|ticket| match ticket.has_failed() {
+                None => true,
+                Some(failed) => failed && !std::mem::replace(&mut has_failed, true),
+            });
+            self.most = 2 * self.all.len().max(8);
+        }
         self.all.push(Arc::clone(ticket));
     }
 
+    /// Forgets a push of which the caller knows all.
+    fn told(&mut self, keys: &[Key], ticket: &Arc<Ticket>) {
+        self.all.retain(|other| !Arc::ptr_eq(other, ticket));
+        for key in keys {
+            if self.last.get(key).is_some_and(|last| Arc::ptr_eq(last, ticket)) {
+                self.last.remove(key);
+            }
+        }
+    }
+
     /// Forgets what became of earlier pushes of keys, which have begun anew.
-    fn forget(&mut self, is_new: impl Fn(&Key) -> bool) {
-        self.last.retain(|key, ticket| ticket.has_failed().is_none() || !is_new(key));
+    fn forget(&mut self, keys: &[Key]) {
+        for key in keys {
+            if self.last.get(key).is_some_and(|ticket| ticket.has_failed().is_some()) {
+                self.last.remove(key);
+            }
+        }
     }
 }
 
@@ -85,7 +103,13 @@ impl DistStore {
         let sums = if name.contains("device") { "device" } else { "local" };
         let sums = LocalStore::new(sums, backends.clone())?;
         let collective = Arc::clone(group.collective());
-        let stores = Stores::new(group.new_store(), backends, collective, sums)?;
+        let stores = Stores::new(
+            group.new_store(),
+            Arc::clone(group.num_rounds()),
+            backends,
+            collective,
+            sums,
+        )?;
         Some(Self {
             name: name.to_owned(),
             stores: Arc::new(stores),
@@ -109,8 +133,14 @@ impl DistStore {
 
     /// Refuses what would fail in the middle of a call, perhaps on some ranks alone.
     fn check_values(&self, keys: &[Key], values: &[Value]) -> Result<()> {
+        check_lengths("values for keys", keys.len(), values.len())?;
+        let known = self.stores.sums.describe(keys)?;
         let config = self.stores.config();
-        for (key, value) in keys.iter().zip(values) {
+        for ((key, value), known) in keys.iter().zip(values).zip(&known) {
+            if *value.spec() != known.spec {
+                // The sum says so.
+                continue;
+            }
             let dtype = value.spec().dtype();
             let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
             if let Rule::Optimizer(_) = &config.rule {
@@ -171,6 +201,10 @@ impl KvStore for DistStore {
 
     fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
         check_lengths("values for keys", keys.len(), values.len())?;
+        let mut seen = HashSet::with_capacity(keys.len());
+        if let Some(key) = keys.iter().find(|key| !seen.insert(*key)) {
+            return Err(Error::KeyExists { key: key.clone() });
+        }
         for (key, value) in keys.iter().zip(values) {
             if value.spec().num_elements() == 0 {
                 let text = format!("key `{key}`: {} has no elements", value.spec());
@@ -179,7 +213,7 @@ impl KvStore for DistStore {
         }
         let (new, values) = (keys.to_vec(), values.to_vec());
         self.together("init", Act::Init { keys: new, values, existing })?;
-        self.pending().forget(|key| keys.contains(key));
+        self.pending().forget(keys);
         Ok(())
     }
 
@@ -194,6 +228,7 @@ impl KvStore for DistStore {
             stores.sums.describe(keys)?.iter().map(|it| it.order).zip(keys).collect();
         unique.sort_unstable();
         unique.dedup();
+        let pushed = keys;
         let keys: Vec<Key> = unique.into_iter().map(|(_, key)| key.clone()).collect();
         if keys.is_empty() {
             return Ok(());
@@ -203,8 +238,13 @@ impl KvStore for DistStore {
             self.group.call(&self.stores, Act::Push { keys: keys.clone(), sums }, priority);
         pending.note(keys, &ticket);
         drop(pending);
-        // What an updater says is for whoever pushes.
-        if matches!(stores.config().rule, Rule::Updater) { ticket.wait() } else { Ok(()) }
+        // What an updater says is for whoever pushes; so is that there is nobody to call any more.
+        if matches!(stores.config().rule, Rule::Updater) || ticket.has_failed() == Some(true) {
+            let result = ticket.wait();
+            self.pending().told(pushed, &ticket);
+            return result;
+        }
+        Ok(())
     }
 
     fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
@@ -223,7 +263,7 @@ impl KvStore for DistStore {
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
         self.together("remove", Act::Remove { keys: keys.to_vec() })?;
-        self.pending().forget(|key| keys.contains(key));
+        self.pending().forget(keys);
         Ok(())
     }
 
@@ -295,7 +335,8 @@ impl KvStore for DistStore {
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))?;
-        self.pending().forget(|_| true);
+        let keys = self.keys();
+        self.pending().forget(&keys);
         Ok(())
     }
 

@@ -1,12 +1,15 @@
 //! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do with them.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice::from_ref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
-    Backends, Compression, Device, Existing, Key, KvStore, LocalStore, Optimizer, Result,
-    RowSparse, Tensor, Updater, Value,
+    Backends, BoxError, Compression, Device, Error, Existing, Key, KvStore, LocalStore, Optimizer,
+    Result, RowSparse, Tensor, Updater, Value,
 };
 
 use super::config::{Config, Rule};
@@ -23,6 +26,8 @@ use crate::collective::Collective;
 pub(crate) struct Stores {
     /// Which of the group's stores it is.
     pub(crate) number: u64,
+    /// How many calls the group has made.
+    pub(crate) num_rounds: Arc<AtomicU64>,
     pub(crate) backends: Backends,
     pub(crate) collective: Arc<dyn Collective>,
     /// What pulls give.
@@ -39,6 +44,7 @@ pub(crate) struct Stores {
 impl Stores {
     pub(crate) fn new(
         number: u64,
+        num_rounds: Arc<AtomicU64>,
         backends: &Backends,
         collective: Arc<dyn Collective>,
         sums: LocalStore,
@@ -47,6 +53,7 @@ impl Stores {
         config.agreed = config.fingerprint().ok()?;
         Some(Self {
             number,
+            num_rounds,
             backends: backends.clone(),
             collective,
             whole: LocalStore::new("local", backends.clone())?,
@@ -73,6 +80,7 @@ impl Stores {
 
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
         let rule = if updater.is_some() { Rule::Updater } else { Rule::Assign };
+        let updater = updater.map(|updater| Arc::new(Caught(updater)) as Arc<dyn Updater>);
         self.part.set_updater(None)?;
         self.whole.set_updater(updater)?;
         self.set_rule(rule);
@@ -94,8 +102,14 @@ impl Stores {
     }
 
     pub(crate) fn set_rule(&self, rule: Rule) {
+        self.set_rule_with(rule, 0);
+    }
+
+    /// Sets the rule, and which states it goes on with.
+    pub(crate) fn set_rule_with(&self, rule: Rule, loaded: u64) {
         let mut config = self.config();
-        config.generation += 1;
+        config.generation = 1 + self.num_rounds.load(Ordering::Relaxed);
+        config.loaded = loaded;
         config.rule = rule;
     }
 
@@ -137,6 +151,9 @@ impl Stores {
                 let first = cut.elements(self.rank()).start;
                 let part = value.view(first, part.shape().clone())?.compact()?;
                 self.part.init_with(from_ref(key), &[part.into()], Existing::Replace)?;
+            } else if self.part.contains(key) {
+                // Its last value was this rank's.
+                self.part.remove(from_ref(key))?;
             }
         }
         Ok(())
@@ -228,6 +245,7 @@ impl Stores {
         sums: Vec<(Key, &Cut, Tensor)>,
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
+        let before = self.residuals().clone();
         for (key, cut, sum) in sums {
             let content = match config.compression {
                 None => Content::Value(sum),
@@ -247,10 +265,22 @@ impl Stores {
         let cuts: Vec<&Cut> = sent.iter().map(|sent| sent.cut).collect();
         let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
         self.push_parts(&keys, values.map(Iterator::collect))?;
-        let parts = self.own(&keys, |own| self.part.pull(own, 0))?;
+        let parts = self.own(&keys, &cuts, |own| self.part.pull(own, 0))?;
         let values = exchange.gather(&cuts, &parts)?;
         let values: Vec<Value> = values.into_iter().map(Value::from).collect();
-        self.whole.push(&keys, &values, 0)
+        let result = self.whole.push(&keys, &values, 0);
+        if let Err(Error::Updater { key: failed, .. }) = &result {
+            // It has taken nothing, and those behind it have got nothing.
+            let untouched = keys.iter().skip_while(|key| *key != failed);
+            let mut residuals = self.residuals();
+            for key in untouched {
+                match before.get(key) {
+                    Some(residual) => residuals.insert(key.clone(), residual.clone()),
+                    None => residuals.remove(key),
+                };
+            }
+        }
+        result
     }
 
     fn push_rows(
@@ -272,7 +302,7 @@ impl Stores {
         // What has changed: of a sum all that is there.
         let touched: HashMap<&Key, &[i64]> =
             keys.iter().zip(touched.iter().map(Vec::as_slice)).collect();
-        let changed = self.own(&keys, |own| {
+        let changed = self.own(&keys, &cuts, |own| {
             let ids: Vec<&[i64]> =
                 own.iter().map(|key| touched.get(key).copied().unwrap_or_default()).collect();
             self.part.pull_rows(own, &ids, 0)
@@ -301,9 +331,11 @@ impl Stores {
     fn own<T>(
         &self,
         keys: &[Key],
+        cuts: &[&Cut],
         get: impl FnOnce(&[Key]) -> Result<Vec<T>>,
     ) -> Result<Vec<Option<T>>> {
-        let has_part: Vec<bool> = keys.iter().map(|key| self.part.contains(key)).collect();
+        let rank = self.rank();
+        let has_part: Vec<bool> = cuts.iter().map(|cut| cut.part(rank).is_some()).collect();
         let own = keys.iter().zip(&has_part).filter(|(_, has_part)| **has_part);
         let mut found = get(&own.map(|(key, _)| key.clone()).collect::<Vec<_>>())?.into_iter();
         Ok(has_part.into_iter().map(|has_part| has_part.then(|| found.next()).flatten()).collect())
@@ -316,4 +348,24 @@ fn union(values: &[RowSparse]) -> Vec<i64> {
     ids.sort_unstable();
     ids.dedup();
     ids
+}
+
+/// An updater whose panic is an error: the thread that it runs in is that of all stores.
+struct Caught(Arc<dyn Updater>);
+
+impl fmt::Debug for Caught {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Updater for Caught {
+    fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+        let update = || self.0.update(key, pushed, stored);
+        catch_unwind(AssertUnwindSafe(update)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("a panic: {}", text.unwrap_or("of another kind than text")).into())
+        })
+    }
 }

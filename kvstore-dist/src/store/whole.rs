@@ -1,6 +1,7 @@
 //! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of one store.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kvstore_core::{
     Device, Error, Key, KvStore, Optimizer, OptimizerState, OptimizerStates, Result, Snapshot,
@@ -81,7 +82,9 @@ impl Stores {
             None => Rule::Assign,
         };
         let values = snapshot.values();
-        self.whole.rollback(if rule.steps_parts() { &values } else { snapshot })?;
+        // What is compressed is what ranks send, not what the store of whole values gets.
+        let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new());
+        self.whole.rollback(if rule.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
         let keys = self.whole.keys();
         let rank = self.collective.rank();
@@ -102,6 +105,8 @@ impl Stores {
         drop(residuals);
         self.set_rule(rule);
         self.set_compression(snapshot.compression());
+        let mut config = self.config();
+        config.agreed = config.fingerprint()?;
         Ok(())
     }
 
@@ -121,10 +126,11 @@ impl Stores {
             }
         };
         let rule = Rule::Optimizer(Box::new(optimizer.clone()));
+        let loaded = fingerprint(&states);
         if !rule.steps_parts() {
             self.whole.set_optimizer_states(Some(optimizer), states)?;
             self.part.set_updater(None)?;
-            self.set_rule(rule);
+            self.set_rule_with(rule, loaded);
             return Ok(());
         }
         let keys: Vec<Key> = states.iter().map(|(key, _)| key.clone()).collect();
@@ -141,7 +147,16 @@ impl Stores {
             self.whole.set_updater(None)?;
         }
         self.part.set_optimizer_states(Some(optimizer), parts)?;
-        self.set_rule(rule);
+        self.set_rule_with(rule, loaded);
         Ok(())
     }
+}
+
+/// Returns a number that states have in common which are of the same updates, never 0.
+fn fingerprint(states: &[(Key, OptimizerState)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (key, state) in states {
+        (key.as_str(), state.num_updates(), state.num_bytes()).hash(&mut hasher);
+    }
+    hasher.finish().max(1)
 }

@@ -1,0 +1,284 @@
+//! Workers that do not do the same, or fail: all of them hear of it, and none goes on with something else.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::sync::Arc;
+
+use kvstore_core::{
+    BinaryOp, BoxError, Compression, Device, Error, ErrorCode, Existing, Key, KvStore, LocalStore,
+    Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value,
+};
+use kvstore_dist::DistStore;
+use values::{floats, full, key, rank};
+use workers::{backends, on_workers};
+
+mod values;
+mod workers;
+
+fn small(number: f32) -> Value {
+    full(&backends(), &[4], number)
+}
+
+fn push(store: &dyn KvStore, name: &str, number: f32) -> Result<()> {
+    store.push(&[key(name)], &[small(number)], 0)
+}
+
+fn two(work: impl Fn(&DistStore) + Sync) {
+    on_workers("dist_sync", 2, &backends(), work);
+}
+
+fn text(result: Result<()>) -> String {
+    result.unwrap_err().chain()
+}
+
+/// Calls `work` with a store of one process, which pushes what two workers do, and with two workers.
+fn as_one_store(work: impl Fn(&dyn KvStore) -> Vec<f32> + Sync) {
+    let expected = work(&LocalStore::new("local", backends()).unwrap());
+    let found = on_workers("dist_sync", 2, &backends(), |store| work(store));
+    assert_eq!(found, [expected.clone(), expected]);
+}
+
+/// Pushes a number for each worker.
+fn push_twice(store: &dyn KvStore, number: f32) -> Result<()> {
+    let count = if store.num_workers() == 1 { 2 } else { 1 };
+    store.push(&vec![key("a"); count], &vec![small(number); count], 0)
+}
+
+#[derive(Debug)]
+struct Add;
+
+impl Updater for Add {
+    fn update(&self, _key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+        let first = pushed.read_as::<f32>()?[0];
+        assert!(first >= 0.0, "less than nothing");
+        if first > 0.9 {
+            return Err("too large".into());
+        }
+        *stored = stored.binary(BinaryOp::Add, pushed)?;
+        Ok(())
+    }
+}
+
+/// Small values go round by the order of initialisation, so this one moves to the other worker.
+#[test]
+fn a_key_that_is_replaced_has_another_owner() {
+    as_one_store(|store| {
+        let sgd = Optimizer::sgd().with("momentum", 0.9).unwrap();
+        store.set_optimizer(sgd.with("learning_rate", 1.0).unwrap()).unwrap();
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        push_twice(store, 1.0).unwrap();
+        store.init_with(&[key("a")], &[small(0.0)], Existing::Replace).unwrap();
+        push_twice(store, 1.0).unwrap();
+        let snapshot = store.snapshot().unwrap();
+        push_twice(store, 1.0).unwrap();
+        let before = floats(store, "a")[0];
+        store.rollback(&snapshot).unwrap();
+        push_twice(store, 1.0).unwrap();
+        vec![before, floats(store, "a")[0]]
+    });
+}
+
+#[test]
+fn a_panic_of_an_updater_is_an_error() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        store.set_updater(Some(Arc::new(Add))).unwrap();
+        let text = text(push(store, "a", -1.0));
+        assert!(text.contains("a panic: less than nothing"), "{text}");
+        // It was told, so nobody hears of it again.
+        store.barrier().unwrap();
+        push(store, "a", 0.25).unwrap();
+        assert_eq!(floats(store, "a"), [0.5; 4]);
+    });
+}
+
+#[test]
+fn a_failing_updater_leaves_what_was_not_sent() {
+    as_one_store(|store| {
+        store.set_updater(Some(Arc::new(Add))).unwrap();
+        store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        assert_eq!(push_twice(store, 0.7).unwrap_err().code(), ErrorCode::Updater);
+        let found = |store: &dyn KvStore| floats(store, "a")[0];
+        let mut all = Vec::new();
+        for number in [0.2, 0.2, 0.2] {
+            all.push(f32::from(u8::from(push_twice(store, number).is_ok())));
+            all.push(found(store));
+        }
+        all
+    });
+}
+
+/// What is compressed is what workers send, also after going back.
+#[test]
+fn going_back_compresses_once() {
+    for optimizer in [None, Some("sgld"), Some("sgd")] {
+        as_one_store(|store| {
+            if let Some(name) = optimizer {
+                store.set_optimizer(Optimizer::new(name).unwrap()).unwrap();
+            }
+            store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+            store.init(&[key("a")], &[small(0.0)]).unwrap();
+            let mut found = Vec::new();
+            let mut push = || {
+                push_twice(store, 0.75).unwrap();
+                found.push(floats(store, "a")[0]);
+            };
+            push();
+            let snapshot = store.snapshot().unwrap();
+            push();
+            push();
+            store.rollback(&snapshot).unwrap();
+            push();
+            push();
+            found
+        });
+    }
+}
+
+#[test]
+fn workers_agree_again_after_a_mistake() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        if store.rank() == 1 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        assert!(text(store.barrier()).contains("rank 1 has set another"));
+        store.set_optimizer(Optimizer::sgd()).unwrap();
+        push(store, "a", 1.0).unwrap();
+        assert_eq!(floats(store, "a"), [-0.02; 4]);
+        // One that rank 0 alone has set is no other one when all go back to it.
+        let snapshot = store.snapshot().unwrap();
+        if store.rank() == 0 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        store.rollback(&snapshot).unwrap();
+        push(store, "a", 1.0).unwrap();
+        store.barrier().unwrap();
+        // An updater has nothing that begins anew, so it does not matter when it was set.
+        if store.rank() == 0 {
+            store.set_updater(Some(Arc::new(Add))).unwrap();
+        }
+        store.init(&[key("b")], &[small(0.0)]).unwrap();
+        if store.rank() == 1 {
+            store.set_updater(Some(Arc::new(Add))).unwrap();
+        }
+        push(store, "b", 0.25).unwrap();
+        assert_eq!(floats(store, "b"), [0.5; 4]);
+    });
+}
+
+#[test]
+fn a_snapshot_is_the_same_on_every_rank_or_none() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        if store.rank() == 0 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        let text = text(store.snapshot().map(drop));
+        assert!(text.contains("snapshot: rank 1 has another optimizer"), "{text}");
+        store.barrier().unwrap();
+        let before = store.snapshot().unwrap();
+        push(store, "a", 1.0).unwrap();
+        let after = store.snapshot().unwrap();
+        // Files of different steps, as after a crash.
+        let own = if store.rank() == 0 { &before } else { &after };
+        assert_eq!(store.rollback(own).unwrap_err().code(), ErrorCode::InvalidArgument);
+        assert_eq!(floats(store, "a"), [-0.02; 4]);
+        store.rollback(&before).unwrap();
+        assert_eq!(floats(store, "a"), [0.0; 4]);
+    });
+}
+
+#[test]
+fn a_file_with_an_updater_needs_one_everywhere() {
+    two(|store| {
+        let local = LocalStore::new("local", backends()).unwrap();
+        local.init(&[key("a")], &[small(5.0)]).unwrap();
+        local.set_updater(Some(Arc::new(Add))).unwrap();
+        let bytes = local.snapshot().unwrap().to_bytes().unwrap();
+        let file = Snapshot::from_bytes(&backends(), &bytes).unwrap();
+        store.init(&[key("a")], &[small(1.0)]).unwrap();
+        if store.rank() == 0 {
+            store.set_updater(Some(Arc::new(Add))).unwrap();
+        }
+        assert!(text(store.rollback(&file)).contains("rank 1 has another"));
+        assert_eq!(floats(store, "a"), [1.0; 4]);
+        if store.rank() == 1 {
+            store.set_updater(Some(Arc::new(Add))).unwrap();
+        }
+        store.rollback(&file).unwrap();
+        push(store, "a", 0.125).unwrap();
+        assert_eq!(floats(store, "a"), [5.25; 4]);
+    });
+}
+
+#[test]
+fn states_are_loaded_on_every_rank() {
+    let all = backends();
+    let local = LocalStore::new("local", all.clone()).unwrap();
+    local.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
+    let value = |number: f32| full(&backends(), &[4000], number);
+    local.init(&[key("a")], &[value(0.0)]).unwrap();
+    local.push(&[key("a")], &[value(1.0)], 0).unwrap();
+    let bytes = local.snapshot().unwrap().optimizer_states_to_bytes(true).unwrap();
+    two(|store| {
+        let load = || {
+            let found = OptimizerStates::from_bytes(&all, &bytes).unwrap();
+            store.set_optimizer_states(found.optimizer, found.states).unwrap();
+        };
+        store.init(&[key("a")], &[value(0.0)]).unwrap();
+        if store.rank() == 0 {
+            load();
+        }
+        let text = text(store.barrier());
+        assert!(text.contains("rank 0 has loaded states"), "{text}");
+        load();
+        store.push(&[key("a")], &[value(1.0)], 0).unwrap();
+        let found = floats(store, "a");
+        assert!(found[0] < -0.02 && found.iter().all(|it| *it == found[0]), "{}", found[0]);
+    });
+}
+
+/// Calls that all ranks have are made, whatever the first one that differs would have come before.
+#[test]
+fn calls_that_differ_are_found_among_others() {
+    two(|store| {
+        for name in ["a", "b", "c"] {
+            store.init(&[key(name)], &[small(0.0)]).unwrap();
+        }
+        push(store, "a", 1.0).unwrap();
+        let [name, priority] = if store.rank() == 0 { ["b", "5"] } else { ["c", "-5"] };
+        store.push(&[key(name)], &[small(1.0)], priority.parse().unwrap()).unwrap();
+        assert_eq!(floats(store, "a"), [2.0; 4]);
+        let text = text(store.pull(&[key(name)], 0).map(drop));
+        assert!(text.contains("something else"), "{text}");
+        assert!(store.barrier().is_err());
+        // Then they are where they were.
+        push(store, "a", rank(store)).unwrap();
+        assert_eq!(floats(store, "a"), [1.0; 4]);
+        store.barrier().unwrap();
+    });
+}
+
+/// The errors of a store of one process, in the same order.
+#[test]
+fn errors_are_those_of_one_store() {
+    let codes = |store: &dyn KvStore| {
+        let code = |result: Result<(), Error>| result.unwrap_err().code();
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        let twice = [key("a"), key("a")];
+        let kept = store.init_with(&twice, &[small(0.0), small(0.0)], Existing::Keep);
+        store.set_optimizer(Optimizer::sgd()).unwrap();
+        let integers = Tensor::from_slice(&backends(), Device::cpu(0), [4], &[1i32; 4]).unwrap();
+        let integers: Value = integers.into();
+        vec![
+            code(kept),
+            code(store.push(&[key("a")], std::slice::from_ref(&integers), 0)),
+            code(store.push(&[key("none")], std::slice::from_ref(&integers), 0)),
+            code(store.push(&twice, &[integers], 0)),
+        ]
+    };
+    let expected = codes(&LocalStore::new("local", backends()).unwrap());
+    two(|store| assert_eq!(codes(store), expected));
+}
