@@ -38,8 +38,10 @@ impl JavaUpdater {
         stored: &NDArray,
     ) -> Result<(), BoxError> {
         // The push that led here has an environment of its own further up the stack: only a fresh
-        // one may be used now.
-        let called = self.vm.attach_current_thread(|env| self.call(env, key, pushed, stored));
+        // one may be used now. A thread that is not Java's own is attached for this call alone: a JVM ends when
+        // all others have.
+        let call = |env: &mut Env<'_>| self.call(env, key, pushed, stored);
+        let called = self.vm.attach_current_thread_for_scope(call);
         match called {
             Ok(None) => Ok(()),
             Ok(Some(thrown)) => Err(thrown.into()),
