@@ -94,6 +94,18 @@ pub fn group(keys: &[Key]) -> Vec<Group<'_>> {
     groups
 }
 
+/// Checks that there are as many of something as keys.
+///
+/// # Errors
+/// [`Error::LengthMismatch`] with what it is.
+pub fn check_lengths<T>(what: &str, keys: &[Key], beside: &[T]) -> Result<()> {
+    if keys.len() == beside.len() {
+        return Ok(());
+    }
+    let what = what.to_owned();
+    Err(Error::LengthMismatch { what, expected: keys.len(), found: beside.len() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

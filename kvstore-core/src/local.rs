@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::backends::Backends;
 use crate::compression::Compression;
 use crate::error::{Error, Result};
-use crate::key::Key;
+use crate::key::{Key, check_lengths};
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::policy::{Policy, Running};
 use crate::push::{Push, Pushed};
@@ -475,12 +475,4 @@ impl KvStore for LocalStore {
     fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
         Ok(())
     }
-}
-
-fn check_lengths<T>(what: &str, keys: &[Key], beside: &[T]) -> Result<()> {
-    if keys.len() == beside.len() {
-        return Ok(());
-    }
-    let what = what.to_owned();
-    Err(Error::LengthMismatch { what, expected: keys.len(), found: beside.len() })
 }

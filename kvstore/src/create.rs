@@ -48,11 +48,12 @@ pub fn create(name: &str) -> Result<Store> {
     )))
 }
 
-/// Stores that span processes.
-const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
-
 #[cfg(feature = "dist")]
-use crate::dist::create as span_processes;
+use crate::dist::{NAMES as SPANNING, create as span_processes};
+
+/// Stores that span processes.
+#[cfg(not(feature = "dist"))]
+const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
 
 #[cfg(not(feature = "dist"))]
 fn span_processes(name: &str) -> Option<Result<Store>> {

@@ -12,9 +12,12 @@ use crate::store::Store;
 /// Says in the environment for how many seconds a call waits for other processes.
 const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
 
+/// The names of these stores.
+pub(crate) const NAMES: [&str; 4] = DistStore::NAMES;
+
 /// Returns a store of this name; none for names of others.
 pub(crate) fn create(name: &str) -> Option<Result<Store>> {
-    let is_known = DistStore::NAMES.contains(&name);
+    let is_known = NAMES.contains(&name);
     is_known.then(|| {
         let store = DistStore::new(name, backends(), &group()?);
         let store = store.ok_or_else(|| Error::Internal(format!("no store `{name}`")))?;

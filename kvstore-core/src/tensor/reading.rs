@@ -81,7 +81,7 @@ impl Tensor {
     }
 
     /// Returns the bytes of the elements, without a copy where the host can see them.
-    pub(crate) fn seen_bytes(&self) -> Result<Cow<'_, [u8]>> {
+    pub fn seen_bytes(&self) -> Result<Cow<'_, [u8]>> {
         match self.host_bytes() {
             Ok(bytes) => Ok(Cow::Borrowed(bytes)),
             Err(_) => self.to_bytes().map(Cow::Owned),

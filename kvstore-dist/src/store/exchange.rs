@@ -1,6 +1,5 @@
 //! [`Exchange`]: the sums of all ranks become one, each rank's part of it on that rank.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::time::Duration;
@@ -106,7 +105,7 @@ impl Exchange<'_> {
     /// of ranks; nothing for a sum of which this rank has no part.
     pub(crate) fn scatter(&self, sums: &[Sent<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let contents = sums.iter().map(|sum| host_bytes(sum.content()));
+        let contents = sums.iter().map(|sum| sum.content().seen_bytes());
         let contents = contents.collect::<Result<Vec<_>>>()?;
         let total = |rank: usize| {
             let lens = sums.iter().map(|sum| sum.bytes(rank).map(|bytes| bytes.len()));
@@ -212,14 +211,6 @@ impl Exchange<'_> {
         }
         self.collective.broadcast(0, &mut bytes, &self.wait())?;
         Ok(bytes.to_vec())
-    }
-}
-
-/// Returns the bytes of a tensor, without a copy where the host sees them.
-pub(crate) fn host_bytes(tensor: &Tensor) -> Result<Cow<'_, [u8]>> {
-    match tensor.host_bytes() {
-        Ok(bytes) => Ok(Cow::Borrowed(bytes)),
-        Err(_) => tensor.to_bytes().map(Cow::Owned),
     }
 }
 

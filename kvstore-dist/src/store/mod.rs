@@ -13,6 +13,7 @@ mod whole;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Existing, Key, KeyStats, KvStore, LocalStore,
     Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
@@ -133,7 +134,7 @@ impl DistStore {
 
     /// Refuses what would fail in the middle of a call, perhaps on some ranks alone.
     fn check_values(&self, keys: &[Key], values: &[Value]) -> Result<()> {
-        check_lengths("values for keys", keys.len(), values.len())?;
+        check_lengths("values for keys", keys, values)?;
         let known = self.stores.sums.describe(keys)?;
         let config = self.stores.config();
         for ((key, value), known) in keys.iter().zip(values).zip(&known) {
@@ -200,7 +201,7 @@ impl KvStore for DistStore {
     }
 
     fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
-        check_lengths("values for keys", keys.len(), values.len())?;
+        check_lengths("values for keys", keys, values)?;
         let mut seen = HashSet::with_capacity(keys.len());
         if let Some(key) = keys.iter().find(|key| !seen.insert(*key)) {
             return Err(Error::KeyExists { key: key.clone() });
@@ -387,11 +388,4 @@ impl Drop for DistStore {
             tracing::warn!(%error, "a store is closed without the other ranks");
         }
     }
-}
-
-fn check_lengths(what: &str, expected: usize, found: usize) -> Result<()> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(Error::LengthMismatch { what: what.to_owned(), expected, found })
 }

@@ -3,7 +3,7 @@
 use kvstore_core::{Device, Result, RowSparse, Shape, Tensor, TensorSpec};
 
 use super::cut::Cut;
-use super::exchange::{Exchange, host_bytes, lost, read_u64};
+use super::exchange::{Exchange, lost, read_u64};
 use crate::buffer::Slices;
 
 const INDEX_BYTES: usize = size_of::<i64>();
@@ -46,7 +46,7 @@ impl Exchange<'_> {
         sums: &[RowSparse],
     ) -> Result<Vec<Vec<RowSparse>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let contents = sums.iter().map(|sum| host_bytes(sum.rows()));
+        let contents = sums.iter().map(|sum| sum.rows().seen_bytes());
         let contents = contents.collect::<Result<Vec<_>>>()?;
         let (mut counts, mut bodies) = (Vec::new(), Vec::new());
         for rank in 0..size {
@@ -93,7 +93,7 @@ impl Exchange<'_> {
             if let Some(part) = part {
                 let first = number(cut.rows(own).start);
                 let indices: Vec<i64> = part.indices().iter().map(|index| index + first).collect();
-                Packed { indices: &indices, rows: &host_bytes(part.rows())? }.write(&mut body);
+                Packed { indices: &indices, rows: &part.rows().seen_bytes()? }.write(&mut body);
             }
         }
         let counts = self.gather_bytes(&counts)?;
