@@ -9,6 +9,7 @@
 //! for the updater, that thread waits too.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -435,7 +436,7 @@ impl KvStore for LocalStore {
     fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
-        states: Vec<(Key, OptimizerState)>,
+        states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
         let gate = self.enter_alone("set_optimizer_states")?;
         let running = match (optimizer, self.policy()) {
@@ -446,8 +447,7 @@ impl KvStore for LocalStore {
             }
             (None, _) => return Err(Error::invalid("the store has no optimizer to set states of")),
         };
-        let (keys, states): (Vec<_>, Vec<_>) = states.into_iter().unzip();
-        self.table.set_states(&keys, states, &running)?;
+        self.table.set_states(states, &running)?;
         self.set_policy(Policy::Optimizer(running), gate);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Snapshots of stores that keep each value in parts, for which a store of its own keeps the optimizer's states.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::compression::Compression;
 use crate::error::{Error, Result};
@@ -63,7 +64,12 @@ impl Snapshot {
             let (key, num_pushes) = (copy.key.clone(), copy.num_pushes);
             let mut progress = Progress { run, ..Default::default() };
             progress.state = state.unwrap_or_default();
-            copies.push(KeyCopy { key, value: Value::Dense(value), progress, num_pushes });
+            copies.push(Arc::new(KeyCopy {
+                key,
+                value: Value::Dense(value),
+                progress,
+                num_pushes,
+            }));
         }
         Ok(Self::new(self.store_name(), self.rule().clone(), None, copies))
     }
@@ -71,10 +77,9 @@ impl Snapshot {
     /// Returns the snapshot with nothing but its values: of a store without an optimizer.
     #[must_use]
     pub fn values(&self) -> Self {
-        let copies = self
-            .copies()
-            .iter()
-            .map(|copy| KeyCopy { progress: Progress::default(), ..copy.clone() });
+        let copies = self.copies().iter().map(|copy| {
+            Arc::new(KeyCopy { progress: Progress::default(), ..KeyCopy::clone(copy) })
+        });
         Self::new(self.store_name(), Rule::Known(Policy::Assign), None, copies.collect())
     }
 
@@ -94,9 +99,9 @@ impl Snapshot {
             let Some(parts) = parts.get(&copy.key).filter(|parts| !parts.is_empty()) else {
                 continue;
             };
-            copy.progress.state =
-                OptimizerState::joined(&running.optimizer, copy.value.spec(), parts)?;
-            copy.progress.run = running.run;
+            let state = OptimizerState::joined(&running.optimizer, copy.value.spec(), parts)?;
+            let progress = &mut Arc::make_mut(copy).progress;
+            (progress.state, progress.run) = (state, running.run);
         }
         let rule = Rule::Known(Policy::Optimizer(running));
         Ok(Self::new(self.store_name(), rule, self.compression(), copies))
@@ -112,7 +117,8 @@ impl Snapshot {
     ) -> Self {
         let mut copies = self.copies().to_vec();
         for copy in &mut copies {
-            copy.progress.residuals = residuals.get(&copy.key).cloned().unwrap_or_default();
+            let left = residuals.get(&copy.key).cloned().unwrap_or_default();
+            Arc::make_mut(copy).progress.residuals = left;
         }
         Self::new(store, self.rule().clone(), compression, copies)
     }

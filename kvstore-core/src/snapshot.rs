@@ -40,7 +40,7 @@ struct Content {
     rule: Rule,
     compression: Option<Compression>,
     /// In the order of initialisation.
-    copies: Vec<KeyCopy>,
+    copies: Vec<Arc<KeyCopy>>,
     /// Made when somebody asks for a key.
     positions: OnceLock<HashMap<Key, usize>>,
 }
@@ -58,7 +58,7 @@ impl Snapshot {
         store: &str,
         rule: Rule,
         compression: Option<Compression>,
-        copies: Vec<KeyCopy>,
+        copies: Vec<Arc<KeyCopy>>,
     ) -> Self {
         let (store, positions) = (store.to_owned(), OnceLock::new());
         Self(Arc::new(Content { store, rule, compression, copies, positions }))
@@ -91,7 +91,7 @@ impl Snapshot {
 
     /// Returns what every key held, in the order of initialisation.
     pub fn stats(&self) -> Vec<KeyStats> {
-        self.0.copies.iter().map(KeyCopy::stats).collect()
+        self.0.copies.iter().map(|copy| copy.stats()).collect()
     }
 
     /// Returns what the optimizer kept for a key; none without an optimizer, and when it had not updated the
@@ -165,7 +165,7 @@ impl Snapshot {
         &self.0.rule
     }
 
-    pub(crate) fn copies(&self) -> &[KeyCopy] {
+    pub(crate) fn copies(&self) -> &[Arc<KeyCopy>] {
         &self.0.copies
     }
 
@@ -182,7 +182,7 @@ impl Snapshot {
     pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
         let keys = || self.0.copies.iter().map(|copy| copy.key.clone());
         let positions = self.0.positions.get_or_init(|| keys().zip(0..).collect());
-        self.0.copies.get(*positions.get(key)?)
+        self.0.copies.get(*positions.get(key)?).map(|copy| &**copy)
     }
 }
 

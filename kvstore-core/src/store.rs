@@ -1,5 +1,6 @@
 //! The [`KvStore`] seam: what the verbs mean.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -182,7 +183,7 @@ pub trait KvStore: Send + Sync + Debug {
     fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
-        states: Vec<(Key, OptimizerState)>,
+        states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()>;
 
     /// Returns the number of this process among the workers, from 0.

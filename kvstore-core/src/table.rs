@@ -1,6 +1,6 @@
 //! The table of a store: key to stored tensor and optimizer state, with guarded access.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -156,12 +156,12 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub(crate) fn copies(&self) -> Result<Vec<KeyCopy>> {
-        self.ordered().into_iter().map(|entry| entry.copy()).collect()
+    pub(crate) fn copies(&self) -> Result<Vec<Arc<KeyCopy>>> {
+        self.ordered().into_iter().map(|entry| entry.copy().map(Arc::new)).collect()
     }
 
     /// Forgets every key, and takes these with all they hold.
-    pub(crate) fn replace(&self, copies: &[KeyCopy]) {
+    pub(crate) fn replace(&self, copies: &[Arc<KeyCopy>]) {
         let first = self.next_order.fetch_add(copies.len() as u64, Ordering::Relaxed);
         let entries = copies
             .iter()
@@ -181,20 +181,20 @@ impl Table {
     /// [`Error::KeyNotFound`]; [`Error::Poisoned`]; those of [`OptimizerState::check`].
     pub(crate) fn set_states(
         &self,
-        keys: &[Key],
-        states: Vec<OptimizerState>,
+        states: BTreeMap<Key, OptimizerState>,
         running: &Running,
     ) -> Result<()> {
+        let keys: Vec<Key> = states.keys().cloned().collect();
         let mut entries = Vec::with_capacity(keys.len());
-        self.look_up(keys, |position, entry| {
+        self.look_up(&keys, |_, entry| {
             entry.check()?;
-            if let Some(state) = states.get(position) {
+            if let Some(state) = states.get(entry.key()) {
                 state.check(running.optimizer.name(), entry.key(), entry.spec())?;
             }
             entries.push(Arc::clone(entry));
             Ok(())
         })?;
-        for (entry, state) in entries.iter().zip(states) {
+        for (entry, state) in entries.iter().zip(states.into_values()) {
             let mut progress = entry.lock()?;
             progress.state = state;
             progress.run = running.run;

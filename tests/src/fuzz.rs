@@ -8,6 +8,7 @@ use kvstore::{
     Result, RowSparse, Snapshot, Store, backends,
 };
 use kvstore_core::{KvStore, LocalStore};
+use safetensors::SafeTensors;
 use serde_json::Value as Json;
 
 use crate::arrays::to_array;
@@ -65,6 +66,7 @@ pub fn record(bytes: &[u8]) {
 pub fn checkpoint(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
         if let Some(read) = read_or_refused(Snapshot::from_bytes(backends(), &bytes)) {
+            SafeTensors::deserialize(&bytes).expect("what the format's own library reads");
             let file = read.to_bytes().expect("few keys");
             let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
             assert!(again.is_identical(&read).expect("memory of the host"));

@@ -46,8 +46,10 @@ fn a_checkpoint_takes_no_more_than_it_holds() {
     // keys, as short as they can be.
     let mut many_tensors = String::from("{");
     for number in 0..20_000 {
-        let _ =
-            write!(many_tensors, r#""{number}":{{"dtype":"U8","shape":[],"data_offsets":[0,0]}},"#);
+        let _ = write!(
+            many_tensors,
+            r#""{number}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}},"#
+        );
     }
     many_tensors +=
         r#""x":{"dtype":"F64","shape":[1000000000000],"data_offsets":[0,8000000000000]}}"#;

@@ -1,85 +1,180 @@
-//! Reading the header of a safetensors file: what it says takes little more memory than its text.
+//! Reading the header of a safetensors file: no allocation of it is longer than the text that it is made of.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::{self, Display};
 
-use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
-use super::MAX_HEADER_BYTES;
-use crate::error::Result;
+use super::unescape::unescape;
+use super::{DTYPES, MAX_HEADER_BYTES};
+use crate::error::{Error, Result};
 use crate::file::{Input, short_list};
+use crate::shape::{Shape, TensorSpec};
 
-/// Reads the header, and returns with it the names of the tensors in the order of their places; the format's
-/// library checks that places are without gaps and fit dtypes and shapes.
-pub(super) fn read_header(input: &mut Input<'_>) -> Result<(Metadata, Vec<String>)> {
-    let num_bytes = input.u64("the length of the header")?;
-    if num_bytes > MAX_HEADER_BYTES {
-        return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
-    }
-    let header = input.bytes(num_bytes, "the header")?;
-    let no_header =
-        |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
-    let RawHeader { metadata, mut tensors } =
-        serde_json::from_slice(&header).map_err(|error| no_header(&error))?;
-    tensors.sort_by_key(|(_, info)| info.data_offsets);
-    let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
-    let mut seen = HashSet::with_capacity(names.len());
-    if let Some(name) = names.iter().find(|name| !seen.insert(*name)) {
-        return Err(input.corrupt(format!("tensor `{name}` stands twice in its header")));
-    }
-    let header = Metadata::new(metadata, tensors).map_err(|error| no_header(&error))?;
-    if header.data_len() as u64 != input.remaining() {
-        return Err(input.corrupt(format!(
-            "the tensors of its header have {} bytes, {} are there",
-            header.data_len(),
-            input.remaining()
-        )));
-    }
-    Ok((header, names))
+/// What a file says of its tensors, which are as long as they are said to be, one behind the other up to its end.
+pub(super) struct Header {
+    /// Our metadata, if it has any.
+    pub(super) manifest: Option<String>,
+    /// A table of nodes: a list that grows would be longer than the text of many small tensors.
+    tensors: BTreeMap<String, Place>,
 }
 
-/// A header as it stands there. The library's own way to read one of many small tensors took
-/// thirteen times its length.
-struct RawHeader {
-    metadata: Option<HashMap<String, String>>,
-    tensors: Vec<(String, TensorInfo)>,
+/// A tensor of a file.
+struct Place {
+    spec: TensorSpec,
+    /// From the first byte behind the header on.
+    start: usize,
+    is_expected: bool,
 }
 
-impl<'de> Deserialize<'de> for RawHeader {
+impl Header {
+    /// Reads the header, and checks it against the length of the file.
+    pub(super) fn read(input: &mut Input<'_>) -> Result<Self> {
+        let num_bytes = input.u64("the length of the header")?;
+        if num_bytes > MAX_HEADER_BYTES {
+            return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
+        }
+        let text = input.bytes(num_bytes, "the header")?;
+        let no_header =
+            |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
+        let Entries { manifest, tensors } =
+            serde_json::from_slice(&text).map_err(|error| no_header(&error))?;
+        let manifest = manifest.map(unescape).transpose().map_err(|error| no_header(&error))?;
+        let header = Self { manifest, tensors };
+        let num_bytes = header.check().map_err(|error| no_header(&error))?;
+        if num_bytes as u64 != input.remaining() {
+            return Err(input.corrupt(format!(
+                "the tensors of its header have {num_bytes} bytes, {} are there",
+                input.remaining()
+            )));
+        }
+        Ok(header)
+    }
+
+    /// Checks that the tensors are without gaps, and returns how many bytes they have.
+    fn check(&self) -> Result<usize> {
+        let mut end = 0;
+        for (name, place) in self.places() {
+            let next =
+                place.spec.num_bytes().ok().and_then(|length| place.start.checked_add(length));
+            end = next.filter(|_| place.start == end).ok_or_else(|| {
+                Error::invalid(format!(
+                    "tensor `{name}` does not begin where the one before it ends"
+                ))
+            })?;
+        }
+        Ok(end)
+    }
+
+    /// Returns the tensors in the order in which they stand in the file.
+    fn places(&self) -> Vec<(&str, &Place)> {
+        let mut places: Vec<_> =
+            self.tensors.iter().map(|(name, place)| (&**name, place)).collect();
+        // Those without bytes stand before the one that begins at their place.
+        places
+            .sort_unstable_by_key(|(name, place)| (place.start, place.spec.num_elements(), *name));
+        places
+    }
+
+    /// Returns the tensors in the order in which they stand in the file, and whether somebody expects them.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = (&str, &TensorSpec, bool)> {
+        self.places().into_iter().map(|(name, place)| (name, &place.spec, place.is_expected))
+    }
+
+    /// Notes that a tensor of this kind is expected.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when it is not there, or is another one.
+    pub(super) fn expect(&mut self, name: &str, spec: &TensorSpec) -> Result<()> {
+        let missing = || Error::invalid(missing(name));
+        let place = self.tensors.get_mut(name).ok_or_else(missing)?;
+        if place.spec != *spec {
+            let found = &place.spec;
+            return Err(Error::invalid(format!("tensor `{name}`: {found}, expected {spec}")));
+        }
+        place.is_expected = true;
+        Ok(())
+    }
+}
+
+pub(super) fn missing(name: &str) -> String {
+    format!("tensor `{name}` is missing")
+}
+
+/// A header as it stands there.
+struct Entries<'a> {
+    manifest: Option<&'a RawValue>,
+    tensors: BTreeMap<String, Place>,
+}
+
+impl<'de> Deserialize<'de> for Entries<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
+        struct Tensors;
 
-        impl<'de> Visitor<'de> for Entries {
-            type Value = RawHeader;
+        impl<'de> Visitor<'de> for Tensors {
+            type Value = Entries<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of tensors")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<RawHeader, M::Error> {
-                let mut header = RawHeader { metadata: None, tensors: Vec::new() };
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries<'de>, M::Error> {
+                let mut header = Entries { manifest: None, tensors: BTreeMap::new() };
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
-                        header.metadata = Some(map.next_value()?);
-                    } else {
-                        let RawInfo { dtype, shape, data_offsets } = map.next_value()?;
-                        header.tensors.push((name, TensorInfo { dtype, shape, data_offsets }));
+                        header.manifest = map.next_value::<Metadata<'_>>()?.kvstore;
+                        continue;
                     }
+                    let place = map.next_value::<Info>()?.place(&name).map_err(M::Error::custom)?;
+                    match header.tensors.entry(name) {
+                        Entry::Vacant(free) => free.insert(place),
+                        Entry::Occupied(taken) => {
+                            let text = format!("tensor `{}` stands twice in it", taken.key());
+                            return Err(M::Error::custom(text));
+                        }
+                    };
                 }
                 Ok(header)
             }
         }
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(Tensors)
     }
+}
+
+/// Texts beside the tensors; those of others are passed over.
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    /// As it stands there, in quotes and with escapes.
+    #[serde(borrow)]
+    kvstore: Option<&'a RawValue>,
 }
 
 /// What a header says of a tensor.
 #[derive(Deserialize)]
-struct RawInfo {
+struct Info {
     dtype: safetensors::Dtype,
     #[serde(deserialize_with = "short_list")]
     shape: Vec<usize>,
     data_offsets: (usize, usize),
+}
+
+impl Info {
+    /// Returns the tensor that is meant, which is as long as its dtype and shape are.
+    fn place(self, name: &str) -> Result<Place, String> {
+        let Self { dtype, shape, data_offsets: (start, end) } = self;
+        let known = DTYPES.iter().find(|(_, theirs)| *theirs == dtype);
+        let Some((dtype, _)) = known else {
+            return Err(format!("tensor `{name}` has elements of type {dtype:?}"));
+        };
+        let spec = TensorSpec::new(Shape::from(shape), *dtype);
+        match (spec.num_bytes(), end.checked_sub(start)) {
+            (Ok(expected), Some(found)) if expected == found => {
+                Ok(Place { spec, start, is_expected: false })
+            }
+            _ => Err(format!("tensor `{name}`: {spec} from byte {start} to {end}")),
+        }
+    }
 }

@@ -41,7 +41,8 @@ pub(super) struct Manifest {
     pub(super) rule: RuleRecord,
     pub(super) compression: Option<CompressionRecord>,
     /// In the order of initialisation.
-    pub(super) keys: Vec<KeyRecord>,
+    #[allow(clippy::vec_box, reason = "a list of records that grows is longer than their text")]
+    pub(super) keys: Vec<Box<KeyRecord>>,
 }
 
 /// What a file holds.
@@ -230,7 +231,7 @@ impl TryFrom<StateRecord> for Outline {
 }
 
 /// Returns the first key that stands twice in a list.
-pub(super) fn repeated(keys: &[KeyRecord]) -> Option<&str> {
+pub(super) fn repeated(keys: &[Box<KeyRecord>]) -> Option<&str> {
     let mut seen = HashSet::with_capacity(keys.len());
     keys.iter().map(|record| record.key.as_str()).find(|key| !seen.insert(*key))
 }

@@ -19,6 +19,7 @@ mod background;
 mod header;
 mod manifest;
 mod read;
+mod unescape;
 mod write;
 
 pub use background::{Checkpoint, CheckpointProgress};

@@ -1,18 +1,16 @@
 //! Reading a checkpoint, which may be damaged or made to do harm: everything that it says is held against its
 //! length before memory is taken, and what it holds counts when all of it has been read.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::sync::Arc;
 
-use safetensors::tensor::{Metadata, TensorInfo};
-
-use super::header::read_header;
+use super::header::{Header, missing};
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
 use super::{
-    CHECKSUM, DTYPES, METADATA, checksum_spec, residual_name, row_indices_name, rows_name,
-    state_name, value_name,
+    CHECKSUM, checksum_spec, residual_name, row_indices_name, rows_name, state_name, value_name,
 };
 use crate::backends::Backends;
 use crate::compression::Compression;
@@ -62,7 +60,7 @@ impl Snapshot {
             Rule::Known(_) | Rule::SomeUpdater => Run::default(),
         };
         let copies = std::mem::take(&mut body.keys).into_iter().map(|found| {
-            let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = found;
+            let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = *found;
             let value = if is_rows { body.rows(&key, &spec)? } else { body.value(&key)? };
             let residuals = 0..num_residuals;
             let residuals = residuals.map(|index| body.take(&residual_name(index, key.as_str())));
@@ -70,7 +68,7 @@ impl Snapshot {
             let state = outline.map(|outline| body.state(&key, &spec, outline)).transpose()?;
             let run = if state.is_some() { run } else { Run::default() };
             let progress = Progress { run, state: state.unwrap_or_default(), residuals };
-            Ok(KeyCopy { key, value, progress, num_pushes })
+            Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
         });
         let copies = copies.collect::<Result<Vec<_>>>()?;
         Ok(Self::new(&body.store, rule, body.compression, copies))
@@ -83,7 +81,7 @@ pub struct OptimizerStates {
     /// The optimizer, if it was dumped.
     pub optimizer: Option<Optimizer>,
     /// The states of the keys that have been updated.
-    pub states: Vec<(Key, OptimizerState)>,
+    pub states: BTreeMap<Key, OptimizerState>,
 }
 
 impl OptimizerStates {
@@ -110,12 +108,13 @@ impl OptimizerStates {
                 .input
                 .corrupt("it is the checkpoint of a store and no file of states"));
         }
-        let states = std::mem::take(&mut body.keys).into_iter().filter_map(|found| {
-            let FoundKey { key, spec, outline, .. } = found;
-            let state = body.state(&key, &spec, outline?);
-            Some(state.map(|state| (key, state)))
-        });
-        let states = states.collect::<Result<_>>()?;
+        let mut states = BTreeMap::new();
+        for found in std::mem::take(&mut body.keys) {
+            let FoundKey { key, spec, outline, .. } = *found;
+            let Some(outline) = outline else { continue };
+            let state = body.state(&key, &spec, outline)?;
+            states.insert(key, state);
+        }
         let is_dumped = body.content == Content::OptimizerAndStates;
         Ok(Self { optimizer: body.optimizer.filter(|_| is_dumped), states })
     }
@@ -154,8 +153,10 @@ struct Body<'a> {
     optimizer: Option<Optimizer>,
     has_updater: bool,
     compression: Option<Compression>,
-    keys: Vec<FoundKey>,
-    tensors: HashMap<String, Tensor>,
+    #[allow(clippy::vec_box, reason = "a list of them that grows is longer than their text")]
+    keys: Vec<Box<FoundKey>>,
+    /// A table of nodes: a list or a hash table of small tensors would be longer than the file.
+    tensors: BTreeMap<String, Tensor>,
 }
 
 /// A key of which all tensors are there.
@@ -171,8 +172,8 @@ struct FoundKey {
 impl<'a> Body<'a> {
     fn read(backends: &Backends, input: Input<'a>) -> Result<Self> {
         let mut input = input.with_checksum();
-        let (header, names) = read_header(&mut input)?;
-        let manifest = read_manifest(&input, &header)?;
+        let mut header = Header::read(&mut input)?;
+        let manifest = read_manifest(&input, header.manifest.take())?;
         if let Some(key) = repeated(&manifest.keys) {
             return Err(input.corrupt(format!("it has key `{key}` twice")));
         }
@@ -184,13 +185,13 @@ impl<'a> Body<'a> {
         };
         let compression = manifest.compression.map(Compression::try_from);
         let compression = compression.transpose().map_err(said)?;
-        let mut tensors = Tensors { header: &header, expected: HashMap::new() };
         let content = manifest.content;
-        let find = |record| tensors.find(content, optimizer.is_some(), record).map_err(said);
-        let keys = manifest.keys.into_iter().map(find).collect::<Result<_>>()?;
-        let Tensors { mut expected, .. } = tensors;
-        expected.insert(CHECKSUM.to_owned(), checksum_spec());
-        let tensors = read_tensors(backends, &mut input, names, &expected)?;
+        let mut find = |record: Box<KeyRecord>| {
+            find_key(&mut header, content, optimizer.is_some(), *record).map(Box::new)
+        };
+        let keys = manifest.keys.into_iter().map(|record| find(record).map_err(said));
+        let keys = keys.collect::<Result<_>>()?;
+        let tensors = read_tensors(backends, &mut input, header)?;
         let store = manifest.store;
         Ok(Self { input, content, store, optimizer, has_updater, compression, keys, tensors })
     }
@@ -227,108 +228,78 @@ impl<'a> Body<'a> {
 
 const NO_OPTIMIZER: &str = "it has states without an optimizer";
 
-fn missing(name: &str) -> String {
-    format!("tensor `{name}` is missing")
-}
-
-fn read_manifest(input: &Input<'_>, header: &Metadata) -> Result<Manifest> {
-    let metadata = header.metadata().as_ref().and_then(|texts| texts.get(METADATA));
-    let text = metadata
+fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
+    let text = text
         .ok_or_else(|| input.corrupt("it is a safetensors file, but no checkpoint of a store"))?;
     let said = |error: serde_json::Error| input.corrupt(format!("its metadata: {error}"));
-    let version: Versioned = serde_json::from_str(text).map_err(said)?;
+    let version: Versioned = serde_json::from_str(&text).map_err(said)?;
     version.check().map_err(|reason| input.corrupt(reason))?;
-    serde_json::from_str(text).map_err(said)
+    serde_json::from_str(&text).map_err(said)
 }
 
-/// The tensors that the keys of a file have, found in its header.
-struct Tensors<'a> {
-    header: &'a Metadata,
-    expected: HashMap<String, TensorSpec>,
-}
-
-impl Tensors<'_> {
-    fn find(
-        &mut self,
-        content: Content,
-        has_optimizer: bool,
-        mut record: KeyRecord,
-    ) -> Result<FoundKey> {
-        let key = Key::new(&record.key)?;
-        let spec = TensorSpec::new(Shape::from(record.shape), DType::from_name(&record.dtype)?);
-        if spec.num_elements() == 0 {
-            return Err(Error::invalid(format!("key `{key}`: {spec} has no elements")));
-        }
-        match (content, record.num_rows) {
-            (Content::Store, None) => self.expect(value_name(&record.key), &spec)?,
-            (Content::Store, Some(num_rows)) => {
-                let indices = TensorSpec::new([num_rows], DType::I64);
-                self.expect(row_indices_name(&record.key), &indices)?;
-                let rest = spec.shape().dims().iter().skip(1).copied();
-                let dims: Vec<usize> = std::iter::once(num_rows).chain(rest).collect();
-                let rows = TensorSpec::new(Shape::from(dims), spec.dtype());
-                self.expect(rows_name(&record.key), &rows)?;
-            }
-            (Content::OptimizerStates | Content::OptimizerAndStates, _) => {}
-        }
-        // There may be said to be more of them than anybody could count; the header has a limit.
-        let arithmetic = spec.dtype().arithmetic().map(|dtype| spec.with_dtype(dtype));
-        let no_float = || Error::invalid(format!("key `{key}`: {spec} has states or residuals"));
-        for index in 0..record.num_residuals {
-            let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
-            self.expect(residual_name(index, &record.key), arithmetic)?;
-        }
-        let outline = record.state.take().map(Outline::try_from).transpose()?;
-        if let Some(outline) = &outline {
-            let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
-            for index in 0..outline.num_tensors(spec.dtype()) {
-                self.expect(state_name(index, &record.key), arithmetic)?;
-            }
-            if !has_optimizer {
-                return Err(Error::invalid(NO_OPTIMIZER));
-            }
-        }
-        let KeyRecord { num_pushes, num_rows, num_residuals, .. } = record;
-        let is_rows = num_rows.is_some();
-        Ok(FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals })
+/// Finds the tensors of a key in the header.
+fn find_key(
+    header: &mut Header,
+    content: Content,
+    has_optimizer: bool,
+    mut record: KeyRecord,
+) -> Result<FoundKey> {
+    let key = Key::new(&record.key)?;
+    let spec = TensorSpec::new(Shape::from(record.shape), DType::from_name(&record.dtype)?);
+    if spec.num_elements() == 0 {
+        return Err(Error::invalid(format!("key `{key}`: {spec} has no elements")));
     }
-
-    fn expect(&mut self, name: String, spec: &TensorSpec) -> Result<()> {
-        let info = self.header.info(&name).ok_or_else(|| Error::invalid(missing(&name)))?;
-        let found = spec_of(&name, info)?;
-        if found != *spec {
-            return Err(Error::invalid(format!("tensor `{name}`: {found}, expected {spec}")));
+    match (content, record.num_rows) {
+        (Content::Store, None) => header.expect(&value_name(&record.key), &spec)?,
+        (Content::Store, Some(num_rows)) => {
+            let indices = TensorSpec::new([num_rows], DType::I64);
+            header.expect(&row_indices_name(&record.key), &indices)?;
+            let rest = spec.shape().dims().iter().skip(1).copied();
+            let dims: Vec<usize> = std::iter::once(num_rows).chain(rest).collect();
+            let rows = TensorSpec::new(Shape::from(dims), spec.dtype());
+            header.expect(&rows_name(&record.key), &rows)?;
         }
-        self.expected.insert(name, found);
-        Ok(())
+        (Content::OptimizerStates | Content::OptimizerAndStates, _) => {}
     }
-}
-
-fn spec_of(name: &str, info: &TensorInfo) -> Result<TensorSpec> {
-    let known = DTYPES.iter().find(|(_, dtype)| *dtype == info.dtype);
-    let (dtype, _) = known.ok_or_else(|| {
-        Error::invalid(format!("tensor `{name}` has elements of type {:?}", info.dtype))
-    })?;
-    Ok(TensorSpec::new(Shape::from(info.shape.clone()), *dtype))
+    // There may be said to be more of them than anybody could count; the header has a limit.
+    let arithmetic = spec.dtype().arithmetic().map(|dtype| spec.with_dtype(dtype));
+    let no_float = || Error::invalid(format!("key `{key}`: {spec} has states or residuals"));
+    for index in 0..record.num_residuals {
+        let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
+        header.expect(&residual_name(index, &record.key), arithmetic)?;
+    }
+    let outline = record.state.take().map(Outline::try_from).transpose()?;
+    if let Some(outline) = &outline {
+        let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
+        for index in 0..outline.num_tensors(spec.dtype()) {
+            header.expect(&state_name(index, &record.key), arithmetic)?;
+        }
+        if !has_optimizer {
+            return Err(Error::invalid(NO_OPTIMIZER));
+        }
+    }
+    let KeyRecord { num_pushes, num_rows, num_residuals, .. } = record;
+    let is_rows = num_rows.is_some();
+    Ok(FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals })
 }
 
 /// Reads every tensor, and holds the checksum against what was read.
 fn read_tensors(
     backends: &Backends,
     input: &mut Input<'_>,
-    names: Vec<String>,
-    expected: &HashMap<String, TensorSpec>,
-) -> Result<HashMap<String, Tensor>> {
-    let mut tensors = HashMap::with_capacity(expected.len());
+    mut header: Header,
+) -> Result<BTreeMap<String, Tensor>> {
+    header.expect(CHECKSUM, &checksum_spec()).map_err(|error| input.corrupt(error.to_string()))?;
+    let mut tensors = BTreeMap::new();
     let mut last = None;
-    for name in names {
-        let spec = expected
-            .get(&name)
-            .ok_or_else(|| input.corrupt(format!("tensor `{name}` is nobody's")))?;
+    for (name, spec, is_expected) in header.tensors() {
+        if !is_expected {
+            return Err(input.corrupt(format!("tensor `{name}` is nobody's")));
+        }
         let checksum = input.checksum();
         let tensor = read_elements(backends, input, spec.clone())?;
         last = Some((name == CHECKSUM, checksum));
-        tensors.insert(name, tensor);
+        tensors.insert(name.to_owned(), tensor);
     }
     let Some((true, checksum)) = last else {
         return Err(input.corrupt("the last tensor is not its checksum"));

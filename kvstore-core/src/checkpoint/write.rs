@@ -188,7 +188,7 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
             let states = state.all_tensors().enumerate();
             tensors.extend(states.map(|(index, it)| (state_name(index, key), it.clone())));
         }
-        keys.push(KeyRecord {
+        keys.push(Box::new(KeyRecord {
             key: key.to_owned(),
             dtype: copy.value.spec().dtype().name().to_owned(),
             shape: shape.dims().to_vec(),
@@ -196,7 +196,7 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
             num_pushes: copy.num_pushes,
             state: outline.map(Into::into),
             num_residuals: if is_whole { copy.progress.residuals.len() } else { 0 },
-        });
+        }));
     }
     let rule = match snapshot.rule() {
         Rule::Known(Policy::Assign) => RuleRecord::Assign,

@@ -28,7 +28,7 @@ mod signum;
 mod state;
 mod test;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 
 pub use adadelta::AdaDelta;
@@ -120,8 +120,8 @@ pub struct Optimizer {
     common: [f64; COMMON.len()],
     own: Vec<f64>,
     scheduler: Option<LrScheduler>,
-    lr_multipliers: HashMap<Key, f64>,
-    wd_multipliers: HashMap<Key, f64>,
+    lr_multipliers: BTreeMap<Key, f64>,
+    wd_multipliers: BTreeMap<Key, f64>,
 }
 
 impl Optimizer {
@@ -146,8 +146,8 @@ impl Optimizer {
             common,
             own: definition.own.iter().map(|parameter| parameter.default).collect(),
             scheduler: None,
-            lr_multipliers: HashMap::new(),
-            wd_multipliers: HashMap::new(),
+            lr_multipliers: BTreeMap::new(),
+            wd_multipliers: BTreeMap::new(),
         }
     }
 
@@ -247,7 +247,7 @@ impl Optimizer {
     }
 
     /// Returns the keys whose learning rate is multiplied, and those whose weight decay is, with the factors.
-    pub(crate) fn multipliers(&self) -> [&HashMap<Key, f64>; 2] {
+    pub(crate) fn multipliers(&self) -> [&BTreeMap<Key, f64>; 2] {
         [&self.lr_multipliers, &self.wd_multipliers]
     }
 
@@ -333,7 +333,7 @@ impl Optimizer {
             Some(scheduler) => scheduler.learning_rate(learning_rate, count),
             None => learning_rate,
         };
-        let factor = |factors: &HashMap<Key, f64>| factors.get(key).copied().unwrap_or(1.0);
+        let factor = |factors: &BTreeMap<Key, f64>| factors.get(key).copied().unwrap_or(1.0);
         (self.definition.rule)(&mut Due {
             key,
             count,

@@ -10,7 +10,7 @@ mod stores;
 mod ticket;
 mod whole;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::key::check_lengths;
@@ -344,7 +344,7 @@ impl KvStore for DistStore {
     fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
-        states: Vec<(Key, OptimizerState)>,
+        states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
         self.alone("set_optimizer_states", |stores| stores.set_optimizer_states(optimizer, states))
     }

@@ -1,6 +1,6 @@
 //! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of one store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kvstore_core::{
@@ -114,7 +114,7 @@ impl Stores {
     pub(crate) fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
-        states: Vec<(Key, OptimizerState)>,
+        states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
         let own = self.config().clone();
         let optimizer = match (optimizer, &own.rule) {
@@ -133,13 +133,14 @@ impl Stores {
             self.set_rule_with(rule, loaded);
             return Ok(());
         }
-        let keys: Vec<Key> = states.iter().map(|(key, _)| key.clone()).collect();
-        let mut parts = Vec::new();
+        let keys: Vec<Key> = states.keys().cloned().collect();
+        let mut parts = BTreeMap::new();
         for ((key, state), cut) in states.into_iter().zip(self.cuts(&keys)?) {
             state.check(optimizer.name(), &key, cut.whole())?;
             if let Some(part) = cut.part(self.collective.rank()) {
                 let first = cut.elements(self.collective.rank()).start;
-                parts.push((key, state.part(&optimizer, first, &part)?));
+                let state = state.part(&optimizer, first, &part)?;
+                parts.insert(key, state);
             }
         }
         if !own.rule.steps_parts() {
@@ -153,7 +154,7 @@ impl Stores {
 }
 
 /// Returns a number that states have in common which are of the same updates, never 0.
-fn fingerprint(states: &[(Key, OptimizerState)]) -> u64 {
+fn fingerprint(states: &BTreeMap<Key, OptimizerState>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (key, state) in states {
         (key.as_str(), state.num_updates(), state.num_bytes()).hash(&mut hasher);

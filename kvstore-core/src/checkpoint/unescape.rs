@@ -1,0 +1,82 @@
+//! The text of a long string in JSON, without the buffer that a parser doubles until all of it fits.
+
+use serde_json::Result;
+use serde_json::value::RawValue;
+
+/// How many bytes are handed to the parser at a time, and some more.
+const PIECE: usize = 1 << 12;
+
+/// Returns the text that a string in JSON stands for. It takes as much memory as the string.
+///
+/// # Errors
+/// The parser's, for what is no string.
+pub(super) fn unescape(json: &RawValue) -> Result<String> {
+    let json = json.get();
+    let Some(inner) = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return serde_json::from_str(json);
+    };
+    let mut text = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(end_of_piece(rest));
+        text.push_str(&serde_json::from_str::<String>(&format!("\"{piece}\""))?);
+        rest = behind;
+    }
+    Ok(text)
+}
+
+/// Returns where a piece of escaped text may end: behind a character. Two escapes may be one.
+fn end_of_piece(text: &str) -> usize {
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        let mut is_half = false;
+        if letter == '\\' && matches!(letters.next(), Some((_, 'u'))) {
+            let digits = letters.as_str().get(..4).unwrap_or_default();
+            let number = u16::from_str_radix(digits, 16).unwrap_or_default();
+            is_half = (0xd800..0xdc00).contains(&number);
+            let _digits = letters.nth(3);
+        }
+        if at >= PIECE && !is_half {
+            return letters.offset();
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn pieces_are_the_whole_text() {
+        // Two bytes, three, and four, which are two escapes.
+        let letters =
+            ["a", "\\\"", "\\\\", "\\n", "\u{e9}", "\\u20ac", "\\ud83d\\ude00", "\u{1f600}"];
+        let mut random = 1_u32;
+        for length in [0, 1, PIECE / 2, PIECE, 30 * PIECE] {
+            let mut json = String::from("\"");
+            while json.len() <= length {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                json += letters[random as usize >> 29];
+            }
+            json += &"\\ud83d\\ude00".repeat(length);
+            json += "\"";
+            let whole: String = serde_json::from_str(&json).unwrap();
+            let raw: Box<RawValue> = serde_json::from_str(&json).unwrap();
+            assert_eq!(unescape(&raw).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn what_is_no_string_is_refused() {
+        for json in ["1", "null", "{\"a\": \"b\"}", "[\"\"]"] {
+            let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
+            assert!(unescape(&raw).is_err(), "{json}");
+        }
+        let lone_half = format!("\"{}\\ud83d\"", "a".repeat(2 * PIECE));
+        let raw: Box<RawValue> = serde_json::from_str(&lone_half).unwrap();
+        assert!(unescape(&raw).is_err());
+    }
+}
