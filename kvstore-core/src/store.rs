@@ -172,6 +172,15 @@ pub trait KvStore: Send + Sync + Debug {
     /// of a store with an updater, when this one has none.
     fn rollback(&self, snapshot: &Snapshot) -> Result<()>;
 
+    /// Returns the snapshot that all processes are to go back to, given what this one could read: its own, or if it has
+    /// none that of the first which has. Every process calls it.
+    ///
+    /// # Errors
+    /// This process's own, where no process has read anything.
+    fn share_snapshot(&self, own: Result<Snapshot>) -> Result<Snapshot> {
+        own
+    }
+
     /// Gives keys the states of an optimizer, all or none; states of other keys start anew. `optimizer` becomes
     /// the store's own; none stands for the one that is set.
     ///

@@ -213,6 +213,32 @@ fn a_file_with_an_updater_needs_one_everywhere() {
     });
 }
 
+/// As after a crash, when the file is on the machine of one rank.
+#[test]
+fn what_one_rank_has_read_is_there_for_all() {
+    let lost = |rank: usize| Err::<Snapshot, _>(Error::InvalidArgument(format!("no file {rank}")));
+    two(|store| {
+        store.init(&[key("a")], &[small(1.0)]).unwrap();
+        let before = store.snapshot().unwrap();
+        push(store, "a", 1.0).unwrap();
+        for first in [0, 1] {
+            let is_here = store.rank() == first;
+            let own = if is_here { Ok(before.clone()) } else { lost(store.rank()) };
+            let shared = store.share_snapshot(own).unwrap();
+            assert!(shared.is_identical(&before).unwrap());
+            store.rollback(&shared).unwrap();
+            assert_eq!(floats(store, "a"), [1.0; 4]);
+        }
+        // Whoever has a file of its own keeps it, and going back finds what differs.
+        push(store, "a", 1.0).unwrap();
+        let after = store.snapshot().unwrap();
+        let own = if store.rank() == 0 { before } else { after };
+        assert!(store.share_snapshot(Ok(own.clone())).unwrap().is_identical(&own).unwrap());
+        let text = text(store.share_snapshot(lost(store.rank())).map(drop));
+        assert!(text.contains(&format!("no file {}", store.rank())), "{text}");
+    });
+}
+
 #[test]
 fn states_are_loaded_on_every_rank() {
     let all = backends();

@@ -66,6 +66,9 @@ impl Store {
     /// Makes the store hold what the one did whose checkpoint the file is, and nothing else: the next steps give
     /// the same bits. When anything is wrong with the file the store is as it was.
     ///
+    /// Processes that share the store all call this. Those that cannot read the file get what is in it from the first one
+    /// that can, so it need not be on every machine.
+    ///
     /// A file cannot hold an updater. The store of one whose checkpoint had an updater needs its own before.
     ///
     /// # Errors
@@ -73,7 +76,8 @@ impl Store {
     /// [`OutOfMemory`](crate::Error::OutOfMemory), [`InvalidArgument`](crate::Error::InvalidArgument)
     /// without an updater where one is needed.
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.rollback(&Snapshot::read(backends(), path)?)
+        let own = Snapshot::read(backends(), path);
+        self.rollback(&self.inner().share_snapshot(own)?)
     }
 
     /// Writes the states of the optimizer to a file, and with `dump_optimizer` the optimizer with its

@@ -47,6 +47,8 @@ pub(crate) enum Act {
     Barrier,
     /// Every rank gets what all of them hold, as a snapshot of a store of this name.
     Snapshot(String, Arc<Taken>),
+    /// Every rank gets a snapshot: its own, which it has put there, or that of the first which has one.
+    Share(Arc<Taken>),
     /// Every rank goes back to its part of the same snapshot.
     Rollback(Box<Snapshot>),
 }
@@ -67,7 +69,7 @@ impl Call {
         match &self.act {
             Act::Push { .. } | Act::Snapshot(..) => true,
             Act::Rollback(snapshot) => snapshot.has_updater(),
-            Act::Init { .. } | Act::Remove { .. } | Act::Barrier => false,
+            Act::Init { .. } | Act::Remove { .. } | Act::Barrier | Act::Share(_) => false,
         }
     }
 
@@ -79,6 +81,7 @@ impl Call {
             Act::Remove { keys } => ("remove", keys.as_slice()),
             Act::Barrier => ("barrier", &[][..]),
             Act::Snapshot(..) => ("snapshot", &[][..]),
+            Act::Share(_) => ("restore", &[][..]),
             Act::Rollback(_) => ("rollback", &[][..]),
         };
         match keys {
@@ -136,6 +139,7 @@ impl Hash for Act {
             Self::Remove { keys } => write(2, keys, &[]),
             Self::Barrier => write(3, &[], &[]),
             Self::Snapshot(..) => write(4, &[], &[]),
+            Self::Share(_) => write(6, &[], &[]),
             Self::Rollback(snapshot) => {
                 write(5, &snapshot.keys(), &[]);
                 for of_key in snapshot.stats() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kvstore_core::{Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec};
 
 use super::cut::Cut;
-use crate::buffer::Slices;
+use crate::buffer::{Buffer, Slices};
 use crate::collective::{Collective, Wait};
 
 /// Codes are cut between words of this many elements.
@@ -199,18 +199,17 @@ impl Exchange<'_> {
         Ok(slices)
     }
 
-    /// Gives every rank the bytes of rank 0.
-    pub(crate) fn bytes_of_first(&self, own: &[u8]) -> Result<Vec<u8>> {
-        let is_first = self.collective.rank() == 0;
-        let mut len = crate::buffer::Buffer::from(&(own.len() as u64).to_le_bytes()[..]);
-        self.collective.broadcast(0, &mut len, &self.wait())?;
+    /// Gives every rank the bytes of one, `root`.
+    pub(crate) fn bytes_of(&self, root: usize, own: &[u8]) -> Result<Buffer> {
+        let mut len = Buffer::from(&(own.len() as u64).to_le_bytes()[..]);
+        self.collective.broadcast(root, &mut len, &self.wait())?;
         let len = read_u64(&len).and_then(|len| usize::try_from(len).ok()).ok_or_else(lost)?;
-        let mut bytes = crate::buffer::Buffer::zeroed(len);
-        if is_first {
+        let mut bytes = Buffer::zeroed(len);
+        if self.collective.rank() == root {
             bytes.copy_from_slice(own);
         }
-        self.collective.broadcast(0, &mut bytes, &self.wait())?;
-        Ok(bytes.to_vec())
+        self.collective.broadcast(root, &mut bytes, &self.wait())?;
+        Ok(bytes)
     }
 }
 

@@ -314,7 +314,7 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
         }
         if differs(&|config| config != first).is_some() {
             let own = stores.config().to_text()?;
-            let text = exchange.bytes_of_first(own.as_bytes())?;
+            let text = exchange.bytes_of(0, own.as_bytes())?;
             let config = Config::from_text(&String::from_utf8_lossy(&text));
             match config {
                 Ok(config) if stores.config().fingerprint()? != first => {
@@ -343,6 +343,7 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
         Act::Snapshot(name, taken) => stores.snapshot(exchange, name).map(|snapshot| {
             *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
         }),
+        Act::Share(snapshot) => stores.share_snapshot(exchange, snapshot),
         Act::Rollback(snapshot) => stores.rollback(snapshot),
     };
     match result {

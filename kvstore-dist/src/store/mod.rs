@@ -334,6 +334,19 @@ impl KvStore for DistStore {
         snapshot.ok_or_else(|| Error::Internal("a snapshot that was not taken".to_owned()))
     }
 
+    fn share_snapshot(&self, own: Result<Snapshot>) -> Result<Snapshot> {
+        let (own, why_not) = match own {
+            Ok(own) => (Some(own), None),
+            Err(error) => (None, Some(error)),
+        };
+        let taken = Arc::new(Taken::new(own));
+        self.together("restore", Act::Share(Arc::clone(&taken)))?;
+        let shared = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        shared.ok_or_else(|| {
+            why_not.unwrap_or_else(|| Error::Internal("a snapshot that is gone".to_owned()))
+        })
+    }
+
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))?;
         let keys = self.keys();

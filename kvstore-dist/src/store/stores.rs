@@ -172,8 +172,8 @@ impl Stores {
                 bytes.extend_from_slice(&value.to_dense()?.to_bytes()?);
             }
         }
-        let bytes = exchange.bytes_of_first(&bytes)?;
-        let mut rest = bytes.as_slice();
+        let bytes = exchange.bytes_of(0, &bytes)?;
+        let mut rest = &bytes[..];
         let (mut new, mut firsts) = (Vec::new(), Vec::new());
         for (key, value) in keys.iter().zip(values) {
             let spec = value.spec().clone();

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::PoisonError;
 
 use kvstore_core::{
     Device, Error, Key, KvStore, Optimizer, OptimizerState, OptimizerStates, Result, Snapshot,
     Tensor,
 };
 
+use super::call::Taken;
 use super::config::Rule;
 use super::exchange::{Exchange, lost};
 use super::stores::Stores;
@@ -72,6 +74,28 @@ impl Stores {
             }
         }
         Ok(residuals)
+    }
+
+    /// Gives every rank a snapshot that has none of its own: that of the first which has one, if there is any.
+    pub(crate) fn share_snapshot(&self, exchange: &Exchange<'_>, taken: &Taken) -> Result<()> {
+        let own = taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let all = exchange.gather_bytes(&[u8::from(own.is_some())])?;
+        let has_one = |rank: &usize| all.slice(*rank) == [1];
+        let mut ranks = 0..self.collective.size();
+        let Some(root) = ranks.clone().find(has_one) else { return Ok(()) };
+        if ranks.all(|rank| has_one(&rank)) {
+            return Ok(());
+        }
+        let bytes = match &own {
+            Some(own) if self.collective.rank() == root => own.to_bytes()?,
+            _ => Vec::new(),
+        };
+        let bytes = exchange.bytes_of(root, &bytes)?;
+        if own.is_none() {
+            let found = Snapshot::from_bytes(&self.backends, &bytes)?;
+            *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        }
+        Ok(())
     }
 
     /// Makes this rank hold its part of a snapshot.
