@@ -31,15 +31,16 @@ impl Launcher {
     fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name| variable(name).and_then(|text| text.parse().ok());
         // `mpirun` of Open MPI; that and `srun` of MPICH and its relatives; launchers that speak PMIx, which is Open
-        // MPI's way.
+        // MPI's way; `srun` that speaks nothing, whose processes do not find each other.
         let known = [
-            (Family::OpenMpi, "OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
-            (Family::Mpich, "PMI_RANK", Some("PMI_SIZE")),
-            (Family::OpenMpi, "PMIX_RANK", None),
+            (Some(Family::OpenMpi), "OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
+            (Some(Family::Mpich), "PMI_RANK", Some("PMI_SIZE")),
+            (Some(Family::OpenMpi), "PMIX_RANK", None),
+            (None, "SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
         ];
         let found = known.into_iter().find(|(_, rank, _)| number(rank).is_some());
         found.map_or_else(Self::default, |(family, rank, size)| Self {
-            family: Some(family),
+            family,
             rank: number(rank),
             size: size.and_then(number),
         })
@@ -91,5 +92,9 @@ mod tests {
         assert_eq!(read(&[("PMIX_RANK", "3")]), launcher(Family::OpenMpi, Some(3), None));
         assert!(read(&[("PMIX_RANK", "3")]).started_more());
         assert!(!read(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]).started_more());
+        let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "4")];
+        assert!(read(&slurm).started_more() && read(&slurm).family.is_none());
+        // The script of a job, which has started no step.
+        assert!(!read(&slurm[..1]).started_more());
     }
 }

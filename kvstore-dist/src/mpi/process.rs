@@ -166,7 +166,10 @@ impl Process {
             Some("was initialised for one thread alone: MPI_THREAD_SERIALIZED is needed")
         } else if size == 1 && launcher.started_more() {
             // Else each process would be a job of its own, and nobody would notice.
-            Some("sees one process where a launcher has started more: it is not that launcher's")
+            Some(
+                "sees one process where a launcher has started more: it is not that launcher's (srun needs --mpi=pmix for \
+                 Open MPI, --mpi=pmi2 for MPICH)",
+            )
         } else {
             None
         };
