@@ -123,6 +123,14 @@ pub enum Error {
         /// What the library said.
         source: BoxError,
     },
+    /// What moves bytes between processes failed.
+    #[error("{operation}")]
+    Transport {
+        /// What was being done.
+        operation: String,
+        /// What the library said.
+        source: BoxError,
+    },
     /// The object was closed before.
     #[error("{what} is closed")]
     Closed {
@@ -183,7 +191,7 @@ impl Error {
             Self::Io { .. } => ErrorCode::Io,
             Self::Corrupt { .. } => ErrorCode::Corrupt,
             Self::Timeout(_) => ErrorCode::Timeout,
-            Self::Backend { .. } => ErrorCode::Backend,
+            Self::Backend { .. } | Self::Transport { .. } => ErrorCode::Backend,
             Self::Closed { .. } => ErrorCode::Closed,
             Self::Poisoned { .. } => ErrorCode::Poisoned,
             Self::Internal(_) => ErrorCode::Internal,

@@ -57,7 +57,7 @@ impl fmt::Debug for Wait<'_> {
 /// - [`Timeout`](Error::Timeout): the deadline passed; the text says which ranks nothing came from.
 /// - [`InvalidArgument`](Error::InvalidArgument): another rank does something else.
 /// - [`LengthMismatch`](Error::LengthMismatch): another rank sends more or fewer bytes.
-/// - [`Backend`](Error::Backend): the library fails, or another member is gone.
+/// - [`Transport`](Error::Transport): the library fails, or another member is gone.
 /// - [`Closed`](Error::Closed): it has been ended.
 ///
 /// After such an error the buffers of the call may be empty: something may still write there.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use kvstore_core::{Device, Error};
+use kvstore_core::Error;
 
 use crate::call::Place;
 
@@ -44,7 +44,7 @@ impl Fault {
                 Error::LengthMismatch { what, expected, found }
             }
             Self::Failed { operation, reason } => {
-                Error::Backend { device: Device::cpu(0), operation, source: reason.into() }
+                Error::Transport { operation, source: reason.into() }
             }
             Self::Closed(what) => Error::Closed { what: what.to_owned() },
         }

@@ -77,7 +77,7 @@ impl MpiCollective {
     ///   of the launcher; or it cannot be used by threads that take turns.
     /// - [`Timeout`](Error::Timeout): other ranks have not opened it.
     /// - [`Closed`](Error::Closed): MPI has been finalised.
-    /// - [`Backend`](Error::Backend): the library fails.
+    /// - [`Transport`](Error::Transport): the library fails.
     pub fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Self> {
         if options.max_message == 0 || i32::try_from(options.max_message).is_err() {
             let found = options.max_message;

@@ -7,7 +7,7 @@ use std::panic;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
-use kvstore_core::{Device, Error, Result};
+use kvstore_core::{Error, Result};
 
 use super::flight::Flight;
 use super::functions::{Failure, Mpi};
@@ -148,8 +148,7 @@ impl Process {
         let Found { mpi, name, version } = found;
         let mpi = *mpi;
         let name = format!("`{name}` ({version})");
-        let failed = |failure: Failure| Error::Backend {
-            device: Device::cpu(0),
+        let failed = |failure: Failure| Error::Transport {
             operation: format!("{name}, {}", failure.function),
             source: failure.reason.into(),
         };

@@ -350,6 +350,7 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
         Err(
             error @ (Error::OutOfMemory { .. }
             | Error::Backend { .. }
+            | Error::Transport { .. }
             | Error::Timeout(_)
             | Error::LengthMismatch { .. }
             | Error::Internal(_)),

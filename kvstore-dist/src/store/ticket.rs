@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::{Device, Error, Result};
+use kvstore_core::{Error, Result};
 
 /// What became of a call, for everybody who waits for it.
 #[derive(Debug, Default)]
@@ -67,8 +67,7 @@ pub(crate) fn copy(error: &Error) -> Error {
         Error::InvalidArgument(text) => Error::InvalidArgument(text.clone()),
         Error::Unsupported(text) => Error::Unsupported(text.clone()),
         Error::Internal(text) => Error::Internal(text.clone()),
-        other => Error::Backend {
-            device: Device::cpu(0),
+        other => Error::Transport {
             operation: "a call of all ranks".to_owned(),
             source: other.chain().into(),
         },
