@@ -1,5 +1,5 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo test miri check kernels fuzz jar install examples repl bench bench-jvm peers gpu-bundle gpu-check \
+.PHONY: help setup native demo demo-dist test miri check kernels fuzz jar install examples repl bench bench-jvm peers gpu-bundle gpu-check \
 	doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
@@ -18,6 +18,9 @@ native: setup ## builds the jar for this machine, clojure/target/native/kvstore-
 
 demo: native ## builds everything, runs the tutorial and trains a classifier on digits
 	clojure/bin/demo
+
+demo-dist: native ## trains it on 2 and 4 workers, processes of an MPI job, with the bits of one process
+	clojure/bin/demo-dist
 
 test: setup ## runs every test, Rust and JVM, on the host and on GPUs, emulated ones where there is none
 	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist

@@ -4,23 +4,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-PACKAGES="openmpi-bin libopenmpi3 mpich libmpich12"
-
-is_there() { command -v mpirun.openmpi && command -v mpirun.mpich; }
-
-install() {
-    command -v apt-get && [ "$(id -u)" -eq 0 ] || return 1
-    # shellcheck disable=SC2086 # a list of packages
-    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $PACKAGES </dev/null ||
-        { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $PACKAGES </dev/null; }
-}
-
-is_there >/dev/null 2>&1 || install >/dev/null 2>&1 || true
+scripts/mpi.sh install >/dev/null 2>&1 || true
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0
 cargo test -p kvstore-dist -- --show-output >"$output" 2>&1 || status=$?
 cat "$output"
 count=$(grep -c '^skipped: ' "$output" || true)
-[ "$count" -eq 0 ] || echo "not run: $count tests of jobs, for Open MPI or MPICH is not installed ($PACKAGES)"
+[ "$count" -eq 0 ] || echo "not run: $count tests of jobs, for Open MPI or MPICH is not installed ($(scripts/mpi.sh packages))"
 exit "$status"

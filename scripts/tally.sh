@@ -29,7 +29,7 @@ count() {
                 if (pair[1] == "skipped") skipped += pair[2]; else failed += pair[2]
             }
         }
-        /^(not run|on which GPUs): / { note = "  " $0 }
+        /^(not run|on which GPUs): / && !told[$0]++ { note = note "  " $0 }
         END { printf "%-12s %6d passed %4d failed %4d skipped%s\n", name, passed, failed, skipped, note }'
 }
 

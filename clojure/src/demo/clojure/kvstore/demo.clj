@@ -1,10 +1,14 @@
 (ns kvstore.demo
-  "The store at work: `make demo`.
+  "The store at work: `make demo` and `make demo-dist`.
 
-    -main   follows the tutorial, then trains a network to read digits; fails when a result is wrong"
+    -main   follows the tutorial, then trains a network to read digits; or trains it as one of several workers; fails
+            when a result is wrong"
   (:require [kvstore.demo.screen :as screen]
             [kvstore.demo.training :as training]
-            [kvstore.demo.tutorial :as tutorial]))
+            [kvstore.demo.tutorial :as tutorial]
+            [kvstore.demo.workers :as workers]
+            [org.apache.clojure-mxnet.context :as context]
+            [org.apache.clojure-mxnet.kvstore :as kvstore]))
 
 (set! *warn-on-reflection* true)
 
@@ -18,21 +22,23 @@
 (defn- show-training
   []
   (screen/heading "3. Handwritten digits, read by a network trained on four devices")
-  (let [{:keys [accuracy mistakes num-tested]} (training/run)]
-    (screen/facts {"accuracy" (format "%.1f %% of %d digits that it never saw" (* 100.0 accuracy) num-tested)
-                   "wrong" (format "%d, some of them:" (count mistakes))})
-    (screen/pictures (take 5 mistakes))
-    (when (< accuracy 0.95)
-      (throw (ex-info "the network reads too few digits" {:accuracy accuracy :expected 0.95})))))
+  (with-open [kv (kvstore/create "device")]
+    (training/show kv (mapv context/cpu (range 4)))))
+
+(defn- show
+  [[part folder num-workers]]
+  (case part
+    nil (do (show-tutorial)
+            (show-training))
+    "worker" (workers/train folder)
+    "compare" (workers/compare-all folder (parse-long num-workers))))
 
 (defn -main
-  "Runs the demo. The process ends with status 1 when something in it is not as it must be."
-  [& _]
+  "Runs the demo; with `worker FOLDER` what each worker of a job does, with `compare FOLDER NUM-WORKERS` what one
+  process does after them. The process ends with status 1 when something in it is not as it must be."
+  [& arguments]
   (try
-    (screen/in-unicode
-      (fn []
-        (show-tutorial)
-        (show-training)))
+    (screen/in-unicode #(show arguments))
     (shutdown-agents)
     (catch Throwable e
       (binding [*out* *err*]

@@ -57,13 +57,16 @@
   (ndarray/ones [(count digits) 1] {:ctx ctx}))
 
 (defn batches
-  "Returns the `digits` in batches of `batch-size`, each as one part per context of `devices`."
-  [digits batch-size devices]
-  (let [part-size (quot batch-size (count devices))]
+  "Returns the `digits` in batches of `batch-size`, each as one part per context of `devices`.
+
+  Of several workers each has parts of its own: a batch is cut into those of rank 0, of rank 1, and so on."
+  [digits batch-size devices {:keys [rank num-workers]}]
+  (let [num-own (count devices)
+        part-size (quot batch-size (* num-own num-workers))]
     (for [batch (partition batch-size digits)]
       (mapv (fn [part ctx]
               {:x (pixels part ctx)
                :y (labels part ctx)
                :ones (ones-column part ctx)})
-            (partition part-size batch)
+            (drop (* rank num-own) (partition part-size batch))
             devices))))

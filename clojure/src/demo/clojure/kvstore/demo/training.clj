@@ -1,7 +1,8 @@
 (ns kvstore.demo.training
   "Data-parallel training: the store adds up what the devices found and takes the step.
 
-    run   trains a network on the digits and tests it"
+    run    trains a network on the digits and tests it
+    show   does so, and shows how well it reads"
   (:require [clojure.string :as string]
             [kvstore.demo.digits :as digits]
             [kvstore.demo.network :as network]
@@ -17,7 +18,6 @@
 (def ^:private num-hidden 64)
 (def ^:private num-epochs 60)
 (def ^:private batch-size 32)
-(def ^:private devices (mapv context/cpu (range 4)))
 (def ^:private ks [:w1 :b1 :w2 :b2])
 
 (defn- replica
@@ -46,9 +46,14 @@
     (dispose-all gradients)
     (transduce (map :loss) + results)))
 
+(defn- num-digits
+  "How many digits there are in `batches`."
+  [batches]
+  (transduce (comp cat (map #(ndarray/size (:ones %)))) + batches))
+
 (defn- train
   [kv replicas batches]
-  (let [num-samples (* batch-size (count batches))
+  (let [num-samples (num-digits batches)
         start (System/nanoTime)]
     (doseq [epoch (range 1 (inc num-epochs))]
       (let [loss (/ (transduce (map #(step kv replicas %)) + batches) num-samples)
@@ -69,26 +74,37 @@
        :num-tested (count tested)})))
 
 (defn run
-  "Trains on four fifths of the digits and returns what `evaluate` says of the rest.
+  "Trains with the store `kv` on four fifths of the digits, and returns what `evaluate` says of the rest.
 
-  Every device computes the gradients of its part of a batch and pushes them under the same keys; SGD with
-  momentum takes one step with their sum, on the store; every device pulls the new parameters."
-  []
-  (with-open [kv (kvstore/create "device")]
-    (let [[learned tested] (digits/split seed)
-          parameters (network/initial seed num-hidden)
-          replicas (mapv #(replica parameters %) devices)
-          batches (doall (digits/batches learned batch-size devices))]
-      (kvstore/init kv parameters)
-      (kvstore/set-optimizer kv (optimizer/sgd {:learning-rate 0.1 :momentum 0.9}))
-      (screen/facts {"digits" (format "%d to learn from, %d to be tested with" (count learned) (count tested))
-                     "devices" (string/join " " devices)
-                     "parameters" (format "%s, updated on the store by SGD with momentum"
-                                          (string/join " " (kvstore/keys kv)))})
-      (println)
-      (train kv replicas batches)
-      (println)
-      (try
-        (evaluate (first replicas) tested)
-        (finally
-          (dispose-all (apply concat [parameters] replicas batches)))))))
+  Every one of the `devices` computes the gradients of its part of a batch and pushes them under the same keys; SGD
+  with momentum takes one step with their sum, on the store; every device pulls the new parameters. Where workers
+  share the store, a batch has parts for the devices of all of them. What was learned is in the store."
+  [kv devices]
+  (let [[learned tested] (digits/split seed)
+        worker {:rank (kvstore/rank kv) :num-workers (kvstore/num-workers kv)}
+        parameters (network/initial seed num-hidden)
+        replicas (mapv #(replica parameters %) devices)
+        batches (doall (digits/batches learned batch-size devices worker))]
+    (kvstore/init kv parameters)
+    (kvstore/set-optimizer kv (optimizer/sgd {:learning-rate 0.1 :momentum 0.9}))
+    (screen/facts {"digits" (format "%d to learn from, %d to be tested with" (count learned) (count tested))
+                   "devices" (string/join " " devices)
+                   "parameters" (format "%s, updated on the store by SGD with momentum"
+                                        (string/join " " (kvstore/keys kv)))})
+    (println)
+    (train kv replicas batches)
+    (println)
+    (try
+      (evaluate (first replicas) tested)
+      (finally
+        (dispose-all (apply concat [parameters] replicas batches))))))
+
+(defn show
+  "Does what `run` does, and prints the result. Throws when the network reads too few digits."
+  [kv devices]
+  (let [{:keys [accuracy mistakes num-tested]} (run kv devices)]
+    (screen/facts {"accuracy" (format "%.1f %% of %d digits that it never saw" (* 100.0 accuracy) num-tested)
+                   "wrong" (format "%d, some of them:" (count mistakes))})
+    (screen/pictures (take 5 mistakes))
+    (when (< accuracy 0.95)
+      (throw (ex-info "the network reads too few digits" {:accuracy accuracy :expected 0.95})))))

@@ -29,7 +29,12 @@ final class ChildJvm {
     ChildJvm prepared(List<String> shell, String script) {
         List<String> prefix = new ArrayList<>(shell);
         prefix.addAll(List.of(script + " && exec \"$@\"", "java"));
-        command.addAll(0, prefix);
+        return startedBy(prefix);
+    }
+
+    /** Has this command start Java, which it gets as its last arguments. */
+    ChildJvm startedBy(List<String> launcher) {
+        command.addAll(0, launcher);
         return this;
     }
 
@@ -54,6 +59,7 @@ final class ChildJvm {
                     builder.command(command).redirectOutput(output.toFile()).start();
             boolean ended = process.waitFor(120, TimeUnit.SECONDS);
             if (!ended) {
+                process.descendants().forEach(ProcessHandle::destroyForcibly);
                 process.destroyForcibly().waitFor();
             }
             String text = Files.readString(output, StandardCharsets.UTF_8);

@@ -1,0 +1,62 @@
+#!/bin/sh
+# mpi.sh packages     prints the packages that have Open MPI and MPICH
+# mpi.sh install      installs both with apt when we are root; fails where they are not to be had
+# mpi.sh launcher N   prints the beginning of the command that starts N processes of a job on this machine. Open MPI's is
+#                     taken where it is there, else MPICH's, whose processes ask all the time and want a core each; where
+#                     neither will do, Open MPI is installed, or we fail and say how.
+set -eu
+
+OPEN_MPI="openmpi-bin libopenmpi3"
+MPICH="mpich libmpich12"
+
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+may_install() { command -v apt-get >/dev/null && is_root; }
+
+install() {
+    may_install || return 1
+    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null ||
+        { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null; }
+}
+
+# The command, by whichever name, that says this of itself.
+find_launcher() {
+    for name in "$1" mpirun; do
+        if "$name" --version 2>/dev/null | grep -q "$2"; then
+            echo "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+# Other addresses than the loopback's may be those of a network that lets nothing pass.
+open_mpi() {
+    name=$(find_launcher mpirun.openmpi 'Open MPI\|OpenRTE\|PRRTE') || return 1
+    ! is_root || name="$name --allow-run-as-root"
+    echo "$name --oversubscribe --mca btl tcp,self --mca btl_tcp_if_include 127.0.0.0/8 -n $1"
+}
+
+mpich() {
+    [ "$1" -le "$(getconf _NPROCESSORS_ONLN)" ] && name=$(find_launcher mpirun.mpich HYDRA) || return 1
+    echo "$name -n $1"
+}
+
+launcher() {
+    open_mpi "$1" || mpich "$1" && return
+    if may_install; then
+        echo "mpi.sh: installing $OPEN_MPI" >&2
+        # shellcheck disable=SC2086 # a list of packages
+        install $OPEN_MPI >&2 && open_mpi "$1" && return
+    fi
+    echo "mpi.sh: no MPI is here that could start $1 processes on this machine; on Debian or Ubuntu it is installed with" >&2
+    echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $OPEN_MPI" >&2
+    return 1
+}
+
+case $1 in
+    packages) echo "$OPEN_MPI $MPICH" ;;
+    # shellcheck disable=SC2086 # lists of packages
+    install) { command -v mpirun.openmpi && command -v mpirun.mpich; } >/dev/null || install $OPEN_MPI $MPICH ;;
+    launcher) launcher "$2" ;;
+esac
