@@ -5,10 +5,17 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 
-/// A block of memory on some device. Only the backend that made it can look inside.
+/// A block of memory on some device. Only the backend that made it can look inside,
+/// unless it is lent.
 pub trait Storage: Any + Send + Sync + fmt::Debug {
     /// Returns how many bytes the block holds.
     fn num_bytes(&self) -> usize;
+
+    /// Returns the bytes of memory of the host that no backend has made: they are lent by somebody who does not change
+    /// them while the storage is there. See [`Tensor::lent`](crate::Tensor::lent).
+    fn lent(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// Returns the storage as the type its backend knows.

@@ -308,6 +308,9 @@ impl fmt::Debug for CpuStorage {
 
 /// Returns the bytes of a range.
 pub(super) fn bytes(span: Span<'_>) -> Result<&[u8]> {
+    if let Some(lent) = span.storage.lent() {
+        return lent.get(span.start..span.start + span.num_bytes).ok_or_else(outside);
+    }
     let storage = open::<CpuStorage>(span.storage)?;
     let range = storage.range(span.start, span.num_bytes)?;
     bytemuck::cast_slice(&storage.block).get(range).ok_or_else(outside)

@@ -1,6 +1,7 @@
 //! [`Tensor`]: a value. Cloning shares, writing copies when somebody else still looks.
 
 mod arithmetic;
+mod lent;
 mod reading;
 
 use std::fmt;
@@ -297,14 +298,15 @@ impl Tensor {
     }
 
     /// Returns the value in memory of its own size: itself, unless it is a part of something
-    /// larger, which it would otherwise keep alive.
+    /// larger, which it would otherwise keep alive, or in memory that is lent.
     pub fn compact(&self) -> Result<Self> {
         if self.is_compact() { Ok(self.clone()) } else { self.duplicate() }
     }
 
-    /// Returns whether the value has its memory to itself and its clones.
+    /// Returns whether the value has its memory to itself and its clones, and that it is not lent.
     pub(crate) fn is_compact(&self) -> bool {
-        self.share.storage.num_bytes() == self.num_bytes()
+        let storage = &self.share.storage;
+        storage.num_bytes() == self.num_bytes() && storage.lent().is_none()
     }
 
     /// Returns whether both are the same memory under the same spec.
@@ -402,7 +404,7 @@ impl Tensor {
         num_elements: usize,
         change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
     ) -> Result<()> {
-        if Arc::get_mut(&mut self.share.storage).is_none() {
+        if !self.may_write() {
             *self = self.duplicate()?;
         }
         let backend = Arc::clone(&self.share.backend);
@@ -446,7 +448,7 @@ impl Tensor {
 
     /// Allocates the memory that a change needs because somebody shares the present one.
     pub(crate) fn fresh_if_shared(&mut self) -> Result<Option<Arc<dyn Storage>>> {
-        if Arc::get_mut(&mut self.share.storage).is_some() {
+        if self.may_write() {
             return Ok(None);
         }
         self.share.backend.allocate(self.device, self.num_bytes()).map(Some)
