@@ -12,6 +12,7 @@ use kvstore_dist::DistStore;
 use values::{floats, full, key, rank};
 use workers::{backends, on_workers};
 
+mod threads;
 mod values;
 mod workers;
 

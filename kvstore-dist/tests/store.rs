@@ -18,6 +18,7 @@ use values::{floats, full, key, rank};
 use workers::{backends, on_workers};
 
 mod recorded;
+mod threads;
 mod values;
 mod workers;
 
@@ -35,26 +36,13 @@ fn recorded_programs() {
 }
 
 #[test]
-fn codes_are_those_of_the_recorded_programs() {
-    let backends = backends();
-    let pushed = [-0.49f32, -0.3, 0.1, 0.2, 0.26, 0.49, 0.5, 0.51, 0.75, 1.0, 1.5, -2.0];
-    let found = on_workers("dist_sync", 1, &backends, |store| {
-        store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
-        let value = || Tensor::from_slice(&backends, Device::cpu(0), [12], &pushed).unwrap();
-        store.init(&[key("a")], &[full(&backends, &[12], 0.0)]).unwrap();
-        let mut found = Vec::new();
-        for _ in 0..3 {
-            store.push(&[key("a")], &[value().into()], 0).unwrap();
-            found.push(floats(store, "a"));
-        }
-        found
-    });
-    let expected = [
-        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
-        [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
-        [-0.5, 0.0, 0.0, 0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
-    ];
-    assert_eq!(found[0], expected.map(|row| row.to_vec()));
+fn recorded_programs_with_a_compression() {
+    on_workers("dist_sync", 2, &backends(), |store| recorded::compressed(store));
+}
+
+#[test]
+fn recorded_programs_of_one_worker() {
+    on_workers("dist_sync", 1, &backends(), |store| recorded::of_one_worker(store));
 }
 
 /// What is pushed: of each key, for each push and worker, the seeds of its values.
