@@ -1,7 +1,13 @@
 //! What every store passes, on stores of 1, 2, 3 and 4 workers that are threads.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use kvstore::backends;
+use kvstore_core::{Backends, Device, KvStore, LocalStore};
+use kvstore_dist::Group;
 use kvstore_tests::operations::program;
-use kvstore_tests::suite::bits;
+use kvstore_tests::suite::bits::{self, Place};
 use proptest::prelude::*;
 use threads::as_workers;
 
@@ -36,15 +42,41 @@ workers! {
     four_workers: 4;
 }
 
+thread_local! {
+    /// The group of this worker, for what is made by a function without arguments.
+    static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
+}
+
+/// Runs a check of bits on a store of one process and on this one.
+fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
+    GROUP.set(Some(Arc::clone(group)));
+    let place = |store, create| Place {
+        store,
+        num_threads: 0,
+        backends: backends().clone(),
+        device: Device::cpu,
+        create,
+    };
+    let one_process = |name: &str, backends: &Backends| -> Box<dyn KvStore> {
+        Box::new(LocalStore::new(name, backends.clone()).expect("a name that is listed"))
+    };
+    let all = |name: &str, _: &Backends| -> Box<dyn KvStore> {
+        let group = GROUP.with_borrow(|group| group.clone().expect("it is set"));
+        Box::new(checks::dist_store(&group, name))
+    };
+    check(&[place("local", one_process), place(checks::NAMES[0], all)]);
+    GROUP.set(None);
+}
+
 /// These are many and long: one number of workers each will do, and random programs have the others.
 #[test]
 fn sums_have_the_bits_of_one_store() {
-    as_workers(3, |group| checks::same_bits(group, bits::sums_have_the_same_bits));
+    as_workers(3, |group| same_bits(group, bits::sums_have_the_same_bits));
 }
 
 #[test]
 fn steps_have_the_bits_of_one_store() {
-    as_workers(2, |group| checks::same_bits(group, bits::steps_have_the_same_bits));
+    as_workers(2, |group| same_bits(group, bits::steps_have_the_same_bits));
 }
 
 /// `PROPTEST_CASES` asks for more programs than these.

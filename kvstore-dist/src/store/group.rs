@@ -219,10 +219,12 @@ impl Shared {
     /// What leaves ranks in different places. What fails alike everywhere ends the call alone.
     fn together(&self, room: &RefCell<Room>) -> Result<()> {
         let (collective, size) = (&*self.collective, self.collective.size());
+        // The same number on every rank, which is how they name the call at a deadline.
+        let round = 1 + self.num_rounds.load(Ordering::Relaxed);
         let (mut calls, mut subject) = (Vec::new(), String::new());
         for call in ready(&self.queue().items).take(WINDOW) {
             if calls.is_empty() {
-                subject = call.subject();
+                subject = format!("{}, round {round}", call.subject());
             }
             calls.push((call.fingerprint, Arc::clone(&call.stores)));
         }
@@ -269,7 +271,7 @@ impl Shared {
             return Ok(());
         }
         let configs: Vec<u64> = (0..size).map(|rank| word(rank, 2 + WORDS * index)).collect();
-        let subject = call.subject();
+        let subject = format!("{}, round {round}", call.subject());
         let exchange = Exchange {
             backends: &call.stores.backends,
             collective,

@@ -17,24 +17,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use kvstore::{Error, Store, backends};
-use kvstore_core::{Backends, Device, KvStore, LocalStore};
+use kvstore_core::{Backends, KvStore};
 use kvstore_dist::{DistStore, Group};
 use kvstore_tests::json::text;
 use kvstore_tests::model::Model;
 use kvstore_tests::operations::Operation;
 use kvstore_tests::spread::Spread;
-use kvstore_tests::suite::bits::Place;
 use kvstore_tests::suite::{
     calls, concurrency, races, rows, snapshots, updaters, values, whole_store,
 };
 use kvstore_tests::{recorded, replay};
 
 /// The two kinds; the other names differ in nothing else.
-const NAMES: [&str; 2] = ["dist_sync", "dist_device_sync"];
+pub(crate) const NAMES: [&str; 2] = ["dist_sync", "dist_device_sync"];
 
 /// Returns a table of checks with their names.
 macro_rules! checks {
@@ -104,12 +102,7 @@ const RECORDED: [&str; 14] = [
     "random",
 ];
 
-thread_local! {
-    /// The group of this worker, for what is made by a function without arguments.
-    static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
-}
-
-fn dist_store(group: &Arc<Group>, name: &str) -> Spread<DistStore> {
+pub(crate) fn dist_store(group: &Arc<Group>, name: &str) -> Spread<DistStore> {
     Spread(DistStore::new(name, backends(), group).expect("a name that is listed"))
 }
 
@@ -139,27 +132,6 @@ pub(crate) fn suites(group: &Arc<Group>) {
     if size(group) == 1 {
         each(IN_ANY_ORDER, |check, name| check(&store(group, name)));
     }
-}
-
-/// Runs a check of bits on a store of one process and on this one.
-pub(crate) fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
-    GROUP.set(Some(Arc::clone(group)));
-    let place = |store, create| Place {
-        store,
-        num_threads: 0,
-        backends: backends().clone(),
-        device: Device::cpu,
-        create,
-    };
-    let one_process = |name: &str, backends: &Backends| -> Box<dyn KvStore> {
-        Box::new(LocalStore::new(name, backends.clone()).expect("a name that is listed"))
-    };
-    let all = |name: &str, _: &Backends| -> Box<dyn KvStore> {
-        let group = GROUP.with_borrow(|group| group.clone().expect("it is set"));
-        Box::new(dist_store(&group, name))
-    };
-    check(&[place("local", one_process), place(NAMES[0], all)]);
-    GROUP.set(None);
 }
 
 /// The recorded programs.
