@@ -1,31 +1,38 @@
-//! Stores of jobs: what every store passes, and what the others say of a rank that stands still.
+//! Stores of jobs, on one machine and on two hosts: what every store passes, and what ranks say of one that stands still
+//! or is cut off.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use jobs::{MPICH, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_TCP, group, signal};
-use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore};
-use kvstore_dist::DistStore;
+use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore, Result, Value};
+use kvstore_dist::{DistStore, Group};
 use kvstore_tests::operations::program;
+use namespaces::{Hosts, set_cable};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use values::{full, key};
 
 mod checks;
 mod jobs;
+mod namespaces;
 mod recorded;
 mod values;
 
 /// What ranks do, by name.
-const PROGRAMS: [(&str, fn()); 4] = [
+const PROGRAMS: [(&str, fn()); 6] = [
     ("suites", || checks::suites(&group())),
-    ("recorded", recorded_programs),
-    ("programs", random_programs),
+    ("recorded", || recorded_programs(&group())),
+    ("programs", || random_programs(&group())),
+    ("hosts", on_hosts),
     ("frozen", stand_still),
+    ("cut", lose_each_other),
 ];
 
 #[test]
@@ -33,10 +40,10 @@ fn rank() {
     jobs::act_as_rank(&PROGRAMS);
 }
 
-fn recorded_programs() {
-    let (group, backends) = (group(), Backends::new(vec![CpuBackend::with_threads(1)]));
-    checks::recorded_programs(&group);
-    let store = || DistStore::new("dist_sync", &backends, &group).unwrap();
+fn recorded_programs(group: &Arc<Group>) {
+    checks::recorded_programs(group);
+    let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+    let store = || DistStore::new("dist_sync", &backends, group).unwrap();
     match store().num_workers() {
         1 => recorded::of_one_worker(&store()),
         2 => {
@@ -48,11 +55,11 @@ fn recorded_programs() {
 }
 
 /// The same ones on every rank.
-fn random_programs() {
-    let (group, mut runner) = (group(), TestRunner::deterministic());
+fn random_programs(group: &Arc<Group>) {
+    let mut runner = TestRunner::deterministic();
     for _ in 0..100 {
         let program = program().new_tree(&mut runner).expect("nothing is rejected").current();
-        checks::replay_program(&group, &program).unwrap_or_else(|what| panic!("{what}"));
+        checks::replay_program(group, &program).unwrap_or_else(|what| panic!("{what}"));
     }
 }
 
@@ -66,7 +73,7 @@ fn succeeds(mpi: &Mpi, num_ranks: usize, programs: &[&str]) {
 
 /// MPICH's ranks keep their cores busy while they wait: one for each core.
 fn num_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(4)
+    thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
 #[test]
@@ -104,56 +111,127 @@ fn as_many_ranks_of_mpich_as_cores_over_tcp() {
     succeeds(&MPICH_TCP, num_cores(), &["recorded", "programs"]);
 }
 
+/// What ranks of several hosts do: all of it.
+fn on_hosts() {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    println!("a rank on {name}");
+    let group = group();
+    checks::suites(&group);
+    recorded_programs(&group);
+    random_programs(&group);
+}
+
+#[test]
+fn two_hosts() {
+    let Some(hosts) = Hosts::new() else { return };
+    for mpi in [OPEN_MPI, MPICH] {
+        let Some(job) = hosts.job(&mpi, "hosts") else { continue };
+        job.succeeds(2);
+        let text = job.text();
+        for name in &hosts.names {
+            assert!(text.contains(&format!("a rank on {name}")), "no rank on {name}: {text}");
+        }
+    }
+}
+
 /// How long nothing here takes.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Says which process stands still.
 const FROZEN: &str = "stands still: ";
 
-/// All push and pull, and the last rank stops amidst a push. The others get an error at the deadline that says what they
-/// have waited for: key, round, and which rank.
+/// A store of a key that all ranks have pushed and pulled some times, with a deadline that is near.
+struct Pushed {
+    group: Arc<Group>,
+    store: DistStore,
+    backends: Backends,
+}
+
+impl Pushed {
+    /// `init`, five pushes and a barrier: rounds 1 to 7.
+    fn new() -> Self {
+        let (group, backends) = (group(), Backends::new(vec![CpuBackend::with_threads(1)]));
+        let store = DistStore::new("dist_sync", &backends, &group).unwrap();
+        let pushed = Self { group, store, backends };
+        let keys = ["other", "w"].map(key);
+        pushed.store.init(&keys, &[pushed.value(), pushed.value()]).unwrap();
+        for _ in 0..5 {
+            pushed.push().unwrap();
+            pushed.store.pull(&keys[1..], 0).unwrap();
+        }
+        pushed.store.barrier().unwrap();
+        pushed.group.set_timeout(Duration::from_secs(2));
+        pushed
+    }
+
+    fn value(&self) -> Value {
+        full(&self.backends, &[100_000], 1.0)
+    }
+
+    fn push(&self) -> Result<()> {
+        self.store.push(&[key("w")], &[self.value()], 0)
+    }
+
+    /// Pushes and pulls until there is an error. It comes at the deadline, and says what was waited for: key, round, and
+    /// which rank. Then all of it is over, and what was there can be read.
+    fn fails_because_of(&self, lost: usize) {
+        // The first rounds may be done.
+        let (round, error) = (8..10_000)
+            .find_map(|round| {
+                let pull = self.push().and_then(|()| self.store.pull(&[key("w")], 0));
+                pull.err().map(|error| (round, error))
+            })
+            .expect("that rank makes no more calls");
+        assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
+        let (text, store) = (error.to_string(), &self.store);
+        let place = format!("push of `w`, round {round}: rank {} of ", store.rank());
+        assert!(text.starts_with(&format!("timed out: {place}")), "{text}");
+        // Those who wait for it themselves may be named beside it.
+        let (_, named) = text.split_once(", still to ").expect("who was waited for");
+        let named: Vec<&str> = named.split(|letter: char| !letter.is_ascii_digit()).collect();
+        assert!(named.contains(&lost.to_string().as_str()), "{text}");
+        assert!(store.barrier().is_err());
+        assert_eq!(store.keys().len(), 2);
+    }
+}
+
+/// The last rank stops amidst a push.
 fn stand_still() {
-    let (group, backends) = (group(), Backends::new(vec![CpuBackend::with_threads(1)]));
-    let store = DistStore::new("dist_sync", &backends, &group).unwrap();
-    let value = || [full(&backends, &[100_000], 1.0)];
-    store.init(&[key("other"), key("w")], &[value(), value()].concat()).unwrap();
-    let last = store.num_workers() - 1;
-    for _ in 0..5 {
-        store.push(&[key("w")], &value(), 0).unwrap();
-        store.pull(&[key("w")], 0).unwrap();
+    let pushed = Pushed::new();
+    let last = pushed.store.num_workers() - 1;
+    if pushed.store.rank() < last {
+        return pushed.fails_because_of(last);
     }
-    store.barrier().unwrap();
-    group.set_timeout(Duration::from_secs(2));
-    if store.rank() == last {
-        println!("{FROZEN}{}", std::process::id());
-        store.push(&[key("w")], &value(), 0).unwrap();
-        signal("STOP");
-        // Who ends it wakes it up before.
-        let (_send, receive) = mpsc::channel::<()>();
-        let _ = receive.recv_timeout(LONG);
-        return;
+    println!("{FROZEN}{}", std::process::id());
+    pushed.push().unwrap();
+    signal("STOP");
+    // Who ends it wakes it up before.
+    let (_send, receive) = mpsc::channel::<()>();
+    let _ = receive.recv_timeout(LONG);
+}
+
+/// The cable between two hosts is pulled out amidst a push.
+fn lose_each_other() {
+    let pushed = Pushed::new();
+    let rank = pushed.store.rank();
+    if rank > 0 {
+        return pushed.fails_because_of(0);
     }
-    // The first of these may be done. `init`, five pushes and a barrier were rounds 1 to 7.
-    let (round, error) = (8..50)
-        .find_map(|round| {
-            let push = store.push(&[key("w")], &value(), 0);
-            let pull = push.and_then(|()| store.pull(&[key("w")], 0));
-            pull.err().map(|error| (round, error))
-        })
-        .expect("the last rank makes no more calls");
-    assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
-    let text = error.to_string();
-    let place =
-        format!("timed out: push of `w`, round {round}: rank {} of {}", store.rank(), last + 1);
-    assert!(text.starts_with(&place), "{text}");
-    // Those who wait for it themselves may be named beside it.
-    let (_, named) = text.split_once(", still to ").expect("who was waited for");
-    let is_number = |letter: char| letter.is_ascii_digit();
-    let named: Vec<&str> = named.split(|letter| !is_number(letter)).collect();
-    assert!(named.contains(&last.to_string().as_str()), "{text}");
-    // All of it is over, and what was there can be read.
-    assert!(store.barrier().is_err());
-    assert_eq!(store.keys().len(), 2);
+    let is_out = thread::spawn(|| set_cable("down"));
+    let found = panic::catch_unwind(AssertUnwindSafe(|| pushed.fails_because_of(1)));
+    is_out.join().unwrap();
+    // The launcher needs it.
+    set_cable("up");
+    found.unwrap_or_else(|panic| panic::resume_unwind(panic));
+}
+
+#[test]
+fn hosts_that_lose_each_other_tell_key_and_round() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let Some(hosts) = Hosts::new() else { return };
+        let Some(job) = hosts.job(&mpi, "cut") else { continue };
+        job.is_ended(&mpi);
+    }
 }
 
 #[test]
