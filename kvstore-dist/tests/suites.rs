@@ -1,5 +1,7 @@
 //! What every store passes, on stores of 1, 2, 3 and 4 workers that are threads.
 
+#![allow(clippy::expect_used, reason = "a check fails by panicking")]
+
 use std::cell::RefCell;
 use std::sync::Arc;
 

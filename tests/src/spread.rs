@@ -140,7 +140,9 @@ impl<S: KvStore> KvStore for Spread<S> {
     fn stats(&self) -> Vec<KeyStats> {
         let mut stats = self.0.stats();
         if self.0.num_workers() > 1 {
-            stats.iter_mut().for_each(|of_key| of_key.state_bytes = 0);
+            for of_key in &mut stats {
+                of_key.state_bytes = 0;
+            }
         }
         stats
     }

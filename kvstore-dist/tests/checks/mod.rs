@@ -15,7 +15,7 @@
 //! - of several workers, threads that make calls in any order ([`IN_ANY_ORDER`]): workers make the same calls in the same
 //!   order.
 
-#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 use std::sync::Arc;
 
