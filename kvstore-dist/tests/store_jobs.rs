@@ -4,8 +4,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
+use std::env;
+use std::fs;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -113,7 +115,7 @@ fn as_many_ranks_of_mpich_as_cores_over_tcp() {
 
 /// What ranks of several hosts do: all of it.
 fn on_hosts() {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     println!("a rank on {name}");
     let group = group();
     checks::suites(&group);
@@ -200,7 +202,8 @@ fn stand_still() {
     let pushed = Pushed::new();
     let last = pushed.store.num_workers() - 1;
     if pushed.store.rank() < last {
-        return pushed.fails_because_of(last);
+        pushed.fails_because_of(last);
+        return wait_for_others(pushed.store.rank(), last);
     }
     println!("{FROZEN}{}", std::process::id());
     pushed.push().unwrap();
@@ -234,24 +237,37 @@ fn hosts_that_lose_each_other_tell_key_and_round() {
     }
 }
 
+/// Where ranks say that they have been told.
+const FOLDER: &str = "KVSTORE_TEST_FOLDER";
+
+/// Waits until all ranks below one have come here: a launcher ends all of them when the first one ends.
+fn wait_for_others(rank: usize, end: usize) {
+    let folder = PathBuf::from(env::var(FOLDER).expect("a folder"));
+    fs::write(folder.join(rank.to_string()), "").unwrap();
+    (0..end).for_each(|other| wait_until(|| folder.join(other.to_string()).exists()));
+}
+
+/// Fails when something does not come true for long.
+fn wait_until(is_true: impl Fn() -> bool) {
+    let (begun, (_send, receive)) = (Instant::now(), mpsc::channel::<()>());
+    while !is_true() {
+        assert!(begun.elapsed() < LONG / 2, "it does not come true");
+        let _ = receive.recv_timeout(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn others_tell_key_and_round_of_a_rank_that_stands_still() {
     for (mpi, num_ranks) in [(OPEN_MPI, 3), (OPEN_MPI_TCP, 2), (MPICH, 2)] {
-        let Some(job) = mpi.job(num_ranks, "frozen") else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        let environment = [(FOLDER, folder.path().to_str().expect("a path of letters"))];
+        let Some(job) = mpi.job_with(num_ranks, "frozen", &environment) else { continue };
         job.is_ended(&mpi);
         job.ranks_are_done(num_ranks - 1);
         let text = job.text();
         let id = text.split(FROZEN).nth(1).and_then(|rest| rest.lines().next()).expect("a number");
-        is_gone(id);
-    }
-}
-
-/// Fails when a process runs for long. Nobody may have asked what has become of it (Z).
-fn is_gone(id: &str) {
-    let (status, begun) = (Path::new("/proc").join(id).join("stat"), Instant::now());
-    let (_send, receive) = mpsc::channel::<()>();
-    while std::fs::read_to_string(&status).is_ok_and(|text| !text.contains(") Z ")) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "process {id} is left over");
-        let _ = receive.recv_timeout(Duration::from_millis(20));
+        // It is not left over; nobody may have asked what has become of it (Z).
+        let status = Path::new("/proc").join(id).join("stat");
+        wait_until(|| !fs::read_to_string(&status).is_ok_and(|text| !text.contains(") Z ")));
     }
 }
