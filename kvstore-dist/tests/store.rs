@@ -22,9 +22,12 @@ mod threads;
 mod values;
 mod workers;
 
+/// Returns numbers whose sum is another one in another order: small ones and large ones.
 fn tensor(backends: &Backends, dtype: DType, dims: &[usize], seed: usize) -> Tensor {
     let number = |index: usize| u16::try_from((index * 37 + seed * 101) % 97).unwrap();
-    let number = |index: usize| f32::from(number(index)) / 16.0 - 3.0;
+    let size = |index: usize| i32::try_from((index * 7 + seed * 13) % 19).unwrap();
+    let number =
+        |index: usize| (f32::from(number(index)) / 97.0 - 0.5) * 2f32.powi(size(index) - 7);
     let elements: Vec<f32> = (0..dims.iter().product()).map(number).collect();
     Tensor::from_slice(backends, Device::cpu(0), dims, &elements).unwrap().cast(dtype).unwrap()
 }
