@@ -262,6 +262,25 @@ fn calls_that_differ_are_found_among_others() {
     });
 }
 
+/// However soon a push fails behind its caller: the error is the pull's on every rank, every time.
+#[test]
+fn what_fails_behind_a_push_is_the_error_of_the_pull() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        if store.rank() == 1 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        for number in 0..3000 {
+            push(store, "a", 1.0).unwrap_or_else(|error| panic!("push {number}: {error}"));
+            let text = text(store.pull(&[key("a")], 0).map(drop));
+            assert!(text.contains("rank 1 has another"), "{text}");
+        }
+        // The barrier tells it once more.
+        assert!(store.barrier().is_err());
+        store.set_optimizer(Optimizer::sgd()).unwrap();
+    });
+}
+
 /// The errors of a store of one process, in the same order.
 #[test]
 fn errors_are_those_of_one_store() {

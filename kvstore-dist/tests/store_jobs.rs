@@ -19,7 +19,7 @@ use kvstore_tests::operations::program;
 use namespaces::{Hosts, set_cable};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use values::{full, key};
+use values::{floats, full, key};
 
 mod checks;
 mod jobs;
@@ -192,8 +192,9 @@ impl Pushed {
         let (_, named) = text.split_once(", still to ").expect("who was waited for");
         let named: Vec<&str> = named.split(|letter: char| !letter.is_ascii_digit()).collect();
         assert!(named.contains(&lost.to_string().as_str()), "{text}");
-        assert!(store.barrier().is_err());
-        assert_eq!(store.keys().len(), 2);
+        assert!(store.barrier().is_err() && self.push().is_err());
+        let sum = f32::from(u8::try_from(store.num_workers()).unwrap());
+        assert!(floats(store, "w") == [sum; 100_000] && floats(store, "other") == [1.0; 100_000]);
     }
 }
 
