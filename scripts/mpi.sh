@@ -1,6 +1,6 @@
 #!/bin/sh
-# mpi.sh packages     prints the packages that have Open MPI and MPICH
-# mpi.sh install      installs both with apt when we are root; fails where they are not to be had
+# mpi.sh packages     prints the packages that have Open MPI, MPICH and `ip`, which makes network namespaces
+# mpi.sh install      installs all with apt when we are root; fails where they are not to be had
 # mpi.sh launcher N   prints the beginning of the command that starts N processes of a job on this machine. Open MPI's is
 #                     taken where it is there, else MPICH's, whose processes ask all the time and want a core each; where
 #                     neither will do, Open MPI is installed, or we fail and say how.
@@ -8,6 +8,7 @@ set -eu
 
 OPEN_MPI="openmpi-bin libopenmpi3"
 MPICH="mpich libmpich12"
+IP="iproute2"
 
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
@@ -55,8 +56,8 @@ launcher() {
 }
 
 case $1 in
-    packages) echo "$OPEN_MPI $MPICH" ;;
+    packages) echo "$OPEN_MPI $MPICH $IP" ;;
     # shellcheck disable=SC2086 # lists of packages
-    install) { command -v mpirun.openmpi && command -v mpirun.mpich; } >/dev/null || install $OPEN_MPI $MPICH ;;
+    install) { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null || install $OPEN_MPI $MPICH $IP ;;
     launcher) launcher "$2" ;;
 esac

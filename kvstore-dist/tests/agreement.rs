@@ -12,6 +12,7 @@ use kvstore_dist::DistStore;
 use values::{floats, full, key, rank};
 use workers::{backends, on_workers};
 
+mod threads;
 mod values;
 mod workers;
 
@@ -284,6 +285,25 @@ fn calls_that_differ_are_found_among_others() {
         push(store, "a", rank(store)).unwrap();
         assert_eq!(floats(store, "a"), [1.0; 4]);
         store.barrier().unwrap();
+    });
+}
+
+/// However soon a push fails behind its caller: the error is the pull's on every rank, every time.
+#[test]
+fn what_fails_behind_a_push_is_the_error_of_the_pull() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        if store.rank() == 1 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        for number in 0..3000 {
+            push(store, "a", 1.0).unwrap_or_else(|error| panic!("push {number}: {error}"));
+            let text = text(store.pull(&[key("a")], 0).map(drop));
+            assert!(text.contains("rank 1 has another"), "{text}");
+        }
+        // The barrier tells it once more.
+        assert!(store.barrier().is_err());
+        store.set_optimizer(Optimizer::sgd()).unwrap();
     });
 }
 

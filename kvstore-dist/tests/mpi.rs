@@ -5,150 +5,21 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
-use std::env;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvstore_core::{Backends, CpuBackend, ErrorCode};
-use kvstore_dist::{Collective, DistStore, Group, MpiCollective, MpiOptions, Wait};
+use jobs::{
+    LIBRARY, MPICH, MPICH_TCP, OPEN_MPI, OPEN_MPI_TCP, limited, open, open_with, options, run,
+    signal, this_program,
+};
+use kvstore_core::ErrorCode;
+use kvstore_dist::{Collective, MpiCollective, MpiOptions, Wait};
 
 mod host;
-mod recorded;
+mod jobs;
 mod suite;
-mod values;
-
-/// Says which of the [`PROGRAMS`] a rank runs.
-const PROGRAM: &str = "KVSTORE_TEST_PROGRAM";
-/// Says which library it opens, where that is not left to the crate.
-const LIBRARY: &str = "KVSTORE_TEST_LIBRARY";
-
-/// A launcher, and the library that belongs to it.
-struct Mpi {
-    command: &'static str,
-    arguments: &'static [&'static str],
-    library: &'static str,
-    /// Whether the launcher fails when a rank ends well and has not finalised MPI. MPICH's ends the others, and says
-    /// that all is well.
-    wants_an_end: bool,
-}
-
-const OPEN_MPI: Mpi = Mpi {
-    command: "mpirun.openmpi",
-    arguments: &["--oversubscribe", "--allow-run-as-root", "--mca", "btl_tcp_if_include", "lo"],
-    library: "libmpi.so.40",
-    wants_an_end: true,
-};
-const MPICH: Mpi =
-    Mpi { command: "mpirun.mpich", arguments: &[], library: "libmpich.so.12", wants_an_end: false };
-
-/// Processes of one machine share memory; these do as those of several do.
-const OPEN_MPI_TCP: Mpi = Mpi {
-    arguments: &[
-        "--oversubscribe",
-        "--allow-run-as-root",
-        "--mca",
-        "btl_tcp_if_include",
-        "lo",
-        "--mca",
-        "btl",
-        "tcp,self",
-    ],
-    ..OPEN_MPI
-};
-const MPICH_TCP: Mpi =
-    Mpi { arguments: &["-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "lo"], ..MPICH };
-
-impl Mpi {
-    fn is_installed(&self) -> bool {
-        let folders = env::var_os("PATH").unwrap_or_default();
-        let is_there = env::split_paths(&folders).any(|folder| folder.join(self.command).exists());
-        if !is_there {
-            println!("skipped: `{}` is not installed", self.command);
-        }
-        is_there
-    }
-
-    /// Runs a program as a job of so many ranks; nothing where this MPI is not installed.
-    fn job(&self, num_ranks: usize, program: &str) -> Option<Job> {
-        if !self.is_installed() {
-            return None;
-        }
-        let mut command = limited();
-        command.arg(self.command).args(self.arguments).args(["-n", &num_ranks.to_string()]);
-        Some(run(command.arg(this_program()), program))
-    }
-}
-
-fn this_program() -> PathBuf {
-    env::current_exe().expect("a program has a path")
-}
-
-/// Returns a command that is ended after some time, with all that it has started.
-fn limited() -> Command {
-    let mut command = Command::new("timeout");
-    command.arg("100");
-    command
-}
-
-/// Runs what a rank is, by a launcher or alone.
-fn run(command: &mut Command, program: &str) -> Job {
-    // MPICH's ranks ask all the time while they begin, and there are few cores: one job at a time.
-    static ONE_JOB: Mutex<()> = Mutex::new(());
-    let _turn = ONE_JOB.lock().unwrap_or_else(PoisonError::into_inner);
-    let command = command.args(["--exact", "rank", "--nocapture"]).env(PROGRAM, program);
-    Job(command.stdin(Stdio::null()).output().expect("a command can be started"))
-}
-
-/// What has become of a job.
-struct Job(Output);
-
-impl Job {
-    fn text(&self) -> String {
-        [&self.0.stdout, &self.0.stderr].map(|text| String::from_utf8_lossy(text)).join("\n")
-    }
-
-    /// All ranks have done their part, and the launcher is content.
-    fn succeeds(&self, num_ranks: usize) {
-        self.ranks_are_done(num_ranks);
-        assert!(self.0.status.success(), "{}: {}", self.0.status, self.text());
-    }
-
-    /// So many ranks have done their part.
-    fn ranks_are_done(&self, num_ranks: usize) {
-        let num_done = self.text().matches(DONE).count();
-        assert_eq!(num_done, num_ranks, "{}: {}", self.0.status, self.text());
-    }
-
-    /// The job has not been ended by the time limit.
-    fn ends(&self) {
-        const TIME_LIMIT: i32 = 124;
-        let code = self.0.status.code();
-        assert!(code.is_some_and(|code| code != TIME_LIMIT), "{}: {}", self.0.status, self.text());
-    }
-
-    /// The launcher says that the job has failed.
-    fn fails(&self) {
-        self.ends();
-        assert!(!self.0.status.success(), "{}", self.text());
-    }
-
-    /// Some ranks have found out that the collective has ended, and the launcher has ended the others.
-    fn is_ended(&self, mpi: &Mpi) {
-        if mpi.wants_an_end {
-            self.fails();
-        }
-        self.ends();
-        let text = self.text();
-        assert!(text.contains(DONE) && !text.contains("panicked"), "{}: {text}", self.0.status);
-    }
-}
-
-const DONE: &str = "this rank is done.";
 
 /// What ranks do, by name.
-const PROGRAMS: [(&str, fn()); 13] = [
+const PROGRAMS: [(&str, fn()); 12] = [
     ("suite", || suite::all(&open())),
     ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
     ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_secs(1)))),
@@ -168,12 +39,6 @@ const PROGRAMS: [(&str, fn()); 13] = [
     ("finalize", finalize),
     ("signals", signals),
     ("host", host::initialises_mpi),
-    ("store", || {
-        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
-        let group = Group::new(Arc::new(open())).expect("a thread can be started");
-        let store = DistStore::new("dist_sync", &backends, &group).expect("the name is known");
-        assert_eq!(recorded::run(&store), recorded::EXPECTED);
-    }),
     ("alone", || {
         let member = open();
         assert_eq!((member.rank(), member.size()), (0, 1));
@@ -183,29 +48,7 @@ const PROGRAMS: [(&str, fn()); 13] = [
 
 #[test]
 fn rank() {
-    let Ok(name) = env::var(PROGRAM) else { return };
-    let program = PROGRAMS.iter().find(|(known, _)| *known == name);
-    let (_, act) = program.unwrap_or_else(|| panic!("no program `{name}`"));
-    act();
-    println!("{DONE}");
-}
-
-fn options() -> MpiOptions {
-    MpiOptions { libraries: env::var(LIBRARY).into_iter().collect(), ..MpiOptions::default() }
-}
-
-fn open() -> MpiCollective {
-    open_with(&options())
-}
-
-fn open_with(options: &MpiOptions) -> MpiCollective {
-    MpiCollective::open(options, &suite::wait()).unwrap_or_else(|error| panic!("{}", error.chain()))
-}
-
-/// Sends this process a signal.
-fn signal(name: &str) {
-    let id = std::process::id().to_string();
-    Command::new("kill").args([&format!("-{name}"), &id]).status().expect("`kill` is there");
+    jobs::act_as_rank(&PROGRAMS);
 }
 
 /// Runs a check on all ranks but the last. That one does something else and waits for its end, which comes by the
@@ -265,8 +108,6 @@ jobs! {
     two_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 2, "suite";
     three_ranks_of_open_mpi_pass_the_suite: OPEN_MPI, 3, "suite";
     two_ranks_of_mpich_pass_the_suite: MPICH, 2, "suite";
-    a_store_on_open_mpi: OPEN_MPI, 2, "store";
-    a_store_on_mpich: MPICH, 2, "store";
     open_mpi_passes_the_suite_over_tcp: OPEN_MPI_TCP, 3, "suite";
     mpich_passes_the_suite_over_tcp: MPICH_TCP, 2, "suite";
     messages_of_open_mpi_can_be_cut: OPEN_MPI, 3, "pieces";

@@ -18,12 +18,16 @@ use values::{floats, full, key, rank};
 use workers::{backends, on_workers};
 
 mod recorded;
+mod threads;
 mod values;
 mod workers;
 
+/// Returns numbers whose sum is another one in another order: small ones and large ones.
 fn tensor(backends: &Backends, dtype: DType, dims: &[usize], seed: usize) -> Tensor {
     let number = |index: usize| u16::try_from((index * 37 + seed * 101) % 97).unwrap();
-    let number = |index: usize| f32::from(number(index)) / 16.0 - 3.0;
+    let size = |index: usize| i32::try_from((index * 7 + seed * 13) % 19).unwrap();
+    let number =
+        |index: usize| (f32::from(number(index)) / 97.0 - 0.5) * 2f32.powi(size(index) - 7);
     let elements: Vec<f32> = (0..dims.iter().product()).map(number).collect();
     Tensor::from_slice(backends, Device::cpu(0), dims, &elements).unwrap().cast(dtype).unwrap()
 }
@@ -35,26 +39,13 @@ fn recorded_programs() {
 }
 
 #[test]
-fn codes_are_those_of_the_recorded_programs() {
-    let backends = backends();
-    let pushed = [-0.49f32, -0.3, 0.1, 0.2, 0.26, 0.49, 0.5, 0.51, 0.75, 1.0, 1.5, -2.0];
-    let found = on_workers("dist_sync", 1, &backends, |store| {
-        store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
-        let value = || Tensor::from_slice(&backends, Device::cpu(0), [12], &pushed).unwrap();
-        store.init(&[key("a")], &[full(&backends, &[12], 0.0)]).unwrap();
-        let mut found = Vec::new();
-        for _ in 0..3 {
-            store.push(&[key("a")], &[value().into()], 0).unwrap();
-            found.push(floats(store, "a"));
-        }
-        found
-    });
-    let expected = [
-        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
-        [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
-        [-0.5, 0.0, 0.0, 0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, -0.5],
-    ];
-    assert_eq!(found[0], expected.map(|row| row.to_vec()));
+fn recorded_programs_with_a_compression() {
+    on_workers("dist_sync", 2, &backends(), |store| recorded::compressed(store));
+}
+
+#[test]
+fn recorded_programs_of_one_worker() {
+    on_workers("dist_sync", 1, &backends(), |store| recorded::of_one_worker(store));
 }
 
 /// What is pushed: of each key, for each push and worker, the seeds of its values.
@@ -513,5 +504,5 @@ fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
         drop(second);
         text
     });
-    assert!(text.contains("init of `w`") && text.contains("rank 1"), "{text}");
+    assert!(text.contains("init of `w`, round 1: ") && text.contains("rank 1"), "{text}");
 }

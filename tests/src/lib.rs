@@ -12,6 +12,7 @@
 //! - [`place`] says where checks are run.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`reduced`] makes the checks small enough for Miri.
+//! - [`spread`] makes many workers look like one store.
 //! - [`sources`] reads the files of the project itself.
 
 pub mod approximate;
@@ -34,6 +35,7 @@ pub mod rule;
 pub mod samples;
 pub mod schedule;
 pub mod sources;
+pub mod spread;
 pub mod suite;
 pub mod value;
 

@@ -6,6 +6,7 @@ use crate::arithmetic::sum;
 use crate::compression::{Compression, no_residual};
 use crate::rows::ValueOrRows;
 use crate::rule::{Rule, SgdState};
+use crate::spread::sums_of_workers;
 use crate::value::{Spec, Value};
 
 /// The codes of everything that is wrong with a call. A store may answer with any of them.
@@ -24,6 +25,8 @@ pub struct Model {
     entries: Vec<Entry>,
     rule: Rule,
     compression: Option<Compression>,
+    /// Over how many workers the values of a push are spread, if it is a store of several.
+    num_workers: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,11 +39,17 @@ struct Entry {
 
 impl Default for Model {
     fn default() -> Self {
-        Self { entries: Vec::new(), rule: Rule::Assign, compression: None }
+        Self { entries: Vec::new(), rule: Rule::Assign, compression: None, num_workers: None }
     }
 }
 
 impl Model {
+    /// Returns the model of a store that workers share, over which the values of each push are spread. What arrives is
+    /// the sum of each worker.
+    pub fn of_workers(num_workers: usize) -> Self {
+        Self { num_workers: Some(num_workers), ..Self::default() }
+    }
+
     /// Stores a value per key.
     pub fn init(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
         none_of(self.faults_of_init(pairs))?;
@@ -84,6 +93,10 @@ impl Model {
             if addends.is_empty() {
                 continue;
             }
+            let addends = match self.num_workers {
+                None => addends,
+                Some(num_workers) => sums_of_workers(&entry.key, &addends, num_workers),
+            };
             let mut residuals = entry.residuals.clone();
             let addends = match &self.compression {
                 None => addends,

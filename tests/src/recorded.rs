@@ -29,8 +29,16 @@ pub fn load() -> Vec<Json> {
 
 /// Replays one program on a store of the given name; the answer says where it went wrong.
 pub fn replay(case: &Json, store_name: &str) -> Result<(), String> {
+    replay_on(case, store_name, kvstore::create(store_name))
+}
+
+/// As [`replay`], on a store that was created, or could not be.
+pub fn replay_on(
+    case: &Json,
+    store_name: &str,
+    created: Result<Store, Error>,
+) -> Result<(), String> {
     let mut answer = format!("{} on `{store_name}`", text(&case["name"]));
-    let created = kvstore::create(store_name);
     if let Some(code) = case["create_error"].as_str() {
         return expect_code(created.map(drop), code).map_err(|what| answer + ": " + &what);
     }

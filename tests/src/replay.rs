@@ -22,7 +22,16 @@ pub type Outcome = Result<Option<ErrorCode>, Disagreement>;
 /// Runs the program on both, stops at the first call after which they differ, and returns how each
 /// call ended.
 pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
-    let (mut model, mut kept) = (Model::default(), Vec::new());
+    run_beside(Model::default(), store, program)
+}
+
+/// As [`run`], beside another model.
+pub fn run_beside(
+    mut model: Model,
+    store: &Store,
+    program: &[Operation],
+) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
+    let mut kept = Vec::new();
     let mut outcomes = Vec::with_capacity(program.len());
     for (step, operation) in program.iter().enumerate() {
         let outcome = call(store, &mut model, &mut kept, operation).and_then(|outcome| {

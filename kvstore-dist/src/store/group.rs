@@ -125,30 +125,41 @@ impl Group {
     }
 
     /// Queues a call of all ranks.
-    pub(crate) fn call(&self, stores: &Arc<Stores>, act: Act, priority: i32) -> Arc<Ticket> {
+    ///
+    /// # Errors
+    /// Why there are no more calls.
+    pub(crate) fn call(
+        &self,
+        stores: &Arc<Stores>,
+        act: Act,
+        priority: i32,
+    ) -> Result<Arc<Ticket>> {
         let stores = Arc::clone(stores);
         self.queue(|ticket| Item::Together(Call::new(stores, act, priority, ticket)))
     }
 
     /// Queues something that only this rank does.
+    ///
+    /// # Errors
+    /// As [`Group::call`].
     pub(crate) fn alone(
         &self,
         stores: &Arc<Stores>,
         act: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
-    ) -> Arc<Ticket> {
+    ) -> Result<Arc<Ticket>> {
         let stores = Arc::clone(stores);
         self.queue(|ticket| Item::Alone(Box::new(move || act(&stores)), ticket))
     }
 
-    fn queue(&self, item: impl FnOnce(Arc<Ticket>) -> Item) -> Arc<Ticket> {
-        let ticket = Arc::<Ticket>::default();
+    fn queue(&self, item: impl FnOnce(Arc<Ticket>) -> Item) -> Result<Arc<Ticket>> {
         let mut queue = self.shared.queue();
-        match &queue.fault {
-            Some(fault) => ticket.end(Err(copy(fault))),
-            None => queue.items.push_back(item(Arc::clone(&ticket))),
+        if let Some(fault) = &queue.fault {
+            return Err(copy(fault));
         }
+        let ticket = Arc::<Ticket>::default();
+        queue.items.push_back(item(Arc::clone(&ticket)));
         self.shared.changed.notify_all();
-        ticket
+        Ok(ticket)
     }
 }
 
@@ -219,10 +230,12 @@ impl Shared {
     /// What leaves ranks in different places. What fails alike everywhere ends the call alone.
     fn together(&self, room: &RefCell<Room>) -> Result<()> {
         let (collective, size) = (&*self.collective, self.collective.size());
+        // The same number on every rank, which is how they name the call at a deadline.
+        let round = 1 + self.num_rounds.load(Ordering::Relaxed);
         let (mut calls, mut subject) = (Vec::new(), String::new());
         for call in ready(&self.queue().items).take(WINDOW) {
             if calls.is_empty() {
-                subject = call.subject();
+                subject = format!("{}, round {round}", call.subject());
             }
             calls.push((call.fingerprint, Arc::clone(&call.stores)));
         }
@@ -269,7 +282,7 @@ impl Shared {
             return Ok(());
         }
         let configs: Vec<u64> = (0..size).map(|rank| word(rank, 2 + WORDS * index)).collect();
-        let subject = call.subject();
+        let subject = format!("{}, round {round}", call.subject());
         let exchange = Exchange {
             backends: &call.stores.backends,
             collective,

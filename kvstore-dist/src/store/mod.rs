@@ -163,7 +163,7 @@ impl DistStore {
         self.refuse_inside_updater(verb)?;
         let ticket = {
             let _pending = self.pending();
-            self.group.call(&self.stores, act, i32::MAX)
+            self.group.call(&self.stores, act, i32::MAX)?
         };
         ticket.wait()
     }
@@ -177,7 +177,7 @@ impl DistStore {
         self.refuse_inside_updater(verb)?;
         let ticket = {
             let _pending = self.pending();
-            self.group.alone(&self.stores, act)
+            self.group.alone(&self.stores, act)?
         };
         ticket.wait()
     }
@@ -235,12 +235,15 @@ impl KvStore for DistStore {
             return Ok(());
         }
         let sums = stores.sums.stored(&keys)?;
-        let ticket =
-            self.group.call(&self.stores, Act::Push { keys: keys.clone(), sums }, priority);
+        let act = Act::Push { keys: keys.clone(), sums };
+        // Where there are no more calls the caller hears of it here, and pulls give what there is.
+        let ticket = self.group.call(&self.stores, act, priority);
+        let ticket = ticket.inspect_err(|_| pending.forget(&keys))?;
         pending.note(keys, &ticket);
         drop(pending);
-        // What an updater says is for whoever pushes; so is that there is nobody to call any more.
-        if matches!(stores.config().rule, Rule::Updater) || ticket.has_failed() == Some(true) {
+        // What an updater says is for whoever pushes. Anything else is for the pulls, also where it has failed already:
+        // ranks would be told by different calls.
+        if matches!(stores.config().rule, Rule::Updater) {
             let result = ticket.wait();
             self.pending().told(pushed, &ticket);
             return result;

@@ -10,7 +10,8 @@ use kvstore_core::ErrorCode;
 use kvstore_dist::{Collective, MpiCollective};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-use crate::{open, suite};
+use crate::jobs::open;
+use crate::suite;
 
 type Init = unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int) -> c_int;
 type Finalized = unsafe extern "C" fn(*mut c_int) -> c_int;

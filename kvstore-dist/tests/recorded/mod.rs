@@ -1,17 +1,26 @@
-//! The programs that were recorded on MXNet's `dist_sync` with two workers.
+//! The programs that were recorded on MXNet's `dist_sync`, with two workers or one: `reference.md` numbers them B1 to B15.
+//! Of these B8 and B13 are of `dist_async`, B9 is an error of its servers, and B14 waits for ever.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore_core::{Backends, CpuBackend, KvStore, Optimizer, Value};
+use kvstore_core::{Backends, Compression, CpuBackend, Device, KvStore, Optimizer, Tensor, Value};
 
 use crate::values::{floats, full, key, rank};
 
-/// What both workers have pulled.
+fn backends() -> Backends {
+    Backends::new(vec![CpuBackend::with_threads(1)])
+}
+
+fn list(elements: &[f32]) -> Value {
+    Tensor::from_slice(&backends(), Device::cpu(0), [elements.len()], elements).unwrap().into()
+}
+
+/// Cases B1 to B7: what both workers have pulled.
 pub(crate) const EXPECTED: [f32; 8] = [10.0, 3.0, 6.0, 11.0, 6.0, 12.0, 6.0, 7.0];
 
 /// Does what worker `r` does, and returns what it pulls.
 pub(crate) fn run<S: KvStore>(store: &S) -> Vec<f32> {
-    let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+    let backends = backends();
     let r = rank(store);
     let small = |number: f32| full(&backends, &[2, 3], number);
     let push = |name: &str, values: &[Value]| {
@@ -49,4 +58,42 @@ pub(crate) fn run<S: KvStore>(store: &S) -> Vec<f32> {
     store.init(&[key("5")], &[small(r + 7.0)]).unwrap();
     pull("5");
     found
+}
+
+/// Cases B10 and B11, of two workers and a compression. There two servers had a part each of these values; here the
+/// workers have one each.
+pub(crate) fn compressed(store: &dyn KvStore) {
+    store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+    // What is initialised is not compressed.
+    let numbers = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+    store.init(&[key("b10")], &[list(&numbers)]).unwrap();
+    assert_eq!(floats(store, "b10"), numbers);
+    store.init(&[key("b11")], &[list(&[0.0; 40])]).unwrap();
+    let linspace: Vec<f32> = (0_u8..40).map(|index| f32::from(index) * 2.0 / 39.0 - 1.0).collect();
+    store.push(&[key("b11")], &[list(&linspace)], 0).unwrap();
+    assert_eq!(floats(store, "b11"), [[-1.0; 10], [0.0; 10], [0.0; 10], [1.0; 10]].concat());
+    store.set_compression(None).unwrap();
+}
+
+/// Cases B12 and B15, of one worker.
+pub(crate) fn of_one_worker(store: &dyn KvStore) {
+    store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+    store.init(&[key("b12")], &[list(&[0.0; 12])]).unwrap();
+    let pushed = [-0.49, -0.3, 0.1, 0.2, 0.26, 0.49, 0.5, 0.51, 0.75, 1.0, 1.5, -2.0];
+    for first in [
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5],
+        [-0.5, 0.0, 0.0, 0.5, 0.0, 0.5],
+        [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5],
+        [-0.5, -0.5, 0.5, 0.5, 0.0, 0.5],
+    ] {
+        store.push(&[key("b12")], &[list(&pushed)], 0).unwrap();
+        let expected = [first, [0.5, 0.5, 0.5, 0.5, 0.5, -0.5]].concat();
+        assert_eq!(floats(store, "b12"), expected);
+    }
+    store.set_compression(None).unwrap();
+    store.init(&[key("b15")], &[list(&[7.0])]).unwrap();
+    store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
+    store.push(&[key("b15")], &[list(&[1.0])], 0).unwrap();
+    assert_eq!(floats(store, "b15"), [6.0]);
 }

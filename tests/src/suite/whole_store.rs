@@ -34,8 +34,9 @@ fn agreed(snapshot: &Snapshot) -> f32 {
 /// fewer than had returned before it and no more than had begun after it.
 pub fn a_snapshot_is_a_state_that_was(store: &Store) {
     for set_rule in [adding as fn(&Store), subtracting_gradients] {
-        let store = kvstore::create(store.name()).unwrap();
-        store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
+        let store = store.clone();
+        let zeros = KEYS.map(|_| array(&[0.0; 50])).to_vec();
+        store.init_with(KEYS, zeros, Existing::Replace).unwrap();
         set_rule(&store);
         let (begun, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         on_threads(4, move |number| {
@@ -69,13 +70,14 @@ pub fn a_snapshot_has_everything_of_a_key(store: &Store) {
         store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
         store.set_gradient_compression("2bit", 1.0).unwrap();
     };
-    let alone = kvstore::create(store.name()).unwrap();
-    begin(&alone);
-    let mut after = vec![alone.snapshot().unwrap()];
+    begin(store);
+    let mut after = vec![store.snapshot().unwrap()];
     for _ in 0..2 * num_pushes {
-        push(&alone, &KEYS);
-        after.push(alone.snapshot().unwrap());
+        push(store, &KEYS);
+        after.push(store.snapshot().unwrap());
     }
+    // Once more, from the beginning.
+    store.remove(KEYS).unwrap();
     begin(store);
     let store = store.clone();
     on_threads(4, move |number| {

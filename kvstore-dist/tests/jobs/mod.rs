@@ -1,0 +1,196 @@
+//! Jobs of the MPIs that are installed. A job runs the program of tests again, and each rank of it one of the test
+//! `rank`'s programs ([`act_as_rank`]), which says nothing otherwise.
+
+#![allow(dead_code, reason = "each program of tests uses some of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kvstore_dist::{Group, MpiCollective, MpiOptions, Wait};
+
+/// Says which of its programs a rank runs.
+const PROGRAM: &str = "KVSTORE_TEST_PROGRAM";
+/// Says which library it opens, where that is not left to the crate.
+pub(crate) const LIBRARY: &str = "KVSTORE_TEST_LIBRARY";
+
+/// What a rank says at its end.
+const DONE: &str = "this rank is done.";
+
+/// For how many seconds a job may run: some ten times what the longest one needs.
+const TIME_LIMIT: &str = "100";
+
+/// A launcher, and the library that belongs to it.
+pub(crate) struct Mpi {
+    pub(crate) command: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) library: &'static str,
+    /// Whether the launcher fails when a rank ends well and has not finalised MPI. MPICH's ends the others, and says
+    /// that all is well.
+    wants_an_end: bool,
+}
+
+pub(crate) const OPEN_MPI: Mpi = Mpi {
+    command: "mpirun.openmpi",
+    arguments: &["--oversubscribe", "--allow-run-as-root", "--mca", "btl_tcp_if_include", "lo"],
+    library: "libmpi.so.40",
+    wants_an_end: true,
+};
+pub(crate) const MPICH: Mpi =
+    Mpi { command: "mpirun.mpich", arguments: &[], library: "libmpich.so.12", wants_an_end: false };
+
+/// Processes of one machine share memory; these do as those of several do.
+pub(crate) const OPEN_MPI_TCP: Mpi = Mpi {
+    arguments: &[
+        "--oversubscribe",
+        "--allow-run-as-root",
+        "--mca",
+        "btl_tcp_if_include",
+        "lo",
+        "--mca",
+        "btl",
+        "tcp,self",
+    ],
+    ..OPEN_MPI
+};
+pub(crate) const MPICH_TCP: Mpi =
+    Mpi { arguments: &["-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "lo"], ..MPICH };
+
+impl Mpi {
+    pub(crate) fn is_installed(&self) -> bool {
+        let is_there = is_installed(self.command);
+        if !is_there {
+            println!("skipped: `{}` is not installed", self.command);
+        }
+        is_there
+    }
+
+    /// Runs a program as a job of so many ranks; nothing where this MPI is not installed.
+    pub(crate) fn job(&self, num_ranks: usize, program: &str) -> Option<Job> {
+        self.job_with(num_ranks, program, &[])
+    }
+
+    /// As [`Mpi::job`], with something in the environment of the ranks.
+    pub(crate) fn job_with(
+        &self,
+        num_ranks: usize,
+        program: &str,
+        environment: &[(&str, &str)],
+    ) -> Option<Job> {
+        if !self.is_installed() {
+            return None;
+        }
+        let mut command = limited();
+        command.arg(self.command).args(self.arguments).args(["-n", &num_ranks.to_string()]);
+        command.envs(environment.iter().copied());
+        Some(run(command.arg(this_program()), program))
+    }
+}
+
+/// Returns whether a command is in one of the folders where commands are looked for.
+pub(crate) fn is_installed(command: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(command).exists())
+}
+
+pub(crate) fn this_program() -> PathBuf {
+    env::current_exe().expect("a program has a path")
+}
+
+/// Returns a command that is ended after some time, with all that it has started.
+pub(crate) fn limited() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10", TIME_LIMIT]);
+    command
+}
+
+/// Runs what a rank is, by a launcher or alone.
+pub(crate) fn run(command: &mut Command, program: &str) -> Job {
+    // MPICH's ranks ask all the time while they begin, and there are few cores: one job at a time.
+    static ONE_JOB: Mutex<()> = Mutex::new(());
+    let _turn = ONE_JOB.lock().unwrap_or_else(PoisonError::into_inner);
+    let command = command.args(["--exact", "rank", "--nocapture"]).env(PROGRAM, program);
+    Job(command.stdin(Stdio::null()).output().expect("a command can be started"))
+}
+
+/// What has become of a job.
+pub(crate) struct Job(Output);
+
+impl Job {
+    pub(crate) fn text(&self) -> String {
+        let texts = [&self.0.stdout, &self.0.stderr].map(|text| String::from_utf8_lossy(text));
+        format!("{}\n{}", self.0.status, texts.join("\n"))
+    }
+
+    /// All ranks have done their part, and the launcher is content.
+    pub(crate) fn succeeds(&self, num_ranks: usize) {
+        self.ranks_are_done(num_ranks);
+        assert!(self.0.status.success(), "{}", self.text());
+    }
+
+    /// So many ranks have done their part.
+    pub(crate) fn ranks_are_done(&self, num_ranks: usize) {
+        let num_done = self.text().matches(DONE).count();
+        assert_eq!(num_done, num_ranks, "{}", self.text());
+    }
+
+    /// The job has not been ended by the time limit.
+    fn ends(&self) {
+        const BY_LIMIT: i32 = 124;
+        assert!(self.0.status.code().is_some_and(|code| code != BY_LIMIT), "{}", self.text());
+    }
+
+    /// The launcher says that the job has failed.
+    pub(crate) fn fails(&self) {
+        self.ends();
+        assert!(!self.0.status.success(), "{}", self.text());
+    }
+
+    /// Some ranks have found out that the collective has ended, and the launcher has ended the others.
+    pub(crate) fn is_ended(&self, mpi: &Mpi) {
+        if mpi.wants_an_end {
+            self.fails();
+        }
+        self.ends();
+        let text = self.text();
+        assert!(text.contains(DONE) && !text.contains("panicked"), "{text}");
+    }
+}
+
+/// Runs the program that the environment names, if it does: what the test `rank` is there for.
+pub(crate) fn act_as_rank(programs: &[(&str, fn())]) {
+    let Ok(name) = env::var(PROGRAM) else { return };
+    let program = programs.iter().find(|(known, _)| *known == name);
+    let (_, act) = program.unwrap_or_else(|| panic!("no program `{name}`"));
+    act();
+    println!("{DONE}");
+}
+
+pub(crate) fn options() -> MpiOptions {
+    MpiOptions { libraries: env::var(LIBRARY).into_iter().collect(), ..MpiOptions::default() }
+}
+
+pub(crate) fn open() -> MpiCollective {
+    open_with(&options())
+}
+
+pub(crate) fn open_with(options: &MpiOptions) -> MpiCollective {
+    let wait = Wait::new(&"a job", Duration::from_secs(60));
+    MpiCollective::open(options, &wait).unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+/// Returns the group of all ranks.
+pub(crate) fn group() -> Arc<Group> {
+    let group = Group::new(Arc::new(open())).expect("a thread can be started");
+    group.set_timeout(Duration::from_secs(60));
+    group
+}
+
+/// Sends this process a signal.
+pub(crate) fn signal(name: &str) {
+    let id = std::process::id().to_string();
+    Command::new("kill").args([&format!("-{name}"), &id]).status().expect("`kill` is there");
+}

@@ -1,0 +1,99 @@
+//! What every store passes, on stores of 1, 2, 3 and 4 workers that are threads.
+
+#![allow(clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use kvstore::backends;
+use kvstore_core::{Backends, Device, KvStore, LocalStore};
+use kvstore_dist::Group;
+use kvstore_tests::operations::program;
+use kvstore_tests::suite::bits::{self, Place};
+use proptest::prelude::*;
+use threads::as_workers;
+
+mod checks;
+mod threads;
+
+/// Makes the tests of one number of workers.
+macro_rules! workers {
+    ($($name:ident: $size:literal;)*) => {
+        $(
+            mod $name {
+                use crate::{as_workers, checks};
+
+                #[test]
+                fn pass_the_suites() {
+                    as_workers($size, checks::suites);
+                }
+
+                #[test]
+                fn replay_the_recorded_programs() {
+                    as_workers($size, checks::recorded_programs);
+                }
+            }
+        )*
+    };
+}
+
+workers! {
+    one_worker: 1;
+    two_workers: 2;
+    three_workers: 3;
+    four_workers: 4;
+}
+
+thread_local! {
+    /// The group of this worker, for what is made by a function without arguments.
+    static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
+}
+
+/// Runs a check of bits on a store of one process and on this one.
+fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
+    GROUP.set(Some(Arc::clone(group)));
+    let place = |store, create| Place {
+        store,
+        num_threads: 0,
+        backends: backends().clone(),
+        device: Device::cpu,
+        create,
+    };
+    let one_process = |name: &str, backends: &Backends| -> Box<dyn KvStore> {
+        Box::new(LocalStore::new(name, backends.clone()).expect("a name that is listed"))
+    };
+    let all = |name: &str, _: &Backends| -> Box<dyn KvStore> {
+        let group = GROUP.with_borrow(|group| group.clone().expect("it is set"));
+        Box::new(checks::dist_store(&group, name))
+    };
+    check(&[place("local", one_process), place(checks::NAMES[0], all)]);
+    GROUP.set(None);
+}
+
+/// These are many and long: one number of workers each will do, and random programs have the others.
+#[test]
+fn sums_have_the_bits_of_one_store() {
+    as_workers(3, |group| same_bits(group, bits::sums_have_the_same_bits));
+}
+
+#[test]
+fn steps_have_the_bits_of_one_store() {
+    as_workers(2, |group| same_bits(group, bits::steps_have_the_same_bits));
+}
+
+/// `PROPTEST_CASES` asks for more programs than these.
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    ProptestConfig { cases: asked.cases.max(1000), ..asked }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn workers_agree_with_the_model(program in program(), size in 1_usize..5) {
+        for found in as_workers(size, |group| checks::replay_program(group, &program)) {
+            found.map_err(TestCaseError::fail)?;
+        }
+    }
+}
