@@ -6,6 +6,7 @@
 //! store that is given all of them. Compression is the exception, for a worker sends codes of its sum, not of each
 //! value: [`Model::of_workers`](crate::model::Model::of_workers) knows it.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -183,10 +184,14 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.rollback(snapshot)
     }
 
+    fn share_snapshot(&self, own: Result<Snapshot>) -> Result<Snapshot> {
+        self.0.share_snapshot(own)
+    }
+
     fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
-        states: Vec<(Key, OptimizerState)>,
+        states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
         self.0.set_optimizer_states(optimizer, states)
     }
