@@ -32,8 +32,8 @@ MAX_WORKERS = 4
 class Workload:
     def __init__(self, name, bar, shapes, count, mode="list"):
         self.name, self.bar, self.shapes, self.mode = name, bar, shapes, mode
-        # Rounds of a turn; so many more go before them.
-        self.count, self.warm = count, 1 + count // 4
+        # Rounds of a turn. What slept, or was put out of the caches, is there again after those that go before them.
+        self.count, self.warm = count, 1 + count // 2
 
     @property
     def values(self):
@@ -49,9 +49,9 @@ class Workload:
 WORKLOADS = [
     Workload("4KiB", 10, [(1 << 10,)], 200),
     Workload("1MiB", 4, [(1 << 18,)], 40),
-    Workload("64MiB", 3.5, [(MIB64,)], 2),
-    Workload("resnet50", 4, resnet50_shapes(), 2),
-    Workload("resnet50_keys", 4, resnet50_shapes(), 2, "keys"),
+    Workload("64MiB", 3.5, [(MIB64,)], 4),
+    Workload("resnet50", 4, resnet50_shapes(), 4),
+    Workload("resnet50_keys", 4, resnet50_shapes(), 4, "keys"),
 ]
 # 16 layers of 4 MiB, and a real net.
 OVERLAPS = {"layers16": [(1 << 20,)] * 16, "resnet50": resnet50_shapes()}
