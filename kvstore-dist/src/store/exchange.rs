@@ -1,6 +1,5 @@
 //! [`Exchange`]: the sums of all ranks become one, each rank's part of it on that rank.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::time::Duration;
@@ -80,9 +79,9 @@ impl Sent<'_> {
     }
 
     /// Makes this rank's part of its own sum, whose bytes these are: without a copy, where the host sees them.
-    fn keep(&self, backends: &Backends, own: usize, bytes: &Cow<'_, [u8]>) -> Result<Tensor> {
-        match (&self.content, bytes) {
-            (Content::Value(value), Cow::Borrowed(_)) => {
+    fn keep(&self, backends: &Backends, own: usize, bytes: &[u8]) -> Result<Tensor> {
+        match &self.content {
+            Content::Value(value) if value.host_bytes().is_ok() => {
                 let part = self.cut.part(own).ok_or_else(lost)?;
                 value.view(self.cut.elements(own).start, part.shape().clone())
             }

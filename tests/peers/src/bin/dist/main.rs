@@ -90,8 +90,8 @@ impl Workload {
 
 /// Returns floats that the driver can compute too.
 fn pattern(len: usize, seed: usize) -> Vec<f32> {
-    let number = |index: usize| ((7 * index + 13 * seed) % 31) as f32 - 15.0;
     #[allow(clippy::cast_precision_loss, reason = "below 31")]
+    let number = |index: usize| ((7 * index + 13 * seed) % 31) as f32 - 15.0;
     (0..len).map(|index| number(index) / 1024.0).collect()
 }
 

@@ -12,6 +12,7 @@ use kvstore::{Error, Result, Store};
 use super::{Workload, timed};
 
 /// What computes.
+#[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// An accelerator: the time passes, and no core is needed.
     Wait(Duration),
@@ -30,9 +31,9 @@ impl Kind {
     }
 
     /// Returns the computation of one of so many layers.
-    fn layer(&self, num_layers: usize) -> Box<dyn FnMut()> {
+    fn layer(self, num_layers: usize) -> Box<dyn FnMut()> {
         let divisor = u32::try_from(num_layers).unwrap_or(u32::MAX);
-        match *self {
+        match self {
             Self::Wait(step) => {
                 let time = step / divisor;
                 Box::new(move || wait(time))
@@ -100,7 +101,7 @@ pub(crate) fn measured(
             store.barrier()?;
             let mut compute = || {
                 if computes {
-                    compute()
+                    compute();
                 }
             };
             seconds.extend(timed(0, 1, || step(store, workload, &mut compute, transfers))?);
