@@ -1,6 +1,6 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo demo-dist test miri check kernels fuzz jar install examples repl bench bench-jvm peers gpu-bundle gpu-check \
-	doc clean
+.PHONY: help setup native demo demo-dist test miri check kernels fuzz jar install examples repl bench bench-jvm peers peers-dist \
+	gpu-bundle gpu-check doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -74,6 +74,9 @@ bench-jvm: native ## measures what a call from Java and Clojure costs over Rust'
 
 peers: setup ## measures side by side with MXNet 1.9.1, into target/peers.json
 	tests/peers/run
+
+peers-dist: setup ## measures stores that span processes side by side with MXNet 1.9.1, into target/peers-dist.json
+	tests/peers/run-dist
 
 gpu-bundle: setup ## a folder for a machine with a GPU, target/gpu-bundle: tests, sanitizer, bench and PyTorch in ten minutes
 	scripts/setup.sh portable

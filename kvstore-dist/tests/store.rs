@@ -400,6 +400,51 @@ fn an_updater_runs_on_every_rank_and_its_error_is_the_push_s() {
     });
 }
 
+/// A list of many bytes travels in several parts: with an optimizer, with codes, and until an updater says no.
+#[test]
+fn a_long_list_is_one_call() {
+    #[derive(Debug)]
+    struct Refuse;
+
+    impl Updater for Refuse {
+        fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+            if key.as_str() == "5" {
+                return Err("not this one".into());
+            }
+            *stored = stored.binary(BinaryOp::Add, pushed)?;
+            Ok(())
+        }
+    }
+
+    let backends = backends();
+    let dims = [300, 1000];
+    let keys: Vec<Key> = (0..9).map(|number| key(&number.to_string())).collect();
+    let found = on_workers("dist_sync", 2, &backends, |store| {
+        store.init(&keys, &vec![full(&backends, &dims, 0.0); keys.len()]).unwrap();
+        store.set_optimizer(Optimizer::new("test").unwrap()).unwrap();
+        let push = |number: f32| {
+            let values = vec![full(&backends, &dims, number); keys.len()];
+            store.push(&keys, &values, 0)
+        };
+        let last = || keys.iter().map(|it| floats(store, it.as_str())[299_999]).collect::<Vec<_>>();
+        push(1.0 + rank(store)).unwrap();
+        let mut found = vec![last()];
+        store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+        push(0.75).unwrap();
+        push(0.25).unwrap();
+        found.push(last());
+        store.set_compression(None).unwrap();
+        store.set_updater(Some(Arc::new(Refuse))).unwrap();
+        assert!(push(1.0).unwrap_err().chain().contains("not this one"));
+        found.push(last());
+        found
+    });
+    let mut refused = [7.0; 9];
+    refused[5..].fill(5.0);
+    let expected = vec![vec![3.0; 9], vec![5.0; 9], refused.to_vec()];
+    assert_eq!(found, [expected.clone(), expected]);
+}
+
 /// Stores of one process share its group.
 #[test]
 fn several_stores_of_a_process() {

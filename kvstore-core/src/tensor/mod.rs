@@ -146,13 +146,35 @@ impl Tensor {
         spec: TensorSpec,
         bytes: &[u8],
     ) -> Result<Self> {
-        let expected = spec.num_bytes()?;
-        if bytes.len() != expected {
+        Self::from_parts(backends, device, spec, &[bytes])
+    }
+
+    /// Returns a tensor with the bytes of these parts, one behind the other, each of whole elements; otherwise as
+    /// [`Tensor::from_bytes`].
+    pub fn from_parts(
+        backends: &Backends,
+        device: Device,
+        spec: TensorSpec,
+        parts: &[&[u8]],
+    ) -> Result<Self> {
+        let (expected, found) = (spec.num_bytes()?, parts.iter().map(|part| part.len()).sum());
+        if found != expected {
             let what = format!("bytes for {spec}");
-            return Err(Error::LengthMismatch { what, expected, found: bytes.len() });
+            return Err(Error::LengthMismatch { what, expected, found });
+        }
+        let size = spec.dtype().size();
+        if parts.iter().any(|part| !part.len().is_multiple_of(size)) {
+            return Err(Error::invalid(format!("a part of {spec} that ends inside an element")));
         }
         let mut tensor = Self::allocate(backends, device, spec)?;
-        tensor.overwrite(|backend, dst| backend.write(dst, bytes))?;
+        let mut first = 0;
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            let num_elements = part.len() / size;
+            tensor.mutate_part(first, num_elements, |backend, in_out| match in_out {
+                InOut::InPlace(dst) | InOut::Into { dst, .. } => backend.write(dst, part),
+            })?;
+            first += num_elements;
+        }
         Ok(tensor)
     }
 

@@ -78,6 +78,17 @@ impl Sent<'_> {
         }
     }
 
+    /// Makes this rank's part of its own sum, whose bytes these are: without a copy, where the host sees them.
+    fn keep(&self, backends: &Backends, own: usize, bytes: &[u8]) -> Result<Tensor> {
+        match &self.content {
+            Content::Value(value) if value.host_bytes().is_ok() => {
+                let part = self.cut.part(own).ok_or_else(lost)?;
+                value.view(self.cut.elements(own).start, part.shape().clone())
+            }
+            _ => self.receive(backends, own, bytes.get(self.bytes(own)?).ok_or_else(lost)?),
+        }
+    }
+
     /// Makes a rank's part of what travelled.
     fn receive(&self, backends: &Backends, rank: usize, bytes: &[u8]) -> Result<Tensor> {
         let part = self.cut.part(rank).ok_or_else(lost)?;
@@ -132,14 +143,12 @@ impl Exchange<'_> {
         let mut parts = Vec::with_capacity(sums.len());
         let mut first = 0;
         for (sum, content) in sums.iter().zip(&contents) {
-            let bytes = sum.bytes(own)?;
-            let len = bytes.len();
+            let len = sum.bytes(own)?.len();
             let from = |rank: usize| {
-                let found = if rank == own {
-                    content.get(bytes.clone())
-                } else {
-                    received.slice(rank).get(first..first + len)
-                };
+                if rank == own {
+                    return sum.keep(self.backends, own, content);
+                }
+                let found = received.slice(rank).get(first..first + len);
                 sum.receive(self.backends, own, found.ok_or_else(lost)?)
             };
             let has_part = sum.cut.part(own).is_some();
@@ -164,23 +173,17 @@ impl Exchange<'_> {
             slice = rest;
         }
         self.collective.all_gather(slices, &self.wait())?;
-        let whole = |bytes: &[u8], cut: &Cut| {
-            Tensor::from_bytes(self.backends, Device::cpu(0), cut.whole().clone(), bytes)
-        };
-        if let [cut] = cuts {
-            return Ok(vec![whole(slices.whole(), cut)?]);
-        }
         let mut firsts = vec![0; size];
-        let mut bytes = Vec::new();
         let mut values = Vec::with_capacity(cuts.len());
         for cut in cuts {
-            bytes.clear();
+            let mut bytes = Vec::with_capacity(size);
             for (rank, first) in firsts.iter_mut().enumerate() {
                 let end = *first + cut.num_bytes(rank);
-                bytes.extend_from_slice(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
+                bytes.push(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
                 *first = end;
             }
-            values.push(whole(&bytes, cut)?);
+            let spec = cut.whole().clone();
+            values.push(Tensor::from_parts(self.backends, Device::cpu(0), spec, &bytes)?);
         }
         Ok(values)
     }

@@ -17,6 +17,10 @@ use super::cut::Cut;
 use super::exchange::{Content, Exchange, Sent, lost};
 use crate::collective::Collective;
 
+/// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
+/// through memory at every step of its way; less would wait for the network more often.
+const MAX_BATCH: usize = 4 << 20;
+
 /// A store of whole values, one of this rank's parts, and one that sums what this rank pushes.
 ///
 /// A sum over ranks is that of a store which is given the ranks' sums as values, in the order of ranks: each rank pushes
@@ -229,8 +233,8 @@ impl Stores {
                 _ => dense.push((key.clone(), cut, sum.to_dense()?)),
             }
         }
-        if !dense.is_empty() {
-            self.push_dense(exchange, &config, dense)?;
+        for batch in batches(dense) {
+            self.push_dense(exchange, &config, batch)?;
         }
         if !rows.is_empty() {
             self.push_rows(exchange, &config, rows)?;
@@ -340,6 +344,24 @@ impl Stores {
         let mut found = get(&own.map(|(key, _)| key.clone()).collect::<Vec<_>>())?.into_iter();
         Ok(has_part.into_iter().map(|has_part| has_part.then(|| found.next()).flatten()).collect())
     }
+}
+
+/// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
+fn batches(sums: Vec<(Key, &Cut, Tensor)>) -> Vec<Vec<(Key, &Cut, Tensor)>> {
+    let mut batches: Vec<Vec<_>> = Vec::new();
+    let mut num_bytes = 0;
+    for sum in sums {
+        let len = sum.2.num_bytes();
+        match batches.last_mut() {
+            Some(batch) if num_bytes + len <= MAX_BATCH => batch.push(sum),
+            _ => {
+                num_bytes = 0;
+                batches.push(vec![sum]);
+            }
+        }
+        num_bytes += len;
+    }
+    batches
 }
 
 /// Returns the numbers of the rows that any of the values has.

@@ -1,0 +1,97 @@
+"""A process of MXNet's for `dist.py`: what its role (`DMLC_ROLE`) is, and as a worker the lines that `main.rs` beside
+`src/bin/dist` answers too, except `overlap`."""
+
+import os
+
+# As a scheduler or a server this does not return.
+import mxnet as mx
+
+import json
+import socket
+import sys
+import time
+
+import numpy as np
+
+from pattern import LEARNING_RATE, gradient, start
+
+
+class Workload:
+    """Keys of the store, and what this worker pushes to them."""
+
+    def __init__(self, store, first, shapes):
+        self.keys = list(range(first, first + len(shapes)))
+        starts = [mx.nd.array(start(i, shape)) for i, shape in enumerate(shapes)]
+        self.gradients = [mx.nd.array(gradient(store.rank, i, shape)) for i, shape in enumerate(shapes)]
+        self.outs = [mx.nd.zeros(shape) for shape in shapes]
+        self.made = []
+        store.init(self.keys, starts)
+
+    def round(self, store, mode, gradients):
+        if len(self.keys) == 1:
+            store.push(self.keys[0], gradients[0])
+            store.pull(self.keys[0], out=self.outs[0])
+            self.outs[0].wait_to_read()
+            return
+        if mode == "list":
+            store.push(self.keys, gradients)
+            store.pull(self.keys, out=self.outs)
+        else:
+            # As `Module` does.
+            for index, (key, pushed, out) in enumerate(zip(self.keys, gradients, self.outs)):
+                store.push(key, pushed, priority=-index)
+                store.pull(key, out=out, priority=-index)
+        mx.nd.waitall()
+
+    def rounds(self, store, mode, warm, count):
+        # On CPUs a pull writes into the array that was pushed last; a training step has made new gradients by then.
+        while len(self.made) < warm + count:
+            self.made.append([gradient.copy() for gradient in self.gradients])
+        for made in self.made:
+            for gradient, copy in zip(self.gradients, made):
+                gradient.copyto(copy)
+        mx.nd.waitall()
+        seconds = []
+        for gradients in self.made:
+            begun = time.perf_counter()
+            self.round(store, mode, gradients)
+            seconds.append(time.perf_counter() - begun)
+        return seconds[warm:]
+
+
+class Worker:
+    def __init__(self):
+        self.store = mx.kv.create("dist_sync")
+        self.store.set_optimizer(mx.optimizer.create("sgd", learning_rate=LEARNING_RATE))
+        self.store._barrier()
+        self.workloads = {}
+
+    def answer(self, verb, name, *words):
+        if verb == "init":
+            first = sum(len(workload.keys) for workload in self.workloads.values())
+            shapes = [tuple(map(int, word.split("x"))) for word in words]
+            self.workloads[name] = Workload(self.store, first, shapes)
+            return []
+        workload = self.workloads[name]
+        if verb == "rounds":
+            mode, warm, count = words
+            return workload.rounds(self.store, mode, int(warm), int(count))
+        if verb == "save":
+            np.concatenate([out.asnumpy().ravel() for out in workload.outs]).tofile(words[0])
+            return []
+        raise ValueError(verb)
+
+
+def main():
+    worker = Worker()
+    host, port = os.environ["KVSTORE_PEERS"].split(":")
+    driver = socket.create_connection((host, int(port))).makefile("rw")
+    print(json.dumps({"rank": worker.store.rank}), file=driver, flush=True)
+    for line in driver:
+        if line.strip() == "end":
+            break
+        print(json.dumps(worker.answer(*line.split())), file=driver, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
