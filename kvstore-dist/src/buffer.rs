@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut, Range};
 /// Bytes that a collective owns while it moves them. They begin at a multiple of 8, so that numbers may lie in them.
 #[derive(Clone, Default)]
 pub struct Buffer {
+    /// More than are used, where there were more before.
     words: Vec<u64>,
     num_bytes: usize,
 }
@@ -21,7 +22,10 @@ impl Buffer {
 
     /// Changes how many bytes there are. Memory is kept for later, and bytes that are new have any value.
     pub fn resize(&mut self, num_bytes: usize) {
-        self.words.resize(num_words(num_bytes), 0);
+        // Shrinking would have to be paid for with zeros at the next growth.
+        if self.words.len() < num_words(num_bytes) {
+            self.words.resize(num_words(num_bytes), 0);
+        }
         self.num_bytes = num_bytes;
     }
 }
@@ -176,6 +180,9 @@ mod tests {
         assert_eq!((slices.len(), slices.range(1)), (3, 3..3));
         slices.recount(&[1]);
         assert_eq!(slices.whole(), [1]);
+        slices.recount(&[2, 7]);
+        assert_eq!(slices.whole(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
+        assert_eq!(slices.slice(1).len(), 7);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
+use kvstore_core::storage::Storage;
 use kvstore_core::{Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec};
 
 use super::cut::Cut;
@@ -27,8 +29,26 @@ pub(crate) struct Exchange<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     sent: Slices,
-    received: Slices,
+    /// What is made of it reads it here, until the call is over.
+    received: Arc<Slices>,
     gathered: Slices,
+}
+
+/// Some bytes of what has been received.
+#[derive(Debug)]
+struct Received {
+    slices: Arc<Slices>,
+    range: Range<usize>,
+}
+
+impl Storage for Received {
+    fn num_bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    fn lent(&self) -> Option<&[u8]> {
+        self.slices.whole().get(self.range.clone())
+    }
 }
 
 /// A dense sum on its way: itself, or as codes.
@@ -85,18 +105,27 @@ impl Sent<'_> {
                 let part = self.cut.part(own).ok_or_else(lost)?;
                 value.view(self.cut.elements(own).start, part.shape().clone())
             }
-            _ => self.receive(backends, own, bytes.get(self.bytes(own)?).ok_or_else(lost)?),
+            _ => {
+                let bytes = bytes.get(self.bytes(own)?).ok_or_else(lost)?;
+                let here = |spec| Tensor::from_bytes(backends, Device::cpu(0), spec, bytes);
+                self.receive(backends, own, bytes.len(), here)
+            }
         }
     }
 
-    /// Makes a rank's part of what travelled.
-    fn receive(&self, backends: &Backends, rank: usize, bytes: &[u8]) -> Result<Tensor> {
+    /// Makes a rank's part of what travelled: so many bytes, of which `tensor` makes elements.
+    fn receive(
+        &self,
+        backends: &Backends,
+        rank: usize,
+        num_bytes: usize,
+        tensor: impl FnOnce(TensorSpec) -> Result<Tensor>,
+    ) -> Result<Tensor> {
         let part = self.cut.part(rank).ok_or_else(lost)?;
         match &self.content {
-            Content::Value(_) => Tensor::from_bytes(backends, Device::cpu(0), part, bytes),
+            Content::Value(_) => tensor(part),
             Content::Codes(_, compression) => {
-                let spec = TensorSpec::new([bytes.len()], DType::U8);
-                let codes = Tensor::from_bytes(backends, Device::cpu(0), spec, bytes)?;
+                let codes = tensor(TensorSpec::new([num_bytes], DType::U8))?;
                 let words = self.elements(rank);
                 let spec = TensorSpec::new([words.len()], part.dtype());
                 let value = compression.decode(backends, &codes, spec)?;
@@ -126,7 +155,12 @@ impl Exchange<'_> {
         let for_others = |rank: usize| if rank == own { Ok(0) } else { total(rank) };
         let counts = (0..size).map(for_others).collect::<Result<Vec<_>>>()?;
         let mut room = self.room.borrow_mut();
-        let Room { sent, received, .. } = &mut *room;
+        let Room { sent, received: shared, .. } = &mut *room;
+        if Arc::get_mut(shared).is_none() {
+            // A call that has failed may still hold what it got.
+            *shared = Arc::default();
+        }
+        let received = Arc::get_mut(shared).ok_or_else(lost)?;
         sent.recount(&counts);
         for (rank, mut slice) in sent.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
             for (sum, content) in sums.iter().zip(&contents) {
@@ -148,14 +182,26 @@ impl Exchange<'_> {
                 if rank == own {
                     return sum.keep(self.backends, own, content);
                 }
-                let found = received.slice(rank).get(first..first + len);
-                sum.receive(self.backends, own, found.ok_or_else(lost)?)
+                let start = shared.range(rank).start + first;
+                let here = |spec| self.lend(shared, start..start + len, spec);
+                sum.receive(self.backends, own, len, here)
             };
             let has_part = sum.cut.part(own).is_some();
             parts.push((0..if has_part { size } else { 0 }).map(from).collect::<Result<_>>()?);
             first += len;
         }
         Ok(parts)
+    }
+
+    /// Returns a tensor of what has been received, which is read where it lies if numbers may lie there.
+    fn lend(&self, slices: &Arc<Slices>, range: Range<usize>, spec: TensorSpec) -> Result<Tensor> {
+        let slices = Arc::clone(slices);
+        let found = slices.whole().get(range.clone()).ok_or_else(lost)?;
+        if found.as_ptr().addr().is_multiple_of(spec.dtype().size()) {
+            let storage = Received { slices, range };
+            return Tensor::lent(self.backends, spec, Arc::new(storage));
+        }
+        Tensor::from_bytes(self.backends, Device::cpu(0), spec, found)
     }
 
     /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where it has any.
