@@ -1,20 +1,56 @@
 //! [`Config`]: what pushes of a store do, and whether ranks agree about it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use kvstore_core::{Compression, Error, Optimizer, Result};
 
+/// What pushes do, and what ranks know of it.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    terms: Terms,
+    /// Made when it is asked for after a change: ranks compare it at each call.
+    fingerprint: OnceLock<u64>,
+    /// The fingerprint of the one that ranks agreed on last.
+    pub(crate) agreed: u64,
+}
+
+impl Deref for Config {
+    type Target = Terms;
+
+    fn deref(&self) -> &Terms {
+        &self.terms
+    }
+}
+
+impl Config {
+    /// Returns what pushes do, to be changed.
+    pub(crate) fn change(&mut self) -> &mut Terms {
+        self.fingerprint = OnceLock::new();
+        &mut self.terms
+    }
+
+    /// Returns a number that ranks have in common which agree.
+    pub(crate) fn fingerprint(&self) -> Result<u64> {
+        if let Some(known) = self.fingerprint.get() {
+            return Ok(*known);
+        }
+        let mut hasher = DefaultHasher::new();
+        self.to_text()?.hash(&mut hasher);
+        Ok(*self.fingerprint.get_or_init(|| hasher.finish()))
+    }
+}
+
 /// What pushes do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Config {
+pub(crate) struct Terms {
     /// After how many calls of all ranks the rule was set: one that is set again begins anew.
     pub(crate) generation: u64,
     /// Tells states that were loaded; 0 for an optimizer that begins anew.
     pub(crate) loaded: u64,
     pub(crate) rule: Rule,
     pub(crate) compression: Option<Compression>,
-    /// The fingerprint of the one that ranks agreed on last.
-    pub(crate) agreed: u64,
 }
 
 /// What becomes of a sum.
@@ -24,7 +60,7 @@ pub(crate) enum Rule {
     Assign,
     /// Of this process: it cannot be sent to another one.
     Updater,
-    Optimizer(Box<Optimizer>),
+    Optimizer(Arc<Optimizer>),
 }
 
 impl Rule {
@@ -43,14 +79,7 @@ impl Rule {
     }
 }
 
-impl Config {
-    /// Returns a number that ranks have in common which agree.
-    pub(crate) fn fingerprint(&self) -> Result<u64> {
-        let mut hasher = DefaultHasher::new();
-        self.to_text()?.hash(&mut hasher);
-        Ok(hasher.finish())
-    }
-
+impl Terms {
     /// Returns it in lines, for other ranks.
     pub(crate) fn to_text(&self) -> Result<String> {
         let compression = match self.compression {
@@ -93,7 +122,7 @@ impl Config {
                     "rank 0 has an updater, which has to be set on every rank".to_owned(),
                 ));
             }
-            json => Rule::Optimizer(Box::new(Optimizer::from_json(json)?)),
+            json => Rule::Optimizer(Arc::new(Optimizer::from_json(json)?)),
         };
         let (generation, loaded) = generation.split_once(' ').ok_or_else(strange)?;
         if loaded != "0" {
@@ -102,7 +131,7 @@ impl Config {
             ));
         }
         let generation = generation.parse().map_err(|_| strange())?;
-        Ok(Self { generation, loaded: 0, rule, compression, agreed: 0 })
+        Ok(Self { generation, loaded: 0, rule, compression })
     }
 }
 
@@ -115,24 +144,30 @@ mod tests {
     fn a_configuration_travels_as_text() {
         let optimizer = Optimizer::new("adam").unwrap().with("learning_rate", 0.1).unwrap();
         let compression = Some(Compression::new("2bit", 0.1).unwrap());
-        let config = Config {
-            generation: 7,
-            rule: Rule::Optimizer(Box::new(optimizer)),
-            compression,
-            ..Config::default()
-        };
-        let found = Config::from_text(&config.to_text().unwrap()).unwrap();
-        assert_eq!(found.fingerprint().unwrap(), config.fingerprint().unwrap());
+        let rule = Rule::Optimizer(Arc::new(optimizer));
+        let terms = Terms { generation: 7, rule, compression, ..Terms::default() };
+        let found = Terms::from_text(&terms.to_text().unwrap()).unwrap();
+        assert_eq!(found.to_text().unwrap(), terms.to_text().unwrap());
         assert_eq!((found.generation, found.compression), (7, compression));
         assert!(
             matches!(found.rule, Rule::Optimizer(it) if it.get("learning_rate").unwrap() == 0.1)
         );
-        let found = Config::from_text(&Config::default().to_text().unwrap()).unwrap();
+        let found = Terms::from_text(&Terms::default().to_text().unwrap()).unwrap();
         assert!(matches!(found.rule, Rule::Assign) && found.compression.is_none());
-        assert_ne!(found.fingerprint().unwrap(), config.fingerprint().unwrap());
-        let loaded = Config { loaded: 3, ..config.clone() };
-        assert!(Config::from_text(&loaded.to_text().unwrap()).is_err());
-        let updater = Config { rule: Rule::Updater, ..config };
-        assert!(Config::from_text(&updater.to_text().unwrap()).is_err());
+        let loaded = Terms { loaded: 3, ..terms.clone() };
+        assert!(Terms::from_text(&loaded.to_text().unwrap()).is_err());
+        let updater = Terms { rule: Rule::Updater, ..terms };
+        assert!(Terms::from_text(&updater.to_text().unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_change_has_another_fingerprint() {
+        let mut config = Config::default();
+        let before = config.fingerprint().unwrap();
+        assert_eq!(config.fingerprint().unwrap(), before);
+        config.change().compression = Some(Compression::new("2bit", 0.1).unwrap());
+        assert_ne!(config.fingerprint().unwrap(), before);
+        config.change().compression = None;
+        assert_eq!(config.fingerprint().unwrap(), before);
     }
 }

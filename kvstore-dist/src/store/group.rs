@@ -16,7 +16,7 @@ use std::time::Duration;
 use kvstore_core::{Error, Result};
 
 use super::call::{Act, Call, next};
-use super::config::Config;
+use super::config::Terms;
 use super::exchange::{Exchange, Room, lost, read_u64};
 use super::stores::Stores;
 use super::ticket::{Ticket, copy};
@@ -328,7 +328,7 @@ fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<
         if differs(&|config| config != first).is_some() {
             let own = stores.config().to_text()?;
             let text = exchange.bytes_of(0, own.as_bytes())?;
-            let config = Config::from_text(&String::from_utf8_lossy(&text));
+            let config = Terms::from_text(&String::from_utf8_lossy(&text));
             match config {
                 Ok(config) if stores.config().fingerprint()? != first => {
                     stores.adopt(config)?;

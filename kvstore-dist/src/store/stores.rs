@@ -12,7 +12,7 @@ use kvstore_core::{
     Result, RowSparse, Tensor, Updater, Value,
 };
 
-use super::config::{Config, Rule};
+use super::config::{Config, Rule, Terms};
 use super::cut::Cut;
 use super::exchange::{Content, Exchange, Sent, lost};
 use crate::collective::Collective;
@@ -92,7 +92,7 @@ impl Stores {
     }
 
     pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        let rule = Rule::Optimizer(Box::new(optimizer.clone()));
+        let rule = Rule::Optimizer(Arc::new(optimizer.clone()));
         if rule.steps_parts() {
             self.seed(&self.whole.keys())?;
             self.whole.set_updater(None)?;
@@ -112,6 +112,7 @@ impl Stores {
     /// Sets the rule, and which states it goes on with.
     pub(crate) fn set_rule_with(&self, rule: Rule, loaded: u64) {
         let mut config = self.config();
+        let config = config.change();
         config.generation = 1 + self.num_rounds.load(Ordering::Relaxed);
         config.loaded = loaded;
         config.rule = rule;
@@ -122,26 +123,27 @@ impl Stores {
         let store = if config.rule.steps_parts() { &self.part } else { &self.whole };
         store.set_hyper_parameters(parameters)?;
         if let Some(optimizer) = store.optimizer() {
-            config.rule = Rule::Optimizer(Box::new(optimizer));
+            config.change().rule = Rule::Optimizer(Arc::new(optimizer));
         }
         Ok(())
     }
 
     pub(crate) fn set_compression(&self, compression: Option<Compression>) {
-        self.config().compression = compression;
+        self.config().change().compression = compression;
     }
 
     /// Takes another rank's configuration.
-    pub(crate) fn adopt(&self, config: Config) -> Result<()> {
-        let own = self.config().clone();
+    pub(crate) fn adopt(&self, config: Terms) -> Result<()> {
+        let own = self.config().generation;
         match config.rule {
-            Rule::Optimizer(optimizer) if own.generation == config.generation => {
+            Rule::Optimizer(optimizer) if own == config.generation => {
                 self.set_hyper_parameters(&optimizer.hyper_parameters())?;
             }
-            Rule::Optimizer(optimizer) => self.set_optimizer(*optimizer)?,
+            Rule::Optimizer(optimizer) => self.set_optimizer(Optimizer::clone(&optimizer))?,
             Rule::Assign | Rule::Updater => self.set_updater(None)?,
         }
         let mut own = self.config();
+        let own = own.change();
         own.generation = config.generation;
         own.compression = config.compression;
         Ok(())
@@ -223,7 +225,7 @@ impl Stores {
     /// Gives every key the sum over all ranks.
     pub(crate) fn push(&self, exchange: &Exchange<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
         let cuts = self.cuts(keys)?;
-        let config = self.config().clone();
+        let config = Terms::clone(&self.config());
         let (mut dense, mut rows) = (Vec::new(), Vec::new());
         for ((key, cut), sum) in keys.iter().zip(&cuts).zip(sums) {
             match sum.rows() {
@@ -245,7 +247,7 @@ impl Stores {
     fn push_dense(
         &self,
         exchange: &Exchange<'_>,
-        config: &Config,
+        config: &Terms,
         sums: Vec<(Key, &Cut, Tensor)>,
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
@@ -290,7 +292,7 @@ impl Stores {
     fn push_rows(
         &self,
         exchange: &Exchange<'_>,
-        config: &Config,
+        config: &Terms,
         sums: Vec<(Key, &Cut, RowSparse)>,
     ) -> Result<()> {
         let (mut keys, mut cuts, mut rows) = (Vec::new(), Vec::new(), Vec::new());

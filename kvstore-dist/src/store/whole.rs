@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use kvstore_core::{
     Device, Error, Key, KvStore, Optimizer, OptimizerState, OptimizerStates, Result, Snapshot,
@@ -10,7 +10,7 @@ use kvstore_core::{
 };
 
 use super::call::Taken;
-use super::config::Rule;
+use super::config::{Rule, Terms};
 use super::exchange::{Exchange, lost};
 use super::stores::Stores;
 
@@ -18,7 +18,7 @@ impl Stores {
     /// Returns all that the ranks hold, the same on each of them.
     pub(crate) fn snapshot(&self, exchange: &Exchange<'_>, name: &str) -> Result<Snapshot> {
         let mut snapshot = self.whole.snapshot()?;
-        let config = self.config().clone();
+        let config = Terms::clone(&self.config());
         if let Rule::Optimizer(optimizer) = &config.rule
             && config.rule.steps_parts()
         {
@@ -101,7 +101,7 @@ impl Stores {
     /// Makes this rank hold its part of a snapshot.
     pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         let rule = match snapshot.optimizer() {
-            Some(optimizer) => Rule::Optimizer(Box::new(optimizer.clone())),
+            Some(optimizer) => Rule::Optimizer(Arc::new(optimizer.clone())),
             None if snapshot.has_updater() => Rule::Updater,
             None => Rule::Assign,
         };
@@ -140,7 +140,7 @@ impl Stores {
         optimizer: Option<Optimizer>,
         states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
-        let own = self.config().clone();
+        let own = Terms::clone(&self.config());
         let optimizer = match (optimizer, &own.rule) {
             (Some(optimizer), _) => optimizer,
             (None, Rule::Optimizer(optimizer)) => Optimizer::clone(optimizer),
@@ -149,7 +149,7 @@ impl Stores {
                 return Err(Error::InvalidArgument(text.to_owned()));
             }
         };
-        let rule = Rule::Optimizer(Box::new(optimizer.clone()));
+        let rule = Rule::Optimizer(Arc::new(optimizer.clone()));
         let loaded = fingerprint(&states);
         if !rule.steps_parts() {
             self.whole.set_optimizer_states(Some(optimizer), states)?;
