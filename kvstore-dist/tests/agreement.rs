@@ -328,3 +328,177 @@ fn errors_are_those_of_one_store() {
     let expected = codes(&LocalStore::new("local", backends()).unwrap());
     two(|store| assert_eq!(codes(store), expected));
 }
+
+fn momentum() -> Optimizer {
+    let sgd = Optimizer::sgd().with("momentum", 0.9).unwrap();
+    sgd.with("learning_rate", 1.0).unwrap()
+}
+
+/// Pushes a gradient for each worker, of which each has a part.
+fn push_long(store: &dyn KvStore) {
+    let count = if store.num_workers() == 1 { 2 } else { 1 };
+    let values = vec![full(&backends(), &[4000], 1.0); count];
+    store.push(&vec![key("a"); count], &values, 0).unwrap();
+}
+
+/// What rank 0 alone sets begins anew, or goes on, as it would in one store; on every rank.
+#[test]
+fn what_rank_0_sets_is_what_one_store_would_do() {
+    /// Before it, and what rank 0 sets then.
+    type Program = (&'static str, fn(&dyn KvStore), fn(&dyn KvStore));
+    let programs: [Program; 7] = [
+        (
+            "the same optimizer after a rollback",
+            |store| {
+                store.set_optimizer(momentum()).unwrap();
+                push_long(store);
+                store.rollback(&store.snapshot().unwrap()).unwrap();
+            },
+            |store| store.set_optimizer(momentum()).unwrap(),
+        ),
+        (
+            "another one after a rollback",
+            |store| {
+                store.set_optimizer(momentum()).unwrap();
+                push_long(store);
+                store.rollback(&store.snapshot().unwrap()).unwrap();
+            },
+            |store| store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap(),
+        ),
+        (
+            "the first one after a rollback",
+            |store| store.rollback(&store.snapshot().unwrap()).unwrap(),
+            |store| store.set_optimizer(momentum()).unwrap(),
+        ),
+        (
+            "the first one after none",
+            |store| store.set_updater(None).unwrap(),
+            |store| store.set_optimizer(momentum()).unwrap(),
+        ),
+        (
+            "a learning rate after pushes",
+            |store| {
+                store.set_optimizer(momentum()).unwrap();
+                push_long(store);
+                push_long(store);
+            },
+            |store| store.set_hyper_parameters(&[("learning_rate", 0.5)]).unwrap(),
+        ),
+        (
+            "a learning rate before any push",
+            |store| {
+                store.set_optimizer(momentum()).unwrap();
+                store.barrier().unwrap();
+            },
+            |store| store.set_hyper_parameters(&[("learning_rate", 0.5)]).unwrap(),
+        ),
+        (
+            "nothing after pushes",
+            |store| {
+                store.set_optimizer(momentum()).unwrap();
+                push_long(store);
+            },
+            |store| store.set_updater(None).unwrap(),
+        ),
+    ];
+    for (name, before, set) in programs {
+        println!("{name}");
+        as_one_store(|store| {
+            store.init(&[key("a")], &[full(&backends(), &[4000], 0.0)]).unwrap();
+            before(store);
+            if store.rank() == 0 {
+                set(store);
+            }
+            store.barrier().unwrap();
+            for _ in 0..2 {
+                push_long(store);
+            }
+            floats(store, "a")
+        });
+    }
+}
+
+#[test]
+fn what_all_have_may_be_changed_by_rank_0() {
+    let all = backends();
+    let local = LocalStore::new("local", all.clone()).unwrap();
+    local.set_optimizer(momentum()).unwrap();
+    local.init(&[key("a")], &[small(0.0)]).unwrap();
+    push(&local, "a", 1.0).unwrap();
+    let bytes = local.snapshot().unwrap().optimizer_states_to_bytes(true).unwrap();
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        let found = OptimizerStates::from_bytes(&all, &bytes).unwrap();
+        store.set_optimizer_states(found.optimizer, found.states).unwrap();
+        store.barrier().unwrap();
+        if store.rank() == 0 {
+            store.set_hyper_parameters(&[("learning_rate", 0.5)]).unwrap();
+        }
+        store.barrier().unwrap();
+        push(store, "a", 1.0).unwrap();
+        // 0.9 of the momentum, and 0.5 of a gradient of 2.
+        assert_eq!(floats(store, "a"), [-1.9; 4]);
+        store.set_updater(Some(Arc::new(Add))).unwrap();
+        store.barrier().unwrap();
+        if store.rank() == 0 {
+            store.set_compression(Some(Compression::new("2bit", 0.25).unwrap())).unwrap();
+        }
+        store.barrier().unwrap();
+        assert!(store.compression().is_some());
+    });
+}
+
+/// An updater that fails on one rank leaves ranks with other values: all of them hear of it.
+#[test]
+fn an_updater_that_fails_on_one_rank_ends_the_group() {
+    #[derive(Debug)]
+    struct FailsOn(bool);
+
+    impl Updater for FailsOn {
+        fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+            if self.0 && key.as_str() == "1" {
+                return Err("no room".into());
+            }
+            *stored = pushed.clone();
+            Ok(())
+        }
+    }
+
+    // One list, and one that travels in several parts.
+    for len in [4, 600_000] {
+        let keys: Vec<Key> = (0..4).map(|number| key(&number.to_string())).collect();
+        let values = |number| vec![full(&backends(), &[len], number); keys.len()];
+        two(|store| {
+            store.init(&keys, &values(0.0)).unwrap();
+            store.set_updater(Some(Arc::new(FailsOn(store.rank() == 1)))).unwrap();
+            let text = text(store.push(&keys, &values(1.0), 0));
+            assert!(text.contains("of rank 1 has failed on key `1`"), "{text}");
+            assert_eq!(text.contains("no room"), store.rank() == 1, "{text}");
+            assert!(store.barrier().is_err() && store.push(&keys, &values(1.0), 0).is_err());
+        });
+    }
+}
+
+/// Nobody waits for what has panicked by itself.
+#[test]
+fn a_panic_of_one_rank_is_an_error() {
+    #[derive(Debug)]
+    struct Bomb;
+
+    impl Updater for Bomb {
+        fn update(&self, _: &Key, _: &Tensor, _: &mut Tensor) -> Result<(), BoxError> {
+            Ok(())
+        }
+    }
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("an updater that is in the way");
+        }
+    }
+
+    on_workers("dist_sync", 1, &backends(), |store| {
+        store.set_updater(Some(Arc::new(Bomb))).unwrap();
+        assert!(text(store.set_updater(None)).contains("has panicked"));
+    });
+}

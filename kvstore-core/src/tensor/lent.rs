@@ -12,8 +12,9 @@ use crate::storage::Storage;
 impl Tensor {
     /// Returns a tensor on the host whose elements lie in memory that is lent: row-major, in the machine's byte order.
     ///
-    /// It is for one call. What a store or an array keeps of it is a copy, and so is what is made of it by a change; the
-    /// tensor itself, its clones and views go on reading there, and keep the storage.
+    /// It is for one call. What a store keeps of it and what an array is assigned is a copy, and so is what is made of it by
+    /// a change; the tensor itself, its clones and views, and an array that is made of one, go on reading there and keep the
+    /// storage. The last of them may be dropped by another thread.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a storage that lends nothing, and for elements at places where the machine reads
@@ -26,7 +27,7 @@ impl Tensor {
             let what = format!("bytes that are lent for {spec}");
             return Err(Error::LengthMismatch { what, expected, found });
         }
-        if bytes.as_ptr().addr() % spec.dtype().size() != 0 {
+        if !bytes.is_empty() && bytes.as_ptr().addr() % spec.dtype().size() != 0 {
             return Err(Error::invalid(format!(
                 "{spec}: lent elements begin at address {:#x}, between two places for them",
                 bytes.as_ptr().addr()

@@ -12,8 +12,8 @@ pub(crate) struct Config {
     terms: Terms,
     /// Made when it is asked for after a change: ranks compare it at each call.
     fingerprint: OnceLock<u64>,
-    /// The fingerprint of the one that ranks agreed on last.
-    pub(crate) agreed: u64,
+    /// What ranks agreed on last, with its fingerprint: the same on all of them.
+    agreed: (u64, Terms),
 }
 
 impl Deref for Config {
@@ -40,12 +40,36 @@ impl Config {
         self.to_text()?.hash(&mut hasher);
         Ok(*self.fingerprint.get_or_init(|| hasher.finish()))
     }
+
+    /// Notes that all ranks have this configuration.
+    pub(crate) fn agree(&mut self) -> Result<()> {
+        let fingerprint = self.fingerprint()?;
+        if self.agreed.0 != fingerprint {
+            self.agreed = (fingerprint, self.terms.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns the fingerprint of what ranks agreed on last, and what it was.
+    pub(crate) fn agreed(&self) -> &(u64, Terms) {
+        &self.agreed
+    }
+}
+
+/// How a rank gets from what all have agreed on to what rank 0 has set since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The same run of an optimizer goes on, or the same updater.
+    GoOn,
+    /// It begins anew.
+    Begin,
 }
 
 /// What pushes do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
-    /// After how many calls of all ranks the rule was set: one that is set again begins anew.
+    /// In which call of all ranks the run of the optimizer began: the first push since it was set, or a rollback. 0
+    /// until then, when nothing has been stepped that could be lost.
     pub(crate) generation: u64,
     /// Tells states that were loaded; 0 for an optimizer that begins anew.
     pub(crate) loaded: u64,
@@ -102,7 +126,7 @@ impl Terms {
     /// Returns what another rank's text says.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an updater and for states that were loaded, which is done on every rank.
+    /// [`Error::InvalidArgument`] for what is none.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
         let [generation, compression, rule] = *text.splitn(3, '\n').collect::<Vec<_>>().as_slice()
@@ -117,21 +141,48 @@ impl Terms {
         };
         let rule = match rule {
             "assign" => Rule::Assign,
-            "updater" => {
-                return Err(Error::InvalidArgument(
-                    "rank 0 has an updater, which has to be set on every rank".to_owned(),
-                ));
-            }
+            "updater" => Rule::Updater,
             json => Rule::Optimizer(Arc::new(Optimizer::from_json(json)?)),
         };
         let (generation, loaded) = generation.split_once(' ').ok_or_else(strange)?;
-        if loaded != "0" {
-            return Err(Error::InvalidArgument(
-                "rank 0 has loaded states, which have to be loaded on every rank".to_owned(),
-            ));
-        }
         let generation = generation.parse().map_err(|_| strange())?;
-        Ok(Self { generation, loaded: 0, rule, compression })
+        let loaded = loaded.parse().map_err(|_| strange())?;
+        Ok(Self { generation, loaded, rule, compression })
+    }
+
+    /// Returns how ranks that have these terms get to others, which rank 0 has.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an updater and for states that were loaded: both have to be there on every rank.
+    pub(crate) fn step_to(&self, other: &Self) -> Result<Step> {
+        let only_there = |what| Err(Error::InvalidArgument(format!("rank 0 has {what}")));
+        match (&self.rule, &other.rule) {
+            (Rule::Updater, Rule::Updater) => Ok(Step::GoOn),
+            (_, Rule::Updater) => only_there("an updater, which has to be set on every rank"),
+            (_, Rule::Optimizer(_)) if other.loaded != 0 && other.loaded != self.loaded => {
+                only_there("loaded states, which have to be loaded on every rank")
+            }
+            (Rule::Optimizer(_), Rule::Optimizer(_))
+                if other.has_run() && self.run() == other.run() =>
+            {
+                Ok(Step::GoOn)
+            }
+            _ => Ok(Step::Begin),
+        }
+    }
+
+    fn run(&self) -> (u64, u64) {
+        (self.generation, self.loaded)
+    }
+
+    /// Returns whether there may be states that another optimizer would lose.
+    fn has_run(&self) -> bool {
+        self.run() != (0, 0)
+    }
+
+    /// Returns whether the next push is the first of a run.
+    pub(crate) fn begins_run(&self) -> bool {
+        matches!(self.rule, Rule::Optimizer(_)) && self.generation == 0
     }
 }
 
@@ -154,10 +205,31 @@ mod tests {
         );
         let found = Terms::from_text(&Terms::default().to_text().unwrap()).unwrap();
         assert!(matches!(found.rule, Rule::Assign) && found.compression.is_none());
-        let loaded = Terms { loaded: 3, ..terms.clone() };
-        assert!(Terms::from_text(&loaded.to_text().unwrap()).is_err());
-        let updater = Terms { rule: Rule::Updater, ..terms };
-        assert!(Terms::from_text(&updater.to_text().unwrap()).is_err());
+        assert!(Terms::from_text("other words").is_err());
+    }
+
+    #[test]
+    fn only_what_can_travel_is_taken_from_rank_0() {
+        let sgd = |generation, loaded| {
+            let rule = Rule::Optimizer(Arc::new(Optimizer::sgd()));
+            Terms { generation, loaded, rule, compression: None }
+        };
+        let updater = || Terms { rule: Rule::Updater, ..Terms::default() };
+        for (own, other, expected) in [
+            (Terms::default(), sgd(0, 0), Some(Step::Begin)),
+            (sgd(0, 0), sgd(0, 0), Some(Step::Begin)),
+            (sgd(5, 0), sgd(5, 0), Some(Step::GoOn)),
+            (sgd(5, 0), sgd(0, 0), Some(Step::Begin)),
+            (sgd(5, 9), sgd(5, 9), Some(Step::GoOn)),
+            (sgd(0, 9), sgd(0, 9), Some(Step::GoOn)),
+            (sgd(0, 9), sgd(0, 0), Some(Step::Begin)),
+            (sgd(5, 0), sgd(0, 9), None),
+            (sgd(5, 0), updater(), None),
+            (updater(), updater(), Some(Step::GoOn)),
+            (updater(), Terms::default(), Some(Step::Begin)),
+        ] {
+            assert_eq!(own.step_to(&other).ok(), expected, "{own:?} to {other:?}");
+        }
     }
 
     #[test]

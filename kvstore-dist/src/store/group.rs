@@ -196,7 +196,11 @@ impl Shared {
         let (end, room) = (AtEnd(self), RefCell::default());
         while let Some(first) = self.first() {
             match first {
-                First::Alone(act, ticket) => ticket.end(act()),
+                First::Alone(act, ticket) => {
+                    let end = EndOfTicket(&ticket);
+                    ticket.end(act());
+                    drop(end);
+                }
                 First::Together => {
                     if let Err(error) = self.together(&room) {
                         self.fail(error);
@@ -313,32 +317,42 @@ impl Shared {
     }
 }
 
-/// Makes a call that all ranks have agreed on. The inner error is the same on every rank.
+/// Gives ranks that have what all agreed on last the configuration that rank 0 has set since. The inner error is the same on
+/// every rank.
+fn adopt(exchange: &Exchange<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
+    let first = configs.first().copied().unwrap_or_default();
+    let (agreed, terms) = stores.config().agreed().clone();
+    if let Some(rank) = configs.iter().position(|config| *config != first && *config != agreed) {
+        return Ok(Err(Error::InvalidArgument(format!(
+            "barrier: rank {rank} has set another optimizer, updater or compression than rank 0"
+        ))));
+    }
+    let own = stores.config().to_text()?;
+    let text = exchange.bytes_of(0, own.as_bytes())?;
+    let found = Terms::from_text(&String::from_utf8_lossy(&text));
+    let found = found.and_then(|found| Ok((terms.step_to(&found)?, found)));
+    let (step, found) = match found {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(error)),
+    };
+    if stores.config().fingerprint()? != first {
+        stores.adopt(found, step)?;
+    }
+    stores.agree(false)?;
+    Ok(Ok(()))
+}
+
+/// Makes a call that all ranks have agreed on. The inner error is that of this rank's values or updater.
 fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<()>> {
     let stores = &call.stores;
     let first = configs.first().copied().unwrap_or_default();
-    let agreed = stores.config().agreed;
     let differs = |of: &dyn Fn(u64) -> bool| configs.iter().position(|config| of(*config));
+    let all_agree = differs(&|config| config != first).is_none();
+    if all_agree {
+        stores.agree(matches!(call.act, Act::Push { .. }))?;
+    }
     if let Act::Barrier = &call.act {
-        if let Some(rank) = differs(&|config| config != first && config != agreed) {
-            return Ok(Err(Error::InvalidArgument(format!(
-                "barrier: rank {rank} has set another optimizer, updater or compression than rank 0"
-            ))));
-        }
-        if differs(&|config| config != first).is_some() {
-            let own = stores.config().to_text()?;
-            let text = exchange.bytes_of(0, own.as_bytes())?;
-            let config = Terms::from_text(&String::from_utf8_lossy(&text));
-            match config {
-                Ok(config) if stores.config().fingerprint()? != first => {
-                    stores.adopt(config)?;
-                }
-                Ok(_) => {}
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-        stores.config().agreed = first;
-        return Ok(Ok(()));
+        return if all_agree { Ok(Ok(())) } else { adopt(exchange, stores, configs) };
     }
     if call.needs_agreement()
         && let Some(rank) = differs(&|config| config != first)
@@ -378,6 +392,15 @@ fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
         Item::Together(call) => Some(call),
         Item::Alone(..) => None,
     })
+}
+
+/// Lets nobody wait for something that has panicked.
+struct EndOfTicket<'a>(&'a Ticket);
+
+impl Drop for EndOfTicket<'_> {
+    fn drop(&mut self) {
+        self.0.end(Err(Error::Internal("a call of one rank has panicked".to_owned())));
+    }
 }
 
 /// Lets nobody wait for a thread that is gone.

@@ -12,9 +12,9 @@ use kvstore_core::{
     Result, RowSparse, Tensor, Updater, Value,
 };
 
-use super::config::{Config, Rule, Terms};
+use super::config::{Config, Rule, Step, Terms};
 use super::cut::Cut;
-use super::exchange::{Content, Exchange, Sent, lost};
+use super::exchange::{Content, Exchange, Sent, lost, read_u64};
 use crate::collective::Collective;
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
@@ -54,7 +54,7 @@ impl Stores {
         sums: LocalStore,
     ) -> Option<Self> {
         let mut config = Config::default();
-        config.agreed = config.fingerprint().ok()?;
+        config.agree().ok()?;
         Some(Self {
             number,
             num_rounds,
@@ -113,7 +113,7 @@ impl Stores {
     pub(crate) fn set_rule_with(&self, rule: Rule, loaded: u64) {
         let mut config = self.config();
         let config = config.change();
-        config.generation = 1 + self.num_rounds.load(Ordering::Relaxed);
+        config.generation = 0;
         config.loaded = loaded;
         config.rule = rule;
     }
@@ -133,20 +133,32 @@ impl Stores {
     }
 
     /// Takes another rank's configuration.
-    pub(crate) fn adopt(&self, config: Terms) -> Result<()> {
-        let own = self.config().generation;
-        match config.rule {
-            Rule::Optimizer(optimizer) if own == config.generation => {
+    pub(crate) fn adopt(&self, config: Terms, step: Step) -> Result<()> {
+        match (config.rule, step) {
+            (Rule::Optimizer(optimizer), Step::GoOn) => {
                 self.set_hyper_parameters(&optimizer.hyper_parameters())?;
             }
-            Rule::Optimizer(optimizer) => self.set_optimizer(Optimizer::clone(&optimizer))?,
-            Rule::Assign | Rule::Updater => self.set_updater(None)?,
+            (Rule::Optimizer(optimizer), Step::Begin) => {
+                self.set_optimizer(Optimizer::clone(&optimizer))?;
+            }
+            (Rule::Updater, _) => {}
+            (Rule::Assign, _) => self.set_updater(None)?,
         }
         let mut own = self.config();
         let own = own.change();
         own.generation = config.generation;
         own.compression = config.compression;
         Ok(())
+    }
+
+    /// Notes that all ranks have the configuration of this one. With `steps` they make a push now, and the run of an optimizer
+    /// that was set since the last one begins.
+    pub(crate) fn agree(&self, steps: bool) -> Result<()> {
+        let mut config = self.config();
+        if steps && config.begins_run() {
+            config.change().generation = self.num_rounds.load(Ordering::Relaxed);
+        }
+        config.agree()
     }
 
     /// Makes the parts those of the whole values.
@@ -251,7 +263,9 @@ impl Stores {
         sums: Vec<(Key, &Cut, Tensor)>,
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
-        let before = self.residuals().clone();
+        // Nothing but an updater can say no. To share residuals is to have them made anew.
+        let may_fail = matches!(config.rule, Rule::Updater);
+        let before = if may_fail { self.residuals().clone() } else { HashMap::new() };
         for (key, cut, sum) in sums {
             let content = match config.compression {
                 None => Content::Value(sum),
@@ -286,7 +300,7 @@ impl Stores {
                 };
             }
         }
-        result
+        if may_fail { same_end(exchange, &keys, result) } else { result }
     }
 
     fn push_rows(
@@ -346,6 +360,38 @@ impl Stores {
         let mut found = get(&own.map(|(key, _)| key.clone()).collect::<Vec<_>>())?.into_iter();
         Ok(has_part.into_iter().map(|has_part| has_part.then(|| found.next()).flatten()).collect())
     }
+}
+
+/// Returns how the updaters of all ranks have ended, where it is the same way.
+///
+/// # Errors
+/// [`Error::Internal`], on every rank, when they have not: then ranks hold other values.
+fn same_end(exchange: &Exchange<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
+    let place = |failed: &Key| keys.iter().position(|key| key == failed).unwrap_or(keys.len());
+    let end = match &own {
+        Ok(()) => 0,
+        Err(Error::Updater { key, .. }) => 1 + place(key),
+        Err(_) => 1 + keys.len(),
+    };
+    let ends = exchange.gather_bytes(&(end as u64).to_le_bytes())?;
+    let ends: Vec<_> = (0..ends.len()).map(|rank| read_u64(ends.slice(rank))).collect();
+    let first = ends.first().copied().flatten();
+    let Some(rank) = ends.iter().position(|end| *end != first) else { return own };
+    let words = |end: Option<u64>| {
+        let index = end.and_then(|end| usize::try_from(end).ok()).unwrap_or_default();
+        match (index.checked_sub(1), index.checked_sub(1).and_then(|index| keys.get(index))) {
+            (None, _) => "has updated every key".to_owned(),
+            (_, Some(key)) => format!("has failed on key `{key}`"),
+            (_, None) => "has failed".to_owned(),
+        }
+    };
+    let other = ends.get(rank).copied().flatten();
+    let own = own.err().map_or_else(String::new, |error| format!(": {}", error.chain()));
+    Err(Error::Internal(format!(
+        "the updater of rank 0 {}, that of rank {rank} {}; they hold other values now, go back to a checkpoint{own}",
+        words(first),
+        words(other),
+    )))
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.

@@ -62,6 +62,31 @@ pub(crate) fn copy(error: &Error) -> Error {
             expected: expected.clone(),
             found: found.clone(),
         },
+        Error::OutOfMemory { device, requested, in_use, limit } => Error::OutOfMemory {
+            device: *device,
+            requested: *requested,
+            in_use: *in_use,
+            limit: *limit,
+        },
+        Error::DeviceUnavailable { device, reason } => {
+            Error::DeviceUnavailable { device: *device, reason: reason.clone() }
+        }
+        Error::Io { path, operation, source } => Error::Io {
+            path: path.clone(),
+            operation: operation.clone(),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        Error::Corrupt { subject, reason } => {
+            Error::Corrupt { subject: subject.clone(), reason: reason.clone() }
+        }
+        Error::Backend { device, operation, source } => Error::Backend {
+            device: *device,
+            operation: operation.clone(),
+            source: source.to_string().into(),
+        },
+        Error::Transport { operation, source } => {
+            Error::Transport { operation: operation.clone(), source: source.to_string().into() }
+        }
         Error::Closed { what } => Error::Closed { what: what.clone() },
         Error::Timeout(text) => Error::Timeout(text.clone()),
         Error::InvalidArgument(text) => Error::InvalidArgument(text.clone()),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use kvstore_core::{
@@ -130,8 +131,9 @@ impl Stores {
         self.set_rule(rule);
         self.set_compression(snapshot.compression());
         let mut config = self.config();
-        config.agreed = config.fingerprint()?;
-        Ok(())
+        // Whoever sets an optimizer from now on begins anew.
+        config.change().generation = self.num_rounds.load(Ordering::Relaxed);
+        config.agree()
     }
 
     /// Gives keys states of an optimizer; the states are those of whole values.
