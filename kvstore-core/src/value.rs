@@ -107,7 +107,7 @@ impl Value {
     }
 
     /// Returns how many bytes are there: of rows with their numbers.
-    pub(crate) fn num_bytes(&self) -> usize {
+    pub fn num_bytes(&self) -> usize {
         let numbers = self.rows().map_or(0, |rows| size_of_val(rows.indices()));
         self.memory().num_bytes() + numbers
     }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::slice::from_ref;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -550,4 +550,42 @@ fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
         text
     });
     assert!(text.contains("init of `w`, round 1: ") && text.contains("rank 1"), "{text}");
+}
+
+/// Whoever pushes much more than the others can take waits for them, and all that was pushed arrives.
+#[test]
+fn a_rank_that_is_ahead_waits() {
+    const NUM_PUSHES: usize = 40;
+    // 16 MiB each, of which 256 MiB may be queued; one more is under way.
+    const MOST_AHEAD: usize = 17;
+    let backends = backends();
+    let value = full(&backends, &[4 << 20], 1.0);
+    let (counts, changed) = (Mutex::new([0; 2]), Condvar::new());
+    let most_ahead = on_workers("dist_sync", 2, &backends, |store| {
+        store.init(&[key("a")], from_ref(&value)).unwrap();
+        store.set_optimizer(Optimizer::new("test").unwrap()).unwrap();
+        let mut most_ahead = 0;
+        for _ in 0..NUM_PUSHES {
+            if store.rank() == 1 {
+                // Until the other one is as far ahead as it gets; a little longer, in case it is not held up.
+                let is_waited_for = |counts: &mut [usize; 2]| {
+                    counts[0] < (counts[1] + MOST_AHEAD + 1).min(NUM_PUSHES)
+                };
+                let timeout = Duration::from_millis(20);
+                drop(changed.wait_timeout_while(counts.lock().unwrap(), timeout, is_waited_for));
+            }
+            store.push(&[key("a")], from_ref(&value), 0).unwrap();
+            let mut counts = counts.lock().unwrap();
+            counts[store.rank()] += 1;
+            most_ahead = most_ahead.max(counts[0] - counts[1].min(counts[0]));
+            changed.notify_all();
+        }
+        store.barrier().unwrap();
+        #[allow(clippy::cast_precision_loss, reason = "a small number")]
+        let expected = 1.0 + 2.0 * NUM_PUSHES as f32;
+        assert_eq!(floats(store, "a")[0], expected);
+        most_ahead
+    });
+    println!("{most_ahead:?} pushes ahead");
+    assert!(most_ahead.iter().all(|count| (1..=MOST_AHEAD).contains(count)), "{most_ahead:?}");
 }

@@ -165,6 +165,9 @@ impl<'a> Flight<'a> {
         let peers = |is_incoming: bool| {
             let pending = self.pending.iter();
             let pending = pending.filter(|pending| pending.expected.is_some() == is_incoming);
+            // A request of all ranks tells nothing of any.
+            let own = self.turn.place.rank;
+            let pending = pending.filter(|pending| pending.peer != own);
             let mut peers: Vec<usize> = pending.map(|pending| pending.peer).collect();
             peers.sort_unstable();
             peers.dedup();

@@ -53,6 +53,16 @@ pub(crate) enum Act {
     Rollback(Box<Snapshot>),
 }
 
+impl Act {
+    /// Returns how many bytes of elements wait with it.
+    pub(crate) fn num_bytes(&self) -> usize {
+        match self {
+            Self::Push { sums, .. } => sums.iter().map(Value::num_bytes).sum(),
+            _ => 0,
+        }
+    }
+}
+
 /// Where a snapshot is put.
 pub(crate) type Taken = std::sync::Mutex<Option<Snapshot>>;
 

@@ -23,8 +23,10 @@ use super::ticket::{Ticket, copy};
 use crate::buffer::Slices;
 use crate::collective::{Collective, DEFAULT_TIMEOUT, Wait};
 
-/// Of how many calls ranks tell each other.
-const WINDOW: usize = 8;
+/// Of how many calls ranks tell each other: no more are looked through for the one of the highest priority.
+const WINDOW: usize = 32;
+/// So many bytes may be queued. Whoever pushes more waits for the other ranks, as they cannot wait for its later calls.
+const MAX_QUEUED: usize = 256 << 20;
 /// Words of what a rank tells of a call: its fingerprint, and that of its store's configuration.
 const WORDS: usize = 2;
 
@@ -57,6 +59,8 @@ impl Item {
 #[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
+    /// What is pushed in calls that are not done.
+    num_bytes: usize,
     is_closed: bool,
     /// Why there will be no more calls.
     fault: Option<Error>,
@@ -135,7 +139,8 @@ impl Group {
         priority: i32,
     ) -> Result<Arc<Ticket>> {
         let stores = Arc::clone(stores);
-        self.queue(|ticket| Item::Together(Call::new(stores, act, priority, ticket)))
+        let num_bytes = act.num_bytes();
+        self.queue(num_bytes, |ticket| Item::Together(Call::new(stores, act, priority, ticket)))
     }
 
     /// Queues something that only this rank does.
@@ -148,16 +153,26 @@ impl Group {
         act: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
     ) -> Result<Arc<Ticket>> {
         let stores = Arc::clone(stores);
-        self.queue(|ticket| Item::Alone(Box::new(move || act(&stores)), ticket))
+        self.queue(0, |ticket| Item::Alone(Box::new(move || act(&stores)), ticket))
     }
 
-    fn queue(&self, item: impl FnOnce(Arc<Ticket>) -> Item) -> Result<Arc<Ticket>> {
-        let mut queue = self.shared.queue();
+    fn queue(
+        &self,
+        num_bytes: usize,
+        item: impl FnOnce(Arc<Ticket>) -> Item,
+    ) -> Result<Arc<Ticket>> {
+        let is_full = |queue: &mut Queue| {
+            let has_room = num_bytes == 0 || queue.num_bytes == 0;
+            queue.fault.is_none() && !has_room && queue.num_bytes + num_bytes > MAX_QUEUED
+        };
+        let queue = self.shared.changed.wait_while(self.shared.queue(), is_full);
+        let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
         if let Some(fault) = &queue.fault {
             return Err(copy(fault));
         }
         let ticket = Arc::<Ticket>::default();
         queue.items.push_back(item(Arc::clone(&ticket)));
+        queue.num_bytes += num_bytes;
         self.shared.changed.notify_all();
         Ok(ticket)
     }
@@ -282,6 +297,8 @@ impl Shared {
                  with the same keys and values of the same shapes and dtypes"
             );
             // Every rank hears of it, and has done nothing.
+            self.queue().num_bytes -= call.act.num_bytes();
+            self.changed.notify_all();
             call.ticket.end(Err(Error::InvalidArgument(text)));
             return Ok(());
         }
@@ -295,6 +312,8 @@ impl Shared {
             room,
         };
         let result = make(&exchange, &call, &configs);
+        self.queue().num_bytes -= call.act.num_bytes();
+        self.changed.notify_all();
         match result {
             Ok(result) => {
                 call.ticket.end(result);
@@ -314,6 +333,7 @@ impl Shared {
             item.ticket().end(Err(copy(&error)));
         }
         queue.fault.get_or_insert(error);
+        self.changed.notify_all();
     }
 }
 

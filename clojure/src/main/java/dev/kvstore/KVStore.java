@@ -1031,7 +1031,7 @@ public final class KVStore implements NativeResource {
      * Returns how many processes of a group are dead.
      *
      * @param nodeId the group: 1 the scheduler, 2 the servers, 4 the workers, or a sum of these
-     * @return 0 on one machine
+     * @return 0 on a store of one process; stores that processes share throw {@code UNSUPPORTED}, for MPI does not tell
      */
     public int numDeadNode(int nodeId) {
         try {
