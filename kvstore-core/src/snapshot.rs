@@ -41,6 +41,8 @@ struct Content {
     compression: Option<Compression>,
     /// In the order of initialisation.
     copies: Vec<Arc<KeyCopy>>,
+    /// That of the file, if it was read from one.
+    checksum: Option<u32>,
     /// Made when somebody asks for a key.
     positions: OnceLock<HashMap<Key, usize>>,
 }
@@ -60,8 +62,24 @@ impl Snapshot {
         compression: Option<Compression>,
         copies: Vec<Arc<KeyCopy>>,
     ) -> Self {
+        Self::of_file(store, rule, compression, copies, None)
+    }
+
+    /// Returns what a file of this checksum holds, or without one what no file does.
+    pub(crate) fn of_file(
+        store: &str,
+        rule: Rule,
+        compression: Option<Compression>,
+        copies: Vec<Arc<KeyCopy>>,
+        checksum: Option<u32>,
+    ) -> Self {
         let (store, positions) = (store.to_owned(), OnceLock::new());
-        Self(Arc::new(Content { store, rule, compression, copies, positions }))
+        Self(Arc::new(Content { store, rule, compression, copies, checksum, positions }))
+    }
+
+    /// Returns the checksum of the file that it was read from: another one is another snapshot.
+    pub fn checksum(&self) -> Option<u32> {
+        self.0.checksum
     }
 
     /// Returns the name that the store was created with.

@@ -214,6 +214,30 @@ fn a_file_with_an_updater_needs_one_everywhere() {
     });
 }
 
+/// As when machines have files of different runs under the same name.
+#[test]
+fn files_of_other_runs_are_refused() {
+    two(|store| {
+        let local = LocalStore::new("local", backends()).unwrap();
+        local.init(&[key("a")], &[small(1.0 + rank(store))]).unwrap();
+        let file = local.snapshot().unwrap().to_bytes().unwrap();
+        let read = Snapshot::from_bytes(&backends(), &file);
+        let shared = store.share_snapshot(read).unwrap();
+        store.init(&[key("b")], &[small(0.0)]).unwrap();
+        assert!(text(store.rollback(&shared)).contains("something else"));
+        assert_eq!(store.keys(), [key("b")]);
+        // The same file is the same everywhere.
+        let own = if store.rank() == 0 {
+            Ok(shared)
+        } else {
+            Err(Error::InvalidArgument("no file".to_owned()))
+        };
+        let shared = store.share_snapshot(own).unwrap();
+        store.rollback(&shared).unwrap();
+        assert_eq!(floats(store, "a"), [1.0; 4]);
+    });
+}
+
 /// As after a crash, when the file is on the machine of one rank.
 #[test]
 fn what_one_rank_has_read_is_there_for_all() {

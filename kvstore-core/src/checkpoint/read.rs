@@ -71,7 +71,7 @@ impl Snapshot {
             Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
         });
         let copies = copies.collect::<Result<Vec<_>>>()?;
-        Ok(Self::new(&body.store, rule, body.compression, copies))
+        Ok(Self::of_file(&body.store, rule, body.compression, copies, Some(body.checksum)))
     }
 }
 
@@ -155,6 +155,7 @@ struct Body<'a> {
     compression: Option<Compression>,
     #[allow(clippy::vec_box, reason = "a list of them that grows is longer than their text")]
     keys: Vec<Box<FoundKey>>,
+    checksum: u32,
     /// A table of nodes: a list or a hash table of small tensors would be longer than the file.
     tensors: BTreeMap<String, Tensor>,
 }
@@ -191,9 +192,19 @@ impl<'a> Body<'a> {
         };
         let keys = manifest.keys.into_iter().map(|record| find(record).map_err(said));
         let keys = keys.collect::<Result<_>>()?;
-        let tensors = read_tensors(backends, &mut input, header)?;
+        let (tensors, checksum) = read_tensors(backends, &mut input, header)?;
         let store = manifest.store;
-        Ok(Self { input, content, store, optimizer, has_updater, compression, keys, tensors })
+        Ok(Self {
+            input,
+            content,
+            store,
+            optimizer,
+            has_updater,
+            compression,
+            keys,
+            checksum,
+            tensors,
+        })
     }
 
     fn take(&mut self, name: &str) -> Result<Tensor> {
@@ -288,7 +299,7 @@ fn read_tensors(
     backends: &Backends,
     input: &mut Input<'_>,
     mut header: Header,
-) -> Result<BTreeMap<String, Tensor>> {
+) -> Result<(BTreeMap<String, Tensor>, u32)> {
     header.expect(CHECKSUM, &checksum_spec()).map_err(|error| input.corrupt(error.to_string()))?;
     let mut tensors = BTreeMap::new();
     let mut last = None;
@@ -308,5 +319,5 @@ fn read_tensors(
     if found.as_deref() != Some(&checksum.to_le_bytes()) {
         return Err(input.corrupt("its checksum is another one than that of its bytes"));
     }
-    Ok(tensors)
+    Ok((tensors, checksum))
 }

@@ -156,6 +156,8 @@ impl Hash for Act {
                     hash_spec(&of_key.spec, hasher);
                     (of_key.num_pushes, of_key.state_bytes).hash(hasher);
                 }
+                // What two runs have written may differ in nothing else.
+                snapshot.checksum().hash(hasher);
                 snapshot.has_updater().hash(hasher);
                 let compression = snapshot.compression();
                 compression.map(|it| (it.name(), it.threshold().to_bits())).hash(hasher);
