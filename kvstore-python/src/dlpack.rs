@@ -222,7 +222,7 @@ impl Block {
     fn can_lend(&self) -> bool {
         let (run, outer) = self.runs();
         let is_aligned = self.start.addr().is_multiple_of(self.spec.dtype().size());
-        self.spec.num_elements() == 0 || outer.is_empty() && is_aligned && run > 0
+        outer.is_empty() && is_aligned && run > 0
     }
 
     /// Returns how many bytes stand together, and the axes along which there are such runs: lengths and strides.
@@ -314,10 +314,7 @@ impl Storage for Block {
     }
 
     fn lent(&self) -> Option<&[u8]> {
-        if self.spec.num_elements() == 0 {
-            return Some(&[]);
-        }
-        // SAFETY: a block becomes a storage where its elements stand one after the other (`can_lend`), in memory
+        // SAFETY: a block becomes a storage where it has elements, one after the other (`can_lend`), in memory
         // that its owner keeps. It is not written to meanwhile: see `Send`.
         Some(unsafe { slice::from_raw_parts(self.start, self.num_bytes()) })
     }
