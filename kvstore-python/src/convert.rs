@@ -126,6 +126,14 @@ pub(crate) fn key(py: Python<'_>, text: &str) -> PyResult<Key> {
     Key::new(text).map_err(|error| to_python(py, error))
 }
 
+/// Returns a key that is a text or an integer.
+pub(crate) fn key_like(object: &Bound<'_, PyAny>) -> PyResult<Key> {
+    let text =
+        object.extract::<String>().or_else(|_| object.extract::<i64>().map(|it| it.to_string()));
+    let wrong = |_| type_error(object.py(), "key: expected a text or an integer");
+    key(object.py(), &text.map_err(wrong)?)
+}
+
 /// Returns keys and values side by side.
 pub(crate) fn values(
     keys_: &Bound<'_, PyAny>,

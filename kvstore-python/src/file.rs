@@ -1,5 +1,7 @@
 //! Files of arrays in MXNet's format.
 
+use std::path::PathBuf;
+
 use kvstore::{ArrayList, NDArray};
 use pyo3::prelude::*;
 
@@ -11,7 +13,7 @@ use crate::ndarray::PyArray;
 #[pyo3(signature = (file, names, arrays))]
 pub(crate) fn save(
     py: Python<'_>,
-    file: &str,
+    file: PathBuf,
     names: Option<Vec<String>>,
     arrays: Vec<Bound<'_, PyArray>>,
 ) -> PyResult<()> {
@@ -26,7 +28,7 @@ pub(crate) fn save(
 
 /// Returns the names, or nothing at all, and the arrays of a file.
 #[pyfunction]
-pub(crate) fn load(py: Python<'_>, file: &str) -> PyResult<(Vec<String>, Vec<PyArray>)> {
+pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<(Vec<String>, Vec<PyArray>)> {
     let list = detached(py, || kvstore::read_arrays(file))?;
     let arrays = list.arrays().iter().cloned().map(PyArray::from).collect();
     Ok((list.names().to_vec(), arrays))

@@ -1,16 +1,18 @@
 //! The classes `Snapshot` and `Checkpoint`.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use kvstore::{Checkpoint, CheckpointProgress, Key, NDArray, Snapshot, Value};
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::convert;
 use crate::error::detached;
 use crate::ndarray::PyArray;
 use crate::optimizer::PyState;
 use crate::rows::PyRows;
-use crate::store::{Stats, described};
+use crate::store::described;
 
 /// All that a store held at one moment. It shares memory with the store, and never changes.
 ///
@@ -47,8 +49,8 @@ impl PySnapshot {
     /// Reads what a checkpoint holds.
     #[staticmethod]
     #[pyo3(name = "_read")]
-    fn read(py: Python<'_>, file: &str) -> PyResult<Self> {
-        detached(py, || Snapshot::read(kvstore::backends(), file)).map(Self::from)
+    fn read(py: Python<'_>, fname: PathBuf) -> PyResult<Self> {
+        detached(py, || Snapshot::read(kvstore::backends(), fname)).map(Self::from)
     }
 
     /// The name that the store was created with.
@@ -57,15 +59,18 @@ impl PySnapshot {
         self.snapshot.store_name()
     }
 
-    /// Returns every key as a text, in the order of initialisation.
+    /// Returns every key, as a text, in the order of initialisation.
     fn keys(&self) -> Vec<String> {
         self.snapshot.keys().iter().map(Key::to_string).collect()
     }
 
     /// Returns the value of a key, or ``None``.
-    #[pyo3(name = "_get")]
-    fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let key = convert::key(py, key)?;
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let key = convert::key_like(key)?;
         Ok(match self.snapshot.get(&key) {
             None => None,
             Some(Value::Dense(tensor)) => {
@@ -76,8 +81,7 @@ impl PySnapshot {
         })
     }
 
-    #[pyo3(name = "_stats")]
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stats<'py>>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         self.snapshot.stats().iter().map(|stats| described(py, stats)).collect()
     }
 
@@ -95,21 +99,20 @@ impl PySnapshot {
     }
 
     /// Returns what the optimizer kept for a key, or ``None``.
-    #[pyo3(name = "_optimizer_state")]
-    fn optimizer_state(&self, py: Python<'_>, key: &str) -> PyResult<Option<PyState>> {
-        let key = convert::key(py, key)?;
+    fn optimizer_state(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<PyState>> {
+        let key = convert::key_like(key)?;
         Ok(self.snapshot.optimizer_state(&key).cloned().map(PyState::from))
     }
 
     /// Returns the hyper-parameters of the optimizer that ran, or ``None``.
-    fn hyper_parameters(&self) -> Option<Vec<(&'static str, f64)>> {
-        self.snapshot.optimizer().map(kvstore::Optimizer::hyper_parameters)
+    fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let parameters = self.snapshot.optimizer().map(kvstore::Optimizer::hyper_parameters);
+        parameters.map(|it| it.into_py_dict(py)).transpose()
     }
 
-    /// Begins to write the snapshot to a file.
-    #[pyo3(name = "_checkpoint")]
-    fn checkpoint(&self, py: Python<'_>, file: &str) -> PyResult<PyCheckpoint> {
-        detached(py, || Checkpoint::begin(&self.snapshot, file)).map(PyCheckpoint::from)
+    /// Begins to write the snapshot to a file, as a checkpoint of the store would be.
+    fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
+        detached(py, || Checkpoint::begin(&self.snapshot, fname)).map(PyCheckpoint::from)
     }
 
     fn __len__(&self) -> usize {

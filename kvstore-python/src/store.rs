@@ -1,10 +1,11 @@
 //! The class `Store`: the verbs. `mxkv.kvstore.KVStore` is what programs see of it.
 
+use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 
 use kvstore::{Error, Existing, Key, KeyStats, NDArray, Store};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::sync::PyOnceLock;
 
 use crate::convert;
 use crate::error::{detached, invalid, to_python};
@@ -20,10 +21,6 @@ use crate::updater;
 pub(crate) struct PyStore {
     store: RwLock<Option<Store>>,
 }
-
-/// What a store says of one key: its name, shape, dtype and device, pushes, bytes of the value and beside it.
-pub(crate) type Stats<'py> =
-    (String, Bound<'py, PyTuple>, &'static str, Bound<'py, PyAny>, u64, usize, usize);
 
 impl PyStore {
     fn store(&self, py: Python<'_>) -> PyResult<Store> {
@@ -194,7 +191,7 @@ impl PyStore {
         detached(py, || Ok(store.contains(&key)))
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stats<'py>>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let store = self.store(py)?;
         let stats = detached(py, || Ok(store.stats()))?;
         stats.iter().map(|stats| described(py, stats)).collect()
@@ -259,12 +256,12 @@ impl PyStore {
         detached(py, || store.rollback(snapshot))
     }
 
-    fn checkpoint(&self, py: Python<'_>, file: &str) -> PyResult<PyCheckpoint> {
+    fn checkpoint(&self, py: Python<'_>, file: PathBuf) -> PyResult<PyCheckpoint> {
         let store = self.store(py)?;
         detached(py, || store.checkpoint(file)).map(PyCheckpoint::from)
     }
 
-    fn restore(&self, py: Python<'_>, file: &str) -> PyResult<()> {
+    fn restore(&self, py: Python<'_>, file: PathBuf) -> PyResult<()> {
         let store = self.store(py)?;
         detached(py, || store.restore(file))
     }
@@ -272,14 +269,14 @@ impl PyStore {
     fn save_optimizer_states(
         &self,
         py: Python<'_>,
-        file: &str,
+        file: PathBuf,
         dump_optimizer: bool,
     ) -> PyResult<()> {
         let store = self.store(py)?;
         detached(py, || store.save_optimizer_states(file, dump_optimizer))
     }
 
-    fn load_optimizer_states(&self, py: Python<'_>, file: &str) -> PyResult<()> {
+    fn load_optimizer_states(&self, py: Python<'_>, file: PathBuf) -> PyResult<()> {
         let store = self.store(py)?;
         detached(py, || store.load_optimizer_states(file))
     }
@@ -305,10 +302,11 @@ impl PyStore {
     }
 }
 
-/// Returns what a store or snapshot says of a key.
-pub(crate) fn described<'py>(py: Python<'py>, stats: &KeyStats) -> PyResult<Stats<'py>> {
-    Ok((
-        stats.key.to_string(),
+/// Returns what a store or snapshot says of a key, as a `KeyStats`.
+pub(crate) fn described<'py>(py: Python<'py>, stats: &KeyStats) -> PyResult<Bound<'py, PyAny>> {
+    static KEY_STATS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?.call1((
+        stats.key.as_str(),
         convert::dims(py, stats.spec.shape())?,
         stats.spec.dtype().name(),
         convert::context(py, stats.device)?,

@@ -506,3 +506,21 @@ def test_the_test_store():
     store.pushpull("w", values)
     assert values[0].tolist() == [2, 2]
     assert (store.type, store.rank, store.num_workers) == ("teststore", 0, 1)
+
+
+def test_snapshots_of_integer_keys():
+    kv = filled([3, 5], 1)
+    kv.set_optimizer(mx.optimizer.Adam())
+    kv.push(3, nd.ones(2))
+    before = kv.snapshot()
+    assert before.get(5).tolist() == [1, 1]
+    assert before.get("7") is None
+    assert before.stats()[0].num_pushes == 1
+    assert before.optimizer_state(3).num_updates == 1
+    assert len(before.optimizer_state(3).arrays()) == 2
+    assert before.hyper_parameters()["beta1"] == 0.9
+    kv.push(3, nd.ones(2))
+    assert before.changed_keys(kv.snapshot()) == ["3"]
+    kv.rollback(before)
+    assert before.is_identical(kv.snapshot())
+    assert repr(before) == "<Snapshot of a local store, 2 keys>"

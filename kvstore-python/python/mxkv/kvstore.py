@@ -313,7 +313,8 @@ class KVStore(KVStoreBase):
         >>> kv.stats()[0].shape, kv.stats()[0].num_pushes
         ((2,), 0)
         """
-        return [KeyStats(self._key_kind.as_given(text), *others) for text, *others in self._store.stats()]
+        stats = self._store.stats()
+        return [one._replace(key=self._key_kind.as_given(one.key)) for one in stats]
 
     # What a push does.
 
