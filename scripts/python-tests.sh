@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-PACKAGES="numpy pytest"
+PACKAGES="numpy pytest mypy"
 pythons=$(scripts/pythons.sh)
 if [ -z "$pythons" ]; then
     echo "not run: the tests of Python, for there is no Python of 3.10 or later that has venv"

@@ -101,14 +101,14 @@ fn is_text(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyString>()
 }
 
-/// Returns the array: one of ours as it is, one of another library's as a copy.
+/// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a
+/// copy, which `NDArray::copy` makes.
 pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
     if let Ok(array) = object.cast::<PyArray>() {
         return Ok(Some(array.get().array().clone()));
     }
     let Some(block) = foreign::block(object)? else { return Ok(None) };
-    // `copy` shares what is not lent.
-    detached(object.py(), move || NDArray::new(block.tensor()?).copy()).map(Some)
+    detached(object.py(), move || block.tensor().map(NDArray::new)).map(Some)
 }
 
 /// Returns the keys: a text, or a sequence of texts.

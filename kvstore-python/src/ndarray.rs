@@ -5,7 +5,7 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
 
 use crate::convert;
 use crate::error::{detached, invalid, to_python, type_error};
@@ -377,6 +377,11 @@ impl PyArray {
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let first = self.array.shape().dims().first();
         first.copied().ok_or_else(|| type_error(py, "an array without axes has no length"))
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        let rows = (0..Self::__len__(slf.get(), slf.py())?).map(|row| slf.get_item(row));
+        PyList::new(slf.py(), rows.collect::<PyResult<Vec<_>>>()?)?.try_iter()
     }
 
     fn __getitem__<'py>(

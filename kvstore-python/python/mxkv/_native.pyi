@@ -1,11 +1,43 @@
 """The native module. Programs use the modules of ``mxkv``, which say what each of these does."""
 
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence, final
 
 import numpy
 
 from .context import Context
 from .kvstore import KeyStats
+
+__all__ = [
+    "Checkpoint",
+    "LrScheduler",
+    "NDArray",
+    "Optimizer",
+    "OptimizerState",
+    "RowSparseNDArray",
+    "Snapshot",
+    "Store",
+    "arange",
+    "concatenate",
+    "device_memory",
+    "doctor",
+    "dtype_names",
+    "error_codes",
+    "from_array",
+    "full",
+    "live_bytes",
+    "load",
+    "num_gpus",
+    "optimizer_names",
+    "pooled_bytes",
+    "random_normal",
+    "random_seed",
+    "random_uniform",
+    "save",
+    "set_memory_limit",
+    "synchronize",
+    "trim",
+    "version",
+]
 
 _Device = tuple[str, int]
 
@@ -95,8 +127,9 @@ class NDArray:
     def __imod__(self, other: Any, /) -> Any: ...
     def __pow__(self, other: Any, modulo: Any = None, /) -> Any: ...
     def __rpow__(self, other: Any, modulo: Any = None, /) -> Any: ...
-    def __ipow__(self, other: Any, /) -> Any: ...
+    def __ipow__(self, other: Any, /) -> Any: ...  # type: ignore[misc]
 
+@final
 class RowSparseNDArray:
     stype: str
     def __new__(cls, rows: Any, indices: Any, shape: Any) -> RowSparseNDArray: ...
@@ -114,6 +147,7 @@ class RowSparseNDArray:
     def asnumpy(self) -> numpy.ndarray[Any, Any]: ...
     def _assign(self, other: RowSparseNDArray) -> None: ...
 
+@final
 class Store:
     def __new__(cls, name: str) -> Store: ...
     @property
@@ -154,6 +188,7 @@ class Store:
     def num_dead_node(self, node_id: int) -> int: ...
     def send_command_to_servers(self, head: int, body: str) -> None: ...
 
+@final
 class Snapshot:
     @staticmethod
     def _read(fname: Any) -> Snapshot: ...
@@ -169,6 +204,7 @@ class Snapshot:
     def checkpoint(self, fname: Any) -> Checkpoint: ...
     def __len__(self) -> int: ...
 
+@final
 class Checkpoint:
     @property
     def num_bytes(self) -> int: ...
@@ -188,6 +224,7 @@ class Optimizer:
     def _create_state(self, weight: Any) -> OptimizerState: ...
     def _update(self, key: str, weight: NDArray, gradient: Any, state: OptimizerState) -> None: ...
 
+@final
 class OptimizerState:
     @property
     def num_updates(self) -> int: ...

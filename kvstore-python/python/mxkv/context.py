@@ -33,15 +33,16 @@ class Context:
 
     def __init__(self, device_type: str | Context, device_id: int = 0) -> None:
         if isinstance(device_type, Context):
-            device_type, device_id = device_type.device_type, device_type.device_id
+            device_id = device_type.device_id
+            device_type = device_type.device_type
         if device_type not in ("cpu", "gpu"):
             raise InvalidArgumentError(
                 f"unknown device type `{device_type}`: expected `cpu` or `gpu`"
             )
         if not 0 <= device_id < 2**32:
             raise InvalidArgumentError(f"device number {device_id}: expected 0 or more")
-        self.device_type = device_type
-        self.device_id = device_id
+        self.device_type: str = device_type
+        self.device_id: int = device_id
         self._before: list[Context | None] = []
 
     def __eq__(self, other: object) -> bool:

@@ -72,8 +72,7 @@ class KVStoreBase:
         KVStoreBase.kv_registry[klass.__name__.lower()] = klass
         return klass
 
-    @staticmethod
-    def is_capable(capability: str) -> bool:
+    def is_capable(self, capability: str) -> bool:
         """Returns whether the store can do more than ``broadcast`` and ``pushpull``."""
         if capability.lower() == KVStoreBase.OPTIMIZER:
             return False
@@ -314,7 +313,7 @@ class KVStore(KVStoreBase):
         ((2,), 0)
         """
         stats = self._store.stats()
-        return [one._replace(key=self._key_kind.as_given(one.key)) for one in stats]
+        return [one._replace(key=self._key_kind.as_given(str(one.key))) for one in stats]
 
     # What a push does.
 

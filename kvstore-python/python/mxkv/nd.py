@@ -112,9 +112,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     if not _is_array(source_array):
         # Whole numbers of Python's keep all their digits on the way to whole numbers.
         source_array = numpy.asarray(source_array)
-        if source_array.dtype.kind not in "iub":
-            source_array = source_array.astype(numpy.float64)
-        if source_array.dtype.name not in _native.dtype_names():
+        if source_array.dtype.kind in "iub":
             source_array = source_array.astype(numpy.int64)
     elif isinstance(source_array, NDArray):
         name = name or name_of(source_array.dtype)
