@@ -1,6 +1,6 @@
 #!/bin/sh
 # python-tests.sh   installs a wheel into an empty environment and tries it there, and runs the tests of kvstore-python
-# with it: on the oldest and the newest Python that pythons.sh finds. PYTHON_PACKAGES are packages that the tests get
+# with it: on the oldest and the newest Python that pythons.sh finds, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get
 # beside NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped.
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ export PATH
 rm -rf target/python-wheel
 if ! scripts/wheel.sh --here "$PWD/target/python-wheel"; then
     # Without its tools nothing can be built; with them it is a failure of ours.
-    target/portable-venv/bin/maturin --version >/dev/null 2>&1 && exit 1
+    [ ! -x target/maturin-venv/bin/maturin ] || exit 1
     echo "not run: the tests of Python, for maturin cannot be installed"
     exit 0
 fi
@@ -48,3 +48,12 @@ echo "$pythons" | while read -r python; do
     install "$tests" --force-reinstall --no-deps "$wheel"
     "$tests/bin/python" -m pytest -q -rs -p no:cacheprovider kvstore-python/tests
 done
+
+# What GPUs do is the same on every Python. A driver that has a card has this file, and then they have been tested above.
+if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
+    echo "python: GPUs, emulated ones"
+    # shellcheck disable=SC2012 # versions, in environments that are ours
+    newest=$(ls -td target/python-venv/*/bin/pytest | head -n 1)
+    LD_LIBRARY_PATH=$(scripts/emulator.sh) KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
+        "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpus.py kvstore-python/tests/test_documents.py
+fi
