@@ -32,6 +32,11 @@ const CUDA: i32 = 2;
 /// The host's memory that a GPU reads, too: of CUDA and of ROCm.
 const PINNED: [i32; 2] = [3, 11];
 
+/// Returns whether the host reads the memory of such a device.
+pub(crate) fn is_host(kind: i32) -> bool {
+    kind == HOST || PINNED.contains(&kind)
+}
+
 /// The kinds of numbers.
 const INT: u8 = 0;
 const UINT: u8 = 1;
@@ -330,7 +335,7 @@ fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
 /// Returns what the structure says of the elements, with strides in bytes.
 fn describe(py: Python<'_>, tensor: &DlTensor) -> PyResult<(TensorSpec, Vec<isize>)> {
     let DlDevice { kind, id } = tensor.device;
-    if kind != HOST && !PINNED.contains(&kind) {
+    if !is_host(kind) {
         return Err(invalid(py, format!("an array on device ({kind}, {id}), not on the host")));
     }
     let dtype = dtype(tensor.dtype).map_err(|name| {

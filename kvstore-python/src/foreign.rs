@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::convert;
-use crate::dlpack::{Block, HOST};
+use crate::dlpack::{Block, HOST, is_host};
 use crate::error::{invalid, type_error};
 
 /// Returns the array that an object of another library is; none when it is no array.
@@ -73,8 +73,8 @@ fn is_on_host(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
     let device: Bound<'_, PyTuple> = object.call_method0(name)?.cast_into()?;
     // Libraries name the kind by an enumeration of their own.
-    let kind: i64 = device.get_item(0)?.call_method0("__int__")?.extract()?;
-    Ok([i64::from(HOST), 3, 11].contains(&kind))
+    let kind: i32 = device.get_item(0)?.call_method0("__int__")?.extract()?;
+    Ok(is_host(kind))
 }
 
 fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
