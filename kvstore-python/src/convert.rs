@@ -78,27 +78,28 @@ pub(crate) fn dims<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, P
     PyTuple::new(py, shape.dims())
 }
 
-/// Returns a number; none for what is not one.
+/// Returns a number: one of Python's, one of NumPy's, or an array of another library that has no axes; none for what is
+/// not one.
 pub(crate) fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     let py = object.py();
     if object.is_instance_of::<PyFloat>() {
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
-    let is_array = || object.hasattr(intern!(py, "__dlpack__"));
-    if object.is_instance_of::<PyInt>()
-        || !is_array()? && object.hasattr(intern!(py, "__index__"))?
-    {
+    if object.is_instance_of::<PyInt>() {
         return Ok(Some(Scalar::from(object.extract::<i64>()?)));
     }
-    // One of NumPy's: `float32(2)`, `bool_(1)`.
-    if !is_array()? && object.hasattr(intern!(py, "__float__"))? && !is_text(object) {
+    let has_axes = object.hasattr(intern!(py, "__dlpack__"))?
+        && !object.getattr("ndim").is_ok_and(|axes| axes.eq(0).unwrap_or(false));
+    if has_axes || object.is_instance_of::<PyString>() {
+        return Ok(None);
+    }
+    if let Ok(number) = object.extract::<i64>() {
+        return Ok(Some(Scalar::from(number)));
+    }
+    if object.hasattr(intern!(py, "__float__"))? {
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
     Ok(None)
-}
-
-fn is_text(object: &Bound<'_, PyAny>) -> bool {
-    object.is_instance_of::<PyString>()
 }
 
 /// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a

@@ -5,13 +5,15 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple, PyType};
 
 use crate::convert;
 use crate::error::{detached, invalid, to_python, type_error};
 use crate::{dlpack, foreign, indexing, operators};
 
 type Any<'py> = Bound<'py, PyAny>;
+/// The class of an array, its elements, its device and its dtype.
+type Reduced<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
 
 /// An array on one device. A name for a place, as in MXNet: whoever holds it sees later changes.
 ///
@@ -372,6 +374,16 @@ impl PyArray {
     #[pyo3(name = "__dlpack_device__")]
     fn dlpack_device(&self) -> (i32, i32) {
         dlpack::device_of(self.array.device())
+    }
+
+    /// What `pickle` and `copy` take: the value as an array of NumPy's.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Reduced<'py>)> {
+        static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let (py, array) = (slf.py(), &slf.get().array);
+        let restored = RESTORED.import(py, "mxkv.nd", "_restored")?.clone();
+        let context = convert::context(py, array.device())?;
+        let value = numpy_copy(py, array)?;
+        Ok((restored, (slf.get_type(), value, context, array.dtype().name())))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {

@@ -1,5 +1,9 @@
 """Arrays: what they are made of, what operators do, and how they print."""
 
+import copy
+import pickle
+import threading
+
 import numpy
 import pytest
 
@@ -216,3 +220,46 @@ def test_files(tmp_path):
         nd.load(path)
     with pytest.raises(OSError):
         nd.load(tmp_path / "missing")
+
+
+def test_parts_are_changed_in_place():
+    a = nd.array([[1, 2], [3, 4]])
+    a[0] += 1
+    a[1, 1] *= 10
+    a[:1] -= 2
+    assert a.tolist() == [[0, 1], [3, 40]]
+
+
+def test_numbers_of_other_libraries():
+    a = nd.ones(2)
+    assert (a * numpy.array(3.0)).tolist() == [3, 3]
+    assert (a + numpy.int64(3)).tolist() == [4, 4]
+    assert (a + numpy.array(3)).tolist() == [4, 4]
+    a *= numpy.float32(0.5)
+    assert a.tolist() == [0.5, 0.5]
+    assert nd.full(2, numpy.array(7)).tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_are_pickled_and_copied(dtype):
+    for made in (nd.array([[1, 2]], dtype=dtype, ctx=mx.cpu(1)), np.array(5, dtype=dtype)):
+        for again in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)):
+            assert type(again) is type(made)
+            assert (again.dtype, again.context) == (made.dtype, made.context)
+            assert again.tolist() == made.tolist()
+            again += 1
+            assert again.tolist() != made.tolist()
+
+
+def test_devices_of_with():
+    here, there = mx.cpu(1), mx.cpu(2)
+    with here:
+        with there, here:
+            assert mx.current_context() == mx.cpu(1)
+        assert nd.ones(1).context == mx.cpu(1)
+        thread = threading.Thread(target=lambda: seen.append(mx.current_context()))
+        seen = []
+        thread.start()
+        thread.join(60)
+        assert seen == [mx.cpu()]
+    assert mx.current_context() == mx.cpu()

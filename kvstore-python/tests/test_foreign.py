@@ -299,3 +299,12 @@ def test_bfloat16_of_ml_dtypes():
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     kv = store(numpy.ones(2, dtype=ml_dtypes.bfloat16))
     assert kv.stats()[0].dtype == "bfloat16"
+
+
+@pytest.mark.skipif(not READ_ONLY_BY_DLPACK, reason="this NumPy asks for no copies")
+def test_numpy_asks_for_a_copy():
+    array = nd.ones(3)
+    copy = numpy.from_dlpack(array, copy=True)
+    copy[:] = 7
+    assert array.tolist() == [1, 1, 1]
+    assert not numpy.from_dlpack(array, copy=False, device="cpu").flags.writeable

@@ -27,9 +27,7 @@ class Context:
     As the object of a ``with`` it is where arrays are made that name no device.
     """
 
-    __slots__ = ("_before", "device_id", "device_type")
-
-    _present = threading.local()
+    __slots__ = ("device_id", "device_type")
 
     def __init__(self, device_type: str | Context, device_id: int = 0) -> None:
         if isinstance(device_type, Context):
@@ -43,7 +41,6 @@ class Context:
             raise InvalidArgumentError(f"device number {device_id}: expected 0 or more")
         self.device_type: str = device_type
         self.device_id: int = device_id
-        self._before: list[Context | None] = []
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):
@@ -60,12 +57,19 @@ class Context:
         return Context, (self.device_type, self.device_id)
 
     def __enter__(self) -> Context:
-        self._before.append(getattr(Context._present, "value", None))
-        Context._present.value = self
+        _entered().append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Context._present.value = self._before.pop()
+        _entered().pop()
+
+
+_threads = threading.local()
+
+
+def _entered() -> list[Context]:
+    """Returns the devices whose ``with`` this thread is in."""
+    return _threads.__dict__.setdefault("entered", [])
 
 
 def cpu(device_id: int = 0) -> Context:
@@ -85,7 +89,8 @@ def gpu(device_id: int = 0) -> Context:
 
 def current_context() -> Context:
     """Returns the device of arrays that name none: ``cpu(0)``, or that of a ``with``."""
-    return getattr(Context._present, "value", None) or cpu()
+    entered = _entered()
+    return entered[-1] if entered else cpu()
 
 
 def num_gpus() -> int:

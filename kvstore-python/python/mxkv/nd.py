@@ -119,6 +119,12 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     return _native.from_array(source_array, name or "float32", _pair(ctx))
 
 
+def _restored(kind: type, value: Any, context: Context, dtype: str) -> NDArray:
+    """Returns an array that was pickled."""
+    array = _native.from_array(value, dtype, _pair(context))
+    return array if kind is NDArray else kind(array)
+
+
 def _is_array(source: Any) -> bool:
     return hasattr(source, "__dlpack__") or hasattr(source, "__array_interface__")
 
