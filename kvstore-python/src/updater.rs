@@ -13,9 +13,10 @@ pub(crate) fn call(
     pushed: &NDArray,
     stored: &NDArray,
 ) -> Result<(), BoxError> {
-    let called = Python::attach(|py| {
+    // A thread that the interpreter does not wait for may come here when that has ended.
+    let called = Python::try_attach(|py| {
         let arrays = (PyArray::from(pushed.clone()), PyArray::from(stored.clone()));
         function.call1(py, (key.as_str(), arrays.0, arrays.1)).map(drop)
     });
-    Ok(called?)
+    Ok(called.ok_or("the interpreter has ended")??)
 }

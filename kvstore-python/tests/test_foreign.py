@@ -10,6 +10,8 @@ import mxkv as mx
 from mxkv import nd
 
 NUMPY_DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]
+#: NumPy 1.22 has it under another name.
+FROM_DLPACK = getattr(numpy, "from_dlpack", None) or numpy._from_dlpack
 READ_ONLY_BY_DLPACK = tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 1)
 
 
@@ -179,7 +181,7 @@ def test_array_protocol():
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 def test_numpy_takes_an_array_by_dlpack(dtype):
     array = nd.array([[1, 2], [3, 4]], dtype=dtype)
-    taken = numpy.from_dlpack(array)
+    taken = FROM_DLPACK(array)
     assert taken.dtype == dtype
     assert taken.tolist() == [[1, 2], [3, 4]]
     array += 1

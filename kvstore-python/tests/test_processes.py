@@ -53,7 +53,8 @@ def test_a_process_ends_while_things_are_alive():
             kv.push('w', view)
     threading.Thread(target=push, daemon=True).start()
     """
-    assert run(program) == ""
+    for _ in range(8):
+        assert run(program) == ""
 
 
 def test_modules_are_there_without_others():
