@@ -1,6 +1,6 @@
 //! The class `NDArray`, and the functions that make one.
 
-use kvstore::{BinaryOp, DType, NDArray, Reduction, Tensor, UnaryOp};
+use kvstore::{BinaryOp, DType, DeviceKind, NDArray, Reduction, Tensor, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
 use pyo3::prelude::*;
@@ -423,13 +423,26 @@ impl PyArray {
         slf.as_ptr().addr() >> 4
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+    /// The elements as NumPy prints them, unless they would have to be brought from far; a name where they are not to be
+    /// had.
+    fn __repr__(&self, py: Python<'_>) -> String {
         let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
-        Ok(format!("\n{}\n{name}", numpy_copy(py, &self.array)?.str()?))
+        match self.to_show(py).and_then(|it| it.map(|it| it.str()).transpose()) {
+            Ok(Some(elements)) => format!("\n{elements}\n{name}"),
+            Ok(None) | Err(_) => name,
+        }
     }
 
-    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+    /// Returns what `repr` shows of the elements, an array of NumPy's.
+    #[pyo3(name = "_shown")]
+    fn to_show<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let is_near = self.array.device().kind() == DeviceKind::Cpu;
+        let is_short = self.array.shape().num_elements() <= 1_000_000;
+        (is_near || is_short).then(|| self.to_array(py, None, None)).transpose()
+    }
+
+    fn __str__(&self, py: Python<'_>) -> String {
         self.__repr__(py)
     }
 

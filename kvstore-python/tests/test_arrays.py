@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+import tracemalloc
 
 import numpy
 import pytest
@@ -158,6 +159,15 @@ def test_numbers_of_arrays():
 def test_arrays_of_nd_print_as_mxnets():
     assert repr(nd.ones((2, 1))) == "\n[[1.]\n [1.]]\n<NDArray 2x1 @cpu(0)>"
     assert len(repr(nd.ones((1000, 1000)))) < 1000
+
+
+def test_printing_copies_nothing():
+    for array in (nd.ones((1000, 1000)), np.ones((1000, 1000))):
+        tracemalloc.start()
+        repr(array), str(array)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1_000_000
 
 
 def test_arrays_of_np_print_as_numpys():

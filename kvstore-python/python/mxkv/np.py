@@ -21,6 +21,7 @@ import numpy
 
 from . import nd
 from .context import Context
+from .errors import KVStoreError
 from .nd import NDArray
 
 __all__ = [
@@ -95,7 +96,10 @@ class ndarray(NDArray):
         return self
 
     def __repr__(self) -> str:
-        text = repr(self.asnumpy())
+        shown = self._elements()
+        if shown is None:
+            return f"<ndarray {'x'.join(map(str, self.shape))} @{self.context}>"
+        text = repr(shown)
         if self.dtype == "bfloat16":
             text = text.replace("dtype=float32", "dtype=bfloat16")
         elif self.dtype == float32:
@@ -110,7 +114,15 @@ class ndarray(NDArray):
         return text
 
     def __str__(self) -> str:
-        return str(self.asnumpy())
+        shown = self._elements()
+        return repr(self) if shown is None else str(shown)
+
+    def _elements(self) -> numpy.ndarray[Any, Any] | None:
+        """Returns what is printed, if it can be had."""
+        try:
+            return self._shown()
+        except KVStoreError:
+            return None
 
 
 def _names_element(ndim: int, index: Any) -> bool:
