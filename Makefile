@@ -1,6 +1,6 @@
 # Every recipe is a line or two that can be pasted into a shell.
 .PHONY: help setup native demo demo-dist test miri check kernels fuzz jar install examples repl bench bench-jvm peers peers-dist \
-	gpu-bundle gpu-check doc clean
+	gpu-bundle gpu-check wheel doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -22,14 +22,15 @@ demo: native ## builds everything, runs the tutorial and trains a classifier on 
 demo-dist: native ## trains it on 2 and 4 workers, processes of an MPI job, with the bits of one process
 	clojure/bin/demo-dist
 
-test: setup ## runs every test, Rust and JVM, on the host and on GPUs, emulated ones where there is none
+test: setup ## runs every test, Rust, JVM and Python, on the host and on GPUs, emulated ones where there is none
 	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist
 	scripts/tally.sh dist scripts/dist-tests.sh
 	scripts/tally.sh gpu scripts/gpu-tests.sh
 	scripts/tally.sh jvm $(MAVEN) verify
 	scripts/tally.sh check-jni clojure/bin/check-jni
 	scripts/tally.sh check-gpu clojure/bin/check-gpu
-	scripts/tally.sh --summary rust dist gpu jvm check-jni check-gpu
+	scripts/tally.sh python scripts/python-tests.sh
+	scripts/tally.sh --summary rust dist gpu jvm check-jni check-gpu python
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh
@@ -56,6 +57,10 @@ jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines to
 	scripts/setup.sh portable
 	$(MAVEN) -Prelease clean package -DskipTests
 	scripts/tally.sh jar target/portable-venv/bin/python tests/packaging/test_jar.py
+
+wheel: setup ## builds target/wheels/mxkv-<version>-*.whl, for any Python from 3.10 on and other machines too
+	scripts/setup.sh portable
+	scripts/wheel.sh
 
 install: jar ## puts the three jars into the local Maven repository
 	$(MAVEN) -q install:install-file@jar

@@ -7,7 +7,8 @@ logs=$(dirname "$0")/../target/tally
 # Adds up the results in one output: the lines of cargo (`test result: ok. 3 passed; 0 failed; 1
 # ignored; ..`), the totals of Maven (`Tests run: 3, Failures: 0, Errors: 0, Skipped: 0`, where a
 # single class has its time behind), the table of JUnit's console (`[  3 tests successful  ]`) and the
-# last lines of Python's unittest (`Ran 3 tests in 0.1s`, `FAILED (failures=1, skipped=1)`).
+# last lines of Python's unittest (`Ran 3 tests in 0.1s`, `FAILED (failures=1, skipped=1)`) and of pytest (`1 failed,
+# 3 passed, 1 skipped in 0.10s`).
 # A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated; so is what it says
 # of GPUs.
 count() {
@@ -27,6 +28,14 @@ count() {
                 split(parts[i], pair, "=")
                 passed -= pair[2]
                 if (pair[1] == "skipped") skipped += pair[2]; else failed += pair[2]
+            }
+        }
+        /^[0-9]+ (passed|failed|skipped|errors?)(, [0-9]+ [a-z]+)* in [0-9.]+s/ {
+            for (i = 1; i < NF; i += 2) {
+                word = $(i + 1); sub(/,$/, "", word)
+                if (word == "passed") passed += $i
+                if (word == "failed" || word ~ /^error/) failed += $i
+                if (word == "skipped") skipped += $i
             }
         }
         /^(not run|on which GPUs): / && !told[$0]++ { note = note "  " $0 }

@@ -52,7 +52,7 @@ pub use kvstore_core::{
     DType, Description, Device, DeviceKind, DeviceMemory, Distribution, Element, Error, ErrorCode,
     Existing, Generator, Key, KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState,
     OptimizerStates, Pulled, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot, Tensor,
-    TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16,
+    TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16, storage::Storage,
 };
 
 /// Runs the Rust code of the README.

@@ -6,15 +6,23 @@ use std::path::Path;
 use kvstore_tests::sources::{files, lines, lock_file, metadata, root};
 
 /// Words that the core may not know: it knows that there are devices, not which.
-const FORBIDDEN_IN_CORE: [&str; 9] =
-    ["cuda", "cudarc", "gpu", "nvidia", "jni", "java", "clojure", "python", "mpi"];
+const FORBIDDEN_IN_CORE: [&str; 10] =
+    ["cuda", "cudarc", "gpu", "nvidia", "jni", "java", "clojure", "python", "dlpack", "mpi"];
 
 /// `device.rs` names the kinds of devices that users write down.
 const MAY_NAME_DEVICES: &str = "kvstore-core/src/device.rs";
 
 /// The folders of Rust code.
-const RUST: [&str; 7] =
-    ["kvstore-core", "kvstore-cuda", "kvstore-dist", "kvstore", "kvstore-jni", "tests", "fuzz"];
+const RUST: [&str; 8] = [
+    "kvstore-core",
+    "kvstore-cuda",
+    "kvstore-dist",
+    "kvstore",
+    "kvstore-jni",
+    "kvstore-python",
+    "tests",
+    "fuzz",
+];
 
 /// Files end here; a longer one is two ideas.
 const MOST_LINES: usize = 600;
@@ -66,8 +74,10 @@ fn num_lines(path: &Path) -> usize {
 
 #[test]
 fn files_are_short() {
-    let sources =
-        RUST.iter().chain(&["clojure"]).flat_map(|folder| files(folder, &["rs", "java", "clj"]));
+    let sources = RUST
+        .iter()
+        .chain(&["clojure"])
+        .flat_map(|folder| files(folder, &["rs", "java", "clj", "py"]));
     let long: Vec<_> = sources
         .map(|path| (num_lines(&path), relative(&path)))
         .filter(|(length, _)| *length > MOST_LINES)
@@ -103,12 +113,13 @@ fn core_has_no_features() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
     ("kvstore", &["kvstore-core", "kvstore-cuda", "kvstore-dist"]),
     ("kvstore-jni", &["kvstore"]),
+    ("kvstore-python", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
@@ -140,7 +151,9 @@ fn crates_depend_downwards() {
 #[test]
 fn borders_to_other_worlds_have_one_user() {
     let users: BTreeMap<String, BTreeSet<String>> = lock_file();
-    for (border, only_user) in [("jni", "kvstore-jni"), ("cudarc", "kvstore-cuda")] {
+    for (border, only_user) in
+        [("jni", "kvstore-jni"), ("cudarc", "kvstore-cuda"), ("pyo3", "kvstore-python")]
+    {
         let users = users.get(border).into_iter().flatten();
         assert!(users.clone().all(|user| user == only_user), "`{border}` is used by {users:?}");
     }
@@ -162,6 +175,16 @@ fn error_codes_have_the_same_names_and_order_in_java() {
     let rust: Vec<String> =
         kvstore::ErrorCode::ALL.iter().map(|code| screaming(code.as_str())).collect();
     assert_eq!(java, rust);
+}
+
+#[test]
+fn error_codes_have_the_same_names_and_order_in_python() {
+    let path = root().join("kvstore-python/python/mxkv/errors.py");
+    let code = lines(&path).into_iter().map(|(_, line)| line.trim().to_owned());
+    let table = code.skip_while(|line| !line.starts_with("CLASSES = {")).skip(1);
+    let names = table.map_while(|line| line.split('"').nth(1).map(str::to_owned));
+    let python: Vec<String> = names.filter(|name| name != "Type").collect();
+    assert_eq!(python, kvstore::ErrorCode::ALL.map(|code| code.as_str().to_owned()));
 }
 
 /// Returns `KeyNotFound` as `KEY_NOT_FOUND`.

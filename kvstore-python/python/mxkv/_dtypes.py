@@ -1,0 +1,24 @@
+"""The names of dtypes, from all the ways in which programs write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+
+def name_of(dtype: Any, default: str | None = "float32") -> str | None:
+    """Returns the name: ``'float32'`` for ``numpy.float32``, ``'f4'``, ``torch.float32`` and itself.
+
+    >>> name_of(numpy.int64), name_of('f2'), name_of('bfloat16'), name_of(None)
+    ('int64', 'float16', 'bfloat16', 'float32')
+    """
+    if dtype is None:
+        return default
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    try:
+        return numpy.dtype(dtype).name
+    except TypeError:
+        # PyTorch's are no dtypes of NumPy's: `torch.float32`.
+        return str(dtype).rpartition(".")[2]

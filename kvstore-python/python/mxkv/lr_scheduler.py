@@ -1,0 +1,108 @@
+"""Schedules of the learning rate: functions of the number of a key's update, counted from 1.
+
+>>> from mxkv.lr_scheduler import FactorScheduler
+>>> schedule = FactorScheduler(step=2, factor=0.5, base_lr=0.1)
+>>> [schedule(n) for n in range(1, 6)]
+[0.1, 0.1, 0.05, 0.05, 0.025]
+
+An optimizer that gets one without a learning rate of its own begins at ``base_lr``; with one it begins there.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from ._native import LrScheduler
+
+__all__ = [
+    "CosineScheduler",
+    "FactorScheduler",
+    "LRScheduler",
+    "LrScheduler",
+    "MultiFactorScheduler",
+    "PolyScheduler",
+]
+
+#: MXNet's name of the class that all schedules are of.
+LRScheduler = LrScheduler
+
+
+class FactorScheduler(LrScheduler):
+    """Multiplies by ``factor`` after every ``step`` updates, and goes no lower than ``stop_factor_lr``."""
+
+    def __new__(
+        cls,
+        step: int,
+        factor: float = 1,
+        stop_factor_lr: float = 1e-8,
+        base_lr: float = 0.01,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
+        return super().__new__(cls, "factor", [step], [factor, stop_factor_lr], base_lr, warmup)
+
+
+class MultiFactorScheduler(LrScheduler):
+    """Multiplies by ``factor`` after each of the numbers of updates in ``step``.
+
+    >>> schedule = MultiFactorScheduler(step=[1, 3], factor=0.5, base_lr=1)
+    >>> [schedule(n) for n in range(1, 5)]
+    [1.0, 0.5, 0.5, 0.25]
+    """
+
+    def __new__(
+        cls,
+        step: Sequence[int],
+        factor: float = 1,
+        base_lr: float = 0.01,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
+        return super().__new__(cls, "multi_factor", list(step), [factor], base_lr, warmup)
+
+
+class PolyScheduler(LrScheduler):
+    """Falls from ``base_lr`` to ``final_lr`` at update ``max_update`` as a polynomial.
+
+    >>> schedule = PolyScheduler(max_update=4, base_lr=1, pwr=1)
+    >>> [schedule(n) for n in range(1, 6)]
+    [0.75, 0.5, 0.25, 0.0, 0.0]
+    """
+
+    def __new__(
+        cls,
+        max_update: int,
+        base_lr: float = 0.01,
+        pwr: float = 2,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
+        return super().__new__(cls, "poly", [max_update], [pwr, final_lr], base_lr, warmup)
+
+
+class CosineScheduler(LrScheduler):
+    """Falls from ``base_lr`` to ``final_lr`` at update ``max_update`` as half a wave.
+
+    >>> schedule = CosineScheduler(max_update=2, base_lr=1)
+    >>> [round(schedule(n), 12) for n in range(1, 4)]
+    [0.5, 0.0, 0.0]
+    """
+
+    def __new__(
+        cls,
+        max_update: int,
+        base_lr: float = 0.01,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
+        return super().__new__(cls, "cosine", [max_update], [final_lr], base_lr, warmup)

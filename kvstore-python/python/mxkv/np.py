@@ -1,0 +1,264 @@
+"""Arrays that print as NumPy's do: what MXNet has in ``mxnet.np``, as far as stores need it.
+
+They are :class:`mxkv.nd.NDArray` otherwise; elements are ``float32`` where nobody says more.
+
+>>> from mxkv import np
+>>> np.ones((2, 3))
+array([[1., 1., 1.],
+       [1., 1., 1.]])
+>>> print(np.ones((2, 3)) * 2)
+[[2. 2. 2.]
+ [2. 2. 2.]]
+>>> np.array([1, 2], dtype='int64')
+array([1, 2], dtype=int64)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy
+
+from . import nd
+from .context import Context
+from .errors import KVStoreError
+from .nd import NDArray
+
+__all__ = [
+    "abs",
+    "arange",
+    "array",
+    "concatenate",
+    "cos",
+    "dot",
+    "empty",
+    "exp",
+    "float16",
+    "float32",
+    "float64",
+    "full",
+    "full_like",
+    "int32",
+    "int64",
+    "int8",
+    "log",
+    "maximum",
+    "minimum",
+    "ndarray",
+    "ones",
+    "ones_like",
+    "sign",
+    "sin",
+    "sqrt",
+    "square",
+    "tanh",
+    "uint8",
+    "zeros",
+    "zeros_like",
+]
+
+float16, float32, float64 = numpy.float16, numpy.float32, numpy.float64
+int8, int32, int64, uint8 = numpy.int8, numpy.int32, numpy.int64, numpy.uint8
+
+
+class ndarray(NDArray):
+    """An array that prints as NumPy's, and whose rows and sums are NumPy's: without axes where one element is left."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> ndarray:
+        part = super().__getitem__(index)
+        is_element = part.shape == (1,) and part.size == 1 and _names_element(self.ndim, index)
+        return part.reshape(()) if is_element else part
+
+    def sum(self) -> ndarray:
+        """Returns the sum of all elements."""
+        return super().sum().reshape(())
+
+    def mean(self) -> ndarray:
+        """Returns the mean of all elements."""
+        return super().mean().reshape(())
+
+    def max(self) -> ndarray:
+        """Returns the largest element."""
+        return super().max().reshape(())
+
+    def min(self) -> ndarray:
+        """Returns the smallest element."""
+        return super().min().reshape(())
+
+    def as_nd_ndarray(self) -> NDArray:
+        """Returns the same array as one of :mod:`mxkv.nd`."""
+        return NDArray(self)
+
+    def as_np_ndarray(self) -> ndarray:
+        """Returns the array itself."""
+        return self
+
+    def __repr__(self) -> str:
+        shown = self._elements()
+        if shown is None:
+            return f"<ndarray {'x'.join(map(str, self.shape))} @{self.context}>"
+        text = repr(shown)
+        if self.dtype == "bfloat16":
+            text = text.replace("dtype=float32", "dtype=bfloat16")
+        elif self.dtype == float32:
+            # The type that elements have when nobody says more is not said either.
+            for ending in (", dtype=float32)", ",\n      dtype=float32)"):
+                if text.endswith(ending) and self.size:
+                    text = text[: -len(ending)] + ")"
+        elif "dtype=" not in text:
+            text = f"{text[:-1]}, dtype={self.dtype})"
+        if self.context.device_type != "cpu":
+            text = f"{text[:-1]}, ctx={self.context})"
+        return text
+
+    def __str__(self) -> str:
+        shown = self._elements()
+        return repr(self) if shown is None else str(shown)
+
+    def _elements(self) -> numpy.ndarray[Any, Any] | None:
+        """Returns what is printed, if it can be had."""
+        try:
+            return self._shown()
+        except KVStoreError:
+            return None
+
+
+def _names_element(ndim: int, index: Any) -> bool:
+    """Returns whether an index has a number for each axis."""
+    indices = index if isinstance(index, tuple) else (index,)
+    return len(indices) == ndim and not any(
+        isinstance(one, slice) or one is Ellipsis for one in indices
+    )
+
+
+def ones(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
+    """Returns an array of ones."""
+    return ndarray(nd.ones(shape, ctx=ctx, dtype=dtype))
+
+
+def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
+    """Returns an array of zeros."""
+    return ndarray(nd.zeros(shape, ctx=ctx, dtype=dtype))
+
+
+def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
+    """Returns an array for elements to come; they are 0."""
+    return zeros(shape, dtype, order, ctx)
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None
+) -> ndarray:
+    """Returns an array with every element set to a number.
+
+    >>> full((2,), 7)
+    array([7., 7.])
+    """
+    return ndarray(nd.full(shape, fill_value, ctx=ctx, dtype=dtype))
+
+
+def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> ndarray:
+    """Returns a new array with the elements of a number, nested lists, or an array of any library.
+
+    >>> array([[1, 2], [3, 4]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    return ndarray(nd.array(object, ctx=ctx, dtype=dtype))
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    dtype: Any = None,
+    ctx: Context | None = None,
+) -> ndarray:
+    """Returns the numbers from ``start`` to ``stop``, itself not among them.
+
+    >>> arange(3)
+    array([0., 1., 2.])
+    """
+    return ndarray(nd.arange(start, stop, step, ctx=ctx, dtype=dtype))
+
+
+def zeros_like(a: NDArray) -> ndarray:
+    """Returns zeros of the same shape, dtype and device."""
+    return ndarray(nd.zeros_like(a))
+
+
+def ones_like(a: NDArray) -> ndarray:
+    """Returns ones of the same shape, dtype and device."""
+    return ndarray(nd.ones_like(a))
+
+
+def full_like(a: NDArray, fill_value: Any) -> ndarray:
+    """Returns an array of the same shape, dtype and device with every element set to a number."""
+    return ndarray(nd.full(a.shape, fill_value, ctx=a.context, dtype=a.dtype))
+
+
+def concatenate(seq: Sequence[NDArray], axis: int = 0) -> ndarray:
+    """Returns the arrays joined along an axis."""
+    return ndarray(nd.concat(*seq, dim=axis))
+
+
+def dot(a: NDArray, b: NDArray) -> ndarray:
+    """Returns the product of matrices and vectors."""
+    return ndarray(a.dot(b))
+
+
+def maximum(x1: Any, x2: Any) -> ndarray:
+    """Returns the larger one of each pair of elements."""
+    return ndarray(nd.maximum(x1, x2))
+
+
+def minimum(x1: Any, x2: Any) -> ndarray:
+    """Returns the smaller one of each pair of elements."""
+    return ndarray(nd.minimum(x1, x2))
+
+
+def abs(x: NDArray) -> ndarray:
+    """Returns the absolute value of each element."""
+    return ndarray(nd.abs(x))
+
+
+def exp(x: NDArray) -> ndarray:
+    """Returns e to the power of each element."""
+    return ndarray(nd.exp(x))
+
+
+def log(x: NDArray) -> ndarray:
+    """Returns the natural logarithm of each element."""
+    return ndarray(nd.log(x))
+
+
+def sqrt(x: NDArray) -> ndarray:
+    """Returns the square root of each element."""
+    return ndarray(nd.sqrt(x))
+
+
+def square(x: NDArray) -> ndarray:
+    """Returns the square of each element."""
+    return ndarray(nd.square(x))
+
+
+def sign(x: NDArray) -> ndarray:
+    """Returns -1, 0 or 1 with the sign of each element."""
+    return ndarray(nd.sign(x))
+
+
+def sin(x: NDArray) -> ndarray:
+    """Returns the sine of each element."""
+    return ndarray(nd.sin(x))
+
+
+def cos(x: NDArray) -> ndarray:
+    """Returns the cosine of each element."""
+    return ndarray(nd.cos(x))
+
+
+def tanh(x: NDArray) -> ndarray:
+    """Returns the hyperbolic tangent of each element."""
+    return ndarray(nd.tanh(x))

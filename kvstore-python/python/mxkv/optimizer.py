@@ -1,0 +1,266 @@
+"""Optimizers that run on a store, in one pass with the sum of a push.
+
+>>> import mxkv as mx
+>>> kv = mx.kv.create()
+>>> kv.init(0, mx.nd.ones(2))
+>>> kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, momentum=0.9))
+>>> kv.push(0, mx.nd.ones(2))
+>>> kv.pull(0).tolist()
+[0.5, 0.5]
+
+Options are the names that MXNet's Python has, and every one is honoured or refused; those that are left out have its
+defaults, which :attr:`Optimizer.hyper_parameters` shows:
+
+>>> mx.optimizer.create('adam').hyper_parameters['beta2']
+0.999
+>>> mx.optimizer.Adam(momentum=0.9)
+Traceback (most recent call last):
+ ..
+mxkv.errors.InvalidArgumentError: optimizer `adam` has no hyper-parameter `momentum`: expected one of ...
+
+Weights of half floats always have a copy in ``float32`` beside them, so ``multi_precision`` changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from . import _native
+from ._native import LrScheduler, NDArray, OptimizerState
+from .errors import ArgumentTypeError
+
+__all__ = [
+    "DCASGD",
+    "FTML",
+    "NAG",
+    "SGD",
+    "SGLD",
+    "AdaDelta",
+    "AdaGrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Nadam",
+    "Nesterov",
+    "Optimizer",
+    "OptimizerState",
+    "RMSProp",
+    "Signum",
+    "Test",
+    "create",
+    "names",
+]
+
+
+class Optimizer(_native.Optimizer):
+    """An optimizer by its name. A store that gets it takes it as it is at that moment.
+
+    Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
+    are factors of the learning rate and of the weight decay by key.
+    """
+
+    def __new__(
+        cls,
+        name: str,
+        *,
+        lr_scheduler: LrScheduler | None = None,
+        lr_mult: Mapping[Any, float] | None = None,
+        wd_mult: Mapping[Any, float] | None = None,
+        multi_precision: bool = False,
+        **options: float | None,
+    ):
+        given = {option: value for option, value in options.items() if value is not None}
+        if lr_scheduler is not None and "learning_rate" not in given:
+            given["learning_rate"] = lr_scheduler.base_lr
+        optimizer = super().__new__(cls, name, _numbers(given), lr_scheduler)
+        optimizer.set_lr_mult(lr_mult or {})
+        optimizer.set_wd_mult(wd_mult or {})
+        return optimizer
+
+    @property
+    def hyper_parameters(self) -> dict[str, float]:
+        """Every hyper-parameter by name."""
+        return dict(self._hyper_parameters())
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate, where a schedule begins if there is one."""
+        return self.hyper_parameters["learning_rate"]
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Changes the learning rate. A store that has the optimizer already keeps its own:
+        :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that.
+        """
+        self._set("learning_rate", float(lr))
+
+    def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
+        """Multiplies the learning rate of keys."""
+        for key, factor in args_lr_mult.items():
+            self._multiply("lr", str(key), float(factor))
+
+    def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
+        """Multiplies the weight decay of keys."""
+        for key, factor in args_wd_mult.items():
+            self._multiply("wd", str(key), float(factor))
+
+    def create_state(self, index: Any, weight: NDArray) -> OptimizerState:
+        """Returns the state of a weight that has not been updated yet."""
+        return self._create_state(weight)
+
+    def update(self, index: Any, weight: NDArray, grad: Any, state: OptimizerState) -> None:
+        """Changes a weight by one step, without a store.
+
+        >>> from mxkv import nd, optimizer
+        >>> sgd, weight = optimizer.SGD(learning_rate=0.5), nd.ones(2)
+        >>> sgd.update(0, weight, nd.ones(2), sgd.create_state(0, weight))
+        >>> weight.tolist()
+        [0.5, 0.5]
+        """
+        self._update(str(index), weight, grad, state)
+
+
+def _numbers(options: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Returns options as the native module takes them."""
+    numbers = []
+    for name, value in options.items():
+        try:
+            numbers.append((name, float(value)))
+        except (TypeError, ValueError):
+            text = f"option `{name}`: expected a number, found {value!r}"
+            raise ArgumentTypeError(text) from None
+    return numbers
+
+
+_classes: dict[str, type[Optimizer]] = {}
+
+
+def create(name: str | Optimizer, **options: Any) -> Optimizer:
+    """Returns the optimizer with this name, in any case, and these options.
+
+    >>> create('sgd', learning_rate=0.1).learning_rate
+    0.1
+    """
+    if isinstance(name, Optimizer):
+        return name
+    made = _classes.get(name.lower())
+    if made is None:
+        return Optimizer(name, **options)
+    return made(**options)
+
+
+def names() -> list[str]:
+    """Returns the name of every optimizer."""
+    return _native.optimizer_names()
+
+
+class _Named(Optimizer):
+    """An optimizer whose class has its name."""
+
+    _name: str
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "_name" in cls.__dict__:
+            _classes[cls._name] = cls
+
+    def __new__(cls, **options: Any):
+        return super().__new__(cls, cls._name, **options)
+
+
+class SGD(_Named):
+    """Stochastic gradient descent: ``learning_rate``, ``momentum``, ``lazy_update``."""
+
+    _name = "sgd"
+
+
+class NAG(_Named):
+    """Nesterov's accelerated gradient as MXNet's Python has it: ``learning_rate``, ``momentum``."""
+
+    _name = "nag"
+
+
+class Nesterov(_Named):
+    """Nesterov's accelerated gradient as MXNet's Scala has it: ``learning_rate``, ``momentum``."""
+
+    _name = "nesterov"
+
+
+class DCASGD(_Named):
+    """Delay-compensated stochastic gradient descent: ``learning_rate``, ``momentum``, ``lamda``."""
+
+    _name = "dcasgd"
+
+
+class SGLD(_Named):
+    """Stochastic gradient Langevin dynamics: ``learning_rate``, ``seed``."""
+
+    _name = "sgld"
+
+
+class Adam(_Named):
+    """Adam: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``, ``lazy_update``."""
+
+    _name = "adam"
+
+
+class AdamW(_Named):
+    """Adam with decoupled weight decay: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``."""
+
+    _name = "adamw"
+
+
+class AdaGrad(_Named):
+    """AdaGrad: ``learning_rate``, ``eps``."""
+
+    _name = "adagrad"
+
+
+class AdaDelta(_Named):
+    """AdaDelta: ``rho``, ``epsilon``."""
+
+    _name = "adadelta"
+
+
+class RMSProp(_Named):
+    """RMSProp: ``learning_rate``, ``gamma1``, ``gamma2``, ``epsilon``, ``centered``, ``clip_weights``."""
+
+    _name = "rmsprop"
+
+
+class Ftrl(_Named):
+    """Follow the regularized leader: ``learning_rate``, ``lamda1``, ``beta``."""
+
+    _name = "ftrl"
+
+
+class Adamax(_Named):
+    """Adam with the infinity norm: ``learning_rate``, ``beta1``, ``beta2``."""
+
+    _name = "adamax"
+
+
+class Nadam(_Named):
+    """Adam with Nesterov momentum: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``, ``schedule_decay``."""
+
+    _name = "nadam"
+
+
+class Signum(_Named):
+    """The sign of the momentum: ``learning_rate``, ``momentum``, ``wd_lh``."""
+
+    _name = "signum"
+
+
+class FTML(_Named):
+    """Follow the moving leader: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``."""
+
+    _name = "ftml"
+
+
+class Test(_Named):
+    """Adds the gradient: for tests."""
+
+    _name = "test"
+    #: It is no test of pytest's.
+    __test__ = False

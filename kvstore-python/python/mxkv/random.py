@@ -1,0 +1,47 @@
+"""Arrays of random numbers, from one sequence for the whole process.
+
+>>> from mxkv import nd
+>>> nd.random.seed(7)
+>>> first = nd.random.normal(shape=(2, 2)).tolist()
+>>> nd.random.seed(7)
+>>> nd.random.normal(shape=(2, 2)).tolist() == first
+True
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _native
+from ._dtypes import name_of
+from ._native import NDArray
+from .context import Context, _pair
+
+__all__ = ["normal", "seed", "uniform"]
+
+
+def seed(seed_state: int) -> None:
+    """Starts the sequence anew: after the same seed, the same calls give the same numbers."""
+    _native.random_seed(seed_state)
+
+
+def uniform(
+    low: float = 0,
+    high: float = 1,
+    shape: Any = (1,),
+    dtype: Any = None,
+    ctx: Context | None = None,
+) -> NDArray:
+    """Returns numbers from ``low`` up to ``high``, all alike."""
+    return _native.random_uniform(low, high, shape, name_of(dtype), _pair(ctx))
+
+
+def normal(
+    loc: float = 0,
+    scale: float = 1,
+    shape: Any = (1,),
+    dtype: Any = None,
+    ctx: Context | None = None,
+) -> NDArray:
+    """Returns normally distributed numbers."""
+    return _native.random_normal(loc, scale, shape, name_of(dtype), _pair(ctx))

@@ -1,0 +1,82 @@
+"""The process: its version, its memory, its devices.
+
+>>> from mxkv import nd, runtime
+>>> before = runtime.live_bytes()
+>>> a = nd.ones(1000)
+>>> runtime.live_bytes() - before >= 4000
+True
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import _native
+from .context import Context
+
+__all__ = [
+    "DeviceMemory",
+    "device_memory",
+    "doctor",
+    "live_bytes",
+    "pooled_bytes",
+    "set_memory_limit",
+    "synchronize",
+    "trim",
+    "version",
+]
+
+
+class DeviceMemory(NamedTuple):
+    """The memory of one device: bytes that arrays hold, and all bytes that it has where that is known."""
+
+    context: Context
+    live_bytes: int
+    total_bytes: int | None
+
+
+def version() -> str:
+    """Returns the version of the library."""
+    return _native.version()
+
+
+def doctor() -> dict[str, str]:
+    """Returns what was found on this machine: the version, and whether there are GPUs or why there are none.
+
+    >>> 'backend cpu' in doctor()
+    True
+    """
+    return dict(_native.doctor())
+
+
+def live_bytes() -> int:
+    """Returns the bytes that arrays and stored values hold on all devices."""
+    return _native.live_bytes()
+
+
+def pooled_bytes() -> int:
+    """Returns the bytes that are kept for reuse."""
+    return _native.pooled_bytes()
+
+
+def trim() -> None:
+    """Gives the memory that is kept for reuse back to the system."""
+    _native.trim()
+
+
+def set_memory_limit(num_bytes: int | None) -> None:
+    """Sets what arrays and stored values may hold of the host's memory; ``None`` for anything."""
+    _native.set_memory_limit(num_bytes)
+
+
+def device_memory() -> list[DeviceMemory]:
+    """Returns the memory of the host, then that of every GPU."""
+    return [
+        DeviceMemory(Context(kind, number), live, total)
+        for kind, number, live, total in _native.device_memory()
+    ]
+
+
+def synchronize() -> None:
+    """Waits until all work on every device is done."""
+    _native.synchronize()

@@ -1,0 +1,53 @@
+"""Arrays of which only some rows are there: gradients of large embeddings.
+
+>>> import mxkv as mx
+>>> kv = mx.kv.create()
+>>> kv.init('embedding', mx.nd.ones((5, 2)))
+>>> gradient = mx.nd.sparse.row_sparse_array(([[7, 7], [9, 9]], [4, 1]), shape=(5, 2))
+>>> kv.push('embedding', gradient)
+>>> kv.row_sparse_pull('embedding', row_ids=[1, 2]).data.tolist()
+[[9.0, 9.0], [0.0, 0.0]]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _native
+from ._dtypes import name_of
+from ._native import NDArray, RowSparseNDArray
+from .context import Context, _pair
+
+__all__ = ["RowSparseNDArray", "row_sparse_array", "zeros"]
+
+
+def row_sparse_array(
+    arg1: tuple[Any, Any], shape: Any, ctx: Context | None = None, dtype: Any = None
+) -> RowSparseNDArray:
+    """Returns the array of this shape with these rows.
+
+    ``arg1`` is the rows, below each other, and their numbers; the numbers may come in any order, and rows of the same
+    number are summed.
+    """
+    from .nd import array
+
+    data, indices = arg1
+    return RowSparseNDArray(array(data, ctx, dtype), indices, shape)
+
+
+def zeros(
+    stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None
+) -> RowSparseNDArray | NDArray:
+    """Returns an array of zeros: for ``'row_sparse'`` one without rows, for ``'default'`` a whole one."""
+    if stype == "default":
+        return _native.full(shape, 0, name_of(dtype), _pair(ctx))
+    if stype != "row_sparse":
+        raise _native_error(f"stype: expected `row_sparse` or `default`, found `{stype}`")
+    none = _native.full((0, *shape[1:]), 0, name_of(dtype), _pair(ctx))
+    return RowSparseNDArray(none, [], shape)
+
+
+def _native_error(text: str) -> Exception:
+    from .errors import InvalidArgumentError
+
+    return InvalidArgumentError(text)

@@ -1,0 +1,71 @@
+//! Errors and panics become Python exceptions, and calls run without the interpreter's lock.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kvstore::{Error, ErrorCode};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+
+/// Runs `work` while other threads of Python go on.
+///
+/// # Errors
+/// What `work` returns, as an exception; a panic in it as one with code `Internal`.
+pub(crate) fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> kvstore::Result<T> + Send,
+) -> PyResult<T> {
+    let result = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    let result = result.unwrap_or_else(|payload| Err(Error::Internal(panic_text(&*payload))));
+    result.map_err(|error| to_python(py, error))
+}
+
+/// Returns the error as an exception: that of an updater as the same object.
+pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
+    let error = match error {
+        Error::Updater { key, source } => match source.downcast::<PyErr>() {
+            Ok(raised) => return *raised,
+            Err(source) => Error::Updater { key, source },
+        },
+        other => other,
+    };
+    made(py, &error, error.code().as_str()).unwrap_or_else(|failed| failed)
+}
+
+/// Returns an argument mistake as an exception that is a `TypeError`, too.
+pub(crate) fn type_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
+    made(py, &Error::invalid(text), "Type").unwrap_or_else(|failed| failed)
+}
+
+/// Returns an argument mistake as an exception.
+pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
+    to_python(py, Error::invalid(text))
+}
+
+/// Returns an exception of the class that `mxkv.errors` has under this name.
+fn made(py: Python<'_>, error: &Error, class: &str) -> PyResult<PyErr> {
+    static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let classes = CLASSES.import(py, "mxkv.errors", "CLASSES")?;
+    let class = classes.as_any().get_item(class)?.cast_into::<PyType>()?;
+    let details = PyDict::new(py);
+    details.set_item("key", error.key().map(ToString::to_string))?;
+    details.set_item("expected", error.expected())?;
+    details.set_item("found", error.found())?;
+    let exception = class.call((error.chain(),), Some(&details))?;
+    Ok(PyErr::from_value(exception))
+}
+
+/// Returns the name of every code, in the order of its number.
+pub(crate) fn codes() -> Vec<&'static str> {
+    ErrorCode::ALL.iter().map(|code| code.as_str()).collect()
+}
+
+/// Both kinds of payload that `panic!` makes: a literal is a `&str`, formatted text is a `String`.
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&'static str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("panic: {}", text.unwrap_or("without a text"))
+}

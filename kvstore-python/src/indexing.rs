@@ -1,0 +1,85 @@
+//! `array[..]`: a row, rows, or an element, each a view that writes the array.
+
+use kvstore::NDArray;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyEllipsis, PySlice, PyTuple};
+
+use crate::convert;
+use crate::error::{detached, to_python, type_error};
+
+/// Returns the part of an array that an index names: a number, a slice in steps of 1, or numbers for the first axes
+/// with at most one slice behind them.
+pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
+    let Ok(indices) = index.cast::<PyTuple>() else { return along_first(array, index) };
+    let mut part = array.clone();
+    let mut is_last = false;
+    for index in indices.iter() {
+        if is_last && !is_all(&index)? {
+            return Err(refused(&index, "nothing can follow a slice but `:`"));
+        }
+        if is_last {
+            continue;
+        }
+        is_last = index.is_instance_of::<PySlice>() || index.is_instance_of::<PyEllipsis>();
+        part = along_first(&part, &index)?;
+    }
+    Ok(part)
+}
+
+/// Gives a part its elements: a number for all of them, an array, or nested lists.
+pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = value.py();
+    if let Some(number) = convert::number(value)? {
+        return detached(py, || part.fill(number));
+    }
+    let array = if let Some(array) = convert::array(value)? {
+        array
+    } else {
+        let array = py.import("numpy")?.call_method1("asarray", (value,))?;
+        convert::array(&array)?.ok_or_else(|| type_error(py, "value: expected an array"))?
+    };
+    detached(py, || part.assign(&array.tensor()))
+}
+
+fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
+    let py = index.py();
+    if is_all(index)? {
+        return Ok(array.clone());
+    }
+    let rows = array.shape().num_rows();
+    if let Ok(slice) = index.cast::<PySlice>() {
+        let range = slice.indices(rows.cast_signed())?;
+        if range.step != 1 {
+            return Err(refused(index, "a slice goes in steps of 1"));
+        }
+        let (start, stop) = (range.start.cast_unsigned(), range.stop.cast_unsigned());
+        return array.slice(start, stop.max(start)).map_err(|error| to_python(py, error));
+    }
+    if array.shape().rank() == 0 {
+        return Err(PyIndexError::new_err("an array without axes has no rows"));
+    }
+    let Ok(number) = index.extract::<isize>() else {
+        return Err(refused(index, "expected numbers and slices"));
+    };
+    let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
+    let row = usize::try_from(from_start).ok().filter(|row| *row < rows).ok_or_else(|| {
+        PyIndexError::new_err(format!("row {number} is out of range of {}", array.spec()))
+    })?;
+    array.at(row).map_err(|error| to_python(py, error))
+}
+
+/// Returns whether it is `:` or `...`.
+fn is_all(index: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if index.is_instance_of::<PyEllipsis>() {
+        return Ok(true);
+    }
+    let Ok(slice) = index.cast::<PySlice>() else { return Ok(false) };
+    let parts = ["start", "stop", "step"].map(|name| slice.getattr(name));
+    parts.into_iter().try_fold(true, |all, part| Ok(all && part?.is_none()))
+}
+
+fn refused(index: &Bound<'_, PyAny>, reason: &str) -> PyErr {
+    let text = index.repr().map(|it| it.to_string()).unwrap_or_default();
+    type_error(index.py(), format!("index {text}: {reason}; use `asnumpy()` for others"))
+}

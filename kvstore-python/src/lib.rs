@@ -1,0 +1,51 @@
+//! The native module behind the Python package `mxkv`: it translates and decides nothing.
+//!
+//! - `error`: errors and panics become exceptions; every call without the interpreter's lock
+//! - `convert`: every conversion of arguments and results
+//! - `dlpack`: memory of other libraries, and memory for them
+//! - `foreign`: arrays of other libraries as values and as outputs
+//! - `ndarray`, `operators`, `indexing`, `making`: the arrays
+//! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
+//! - `updater`: the way back, from a push into a Python function
+
+mod convert;
+mod dlpack;
+mod error;
+mod file;
+mod foreign;
+mod indexing;
+mod making;
+mod ndarray;
+mod operators;
+mod optimizer;
+mod rows;
+mod runtime;
+mod snapshot;
+mod store;
+mod updater;
+
+/// What the package `mxkv` is made of. Programs use the package's own modules.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::file::{load, save};
+    #[pymodule_export]
+    use super::making::{
+        arange, concatenate, from_array, full, random_normal, random_seed, random_uniform,
+    };
+    #[pymodule_export]
+    use super::ndarray::PyArray;
+    #[pymodule_export]
+    use super::optimizer::{PyOptimizer, PyScheduler, PyState, optimizer_names};
+    #[pymodule_export]
+    use super::rows::PyRows;
+    #[pymodule_export]
+    use super::runtime::{
+        device_memory, doctor, dtype_names, error_codes, live_bytes, num_gpus, pooled_bytes,
+        set_memory_limit, synchronize, trim, version,
+    };
+    #[pymodule_export]
+    use super::snapshot::{PyCheckpoint, PySnapshot};
+    #[pymodule_export]
+    use super::store::PyStore;
+}

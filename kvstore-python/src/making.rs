@@ -1,0 +1,111 @@
+//! The functions that make arrays.
+
+use kvstore::{NDArray, Range};
+use pyo3::prelude::*;
+
+use crate::convert::{self, DeviceName};
+use crate::error::{detached, invalid, type_error};
+use crate::ndarray::PyArray;
+
+/// Returns an array with every element set to a number.
+#[pyfunction]
+pub(crate) fn full(
+    py: Python<'_>,
+    shape: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+    dtype: &str,
+    device: DeviceName,
+) -> PyResult<PyArray> {
+    let shape = convert::shape(shape)?;
+    let value =
+        convert::number(value)?.ok_or_else(|| type_error(py, "value: expected a number"))?;
+    let (dtype, device) = (convert::dtype(py, dtype)?, convert::device(py, device)?);
+    detached(py, || kvstore::full(shape, value, dtype, device)).map(PyArray::from)
+}
+
+/// Returns a new array with the elements of one of any library's, converted into the dtype if one is given.
+#[pyfunction]
+#[pyo3(signature = (source, dtype, device))]
+pub(crate) fn from_array(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    dtype: Option<&str>,
+    device: DeviceName,
+) -> PyResult<PyArray> {
+    let array = convert::array(source)?
+        .ok_or_else(|| type_error(py, "source: expected an array of any library"))?;
+    let dtype = dtype.map_or(Ok(array.dtype()), |name| convert::dtype(py, name))?;
+    let device = convert::device(py, device)?;
+    let made = move || array.as_type(dtype)?.to_device(kvstore::backends(), device)?.copy();
+    detached(py, made).map(PyArray::from)
+}
+
+/// Returns the numbers from ``start`` to ``stop``, itself not among them, each ``repeat`` times.
+#[pyfunction]
+#[expect(clippy::similar_names, reason = "what every `arange` calls them")]
+pub(crate) fn arange(
+    py: Python<'_>,
+    start: f64,
+    stop: f64,
+    step: f64,
+    repeat: usize,
+    dtype: &str,
+    device: DeviceName,
+) -> PyResult<PyArray> {
+    let (dtype, device) = (convert::dtype(py, dtype)?, convert::device(py, device)?);
+    let range = Range { start, stop, step, repeat };
+    detached(py, move || kvstore::arange(range, dtype, device)).map(PyArray::from)
+}
+
+/// Returns the arrays joined along an axis.
+#[pyfunction]
+pub(crate) fn concatenate<'py>(
+    py: Python<'py>,
+    arrays: Vec<Bound<'py, PyArray>>,
+    axis: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let parts: Vec<NDArray> = arrays.iter().map(|array| array.get().array().clone()).collect();
+    let joined = detached(py, move || NDArray::concatenate(&parts, axis))?;
+    match arrays.into_iter().next() {
+        Some(first) => PyArray::as_class_of(&first, joined),
+        None => Err(invalid(py, "concatenate: no arrays")),
+    }
+}
+
+/// Starts the sequence of random numbers anew.
+#[pyfunction]
+pub(crate) fn random_seed(seed: i64) {
+    kvstore::random::seed(seed.cast_unsigned());
+}
+
+/// Returns numbers from ``low`` up to ``high``, all alike.
+#[pyfunction]
+pub(crate) fn random_uniform(
+    py: Python<'_>,
+    low: f64,
+    high: f64,
+    shape: &Bound<'_, PyAny>,
+    dtype: &str,
+    device: DeviceName,
+) -> PyResult<PyArray> {
+    let shape = convert::shape(shape)?;
+    let (dtype, device) = (convert::dtype(py, dtype)?, convert::device(py, device)?);
+    let made = move || kvstore::random::uniform(low, high, shape, dtype, device);
+    detached(py, made).map(PyArray::from)
+}
+
+/// Returns normally distributed numbers.
+#[pyfunction]
+pub(crate) fn random_normal(
+    py: Python<'_>,
+    loc: f64,
+    scale: f64,
+    shape: &Bound<'_, PyAny>,
+    dtype: &str,
+    device: DeviceName,
+) -> PyResult<PyArray> {
+    let shape = convert::shape(shape)?;
+    let (dtype, device) = (convert::dtype(py, dtype)?, convert::device(py, device)?);
+    let made = move || kvstore::random::normal(loc, scale, shape, dtype, device);
+    detached(py, made).map(PyArray::from)
+}

@@ -1,0 +1,594 @@
+//! The class `NDArray`, and the functions that make one.
+
+use kvstore::{BinaryOp, DType, DeviceKind, NDArray, Reduction, Tensor, UnaryOp};
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyAttributeError, PyBufferError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple, PyType};
+
+use crate::convert;
+use crate::error::{detached, invalid, to_python, type_error};
+use crate::{dlpack, foreign, indexing, operators};
+
+type Any<'py> = Bound<'py, PyAny>;
+/// The class of an array, its elements, its device and its dtype.
+type Reduced<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
+
+/// An array on one device. A name for a place, as in MXNet: whoever holds it sees later changes.
+///
+/// What a store, a copy or another library gets of it is its value at that moment.
+///
+/// >>> from mxkv import nd
+/// >>> a = nd.array([[1, 2], [3, 4]])
+/// >>> a += 10
+/// >>> a[1].asnumpy()
+/// array([13., 14.], dtype=float32)
+#[pyclass(frozen, subclass, weakref, name = "NDArray", module = "mxkv._native")]
+#[derive(Debug)]
+pub(crate) struct PyArray {
+    array: NDArray,
+}
+
+impl From<NDArray> for PyArray {
+    fn from(array: NDArray) -> Self {
+        Self { array }
+    }
+}
+
+impl PyArray {
+    pub(crate) fn array(&self) -> &NDArray {
+        &self.array
+    }
+
+    /// Returns an array as one of the class that `like` is of.
+    pub(crate) fn as_class_of<'py>(
+        like: &Bound<'py, Self>,
+        array: NDArray,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = like.py();
+        let made = Bound::new(py, Self { array })?.into_any();
+        let class = like.get_type();
+        if class.is(py.get_type::<Self>()) { Ok(made) } else { class.call1((made,)) }
+    }
+}
+
+/// Runs an operation on an array and returns its result as one of the same class.
+fn derived<'py>(
+    slf: &Bound<'py, PyArray>,
+    work: impl FnOnce(&NDArray) -> kvstore::Result<NDArray> + Send,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = &slf.get().array;
+    let result = detached(slf.py(), || work(array))?;
+    PyArray::as_class_of(slf, result)
+}
+
+#[pymethods]
+impl PyArray {
+    /// Returns another handle to the same array.
+    #[new]
+    fn new(array: &Bound<'_, PyArray>) -> Self {
+        Self { array: array.get().array.clone() }
+    }
+
+    /// Binary operations with arrays of NumPy are ours, on whichever side they stand.
+    #[classattr]
+    #[pyo3(name = "__array_priority__")]
+    const ARRAY_PRIORITY: f64 = 1000.0;
+
+    /// What MXNet calls a dense array.
+    #[classattr]
+    #[pyo3(name = "stype")]
+    const STYPE: &'static str = "default";
+
+    /// The lengths along the axes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        convert::dims(py, self.array.shape())
+    }
+
+    /// The number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.array.shape().rank()
+    }
+
+    /// The number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.array.shape().num_elements()
+    }
+
+    /// The type of the elements, as NumPy's; ``'bfloat16'`` for the one that NumPy does not have.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static DTYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let name = self.array.dtype().name();
+        if self.array.dtype() == DType::Bf16 {
+            return Ok(name.into_pyobject(py)?.into_any());
+        }
+        DTYPE.import(py, "numpy", "dtype")?.call1((name,))
+    }
+
+    /// The device, as a ``Context``.
+    #[getter]
+    fn context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::context(py, self.array.device())
+    }
+
+    /// The device, as a ``Context``.
+    #[getter]
+    fn ctx<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::context(py, self.array.device())
+    }
+
+    /// The device, as a ``Context``.
+    #[getter]
+    fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::context(py, self.array.device())
+    }
+
+    /// The transpose of a matrix.
+    #[getter(T)]
+    fn transposed<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        derived(slf, NDArray::transpose)
+    }
+
+    /// Returns a copy that NumPy owns. ``bfloat16`` becomes ``float32``, which holds the same numbers.
+    fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numpy_copy(py, &self.array)
+    }
+
+    /// Returns the only element as a number.
+    fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let array = &self.array;
+        if array.dtype().is_float() {
+            return Ok(detached(py, || array.to_scalar())?.into_pyobject(py)?.into_any());
+        }
+        match detached(py, || array.read_as::<i64>())?.as_slice() {
+            &[number] => Ok(number.into_pyobject(py)?.into_any()),
+            _ => Err(invalid(py, format!("{} is not a single number", array.spec()))),
+        }
+    }
+
+    /// Returns the only element as a number.
+    fn asscalar<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.item(py)
+    }
+
+    /// Returns the elements as lists of numbers, one list in another for each axis.
+    fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        numpy_copy(py, &self.array)?.call_method0("tolist")
+    }
+
+    /// Returns a new array with the elements in another dtype, by its name or as NumPy's.
+    fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>) -> PyResult<Any<'py>> {
+        let dtype = convert::dtype_like(dtype)?;
+        derived(slf, move |array| array.as_type(dtype)?.copy())
+    }
+
+    /// Returns a new array with the same elements. Nothing is copied before one of the two changes.
+    fn copy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        derived(slf, NDArray::copy)
+    }
+
+    /// Gives another array the value of this one, cast to its dtype and moved to its device, and returns it; for a
+    /// device, returns a new array there.
+    fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        let Ok(target) = other.cast::<PyArray>() else {
+            let device = convert::device_like(other)?;
+            let moved = move |array: &NDArray| array.to_device(kvstore::backends(), device)?.copy();
+            return derived(slf, moved);
+        };
+        let (source, to) = (&slf.get().array, &target.get().array);
+        detached(slf.py(), || source.copy_to(to))?;
+        Ok(other.clone())
+    }
+
+    /// Returns the array itself where it is on the device, otherwise a new one there.
+    fn as_in_context<'py>(slf: &Bound<'py, Self>, context: &Any<'py>) -> PyResult<Any<'py>> {
+        let device = convert::device_like(context)?;
+        if device == slf.get().array.device() {
+            return Ok(slf.clone().into_any());
+        }
+        derived(slf, move |array| array.to_device(kvstore::backends(), device))
+    }
+
+    /// Returns the array itself where it is on the device, otherwise a new one there.
+    fn as_in_ctx<'py>(slf: &Bound<'py, Self>, ctx: &Any<'py>) -> PyResult<Any<'py>> {
+        Self::as_in_context(slf, ctx)
+    }
+
+    /// Returns the same elements under another shape, as a view: 0 keeps a length, -1 is what is left.
+    #[pyo3(signature = (*shape))]
+    fn reshape<'py>(
+        slf: &Bound<'py, Self>,
+        shape: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let given: Vec<i64> = match shape.extract() {
+            Ok(dims) => dims,
+            Err(_) => shape.get_item(0)?.extract()?,
+        };
+        derived(slf, move |array| array.reshape(&given))
+    }
+
+    /// Waits until the elements have been computed.
+    fn wait_to_read(&self, py: Python<'_>) -> PyResult<()> {
+        let array = &self.array;
+        detached(py, || array.wait_to_read())
+    }
+
+    /// Returns a function of each element, by its name: ``exp``, ``sqrt``, ..
+    #[pyo3(name = "_unary")]
+    fn unary<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let op = UnaryOp::ALL.iter().find(|op| op.name() == name).copied();
+        let op = op.ok_or_else(|| invalid(slf.py(), format!("no function `{name}`")))?;
+        derived(slf, move |array| array.unary(op))
+    }
+
+    /// Returns a function of each pair of elements, by its name: ``maximum``, ``minimum``, ..
+    #[pyo3(name = "_binary")]
+    fn binary<'py>(
+        slf: &Bound<'py, Self>,
+        name: &str,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let op = BinaryOp::ALL.iter().find(|op| op.name() == name).copied();
+        let op = op.ok_or_else(|| invalid(slf.py(), format!("no function `{name}`")))?;
+        operators::binary(slf, op, other, false)
+    }
+
+    /// Returns the sum of all elements, as an array of one.
+    fn sum<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
+        derived(slf, |array| array.reduce(Reduction::Sum))
+    }
+
+    /// Returns the mean of all elements, as an array of one.
+    fn mean<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
+        derived(slf, |array| array.reduce(Reduction::Mean))
+    }
+
+    /// Returns the largest element, as an array of one.
+    fn max<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
+        derived(slf, |array| array.reduce(Reduction::Max))
+    }
+
+    /// Returns the smallest element, as an array of one.
+    fn min<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
+        derived(slf, |array| array.reduce(Reduction::Min))
+    }
+
+    /// Returns the square root of the sum of the squares, as an array of one.
+    fn norm<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
+        derived(slf, |array| array.reduce(Reduction::Norm))
+    }
+
+    /// Returns every element moved into ``[a_min, a_max]``.
+    fn clip<'py>(slf: &Bound<'py, Self>, a_min: f64, a_max: f64) -> PyResult<Bound<'py, PyAny>> {
+        derived(slf, move |array| array.clip(a_min, a_max))
+    }
+
+    /// Returns the product of matrices and vectors.
+    fn dot<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let other =
+            convert::array(other)?.ok_or_else(|| type_error(slf.py(), "dot: expected an array"))?;
+        derived(slf, move |array| array.dot(&other))
+    }
+
+    /// Returns the value as bytes in MXNet's format.
+    fn serialize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let array = &self.array;
+        let bytes = detached(py, || array.serialize())?;
+        Ok(pyo3::types::PyBytes::new(py, &bytes).into_any())
+    }
+
+    /// Returns the present value for NumPy, which reads it where it is and cannot write to it.
+    #[getter]
+    #[pyo3(name = "__array_interface__")]
+    fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let value = self.array.tensor();
+        let typestr = typestr(value.dtype());
+        let bytes = value.host_bytes().map(|bytes| (bytes.as_ptr().addr(), bytes.len()));
+        let (Some(typestr), Ok((address, num_bytes))) = (typestr, bytes) else {
+            let text = format!("{} on {}: use `asnumpy()`", value.spec(), value.device());
+            return Err(PyAttributeError::new_err(text));
+        };
+        let shape = convert::dims(py, value.shape())?;
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("shape", shape)?;
+        interface.set_item("typestr", typestr)?;
+        interface.set_item("data", read_only(py, value, address, num_bytes)?)?;
+        Ok(interface)
+    }
+
+    /// Returns the value for NumPy: without a copy where dtype and device allow it, for reading only then.
+    #[pyo3(name = "__array__", signature = (dtype = None, copy = None))]
+    fn to_array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let interface = if copy == Some(true) { None } else { self.array_interface(py).ok() };
+        let array = match interface {
+            Some(interface) => {
+                let simple = py.import("types")?.getattr("SimpleNamespace")?;
+                let options = PyDict::new(py);
+                options.set_item("__array_interface__", interface)?;
+                let view = simple.call((), Some(&options))?;
+                py.import("numpy")?.call_method1("asarray", (view,))?
+            }
+            None if copy == Some(false) => {
+                let text =
+                    format!("{} on {} without a copy", self.array.spec(), self.array.device());
+                return Err(invalid(py, text));
+            }
+            None => numpy_copy(py, &self.array)?,
+        };
+        let Some(dtype) = dtype else { return Ok(array) };
+        let options = PyDict::new(py);
+        options.set_item("copy", false)?;
+        let cast = array.call_method("astype", (dtype,), Some(&options))?;
+        if copy == Some(false) && !cast.is(&array) {
+            return Err(invalid(py, format!("{} as {dtype} without a copy", self.array.spec())));
+        }
+        Ok(cast)
+    }
+
+    /// Returns the present value for another library, by `DLPack`. It is for reading: a consumer that does not
+    /// know the versions of the protocol, where that can be said, gets a copy.
+    #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn to_dlpack<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let (own, value) = (dlpack::device_of(self.array.device()), self.array.tensor());
+        let wanted = dl_device.unwrap_or(own);
+        if wanted.0 != dlpack::HOST {
+            let text = format!(
+                "an array on {} is handed out through the host only: use `asnumpy()`, \
+                 `as_in_context(cpu())` or `dl_device=(1, 0)`",
+                self.array.device()
+            );
+            return Err(PyBufferError::new_err(text));
+        }
+        if stream.is_some() && own.0 == dlpack::HOST {
+            return Err(PyBufferError::new_err("the host has no streams: `stream` must be None"));
+        }
+        let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        let must_copy = own.0 != dlpack::HOST || !is_versioned;
+        if must_copy && copy == Some(false) {
+            let text = "only a copy can be handed out: the value is on a device, or the consumer \
+                        does not know what is for reading only";
+            return Err(PyBufferError::new_err(text));
+        }
+        dlpack::export(py, value, is_versioned, must_copy || copy == Some(true))
+    }
+
+    /// Returns the device as `DLPack` numbers it.
+    #[pyo3(name = "__dlpack_device__")]
+    fn dlpack_device(&self) -> (i32, i32) {
+        dlpack::device_of(self.array.device())
+    }
+
+    /// What `pickle` and `copy` take: the value as an array of NumPy's.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Reduced<'py>)> {
+        static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let (py, array) = (slf.py(), &slf.get().array);
+        let restored = RESTORED.import(py, "mxkv.nd", "_restored")?.clone();
+        let context = convert::context(py, array.device())?;
+        let value = numpy_copy(py, array)?;
+        Ok((restored, (slf.get_type(), value, context, array.dtype().name())))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let first = self.array.shape().dims().first();
+        first.copied().ok_or_else(|| type_error(py, "an array without axes has no length"))
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
+        let rows = (0..Self::__len__(slf.get(), slf.py())?).map(|row| slf.get_item(row));
+        PyList::new(slf.py(), rows.collect::<PyResult<Vec<_>>>()?)?.try_iter()
+    }
+
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        PyArray::as_class_of(slf, indexing::part(&slf.get().array, index)?)
+    }
+
+    fn __setitem__(&self, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        indexing::assign(&indexing::part(&self.array, index)?, value)
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.item(py)?.is_truthy()
+    }
+
+    fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
+        self.item(py)?.extract()
+    }
+
+    fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.item(py)?.call_method0("__int__")
+    }
+
+    fn __hash__(slf: &Bound<'_, Self>) -> usize {
+        slf.as_ptr().addr() >> 4
+    }
+
+    /// The elements as NumPy prints them, unless they would have to be brought from far; a name where they are not to be
+    /// had.
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
+        let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
+        match self.to_show(py).and_then(|it| it.map(|it| it.str()).transpose()) {
+            Ok(Some(elements)) => format!("\n{elements}\n{name}"),
+            Ok(None) | Err(_) => name,
+        }
+    }
+
+    /// Returns what `repr` shows of the elements, an array of NumPy's.
+    #[pyo3(name = "_shown")]
+    fn to_show<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let is_near = self.array.device().kind() == DeviceKind::Cpu;
+        let is_short = self.array.shape().num_elements() <= 1_000_000;
+        (is_near || is_short).then(|| self.to_array(py, None, None)).transpose()
+    }
+
+    fn __str__(&self, py: Python<'_>) -> String {
+        self.__repr__(py)
+    }
+
+    fn __richcmp__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        op: CompareOp,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        operators::compare(slf, op, other)
+    }
+
+    fn __neg__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        derived(slf, |array| array.unary(UnaryOp::Negate))
+    }
+
+    fn __abs__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        derived(slf, |array| array.unary(UnaryOp::Abs))
+    }
+
+    fn __add__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Add, other, false)
+    }
+
+    fn __radd__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Add, other, true)
+    }
+
+    fn __iadd__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        operators::in_place(slf, BinaryOp::Add, other)
+    }
+
+    fn __sub__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Sub, other, false)
+    }
+
+    fn __rsub__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Sub, other, true)
+    }
+
+    fn __isub__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        operators::in_place(slf, BinaryOp::Sub, other)
+    }
+
+    fn __mul__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Mul, other, false)
+    }
+
+    fn __rmul__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Mul, other, true)
+    }
+
+    fn __imul__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        operators::in_place(slf, BinaryOp::Mul, other)
+    }
+
+    fn __truediv__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Div, other, false)
+    }
+
+    fn __rtruediv__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Div, other, true)
+    }
+
+    fn __itruediv__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        operators::in_place(slf, BinaryOp::Div, other)
+    }
+
+    fn __mod__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Rem, other, false)
+    }
+
+    fn __rmod__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Rem, other, true)
+    }
+
+    fn __imod__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        operators::in_place(slf, BinaryOp::Rem, other)
+    }
+
+    fn __pow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Any<'py>,
+        _modulo: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Pow, other, false)
+    }
+
+    fn __rpow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Any<'py>,
+        _modulo: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        operators::binary(slf, BinaryOp::Pow, other, true)
+    }
+
+    fn __ipow__(slf: &Bound<'_, Self>, other: &Any<'_>, _modulo: Option<&Any<'_>>) -> PyResult<()> {
+        operators::in_place(slf, BinaryOp::Pow, other)
+    }
+}
+
+/// What keeps a value for whom reads its memory.
+#[pyclass(frozen, module = "mxkv._native")]
+#[derive(Debug)]
+struct Kept(#[expect(dead_code, reason = "it is held, not read")] Tensor);
+
+/// Returns a `memoryview` of a value, which keeps it.
+fn read_only(
+    py: Python<'_>,
+    value: Tensor,
+    address: usize,
+    num_bytes: usize,
+) -> PyResult<Bound<'_, PyAny>> {
+    static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let kept = Bound::new(py, Kept(value))?;
+    VIEW.import(py, "mxkv._memory", "read_only")?.call1((kept, address, num_bytes))
+}
+
+/// Returns a dtype as NumPy's array interface names it.
+fn typestr(dtype: DType) -> Option<String> {
+    let kind = match dtype {
+        DType::F32 => "f4",
+        DType::F64 => "f8",
+        DType::F16 => "f2",
+        DType::U8 => "u1",
+        DType::I8 => "i1",
+        DType::I32 => "i4",
+        DType::I64 => "i8",
+        DType::Bf16 => return None,
+    };
+    Some(format!("{}{kind}", if cfg!(target_endian = "little") { '<' } else { '>' }))
+}
+
+/// Returns the elements in an array of NumPy's.
+fn numpy_copy<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyAny>> {
+    static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let dtype = if array.dtype() == DType::Bf16 { DType::F32 } else { array.dtype() };
+    let empty = EMPTY.import(py, "numpy", "empty")?;
+    let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
+    let block = foreign::writable(&copy)?
+        .ok_or_else(|| type_error(py, "an array of NumPy's hands out no memory"))?;
+    detached(py, || block.write(&array.tensor().cast(dtype)?))?;
+    Ok(copy)
+}
+
+/// Returns the present value of an array.
+pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let array = convert::array(object)?.ok_or_else(|| type_error(py, "expected an array"))?;
+    array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
+}

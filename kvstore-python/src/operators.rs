@@ -1,0 +1,81 @@
+//! The operators of `NDArray`: with arrays, numbers, and arrays of other libraries.
+
+use kvstore::{BinaryOp, NDArray, Scalar};
+use pyo3::basic::CompareOp;
+use pyo3::prelude::*;
+
+use crate::convert;
+use crate::error::{detached, type_error};
+use crate::ndarray::PyArray;
+
+/// The other side of an operator.
+enum Operand {
+    Array(NDArray),
+    Number(Scalar),
+}
+
+fn operand(object: &Bound<'_, PyAny>) -> PyResult<Option<Operand>> {
+    if let Ok(array) = object.cast::<PyArray>() {
+        return Ok(Some(Operand::Array(array.get().array().clone())));
+    }
+    if let Some(number) = convert::number(object)? {
+        return Ok(Some(Operand::Number(number)));
+    }
+    Ok(convert::array(object)?.map(Operand::Array))
+}
+
+/// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is no operand.
+pub(crate) fn binary<'py>(
+    slf: &Bound<'py, PyArray>,
+    op: BinaryOp,
+    other: &Bound<'py, PyAny>,
+    reversed: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = slf.py();
+    let array = slf.get().array();
+    let result = match operand(other)? {
+        None => return Ok(py.NotImplemented().into_bound(py)),
+        Some(Operand::Number(number)) => {
+            detached(py, || array.binary_scalar(op, number, reversed))?
+        }
+        Some(Operand::Array(other)) if reversed => detached(py, || other.binary(op, array))?,
+        Some(Operand::Array(other)) => detached(py, || array.binary(op, &other))?,
+    };
+    PyArray::as_class_of(slf, result)
+}
+
+/// Replaces the elements by `slf op other`.
+pub(crate) fn in_place(
+    slf: &Bound<'_, PyArray>,
+    op: BinaryOp,
+    other: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let array = slf.get().array();
+    match operand(other)? {
+        Some(Operand::Number(number)) => {
+            detached(slf.py(), || array.binary_scalar_assign(op, number))
+        }
+        Some(Operand::Array(other)) => detached(slf.py(), || array.binary_assign(op, &other)),
+        None => {
+            let class = other.get_type().name()?;
+            let text = format!("{}: expected an array or a number, found a `{class}`", op.name());
+            Err(type_error(slf.py(), text))
+        }
+    }
+}
+
+pub(crate) fn compare<'py>(
+    slf: &Bound<'py, PyArray>,
+    op: CompareOp,
+    other: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let op = match op {
+        CompareOp::Eq => BinaryOp::Equal,
+        CompareOp::Ne => BinaryOp::NotEqual,
+        CompareOp::Lt => BinaryOp::Less,
+        CompareOp::Le => BinaryOp::LessEqual,
+        CompareOp::Gt => BinaryOp::Greater,
+        CompareOp::Ge => BinaryOp::GreaterEqual,
+    };
+    binary(slf, op, other, false)
+}

@@ -1,0 +1,168 @@
+//! The classes `Snapshot` and `Checkpoint`.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use kvstore::{Checkpoint, CheckpointProgress, Key, NDArray, Snapshot, Value};
+use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
+
+use crate::convert;
+use crate::error::detached;
+use crate::ndarray::PyArray;
+use crate::optimizer::PyState;
+use crate::rows::PyRows;
+use crate::store::described;
+
+/// All that a store held at one moment. It shares memory with the store, and never changes.
+///
+/// >>> import mxkv as mx
+/// >>> kv = mx.kv.create()
+/// >>> kv.init('w', mx.nd.ones(2))
+/// >>> before = kv.snapshot()
+/// >>> kv.push('w', mx.nd.ones(2) * 7)
+/// >>> before.changed_keys(kv.snapshot())
+/// ['w']
+/// >>> kv.rollback(before)
+/// >>> kv.pull('w').asnumpy()
+/// array([1., 1.], dtype=float32)
+#[pyclass(frozen, name = "Snapshot", module = "mxkv._native")]
+#[derive(Debug)]
+pub(crate) struct PySnapshot {
+    snapshot: Snapshot,
+}
+
+impl From<Snapshot> for PySnapshot {
+    fn from(snapshot: Snapshot) -> Self {
+        Self { snapshot }
+    }
+}
+
+impl PySnapshot {
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+#[pymethods]
+impl PySnapshot {
+    /// Reads what a checkpoint holds.
+    #[staticmethod]
+    #[pyo3(name = "_read")]
+    fn read(py: Python<'_>, fname: PathBuf) -> PyResult<Self> {
+        detached(py, || Snapshot::read(kvstore::backends(), fname)).map(Self::from)
+    }
+
+    /// The name that the store was created with.
+    #[getter(r#type)]
+    fn store_type(&self) -> &str {
+        self.snapshot.store_name()
+    }
+
+    /// Returns every key, as a text, in the order of initialisation.
+    fn keys(&self) -> Vec<String> {
+        self.snapshot.keys().iter().map(Key::to_string).collect()
+    }
+
+    /// Returns the value of a key, or ``None``.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let key = convert::key_like(key)?;
+        Ok(match self.snapshot.get(&key) {
+            None => None,
+            Some(Value::Dense(tensor)) => {
+                let array = NDArray::new(tensor.clone());
+                Some(Bound::new(py, PyArray::from(array))?.into_any())
+            }
+            Some(Value::Rows(rows)) => Some(Bound::new(py, PyRows::from(rows.clone()))?.into_any()),
+        })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.snapshot.stats().iter().map(|stats| described(py, stats)).collect()
+    }
+
+    /// Returns the keys whose value or state has other bits there, or that only one of the two has.
+    fn changed_keys(&self, py: Python<'_>, other: &Bound<'_, PySnapshot>) -> PyResult<Vec<String>> {
+        let other = &other.get().snapshot;
+        let changed = detached(py, || self.snapshot.changed_keys(other))?;
+        Ok(changed.iter().map(Key::to_string).collect())
+    }
+
+    /// Returns whether both hold the same bits.
+    fn is_identical(&self, py: Python<'_>, other: &Bound<'_, PySnapshot>) -> PyResult<bool> {
+        let other = &other.get().snapshot;
+        detached(py, || self.snapshot.is_identical(other))
+    }
+
+    /// Returns what the optimizer kept for a key, or ``None``.
+    fn optimizer_state(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<PyState>> {
+        let key = convert::key_like(key)?;
+        Ok(self.snapshot.optimizer_state(&key).cloned().map(PyState::from))
+    }
+
+    /// Returns the hyper-parameters of the optimizer that ran, or ``None``.
+    fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let parameters = self.snapshot.optimizer().map(kvstore::Optimizer::hyper_parameters);
+        parameters.map(|it| it.into_py_dict(py)).transpose()
+    }
+
+    /// Begins to write the snapshot to a file, as a checkpoint of the store would be.
+    fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
+        detached(py, || Checkpoint::begin(&self.snapshot, fname)).map(PyCheckpoint::from)
+    }
+
+    fn __len__(&self) -> usize {
+        self.snapshot.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Snapshot of a {} store, {} keys>", self.snapshot.store_name(), self.__len__())
+    }
+}
+
+/// A checkpoint that is being written while the store goes on.
+#[pyclass(frozen, name = "Checkpoint", module = "mxkv._native")]
+#[derive(Debug)]
+pub(crate) struct PyCheckpoint {
+    progress: CheckpointProgress,
+    checkpoint: Mutex<Option<Checkpoint>>,
+}
+
+impl From<Checkpoint> for PyCheckpoint {
+    fn from(checkpoint: Checkpoint) -> Self {
+        let progress = checkpoint.progress().clone();
+        Self { progress, checkpoint: Mutex::new(Some(checkpoint)) }
+    }
+}
+
+#[pymethods]
+impl PyCheckpoint {
+    /// How long the file will be.
+    #[getter]
+    fn num_bytes(&self) -> u64 {
+        self.progress.num_bytes()
+    }
+
+    /// How many bytes have been written.
+    #[getter]
+    fn num_bytes_written(&self) -> u64 {
+        self.progress.num_bytes_written()
+    }
+
+    /// Returns when the file is written, and raises what went wrong; that is said once.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        detached(py, || {
+            let taken = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner).take();
+            taken.map_or(Ok(()), Checkpoint::wait)
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        let (written, all) = (self.num_bytes_written(), self.num_bytes());
+        format!("<Checkpoint, {written} of {all} bytes written>")
+    }
+}

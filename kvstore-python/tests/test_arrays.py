@@ -1,0 +1,275 @@
+"""Arrays: what they are made of, what operators do, and how they print."""
+
+import copy
+import pickle
+import threading
+import tracemalloc
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd, np
+
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_goes_in_and_out(dtype):
+    array = nd.array([[1, 2], [3, 4]], dtype=dtype)
+    assert array.dtype == dtype
+    assert array.asnumpy().tolist() == [[1, 2], [3, 4]]
+    assert nd.full((2,), 7, dtype=dtype).tolist() == [7, 7]
+
+
+def test_all_dtypes_are_those_of_the_core():
+    assert sorted(DTYPES) == sorted(mx._native.dtype_names())
+
+
+@pytest.mark.parametrize("dtype", ["int64", numpy.int64, numpy.dtype("i8"), int])
+def test_dtypes_are_named_in_many_ways(dtype):
+    assert nd.ones(2, dtype=dtype).dtype == numpy.int64
+
+
+def test_an_unknown_dtype_is_named():
+    with pytest.raises(TypeError, match="complex64"):
+        nd.ones(2, dtype="complex64")
+
+
+def test_elements_are_float32_where_nobody_says_more():
+    for source in ([1, 2], numpy.array([1, 2]), numpy.array([1.0, 2.0]), (1.5, 2), 7, numpy.float64(3)):
+        assert nd.array(source).dtype == numpy.float32
+    assert nd.array(nd.ones(2, dtype="int8")).dtype == numpy.int8
+    assert nd.from_numpy(numpy.array([1, 2])).dtype == numpy.int64
+
+
+def test_large_integers_keep_their_digits():
+    big = 2**62 + 1
+    assert nd.array([big], dtype="int64").tolist() == [big]
+    assert nd.full(1, big, dtype="int64").item() == big
+
+
+def test_an_array_is_a_copy_of_its_source():
+    source = numpy.ones(3, dtype="float32")
+    array = nd.array(source)
+    source[:] = 7
+    assert array.tolist() == [1, 1, 1]
+    same = nd.array(array)
+    same += 1
+    assert array.tolist() == [1, 1, 1]
+
+
+def test_operators():
+    a, b = nd.array([1, 2, 3]), nd.array([4, 5, 6])
+    assert (a + b).tolist() == [5, 7, 9]
+    assert (b - a).tolist() == [3, 3, 3]
+    assert (a * b).tolist() == [4, 10, 18]
+    assert (b / 2).tolist() == [2, 2.5, 3]
+    assert (1 - a).tolist() == [0, -1, -2]
+    assert (2 / a).tolist()[1] == 1
+    assert (2**a).tolist() == [2, 4, 8]
+    assert (a**2).tolist() == [1, 4, 9]
+    assert (b % 4).tolist() == [0, 1, 2]
+    assert (-a).tolist() == [-1, -2, -3]
+    assert abs(nd.array([-1, 2])).tolist() == [1, 2]
+    assert (a < 2).tolist() == [1, 0, 0]
+    assert (a == b).tolist() == [0, 0, 0]
+    assert (a != b).tolist() == [1, 1, 1]
+
+
+def test_operators_in_place_change_the_same_array():
+    a = nd.array([1, 2, 3])
+    same = a
+    a += 1
+    a *= nd.array([1, 2, 3])
+    a -= numpy.ones(3, dtype="float32")
+    a /= 2
+    assert same is a
+    assert same.tolist() == [0.5, 2.5, 5.5]
+
+
+def test_numpy_arrays_stand_on_either_side():
+    a, b = nd.array([1, 2]), numpy.array([3, 4], dtype="float32")
+    assert isinstance(a + b, nd.NDArray)
+    assert isinstance(b + a, nd.NDArray)
+    assert (b - a).tolist() == [2, 2]
+    assert (numpy.float32(2) * a).tolist() == [2, 4]
+
+
+def test_other_operands_are_refused():
+    a = nd.ones(2)
+    with pytest.raises(TypeError):
+        a + "x"
+    with pytest.raises(TypeError):
+        a += None
+    assert (a == "x") is False
+    with pytest.raises(mx.errors.SpecMismatchError, match=r"expected \[2\] f32, found \[3\] f32"):
+        a + nd.ones(3)
+
+
+def test_parts_are_views():
+    a = nd.array([[1, 2], [3, 4], [5, 6]])
+    assert a[1].tolist() == [3, 4]
+    assert a[-1].tolist() == [5, 6]
+    assert a[1:].tolist() == [[3, 4], [5, 6]]
+    assert a[1, 0].tolist() == [3]
+    assert a[0, :].tolist() == [1, 2]
+    a[0] = 9
+    a[1:][1] = nd.array([7, 8])
+    a[1, 1] = -1
+    assert a.tolist() == [[9, 9], [3, -1], [7, 8]]
+    a[:] = [[0, 1], [2, 3], [4, 5]]
+    assert a.reshape(2, 3).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert a.reshape((-1,)).shape == (6,)
+    assert a.reshape(-1).shape == (6,)
+
+
+def test_bad_indices():
+    a = nd.ones((2, 3))
+    with pytest.raises(IndexError, match="row 2 is out of range"):
+        a[2]
+    with pytest.raises(IndexError):
+        a[-3]
+    with pytest.raises(TypeError, match="steps of 1"):
+        a[::2]
+    assert len(list(a)) == 2
+
+
+def test_functions():
+    a = nd.array([1.0, 4.0])
+    assert nd.sqrt(a).tolist() == [1, 2]
+    assert nd.maximum(a, 2).tolist() == [2, 4]
+    assert a.clip(2, 3).tolist() == [2, 3]
+    assert a.sum().tolist() == [5]
+    assert a.mean().asscalar() == 2.5
+    assert nd.concat(nd.ones((1, 1)), nd.zeros((1, 1)), dim=0).shape == (2, 1)
+    assert nd.dot(nd.ones((2, 3)), nd.ones((3, 2))).tolist() == [[3, 3], [3, 3]]
+    assert nd.arange(3).tolist() == [0, 1, 2]
+
+
+def test_numbers_of_arrays():
+    assert float(nd.array([1.5])) == 1.5
+    assert int(nd.array([2.5])) == 2
+    assert bool(nd.array([0])) is False
+    assert nd.array([3], dtype="int32").item() == 3
+    with pytest.raises(ValueError):
+        float(nd.ones(2))
+
+
+def test_arrays_of_nd_print_as_mxnets():
+    assert repr(nd.ones((2, 1))) == "\n[[1.]\n [1.]]\n<NDArray 2x1 @cpu(0)>"
+    assert len(repr(nd.ones((1000, 1000)))) < 1000
+
+
+def test_printing_copies_nothing():
+    for array in (nd.ones((1000, 1000)), np.ones((1000, 1000))):
+        tracemalloc.start()
+        repr(array), str(array)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1_000_000
+
+
+def test_arrays_of_np_print_as_numpys():
+    assert repr(np.ones((2, 3))) == "array([[1., 1., 1.],\n       [1., 1., 1.]])"
+    assert str(np.ones((2, 3))) == "[[1. 1. 1.]\n [1. 1. 1.]]"
+    assert repr(np.array([1, 2], dtype="int64")) == "array([1, 2], dtype=int64)"
+    assert repr(np.array([1], dtype="float16")) == "array([1.], dtype=float16)"
+    assert repr(np.array([1], dtype="bfloat16")) == "array([1.], dtype=bfloat16)"
+    assert len(repr(np.ones((1000, 1000)))) < 1000
+
+
+def test_what_is_made_of_an_np_array_is_one():
+    a = np.ones((2, 2))
+    for made in (a + 1, 1 - a, a[0], a.T, a.copy(), a.astype("int8"), a.sum(), -a, np.exp(a), a.reshape(4)):
+        assert type(made) is np.ndarray
+    assert a[0, 0].shape == ()
+    assert a.sum().shape == ()
+    assert isinstance(a, nd.NDArray)
+
+
+def test_devices():
+    a = nd.ones(2, mx.cpu(3))
+    assert a.context == mx.cpu(3) == a.ctx
+    assert a.as_in_context(mx.cpu(1)).context == mx.cpu(1)
+    assert a.as_in_context(mx.cpu(3)) is a
+    assert a.copyto(mx.cpu(2)).context == mx.cpu(2)
+    b = nd.zeros(2, dtype="int32")
+    assert a.copyto(b) is b
+    assert b.tolist() == [1, 1]
+    assert {mx.cpu(1): 1}[mx.Context("cpu", 1)] == 1
+
+
+@pytest.mark.skipif(mx.num_gpus() > 0, reason="there is a GPU")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(mx.errors.DeviceUnavailableError, match=r"gpu\(0\)") as caught:
+        nd.ones(2, mx.gpu())
+    assert caught.value.code == "DeviceUnavailable"
+
+
+def test_memory_limit():
+    mx.runtime.set_memory_limit(mx.runtime.live_bytes() + 1000)
+    try:
+        with pytest.raises(MemoryError) as caught:
+            nd.ones(100_000)
+        assert caught.value.code == "OutOfMemory"
+    finally:
+        mx.runtime.set_memory_limit(None)
+
+
+def test_files(tmp_path):
+    path = tmp_path / "arrays.params"
+    nd.save(path, {"w": nd.ones((2, 3)), "b": nd.zeros(4, dtype="int8")})
+    loaded = nd.load(path)
+    assert list(loaded) == ["w", "b"]
+    assert loaded["b"].dtype == numpy.int8
+    nd.save(path, [nd.ones(2)])
+    assert nd.load(path)[0].tolist() == [1, 1]
+    path.write_bytes(b"nonsense")
+    with pytest.raises(mx.errors.CorruptError):
+        nd.load(path)
+    with pytest.raises(OSError):
+        nd.load(tmp_path / "missing")
+
+
+def test_parts_are_changed_in_place():
+    a = nd.array([[1, 2], [3, 4]])
+    a[0] += 1
+    a[1, 1] *= 10
+    a[:1] -= 2
+    assert a.tolist() == [[0, 1], [3, 40]]
+
+
+def test_numbers_of_other_libraries():
+    a = nd.ones(2)
+    assert (a * numpy.array(3.0)).tolist() == [3, 3]
+    assert (a + numpy.int64(3)).tolist() == [4, 4]
+    assert (a + numpy.array(3)).tolist() == [4, 4]
+    a *= numpy.float32(0.5)
+    assert a.tolist() == [0.5, 0.5]
+    assert nd.full(2, numpy.array(7)).tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_are_pickled_and_copied(dtype):
+    for made in (nd.array([[1, 2]], dtype=dtype, ctx=mx.cpu(1)), np.array(5, dtype=dtype)):
+        for again in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)):
+            assert type(again) is type(made)
+            assert (again.dtype, again.context) == (made.dtype, made.context)
+            assert again.tolist() == made.tolist()
+            again += 1
+            assert again.tolist() != made.tolist()
+
+
+def test_devices_of_with():
+    here, there = mx.cpu(1), mx.cpu(2)
+    with here:
+        with there, here:
+            assert mx.current_context() == mx.cpu(1)
+        assert nd.ones(1).context == mx.cpu(1)
+        thread = threading.Thread(target=lambda: seen.append(mx.current_context()))
+        seen = []
+        thread.start()
+        thread.join(60)
+        assert seen == [mx.cpu()]
+    assert mx.current_context() == mx.cpu()

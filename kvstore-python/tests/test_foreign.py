@@ -1,0 +1,312 @@
+"""Arrays of other libraries, both ways: NumPy always, others where they are installed."""
+
+import gc
+import sys
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+
+NUMPY_DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]
+#: NumPy 1.22 has it under another name.
+FROM_DLPACK = getattr(numpy, "from_dlpack", None) or numpy._from_dlpack
+READ_ONLY_BY_DLPACK = tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 1)
+
+
+def store(value):
+    kv = mx.kv.create()
+    kv.init("w", value)
+    return kv
+
+
+def layouts(base):
+    """Arrays of the shape of `base` whose elements stand in many ways."""
+    wide = numpy.zeros((base.shape[0] * 2, base.shape[1] * 3), dtype=base.dtype)
+    room = numpy.zeros(base.nbytes + 1, dtype="uint8")
+    misaligned = room[1:].view(base.dtype).reshape(base.shape)
+    backwards = numpy.zeros_like(base)[::-1, ::-1]
+    yield numpy.zeros_like(base)
+    yield numpy.zeros_like(base, order="F")
+    yield wide[::2, ::3]
+    yield wide[: base.shape[0], 1 : base.shape[1] + 1]
+    yield misaligned
+    yield backwards
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_arrays_of_numpy_go_in_and_out_in_every_layout(dtype):
+    base = numpy.arange(12).reshape(3, 4).astype(dtype)
+    for array in layouts(base):
+        array[...] = base
+        kv = store(array)
+        assert kv.stats()[0].dtype == dtype
+        kv.push("w", [array, array])
+        numpy.testing.assert_array_equal(kv.pull("w").asnumpy(), base + base)
+        array[...] = 0
+        kv.pull("w", out=array)
+        numpy.testing.assert_array_equal(array, base + base)
+
+
+def test_what_is_around_an_output_stays():
+    room = numpy.zeros((4, 6), dtype="float32")
+    store(numpy.ones((2, 3), dtype="float32")).pull("w", out=room[1:3, ::2])
+    assert room.sum() == 6
+    assert room[1:3, ::2].sum() == 6
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 3), (2, 1, 2, 1, 2)])
+def test_shapes(shape):
+    array = numpy.full(shape, 3, dtype="float32")
+    kv = store(array)
+    assert kv.pull("w").shape == shape
+    out = numpy.zeros(shape, dtype="float64")
+    kv.pull("w", out=out)
+    numpy.testing.assert_array_equal(out, array)
+
+
+def test_empty_arrays():
+    empty = nd.from_numpy(numpy.zeros((0, 3), dtype="float32"))
+    assert empty.shape == (0, 3)
+    assert empty.asnumpy().shape == (0, 3)
+    assert numpy.asarray(empty).shape == (0, 3)
+    with pytest.raises(ValueError):
+        store(numpy.zeros((0, 3)))
+
+
+def test_nothing_of_a_value_is_kept():
+    array = numpy.ones(1000, dtype="float32")
+    before = sys.getrefcount(array)
+    kv = store(array)
+    kv.push("w", array)
+    array[:] = 7
+    assert kv.pull("w").asnumpy().max() == 1
+    gc.collect()
+    assert sys.getrefcount(array) == before
+
+
+def test_a_value_is_not_copied_on_its_way_in():
+    kv = store(numpy.zeros(1_000_000, dtype="float32"))
+    values = [numpy.ones(1_000_000, dtype="float32") for _ in range(8)]
+    kv.push("w", values[:2])
+    mx.runtime.set_memory_limit(mx.runtime.live_bytes() + 9_000_000)
+    try:
+        kv.push("w", values)
+    finally:
+        mx.runtime.set_memory_limit(None)
+    assert kv.pull("w").asnumpy()[0] == 8
+
+
+def test_read_only_values_and_outputs():
+    array = numpy.ones(3, dtype="float32")
+    array.flags.writeable = False
+    kv = store(array)
+    assert kv.pull("w").tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="reading only"):
+        kv.pull("w", out=array)
+
+
+@pytest.mark.parametrize(
+    ("array", "name"),
+    [
+        (numpy.ones(2, dtype=bool), "bool"),
+        (numpy.ones(2, dtype="complex64"), "complex64"),
+        (numpy.ones(2, dtype="uint16"), "uint16"),
+        (numpy.ones(2, dtype=">f4"), ">f4"),
+        (numpy.array(["a"]), "<U1"),
+    ],
+)
+def test_elements_that_no_tensor_has_are_named(array, name):
+    with pytest.raises(TypeError, match=name) as caught:
+        store(array)
+    assert caught.value.code == "InvalidArgument"
+
+
+def test_other_things_are_no_values():
+    for value in (1, "text", None, {"a": 1}, [1, 2]):
+        with pytest.raises(TypeError, match="expected an array"):
+            store(value)
+
+
+def test_one_output_for_several_keys_gets_the_last():
+    kv, out = mx.kv.create(), numpy.zeros(2, dtype="float32")
+    kv.init(["b", "a"], [nd.ones(2), nd.ones(2) * 2])
+    kv.pull(["a", "b"], out=[out, out])
+    assert out.tolist() == [2, 2]
+
+
+def test_an_output_of_another_shape_is_refused_before_anything_changes():
+    kv = store(nd.ones(2))
+    good, bad = numpy.zeros(2, dtype="float32"), numpy.zeros(3, dtype="float32")
+    with pytest.raises(mx.errors.SpecMismatchError) as caught:
+        kv.pull("w", out=[good, bad])
+    assert caught.value.key == "w"
+    assert good.tolist() == [0, 0]
+
+
+def test_pushpull_into_the_values():
+    kv, values = store(nd.zeros(2)), [numpy.ones(2, dtype="float32") for _ in range(3)]
+    kv.pushpull("w", values)
+    assert [value.tolist() for value in values] == [[3, 3]] * 3
+
+
+def test_numpy_reads_an_array_where_it_is_and_keeps_that_value():
+    array = nd.ones(1000)
+    view = numpy.asarray(array)
+    again = numpy.asarray(array)
+    assert numpy.shares_memory(view, again)
+    assert not view.flags.writeable
+    array += 1
+    array[:] = 5
+    del array, again
+    gc.collect()
+    nd.full(1000, 9).asnumpy()
+    assert view.min() == view.max() == 1
+
+
+def test_array_protocol():
+    array = nd.array([1, 2])
+    assert numpy.array(array).flags.writeable
+    assert numpy.asarray(array, dtype="int64").tolist() == [1, 2]
+    assert array.__array__(copy=True).flags.writeable
+    assert not array.__array__().flags.writeable
+    assert numpy.asarray(nd.ones(2, dtype="bfloat16")).dtype == numpy.float32
+    copy = array.asnumpy()
+    copy[:] = 0
+    assert array.tolist() == [1, 2]
+    assert numpy.stack([array, array]).shape == (2, 2)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_numpy_takes_an_array_by_dlpack(dtype):
+    array = nd.array([[1, 2], [3, 4]], dtype=dtype)
+    taken = FROM_DLPACK(array)
+    assert taken.dtype == dtype
+    assert taken.tolist() == [[1, 2], [3, 4]]
+    array += 1
+    assert taken.tolist() == [[1, 2], [3, 4]]
+    if READ_ONLY_BY_DLPACK:
+        assert not taken.flags.writeable
+    del array
+    gc.collect()
+    assert taken.tolist() == [[1, 2], [3, 4]]
+
+
+def test_who_knows_no_versions_gets_a_copy():
+    array = nd.array([1, 2])
+
+    class Old:
+        def __dlpack__(self, stream=None):
+            return array.__dlpack__()
+
+        def __dlpack_device__(self):
+            return array.__dlpack_device__()
+
+    taken = nd.from_dlpack(Old())
+    assert taken.tolist() == [1, 2]
+    out = Old()
+    mx.kv.create()
+    assert "dltensor_versioned" not in repr(array.__dlpack__())
+    assert "dltensor_versioned" in repr(array.__dlpack__(max_version=(1, 0)))
+    with pytest.raises(BufferError):
+        array.__dlpack__(copy=False)
+    with pytest.raises(BufferError):
+        array.__dlpack__(stream=1)
+    with pytest.raises(BufferError, match="asnumpy"):
+        array.__dlpack__(dl_device=(2, 0))
+    del out
+
+
+def test_a_capsule_is_taken_once_and_one_that_nobody_takes_is_freed():
+    before = mx.runtime.live_bytes()
+    array = nd.ones(100_000)
+    for version in (None, (1, 0)):
+        for _ in range(10):
+            array.__dlpack__(max_version=version)
+    capsule = array.__dlpack__(max_version=(1, 0))
+
+    class Holder:
+        def __dlpack__(self, **_):
+            return capsule
+
+    assert nd.from_dlpack(Holder()).size == 100_000
+    with pytest.raises(Exception):
+        nd.from_dlpack(Holder())
+    del capsule, array
+    gc.collect()
+    assert mx.runtime.live_bytes() <= before
+
+
+def test_a_library_that_refuses_is_quoted():
+    class Stubborn:
+        requires_grad = True
+
+        def __dlpack__(self, **_):
+            raise BufferError("not today")
+
+    with pytest.raises(TypeError, match=r"Stubborn.*`\.detach\(\)`.*not today") as caught:
+        store(Stubborn())
+    assert isinstance(caught.value.__cause__, BufferError)
+
+
+def test_an_array_on_a_device_is_asked_for_a_copy_on_the_host():
+    host = numpy.ones(2, dtype="float32")
+
+    class OnDevice:
+        def __init__(self, can_copy):
+            self.can_copy = can_copy
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, *, max_version=None, dl_device=None, stream=None, copy=None):
+            if not self.can_copy:
+                raise BufferError("on the device it stays")
+            assert dl_device == (1, 0)
+            return host.__dlpack__()
+
+    assert store(OnDevice(True)).pull("w").tolist() == [1, 1]
+    with pytest.raises(TypeError, match=r"bring it to the host first"):
+        store(OnDevice(False))
+
+
+def test_pytorch():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8):
+        tensor = torch.arange(6).reshape(2, 3).to(dtype)
+        kv = store(tensor)
+        assert kv.stats()[0].dtype == str(dtype).removeprefix("torch.")
+        kv.push("w", [tensor, tensor])
+        kv.pull("w", out=tensor)
+        assert tensor.tolist() == [[0, 2, 4], [6, 8, 10]]
+        kv.pull("w", out=tensor.T.contiguous().T)
+        assert torch.equal(torch.from_dlpack(kv.pull("w")), tensor)
+    with pytest.raises(TypeError, match="detach"):
+        store(torch.ones(2, requires_grad=True))
+    assert nd.ones(2, dtype=torch.int8).dtype == numpy.int8
+
+
+def test_jax():
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    array = jax.numpy.ones((2, 3))
+    kv = store(array)
+    kv.push("w", [array, array])
+    assert jax.numpy.from_dlpack(kv.pull("w")).tolist() == [[2, 2, 2], [2, 2, 2]]
+    with pytest.raises(ValueError, match="reading only"):
+        kv.pull("w", out=array)
+
+
+def test_bfloat16_of_ml_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    kv = store(numpy.ones(2, dtype=ml_dtypes.bfloat16))
+    assert kv.stats()[0].dtype == "bfloat16"
+
+
+@pytest.mark.skipif(not READ_ONLY_BY_DLPACK, reason="this NumPy asks for no copies")
+def test_numpy_asks_for_a_copy():
+    array = nd.ones(3)
+    copy = numpy.from_dlpack(array, copy=True)
+    copy[:] = 7
+    assert array.tolist() == [1, 1, 1]
+    assert not numpy.from_dlpack(array, copy=False, device="cpu").flags.writeable

@@ -1,0 +1,63 @@
+"""What a process lives through: forks, threads that it did not make, its own end."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def run(program):
+    """Runs a program in a process of its own, and returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_of_a_process_that_has_pushed_can_push():
+    program = """
+    import os
+    import numpy, mxkv as mx
+    kv = mx.kv.create()
+    value = numpy.ones(4_000_000, dtype='float32')
+    kv.init('w', value)
+    kv.push('w', [value] * 4)
+    child = os.fork()
+    if child == 0:
+        kv.push('w', [value] * 3)
+        os._exit(int(kv.pull('w').asnumpy()[-1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), kv.pull('w').asnumpy()[-1])
+    """
+    assert run(program) == "3 4.0\n"
+
+
+def test_a_process_ends_while_things_are_alive():
+    program = """
+    import threading
+    import numpy, mxkv as mx
+    kv = mx.kv.create()
+    kv.init('w', numpy.ones(100_000, dtype='float32'))
+    kv.set_updater(lambda key, pushed, stored: stored.__iadd__(pushed))
+    capsule = kv.pull('w').__dlpack__(max_version=(1, 0))
+    view = numpy.asarray(kv.pull('w'))
+    def push():
+        while True:
+            kv.push('w', view)
+    threading.Thread(target=push, daemon=True).start()
+    """
+    for _ in range(8):
+        assert run(program) == ""
+
+
+def test_modules_are_there_without_others():
+    names = "mxkv.np mxkv.npx mxkv.kv mxkv.nd mxkv.optimizer mxkv.errors mxkv.runtime mxkv.sparse"
+    for name in names.split():
+        assert run(f"import {name}; print({name}.__name__)") == f"{name}\n"

@@ -1,0 +1,61 @@
+#!/bin/sh
+# python-tests.sh   installs a wheel into an empty environment and tries it there, and runs the tests of kvstore-python
+# with it: on the oldest and the newest Python that pythons.sh finds, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get
+# beside NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped.
+set -eu
+cd "$(dirname "$0")/.."
+
+PACKAGES="pytest mypy"
+pythons=$(scripts/pythons.sh)
+if [ -z "$pythons" ]; then
+    echo "not run: the tests of Python, for there is no Python of 3.10 or later that has venv"
+    exit 0
+fi
+PATH="$(dirname "$(echo "$pythons" | tail -n 1)"):$PATH"
+export PATH
+rm -rf target/python-wheel
+if ! scripts/wheel.sh --here "$PWD/target/python-wheel"; then
+    # Without its tools nothing can be built; with them it is a failure of ours.
+    [ ! -x target/maturin-venv/bin/maturin ] || exit 1
+    echo "not run: the tests of Python, for maturin cannot be installed"
+    exit 0
+fi
+wheel=$(ls target/python-wheel/*.whl)
+readme=target/python-wheel/readme.py
+# The README's example, as a user pastes it.
+sed -n '/^```python$/,/^```$/{/^```/d;p;}' README.md >"$readme"
+
+# install VENV PACKAGE..
+install() {
+    environment=$1
+    shift
+    "$environment/bin/pip" install --quiet --disable-pip-version-check "$@"
+}
+
+echo "$pythons" | while read -r python; do
+    version=$("$python" -c 'import platform; print(platform.python_version())')
+    echo "python: $version, $python"
+    empty=target/python-venv/$version-empty tests=target/python-venv/$version
+    rm -rf "$empty"
+    "$python" -m venv "$empty"
+    install "$empty" "$wheel"
+    "$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 | grep -vE '^(pip|setuptools|wheel)$' |
+        tr '\n' ' ' | grep -qx 'mxkv numpy '
+    (cd / && "$OLDPWD/$empty/bin/python" - <"$OLDPWD/$readme")
+    [ -x "$tests/bin/python" ] || "$python" -m venv "$tests"
+    # The oldest NumPy that the wheel works with has no builds for later Pythons.
+    case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac
+    # shellcheck disable=SC2086 # lists of packages
+    install "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
+    install "$tests" --force-reinstall --no-deps "$wheel"
+    "$tests/bin/python" -m pytest -q -rs -p no:cacheprovider kvstore-python/tests
+done
+
+# What GPUs do is the same on every Python. A driver that has a card has this file, and then they have been tested above.
+if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
+    echo "python: GPUs, emulated ones"
+    # shellcheck disable=SC2012 # versions, in environments that are ours
+    newest=$(ls -td target/python-venv/*/bin/pytest | head -n 1)
+    LD_LIBRARY_PATH=$(scripts/emulator.sh) KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
+        "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpus.py kvstore-python/tests/test_documents.py
+fi
