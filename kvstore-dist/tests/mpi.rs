@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use jobs::{
-    LIBRARY, MPICH, MPICH_TCP, OPEN_MPI, OPEN_MPI_TCP, limited, open, open_with, options, run,
-    signal, this_program,
+    LIBRARY, MPICH, MPICH_5, MPICH_TCP, OPEN_MPI, OPEN_MPI_5, OPEN_MPI_TCP, STANDARD_ABI, limited,
+    open, open_with, options, run, signal, this_program,
 };
 use kvstore_core::ErrorCode;
 use kvstore_dist::{Collective, MpiCollective, MpiOptions, Wait};
@@ -18,9 +18,19 @@ mod host;
 mod jobs;
 mod suite;
 
+/// Returns whether a library of MPI is in this process.
+fn is_loaded() -> bool {
+    std::fs::read_to_string("/proc/self/maps").expect("there is a /proc").contains("libmpi")
+}
+
 /// What ranks do, by name.
 const PROGRAMS: [(&str, fn()); 12] = [
-    ("suite", || suite::all(&open())),
+    ("suite", || {
+        assert!(!is_loaded(), "before anybody has asked for it");
+        let member = open();
+        assert!(is_loaded(), "of which nothing else would tell");
+        suite::all(&member);
+    }),
     ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
     ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_secs(1)))),
     ("stopped", || {
@@ -155,6 +165,18 @@ fn ranks_that_do_different_things_hear_of_it() {
         for program in ["verbs", "fewer", "more"] {
             let Some(job) = mpi.job(num_ranks, program) else { continue };
             job.is_ended(&mpi);
+        }
+    }
+}
+
+/// Both releases of a family, and what the standard says, by the library that is named.
+#[test]
+fn newer_releases_pass_the_suite() {
+    for mpi in [OPEN_MPI_5, MPICH_5, STANDARD_ABI] {
+        for program in ["suite", "pieces", "finalize", "signals"] {
+            let Some(job) = mpi.job_with(2, program, &[(LIBRARY, mpi.library)]) else { break };
+            println!("{}, {}: {program}", mpi.command, mpi.library);
+            job.succeeds(2);
         }
     }
 }

@@ -42,6 +42,12 @@ pub(crate) const OPEN_MPI: Mpi = Mpi {
 pub(crate) const MPICH: Mpi =
     Mpi { command: "mpirun.mpich", arguments: &[], library: "libmpich.so.12", wants_an_end: false };
 
+/// Newer ones, which distributions do not have yet (`scripts/mpi.sh newer`).
+pub(crate) const OPEN_MPI_5: Mpi = Mpi { command: "mpirun.openmpi5", ..OPEN_MPI };
+pub(crate) const MPICH_5: Mpi = Mpi { command: "mpirun.mpich5", library: "libmpi.so.12", ..MPICH };
+/// The same by the standard binary interface.
+pub(crate) const STANDARD_ABI: Mpi = Mpi { library: "libmpi_abi.so.1", ..MPICH_5 };
+
 /// Processes of one machine share memory; these do as those of several do.
 pub(crate) const OPEN_MPI_TCP: Mpi = Mpi {
     arguments: &[
