@@ -139,9 +139,12 @@ fn what_is_no_checkpoint_is_refused() {
         ("length of the header", vec![1; 7]),
         ("is no header", vec![0xff; 64]),
         ("bytes expected", [99_000_000_u64.to_le_bytes(); 8].concat()),
-        ("no safetensors file", file(deep.as_bytes(), &[0; 4])),
+        ("its header: it is nested", file(deep.as_bytes(), &[0; 4])),
         ("no safetensors file", file(&[0xff; 16], &[0; 4])),
-        ("metadata", file(with_checksum_tensor(&deep_metadata).as_bytes(), &[0; 4])),
+        (
+            "its metadata: it is nested",
+            file(with_checksum_tensor(&deep_metadata).as_bytes(), &[0; 4]),
+        ),
         ("no checkpoint", file(with_checksum_tensor("{}").as_bytes(), &[0; 4])),
         ("0 bytes, 4 are there", file(b"{}", &[0; 4])),
     ];

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::limits::check_header;
 use super::unescape::unescape;
 use super::{DTYPES, MAX_HEADER_BYTES, METADATA};
 use crate::error::{Error, Result};
@@ -38,6 +39,7 @@ impl Header {
             return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
         }
         let text = input.bytes(num_bytes, "the header")?;
+        check_header(&text).map_err(|reason| input.corrupt(format!("its header: {reason}")))?;
         let no_header =
             |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
         let Entries { manifest, tensors } =
