@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use kvstore::{
-    Checkpoint, DType, ErrorCode, Key, LrScheduler, NDArray, Optimizer, RowSparse, Snapshot, Store,
-    Warmup, backends, create,
+    Checkpoint, DType, ErrorCode, Key, LrScheduler, NDArray, Optimizer, OptimizerStates, RowSparse,
+    Snapshot, Store, Warmup, backends, create,
 };
 use kvstore_tests::arrays::to_array;
 use kvstore_tests::samples::{nasty, tame};
@@ -346,4 +346,124 @@ fn files_that_cannot_be_written_or_read_are_named() {
     let error = store.restore(&no_folder).unwrap_err();
     assert!(error.chain().contains(no_folder.to_str().unwrap()), "{}", error.chain());
     assert_eq!(floats(&store.pull_new("w").unwrap()[0]), [1.0]);
+}
+
+/// How long a text of a file may be.
+const MAX_TEXT_BYTES: usize = 65_536;
+
+/// Checks that a store is saved, with the same content when it is read again, or refused as a whole.
+fn assert_saved(store: &Store, is_allowed: bool, what: &str) {
+    let folder = folder();
+    let path = folder.path().join("model");
+    let snapshot = store.snapshot().unwrap();
+    if is_allowed {
+        let file = snapshot.to_bytes().unwrap();
+        let read = Snapshot::from_bytes(backends(), &file).unwrap();
+        assert!(read.is_identical(&snapshot).unwrap(), "{what}");
+        snapshot.write(&path).unwrap();
+        store.checkpoint(&path).unwrap().wait().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), file);
+        return;
+    }
+    std::fs::write(&path, "before").unwrap();
+    let refused =
+        [snapshot.to_bytes().map(drop), snapshot.write(&path), store.checkpoint(&path).map(drop)];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{what}");
+        let said = error.to_string();
+        assert!(said.contains("at most 65536") && said.len() < 400, "{said}");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!((left.len(), &*std::fs::read(&path).unwrap()), (1, &b"before"[..]), "{what}");
+}
+
+/// Returns how long a text is in JSON, without its quotes.
+fn json_length(text: &str) -> usize {
+    serde_json::to_string(text).unwrap().len() - 2
+}
+
+/// Returns a text of these letters that has a length in JSON, or where they do not fill it, up to five letters more.
+fn of_length(letters: &[&str], length: usize) -> String {
+    let mut text = String::new();
+    let mut left = length;
+    for letter in letters.iter().cycle() {
+        let Some(rest) = left.checked_sub(json_length(letter)) else { break };
+        text += letter;
+        left = rest;
+    }
+    text + &"a".repeat(left)
+}
+
+#[test]
+fn keys_are_saved_up_to_the_length_that_is_read() {
+    let alphabets: [&[&str]; 8] = [
+        &["a"],
+        &["\""],
+        &["\\"],
+        &["\n"],
+        &["\u{1}"],
+        &["\u{7f}", "\u{e9}", "\u{20ac}", "\u{1f600}"],
+        &["\\", "\"", "\u{1f}", "x", "\u{1f600}", "\t"],
+        &["\\u", "\\\"", "\\ud83d"],
+    ];
+    for letters in alphabets {
+        for over in [0, 1, 2] {
+            let key = of_length(letters, MAX_TEXT_BYTES - "value/".len() + over);
+            assert_eq!(json_length(&format!("value/{key}")), MAX_TEXT_BYTES + over);
+            let store = create("local").unwrap();
+            store.init(&*key, &array(&[1.0])).unwrap();
+            store.init("short", &array(&[1.0])).unwrap();
+            assert_saved(&store, over == 0, &format!("{letters:?} and {over}"));
+        }
+    }
+}
+
+#[test]
+fn every_name_of_a_key_counts() {
+    type Fill = fn(&Store, &str);
+    let push: Fill = |store, key| {
+        store.init(key, &array(&[1.0])).unwrap();
+        store.push(key, &array(&[1.0])).unwrap();
+    };
+    let cases: [(&str, Fill); 4] = [
+        ("row_indices/", |store, key| {
+            let row = to_array(&tame(Spec::new(&[1, 1], DType::F32), 1)).tensor();
+            store.init(key, &RowSparse::new([9, 1], vec![3], row).unwrap()).unwrap();
+        }),
+        ("state/0/", push),
+        ("residual/0/", push),
+        ("", |store, name| {
+            let sgd = Optimizer::sgd().with_lr_multiplier(key(name), 0.5).unwrap();
+            store.set_optimizer(sgd).unwrap();
+        }),
+    ];
+    for (prefix, fill) in cases {
+        for over in [0, 1] {
+            let store = create("local").unwrap();
+            match prefix {
+                "state/0/" => {
+                    let sgd = Optimizer::sgd().with("momentum", 0.9).unwrap();
+                    store.set_optimizer(sgd).unwrap();
+                }
+                "residual/0/" => store.set_gradient_compression("2bit", 0.5).unwrap(),
+                _ => {}
+            }
+            fill(&store, &of_length(&["\"", "\\"], MAX_TEXT_BYTES - prefix.len() + over));
+            assert_saved(&store, over == 0, &format!("`{prefix}` and {over}"));
+            if prefix == "state/0/" {
+                let snapshot = store.snapshot().unwrap();
+                for dump in [false, true] {
+                    let states = snapshot.optimizer_states_to_bytes(dump);
+                    let read = states.map(|it| OptimizerStates::from_bytes(backends(), &it));
+                    match read {
+                        Ok(read) => assert_eq!((read.unwrap().states.len(), over), (1, 0)),
+                        Err(error) => {
+                            assert_eq!((error.code(), over), (ErrorCode::InvalidArgument, 1));
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

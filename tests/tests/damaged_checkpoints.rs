@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore::{ErrorCode, Snapshot, backends, create};
+use kvstore::{ErrorCode, Result, Snapshot, backends, create};
 use kvstore_tests::fuzz::{self, changed, with_checksum};
 use kvstore_tests::suite::array;
+use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
 /// Returns a small checkpoint with everything in it.
@@ -12,9 +13,16 @@ fn good() -> Vec<u8> {
     fuzz::checkpoints().swap_remove(0)
 }
 
+/// Reads the bytes, which the format's own library then reads as well.
+fn read(bytes: &[u8]) -> Result<Snapshot> {
+    let read = Snapshot::from_bytes(backends(), bytes)?;
+    SafeTensors::deserialize(bytes).unwrap();
+    Ok(read)
+}
+
 /// Returns the cause that reading these bytes is refused for.
 fn refusal(bytes: &[u8]) -> String {
-    let error = Snapshot::from_bytes(backends(), bytes).map(drop).unwrap_err();
+    let error = read(bytes).map(drop).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain());
     error.chain()
 }
@@ -22,7 +30,7 @@ fn refusal(bytes: &[u8]) -> String {
 #[test]
 fn every_flipped_bit_and_every_length_is_noticed() {
     let good = good();
-    Snapshot::from_bytes(backends(), &good).unwrap();
+    read(&good).unwrap();
     for at in 0..good.len() {
         for bit in 0..8 {
             let mut bytes = good.clone();
@@ -131,15 +139,64 @@ fn what_is_no_checkpoint_is_refused() {
         ("length of the header", vec![1; 7]),
         ("is no header", vec![0xff; 64]),
         ("bytes expected", [99_000_000_u64.to_le_bytes(); 8].concat()),
-        ("no safetensors file", file(deep.as_bytes(), &[0; 4])),
+        ("its header: it is nested", file(deep.as_bytes(), &[0; 4])),
         ("no safetensors file", file(&[0xff; 16], &[0; 4])),
-        ("metadata", file(with_checksum_tensor(&deep_metadata).as_bytes(), &[0; 4])),
+        (
+            "its metadata: it is nested",
+            file(with_checksum_tensor(&deep_metadata).as_bytes(), &[0; 4]),
+        ),
         ("no checkpoint", file(with_checksum_tensor("{}").as_bytes(), &[0; 4])),
         ("0 bytes, 4 are there", file(b"{}", &[0; 4])),
     ];
     for (cause, bytes) in cases {
         let found = refusal(&bytes);
         assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
+    }
+}
+
+#[test]
+fn what_the_format_forbids_is_refused() {
+    let good = good();
+    let (length, rest) = good.split_first_chunk().unwrap();
+    let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+    let header = str::from_utf8(header).unwrap();
+    let header_json: Json = serde_json::from_str(header).unwrap();
+    let ours = header_json["__metadata__"]["kvstore"].to_string();
+    let changed = |from: &str, to: &str| {
+        assert!(header.contains(from), "{from}");
+        file(header.replacen(from, to, 1).as_bytes(), data)
+    };
+    let start = r#"{"__metadata__":{"#;
+    let again = format!(r#"{start}"kvstore":{ours}}},"__metadata__":{{"#);
+    let twice = format!(r#"{start}"kvstore":{ours},"#);
+    let cases = [
+        ("invalid type: integer `1`, expected a text", start, r#"{"__metadata__":{"n":1,"#),
+        ("invalid type: null", start, r#"{"__metadata__":{"n":null,"#),
+        ("invalid type: map", start, r#"{"__metadata__":{"n":{},"#),
+        ("invalid type: null", &*ours, "null"),
+        ("invalid type: sequence", &*ours, "[]"),
+        ("hex escape", start, r#"{"__metadata__":{"n":"\ud83d","#),
+        ("`__metadata__` stands twice", start, &again),
+        ("`__metadata__` stands twice", start, r#"{"__metadata__":{},"__metadata__":{"#),
+        ("unknown field `more`", r#"{"dtype""#, r#"{"more":1e999,"dtype""#),
+    ];
+    for (cause, from, to) in cases {
+        let bytes = changed(from, to);
+        assert!(SafeTensors::deserialize(&bytes).is_err(), "{to}");
+        let found = refusal(&bytes);
+        assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
+    }
+    let mut bytes = changed(r#"{"dtype""#, r#"{"more":"?","dtype""#);
+    let at = bytes.iter().position(|byte| *byte == b'?').unwrap();
+    bytes[at] = 0xff;
+    assert!(SafeTensors::deserialize(&bytes).is_err());
+    assert!(refusal(&with_checksum(bytes)).contains("unknown field `more`"));
+    // The library takes the last of these two; which one a reader takes is not to be relied on.
+    let found = refusal(&changed(start, &twice));
+    assert!(found.contains("`kvstore` stands twice"), "{found}");
+    // Texts of others are none of ours, and may be there.
+    for more in [r#""format":"pt","#, r#""\u0000\ud83d\ude00":"\n","format":"1","format":"2","#] {
+        read(&changed(start, &format!("{start}{more}"))).unwrap();
     }
 }
 

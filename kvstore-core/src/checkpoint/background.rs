@@ -62,7 +62,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Io`] when there can be no more threads; [`Error::Unsupported`] for so many keys that the
-    /// format has no room for their names.
+    /// format has no room for their names; [`Error::InvalidArgument`] for a key whose names take more than
+    /// 64 KiB in the file.
     pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = CheckpointFile::of_store(snapshot)?;

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::limits::check_header;
 use super::unescape::unescape;
-use super::{DTYPES, MAX_HEADER_BYTES};
+use super::{DTYPES, MAX_HEADER_BYTES, METADATA};
 use crate::error::{Error, Result};
 use crate::file::{Input, short_list};
 use crate::shape::{Shape, TensorSpec};
@@ -38,6 +39,7 @@ impl Header {
             return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
         }
         let text = input.bytes(num_bytes, "the header")?;
+        check_header(&text).map_err(|reason| input.corrupt(format!("its header: {reason}")))?;
         let no_header =
             |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
         let Entries { manifest, tensors } =
@@ -123,8 +125,12 @@ impl<'de> Deserialize<'de> for Entries<'de> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries<'de>, M::Error> {
                 let mut header = Entries { manifest: None, tensors: BTreeMap::new() };
+                let mut has_metadata = false;
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
+                        if std::mem::replace(&mut has_metadata, true) {
+                            return Err(M::Error::custom("`__metadata__` stands twice in it"));
+                        }
                         header.manifest = map.next_value::<Metadata<'_>>()?.kvstore;
                         continue;
                     }
@@ -145,15 +151,63 @@ impl<'de> Deserialize<'de> for Entries<'de> {
 }
 
 /// Texts beside the tensors; those of others are passed over.
-#[derive(Deserialize)]
 struct Metadata<'a> {
-    /// As it stands there, in quotes and with escapes.
-    #[serde(borrow)]
+    /// As it stands there, in quotes and with escapes, if it is a text.
     kvstore: Option<&'a RawValue>,
 }
 
-/// What a header says of a tensor.
+impl<'de> Deserialize<'de> for Metadata<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+
+        impl<'de> Visitor<'de> for Texts {
+            type Value = Metadata<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Metadata<'de>, M::Error> {
+                let mut kvstore = None;
+                while let Some(name) = map.next_key::<String>()? {
+                    if name != METADATA {
+                        map.next_value::<AnyText>()?;
+                    } else if kvstore.replace(map.next_value()?).is_some() {
+                        return Err(M::Error::custom(format!("`{METADATA}` stands twice in it")));
+                    }
+                }
+                Ok(Metadata { kvstore })
+            }
+        }
+        deserializer.deserialize_map(Texts)
+    }
+}
+
+/// A text that nobody looks at, but that has to be one.
+struct AnyText;
+
+impl<'de> Deserialize<'de> for AnyText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = AnyText;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<AnyText, E> {
+                Ok(AnyText)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// What a header says of a tensor. A field that is passed over would not be checked as the format's library does it.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Info {
     dtype: safetensors::Dtype,
     #[serde(deserialize_with = "short_list")]

@@ -17,6 +17,7 @@
 
 mod background;
 mod header;
+mod limits;
 mod manifest;
 mod read;
 mod unescape;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::header::{Header, missing};
+use super::limits::check_manifest;
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
 use super::{
     CHECKSUM, checksum_spec, residual_name, row_indices_name, rows_name, state_name, value_name,
@@ -242,6 +243,7 @@ const NO_OPTIMIZER: &str = "it has states without an optimizer";
 fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
     let text = text
         .ok_or_else(|| input.corrupt("it is a safetensors file, but no checkpoint of a store"))?;
+    check_manifest(&text).map_err(|reason| input.corrupt(format!("its metadata: {reason}")))?;
     let said = |error: serde_json::Error| input.corrupt(format!("its metadata: {error}"));
     let version: Versioned = serde_json::from_str(&text).map_err(said)?;
     version.check().map_err(|reason| input.corrupt(reason))?;

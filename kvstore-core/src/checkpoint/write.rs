@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crc32fast::Hasher;
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::limits::{check_header, check_manifest};
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord};
 use super::{
     CHECKSUM, DTYPES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec, residual_name,
@@ -33,7 +34,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Io`] naming the file; [`Error::Unsupported`] for so many keys that the format has no
-    /// room for their names.
+    /// room for their names; [`Error::InvalidArgument`] for a key whose names take more than 64 KiB in the file.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let file = CheckpointFile::of_store(self)?;
         file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
@@ -42,7 +43,7 @@ impl Snapshot {
     /// Returns what [`Snapshot::write`] writes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], as there.
+    /// [`Error::Unsupported`] and [`Error::InvalidArgument`], as there.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         CheckpointFile::of_store(self)?.to_bytes()
     }
@@ -91,6 +92,7 @@ impl CheckpointFile {
         // Each then stands at a multiple of its element's size, as readers that map the file expect.
         named.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
         let text = serde_json::to_string(&manifest).map_err(|error| no_json(&error))?;
+        check_manifest(&text).map_err(|reason| no_room(&reason))?;
         let metadata = HashMap::from([(METADATA.to_owned(), text)]);
         let mut end = 0;
         let mut place = |spec: &TensorSpec| -> Result<TensorInfo> {
@@ -113,6 +115,7 @@ impl CheckpointFile {
         let header = Metadata::new(Some(metadata), infos);
         let header = header.map_err(|error| Error::Internal(format!("a header: {error}")))?;
         let mut header = serde_json::to_vec(&header).map_err(|error| no_json(&error))?;
+        check_header(&header).map_err(|reason| no_room(&reason))?;
         header.resize(header.len().next_multiple_of(8), b' ');
         let num_bytes = header.len() as u64;
         if num_bytes > MAX_HEADER_BYTES {
@@ -212,6 +215,11 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
 
 fn no_json(error: &serde_json::Error) -> Error {
     Error::Internal(format!("a header as JSON: {error}"))
+}
+
+/// Returns the error for what no reader would take, by its own check.
+fn no_room(reason: &str) -> Error {
+    Error::invalid(format!("a key is too long for a file: {reason}"))
 }
 
 /// A file whose bytes are counted and summed up.

@@ -1,0 +1,169 @@
+//! What a JSON text may ask of its parser, which copies a text with an escape and the digits of a number, and notes
+//! every open list that it passes over, in a buffer that it doubles: for a long one that would be twice the file.
+
+use super::METADATA;
+
+/// No text of a header or of our metadata is longer, nor is a number, as they stand there: a text without its quotes,
+/// but with its escapes.
+const MAX_TEXT_BYTES: usize = 1 << 16;
+/// What we write has a depth of seven.
+const MAX_DEPTH: usize = 64;
+/// How much of a text that is too long an error quotes.
+const NUM_QUOTED: usize = 32;
+
+/// Checks the texts of a header. Only our metadata may be longer, as it is never parsed as a whole.
+///
+/// # Errors
+/// What is too long or too deep.
+pub(super) fn check_header(json: &[u8]) -> Result<(), String> {
+    check(json, true)
+}
+
+/// Checks the texts of our metadata, as [`check_header`] does; none may be longer.
+///
+/// # Errors
+/// As there.
+pub(super) fn check_manifest(json: &str) -> Result<(), String> {
+    check(json.as_bytes(), false)
+}
+
+/// Goes over what may be JSON and takes no memory. Up to the first fault of it, where a parser stops, both see the
+/// same texts.
+fn check(json: &[u8], is_header: bool) -> Result<(), String> {
+    let mut rest = json;
+    let mut depth = 0_usize;
+    // The text that stands last, and whether nothing but a colon has followed it.
+    let (mut last, mut is_behind_colon): (&[u8], bool) = (&[], false);
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        match first {
+            b' ' | b'\t' | b'\n' | b'\r' => continue,
+            b':' => {
+                is_behind_colon = true;
+                continue;
+            }
+            b'"' => {
+                let (text, behind) = split_text(behind);
+                // So deep stand metadata, and the fields of tensors, where a parser stops at the name.
+                let is_value = is_header && depth == 2 && is_behind_colon;
+                let is_ours = is_value && last == METADATA.as_bytes();
+                if text.len() > MAX_TEXT_BYTES && !is_ours {
+                    return Err(too_long("the text", text));
+                }
+                (last, is_behind_colon, rest) = (text, false, behind);
+                continue;
+            }
+            b'[' | b'{' if depth == MAX_DEPTH => {
+                return Err(format!("it is nested deeper than {MAX_DEPTH} times"));
+            }
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' => {}
+            _ => {
+                let word = json.get(json.len() - behind.len() - 1..).unwrap_or_default();
+                let length = word.iter().position(|byte| b" \t\n\r:\"[]{},".contains(byte));
+                let (word, behind) = word.split_at(length.unwrap_or(word.len()));
+                if word.len() > MAX_TEXT_BYTES {
+                    return Err(too_long("the number", word));
+                }
+                rest = behind;
+            }
+        }
+        (last, is_behind_colon) = (&[], false);
+    }
+    Ok(())
+}
+
+/// Splits what follows a quote into the text up to the next one, and what is behind that.
+fn split_text(rest: &[u8]) -> (&[u8], &[u8]) {
+    let mut length = 0;
+    while let Some(byte) = rest.get(length) {
+        match byte {
+            b'"' => break,
+            // Whatever is escaped, a quote as well.
+            b'\\' => length += 2,
+            _ => length += 1,
+        }
+    }
+    let (text, behind) = rest.split_at(length.min(rest.len()));
+    (text, behind.get(1..).unwrap_or_default())
+}
+
+fn too_long(what: &str, text: &[u8]) -> String {
+    let start = String::from_utf8_lossy(text.get(..4 * NUM_QUOTED).unwrap_or(text));
+    let start: String = start.chars().take(NUM_QUOTED).collect();
+    format!(
+        "{what} that begins with `{start}` has a length of {} bytes, at most {MAX_TEXT_BYTES} may be",
+        text.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+    use super::*;
+
+    /// Returns the text in which each `@` stands for as many letters, an escape among them.
+    fn filled(json: &str, length: usize) -> String {
+        json.replace('@', &format!("\\\"{}", "a".repeat(length - 2)))
+    }
+
+    #[test]
+    fn no_text_is_longer_than_the_limit() {
+        for json in [
+            r#""@""#,
+            r#""@"#,
+            r#"{"@":1}"#,
+            r#"{"x":"@"}"#,
+            r#"{"x\\":"@"}"#,
+            r#"{"x":{"more":"@"}}"#,
+            r#"{"kvstore":"@"}"#,
+            r#"{"x":{"kvstore":{"x":"@"}}}"#,
+            r#"{"x":{"x":{"kvstore":"@"}}}"#,
+            r#"{"x":{"kvstore":["@"]}}"#,
+            r#"{"x":{"@":"kvstore"}}"#,
+            r#"{"x":{"kvstore":1,"x":"@"}}"#,
+            r#"{"x":{"kv\u0073tore":"@"}}"#,
+            r#"{"x":["kvstore","@"]}"#,
+        ] {
+            let at_limit = filled(json, MAX_TEXT_BYTES);
+            assert_eq!(check_header(at_limit.as_bytes()), Ok(()), "{json}");
+            assert_eq!(check_manifest(&at_limit), Ok(()), "{json}");
+            let over = filled(json, MAX_TEXT_BYTES + 1);
+            let said = check_header(over.as_bytes()).unwrap_err();
+            assert!(said.contains(r#"with `\"aaa"#) && said.contains("65537 bytes"), "{said}");
+            assert!(check_manifest(&over).is_err(), "{json}");
+        }
+        for json in [
+            r#"{"__metadata__":{"kvstore":"@"}}"#,
+            "{\"__metadata__\":{\"x\":\"\",\"kvstore\"\r\n\t : \"@\"}}",
+        ] {
+            let over = filled(json, 1 << 20);
+            assert_eq!(check_header(over.as_bytes()), Ok(()), "{json}");
+            assert!(check_manifest(&over).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn no_number_is_longer_and_nothing_deeper() {
+        let digits = "1".repeat(MAX_TEXT_BYTES);
+        assert_eq!(check_manifest(&format!("[{digits}, -{}]", &digits[1..])), Ok(()));
+        for json in [format!("1{digits}"), format!("{{\"x\":[0,0.{digits} ]}}")] {
+            assert!(check_manifest(&json).unwrap_err().starts_with("the number"));
+        }
+        let lists = |depth| format!("{}\"[[\"{}", "[".repeat(depth), "]".repeat(depth));
+        let many = vec![lists(MAX_DEPTH - 1); 9].join(",");
+        assert_eq!(check_manifest(&format!("[{many}]")), Ok(()));
+        assert!(check_manifest(&lists(MAX_DEPTH + 1)).unwrap_err().contains("nested"));
+    }
+
+    #[test]
+    fn what_is_no_json_is_passed_over() {
+        for json in [&b""[..], b"\"", b"\"\\", b"]}:,", b"\xff\xff", b"\"\xff\\\"", b"nul\0"] {
+            assert_eq!(check_header(json), Ok(()));
+        }
+        let no_text = [vec![b'"'], vec![0xff; MAX_TEXT_BYTES + 1]].concat();
+        assert!(check_header(&no_text).is_err());
+    }
+}
