@@ -1,6 +1,7 @@
 //! [`Collective`]: what processes do together. Every implementation passes the suite in `tests/`.
 
 use std::fmt;
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use kvstore_core::{Error, Result};
@@ -102,6 +103,21 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// Sends all members the slice of this rank, and receives those of the others: then all have the same bytes. The
     /// lengths are the same on every rank.
     fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()>;
+
+    /// Has calls made that are still to come when the collective ends with its process. One that ends in no other way
+    /// than by being dropped makes none; one that wraps another hands them on.
+    fn before_end(&self, _last: Weak<dyn LastCalls>) {}
+}
+
+/// Calls that somebody still has to make when a collective ends.
+pub trait LastCalls: fmt::Debug + Send + Sync {
+    /// Makes them, and refuses later ones. What was over before is no error.
+    ///
+    /// # Errors
+    /// - [`Timeout`](Error::Timeout): they are not made in time.
+    /// - [`InvalidArgument`](Error::InvalidArgument): this is the thread that would make them. Nothing has ended.
+    /// - What has ended the collective meanwhile.
+    fn make(&self, wait: &Wait<'_>) -> Result<()>;
 }
 
 /// Refuses a root that is no member.

@@ -1,7 +1,7 @@
 //! Stores that span processes, and what processes do together: wait for each other, and exchange bytes.
 //!
 //! - [`DistStore`]: the store; [`Group`]: the processes that share stores
-//! - [`Collective`]: the verbs, each with a deadline ([`Wait`]); [`Buffer`], [`Slices`]: the bytes
+//! - [`Collective`]: the verbs, each with a deadline ([`Wait`]); [`LastCalls`]: those before its end; [`Buffer`], [`Slices`]: the bytes
 //! - [`LocalCollective`]: threads of one process
 //! - [`MpiCollective`]: processes that a launcher of MPI has started; its library is opened when the first one is made
 
@@ -15,7 +15,7 @@ mod store;
 mod turns;
 
 pub use buffer::{Buffer, Slices};
-pub use collective::{Collective, DEFAULT_TIMEOUT, Wait};
+pub use collective::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 pub use local::LocalCollective;
 pub use mpi::{MpiCollective, MpiOptions};
 pub use store::{DistStore, Group};

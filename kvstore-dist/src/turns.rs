@@ -65,6 +65,12 @@ impl Turns {
         self.state().fault.clone()
     }
 
+    /// Ends the collective, where nothing has.
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.state().fault.get_or_insert(fault);
+        self.changed.notify_all();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

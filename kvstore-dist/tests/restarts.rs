@@ -7,15 +7,15 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use jobs::{Job, MPICH, Mpi, OPEN_MPI, OPEN_MPI_TCP, open, signal};
 use kvstore::{DType, Device, NDArray, Optimizer, Store};
 use kvstore_core::Result;
-use kvstore_dist::{Buffer, Collective, DistStore, Group, MpiCollective, Slices, Wait};
+use kvstore_dist::{Buffer, Collective, DistStore, Group, LastCalls, MpiCollective, Slices, Wait};
 
 mod jobs;
 
@@ -134,6 +134,10 @@ impl Collective for Mortal {
 
     fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
         self.exchange(|| self.member.all_gather(slices, wait))
+    }
+
+    fn before_end(&self, last: Weak<dyn LastCalls>) {
+        self.member.before_end(last);
     }
 }
 

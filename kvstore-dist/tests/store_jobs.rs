@@ -71,7 +71,7 @@ fn random_programs(group: &Arc<Group>) {
 fn succeeds(mpi: &Mpi, num_ranks: usize, programs: &[&str]) {
     for program in programs {
         let Some(job) = mpi.job(num_ranks, program) else { return };
-        job.succeeds_but_for_its_end(num_ranks);
+        job.succeeds_but_for_its_end(mpi, num_ranks);
     }
 }
 
@@ -128,9 +128,9 @@ fn on_hosts() {
 #[test]
 fn two_hosts() {
     let Some(hosts) = Hosts::new() else { return };
-    for mpi in [OPEN_MPI, MPICH] {
+    for mpi in [OPEN_MPI, MPICH_TCP] {
         let Some(job) = hosts.job(&mpi, "hosts") else { continue };
-        job.succeeds_but_for_its_end(2);
+        job.succeeds_but_for_its_end(&mpi, 2);
         let text = job.text();
         for name in &hosts.names {
             assert!(text.contains(&format!("a rank on {name}")), "no rank on {name}: {text}");

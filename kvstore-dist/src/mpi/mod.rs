@@ -14,13 +14,13 @@ mod library;
 mod patience;
 mod process;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use kvstore_core::{Error, Result};
 
 use crate::buffer::{Buffer, Slices};
 use crate::call::Verb;
-use crate::collective::{Collective, Wait, check_len, check_root, copy_own};
+use crate::collective::{Collective, LastCalls, Wait, check_len, check_root, copy_own};
 use crate::fault::Fault;
 use crate::turns::Turn;
 use process::Process;
@@ -46,8 +46,9 @@ impl Default for MpiOptions {
 ///
 /// All collectives of a process are one: they share its MPI, and their calls are made one after the other. When the
 /// program has initialised MPI itself, that is used, and left to it; where other threads of the program call it at the
-/// same time, it has to be initialised with `MPI_THREAD_MULTIPLE`. Else MPI is finalised by [`MpiCollective::finalize`]
-/// or when the process ends, not when a collective is dropped, for it could not be begun again.
+/// same time, it has to be initialised with `MPI_THREAD_MULTIPLE`; before it finalises MPI it calls
+/// [`MpiCollective::finalize`]. Else MPI is finalised by that function or when the process ends, not when a collective is
+/// dropped, for it could not be begun again. Before, the calls that stores have queued are made.
 #[derive(Clone, Debug)]
 pub struct MpiCollective {
     process: Arc<Process>,
@@ -89,15 +90,17 @@ impl MpiCollective {
         process::open(options, wait).map(|process| Self { process })
     }
 
-    /// Ends the MPI of this process, when all ranks have come here: a virtual machine calls it in its shutdown hook.
-    /// From then on every call is an error. Nothing is done when MPI has not begun here, or has ended before.
+    /// Ends the MPI of this process, when the calls that its stores have queued are made and all ranks have come here: a
+    /// virtual machine calls it in its shutdown hook. From then on every call is an error. Nothing is done when MPI has
+    /// not begun here, or has ended before.
     ///
     /// A rank that does not get here in time, or whose collective has ended before by an error, does not finalise MPI:
     /// when it exits its launcher ends all other processes. Open MPI's also says that the job has failed; MPICH's says
     /// what the exit codes are, so a program that has met an error must not exit with 0.
     ///
     /// # Errors
-    /// What ends a collective.
+    /// What ends a collective. Inside an updater [`InvalidArgument`](Error::InvalidArgument), and nothing has ended: the
+    /// thread that runs it makes the calls.
     pub fn finalize(wait: &Wait<'_>) -> Result<()> {
         process::finalize(wait)
     }
@@ -155,5 +158,9 @@ impl Collective for MpiCollective {
         self.call(Verb::AllGather, wait, |process, turn| {
             exchange::all_gather(process, turn, slices)
         })
+    }
+
+    fn before_end(&self, last: Weak<dyn LastCalls>) {
+        self.process.before_end(last);
     }
 }

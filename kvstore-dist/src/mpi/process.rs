@@ -4,8 +4,9 @@
 
 use std::ffi::c_int;
 use std::panic;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use kvstore_core::{Error, Result};
 
@@ -15,7 +16,7 @@ use super::launcher::Launcher;
 use super::library::{Found, find};
 use super::{MpiOptions, exchange};
 use crate::call::Verb;
-use crate::collective::{DEFAULT_TIMEOUT, Wait};
+use crate::collective::{DEFAULT_TIMEOUT, LastCalls, Wait};
 use crate::fault::Fault;
 use crate::turns::{Turn, Turns};
 
@@ -47,6 +48,8 @@ pub(super) struct Process {
     pub(super) size: usize,
     pub(super) max_message: usize,
     pub(super) turns: Turns,
+    /// What is done before MPI ends. It is locked for moments only.
+    last: Mutex<Vec<Weak<dyn LastCalls>>>,
     /// Whether it was initialised here. Who initialises MPI finalises it.
     is_ours: bool,
     /// A process that was forked later has all this too, and must not end it.
@@ -115,16 +118,18 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     Ok(process)
 }
 
+/// Returns the MPI that this process has opened. No lock is held when others are waited for.
+fn opened(wait: &Wait<'_>) -> Result<Option<Arc<Process>>> {
+    Ok(match &*SLOT.settled(wait)? {
+        State::Open(process) => Some(process).filter(|it| it.id == std::process::id()).cloned(),
+        State::Unopened | State::Opening | State::Useless(_) => None,
+    })
+}
+
 /// Ends the MPI of this process, if it has one that was begun here.
 pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
-    // The lock is let go before others are waited for.
-    let process = match &*SLOT.settled(wait)? {
-        State::Open(process) => Arc::clone(process),
-        State::Unopened | State::Opening | State::Useless(_) => return Ok(()),
-    };
-    if process.id != std::process::id() {
-        return Ok(());
-    }
+    let Some(process) = opened(wait)? else { return Ok(()) };
+    process.make_last_calls(wait)?;
     let result = process.finalize(wait);
     // It may have been ended before, or by another thread meanwhile.
     if matches!(process.turns.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
@@ -132,7 +137,14 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 
 /// What a program that has not ended MPI itself does at its end.
 extern "C" fn finalize_at_exit() {
-    let end = || finalize(&Wait::new(&"the end of the process", DEFAULT_TIMEOUT));
+    let end = || {
+        let wait = |timeout| Wait::new(&"the end of the process", timeout);
+        if let Some(process) = opened(&wait(DEFAULT_TIMEOUT))? {
+            // Each call has a deadline of its own, and there may be many.
+            process.make_last_calls(&wait(Duration::MAX))?;
+        }
+        finalize(&wait(DEFAULT_TIMEOUT))
+    };
     // Nobody is left whom a panic could be told.
     match panic::catch_unwind(end) {
         Ok(Ok(())) | Err(_) => {}
@@ -180,8 +192,8 @@ impl Process {
         }
         let [rank, size] = [rank, size].map(|number| usize::try_from(number).unwrap_or_default());
         tracing::info!(library = name, rank, size, "MPI is there");
-        let (turns, id) = (Turns::default(), std::process::id());
-        Ok(Self { mpi, rank, size, max_message, turns, is_ours, id, name })
+        let (turns, last, id) = (Turns::default(), Mutex::default(), std::process::id());
+        Ok(Self { mpi, rank, size, max_message, turns, last, is_ours, id, name })
     }
 
     /// Fails when the program has finalised an MPI that is its own: a call after that would end the process.
@@ -204,6 +216,30 @@ impl Process {
             })
         });
         turn.end(made)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Vec<Weak<dyn LastCalls>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what is done before MPI ends.
+    pub(super) fn before_end(&self, last: Weak<dyn LastCalls>) {
+        let mut all = self.last();
+        all.retain(|it| it.strong_count() > 0);
+        all.push(last);
+    }
+
+    /// Makes the calls that are queued: who comes to the end between two of them would be where no other rank is.
+    fn make_last_calls(&self, wait: &Wait<'_>) -> Result<()> {
+        let all: Vec<_> = self.last().iter().filter_map(Weak::upgrade).collect();
+        all.iter().try_for_each(|calls| calls.make(wait)).inspect_err(|error| match error {
+            Error::InvalidArgument(_) => {}
+            Error::Timeout(text) => self.turns.fail(Fault::Late(text.clone())),
+            other => self.turns.fail(Fault::Failed {
+                operation: wait.subject().to_string(),
+                reason: other.chain(),
+            }),
+        })
     }
 
     /// Waits until all ranks are here, and ends MPI.

@@ -5,13 +5,13 @@
 //! optimizer that is set) stands in the same queue, and calls behind it are not ready before it is done. All stores of a
 //! process share the queue: with one each, ranks could wait for each other in different ones.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvstore_core::{Error, Result};
 
@@ -21,7 +21,7 @@ use super::exchange::{Exchange, Room, lost, read_u64};
 use super::stores::Stores;
 use super::ticket::{Ticket, copy};
 use crate::buffer::Slices;
-use crate::collective::{Collective, DEFAULT_TIMEOUT, Wait};
+use crate::collective::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 
 /// Of how many calls ranks tell each other: no more are looked through for the one of the highest priority.
 const WINDOW: usize = 32;
@@ -29,6 +29,15 @@ const WINDOW: usize = 32;
 const MAX_QUEUED: usize = 256 << 20;
 /// Words of what a rank tells of a call: its fingerprint, and that of its store's configuration.
 const WORDS: usize = 2;
+
+/// What is closed, in words.
+const WHAT: &str = "the group of processes";
+
+thread_local! {
+    /// Where what this thread shares with others is, if it is the thread of a group. It has no destructor, so it can be
+    /// read when the process ends.
+    static OWN: Cell<usize> = const { Cell::new(0) };
+}
 
 /// What stands in a queue.
 enum Item {
@@ -61,7 +70,10 @@ struct Queue {
     items: VecDeque<Item>,
     /// What is pushed in calls that are not done.
     num_bytes: usize,
+    /// What is queued is still done, and nothing is queued any more.
     is_closed: bool,
+    /// The thread has made its last call.
+    has_ended: bool,
     /// Why there will be no more calls.
     fault: Option<Error>,
 }
@@ -97,10 +109,12 @@ impl Group {
             num_rounds: Arc::default(),
         });
         let own = Arc::clone(&shared);
+        let last: Arc<dyn LastCalls> = shared.clone();
         let thread = std::thread::Builder::new().name("kvstore-dist".to_owned());
         let thread = thread
             .spawn(move || own.run())
             .map_err(|error| Error::Internal(format!("no thread for calls of ranks: {error}")))?;
+        shared.collective.before_end(Arc::downgrade(&last));
         Ok(Arc::new(Self { shared, thread: Some(thread), num_stores: AtomicU64::new(0) }))
     }
 
@@ -124,8 +138,7 @@ impl Group {
 
     /// Returns whether this is the thread itself, which runs the updaters of users.
     pub(crate) fn is_this_thread(&self) -> bool {
-        let own = self.thread.as_ref().map(|thread| thread.thread().id());
-        own == Some(std::thread::current().id())
+        self.shared.is_this_thread()
     }
 
     /// Queues a call of all ranks.
@@ -163,12 +176,16 @@ impl Group {
     ) -> Result<Arc<Ticket>> {
         let is_full = |queue: &mut Queue| {
             let has_room = num_bytes == 0 || queue.num_bytes == 0;
-            queue.fault.is_none() && !has_room && queue.num_bytes + num_bytes > MAX_QUEUED
+            let is_open = queue.fault.is_none() && !queue.is_closed;
+            is_open && !has_room && queue.num_bytes + num_bytes > MAX_QUEUED
         };
         let queue = self.shared.changed.wait_while(self.shared.queue(), is_full);
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
         if let Some(fault) = &queue.fault {
             return Err(copy(fault));
+        }
+        if queue.is_closed {
+            return Err(Error::Closed { what: WHAT.to_owned() });
         }
         let ticket = Arc::<Ticket>::default();
         queue.items.push_back(item(Arc::clone(&ticket)));
@@ -192,12 +209,61 @@ impl Drop for Group {
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queued = self.shared.queue().items.len();
+        self.shared.fmt(f)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queued = self.queue().items.len();
         f.debug_struct("Group").field("queued", &queued).finish_non_exhaustive()
     }
 }
 
+impl LastCalls for Shared {
+    /// Waits until the thread has made the calls that are queued, and has ended. A call that other ranks do not make has
+    /// its own deadline; an updater has none, so there is one for a thread that gets nowhere, behind that one.
+    fn make(&self, wait: &Wait<'_>) -> Result<()> {
+        if self.is_this_thread() {
+            let text =
+                format!("{}: inside an updater of a store that spans processes", wait.subject());
+            return Err(Error::InvalidArgument(text));
+        }
+        let stands_still = self.timeout().saturating_mul(2);
+        let mut queue = self.queue();
+        let was_told = queue.fault.is_some();
+        queue.is_closed = true;
+        self.changed.notify_all();
+        let (mut since, mut rounds) = (Instant::now(), self.num_rounds.load(Ordering::Relaxed));
+        while !queue.has_ended {
+            let now = self.num_rounds.load(Ordering::Relaxed);
+            if now != rounds {
+                (since, rounds) = (Instant::now(), now);
+            }
+            let left = wait.left().min(stands_still.saturating_sub(since.elapsed()));
+            if left.is_zero() {
+                let (subject, queued) = (wait.subject(), queue.items.len());
+                let text = format!(
+                    "{subject}: a call of all ranks is not done yet, {queued} more are queued"
+                );
+                return Err(Error::Timeout(text));
+            }
+            queue =
+                self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        match &queue.fault {
+            Some(Error::Closed { .. }) | None => Ok(()),
+            Some(_) if was_told => Ok(()),
+            Some(fault) => Err(copy(fault)),
+        }
+    }
+}
+
 impl Shared {
+    fn is_this_thread(&self) -> bool {
+        OWN.get() == std::ptr::from_ref(self).addr()
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,6 +274,7 @@ impl Shared {
 
     /// Makes calls until the queue is closed and empty, or a call has failed so that ranks are in different places.
     fn run(&self) {
+        OWN.set(std::ptr::from_ref(self).addr());
         let (end, room) = (AtEnd(self), RefCell::default());
         while let Some(first) = self.first() {
             match first {
@@ -297,9 +364,7 @@ impl Shared {
                  with the same keys and values of the same shapes and dtypes"
             );
             // Every rank hears of it, and has done nothing.
-            self.queue().num_bytes -= call.act.num_bytes();
-            self.changed.notify_all();
-            call.ticket.end(Err(Error::InvalidArgument(text)));
+            self.end(&call, Err(Error::InvalidArgument(text)));
             return Ok(());
         }
         let configs: Vec<u64> = (0..size).map(|rank| word(rank, 2 + WORDS * index)).collect();
@@ -312,11 +377,9 @@ impl Shared {
             room,
         };
         let result = make(&exchange, &call, &configs);
-        self.queue().num_bytes -= call.act.num_bytes();
-        self.changed.notify_all();
         match result {
             Ok(result) => {
-                call.ticket.end(result);
+                self.end(&call, result);
                 Ok(())
             }
             Err(error) => {
@@ -324,6 +387,23 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Ends a call alone.
+    fn end(&self, call: &Call, result: Result<()>) {
+        let is_closed = {
+            let mut queue = self.queue();
+            queue.num_bytes -= call.act.num_bytes();
+            queue.is_closed
+        };
+        self.changed.notify_all();
+        if let Err(error) = &result
+            && is_closed
+        {
+            let (call, error) = (call.subject(), error.chain());
+            tracing::error!(call, error, "what was queued is lost at the end of the process");
+        }
+        call.ticket.end(result);
     }
 
     /// Ends all calls that are queued, and refuses later ones.
@@ -428,11 +508,13 @@ struct AtEnd<'a>(&'a Shared);
 
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
-        let what = "the group of processes".to_owned();
+        let what = WHAT.to_owned();
         self.0.fail(if std::thread::panicking() {
             Error::Internal("the thread of a store has panicked".to_owned())
         } else {
             Error::Closed { what }
         });
+        self.0.queue().has_ended = true;
+        self.0.changed.notify_all();
     }
 }

@@ -49,7 +49,9 @@
       "verbs" (with-open [kv kv]
                 (use-verbs kv))
       "unclosed" (do (kvstore/init kv "w" (ndarray/zeros [2 3]))
-                     (push-sum kv)))
+                     (push-sum kv)
+                     (dotimes [_ 50]
+                       (kvstore/push kv "w" (ndarray/full [2 3] 1)))))
     (println (str "rank " rank " is done"))))
 
 (defn -main

@@ -23,7 +23,7 @@ final class DistJob {
         DistJob job = new DistJob(KVStore.create("dist_sync"));
         switch (arguments[0]) {
             case "verbs" -> job.useVerbs();
-            case "unclosed" -> job.push("a", 1);
+            case "unclosed" -> job.leavePushes();
             case "faults" -> job.makeFaults();
             case "exit" -> job.leaveWith(() -> System.exit(3));
             case "throw" -> job.leaveWith(() -> {
@@ -124,6 +124,16 @@ final class DistJob {
             return recurse(depth + 1);
         } catch (StackOverflowError error) {
             return depth;
+        }
+    }
+
+    /** What is pushed last is still on its way when the program is at its end. */
+    private void leavePushes() {
+        try (NDArray value = full(1)) {
+            store.init("a", value);
+            for (int round = 0; round < 50; round++) {
+                store.push("a", value);
+            }
         }
     }
 

@@ -1,0 +1,323 @@
+//! Processes that end with pushes on their way, the store unclosed: all of these are made, and the job ends well.
+
+#![cfg(target_os = "linux")]
+#![expect(unsafe_code, reason = "a function is called when the process ends")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::ffi::c_int;
+use std::io::{self, Write as _};
+use std::process;
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jobs::{DONE, MPICH, Mpi, OPEN_MPI, OPEN_MPI_TCP};
+use kvstore_core::{
+    Backends, BoxError, CpuBackend, ErrorCode, Key, KvStore, Optimizer, Result, Tensor, Value,
+};
+use kvstore_dist::{
+    Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, MpiCollective, Slices, Wait,
+};
+use values::{floats, full, key};
+
+mod jobs;
+mod values;
+
+/// What ranks do, by name.
+const PROGRAMS: [(&str, fn()); 5] = [
+    ("returned", || {
+        Left::after_pushes();
+    }),
+    ("exited", || {
+        Left::after_pushes();
+        exit().unwrap();
+    }),
+    ("finalized", || {
+        let left = Left::after_pushes();
+        MpiCollective::finalize(&Wait::new(&"the end", LONG)).unwrap();
+        left.look();
+    }),
+    ("in_updater", exit_in_updater),
+    ("deserted", push_alone),
+];
+
+#[test]
+fn rank() {
+    jobs::act_as_rank(&PROGRAMS);
+}
+
+unsafe extern "C" {
+    safe fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+const NUM_PUSHES: u8 = 50;
+const DIMS: [usize; 1] = [100_000];
+/// How long nothing here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A store that nobody closes.
+struct Left {
+    store: DistStore,
+    backends: Backends,
+}
+
+static LEFT: OnceLock<Left> = OnceLock::new();
+
+impl Left {
+    /// Returns the store of this process, which nobody drops: a key of zeros from which each push is taken.
+    fn begin(group: &Arc<Group>) -> &'static Self {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let store = DistStore::new("dist_sync", &backends, group).unwrap();
+        LEFT.get_or_init(|| Self::new(store, backends))
+    }
+
+    fn new(store: DistStore, backends: Backends) -> Self {
+        let left = Self { store, backends };
+        let sgd = Optimizer::new("sgd").unwrap().with("learning_rate", 1.0).unwrap();
+        left.store.set_optimizer(sgd).unwrap();
+        left.store.init(&[key("w")], &[left.value(0.0)]).unwrap();
+        left
+    }
+
+    /// Pushes on all ranks, of which the last one is late, and waits for nothing.
+    fn after_pushes() -> &'static Self {
+        // What is registered first is called last: MPI has ended then.
+        static LOOKS: OnceLock<c_int> = OnceLock::new();
+        LOOKS.get_or_init(|| atexit(look));
+        let left = Self::begin(&jobs::group());
+        for number in 0..NUM_PUSHES {
+            if number % 10 == 0 && values::rank(&left.store) > 0.0 {
+                pause(Duration::from_millis(20));
+            }
+            left.push().unwrap();
+        }
+        left
+    }
+
+    fn value(&self, number: f32) -> Value {
+        full(&self.backends, &DIMS, number)
+    }
+
+    fn push(&self) -> Result<()> {
+        self.store.push(&[key("w")], &[self.value(1.0 + values::rank(&self.store))], 0)
+    }
+
+    /// Says what has arrived. There are no more calls.
+    fn look(&self) {
+        let found = floats(&self.store, "w");
+        assert!(found.iter().all(|number| *number == found[0]));
+        assert_eq!(self.push().unwrap_err().code(), ErrorCode::Closed);
+        // In one piece: nothing is buffered any more, and ranks write to the same place.
+        let line = format!("rank {} holds {}\n", self.store.rank(), found[0]);
+        io::stdout().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// What follows the end of MPI, in a thread that has not lost what belongs to it.
+extern "C" fn look() {
+    let _ = thread::spawn(|| LEFT.get().expect("there is a store").look()).join();
+}
+
+#[expect(clippy::disallowed_methods, reason = "the process is this one's own")]
+fn exit() -> Result<(), BoxError> {
+    println!("{DONE}");
+    process::exit(0)
+}
+
+fn pause(time: Duration) {
+    let (_send, receive) = mpsc::channel::<()>();
+    let _ = receive.recv_timeout(time);
+}
+
+/// Every rank holds all that was pushed, and its launcher is content.
+fn keeps_all(mpi: &Mpi, num_ranks: usize, program: &str) {
+    let Some(job) = mpi.job(num_ranks, program) else { return };
+    job.succeeds(num_ranks);
+    let sum: usize = (1..=num_ranks).sum();
+    for rank in 0..num_ranks {
+        let line = format!("rank {rank} holds -{}", usize::from(NUM_PUSHES) * sum);
+        assert!(job.text().contains(&line), "no `{line}`: {}", job.text());
+    }
+}
+
+#[test]
+fn ranks_of_open_mpi_leave_when_their_pushes_are_made() {
+    for program in ["returned", "exited", "finalized"] {
+        keeps_all(&OPEN_MPI, 2, program);
+        keeps_all(&OPEN_MPI_TCP, 3, program);
+    }
+}
+
+#[test]
+fn ranks_of_mpich_leave_when_their_pushes_are_made() {
+    for program in ["returned", "exited", "finalized"] {
+        keeps_all(&MPICH, 2, program);
+    }
+}
+
+/// All ranks exit where their pushes are made.
+fn exit_in_updater() {
+    let left = Left::begin(&jobs::group());
+    let updater = |_: &Key, _: &Tensor, _: &mut Tensor| exit();
+    left.store.set_updater(Some(Arc::new(updater))).unwrap();
+    unreachable!("the process goes on after {:?}", left.push());
+}
+
+#[test]
+fn an_updater_that_exits_is_not_waited_for() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let begun = Instant::now();
+        let Some(job) = mpi.job(2, "in_updater") else { continue };
+        job.is_ended(&mpi);
+        assert!(begun.elapsed() < LONG, "{}", job.text());
+    }
+}
+
+/// The last rank pushes nothing and does not leave.
+fn push_alone() {
+    let group = jobs::group();
+    let left = Left::begin(&group);
+    left.store.barrier().unwrap();
+    group.set_timeout(Duration::from_secs(1));
+    if values::rank(&left.store) > 0.0 {
+        return pause(LONG);
+    }
+    (0..NUM_PUSHES).for_each(|_| left.push().unwrap());
+}
+
+#[test]
+fn pushes_that_others_do_not_make_are_waited_for_until_the_deadline() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let begun = Instant::now();
+        let Some(job) = mpi.job(2, "deserted") else { continue };
+        job.is_ended(&mpi);
+        assert!(begun.elapsed() < LONG, "{}", job.text());
+    }
+}
+
+/// A member that ends when a check says so, and may panic instead of telling others what is ready.
+#[derive(Debug)]
+struct Watched {
+    member: LocalCollective,
+    panics: bool,
+    last: Mutex<Option<Weak<dyn LastCalls>>>,
+}
+
+impl Watched {
+    fn new(member: LocalCollective, panics: bool) -> Arc<Self> {
+        Arc::new(Self { member, panics, last: Mutex::default() })
+    }
+
+    fn end(&self, timeout: Duration) -> Result<()> {
+        let last = self.last.lock().unwrap().clone().expect("a group tells of itself");
+        let Some(last) = last.upgrade() else { return Ok(()) };
+        last.make(&Wait::new(&"the end", timeout))
+    }
+}
+
+impl Collective for Watched {
+    fn rank(&self) -> usize {
+        self.member.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.member.size()
+    }
+
+    fn barrier(&self, wait: &Wait<'_>) -> Result<()> {
+        self.member.barrier(wait)
+    }
+
+    fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()> {
+        self.member.broadcast(root, bytes, wait)
+    }
+
+    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+        self.member.all_to_all(sent, received, wait)
+    }
+
+    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+        assert!(!self.panics, "as it was told");
+        self.member.all_gather(slices, wait)
+    }
+
+    fn before_end(&self, last: Weak<dyn LastCalls>) {
+        *self.last.lock().unwrap() = Some(last);
+    }
+}
+
+/// Returns a store, and what makes its last calls.
+fn watched(member: LocalCollective, panics: bool) -> (DistStore, Backends, Arc<Watched>) {
+    let watched = Watched::new(member, panics);
+    let collective: Arc<dyn Collective> = watched.clone();
+    let group = Group::new(collective).unwrap();
+    group.set_timeout(LONG);
+    let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+    (DistStore::new("dist_sync", &backends, &group).unwrap(), backends, watched)
+}
+
+#[test]
+fn a_group_at_its_end_makes_what_is_queued_and_refuses_the_rest() {
+    let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), false);
+    let left = Left::new(store, backends);
+    (0..NUM_PUSHES).for_each(|_| left.push().unwrap());
+    for _ in 0..2 {
+        watched.end(LONG).unwrap();
+        assert_eq!(floats(&left.store, "w")[0], -f32::from(NUM_PUSHES));
+        assert_eq!(left.push().unwrap_err().code(), ErrorCode::Closed);
+        assert_eq!(left.store.barrier().unwrap_err().code(), ErrorCode::Closed);
+    }
+    drop(left);
+    watched.end(LONG).unwrap();
+}
+
+#[test]
+fn a_group_at_its_end_inside_an_updater_says_so() {
+    let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), false);
+    let left = Left::new(store, backends);
+    let (send, receive) = mpsc::channel();
+    let inner = Arc::clone(&watched);
+    let updater = move |_: &Key, _: &Tensor, _: &mut Tensor| {
+        let _ = send.send(inner.end(LONG));
+        Ok(())
+    };
+    left.store.set_updater(Some(Arc::new(updater))).unwrap();
+    left.push().unwrap();
+    let error = receive.recv().unwrap().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
+    // Nothing has ended.
+    left.store.barrier().unwrap();
+    watched.end(LONG).unwrap();
+}
+
+#[test]
+fn calls_that_nobody_else_makes_end_with_the_deadline_of_the_end() {
+    let mut members = LocalCollective::group(2);
+    let (store, backends, watched) = watched(members.remove(0), false);
+    let (send, receive) = mpsc::channel();
+    let waits = thread::spawn(move || {
+        let value = full(&backends, &DIMS, 1.0);
+        send.send(()).unwrap();
+        (store.init(&[key("w")], &[value]).unwrap_err(), store)
+    });
+    receive.recv().unwrap();
+    pause(Duration::from_millis(100));
+    let begun = Instant::now();
+    let error = watched.end(Duration::from_millis(200)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
+    assert!(begun.elapsed() < LONG / 2);
+    // Who ends the collective ends the thread too.
+    drop(members);
+    let (error, store) = waits.join().unwrap();
+    assert!(!error.chain().is_empty());
+    drop(store);
+}
+
+#[test]
+fn a_group_whose_thread_has_panicked_has_ended() {
+    let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), true);
+    let value = full(&backends, &DIMS, 1.0);
+    let error = store.init(&[key("w")], &[value]).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Internal, "{}", error.chain());
+    watched.end(LONG).unwrap();
+}
