@@ -72,7 +72,7 @@ mod tests {
         }
     }
 
-    const LEN: usize = 1000;
+    const LEN: usize = if cfg!(miri) { 40 } else { 1000 };
 
     fn backends() -> Backends {
         Backends::new(vec![CpuBackend::with_threads(1)])
@@ -109,7 +109,9 @@ mod tests {
         };
         let all = backends();
         let floats: Vec<Arc<[f32]>> = (1..4)
-            .map(|step| (0_u16..1000).map(|index| f32::from(index * step) * 0.37).collect())
+            .map(|step| {
+                (0_u16..1000).take(LEN).map(|index| f32::from(index * step) * 0.37).collect()
+            })
             .collect();
         for name in ["local", "device"] {
             for number in 0..4 {
