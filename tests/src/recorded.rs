@@ -15,6 +15,26 @@ use crate::value::Number;
 /// The file of recorded programs in this crate.
 pub const OWN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/store_cases.json");
 
+/// Groups of programs that run on every store.
+pub const ON_EVERY_STORE: [&str; 13] = [
+    "basic_local",
+    "basic_device",
+    "order",
+    "pushpull",
+    "dtype",
+    "sum_order",
+    "updater",
+    "errors_local",
+    "errors_device",
+    "crash",
+    "bug",
+    "grad_compression",
+    "optimizer_python",
+];
+
+/// Groups that need nothing but the verbs of these, where a file has them.
+pub const ALSO_ON_EVERY_STORE: [&str; 1] = ["random"];
+
 /// Reads the file that `KVSTORE_CASES` names, else [`OWN_FILE`].
 pub fn load_file() -> Json {
     let path = std::env::var("KVSTORE_CASES").unwrap_or_else(|_| OWN_FILE.to_owned());

@@ -2,31 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kvstore_tests::{STORE_NAMES, recorded};
+use kvstore_tests::STORE_NAMES;
+use kvstore_tests::recorded::{self, ALSO_ON_EVERY_STORE, ON_EVERY_STORE};
 use serde_json::Value as Json;
 
 /// Runs on the store that the program names.
 const AS_WRITTEN: [&str; 1] = ["types"];
-
-/// Run on every store.
-const ON_EVERY_STORE: [&str; 13] = [
-    "basic_local",
-    "basic_device",
-    "order",
-    "pushpull",
-    "dtype",
-    "sum_order",
-    "updater",
-    "errors_local",
-    "errors_device",
-    "crash",
-    "bug",
-    "grad_compression",
-    "optimizer_python",
-];
-
-/// Programs of other groups that need nothing but the verbs of these: run where the file has them.
-const ALSO_ON_EVERY_STORE: [&str; 1] = ["random"];
 
 fn groups() -> BTreeMap<String, Vec<Json>> {
     let mut groups: BTreeMap<String, Vec<Json>> = BTreeMap::new();

@@ -25,6 +25,7 @@ use kvstore_dist::{DistStore, Group};
 use kvstore_tests::json::text;
 use kvstore_tests::model::Model;
 use kvstore_tests::operations::Operation;
+use kvstore_tests::recorded::{ALSO_ON_EVERY_STORE, ON_EVERY_STORE};
 use kvstore_tests::spread::Spread;
 use kvstore_tests::suite::{
     calls, concurrency, races, rows, snapshots, updaters, values, whole_store,
@@ -84,24 +85,6 @@ const ON_REFUSED_ROWS: Checks<fn(rows::Create<'_>, &Backends)> = checks! {
     rows: wrong_rows_are_refused, readers_see_whole_steps;
 };
 
-/// Recorded programs that run on every store.
-const RECORDED: [&str; 14] = [
-    "basic_local",
-    "basic_device",
-    "order",
-    "pushpull",
-    "dtype",
-    "sum_order",
-    "updater",
-    "errors_local",
-    "errors_device",
-    "crash",
-    "bug",
-    "grad_compression",
-    "optimizer_python",
-    "random",
-];
-
 pub(crate) fn dist_store(group: &Arc<Group>, name: &str) -> Spread<DistStore> {
     Spread(DistStore::new(name, backends(), group).expect("a name that is listed"))
 }
@@ -140,7 +123,9 @@ pub(crate) fn recorded_programs(group: &Arc<Group>) {
     for case in recorded::load() {
         // A worker sends codes of the sum of its values: with two workers they are those of each value again.
         let is_other = text(&case["name"]) == "gc_2bit_two_values" && size(group) == 1;
-        if !RECORDED.contains(&text(&case["group"])) || is_other {
+        let name = text(&case["group"]);
+        let is_known = ON_EVERY_STORE.contains(&name) || ALSO_ON_EVERY_STORE.contains(&name);
+        if !is_known || is_other {
             continue;
         }
         num_replayed += 1;
