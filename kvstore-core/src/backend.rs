@@ -222,6 +222,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`Error::Unsupported`] where it cannot.
     fn host_bytes<'a>(&self, src: Span<'a>) -> Result<&'a [u8]>;
+    /// Returns the bytes themselves to be written, as [`Backend::host_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the host cannot see the memory.
+    fn host_bytes_mut<'a>(&self, dst: SpanMut<'a>) -> Result<&'a mut [u8]>;
     /// Copies between two storages of this backend.
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
     /// Copies the range to several places of another one, which do not overlap: `places` are their first bytes, counted

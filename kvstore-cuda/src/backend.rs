@@ -164,7 +164,11 @@ impl Backend for CudaBackend {
     }
 
     fn host_bytes<'a>(&self, _src: Span<'a>) -> Result<&'a [u8]> {
-        Err(Error::Unsupported("the host does not see the memory of a GPU".to_owned()))
+        Err(unseen())
+    }
+
+    fn host_bytes_mut<'a>(&self, _dst: SpanMut<'a>) -> Result<&'a mut [u8]> {
+        Err(unseen())
     }
 
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
@@ -427,6 +431,10 @@ fn extents(card: &Card, spans: &[Span<'_>]) -> Result<Vec<Extent>> {
 fn rows_of<'a>(addends: &backend::RowAddends<'a>, extents: &'a [Extent]) -> Rows<'a> {
     let backend::RowAddends { row_len, starts, sources, full, .. } = *addends;
     Rows { row_len, starts, sources, full, addends: extents }
+}
+
+fn unseen() -> Error {
+    Error::Unsupported("the host does not see the memory of a GPU".to_owned())
 }
 
 fn no_float(dtype: DType) -> Error {

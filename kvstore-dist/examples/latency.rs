@@ -3,15 +3,18 @@
 //! Each number is the median over rounds on rank 0, in microseconds. "exchange" is what a push with an optimizer and a
 //! pull send: each rank sends every other one a slice, and gathers what became of them.
 
+use std::slice::from_mut;
 use std::time::Instant;
 
 use kvstore_core::Result;
-use kvstore_dist::{Buffer, Collective, DEFAULT_TIMEOUT, MpiCollective, MpiOptions, Slices, Wait};
+use kvstore_dist::{
+    Buffer, Collective, DEFAULT_TIMEOUT, MpiCollective, MpiOptions, SharedSlices, Slices, Wait,
+};
 
 /// What a round sends.
 struct Round {
     member: MpiCollective,
-    sent: Slices,
+    sent: [SharedSlices; 1],
     received: Slices,
     gathered: Slices,
     whole: Buffer,
@@ -22,11 +25,12 @@ type Verb = fn(&mut Round) -> Result<()>;
 impl Round {
     fn all_to_all(&mut self) -> Result<()> {
         let Self { member, sent, received, .. } = self;
-        member.all_to_all(sent, received, &Wait::new(&"slices", DEFAULT_TIMEOUT))
+        member.all_to_all(sent, from_mut(received), &Wait::new(&"slices", DEFAULT_TIMEOUT))
     }
 
     fn all_gather(&mut self) -> Result<()> {
-        self.member.all_gather(&mut self.gathered, &Wait::new(&"weights", DEFAULT_TIMEOUT))
+        self.member
+            .all_gather(from_mut(&mut self.gathered), &Wait::new(&"weights", DEFAULT_TIMEOUT))
     }
 
     fn broadcast(&mut self) -> Result<()> {
@@ -60,7 +64,7 @@ fn main() -> Result<()> {
         others[rank] = 0;
         let mut round = Round {
             member: member.clone(),
-            sent: Slices::zeroed(&others),
+            sent: [Slices::zeroed(&others).into()],
             received: Slices::zeroed(&others),
             gathered: Slices::zeroed(&counts),
             whole: Buffer::zeroed(num_bytes),

@@ -1,32 +1,71 @@
-//! [`Buffer`] and [`Slices`]: bytes that are given away while they travel.
+//! [`Buffer`] and [`Slices`]: bytes that are given away while they travel; and [`SharedSlices`], which are only read.
 //!
 //! A library that moves bytes in the background goes on doing so when nobody wants to wait any longer. So a buffer is
 //! owned, not borrowed: a call takes it, and one that fails may keep it for ever.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 
-/// Bytes that a collective owns while it moves them. They begin at a multiple of 8, so that numbers may lie in them.
-#[derive(Clone, Default)]
+use kvstore_core::{Error, Result, Tensor};
+
+/// Bytes that a collective owns while it moves them. They begin at a multiple of 8, so that numbers may lie in them, or
+/// are those of a tensor, so that nothing has to be copied behind or before the journey.
+#[derive(Clone)]
 pub struct Buffer {
-    /// More than are used, where there were more before.
-    words: Vec<u64>,
+    memory: Memory,
     num_bytes: usize,
+}
+
+#[derive(Clone)]
+enum Memory {
+    /// More than are used, where there were more before.
+    Words(Vec<u64>),
+    Elements(Tensor),
 }
 
 impl Buffer {
     /// Returns so many zeros.
     pub fn zeroed(num_bytes: usize) -> Self {
-        Self { words: vec![0; num_words(num_bytes)], num_bytes }
+        Self { memory: Memory::Words(vec![0; num_words(num_bytes)]), num_bytes }
     }
 
-    /// Changes how many bytes there are. Memory is kept for later, and bytes that are new have any value.
+    /// Returns the elements of a tensor. Where somebody else has them too, a change of the buffer makes other ones.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the host does not see them.
+    pub fn of_tensor(tensor: Tensor) -> Result<Self> {
+        let num_bytes = tensor.host_bytes()?.len();
+        Ok(Self { memory: Memory::Elements(tensor), num_bytes })
+    }
+
+    /// Returns the tensor whose elements they are, if there is one.
+    pub fn into_tensor(self) -> Option<Tensor> {
+        match self.memory {
+            Memory::Words(_) => None,
+            Memory::Elements(tensor) => Some(tensor),
+        }
+    }
+
+    /// Changes how many bytes there are. Memory is kept for later, unless it is a tensor's, and bytes that are new have
+    /// any value.
     pub fn resize(&mut self, num_bytes: usize) {
+        if let Memory::Elements(_) = self.memory {
+            *self = Self::default();
+        }
         // Shrinking would have to be paid for with zeros at the next growth.
-        if self.words.len() < num_words(num_bytes) {
-            self.words.resize(num_words(num_bytes), 0);
+        if let Memory::Words(words) = &mut self.memory
+            && words.len() < num_words(num_bytes)
+        {
+            words.resize(num_words(num_bytes), 0);
         }
         self.num_bytes = num_bytes;
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self::zeroed(0)
     }
 }
 
@@ -38,13 +77,19 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.num_bytes]
+        match &self.memory {
+            Memory::Words(words) => &bytemuck::cast_slice(words)[..self.num_bytes],
+            Memory::Elements(tensor) => tensor.host_bytes().unwrap_or_default(),
+        }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.num_bytes]
+        match &mut self.memory {
+            Memory::Words(words) => &mut bytemuck::cast_slice_mut(words)[..self.num_bytes],
+            Memory::Elements(tensor) => tensor.host_bytes_mut().unwrap_or_default(),
+        }
     }
 }
 
@@ -85,13 +130,27 @@ impl Slices {
 
     /// Cuts the memory anew. The bytes are those that are there, or any.
     pub fn recount(&mut self, counts: &[usize]) {
-        self.ends.clear();
-        let end = |end: &mut usize, count: &usize| {
-            *end += count;
-            Some(*end)
-        };
-        self.ends.extend(counts.iter().scan(0, end));
+        self.ends = ends(counts);
         self.buffer.resize(self.ends.last().copied().unwrap_or_default());
+    }
+
+    /// Returns the elements of a tensor as slices of so many bytes each.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when it has another number of bytes, and as [`Buffer::of_tensor`].
+    pub fn of_tensor(tensor: Tensor, counts: &[usize]) -> Result<Self> {
+        let buffer = Buffer::of_tensor(tensor)?;
+        let (expected, ends) = (counts.iter().sum(), ends(counts));
+        if buffer.len() != expected {
+            let what = "slices of a tensor: bytes".to_owned();
+            return Err(Error::LengthMismatch { what, expected, found: buffer.len() });
+        }
+        Ok(Self { buffer, ends })
+    }
+
+    /// Returns the tensor whose elements they are, if there is one.
+    pub fn into_tensor(self) -> Option<Tensor> {
+        self.buffer.into_tensor()
     }
 
     /// Returns how many slices there are: none after a call that has failed.
@@ -164,6 +223,80 @@ impl Slices {
     /// Puts together what [`Slices::into_parts`] took apart.
     pub(crate) fn from_parts((buffer, ends): (Buffer, Vec<usize>)) -> Self {
         Self { buffer, ends }
+    }
+}
+
+/// Returns where slices of so many bytes end that lie one behind the other.
+fn ends(counts: &[usize]) -> Vec<usize> {
+    let end = |end: &mut usize, count: &usize| {
+        *end += count;
+        Some(*end)
+    };
+    counts.iter().scan(0, end).collect()
+}
+
+/// Bytes that are sent, of which each rank gets a slice. They are shared and only read, however long that takes; slices may
+/// overlap.
+#[derive(Clone, Debug)]
+pub struct SharedSlices {
+    buffer: Arc<Buffer>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl SharedSlices {
+    /// Returns a slice for each rank, in the order of ranks.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a slice that does not lie in the buffer.
+    pub fn new(buffer: Arc<Buffer>, ranges: Vec<Range<usize>>) -> Result<Self> {
+        let len = buffer.len();
+        match ranges.iter().find(|range| range.start > range.end || range.end > len) {
+            Some(range) => Err(Error::invalid(format!("slice {range:?} of {len} bytes"))),
+            None => Ok(Self { buffer, ranges }),
+        }
+    }
+
+    /// Returns how many slices there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Returns whether there is no slice.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns where the slice of a rank lies in the buffer.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn range(&self, rank: usize) -> Range<usize> {
+        self.ranges[rank].clone()
+    }
+
+    /// Returns the slice of a rank.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn slice(&self, rank: usize) -> &[u8] {
+        &self.buffer[self.range(rank)]
+    }
+
+    /// Returns the buffer in which they lie.
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        &self.buffer
+    }
+
+    /// Returns the buffer, for somebody who writes to it again, unless a library still reads there.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        Arc::into_inner(self.buffer)
+    }
+}
+
+impl From<Slices> for SharedSlices {
+    fn from(slices: Slices) -> Self {
+        let ranges = (0..slices.len()).map(|rank| slices.range(rank)).collect();
+        Self { buffer: Arc::new(slices.buffer), ranges }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kvstore_core::{Error, Result};
 
-use crate::buffer::{Buffer, Slices};
+use crate::buffer::{Buffer, SharedSlices, Slices};
 
 /// How long a wait may last where nobody says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -64,14 +64,15 @@ impl fmt::Debug for Wait<'_> {
 /// After such an error the buffers of the call may be empty: something may still write there.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::{slice::from_mut, time::Duration};
 /// use kvstore_dist::{Collective, LocalCollective, Slices, Wait};
 /// # fn main() -> kvstore_core::Result<()> {
 /// // Each of two ranks runs this; here they are threads.
 /// let act = |member: &dyn Collective| {
 ///     let mut slices = Slices::zeroed(&[1, 2]);
 ///     slices.slice_mut(member.rank()).fill(7);
-///     member.all_gather(&mut slices, &Wait::new(&"weights, round 3", Duration::from_secs(9)))?;
+///     let wait = Wait::new(&"weights, round 3", Duration::from_secs(9));
+///     member.all_gather(from_mut(&mut slices), &wait)?;
 ///     Ok::<_, kvstore_core::Error>(slices)
 /// };
 /// let group = LocalCollective::group(2);
@@ -97,12 +98,18 @@ pub trait Collective: fmt::Debug + Send + Sync {
     fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()>;
 
     /// Sends each member the slice of its rank, and receives one from each in the slice of that one's rank. What a rank
-    /// sends is as long as what the other one receives; the member's own slice is copied.
-    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()>;
+    /// sends is as long as what the other one receives; the member's own slice is copied. Of lists each member has as
+    /// many: what lies in several places travels from there, and to there, at the same time.
+    fn all_to_all(
+        &self,
+        sent: &[SharedSlices],
+        received: &mut [Slices],
+        wait: &Wait<'_>,
+    ) -> Result<()>;
 
     /// Sends all members the slice of this rank, and receives those of the others: then all have the same bytes. The
-    /// lengths are the same on every rank.
-    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()>;
+    /// lengths are the same on every rank, and so is the number of lists, which travel at the same time.
+    fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()>;
 
     /// Has calls made that are still to come when the collective ends with its process. One that ends in no other way
     /// than by being dropped makes none; one that wraps another hands them on.
@@ -129,20 +136,36 @@ pub(crate) fn check_root(size: usize, root: usize) -> Result<()> {
 }
 
 /// Refuses slices of which there is not one for each rank.
-pub(crate) fn check_len(what: &str, size: usize, slices: &Slices) -> Result<()> {
-    if slices.len() == size {
-        return Ok(());
+pub(crate) fn check_len(
+    what: &str,
+    size: usize,
+    mut lens: impl Iterator<Item = usize>,
+) -> Result<()> {
+    match lens.find(|len| *len != size) {
+        Some(found) => Err(Error::LengthMismatch { what: what.to_owned(), expected: size, found }),
+        None => Ok(()),
     }
-    Err(Error::LengthMismatch { what: what.to_owned(), expected: size, found: slices.len() })
 }
 
-/// Copies what a member sends to itself.
-pub(crate) fn copy_own(rank: usize, sent: &Slices, received: &mut Slices) -> Result<()> {
-    let (from, to) = (sent.slice(rank), received.slice_mut(rank));
-    if from.len() != to.len() {
-        let what = "all_to_all: bytes from this rank to itself".to_owned();
-        return Err(Error::LengthMismatch { what, expected: to.len(), found: from.len() });
+/// Refuses what does not fit, and copies what a member sends to itself.
+pub(crate) fn begin_all_to_all(
+    (rank, size): (usize, usize),
+    sent: &[SharedSlices],
+    received: &mut [Slices],
+) -> Result<()> {
+    check_len("slices to send", size, sent.iter().map(SharedSlices::len))?;
+    check_len("slices to receive", size, received.iter().map(Slices::len))?;
+    if sent.len() != received.len() {
+        let what = "all_to_all: lists of slices to receive".to_owned();
+        return Err(Error::LengthMismatch { what, expected: sent.len(), found: received.len() });
     }
-    to.copy_from_slice(from);
+    for (sent, received) in sent.iter().zip(received) {
+        let (from, to) = (sent.slice(rank), received.slice_mut(rank));
+        if from.len() != to.len() {
+            let what = "all_to_all: bytes from this rank to itself".to_owned();
+            return Err(Error::LengthMismatch { what, expected: to.len(), found: from.len() });
+        }
+        to.copy_from_slice(from);
+    }
     Ok(())
 }

@@ -14,7 +14,7 @@ mod mpi;
 mod store;
 mod turns;
 
-pub use buffer::{Buffer, Slices};
+pub use buffer::{Buffer, SharedSlices, Slices};
 pub use collective::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 pub use local::LocalCollective;
 pub use mpi::{MpiCollective, MpiOptions};

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::Result;
 
-use crate::buffer::{Buffer, Slices};
+use crate::buffer::{Buffer, SharedSlices, Slices};
 use crate::call::{Call, Place, Verb};
-use crate::collective::{Collective, Wait, check_len, check_root, copy_own};
+use crate::collective::{Collective, Wait, begin_all_to_all, check_len, check_root};
 use crate::fault::Fault;
 use crate::turns::{Turn, Turns};
 
@@ -91,6 +91,14 @@ impl LocalCollective {
         self.group.changed.notify_all();
     }
 
+    /// Waits for the slices of the other ranks, one list behind the other.
+    fn receive_all(&self, place: &Place<'_>, all: &mut [Slices]) -> Result<(), Fault> {
+        all.iter_mut().try_for_each(|slices| {
+            let slices = slices.iter_mut().enumerate();
+            self.receive(place, slices.filter(|(peer, _)| *peer != self.rank))
+        })
+    }
+
     /// Waits for a message from each of these ranks, as long as what it is to be written to.
     fn receive<'a>(
         &self,
@@ -163,24 +171,29 @@ impl Collective for LocalCollective {
         })
     }
 
-    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()> {
-        check_len("slices to send", self.group.size, sent)?;
-        check_len("slices to receive", self.group.size, received)?;
-        copy_own(self.rank, sent, received)?;
+    fn all_to_all(
+        &self,
+        sent: &[SharedSlices],
+        received: &mut [Slices],
+        wait: &Wait<'_>,
+    ) -> Result<()> {
+        begin_all_to_all((self.rank, self.group.size), sent, received)?;
         self.call(Verb::AllToAll, wait, |turn| {
-            self.others().for_each(|peer| self.send(&turn.place, peer, sent.slice(peer)));
-            let slices = received.iter_mut().enumerate();
-            self.receive(&turn.place, slices.filter(|(peer, _)| *peer != self.rank))
+            for sent in sent {
+                self.others().for_each(|peer| self.send(&turn.place, peer, sent.slice(peer)));
+            }
+            self.receive_all(&turn.place, received)
         })
     }
 
-    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
-        check_len("slices", self.group.size, slices)?;
+    fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
+        check_len("slices", self.group.size, slices.iter().map(Slices::len))?;
         self.call(Verb::AllGather, wait, |turn| {
-            let own = slices.slice(self.rank);
-            self.others().for_each(|peer| self.send(&turn.place, peer, own));
-            let slices = slices.iter_mut().enumerate();
-            self.receive(&turn.place, slices.filter(|(peer, _)| *peer != self.rank))
+            for slices in &*slices {
+                let own = slices.slice(self.rank);
+                self.others().for_each(|peer| self.send(&turn.place, peer, own));
+            }
+            self.receive_all(&turn.place, slices)
         })
     }
 }

@@ -16,7 +16,8 @@ use kvstore_core::{
     Backends, BoxError, CpuBackend, ErrorCode, Key, KvStore, Optimizer, Result, Tensor, Value,
 };
 use kvstore_dist::{
-    Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, MpiCollective, Slices, Wait,
+    Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, MpiCollective, SharedSlices,
+    Slices, Wait,
 };
 use values::{floats, full, key};
 
@@ -232,11 +233,16 @@ impl Collective for Watched {
         self.member.broadcast(root, bytes, wait)
     }
 
-    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+    fn all_to_all(
+        &self,
+        sent: &[SharedSlices],
+        received: &mut [Slices],
+        wait: &Wait<'_>,
+    ) -> Result<()> {
         self.member.all_to_all(sent, received, wait)
     }
 
-    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+    fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
         assert!(!self.panics, "as it was told");
         self.member.all_gather(slices, wait)
     }

@@ -15,7 +15,9 @@ use std::time::{Duration, SystemTime};
 use jobs::{Job, MPICH, Mpi, OPEN_MPI, OPEN_MPI_TCP, open, signal};
 use kvstore::{DType, Device, NDArray, Optimizer, Store};
 use kvstore_core::Result;
-use kvstore_dist::{Buffer, Collective, DistStore, Group, LastCalls, MpiCollective, Slices, Wait};
+use kvstore_dist::{
+    Buffer, Collective, DistStore, Group, LastCalls, MpiCollective, SharedSlices, Slices, Wait,
+};
 
 mod jobs;
 
@@ -128,11 +130,16 @@ impl Collective for Mortal {
         self.member.broadcast(root, bytes, wait)
     }
 
-    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+    fn all_to_all(
+        &self,
+        sent: &[SharedSlices],
+        received: &mut [Slices],
+        wait: &Wait<'_>,
+    ) -> Result<()> {
         self.exchange(|| self.member.all_to_all(sent, received, wait))
     }
 
-    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
+    fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
         self.exchange(|| self.member.all_gather(slices, wait))
     }
 

@@ -127,6 +127,10 @@ impl Backend for CpuBackend {
         bytes(src)
     }
 
+    fn host_bytes_mut<'a>(&self, dst: SpanMut<'a>) -> Result<&'a mut [u8]> {
+        bytes_mut(dst)
+    }
+
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
         self.workers.copy(bytes_mut(dst)?, bytes(src)?);
         Ok(())

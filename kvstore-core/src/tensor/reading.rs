@@ -1,10 +1,11 @@
-//! What the host reads of a [`Tensor`]: copies, converted too, or the memory itself.
+//! What the host sees of a [`Tensor`]: copies, converted too, or the memory itself.
 
 use std::borrow::Cow;
 
-use super::{Tensor, check_length};
+use super::{Tensor, check_length, exclusive};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::storage::SpanMut;
 
 impl Tensor {
     /// Copies the elements to the host.
@@ -64,6 +65,19 @@ impl Tensor {
     /// [`Error::Unsupported`] when the host cannot see the device's memory.
     pub fn host_bytes(&self) -> Result<&[u8]> {
         self.share.backend.host_bytes(self.span())
+    }
+
+    /// Returns the bytes of the elements to be written, as any change: in other memory when somebody else still looks.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the host cannot see the device's memory, [`Error::OutOfMemory`].
+    pub fn host_bytes_mut(&mut self) -> Result<&mut [u8]> {
+        if !self.may_write() {
+            *self = self.duplicate()?;
+        }
+        let (start, num_bytes) = (self.start, self.num_bytes());
+        let storage = exclusive(&mut self.share.storage)?;
+        self.share.backend.host_bytes_mut(SpanMut { storage, start, num_bytes })
     }
 
     /// Returns the elements without a copy, as [`Tensor::host_bytes`].

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::flight::Flight;
+use super::flight::{Flight, Hold};
 use super::process::Process;
-use crate::buffer::{Buffer, Slices};
+use crate::buffer::{Buffer, SharedSlices, Slices};
 use crate::fault::Fault;
 use crate::turns::Turn;
 
@@ -37,42 +37,63 @@ pub(super) fn barrier(process: &Process, turn: &Turn<'_>) -> Result<(), Fault> {
 pub(super) fn all_to_all(
     process: &Process,
     turn: &Turn<'_>,
-    sent: &mut Slices,
-    received: &mut Slices,
+    sent: &[SharedSlices],
+    received: &mut [Slices],
 ) -> Result<(), Fault> {
     let mut flight = flight(process, turn);
-    let (from, from_ends) = std::mem::take(sent).into_parts();
-    let (to, to_ends) = std::mem::take(received).into_parts();
-    let (from, to) = (flight.load(from), flight.load(to));
-    for peer in others(process) {
-        flight.receive(peer, to, Slices::range_of(&to_ends, peer))?;
+    let ends = receive_all(process, &mut flight, received)?;
+    for sent in sent {
+        let hold = flight.share(sent.buffer());
+        for peer in others(process) {
+            flight.send(peer, hold, sent.range(peer))?;
+        }
     }
-    for peer in others(process) {
-        flight.send(peer, from, Slices::range_of(&from_ends, peer))?;
-    }
-    let mut buffers = flight.land()?;
-    *sent = Slices::from_parts((buffers.next().unwrap_or_default(), from_ends));
-    *received = Slices::from_parts((buffers.next().unwrap_or_default(), to_ends));
+    give_back(flight.land()?, ends, received);
     Ok(())
 }
 
 pub(super) fn all_gather(
     process: &Process,
     turn: &Turn<'_>,
-    slices: &mut Slices,
+    slices: &mut [Slices],
 ) -> Result<(), Fault> {
     let mut flight = flight(process, turn);
-    let (buffer, ends) = std::mem::take(slices).into_parts();
-    let hold = flight.load(buffer);
-    for peer in others(process) {
-        flight.receive(peer, hold, Slices::range_of(&ends, peer))?;
+    let ends = receive_all(process, &mut flight, slices)?;
+    for (hold, ends) in &ends {
+        for peer in others(process) {
+            flight.send(peer, *hold, Slices::range_of(ends, process.rank))?;
+        }
     }
-    for peer in others(process) {
-        flight.send(peer, hold, Slices::range_of(&ends, process.rank))?;
-    }
-    let mut buffers = flight.land()?;
-    *slices = Slices::from_parts((buffers.next().unwrap_or_default(), ends));
+    give_back(flight.land()?, ends, slices);
     Ok(())
+}
+
+/// Slices that a flight has: the buffer, and where each of them ends.
+type Taken = (Hold, Vec<usize>);
+
+/// Takes slices, and begins to receive those of the other ranks.
+fn receive_all(
+    process: &Process,
+    flight: &mut Flight<'_>,
+    all: &mut [Slices],
+) -> Result<Vec<Taken>, Fault> {
+    let mut taken = Vec::with_capacity(all.len());
+    for slices in all {
+        let (buffer, ends) = std::mem::take(slices).into_parts();
+        let hold = flight.load(buffer);
+        for peer in others(process) {
+            flight.receive(peer, hold, Slices::range_of(&ends, peer))?;
+        }
+        taken.push((hold, ends));
+    }
+    Ok(taken)
+}
+
+/// Puts slices back that were taken.
+fn give_back(buffers: impl Iterator<Item = Buffer>, taken: Vec<Taken>, all: &mut [Slices]) {
+    for ((slices, (_, ends)), buffer) in all.iter_mut().zip(taken).zip(buffers) {
+        *slices = Slices::from_parts((buffer, ends));
+    }
 }
 
 /// Long messages leave the root once: each of the others gets a part, and passes it on.

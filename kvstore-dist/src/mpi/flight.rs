@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "lends memory to MPI")]
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::functions::{Failure, Mpi, Request};
 use super::patience::{Patience, Rest};
@@ -37,15 +37,23 @@ pub(super) struct Hold(usize);
 
 #[derive(Debug)]
 struct Cargo {
-    buffer: Buffer,
+    memory: Memory,
     /// Where its bytes begin, and how many there are: asked once, for as long as MPI has them nobody makes a reference
     /// to them.
     start: *mut u8,
     num_bytes: usize,
 }
 
-// SAFETY: it points into the buffer, which it owns.
+// SAFETY: it points into memory that it keeps.
 unsafe impl Send for Cargo {}
+
+#[derive(Debug)]
+enum Memory {
+    Owned(Buffer),
+    /// Others may read it, too.
+    #[expect(dead_code, reason = "it is kept")]
+    Shared(Arc<Buffer>),
+}
 
 /// A message that is not done.
 #[derive(Debug)]
@@ -65,7 +73,14 @@ impl<'a> Flight<'a> {
     /// Takes a buffer.
     pub(super) fn load(&mut self, mut buffer: Buffer) -> Hold {
         let (start, num_bytes) = (buffer.as_mut_ptr(), buffer.len());
-        self.cargo.push(Cargo { buffer, start, num_bytes });
+        self.cargo.push(Cargo { memory: Memory::Owned(buffer), start, num_bytes });
+        Hold(self.cargo.len() - 1)
+    }
+
+    /// Takes a share of a buffer, from which is only sent.
+    pub(super) fn share(&mut self, buffer: &Arc<Buffer>) -> Hold {
+        let (start, num_bytes) = (buffer.as_ptr().cast_mut(), buffer.len());
+        self.cargo.push(Cargo { memory: Memory::Shared(Arc::clone(buffer)), start, num_bytes });
         Hold(self.cargo.len() - 1)
     }
 
@@ -96,13 +111,15 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Begins to receive bytes of a buffer.
+    /// Begins to receive bytes of a buffer that the flight has alone.
     pub(super) fn receive(
         &mut self,
         peer: usize,
         hold: Hold,
         range: Range<usize>,
     ) -> Result<(), Fault> {
+        let memory = &self.cargo[hold.0].memory;
+        assert!(matches!(memory, Memory::Owned(_)), "nobody reads what is written");
         for piece in pieces(range, self.max_message) {
             let (start, num_bytes) = self.bytes(hold, &piece);
             let rank = self.integer(peer)?;
@@ -114,13 +131,17 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Waits for all messages, and returns the buffers in the order in which they were taken.
+    /// Waits for all messages, and returns the buffers in the order in which they were taken, without shared ones.
     pub(super) fn land(mut self) -> Result<impl Iterator<Item = Buffer>, Fault> {
         let patience = Patience::for_bytes(self.num_bytes);
         loop {
             self.look()?;
             if self.pending.is_empty() {
-                return Ok(std::mem::take(&mut self.cargo).into_iter().map(|cargo| cargo.buffer));
+                let own = |cargo: Cargo| match cargo.memory {
+                    Memory::Owned(buffer) => Some(buffer),
+                    Memory::Shared(_) => None,
+                };
+                return Ok(std::mem::take(&mut self.cargo).into_iter().filter_map(own));
             }
             let left = self.turn.place.wait.left();
             if left.is_zero() {
@@ -322,7 +343,8 @@ mod tests {
         lend(&MPI, |_, _| Ok(()));
         let mut kept = ABANDONED.lock().unwrap();
         let lent = MPI.lent.load(Ordering::Relaxed);
-        assert_eq!(kept.iter_mut().find(|cargo| cargo.start == lent).unwrap().buffer[0], 2);
+        let cargo = kept.iter_mut().find(|cargo| cargo.start == lent).unwrap();
+        assert!(matches!(&cargo.memory, Memory::Owned(buffer) if buffer[0] == 2));
     }
 
     #[test]

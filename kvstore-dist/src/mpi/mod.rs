@@ -18,9 +18,9 @@ use std::sync::{Arc, Weak};
 
 use kvstore_core::{Error, Result};
 
-use crate::buffer::{Buffer, Slices};
+use crate::buffer::{Buffer, SharedSlices, Slices};
 use crate::call::Verb;
-use crate::collective::{Collective, LastCalls, Wait, check_len, check_root, copy_own};
+use crate::collective::{Collective, LastCalls, Wait, begin_all_to_all, check_len, check_root};
 use crate::fault::Fault;
 use crate::turns::Turn;
 use process::Process;
@@ -144,17 +144,20 @@ impl Collective for MpiCollective {
         })
     }
 
-    fn all_to_all(&self, sent: &mut Slices, received: &mut Slices, wait: &Wait<'_>) -> Result<()> {
-        check_len("slices to send", self.size(), sent)?;
-        check_len("slices to receive", self.size(), received)?;
-        copy_own(self.rank(), sent, received)?;
+    fn all_to_all(
+        &self,
+        sent: &[SharedSlices],
+        received: &mut [Slices],
+        wait: &Wait<'_>,
+    ) -> Result<()> {
+        begin_all_to_all((self.rank(), self.size()), sent, received)?;
         self.call(Verb::AllToAll, wait, |process, turn| {
             exchange::all_to_all(process, turn, sent, received)
         })
     }
 
-    fn all_gather(&self, slices: &mut Slices, wait: &Wait<'_>) -> Result<()> {
-        check_len("slices", self.size(), slices)?;
+    fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
+        check_len("slices", self.size(), slices.iter().map(Slices::len))?;
         self.call(Verb::AllGather, wait, |process, turn| {
             exchange::all_gather(process, turn, slices)
         })

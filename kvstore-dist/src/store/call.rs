@@ -1,11 +1,12 @@
-//! [`Call`]: what ranks do together, and which of several calls comes next.
+//! [`Call`]: what ranks do together, and which of several calls come next.
 
+use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kvstore_core::{Error, Existing, Key, Snapshot, TensorSpec, Value};
 
-use super::stores::Stores;
+use super::stores::{MAX_BATCH, Stores};
 use super::ticket::Ticket;
 
 /// A call that every rank makes.
@@ -85,7 +86,12 @@ impl Call {
 
     /// Returns its name for texts, with its first key.
     pub(crate) fn subject(&self) -> String {
-        let (verb, keys) = match &self.act {
+        subject_of(std::slice::from_ref(self))
+    }
+
+    /// Returns its verb, and its keys.
+    fn name(&self) -> (&'static str, &[Key]) {
+        match &self.act {
             Act::Init { keys, .. } => ("init", keys.as_slice()),
             Act::Push { keys, .. } => ("push", keys.as_slice()),
             Act::Remove { keys } => ("remove", keys.as_slice()),
@@ -93,12 +99,18 @@ impl Call {
             Act::Snapshot(..) => ("snapshot", &[][..]),
             Act::Share(_) => ("restore", &[][..]),
             Act::Rollback(_) => ("rollback", &[][..]),
-        };
-        match keys {
-            [] => verb.to_owned(),
-            [key] => format!("{verb} of `{key}`"),
-            [key, rest @ ..] => format!("{verb} of `{key}` and {} more", rest.len()),
         }
+    }
+
+    /// Returns how many bytes it sends, if it is a push that can be made with others as one: nobody can say no to it.
+    fn joins(&self) -> Option<usize> {
+        let Act::Push { keys, sums } = &self.act else { return None };
+        if !self.stores.takes(keys, sums) {
+            return None;
+        }
+        // Of rows each rank has others.
+        let bytes = |sum: &Value| sum.rows().is_none().then_some(sum.num_bytes());
+        sums.iter().map(bytes).sum()
     }
 
     /// Returns whether the two may not change places.
@@ -115,19 +127,43 @@ impl Call {
     }
 }
 
-/// Returns which of the calls comes first: the one of the highest priority, of several the first, among those that need
-/// not wait for an earlier one.
-pub(crate) fn next<'a>(calls: impl Iterator<Item = &'a Call>) -> usize {
-    let mut earlier: Vec<&Call> = Vec::new();
-    let mut best = (i32::MIN, 0);
-    for (index, call) in calls.enumerate() {
-        let is_free = earlier.iter().all(|other| !call.is_bound_to(other));
-        if is_free && (index == 0 || call.priority > best.0) {
-            best = (call.priority, index);
-        }
-        earlier.push(call);
+/// Returns the name of calls that are made as one.
+pub(crate) fn subject_of(calls: &[Call]) -> String {
+    let verb = calls.first().map_or("", |call| call.name().0);
+    let mut keys = calls.iter().flat_map(|call| call.name().1);
+    match (keys.next(), keys.count()) {
+        (None, _) => verb.to_owned(),
+        (Some(key), 0) => format!("{verb} of `{key}`"),
+        (Some(key), more) => format!("{verb} of `{key}` and {more} more"),
     }
-    best.1
+}
+
+/// Returns the calls that need not wait for an earlier one, those of a higher priority first, of several the first.
+fn in_order(calls: &[&Call]) -> Vec<usize> {
+    let is_free = |index: &usize| {
+        let (earlier, call) = (calls.iter().take(*index), calls.get(*index));
+        call.is_some_and(|call| !earlier.into_iter().any(|other| call.is_bound_to(other)))
+    };
+    let mut order: Vec<usize> = (0..calls.len()).filter(is_free).collect();
+    order.sort_by_key(|index| calls.get(*index).map(|call| Reverse(call.priority)));
+    order
+}
+
+/// Returns which of the calls are made next: one, or several pushes to a store that travel as one. `agree` says whether
+/// all ranks have the same configuration for a call.
+pub(crate) fn together(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut order = in_order(calls);
+    let store = order.first().and_then(|index| calls.get(*index)).map(|call| call.stores.number);
+    let mut num_bytes = 0;
+    let mut joins = |index: &usize| {
+        let call = calls.get(*index).filter(|call| Some(call.stores.number) == store);
+        let len = call.filter(|_| agree(*index)).and_then(|call| call.joins());
+        num_bytes += len.unwrap_or(MAX_BATCH);
+        len.is_some() && num_bytes <= MAX_BATCH
+    };
+    let num_joined = order.iter().take_while(|index| joins(index)).count();
+    order.truncate(num_joined.max(1));
+    order
 }
 
 impl Hash for Act {
@@ -175,7 +211,10 @@ fn hash_spec(spec: &TensorSpec, hasher: &mut impl Hasher) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
-    use kvstore_core::{Backends, CpuBackend, LocalStore};
+    use kvstore_core::{
+        Backends, BoxError, CpuBackend, DType, Device, KvStore, LocalStore, Tensor, TensorSpec,
+        Updater,
+    };
 
     use super::*;
     use crate::local::LocalCollective;
@@ -199,17 +238,85 @@ mod tests {
         call(0, Act::Barrier, 0)
     }
 
+    fn order(calls: &[Call]) -> Vec<usize> {
+        in_order(&calls.iter().collect::<Vec<_>>())
+    }
+
     #[test]
     fn calls_of_higher_priority_go_first_but_no_key_is_overtaken() {
-        assert_eq!(next([push(&["a"], 0)].iter()), 0);
-        assert_eq!(next([push(&["a"], 0), push(&["b"], 1), push(&["c"], 1)].iter()), 1);
-        assert_eq!(next([push(&["a"], 0), push(&["b", "a"], 9), push(&["b"], 5)].iter()), 0);
-        assert_eq!(next([push(&["a"], -3), barrier(), push(&["b"], 9)].iter()), 0);
-        assert_eq!(next([barrier(), push(&["b"], 9)].iter()), 0);
-        assert_eq!(next([push(&["a"], -5), push(&["b"], -4)].iter()), 1);
+        assert_eq!(order(&[]), [] as [usize; 0]);
+        assert_eq!(order(&[push(&["a"], 0)]), [0]);
+        assert_eq!(order(&[push(&["a"], 0), push(&["b"], 1), push(&["c"], 1)]), [1, 2, 0]);
+        assert_eq!(order(&[push(&["a"], 0), push(&["b", "a"], 9), push(&["b"], 5)]), [0]);
+        assert_eq!(order(&[push(&["a"], -3), barrier(), push(&["b"], 9)]), [0]);
+        assert_eq!(order(&[barrier(), push(&["b"], 9)]), [0]);
+        assert_eq!(order(&[push(&["a"], -5), push(&["b"], -4)]), [1, 0]);
         // Another store's keys are others.
         let other = call(1, Act::Push { keys: vec![Key::new("a").unwrap()], sums: Vec::new() }, 9);
-        assert_eq!(next([push(&["a"], 0), other].iter()), 1);
+        assert_eq!(order(&[push(&["a"], 0), other]), [1, 0]);
+    }
+
+    #[test]
+    fn pushes_that_nothing_can_stop_are_made_as_one() {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let stores = Arc::clone(&barrier().stores);
+        let value = |len: usize| {
+            let spec = TensorSpec::new([len], DType::F32);
+            Value::from(Tensor::allocate(&backends, Device::cpu(0), spec).unwrap())
+        };
+        let few = MAX_BATCH / 4 / 3;
+        for (key, len) in [("a", 3), ("b", few), ("c", few), ("d", few), ("e", 3)] {
+            stores.whole.init(&[Key::new(key).unwrap()], &[value(len)]).unwrap();
+        }
+        let push = |stores: &Arc<Stores>, key, len, priority| {
+            let (keys, sums) = (vec![Key::new(key).unwrap()], vec![value(len)]);
+            Call::new(Arc::clone(stores), Act::Push { keys, sums }, priority, Arc::default())
+        };
+        let made = |calls: &[Call]| {
+            let calls: Vec<&Call> = calls.iter().collect();
+            let (all, none) = (together(&calls, |_| true), together(&calls, |_| false));
+            assert_eq!(none, all[..1]);
+            all
+        };
+        let all = |priorities: [i32; 5]| {
+            let lens = [("a", 3), ("b", few), ("c", few), ("d", few), ("e", 3)];
+            let calls = lens.into_iter().zip(priorities);
+            calls
+                .map(|((key, len), priority)| push(&stores, key, len, priority))
+                .collect::<Vec<_>>()
+        };
+        // As many as there is room for, in their order.
+        assert_eq!(made(&all([0; 5])), [0, 1, 2]);
+        assert_eq!(made(&all([1, 2, 3, 4, 5])), [4, 3, 2]);
+        // No other shape, no other key, no other store, no key twice, nothing else.
+        assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stores, "e", 4, 0)]), [0]);
+        assert_eq!(made(&[push(&stores, "e", 4, 0), push(&stores, "a", 3, 0)]), [0]);
+        assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stores, "x", 3, 0)]), [0]);
+        assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stores, "a", 3, 0)]), [0]);
+        let stranger = Stores::new(
+            1,
+            Arc::default(),
+            &backends,
+            Arc::clone(&stores.collective),
+            LocalStore::new("local", backends.clone()).unwrap(),
+        );
+        let stranger = Arc::new(stranger.unwrap());
+        stranger.whole.init(&[Key::new("e").unwrap()], &[value(3)]).unwrap();
+        assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stranger, "e", 3, 0)]), [0]);
+        let barrier = Call::new(Arc::clone(&stores), Act::Barrier, 0, Arc::default());
+        assert_eq!(made(&[push(&stores, "a", 3, 0), barrier, push(&stores, "e", 3, 0)]), [0]);
+        // An updater may refuse one of them.
+        stores.set_updater(Some(Arc::new(Never))).unwrap();
+        assert_eq!(made(&all([0; 5])), [0]);
+    }
+
+    #[derive(Debug)]
+    struct Never;
+
+    impl Updater for Never {
+        fn update(&self, _: &Key, _: &Tensor, _: &mut Tensor) -> Result<(), BoxError> {
+            Ok(())
+        }
     }
 
     #[test]

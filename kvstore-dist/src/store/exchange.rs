@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::slice::from_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,12 @@ use kvstore_core::storage::Storage;
 use kvstore_core::{Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec};
 
 use super::cut::Cut;
-use crate::buffer::{Buffer, Slices};
+use crate::buffer::{Buffer, SharedSlices, Slices};
 use crate::collective::{Collective, Wait};
 
+/// So many bytes of a key travel by themselves, from where they lie to where they stay. Fewer are packed with those of
+/// other keys: a message costs more than a copy of them.
+const ALONE: usize = 256 << 10;
 /// Codes are cut between words of this many elements.
 const WORD: usize = 32;
 
@@ -28,10 +32,16 @@ pub(crate) struct Exchange<'a> {
 /// Memory for what travels, kept between calls: to get it from the system anew takes as long as to fill it.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    sent: Slices,
+    parcels: Vec<Parcel>,
+    gathered: Slices,
+}
+
+/// Memory for keys that travel together.
+#[derive(Debug, Default)]
+struct Parcel {
+    sent: Arc<Buffer>,
     /// What is made of it reads it here, until the call is over.
     received: Arc<Slices>,
-    gathered: Slices,
 }
 
 /// Some bytes of what has been received.
@@ -98,14 +108,16 @@ impl Sent<'_> {
         }
     }
 
-    /// Makes this rank's part of its own sum, whose bytes these are: without a copy, where the host sees them.
-    fn keep(&self, backends: &Backends, own: usize, bytes: &[u8]) -> Result<Tensor> {
+    /// Makes this rank's part of its own sum: without a copy, where the host sees it.
+    fn keep(&self, backends: &Backends, own: usize) -> Result<Tensor> {
         match &self.content {
             Content::Value(value) if value.host_bytes().is_ok() => {
                 let part = self.cut.part(own).ok_or_else(lost)?;
                 value.view(self.cut.elements(own).start, part.shape().clone())
             }
-            _ => {
+            content => {
+                let (Content::Value(tensor) | Content::Codes(tensor, _)) = content;
+                let bytes = tensor.seen_bytes()?;
                 let bytes = bytes.get(self.bytes(own)?).ok_or_else(lost)?;
                 let here = |spec| Tensor::from_bytes(backends, Device::cpu(0), spec, bytes);
                 self.receive(backends, own, bytes.len(), here)
@@ -145,52 +157,89 @@ impl Exchange<'_> {
     /// of ranks; nothing for a sum of which this rank has no part.
     pub(crate) fn scatter(&self, sums: &[Sent<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let contents = sums.iter().map(|sum| sum.content().seen_bytes());
-        let contents = contents.collect::<Result<Vec<_>>>()?;
-        let total = |rank: usize| {
-            let lens = sums.iter().map(|sum| sum.bytes(rank).map(|bytes| bytes.len()));
-            lens.sum::<Result<usize>>()
-        };
-        // What a rank has for itself stays where it is.
-        let for_others = |rank: usize| if rank == own { Ok(0) } else { total(rank) };
-        let counts = (0..size).map(for_others).collect::<Result<Vec<_>>>()?;
-        let mut room = self.room.borrow_mut();
-        let Room { sent, received: shared, .. } = &mut *room;
-        if Arc::get_mut(shared).is_none() {
+        let parcels = parcels(sums.iter().map(|sum| sum.content().num_bytes()));
+        let room = &mut self.room.borrow_mut().parcels;
+        room.resize_with(room.len().max(parcels.len()), Parcel::default);
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        for (parcel, room) in parcels.iter().zip(room.iter_mut()) {
+            sent.push(self.pack(sums, parcel, &mut room.sent)?);
+            let lens = of(parcel, sums).map(|sum| sum.bytes(own).map(|bytes| bytes.len()));
+            let len = lens.sum::<Result<usize>>()?;
+            let counts = (0..size).map(|rank| if rank == own { 0 } else { len });
             // A call that has failed may still hold what it got.
-            *shared = Arc::default();
+            let kept = Arc::into_inner(std::mem::take(&mut room.received));
+            let mut slices = kept.unwrap_or_default();
+            slices.recount(&counts.collect::<Vec<_>>());
+            received.push(slices);
         }
-        let received = Arc::get_mut(shared).ok_or_else(lost)?;
-        sent.recount(&counts);
-        for (rank, mut slice) in sent.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
-            for (sum, content) in sums.iter().zip(&contents) {
-                let bytes = content.get(sum.bytes(rank)?).ok_or_else(lost)?;
-                let (to, rest) = slice.split_at_mut(bytes.len());
-                to.copy_from_slice(bytes);
-                slice = rest;
+        self.collective.all_to_all(&sent, &mut received, &self.wait())?;
+        let mut parts: Vec<Vec<Tensor>> = sums.iter().map(|_| Vec::new()).collect();
+        for ((parcel, received), room) in parcels.iter().zip(received).zip(room) {
+            room.received = Arc::new(received);
+            let mut first = 0;
+            for index in parcel {
+                let (sum, parts) = sums.get(*index).zip(parts.get_mut(*index)).ok_or_else(lost)?;
+                let len = sum.bytes(own)?.len();
+                let from = |rank: usize| {
+                    if rank == own {
+                        return sum.keep(self.backends, own);
+                    }
+                    let start = room.received.range(rank).start + first;
+                    let here = |spec| self.lend(&room.received, start..start + len, spec);
+                    sum.receive(self.backends, own, len, here)
+                };
+                if sum.cut.part(own).is_some() {
+                    *parts = (0..size).map(from).collect::<Result<_>>()?;
+                }
+                first += len;
             }
         }
-        let len = total(own)?;
-        let counts: Vec<usize> = (0..size).map(|rank| if rank == own { 0 } else { len }).collect();
-        received.recount(&counts);
-        self.collective.all_to_all(sent, received, &self.wait())?;
-        let mut parts = Vec::with_capacity(sums.len());
-        let mut first = 0;
-        for (sum, content) in sums.iter().zip(&contents) {
-            let len = sum.bytes(own)?.len();
-            let from = |rank: usize| {
-                if rank == own {
-                    return sum.keep(self.backends, own, content);
-                }
-                let start = shared.range(rank).start + first;
-                let here = |spec| self.lend(shared, start..start + len, spec);
-                sum.receive(self.backends, own, len, here)
-            };
-            let has_part = sum.cut.part(own).is_some();
-            parts.push((0..if has_part { size } else { 0 }).map(from).collect::<Result<_>>()?);
-            first += len;
-        }
         Ok(parts)
+    }
+
+    /// Returns what other ranks get of some sums: of one where it lies, of several packed. What a rank has for itself
+    /// stays where it is.
+    fn pack(
+        &self,
+        sums: &[Sent<'_>],
+        parcel: &[usize],
+        packed: &mut Arc<Buffer>,
+    ) -> Result<SharedSlices> {
+        let (own, size) = (self.collective.rank(), self.collective.size());
+        if let [index] = parcel
+            && let Some(sum) = sums.get(*index)
+            && let Ok(buffer) = Buffer::of_tensor(sum.content().clone())
+        {
+            let range = |rank| if rank == own { Ok(0..0) } else { sum.bytes(rank) };
+            let ranges = (0..size).map(range).collect::<Result<_>>()?;
+            return SharedSlices::new(Arc::new(buffer), ranges);
+        }
+        if Arc::get_mut(packed).is_none() {
+            *packed = Arc::default();
+        }
+        let buffer = Arc::get_mut(packed).ok_or_else(lost)?;
+        let contents = of(parcel, sums).map(|sum| sum.content().seen_bytes());
+        let contents = contents.collect::<Result<Vec<_>>>()?;
+        let mut pieces = Vec::new();
+        let mut ranges = vec![0..0; size];
+        let mut end = 0;
+        for (rank, range) in ranges.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+            let start = end;
+            for (sum, content) in of(parcel, sums).zip(&contents) {
+                let piece = content.get(sum.bytes(rank)?).ok_or_else(lost)?;
+                end += piece.len();
+                pieces.push(piece);
+            }
+            *range = start..end;
+        }
+        buffer.resize(end);
+        let mut rest = &mut **buffer;
+        for piece in pieces {
+            let to;
+            (to, rest) = rest.split_at_mut(piece.len());
+            to.copy_from_slice(piece);
+        }
+        SharedSlices::new(Arc::clone(packed), ranges)
     }
 
     /// Returns a tensor of what has been received, which is read where it lies if numbers may lie there.
@@ -207,31 +256,53 @@ impl Exchange<'_> {
     /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where it has any.
     pub(crate) fn gather(&self, cuts: &[&Cut], parts: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let total = |rank: usize| cuts.iter().map(|cut| cut.num_bytes(rank)).sum();
-        let counts: Vec<usize> = (0..size).map(total).collect();
-        let mut room = self.room.borrow_mut();
-        let slices = &mut room.gathered;
-        slices.recount(&counts);
-        let mut slice = slices.slice_mut(own);
-        for part in parts.iter().flatten() {
-            let (to, rest) = slice.split_at_mut(part.num_bytes());
-            part.read_bytes(to)?;
-            slice = rest;
-        }
-        self.collective.all_gather(slices, &self.wait())?;
-        let mut firsts = vec![0; size];
-        let mut values = Vec::with_capacity(cuts.len());
-        for cut in cuts {
-            let mut bytes = Vec::with_capacity(size);
-            for (rank, first) in firsts.iter_mut().enumerate() {
-                let end = *first + cut.num_bytes(rank);
-                bytes.push(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
-                *first = end;
+        let whole = |cut: &&Cut| cut.whole().num_elements() * cut.whole().dtype().size();
+        let parcels = parcels(cuts.iter().map(whole));
+        let room = &mut self.room.borrow_mut().gathered;
+        let mut gathered = Vec::new();
+        for parcel in &parcels {
+            let total = |rank: usize| of(parcel, cuts).map(|cut| cut.num_bytes(rank)).sum();
+            let counts: Vec<usize> = (0..size).map(total).collect();
+            let mut slices = if let [index] = parcel[..] {
+                let spec = cuts.get(index).ok_or_else(lost)?.whole().clone();
+                let here = Tensor::allocate(self.backends, Device::cpu(0), spec)?;
+                Slices::of_tensor(here, &counts)?
+            } else {
+                let mut slices = std::mem::take(room);
+                slices.recount(&counts);
+                slices
+            };
+            let mut slice = slices.slice_mut(own);
+            for part in of(parcel, parts).flatten() {
+                let (to, rest) = slice.split_at_mut(part.num_bytes());
+                part.read_bytes(to)?;
+                slice = rest;
             }
-            let spec = cut.whole().clone();
-            values.push(Tensor::from_parts(self.backends, Device::cpu(0), spec, &bytes)?);
+            gathered.push(slices);
         }
-        Ok(values)
+        self.collective.all_gather(&mut gathered, &self.wait())?;
+        let mut values = vec![None; cuts.len()];
+        for (parcel, slices) in parcels.iter().zip(gathered) {
+            if let [index] = parcel[..] {
+                *values.get_mut(index).ok_or_else(lost)? = slices.into_tensor();
+                continue;
+            }
+            let mut firsts = vec![0; size];
+            for index in parcel {
+                let cut = cuts.get(*index).ok_or_else(lost)?;
+                let mut bytes = Vec::with_capacity(size);
+                for (rank, first) in firsts.iter_mut().enumerate() {
+                    let end = *first + cut.num_bytes(rank);
+                    bytes.push(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
+                    *first = end;
+                }
+                let spec = cut.whole().clone();
+                let value = Tensor::from_parts(self.backends, Device::cpu(0), spec, &bytes)?;
+                *values.get_mut(*index).ok_or_else(lost)? = Some(value);
+            }
+            *room = slices;
+        }
+        values.into_iter().map(|value| value.ok_or_else(lost)).collect()
     }
 
     /// Gives every rank some bytes of each. They may be of different lengths.
@@ -239,12 +310,12 @@ impl Exchange<'_> {
         let (rank, size) = (self.collective.rank(), self.collective.size());
         let mut lens = Slices::zeroed(&vec![8; size]);
         lens.slice_mut(rank).copy_from_slice(&(own.len() as u64).to_le_bytes());
-        self.collective.all_gather(&mut lens, &self.wait())?;
+        self.collective.all_gather(from_mut(&mut lens), &self.wait())?;
         let len = |rank| read_u64(lens.slice(rank)).and_then(|len| usize::try_from(len).ok());
         let counts = (0..size).map(len).collect::<Option<Vec<_>>>().ok_or_else(lost)?;
         let mut slices = Slices::zeroed(&counts);
         slices.slice_mut(rank).copy_from_slice(own);
-        self.collective.all_gather(&mut slices, &self.wait())?;
+        self.collective.all_gather(from_mut(&mut slices), &self.wait())?;
         Ok(slices)
     }
 
@@ -260,6 +331,19 @@ impl Exchange<'_> {
         self.collective.broadcast(root, &mut bytes, &self.wait())?;
         Ok(bytes)
     }
+}
+
+/// Returns which things travel together, of which each has so many bytes: the same on every rank.
+fn parcels(lens: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
+    let (alone, packed): (Vec<_>, Vec<_>) = lens.enumerate().partition(|(_, len)| *len >= ALONE);
+    let packed = packed.into_iter().map(|(index, _)| index).collect();
+    let alone = alone.into_iter().map(|(index, _)| vec![index]);
+    [packed].into_iter().chain(alone).filter(|parcel| !parcel.is_empty()).collect()
+}
+
+/// Returns the things of a parcel.
+fn of<'a, T>(parcel: &'a [usize], things: &'a [T]) -> impl Iterator<Item = &'a T> + Clone {
+    parcel.iter().filter_map(|index| things.get(*index))
 }
 
 /// Returns the first number in some bytes.

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::slice::from_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use kvstore_core::{Error, Result};
 
-use super::call::{Act, Call, next};
-use super::config::Terms;
+use super::acts::make;
+use super::call::{Act, Call, subject_of, together};
 use super::exchange::{Exchange, Room, lost, read_u64};
 use super::stores::Stores;
 use super::ticket::{Ticket, copy};
@@ -335,7 +336,7 @@ impl Shared {
         for (to, word) in own.as_chunks_mut().0.iter_mut().zip(&words) {
             *to = word.to_le_bytes();
         }
-        collective.all_gather(&mut told, &Wait::new(&subject, self.timeout()))?;
+        collective.all_gather(from_mut(&mut told), &Wait::new(&subject, self.timeout()))?;
         self.num_rounds.fetch_add(1, Ordering::Relaxed);
         let word = |rank: usize, index: usize| {
             told.slice(rank).get(8 * index..).and_then(read_u64).unwrap_or_default()
@@ -349,61 +350,73 @@ impl Shared {
             (0..size).find(|&rank| fingerprint(rank, *index) != fingerprint(own, *index))
         };
         let num_same = (0..num_ready).take_while(|index| other_at(index).is_none()).count();
-        let (index, call) = {
+        let config = |rank: usize, index: usize| word(rank, 2 + WORDS * index);
+        let agree = |index: usize| (0..size).all(|rank| config(rank, index) == config(own, index));
+        let (index, calls) = {
             let mut queue = self.queue();
-            let index = next(ready(&queue.items).take(num_same));
-            match queue.items.remove(index) {
-                Some(Item::Together(call)) => (index, call),
-                _ => return Err(lost()),
+            let mut indices =
+                together(&ready(&queue.items).take(num_same).collect::<Vec<_>>(), agree);
+            // Every rank hears of a call that is another one elsewhere.
+            let index = *indices.first().unwrap_or(&0);
+            if indices.is_empty() {
+                indices.push(index);
             }
+            (index, take(&mut queue.items, &indices))
         };
+        let subject = subject_of(&calls);
         if num_same == 0 {
-            let (subject, other) = (call.subject(), other_at(&0).unwrap_or_default());
+            let other = other_at(&0).unwrap_or_default();
             let text = format!(
                 "rank {own} calls {subject}, rank {other} something else: ranks make the same calls in the same order, \
                  with the same keys and values of the same shapes and dtypes"
             );
-            // Every rank hears of it, and has done nothing.
-            self.end(&call, Err(Error::InvalidArgument(text)));
+            // Nothing has been done.
+            self.end(&calls, Err(Error::InvalidArgument(text)));
             return Ok(());
         }
-        let configs: Vec<u64> = (0..size).map(|rank| word(rank, 2 + WORDS * index)).collect();
-        let subject = format!("{}, round {round}", call.subject());
+        let configs: Vec<u64> = (0..size).map(|rank| config(rank, index)).collect();
+        let subject = format!("{subject}, round {round}");
         let exchange = Exchange {
-            backends: &call.stores.backends,
+            backends: &calls.first().ok_or_else(lost)?.stores.backends,
             collective,
             subject: &subject,
             timeout: self.timeout(),
             room,
         };
-        let result = make(&exchange, &call, &configs);
-        match result {
+        match make(&exchange, &calls, &configs) {
             Ok(result) => {
-                self.end(&call, result);
+                self.end(&calls, result);
                 Ok(())
             }
             Err(error) => {
-                call.ticket.end(Err(copy(&error)));
+                for call in &calls {
+                    call.ticket.end(Err(copy(&error)));
+                }
                 Err(error)
             }
         }
     }
 
-    /// Ends a call alone.
-    fn end(&self, call: &Call, result: Result<()>) {
+    /// Ends calls, and no others.
+    fn end(&self, calls: &[Call], result: Result<()>) {
         let is_closed = {
             let mut queue = self.queue();
-            queue.num_bytes -= call.act.num_bytes();
+            queue.num_bytes -= calls.iter().map(|call| call.act.num_bytes()).sum::<usize>();
             queue.is_closed
         };
         self.changed.notify_all();
         if let Err(error) = &result
             && is_closed
         {
-            let (call, error) = (call.subject(), error.chain());
+            let (call, error) = (subject_of(calls), error.chain());
             tracing::error!(call, error, "what was queued is lost at the end of the process");
         }
-        call.ticket.end(result);
+        let mut result = Some(result);
+        for call in calls {
+            let again = result.as_ref().map(|result| result.as_ref().copied().map_err(copy));
+            // The first has the error itself, with its sources.
+            call.ticket.end(std::mem::replace(&mut result, again).unwrap_or(Ok(())));
+        }
     }
 
     /// Ends all calls that are queued, and refuses later ones.
@@ -417,81 +430,24 @@ impl Shared {
     }
 }
 
-/// Gives ranks that have what all agreed on last the configuration that rank 0 has set since. The inner error is the same on
-/// every rank.
-fn adopt(exchange: &Exchange<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
-    let first = configs.first().copied().unwrap_or_default();
-    let (agreed, terms) = stores.config().agreed().clone();
-    if let Some(rank) = configs.iter().position(|config| *config != first && *config != agreed) {
-        return Ok(Err(Error::InvalidArgument(format!(
-            "barrier: rank {rank} has set another optimizer, updater or compression than rank 0"
-        ))));
-    }
-    let own = stores.config().to_text()?;
-    let text = exchange.bytes_of(0, own.as_bytes())?;
-    let found = Terms::from_text(&String::from_utf8_lossy(&text));
-    let found = found.and_then(|found| Ok((terms.step_to(&found)?, found)));
-    let (step, found) = match found {
-        Ok(found) => found,
-        Err(error) => return Ok(Err(error)),
-    };
-    if stores.config().fingerprint()? != first {
-        stores.adopt(found, step)?;
-    }
-    stores.agree(false)?;
-    Ok(Ok(()))
-}
-
-/// Makes a call that all ranks have agreed on. The inner error is that of this rank's values or updater.
-fn make(exchange: &Exchange<'_>, call: &Call, configs: &[u64]) -> Result<Result<()>> {
-    let stores = &call.stores;
-    let first = configs.first().copied().unwrap_or_default();
-    let differs = |of: &dyn Fn(u64) -> bool| configs.iter().position(|config| of(*config));
-    let all_agree = differs(&|config| config != first).is_none();
-    if all_agree {
-        stores.agree(matches!(call.act, Act::Push { .. }))?;
-    }
-    if let Act::Barrier = &call.act {
-        return if all_agree { Ok(Ok(())) } else { adopt(exchange, stores, configs) };
-    }
-    if call.needs_agreement()
-        && let Some(rank) = differs(&|config| config != first)
-    {
-        return Ok(Err(Error::InvalidArgument(format!(
-            "{}: rank {rank} has another optimizer, updater or compression than rank 0: set it on every rank, or on rank 0 with a barrier behind it",
-            call.subject()
-        ))));
-    }
-    let result = match &call.act {
-        Act::Barrier => Ok(()),
-        Act::Init { keys, values, existing } => stores.init(exchange, keys, values, *existing),
-        Act::Push { keys, sums } => stores.push(exchange, keys, sums),
-        Act::Remove { keys } => stores.remove(keys),
-        Act::Snapshot(name, taken) => stores.snapshot(exchange, name).map(|snapshot| {
-            *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
-        }),
-        Act::Share(snapshot) => stores.share_snapshot(exchange, snapshot),
-        Act::Rollback(snapshot) => stores.rollback(snapshot),
-    };
-    match result {
-        Err(
-            error @ (Error::OutOfMemory { .. }
-            | Error::Backend { .. }
-            | Error::Transport { .. }
-            | Error::Timeout(_)
-            | Error::LengthMismatch { .. }
-            | Error::Internal(_)),
-        ) => Err(error),
-        other => Ok(other),
-    }
-}
-
 /// Returns the calls that are ready: those before what this rank does alone.
 fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
     items.iter().map_while(|item| match item {
         Item::Together(call) => Some(call),
         Item::Alone(..) => None,
     })
+}
+
+/// Takes calls out of a queue, in this order.
+fn take(items: &mut VecDeque<Item>, indices: &[usize]) -> Vec<Call> {
+    let mut calls = Vec::with_capacity(indices.len());
+    for (place, index) in indices.iter().enumerate() {
+        let gone = indices[..place].iter().filter(|gone| *gone < index).count();
+        if let Some(Item::Together(call)) = items.remove(index - gone) {
+            calls.push(call);
+        }
+    }
+    calls
 }
 
 /// Lets nobody wait for something that has panicked.

@@ -1,5 +1,6 @@
 //! [`DistStore`]: a store that several processes share.
 
+mod acts;
 mod call;
 mod config;
 mod cut;

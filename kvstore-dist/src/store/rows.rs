@@ -1,5 +1,7 @@
 //! Rows of all ranks: each goes to the rank that has it, and what becomes of it to all others.
 
+use std::slice::from_mut;
+
 use kvstore_core::{Device, Result, RowSparse, Shape, Tensor, TensorSpec};
 
 use super::cut::Cut;
@@ -120,7 +122,7 @@ impl Exchange<'_> {
             slice.copy_from_slice(body);
         }
         let mut received = Slices::zeroed(lens);
-        self.collective.all_to_all(&mut sent, &mut received, &self.wait())?;
+        self.collective.all_to_all(&[sent.into()], from_mut(&mut received), &self.wait())?;
         Ok(received)
     }
 

@@ -19,7 +19,7 @@ use crate::collective::Collective;
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
 /// through memory at every step of its way; less would wait for the network more often.
-const MAX_BATCH: usize = 4 << 20;
+pub(crate) const MAX_BATCH: usize = 4 << 20;
 
 /// A store of whole values, one of this rank's parts, and one that sums what this rank pushes.
 ///
@@ -232,6 +232,14 @@ impl Stores {
 
     pub(crate) fn residuals(&self) -> MutexGuard<'_, HashMap<Key, Tensor>> {
         self.residuals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a push of these sums can be nothing but done.
+    pub(crate) fn takes(&self, keys: &[Key], sums: &[Value]) -> bool {
+        // An updater may refuse a value.
+        let is_sure = !matches!(self.config().rule, Rule::Updater);
+        let stored = is_sure.then(|| self.whole.stored(keys).ok()).flatten();
+        stored.is_some_and(|stored| stored.iter().map(Value::spec).eq(sums.iter().map(Value::spec)))
     }
 
     /// Gives every key the sum over all ranks.

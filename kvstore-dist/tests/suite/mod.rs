@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+use std::slice::from_mut;
+use std::sync::Arc;
 use std::time::Duration;
 
-use kvstore_core::{Error, ErrorCode};
-use kvstore_dist::{Buffer, Collective, Slices, Wait};
+use kvstore_core::{Backends, CpuBackend, DType, Device, Error, ErrorCode, Tensor, TensorSpec};
+use kvstore_dist::{Buffer, Collective, SharedSlices, Slices, Wait};
 
 /// How long nothing here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -24,8 +26,13 @@ pub(crate) fn all(member: &dyn Collective) {
         all_gather(member, round);
         broadcasts(member, round);
     }
+    all_to_all_of_one_buffer(member);
     ahead(member);
     threads(member);
+}
+
+fn backends() -> Backends {
+    Backends::new(vec![CpuBackend::with_threads(1)])
 }
 
 /// Returns any number, the same on all ranks.
@@ -55,15 +62,26 @@ fn refusals(member: &dyn Collective) {
     let root = member.broadcast(size, &mut Buffer::zeroed(3), &wait());
     assert_eq!(root.unwrap_err().code(), ErrorCode::InvalidArgument);
     let (mut few, mut enough) = (Slices::zeroed(&[]), Slices::zeroed(&vec![1; size]));
-    assert_eq!(member.all_gather(&mut few, &wait()).unwrap_err().code(), ErrorCode::LengthMismatch);
-    for (sent, received) in [(&mut few.clone(), &mut enough.clone()), (&mut enough, &mut few)] {
-        let error = member.all_to_all(sent, received, &wait()).unwrap_err();
+    assert_eq!(
+        member.all_gather(from_mut(&mut few), &wait()).unwrap_err().code(),
+        ErrorCode::LengthMismatch
+    );
+    let share = |slices: &Slices| [SharedSlices::from(slices.clone())];
+    let two = [share(&enough), share(&enough)].concat();
+    for (sent, received) in [
+        (&share(&few)[..], &mut enough.clone()),
+        (&share(&enough), &mut few),
+        (&two, &mut enough.clone()),
+        (&[], &mut enough),
+    ] {
+        let error = member.all_to_all(sent, from_mut(received), &wait()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::LengthMismatch);
     }
     let mut counts = vec![0; size];
-    let mut sent = Slices::zeroed(&counts);
+    let sent = share(&Slices::zeroed(&counts));
     counts[rank] = 1;
-    let error = member.all_to_all(&mut sent, &mut Slices::zeroed(&counts), &wait()).unwrap_err();
+    let mut received = [Slices::zeroed(&counts)];
+    let error = member.all_to_all(&sent, &mut received, &wait()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::LengthMismatch);
 }
 
@@ -73,32 +91,82 @@ fn barriers(member: &dyn Collective) {
     }
 }
 
+/// So many lists travel at once.
+fn num_lists(round: usize) -> usize {
+    1 + round % 3
+}
+
 fn all_to_all(member: &dyn Collective, round: usize) {
     let (rank, size) = (member.rank(), member.size());
     let counts = |count: &dyn Fn(usize) -> usize| (0..size).map(count).collect::<Vec<_>>();
-    let mut sent = Slices::zeroed(&counts(&|to| count(round, rank, to)));
-    let mut received = Slices::zeroed(&counts(&|from| count(round, from, rank)));
-    for (to, slice) in sent.iter_mut().enumerate() {
-        slice.copy_from_slice(&bytes(round, rank, to, slice.len()));
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    for list in 0..num_lists(round) {
+        let mut slices = Slices::zeroed(&counts(&|to| count(round + list, rank, to)));
+        for (to, slice) in slices.iter_mut().enumerate() {
+            slice.copy_from_slice(&bytes(round + list, rank, to, slice.len()));
+        }
+        received.push(Slices::zeroed(&counts(&|from| count(round + list, from, rank))));
+        sent.push(SharedSlices::from(slices));
     }
-    let before = sent.whole().to_vec();
-    member.all_to_all(&mut sent, &mut received, &wait()).unwrap();
-    assert_eq!(sent.whole(), before);
-    for from in 0..size {
-        let expected = bytes(round, from, rank, count(round, from, rank));
-        assert_eq!(received.slice(from), expected, "round {round}, {from} to {rank}");
+    let before: Vec<Vec<u8>> = sent.iter().map(|sent| sent.buffer().to_vec()).collect();
+    member.all_to_all(&sent, &mut received, &wait()).unwrap();
+    for (list, (before, (sent, received))) in
+        before.iter().zip(sent.into_iter().zip(&received)).enumerate()
+    {
+        assert_eq!(sent.buffer()[..], *before);
+        for from in 0..size {
+            let expected = bytes(round + list, from, rank, count(round + list, from, rank));
+            assert_eq!(received.slice(from), expected, "round {round}, {from} to {rank}");
+        }
     }
 }
 
+/// What is sent stays where it is, also to several ranks at once.
+fn all_to_all_of_one_buffer(member: &dyn Collective) {
+    let (rank, size) = (member.rank(), member.size());
+    let shared = |from: usize| bytes(3, from, 0, 100_000);
+    let tensor = |spec, bytes: &[u8]| {
+        Tensor::from_bytes(&backends(), Device::default(), spec, bytes).unwrap()
+    };
+    let spec = TensorSpec::new([25_000], DType::F32);
+    let buffer = Arc::new(Buffer::of_tensor(tensor(spec.clone(), &shared(rank))).unwrap());
+    let range = |from: usize, to: usize| 4 * from..90_000 + 4 * to;
+    let ranges: Vec<_> = (0..size).map(|to| range(rank, to)).collect();
+    let sent = SharedSlices::new(Arc::clone(&buffer), ranges).unwrap();
+    let counts: Vec<usize> = (0..size).map(|from| range(from, rank).len()).collect();
+    let mut received = Slices::zeroed(&counts);
+    member.all_to_all(&[sent], from_mut(&mut received), &wait()).unwrap();
+    for from in 0..size {
+        assert_eq!(received.slice(from), &shared(from)[range(from, rank)]);
+    }
+    assert_eq!(Arc::into_inner(buffer).unwrap()[..], shared(rank));
+    // And what comes is where it stays.
+    let len = spec.num_elements();
+    let ends: Vec<usize> = (0..=size).map(|rank| 4 * (len * rank / size)).collect();
+    let counts: Vec<usize> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
+    let mut here = Slices::of_tensor(tensor(spec, &vec![0; 100_000]), &counts).unwrap();
+    let own = here.range(rank);
+    here.slice_mut(rank).copy_from_slice(&shared(9)[own]);
+    member.all_gather(from_mut(&mut here), &wait()).unwrap();
+    assert_eq!(here.into_tensor().unwrap().to_bytes().unwrap(), shared(9));
+}
+
 fn all_gather(member: &dyn Collective, round: usize) {
-    let counts: Vec<_> = (0..member.size()).map(|from| count(round, from, from)).collect();
-    let mut slices = Slices::zeroed(&counts);
-    let own = slices.slice_mut(member.rank());
-    own.copy_from_slice(&bytes(round, member.rank(), 0, own.len()));
-    member.all_gather(&mut slices, &wait()).unwrap();
-    assert_eq!(slices.len(), counts.len());
-    for (from, count) in counts.into_iter().enumerate() {
-        assert_eq!(slices.slice(from), bytes(round, from, 0, count), "round {round}, from {from}");
+    let counts = |list: usize| -> Vec<_> {
+        (0..member.size()).map(|from| count(round + list, from, from)).collect()
+    };
+    let mut all: Vec<_> = (0..num_lists(round)).map(|list| Slices::zeroed(&counts(list))).collect();
+    for (list, slices) in all.iter_mut().enumerate() {
+        let own = slices.slice_mut(member.rank());
+        own.copy_from_slice(&bytes(round + list, member.rank(), 0, own.len()));
+    }
+    member.all_gather(&mut all, &wait()).unwrap();
+    for (list, slices) in all.iter().enumerate() {
+        assert_eq!(slices.len(), member.size());
+        for (from, count) in counts(list).into_iter().enumerate() {
+            let expected = bytes(round + list, from, 0, count);
+            assert_eq!(slices.slice(from), expected, "round {round}, from {from}");
+        }
     }
 }
 
@@ -148,10 +216,12 @@ pub(crate) fn late(member: &dyn Collective, timeout: Duration) {
 
 /// Rank 0 calls something else than the others: all of them hear of it.
 pub(crate) fn different_verbs(member: &dyn Collective) {
-    let error = match member.rank() {
-        0 => member.barrier(&wait()).unwrap_err(),
-        _ => member.all_gather(&mut Slices::zeroed(&vec![9; member.size()]), &wait()).unwrap_err(),
+    let result = if member.rank() == 0 {
+        member.barrier(&wait())
+    } else {
+        member.all_gather(&mut [Slices::zeroed(&vec![9; member.size()])], &wait())
     };
+    let error = result.unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
     let other = if member.rank() == 0 { "is in all_gather" } else { "rank 0 is in barrier" };
     assert!(error.to_string().contains(other), "{error}");
@@ -166,10 +236,10 @@ pub(crate) fn different_lengths(member: &dyn Collective, sent: usize) {
         counts[0] = sent;
         slices.recount(&counts);
         // What it receives is right.
-        let _ = member.all_gather(&mut slices, &wait());
+        let _ = member.all_gather(from_mut(&mut slices), &wait());
         return;
     }
-    let error = member.all_gather(&mut slices, &wait()).unwrap_err();
+    let error = member.all_gather(from_mut(&mut slices), &wait()).unwrap_err();
     assert!(is_about_length(&error), "{}", error.chain());
     ended(member, &error);
 }
@@ -186,8 +256,8 @@ fn ended(member: &dyn Collective, error: &Error) {
     let later = [
         member.barrier(&wait()),
         member.broadcast(0, &mut Buffer::zeroed(1), &wait()),
-        member.all_to_all(&mut slices.clone(), &mut slices.clone(), &wait()),
-        member.all_gather(&mut slices, &wait()),
+        member.all_to_all(&[slices.clone().into()], &mut [slices.clone()], &wait()),
+        member.all_gather(from_mut(&mut slices), &wait()),
     ];
     for later in later {
         assert_eq!(later.unwrap_err().chain(), error.chain());

@@ -1,0 +1,91 @@
+//! What ranks have agreed on is done.
+
+use std::sync::PoisonError;
+
+use kvstore_core::{Error, Result};
+
+use super::call::{Act, Call};
+use super::config::Terms;
+use super::exchange::{Exchange, lost};
+use super::stores::Stores;
+
+/// Gives ranks that have what all agreed on last the configuration that rank 0 has set since. The inner error is the same on
+/// every rank.
+fn adopt(exchange: &Exchange<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
+    let first = configs.first().copied().unwrap_or_default();
+    let (agreed, terms) = stores.config().agreed().clone();
+    if let Some(rank) = configs.iter().position(|config| *config != first && *config != agreed) {
+        return Ok(Err(Error::InvalidArgument(format!(
+            "barrier: rank {rank} has set another optimizer, updater or compression than rank 0"
+        ))));
+    }
+    let own = stores.config().to_text()?;
+    let text = exchange.bytes_of(0, own.as_bytes())?;
+    let found = Terms::from_text(&String::from_utf8_lossy(&text));
+    let found = found.and_then(|found| Ok((terms.step_to(&found)?, found)));
+    let (step, found) = match found {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(error)),
+    };
+    if stores.config().fingerprint()? != first {
+        stores.adopt(found, step)?;
+    }
+    stores.agree(false)?;
+    Ok(Ok(()))
+}
+
+/// Makes a call that all ranks have agreed on, or several pushes as one. The inner error is that of this rank's values or
+/// updater.
+pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> Result<Result<()>> {
+    let call = calls.first().ok_or_else(lost)?;
+    let stores = &call.stores;
+    let first = configs.first().copied().unwrap_or_default();
+    let differs = |of: &dyn Fn(u64) -> bool| configs.iter().position(|config| of(*config));
+    let all_agree = differs(&|config| config != first).is_none();
+    if all_agree {
+        stores.agree(matches!(call.act, Act::Push { .. }))?;
+    }
+    if let Act::Barrier = &call.act {
+        return if all_agree { Ok(Ok(())) } else { adopt(exchange, stores, configs) };
+    }
+    if call.needs_agreement()
+        && let Some(rank) = differs(&|config| config != first)
+    {
+        return Ok(Err(Error::InvalidArgument(format!(
+            "{}: rank {rank} has another optimizer, updater or compression than rank 0: set it on every rank, or on rank 0 with a barrier behind it",
+            call.subject()
+        ))));
+    }
+    let result = match &call.act {
+        Act::Barrier => Ok(()),
+        Act::Init { keys, values, existing } => stores.init(exchange, keys, values, *existing),
+        Act::Push { keys, sums } if calls.len() == 1 => stores.push(exchange, keys, sums),
+        Act::Push { .. } => {
+            let (mut all_keys, mut all_sums) = (Vec::new(), Vec::new());
+            for call in calls {
+                if let Act::Push { keys, sums } = &call.act {
+                    all_keys.extend_from_slice(keys);
+                    all_sums.extend_from_slice(sums);
+                }
+            }
+            stores.push(exchange, &all_keys, &all_sums)
+        }
+        Act::Remove { keys } => stores.remove(keys),
+        Act::Snapshot(name, taken) => stores.snapshot(exchange, name).map(|snapshot| {
+            *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+        }),
+        Act::Share(snapshot) => stores.share_snapshot(exchange, snapshot),
+        Act::Rollback(snapshot) => stores.rollback(snapshot),
+    };
+    match result {
+        Err(
+            error @ (Error::OutOfMemory { .. }
+            | Error::Backend { .. }
+            | Error::Transport { .. }
+            | Error::Timeout(_)
+            | Error::LengthMismatch { .. }
+            | Error::Internal(_)),
+        ) => Err(error),
+        other => Ok(other),
+    }
+}
