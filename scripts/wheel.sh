@@ -1,6 +1,6 @@
 #!/bin/sh
 # wheel.sh [PLATFORM..]   builds wheels for other machines than this one, for any Python from 3.10 on: target/wheels/*.whl
-# wheel.sh --here FOLDER  builds a wheel for this machine, unoptimized, into another folder
+# wheel.sh --here FOLDER [PROFILE]  builds a wheel for this machine into another folder, unoptimized unless told so
 # Without arguments it builds for the platforms in PLATFORMS, or for this machine's, as portable.sh does. No Python is
 # linked; maturin, which packs the wheel, needs one with venv.
 set -eu
@@ -26,7 +26,7 @@ build() {
 
 if [ "${1:-}" = --here ]; then
     install_maturin target/maturin-venv
-    build target/maturin-venv --profile=dev --out="$2"
+    build target/maturin-venv --profile="${3:-dev}" --out="$2"
     exit
 fi
 [ $# -gt 0 ] || eval "set -- ${PLATFORMS:-$(this_platform)}"

@@ -80,7 +80,13 @@ class Job:
         """Tells all workers, and returns what rank 0 has answered."""
         for lines in self.connections.values():
             print(*words, file=lines, flush=True)
-        answers = {rank: lines.readline() for rank, lines in self.connections.items()}
+        try:
+            answers = {rank: lines.readline() for rank, lines in self.connections.items()}
+        except TimeoutError:
+            words, program = " ".join(words)[:40], self.processes[0].args[0]
+            raise RuntimeError(
+                f"{ANSWER_SECONDS} s without an answer of {program} to `{words}`: {self.tail()}"
+            ) from None
         if not all(answers.values()):
             raise RuntimeError(f"a worker is gone: {self.tail()}")
         answers = {rank: json.loads(answer) for rank, answer in answers.items()}

@@ -1,7 +1,8 @@
 """The store side by side with MXNet, in one process: `make peers`.
 
-Every round gives each side a turn: ours, both of MXNet's stores on one machine, and the two copies
-that tell what the memory can do. The turns rotate, so that no side always follows the same other.
+Every round gives each side a turn: ours from C and from Python, both of MXNet's stores on one machine, PyTorch where it
+does the same without a store, and the two copies that tell what the memory can do. The turns rotate, so that no side
+always follows the same other.
 """
 
 import argparse
@@ -15,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import ours
-from mxnet_side import Peer
+from mxnet_side import Peer, Python
 from ours import Ours
+from torch_side import RunningTorch
 from workloads import MIB64, WORKLOADS, Running, RunningRows
 
 # OpenMP's threads spin for a while after their work; nobody's turn starts before they sleep.
@@ -30,6 +32,8 @@ RELATIVE = 1e-5
 OF_THE_WAY = 5e-5
 OF_A_STEP = 2.0**-24
 ABSOLUTE = 1e-6
+# The part of a bar that is wanted through Python.
+PYTHON_PART = 0.9
 # How many pairs of 64 MiB the copy copies.
 NUM_COPIES = 4
 
@@ -81,7 +85,7 @@ def differences(running, num_steps):
     """Returns one line for each of our outputs that is not the peers' after that many steps."""
     found = []
     expected, starts = running["ours"].outputs(), running["ours"].starts()
-    for name in ("local", "device"):
+    for name in running.keys() - {"ours"}:
         for index, (one, other) in enumerate(zip(expected, running[name].outputs())):
             largest = np.maximum(np.abs(other), np.abs(starts[index])) if num_steps else np.abs(other)
             allowed = (RELATIVE + OF_A_STEP * num_steps) * largest + ABSOLUTE * np.abs(other).max()
@@ -95,9 +99,11 @@ def differences(running, num_steps):
 
 def measured(workload, copies, num_rounds):
     """Returns the row of a workload, and what differed."""
-    sides = [Ours(), Peer("local"), Peer("device")]
+    sides = [Ours(), Python(), Peer("local"), Peer("device")]
     form = RunningRows if workload.rows else Running
     running = {side.name: form(workload, side, np.sum) for side in sides}
+    if RunningTorch.can(workload):
+        running["torch"] = RunningTorch(workload)
     turns = {name: side.turn for name, side in running.items()}
     if workload.is_read:
         turns.update({f"{name} read": side.read for name, side in running.items()})
@@ -118,35 +124,50 @@ def measured(workload, copies, num_rounds):
         "ratio": milliseconds[peer] / milliseconds["ours"],
         "gb_per_s": num_bytes and num_bytes / milliseconds["ours"] / 1e6,
         "copy_gb_per_s": copies.gb_per_s(seconds),
+        "python_ms": milliseconds["python"],
+        "python_ratio": milliseconds[peer] / milliseconds["python"],
     }
+    if "torch" in running:
+        row["torch_ms"] = milliseconds["torch"]
+        row["torch_ratio"] = milliseconds["torch"] / milliseconds["python"]
     if workload.is_read:
         row["ours_read_ms"] = milliseconds["ours read"]
         row["peer_read_ms"] = milliseconds[f"{peer} read"]
     # How far apart the quartiles are: a busy machine shows here.
-    spread = [(quartiles[name][2] - quartiles[name][0]) / seconds[name] for name in ("ours", peer)]
+    spread = [
+        (quartiles[name][2] - quartiles[name][0]) / seconds[name] for name in ("ours", peer, "python")
+    ]
     num_turns = TURNS * (WARM_UP_ROUNDS + num_rounds)
     num_steps = num_turns * workload.repeats if workload.optimizer else 0
     return row, peer, spread, differences(running, num_steps)
 
 
 def line(cells):
-    widths = [20, 9, 9, 6, 7, 5, 6, 6, 5, 5, 10, 6]
+    widths = [20, 9, 9, 6, 7, 5, 6, 6, 5, 5, 9, 7, 5, 11, 6]
     return "  ".join(
-        str(cell).ljust(width) if index in (0, 3, 11) else str(cell).rjust(width)
+        str(cell).ljust(width) if index in (0, 3, 14) else str(cell).rjust(width)
         for index, (cell, width) in enumerate(zip(cells, widths))
     ).rstrip()
 
 
 HEADER = line(
-    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,spreads,".split(",")
+    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,python ms,ratio,bar,spreads,".split(",")
 )
 
 
 def cells(workload, row, peer, spread):
     """Returns a row as the table has it."""
     part = row["gb_per_s"] and row["gb_per_s"] / row["copy_gb_per_s"]
-    missed = row["ratio"] < workload.bar or (part or 1) < (workload.bandwidth_bar or 0)
-    note = ["missed"] if missed else []
+    python_bar = PYTHON_PART * workload.bar
+    wanted = [
+        ("missed", row["ratio"], workload.bar),
+        ("missed: bandwidth", part or 1, workload.bandwidth_bar or 0),
+        ("missed: Python", row["python_ratio"], python_bar),
+        ("missed: PyTorch", row.get("torch_ratio", 1), workload.torch_bar if "torch_ratio" in row else 0),
+    ]
+    note = [text for text, found, bar in wanted if found < bar]
+    if "torch_ms" in row:
+        note.append(f"PyTorch: {row['torch_ms']:.2f} ms, {row['torch_ratio']:.2f} (bar {workload.torch_bar})")
     if workload.is_read:
         note.append(f"reading alone: {row['ours_read_ms']:.2f} ms, {row['peer_read_ms']:.2f} ms")
     return [
@@ -160,6 +181,9 @@ def cells(workload, row, peer, spread):
         f"{row['copy_gb_per_s']:.2f}",
         f"{part:.2f}" if part else "",
         workload.bandwidth_bar or "",
+        f"{row['python_ms']:.4f}",
+        f"{row['python_ratio']:.2f}",
+        f"{python_bar:g}",
         " ".join(f"{part:.0%}" for part in spread),
         "; ".join(note),
     ]
@@ -179,6 +203,8 @@ def main():
     options = arguments()
     ours.load(options.library)
     copies = Copies()
+    if not RunningTorch.is_there():
+        print("peers: skipped: the comparison with PyTorch, which is not installed")
     rows, failures = [], []
     print(HEADER, flush=True)
     for workload in WORKLOADS:

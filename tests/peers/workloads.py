@@ -39,6 +39,8 @@ class Workload:
         self.name = name
         self.bar = bar
         self.shapes = shapes
+        # How many times as fast as PyTorch it is to be, where that does the same.
+        self.torch_bar = rest.pop("torch_bar", None)
         # How many values a push has, none for no push, and into how many arrays a pull goes.
         self.pushed = rest.pop("pushed", 0)
         self.pulled = rest.pop("pulled", 0)
@@ -164,9 +166,16 @@ WORKLOADS = [
     Workload("sum_4x64MiB", 2.5, ONE, pushed=4, crossings=5, bandwidth_bar=0.9),
     Workload("sum_8x64MiB", 2.5, ONE, pushed=8, crossings=9, bandwidth_bar=0.9),
     Workload(
-        "sgd_momentum_4x64MiB", 4, ONE, pushed=4, optimizer=SGD, crossings=8, bandwidth_bar=0.9
+        "sgd_momentum_4x64MiB",
+        4,
+        ONE,
+        pushed=4,
+        optimizer=SGD,
+        crossings=8,
+        bandwidth_bar=0.9,
+        torch_bar=1.5,
     ),
-    Workload("adam_4x64MiB", 5, ONE, pushed=4, optimizer=ADAM, crossings=10),
+    Workload("adam_4x64MiB", 5, ONE, pushed=4, optimizer=ADAM, crossings=10, torch_bar=1.5),
     Workload("pull_4x64MiB", 100, ONE, pulled=4),
     Workload("pull_4x64MiB_read", 1.3, ONE, pulled=4, is_read=True),
     Workload("small_keys_1000x4", 20, [(64,)] * 1000, pushed=4, pulled=4, repeats=20),
