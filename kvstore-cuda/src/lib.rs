@@ -20,6 +20,7 @@ mod driver;
 pub mod elementwise;
 #[cfg(feature = "emulated")]
 pub mod emulated;
+mod exchange;
 pub mod fan;
 mod handles;
 mod host;
