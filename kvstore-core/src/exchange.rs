@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::Result;
-use crate::storage::{Span, Storage};
+use crate::storage::{Span, SpanMut, Storage};
 
 /// A queue of a device's work as its driver numbers it: a backend's, or another library's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,31 @@ impl Queue {
     }
 }
 
+/// Elements that do not stand one after the other, but at regular distances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The bytes of an element.
+    pub size: usize,
+    /// The axes of the array.
+    pub axes: Vec<Axis>,
+}
+
+/// An axis of a [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// How many elements there are along it.
+    pub length: usize,
+    /// From one of them to the next, in bytes.
+    pub stride: isize,
+}
+
 /// Memory of a device that another library has, and lets somebody use.
 pub struct ForeignMemory {
     device: Device,
     address: usize,
     num_bytes: usize,
-    owner: Arc<dyn Any + Send + Sync>,
+    layout: Option<Layout>,
+    _owner: Arc<dyn Any + Send + Sync>,
 }
 
 impl ForeignMemory {
@@ -56,7 +75,24 @@ impl ForeignMemory {
         num_bytes: usize,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { device, address, num_bytes, owner }
+        Self { device, address, num_bytes, layout: None, _owner: owner }
+    }
+
+    /// Returns the memory of elements at regular distances, the first one at `address`; they are copied before they are
+    /// used.
+    ///
+    /// # Safety
+    /// As [`ForeignMemory::new`], for the bytes of the elements.
+    pub unsafe fn strided(
+        device: Device,
+        address: usize,
+        layout: Layout,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let num_elements =
+            layout.axes.iter().fold(1_usize, |all, it| all.saturating_mul(it.length));
+        let num_bytes = num_elements.saturating_mul(layout.size);
+        Self { device, address, num_bytes, layout: Some(layout), _owner: owner }
     }
 
     /// Returns where the memory is.
@@ -69,14 +105,14 @@ impl ForeignMemory {
         self.address
     }
 
-    /// Returns how many bytes it has.
+    /// Returns how many bytes its elements have.
     pub fn num_bytes(&self) -> usize {
         self.num_bytes
     }
 
-    /// Returns what keeps it.
-    pub fn into_owner(self) -> Arc<dyn Any + Send + Sync> {
-        self.owner
+    /// Returns where its elements stand, if not one after the other.
+    pub fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
     }
 }
 
@@ -113,8 +149,21 @@ pub trait Exchange {
     fn wait_for_all(&self, device: Device) -> Result<()>;
 
     /// Returns the memory as a storage, which says that it [is lent](Storage::is_lent). Whoever drops it last waits for
-    /// all work on the device, and drops the owner after that.
+    /// all work on the device, and drops the owner after that. Of elements at regular distances it has no ranges.
     fn lend(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>>;
+
+    /// Queues a copy of elements at regular distances, of a storage that was [lent](Exchange::lend) so, to one after the
+    /// other.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for more axes than a backend knows.
+    fn gather(&self, dst: SpanMut<'_>, src: &dyn Storage) -> Result<()>;
+
+    /// Queues the copy the other way.
+    ///
+    /// # Errors
+    /// As [`Exchange::gather`].
+    fn scatter(&self, dst: &mut dyn Storage, src: Span<'_>) -> Result<()>;
 
     /// Returns where a range of a storage of the backend's is.
     fn address(&self, src: Span<'_>) -> Result<usize>;

@@ -66,7 +66,7 @@ pub use cpu::CpuBackend;
 pub use device::{Device, DeviceKind};
 pub use dtype::{DType, Element, Scalar};
 pub use error::{BoxError, Error, ErrorCode, Result};
-pub use exchange::{Exchange, ForeignMemory, Queue};
+pub use exchange::{Axis, Exchange, ForeignMemory, Layout, Queue};
 pub use half::{bf16, f16};
 pub use key::Key;
 pub use local::LocalStore;

@@ -5,14 +5,13 @@
 
 #![expect(unsafe_code, reason = "gives blocks back to the driver")]
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
-use kvstore_core::{Device, DeviceMemory, Error, ForeignMemory, Result};
+use kvstore_core::{Device, DeviceMemory, Error, ForeignMemory, Layout, Result};
 
 use crate::batch::Address;
 use crate::devices::Devices;
@@ -190,14 +189,22 @@ enum Holder {
         memory: Arc<Memory>,
     },
     /// There until it is dropped.
-    Other(Option<Arc<dyn Any + Send + Sync>>),
+    Other(Option<ForeignMemory>),
 }
 
 impl CudaStorage {
     /// Returns memory that another library lends.
     pub(crate) fn lent(card: Arc<Card>, memory: ForeignMemory) -> Self {
         let (address, num_bytes) = (memory.address() as Address, memory.num_bytes());
-        Self { card, address, num_bytes, holder: Holder::Other(Some(memory.into_owner())) }
+        Self { card, address, num_bytes, holder: Holder::Other(Some(memory)) }
+    }
+
+    /// Returns where the elements stand in memory that is lent, if not one after the other.
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        match &self.holder {
+            Holder::Pool { .. } => None,
+            Holder::Other(memory) => memory.as_ref()?.layout(),
+        }
     }
 
     pub(crate) fn card(&self) -> &Arc<Card> {
@@ -211,7 +218,9 @@ impl CudaStorage {
     /// Returns where a range begins.
     fn at(&self, start: usize, num_bytes: usize) -> Result<Address> {
         match start.checked_add(num_bytes) {
-            Some(end) if end <= self.num_bytes => Ok(self.address + start as u64),
+            Some(end) if end <= self.num_bytes && self.layout().is_none() => {
+                Ok(self.address + start as u64)
+            }
             _ => Err(Error::Internal("a range leaves its storage".to_owned())),
         }
     }
@@ -233,7 +242,7 @@ impl Drop for CudaStorage {
             Holder::Pool { block_bytes, memory } => {
                 memory.take_back(&self.card, self.address, *block_bytes);
             }
-            Holder::Other(owner) => {
+            Holder::Other(memory) => {
                 // What is done with it next nobody tells this card: not even where.
                 if let Err(error) = self.card.synchronize() {
                     tracing::warn!(%error, "memory of another library is kept, for work may still use it");
@@ -241,7 +250,7 @@ impl Drop for CudaStorage {
                         clippy::disallowed_methods,
                         reason = "what may still be in use is never given back"
                     )]
-                    std::mem::forget(owner.take());
+                    std::mem::forget(memory.take());
                 }
             }
         }

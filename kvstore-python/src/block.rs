@@ -7,7 +7,9 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::{fmt, slice};
 
-use kvstore::{Device, DeviceKind, Error, ForeignMemory, Storage, Tensor, TensorSpec};
+use kvstore::{
+    Axis, Device, DeviceKind, Error, ForeignMemory, Layout, Storage, Tensor, TensorSpec,
+};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -169,21 +171,22 @@ impl Block {
     }
 
     /// Returns the memory of a GPU as others of the crate below see it.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for elements that do not stand one after the other.
     fn foreign(self: &Arc<Self>) -> kvstore::Result<ForeignMemory> {
-        if !self.runs().1.is_empty() {
-            return Err(Error::invalid(format!(
-                "{} on {}: its elements do not stand in row-major order, use `.contiguous()` or the like",
-                self.spec, self.device
-            )));
+        let (device, address) = (self.device, self.start.expose_provenance());
+        if self.runs().1.is_empty() {
+            let num_bytes = self.spec.num_bytes()?;
+            // SAFETY: the library says so of its memory until the owner goes, which the block has; the device's queue
+            // waits for what the library had queued, and that nobody writes there during a call is the caller's part,
+            // as for memory of the host.
+            return Ok(unsafe {
+                ForeignMemory::new(device, address, num_bytes, Arc::clone(self) as _)
+            });
         }
-        let (address, num_bytes) = (self.start.expose_provenance(), self.spec.num_bytes()?);
-        // SAFETY: the library says so of its memory until the owner goes, which the block has; the device's queue waits
-        // for what the library had queued, and that nobody writes there during a call is the caller's part, as for
-        // memory of the host.
-        Ok(unsafe { ForeignMemory::new(self.device, address, num_bytes, Arc::clone(self) as _) })
+        let axes = self.spec.shape().dims().iter().zip(&self.strides);
+        let axes = axes.map(|(&length, &stride)| Axis { length, stride }).collect();
+        let layout = Layout { size: self.spec.dtype().size(), axes };
+        // SAFETY: as above.
+        Ok(unsafe { ForeignMemory::strided(device, address, layout, Arc::clone(self) as _) })
     }
 
     /// Returns whether the elements stand in row-major order, where a machine reads elements of their size.

@@ -230,17 +230,21 @@ class Array:
             self.card.write(self.address + self.offset, values)
             return
         place = numpy.full(self.num_bytes // self.dtype.itemsize, 99, self.dtype)
-        self._strided(place)[...] = values
+        self.strided(place)[...] = values
         self.card.write(self.address + self.offset, place)
 
     def read(self) -> numpy.ndarray[Any, Any]:
         """Returns the values when the array's own stream has come so far."""
         if self.strides is None:
             return self.card.read(self.address + self.offset, self.shape, self.dtype)
-        place = self.card.read(self.address + self.offset, self.num_bytes // self.dtype.itemsize, self.dtype)
-        return self._strided(place)
+        return self.strided(self.read_all())
 
-    def _strided(self, place: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    def read_all(self) -> numpy.ndarray[Any, Any]:
+        """Returns the values and what stands between them: 99 if nobody has written there."""
+        return self.card.read(self.address + self.offset, self.num_bytes // self.dtype.itemsize, self.dtype)
+
+    def strided(self, place: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+        """Returns the values among what stands between them."""
         in_bytes = [stride * self.dtype.itemsize for stride in self.strides or ()]
         return numpy.lib.stride_tricks.as_strided(place, self.shape, in_bytes)
 

@@ -220,6 +220,70 @@ def test_a_value_and_an_output_may_be_one_array():
         numpy.testing.assert_array_equal(array.read(), values + values)
 
 
+# Elements at regular distances.
+
+#: Shapes, and strides in elements: transposed, with gaps, in another order of axes, in many.
+STRIDED = [
+    ((30, 40), (1, 30)),
+    ((30, 40), (100, 2)),
+    ((5, 6, 7, 8), (336, 1, 48, 6)),
+    ((3, 1, 5), (7, 99, 1)),
+    ((2,) * 8, tuple(2**n for n in range(8))),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "strides"), STRIDED)
+def test_elements_at_regular_distances(shape, strides, dtype):
+    values = numbers(*shape, dtype=dtype)
+    arrays = [Array(CARDS[-1], values, strides=strides) for _ in range(2)]
+    kv = store(nd.zeros(shape, dtype=dtype, ctx=mx.gpu(len(CARDS) - 1)))
+    for number in SEEDS[:5]:
+        seed(number)
+        for array in arrays:
+            array.write(values)
+        kv.push("w", arrays)
+        for array in arrays:
+            array.write(values * 0)
+        numpy.testing.assert_array_equal(kv.pull("w").asnumpy(), values + values)
+        kv.pull("w", out=arrays)
+        for array in arrays:
+            place = array.read_all()
+            numpy.testing.assert_array_equal(array.strided(place), values + values)
+            # What stands between the elements is as it was.
+            array.strided(place)[...] = 99
+            assert (place == 99).all()
+    check_released(*arrays)
+
+
+@needs_emulator
+def test_elements_at_regular_distances_stay_on_the_card():
+    values = numbers(500, 600)
+    array, out = (Array(CARDS[0], values, strides=(1, 500)) for _ in range(2))
+    kv = store(array)
+    before = copied()
+    kv.push("w", [array, array])
+    kv.pull("w", out=out)
+    after = copied()
+    assert after[1] == before[1]
+    assert after[0] - before[0] < LISTS
+    numpy.testing.assert_array_equal(out.read(), values + values)
+
+
+def test_a_value_that_is_repeated():
+    row = Array(CARDS[0], numbers(1, 4))
+    row.shape, row.strides = (3, 4), (0, 1)
+    assert store(row).pull("w").tolist() == [[1, 2, 3, 4]] * 3
+
+
+def test_elements_along_more_axes_than_a_kernel_knows():
+    shape = (2,) * 9
+    many = Array(CARDS[0], numbers(*shape), strides=tuple(2**n for n in range(9)))
+    with pytest.raises(NotImplementedError, match="9 axes"):
+        store(many)
+    assert len(many.was_idle) == 1
+
+
 # To other libraries.
 
 
@@ -448,6 +512,9 @@ def test_elements_between_two_places_are_refused():
     with pytest.raises(ValueError, match="between two places"):
         store(array)
     assert len(array.was_idle) == 1
+    spread = OnlyInterface(Array(CARDS[0], numbers(4)), shape=(2,), strides=(6,))
+    with pytest.raises(ValueError, match="between two places"):
+        store(spread)
     # Bytes stand anywhere.
     small = Array(CARDS[0], numbers(4, dtype="uint8"), offset=3)
     assert store(small).pull("w").tolist() == [1, 2, 3, 4]

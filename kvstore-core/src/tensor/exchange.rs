@@ -11,26 +11,29 @@ use crate::storage::{SpanMut, Storage};
 
 impl Tensor {
     /// Returns a tensor whose elements lie in memory of a device that is lent: row-major, in the machine's byte order.
-    /// What [`Tensor::lent`] says of the host's memory holds for it; whoever drops it last waits for the work on it.
+    /// What [`Tensor::lent`] says of the host's memory holds for it; whoever drops it last waits for the work on it. Elements
+    /// at regular distances are copied, and waited for.
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`] for elements at places where no device reads any of their
     /// size, [`Error::LengthMismatch`] for another number of bytes.
     pub fn lent_on(backends: &Backends, spec: TensorSpec, memory: ForeignMemory) -> Result<Self> {
         check_room(&spec, &memory)?;
-        let (device, address) = (memory.device(), memory.address());
-        if !address.is_multiple_of(spec.dtype().size()) {
-            return Err(Error::invalid(format!(
-                "{spec} on {device}: lent elements begin at address {address:#x}, between two places for them"
-            )));
-        }
+        check_places(&spec, &memory)?;
+        let (device, is_strided) = (memory.device(), memory.layout().is_some());
         let backend = Arc::clone(backends.of(device)?);
-        let storage = backends.exchange(device)?.lend(memory)?;
+        let exchange = backends.exchange(device)?;
+        let storage = exchange.lend(memory)?;
+        if is_strided {
+            let mut gathered = Self::allocate_on(&backend, device, spec)?;
+            gathered.overwrite(|_, dst| exchange.gather(dst, &*storage))?;
+            return Ok(gathered);
+        }
         Ok(Self { share: Share { backend, storage }, device, spec, start: 0 })
     }
 
-    /// Queues a copy of the elements to memory of another library's on the tensor's device. Nobody may let go of what is
-    /// returned before the copy may be waited for, which is done by letting go; to wait for several at once, and to hear of
+    /// Queues a copy of the elements to memory of another library's on the tensor's device, one after the other or at
+    /// regular distances. Whoever drops what is returned waits for the copy; to wait for several at once, and to hear of
     /// what goes wrong there, [`Tensor::wait`] comes before.
     ///
     /// # Errors
@@ -46,10 +49,18 @@ impl Tensor {
                 memory.device()
             )));
         }
-        let mut storage = self.exchange()?.lend(memory)?;
-        let dst =
-            SpanMut { storage: exclusive(&mut storage)?, start: 0, num_bytes: self.num_bytes() };
-        self.share.backend.copy(dst, self.span())?;
+        let (exchange, is_strided) = (self.exchange()?, memory.layout().is_some());
+        if is_strided {
+            check_places(&self.spec, &memory)?;
+        }
+        let mut storage = exchange.lend(memory)?;
+        let target = exclusive(&mut storage)?;
+        if is_strided {
+            exchange.scatter(target, self.span())?;
+        } else {
+            let dst = SpanMut { storage: target, start: 0, num_bytes: self.num_bytes() };
+            self.share.backend.copy(dst, self.span())?;
+        }
         Ok(storage)
     }
 
@@ -78,6 +89,20 @@ fn check_room(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
         return Ok(());
     }
     Err(Error::LengthMismatch { what: format!("bytes that are lent for {spec}"), expected, found })
+}
+
+/// Checks that a device reads elements where these are.
+fn check_places(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
+    let (size, address) = (spec.dtype().size(), memory.address());
+    let strides = memory.layout().into_iter().flat_map(|layout| &layout.axes);
+    let mut strides = strides.filter(|axis| axis.length > 1).map(|axis| axis.stride.unsigned_abs());
+    if address.is_multiple_of(size) && strides.all(|stride| stride.is_multiple_of(size)) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{spec} on {}: lent elements, the first one at address {address:#x}, between two places for them",
+        memory.device()
+    )))
 }
 
 /// A tensor that another library sees in its memory, which stays and does not change before this is dropped.
