@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy
 
+import mxkv as mx
+
 NUMBERS = {"i": 0, "u": 1, "f": 2}
 CUDA, MANAGED = 2, 13
 READ_ONLY, IS_COPIED = 1, 2
@@ -337,3 +339,28 @@ class Taken:
     def release(self) -> None:
         """Lets go of the memory."""
         self._managed.deleter(self._pointer)
+
+
+#: Those that devices of ours are. There may be more cards than devices, and fewer.
+CARDS = [Card(number) for number in range(min(num_cards(), mx.num_gpus()))] if mx.num_gpus() > 0 else []
+#: Each has its own order of work.
+SEEDS = range(40)
+DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]
+
+
+def numbers(*shape: int, start: int = 1, dtype: str = "float32") -> numpy.ndarray[Any, Any]:
+    """Returns small numbers that count up."""
+    return (numpy.arange(math.prod(shape)) % 50 + start).reshape(shape).astype(dtype)
+
+
+def store(value: Any, kind: str = "device") -> Any:
+    """Returns a store with a value."""
+    kv = mx.kv.create(kind)
+    kv.init("w", value)
+    return kv
+
+
+def taken(array: Any, card: Card | None = None, **options: Any) -> Taken:
+    """Returns what a consumer takes out of an array that knows versions, and whose stream waits."""
+    stream = (card or CARDS[0]).stream
+    return Taken(array.__dlpack__(**{"stream": stream, "max_version": (1, 0), **options}))
