@@ -56,6 +56,15 @@ if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
     echo "python: GPUs, emulated ones"
     # shellcheck disable=SC2012 # versions, in environments that are ours
     newest=$(ls -td target/python-venv/*/bin/pytest | head -n 1)
-    LD_LIBRARY_PATH=$(scripts/emulator.sh) KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
-        "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpus.py kvstore-python/tests/test_documents.py
+    LD_LIBRARY_PATH=$(scripts/emulator.sh)
+    export LD_LIBRARY_PATH
+    KVSTORE_GPUS=${KVSTORE_GPUS:-4} "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpus.py \
+        kvstore-python/tests/test_documents.py kvstore-python/tests/test_foreign.py
+    # More devices than cards, as many, and fewer.
+    for numbers in "1 1" "4 2" "4 4" "2 3"; do
+        echo "python: arrays of other libraries, devices and cards: $numbers"
+        KVSTORE_GPUS=${numbers% *} KV_EMULATED_DEVICES=${numbers#* } \
+            "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpu_exchange.py \
+                kvstore-python/tests/test_gpu_exports.py
+    done
 fi

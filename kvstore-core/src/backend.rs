@@ -9,6 +9,7 @@ use crate::dtype::{DType, Scalar};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
+use crate::exchange::Exchange;
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::optimizer::{MAX_STATES, UpdateRule};
 use crate::random::Distribution;
@@ -309,6 +310,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Waits until all work queued on the device is done.
     fn synchronize(&self, device: Device) -> Result<()>;
+
+    /// Returns how memory of the devices crosses to other libraries, and theirs to here, if it does. The host's needs none:
+    /// [`Backend::host_bytes`] and [`Storage::lent`] are its ways.
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        None
+    }
 }
 
 /// The memory of a device, in bytes.

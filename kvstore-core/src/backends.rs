@@ -8,6 +8,7 @@ use crate::backend::{
 };
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::exchange::Exchange;
 
 /// The backends of this process, one per kind of device. A clone shares the table.
 #[derive(Clone, Debug)]
@@ -72,6 +73,16 @@ impl Backends {
             None => format!("this build has no backend for `{}` devices", kind.name()),
         };
         Err(Error::DeviceUnavailable { device, reason })
+    }
+
+    /// Returns how memory of `device` crosses to other libraries, and theirs to here.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], and [`Error::Unsupported`] for a device whose backend has no such way.
+    pub fn exchange(&self, device: Device) -> Result<&dyn Exchange> {
+        self.of(device)?.exchange().ok_or_else(|| {
+            Error::Unsupported(format!("{device} exchanges no memory with other libraries"))
+        })
     }
 
     /// Returns every backend that is in use: all but those that nobody has asked for.

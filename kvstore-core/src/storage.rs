@@ -16,6 +16,12 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
     fn lent(&self) -> Option<&[u8]> {
         None
     }
+
+    /// Returns whether somebody lends the memory, the host's or that of a device: it is not to be written to, and what is
+    /// kept of it is a copy.
+    fn is_lent(&self) -> bool {
+        self.lent().is_some()
+    }
 }
 
 /// Returns the storage as the type its backend knows.

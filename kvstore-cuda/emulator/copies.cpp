@@ -94,6 +94,16 @@ Result cuMemGetInfo_v2(size_t *free, size_t *total) {
     });
 }
 
+// Only the number of the device, which is attribute 9.
+Result cuPointerGetAttribute(void *value, int attribute, u64 address) {
+    return call(__func__, Needs::DRIVER, [&](Driver &driver) {
+        const Block *block = driver.memory.find((void *)address, 1);
+        if (!value || attribute != 9 || !block || block->place == HOST) return CUDA_ERROR_INVALID_VALUE;
+        *(int *)value = block->place;
+        return CUDA_SUCCESS;
+    });
+}
+
 Result cuMemHostAlloc(void **address, size_t size, u32 flags) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         if (!address || size == 0 || flags > 7) return CUDA_ERROR_INVALID_VALUE;
@@ -115,12 +125,13 @@ Result cuMemFreeHost(void *address) {
 Result cuMemcpyHtoDAsync_v2(u64 to_address, const void *from_address, size_t size, Stream *handle) {
     const char *function = __func__;
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
         if (!find_bytes(driver, to_address, size, stream->context, false, to)) return CUDA_ERROR_INVALID_VALUE;
         if (!find_host_bytes(driver, from_address, size, from)) return CUDA_ERROR_INVALID_VALUE;
+        driver.bytes_in += size;
         if (from.block) {
             add_copy(driver, stream, function, to, from);
             return CUDA_SUCCESS;
@@ -138,12 +149,13 @@ Result cuMemcpyHtoDAsync_v2(u64 to_address, const void *from_address, size_t siz
 Result cuMemcpyDtoHAsync_v2(void *to_address, u64 from_address, size_t size, Stream *handle) {
     const char *function = __func__;
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
         if (!find_bytes(driver, from_address, size, stream->context, false, from)) return CUDA_ERROR_INVALID_VALUE;
         if (!find_host_bytes(driver, to_address, size, to)) return CUDA_ERROR_INVALID_VALUE;
+        driver.bytes_out += size;
         if (to.block) {
             add_copy(driver, stream, function, to, from);
             return CUDA_SUCCESS;
@@ -158,7 +170,7 @@ Result cuMemcpyDtoHAsync_v2(void *to_address, u64 from_address, size_t size, Str
 Result cuMemcpyDtoDAsync_v2(u64 to_address, u64 from_address, size_t size, Stream *handle) {
     const char *function = __func__;
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
@@ -174,7 +186,7 @@ Result cuMemcpyPeerAsync(u64 to_address, Context *to_context, u64 from_address, 
                          Stream *handle) {
     const char *function = __func__;
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         for (Context *context : {to_context, from_context})
             if (!driver.context_of(context) || context->num_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
@@ -191,7 +203,7 @@ Result cuMemcpyPeerAsync(u64 to_address, Context *to_context, u64 from_address, 
 Result cuMemsetD8Async(u64 to_address, u8 byte, size_t size, Stream *handle) {
     const char *function = __func__;
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to;

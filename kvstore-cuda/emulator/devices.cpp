@@ -136,6 +136,7 @@ Result cuDevicePrimaryCtxRelease_v2(int device) {
         driver.memory.free_all(device);
         context->used_bytes = 0;
         context->peers.clear();
+        for (auto &stream : context->defaults) stream = nullptr;
         return CUDA_SUCCESS;
     });
 }

@@ -46,7 +46,7 @@ Driver::Driver() {
     num_devices = (int)number_of("KV_EMULATED_DEVICES", 2);
     bytes_per_device = number_of("KV_EMULATED_MEMORY", (u64)1 << 30);
     has_peers = number_of("KV_EMULATED_PEERS", 1) != 0;
-    for (int device = 0; device < num_devices; device++) contexts.push_back(Context{device, 0, 0, {}});
+    for (int device = 0; device < num_devices; device++) contexts.push_back(Context{device, 0, 0, {}, {}});
     if (const char *what = getenv("KV_EMULATED_FAIL")) fail(what);
 }
 
@@ -119,6 +119,14 @@ Context *Driver::context_of(const void *handle) {
     return nullptr;
 }
 
+std::shared_ptr<Stream> Driver::stream(Stream *handle) {
+    uintptr_t number = (uintptr_t)handle;
+    if (number != 1 && number != 2) return streams.find(handle);
+    auto &stream = current->defaults[number - 1];
+    if (!stream) stream = std::make_shared<Stream>(Stream{current, {}, 0});
+    return stream;
+}
+
 // For tests that try many seeds in one process.
 extern "C" void kv_emulated_seed(u64 number) {
     std::lock_guard<std::mutex> lock(Driver::get().mutex);
@@ -130,6 +138,13 @@ extern "C" void kv_emulated_fail(const char *what) {
     Driver &driver = Driver::get();
     std::lock_guard<std::mutex> lock(driver.mutex);
     driver.fail(what);
+}
+
+// The bytes that were copied from the host to devices, or from devices to the host.
+extern "C" u64 kv_emulated_copied(int is_out) {
+    Driver &driver = Driver::get();
+    std::lock_guard<std::mutex> lock(driver.mutex);
+    return is_out ? driver.bytes_out : driver.bytes_in;
 }
 
 __attribute__((destructor)) static void check_at_exit() {

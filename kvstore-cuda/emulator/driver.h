@@ -20,6 +20,9 @@ struct Context {
     size_t used_bytes;
     // The devices whose memory it may use.
     std::set<int> peers;
+    // Its legacy default stream and that of a thread, made when somebody uses them. They wait for no other stream, and
+    // all threads share the latter: real ones promise more.
+    std::shared_ptr<Stream> defaults[2];
 };
 
 struct Event {
@@ -90,6 +93,9 @@ class Driver {
     void wait_for(const Context *context);
     // Null if it is none.
     Context *context_of(const void *handle);
+    // Null if it is none; 1 and 2 are the default streams of this thread's context. 0, which may be either of them, is not
+    // there.
+    std::shared_ptr<Stream> stream(Stream *handle);
 
     std::mutex mutex;
     bool is_initialized = false;
@@ -103,6 +109,8 @@ class Driver {
     Handles<Event> events;
     Handles<Module> modules;
     Handles<Function> functions;
+    // What copies between host and devices have moved: there, and back.
+    u64 bytes_in = 0, bytes_out = 0;
 
   private:
     Driver();

@@ -102,7 +102,7 @@ Result cuLaunchKernel(Function *handle, u32 grid, u32 grid_y, u32 grid_z, u32 bl
                       u32 shared_bytes, Stream *stream_handle, void **arguments, void **extra) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto function = driver.functions.find(handle);
-        auto stream = driver.streams.find(stream_handle);
+        auto stream = driver.stream(stream_handle);
         if (!function || !stream || function->context != stream->context || stream->context != current)
             return CUDA_ERROR_INVALID_HANDLE;
         if (grid == 0 || grid_y != 1 || grid_z != 1 || block != THREADS || block_y != 1 || block_z != 1)

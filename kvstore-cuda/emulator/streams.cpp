@@ -39,14 +39,14 @@ Result cuStreamDestroy_v2(Stream *handle) {
 
 Result cuStreamQuery(Stream *handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         return stream ? query(driver, driver.queue.end_of(stream)) : CUDA_ERROR_INVALID_HANDLE;
     });
 }
 
 Result cuStreamSynchronize(Stream *handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         driver.wait_for(driver.queue.end_of(stream));
         return CUDA_SUCCESS;
@@ -55,7 +55,7 @@ Result cuStreamSynchronize(Stream *handle) {
 
 Result cuStreamWaitEvent(Stream *handle, Event *event_handle, u32 flags) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
-        auto stream = driver.streams.find(handle);
+        auto stream = driver.stream(handle);
         auto event = driver.events.find(event_handle);
         if (!stream || !event) return CUDA_ERROR_INVALID_HANDLE;
         if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -83,7 +83,7 @@ Result cuEventDestroy_v2(Event *handle) {
 Result cuEventRecord(Event *handle, Stream *stream_handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto event = driver.events.find(handle);
-        auto stream = driver.streams.find(stream_handle);
+        auto stream = driver.stream(stream_handle);
         if (!event || !stream || event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
         auto time = std::make_shared<double>(0);
         driver.queue.add(stream, Work{[time] { *time = milliseconds(); }, {}});

@@ -11,8 +11,8 @@ use kvstore_core::backend::{
 };
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
-    Backend, BinaryOp, DType, Device, DeviceKind, DeviceMemory, Distribution, Error, Reduction,
-    Result, Scalar, UnaryOp,
+    Backend, BinaryOp, DType, Device, DeviceKind, DeviceMemory, Distribution, Error, Exchange,
+    Reduction, Result, Scalar, UnaryOp,
 };
 
 use crate::batch::Extent;
@@ -89,7 +89,7 @@ impl CudaBackend {
         &*self.host
     }
 
-    fn card(&self, device: Device) -> Result<&Arc<Card>> {
+    pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
         self.memory.devices().card(device)
     }
 }
@@ -408,6 +408,10 @@ impl Backend for CudaBackend {
 
     fn synchronize(&self, device: Device) -> Result<()> {
         self.memory.devices().synchronize(device)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        Some(self)
     }
 }
 

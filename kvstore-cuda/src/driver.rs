@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
-use kvstore_core::{Device, Error, Result};
+use kvstore_core::{Device, Error, Queue, Result};
 
 use crate::batch::{Address, THREADS};
 use crate::call::{call, check};
@@ -245,6 +245,40 @@ impl Card {
         done.or_else(|error| self.synchronize().and(Err(error)))
     }
 
+    /// Returns the stream as other libraries name it.
+    pub(crate) fn queue(&self) -> Queue {
+        // SAFETY: the driver has it until the card is dropped, which is when its backend is.
+        unsafe { Queue::from_number(self.stream.expose_provenance()) }
+    }
+
+    /// Returns the number that the driver knows the card by.
+    pub(crate) fn number(&self) -> u32 {
+        self.ordinal.cast_unsigned()
+    }
+
+    /// Lets what is queued from now on wait for what is in another library's stream.
+    pub(crate) fn wait_for_stream(&self, other: Queue) -> Result<()> {
+        let _bound = self.context.bind()?;
+        let event = Event::new(self)?;
+        // It is a stream of the driver's: who made the queue has promised that.
+        call!(self.device, cuEventRecord(event.handle(), stream_of(other)))?;
+        self.wait_for(&event)
+    }
+
+    /// Lets what another library puts into its stream from now on wait for what is queued now.
+    pub(crate) fn let_stream_wait(&self, other: Queue) -> Result<()> {
+        let event = self.record()?;
+        let _bound = self.context.bind()?;
+        // As above; an event may be dropped while others wait for it.
+        call!(self.device, cuStreamWaitEvent(stream_of(other), event.handle(), 0))
+    }
+
+    /// Waits for all that anybody has queued on the card.
+    pub(crate) fn synchronize_all(&self) -> Result<()> {
+        let _bound = self.context.bind()?;
+        call!(self.device, cuCtxSynchronize())
+    }
+
     /// Returns an event that is there when all that is queued now has been done.
     pub(crate) fn record(&self) -> Result<Event> {
         let _bound = self.context.bind()?;
@@ -335,6 +369,25 @@ impl Card {
         call!(self.device, cuModuleGetFunction(&raw mut function, module, text.as_ptr()))?;
         kernels.functions.insert(name.to_owned(), function);
         Ok(Function(function))
+    }
+}
+
+/// Returns the stream that other libraries name so.
+fn stream_of(queue: Queue) -> sys::CUstream {
+    ptr::with_exposed_provenance_mut(queue.number())
+}
+
+/// Returns the number of the card that has the memory at an address; none where there is no such memory.
+pub(crate) fn number_at(device: Device, address: Address) -> Result<Option<u32>> {
+    let mut ordinal: sys::CUdevice = 0;
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    let to = (&raw mut ordinal).cast();
+    // SAFETY: a pointer to a local integer, which is what this attribute is, may be written.
+    match unsafe { sys::cuPointerGetAttribute(to, attribute, address) } {
+        CUresult::CUDA_ERROR_INVALID_VALUE => Ok(None),
+        result => {
+            check(device, "cuPointerGetAttribute", result).map(|()| u32::try_from(ordinal).ok())
+        }
     }
 }
 

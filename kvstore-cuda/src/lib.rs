@@ -3,9 +3,9 @@
 //! - [`probe`]: is there a driver with a device, and if not, why
 //! - [`CudaBackend`]: its devices, as a backend
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`broadcast`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`]: sums, copies to several
-//!   places, optimizer steps, sums and steps of rows, codes, conversions and the operations on every element, as their
-//!   kernels read them; [`fan`] is what the first two have in common
+//! - [`sum`], [`broadcast`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`], [`strided`]: sums, copies to
+//!   several places, optimizer steps, sums and steps of rows, codes, conversions, the operations on every element, and
+//!   copies of arrays of other libraries, as their kernels read them; [`fan`] is what the first two have in common
 //! - `emulated`, a feature: a driver and two devices on any machine, for tests
 
 mod backend;
@@ -20,6 +20,7 @@ mod driver;
 pub mod elementwise;
 #[cfg(feature = "emulated")]
 pub mod emulated;
+mod exchange;
 pub mod fan;
 mod handles;
 mod host;
@@ -30,6 +31,7 @@ mod operations;
 mod probe;
 pub mod rows;
 mod staging;
+pub mod strided;
 pub mod sum;
 pub mod update;
 

@@ -1,7 +1,7 @@
 //! The memory of cards: blocks that come back for reuse when nobody holds them.
 //!
 //! All work of a card goes into one stream, so a block may be handed out again while work on its old content is still
-//! queued: what its next owner queues comes later.
+//! queued: what its next owner queues comes later. Memory of other libraries is a storage, too, without a block.
 
 #![expect(unsafe_code, reason = "gives blocks back to the driver")]
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
-use kvstore_core::{Device, DeviceMemory, Error, Result};
+use kvstore_core::{Device, DeviceMemory, Error, ForeignMemory, Layout, Result};
 
 use crate::batch::Address;
 use crate::devices::Devices;
@@ -97,8 +97,8 @@ impl Memory {
             free.live += block_bytes;
         }
         // From here on it counts as live until it is dropped.
-        let mut storage =
-            CudaStorage { card, address: 0, num_bytes, block_bytes, memory: Arc::clone(self) };
+        let holder = Holder::Pool { block_bytes, memory: Arc::clone(self) };
+        let mut storage = CudaStorage { card, address: 0, num_bytes, holder };
         let limit = self.limit.load(Ordering::Relaxed);
         if block_bytes > limit.saturating_sub(in_use) {
             let limit = Some(limit);
@@ -126,6 +126,17 @@ impl Memory {
             in_use: self.live_bytes().saturating_sub(block_bytes),
             limit: None,
         })
+    }
+
+    /// Keeps a block for reuse; one of address 0 was never there.
+    fn take_back(&self, card: &Card, address: Address, block_bytes: usize) {
+        self.live.fetch_sub(block_bytes, Ordering::Relaxed);
+        let Some(mut free) = self.free_of(card.device()) else { return };
+        free.live -= block_bytes;
+        if address != 0 {
+            free.num_bytes += block_bytes;
+            free.blocks.entry(block_bytes).or_default().push(address);
+        }
     }
 
     /// Gives what is kept back to the drivers.
@@ -163,16 +174,39 @@ fn block_bytes(num_bytes: usize) -> usize {
     num_bytes.checked_next_multiple_of(step).unwrap_or(usize::MAX)
 }
 
-/// A block of a card's memory.
+/// A block of a card's memory, or what another library lends of it.
 pub(crate) struct CudaStorage {
     card: Arc<Card>,
     address: Address,
     num_bytes: usize,
-    block_bytes: usize,
-    memory: Arc<Memory>,
+    holder: Holder,
+}
+
+/// Who gets the memory back.
+enum Holder {
+    Pool {
+        block_bytes: usize,
+        memory: Arc<Memory>,
+    },
+    /// There until it is dropped.
+    Other(Option<ForeignMemory>),
 }
 
 impl CudaStorage {
+    /// Returns memory that another library lends.
+    pub(crate) fn lent(card: Arc<Card>, memory: ForeignMemory) -> Self {
+        let (address, num_bytes) = (memory.address() as Address, memory.num_bytes());
+        Self { card, address, num_bytes, holder: Holder::Other(Some(memory)) }
+    }
+
+    /// Returns where the elements stand in memory that is lent, if not one after the other.
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        match &self.holder {
+            Holder::Pool { .. } => None,
+            Holder::Other(memory) => memory.as_ref()?.layout(),
+        }
+    }
+
     pub(crate) fn card(&self) -> &Arc<Card> {
         &self.card
     }
@@ -184,7 +218,9 @@ impl CudaStorage {
     /// Returns where a range begins.
     fn at(&self, start: usize, num_bytes: usize) -> Result<Address> {
         match start.checked_add(num_bytes) {
-            Some(end) if end <= self.num_bytes => Ok(self.address + start as u64),
+            Some(end) if end <= self.num_bytes && self.layout().is_none() => {
+                Ok(self.address + start as u64)
+            }
             _ => Err(Error::Internal("a range leaves its storage".to_owned())),
         }
     }
@@ -194,16 +230,29 @@ impl Storage for CudaStorage {
     fn num_bytes(&self) -> usize {
         self.num_bytes
     }
+
+    fn is_lent(&self) -> bool {
+        matches!(self.holder, Holder::Other(_))
+    }
 }
 
 impl Drop for CudaStorage {
     fn drop(&mut self) {
-        self.memory.live.fetch_sub(self.block_bytes, Ordering::Relaxed);
-        let Some(mut free) = self.memory.free_of(self.card.device()) else { return };
-        free.live -= self.block_bytes;
-        if self.address != 0 {
-            free.num_bytes += self.block_bytes;
-            free.blocks.entry(self.block_bytes).or_default().push(self.address);
+        match &mut self.holder {
+            Holder::Pool { block_bytes, memory } => {
+                memory.take_back(&self.card, self.address, *block_bytes);
+            }
+            Holder::Other(memory) => {
+                // What is done with it next nobody tells this card: not even where.
+                if let Err(error) = self.card.synchronize() {
+                    tracing::warn!(%error, "memory of another library is kept, for work may still use it");
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "what may still be in use is never given back"
+                    )]
+                    std::mem::forget(memory.take());
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The kernels, as drivers compile them.
 
 /// What `make kernels` has made.
-pub(crate) const MODULES: [&str; 10] = [
+pub(crate) const MODULES: [&str; 11] = [
     include_str!("../ptx/sum.ptx"),
     include_str!("../ptx/update_sgd.ptx"),
     include_str!("../ptx/update_adaptive.ptx"),
@@ -12,6 +12,7 @@ pub(crate) const MODULES: [&str; 10] = [
     include_str!("../ptx/update_rows.ptx"),
     include_str!("../ptx/update_noise.ptx"),
     include_str!("../ptx/broadcast.ptx"),
+    include_str!("../ptx/strided.ptx"),
 ];
 
 /// Returns the number of the module that has a kernel.

@@ -3,12 +3,14 @@
 //! It opens its backend itself and drops it, so a tool that looks for leaks finds none of what a process keeps.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![expect(unsafe_code, reason = "lends memory by its address")]
 
 use std::sync::Arc;
 
 use kvstore_core::{
-    Backends, BinaryOp, Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, NDArray,
-    Optimizer, RowSparse, Scalar, Shape, Tensor, UnaryOp, Value,
+    Axis, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ForeignMemory, Key, KvStore,
+    Layout, LocalStore, NDArray, Optimizer, RowSparse, Scalar, Shape, Tensor, TensorSpec, UnaryOp,
+    Value,
 };
 use kvstore_cuda::CudaBackend;
 
@@ -163,4 +165,56 @@ fn a_card_gives_the_bits_of_the_host_and_its_memory_back() {
     assert_eq!(gpus.live_bytes(), 0);
     gpus.trim();
     assert_eq!(gpus.pooled_bytes(), 0);
+}
+
+/// The bits of a matrix that is shown and lent again: as it is, its transpose, and that copied back.
+#[test]
+fn memory_of_a_card_is_shown_and_lent() {
+    let host = CpuBackend::new();
+    let gpus = match CudaBackend::new(Arc::clone(&host)) {
+        Ok(gpus) => gpus,
+        Err(absence) => return println!("not run: {absence}"),
+    };
+    let (backends, device) = (Backends::new(vec![host, Arc::clone(&gpus)]), Device::gpu(0));
+    let (rows, columns) = (37, 129);
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::I8] {
+        let there = numbers(&backends, Device::cpu(0), dtype, [rows, columns], 5);
+        let matrix = there.to_device(&backends, device).unwrap();
+        let shown = Arc::new(matrix.clone().show().unwrap());
+        let (address, num_bytes) = (shown.address(), matrix.num_bytes());
+        // SAFETY: it is what the tensor shows, which stays and which nobody writes to.
+        let lent = unsafe { ForeignMemory::new(device, address, num_bytes, shown.clone()) };
+        let lent = Tensor::lent_on(&backends, matrix.spec().clone(), lent).unwrap();
+        assert_eq!(lent.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
+
+        let size = dtype.size();
+        let layout = |address: usize, owner: &Arc<_>| {
+            let along =
+                |length: usize, stride: usize| Axis { length, stride: stride.cast_signed() };
+            let axes = vec![along(columns, size), along(rows, columns * size)];
+            // SAFETY: the elements are those of a matrix of as many rows and columns, which its owner keeps.
+            unsafe {
+                ForeignMemory::strided(
+                    device,
+                    address,
+                    Layout { size, axes },
+                    Arc::clone(owner) as _,
+                )
+            }
+        };
+        let spec = TensorSpec::new([columns, rows], dtype);
+        let turned = Tensor::lent_on(&backends, spec, layout(address, &shown)).unwrap();
+        let expected = there.transpose().unwrap();
+        assert_eq!(turned.to_bytes().unwrap(), expected.to_bytes().unwrap(), "{dtype}");
+        let target = Tensor::full(&backends, device, matrix.spec().clone(), Scalar::from(0.0));
+        let target = Arc::new(target.unwrap().show().unwrap());
+        drop(turned.copy_to_foreign(layout(target.address(), &target)).unwrap());
+        let address = target.address();
+        // SAFETY: as above; what was written has been waited for.
+        let back = unsafe { ForeignMemory::new(device, address, num_bytes, target.clone()) };
+        let back = Tensor::lent_on(&backends, matrix.spec().clone(), back).unwrap();
+        assert_eq!(back.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
+    }
+    assert_eq!(gpus.live_bytes(), 0);
+    gpus.trim();
 }

@@ -317,6 +317,39 @@ fn memory_ends() {
     ok!(cuMemFree_v2(allocate(total / 2 + 1)));
 }
 
+/// The default streams have their numbers in every context, and 0 is none of them.
+#[test]
+fn default_streams_are_streams() {
+    for device in 0..2 {
+        enter(device);
+        for number in [1, 2] {
+            let default = std::ptr::without_provenance_mut(number);
+            let (address, other, event) = (sent(&[7.0_f32; 16], default), stream(), event());
+            ok!(cuEventRecord(event, default));
+            ok!(cuStreamWaitEvent(other, event, 0));
+            assert_eq!(received::<16>(address, other), [7.0; 16]);
+            refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(default));
+            ok!(cuMemFree_v2(address));
+        }
+        refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(null_mut()));
+    }
+}
+
+#[test]
+fn memory_tells_its_device() {
+    const ORDINAL: sys::CUpointer_attribute =
+        sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    for device in [1, 0] {
+        enter(device);
+        let (address, mut found) = (allocate(64), -1);
+        ok!(cuPointerGetAttribute((&raw mut found).cast(), ORDINAL, address + 63));
+        assert_eq!(found, device);
+        ok!(cuMemFree_v2(address));
+        let to = (&raw mut found).cast();
+        refused!(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(to, ORDINAL, address));
+    }
+}
+
 #[test]
 fn modules_have_the_kernels_of_their_text() {
     enter(0);

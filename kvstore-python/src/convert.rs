@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 
-use crate::dlpack::Block;
+use crate::block::Block;
 use crate::error::{detached, to_python, type_error};
 use crate::foreign;
 use crate::ndarray::PyArray;
@@ -174,7 +174,13 @@ struct Foreign {
 impl Outs {
     /// Gives the outputs of other libraries what was pulled for them.
     pub(crate) fn deliver(&self) -> kvstore::Result<()> {
-        self.foreign.iter().try_for_each(|it| it.block.write(&it.array.tensor()))
+        let written = self.foreign.iter().map(|it| {
+            let value = it.array.tensor();
+            Ok(it.block.write(&value)?.map(|copy| (value, copy)))
+        });
+        // Copies that take a while are all under way before the first of them is waited for.
+        let under_way: Vec<_> = written.collect::<kvstore::Result<_>>()?;
+        under_way.iter().flatten().try_for_each(|(value, _)| value.wait())
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use kvstore::{DType, TensorSpec};
+use kvstore::{DType, Device, DeviceKind, TensorSpec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
+use crate::block::Block;
 use crate::convert;
-use crate::dlpack::{Block, HOST, is_host};
-use crate::error::{invalid, type_error};
+use crate::dlpack::{DlDevice, HOST, Place};
+use crate::error::{detached, invalid, type_error};
+use crate::stream;
 
 /// Returns the array that an object of another library is; none when it is no array.
 ///
@@ -20,10 +22,18 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let py = object.py();
     let has_interface = || object.hasattr(intern!(py, "__array_interface__"));
     if !object.hasattr(intern!(py, "__dlpack__"))? {
+        if object.hasattr(intern!(py, "__cuda_array_interface__"))? {
+            return by_gpu_interface(object).map(Some);
+        }
         return if has_interface()? { by_interface(object).map(Some) } else { Ok(None) };
     }
-    match capsule(object) {
-        Ok(capsule) => Ok(Some(Arc::new(Block::from_capsule(&capsule)?))),
+    let place = place(object)?;
+    let (device, queue) = match place {
+        Place::On(device) => (device, queue(py, device)?),
+        Place::Elsewhere(_) => (Device::default(), None),
+    };
+    match capsule(object, place, queue) {
+        Ok(capsule) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
         // NumPy before 2.1 hands out nothing that is for reading only, and no elements of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
         Err(reason) => Err(refused(object, reason)),
@@ -33,7 +43,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
 /// Returns the array as [`block`], if it can be written to.
 ///
 /// # Errors
-/// Those of [`block`]; for memory that is for reading only.
+/// Those of [`block`]; for memory that is for reading only, or on a device that is none of ours.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
@@ -46,35 +56,59 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     Ok(Some(block))
 }
 
-/// Asks the object for its elements: as they are on the host, or as a copy there.
-fn capsule<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
+/// Asks the object for its elements: as they are on a device of ours, whose queue is to wait for them, otherwise as a
+/// copy on the host.
+fn capsule<'py>(
+    object: &Bound<'py, PyAny>,
+    place: Place,
+    queue: Option<usize>,
+) -> PyResult<Bound<'py, PyCapsule>> {
     let py = object.py();
     let name = intern!(py, "__dlpack__");
-    let is_on_host = is_on_host(object)?;
-    let options = PyDict::new(py);
+    // What a library from before there were versions knows, too.
+    let known = PyDict::new(py);
+    if let Some(queue) = queue {
+        known.set_item("stream", queue)?;
+    }
+    let options = known.copy()?;
     options.set_item("max_version", (1, 0))?;
-    if !is_on_host {
+    let is_ours = matches!(place, Place::On(_));
+    if !is_ours {
         options.set_item("dl_device", (HOST, 0))?;
     }
     let capsule = match object.call_method(name, (), Some(&options)) {
-        // A library from before there were versions.
-        Err(error) if is_on_host && error.is_instance_of::<PyTypeError>(py) => {
-            object.call_method0(name)?
+        Err(error) if is_ours && error.is_instance_of::<PyTypeError>(py) => {
+            object.call_method(name, (), Some(&known))?
         }
         other => other?,
     };
     Ok(capsule.cast_into()?)
 }
 
-fn is_on_host(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let name = intern!(object.py(), "__dlpack_device__");
+/// Returns the number of the stream that a library has to let wait for its work on the device; the host has none.
+fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
+    if device.kind() == DeviceKind::Cpu {
+        return Ok(None);
+    }
+    let queue = detached(py, || kvstore::backends().exchange(device)?.queue(device))?;
+    Ok(Some(queue.number()))
+}
+
+/// Returns where an object says that its elements are. A GPU is elsewhere where we have none.
+fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
+    let py = object.py();
+    let name = intern!(py, "__dlpack_device__");
     if !object.hasattr(name)? {
-        return Ok(true);
+        return Ok(Place::On(Device::default()));
     }
     let device: Bound<'_, PyTuple> = object.call_method0(name)?.cast_into()?;
     // Libraries name the kind by an enumeration of their own.
-    let kind: i32 = device.get_item(0)?.call_method0("__int__")?.extract()?;
-    Ok(is_host(kind))
+    let number = |index| device.get_item(index)?.call_method0("__int__")?.extract::<i32>();
+    let device = DlDevice { kind: number(0)?, id: number(1)? };
+    match Place::of(device) {
+        Place::On(ours) if kvstore::backends().of(ours).is_err() => Ok(Place::Elsewhere(device)),
+        place => Ok(place),
+    }
 }
 
 fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
@@ -83,11 +117,11 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
     let asks_for_gradient =
         object.getattr("requires_grad").is_ok_and(|it| it.is_truthy().unwrap_or(false));
     let hint = if asks_for_gradient {
-        ": it takes part in a gradient, use `.detach()`"
-    } else if !is_on_host(object).unwrap_or(true) {
-        ": it is on a device, bring it to the host first (`.cpu()`, `.get()`)"
+        ": it takes part in a gradient, use `.detach()`".to_owned()
+    } else if let Ok(Place::Elsewhere(device)) = place(object) {
+        format!(": it is on {device}, bring it to the host first (`.cpu()`, `.get()`)")
     } else {
-        ""
+        String::new()
     };
     let error =
         type_error(py, format!("a `{class}` does not hand out its elements{hint}: {reason}"));
@@ -97,18 +131,52 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
 
 /// Reads what NumPy's array interface says, version 3.
 fn by_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
+    let interface = object.getattr(intern!(object.py(), "__array_interface__"))?;
+    let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
+    described(object, &interface, (Device::default(), address), is_read_only)
+}
+
+/// Reads what the same interface of arrays on GPUs says, version 2 or 3. Its memory tells the device.
+fn by_gpu_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
     let py = object.py();
-    let interface = object.getattr(intern!(py, "__array_interface__"))?;
+    let interface = object.getattr(intern!(py, "__cuda_array_interface__"))?;
+    if !interface.call_method1("get", ("mask",))?.is_none() {
+        return Err(type_error(py, "an array with a mask: expected one whose elements all count"));
+    }
+    let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
+    let stream = interface.call_method1("get", ("stream",))?;
+    let producer = stream::producer(&stream)?;
+    let device = detached(py, || {
+        let first = Device::gpu(0);
+        if address == 0 {
+            return Ok(first);
+        }
+        let exchange = kvstore::backends().exchange(first)?;
+        let device = exchange.device_at(address)?;
+        if let Some(queue) = producer {
+            exchange.wait_for(device, queue)?;
+        }
+        Ok(device)
+    })?;
+    described(object, &interface, (device, address), is_read_only)
+}
+
+/// Reads what both interfaces say of the elements.
+fn described(
+    object: &Bound<'_, PyAny>,
+    interface: &Bound<'_, PyAny>,
+    at: (Device, usize),
+    is_read_only: bool,
+) -> PyResult<Arc<Block>> {
     let typestr: String = interface.get_item("typestr")?.extract()?;
     let dtype = dtype(object, &typestr).ok_or_else(|| {
         let name = object.getattr("dtype").map_or_else(|_| typestr.clone(), |it| it.to_string());
-        type_error(py, format!("dtype `{name}`: expected one of {}", convert::dtypes()))
+        let text = format!("dtype `{name}`: expected one of {}", convert::dtypes());
+        type_error(object.py(), text)
     })?;
     let shape: Vec<usize> = interface.get_item("shape")?.extract()?;
-    let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
     let strides = interface.call_method1("get", ("strides",))?.extract()?;
-    let spec = TensorSpec::new(shape, dtype);
-    Block::at(address, !is_read_only, spec, strides, object).map(Arc::new)
+    Block::at(at, !is_read_only, TensorSpec::new(shape, dtype), strides, object).map(Arc::new)
 }
 
 /// Returns the dtype that such a text means, in the machine's byte order.

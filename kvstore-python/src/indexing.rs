@@ -39,7 +39,7 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let array = py.import("numpy")?.call_method1("asarray", (value,))?;
         convert::array(&array)?.ok_or_else(|| type_error(py, "value: expected an array"))?
     };
-    detached(py, || part.assign(&array.tensor()))
+    detached(py, move || part.assign(&array.tensor()))
 }
 
 fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {

@@ -8,9 +8,11 @@
 //! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function
 
+mod block;
 mod convert;
 mod dlpack;
 mod error;
+mod export;
 mod file;
 mod foreign;
 mod indexing;
@@ -22,6 +24,7 @@ mod rows;
 mod runtime;
 mod snapshot;
 mod store;
+mod stream;
 mod updater;
 
 /// What the package `mxkv` is made of. Programs use the package's own modules.

@@ -23,19 +23,20 @@ pub(crate) fn full(
     detached(py, || kvstore::full(shape, value, dtype, device)).map(PyArray::from)
 }
 
-/// Returns a new array with the elements of one of any library's, converted into the dtype if one is given.
+/// Returns a new array with the elements of one of any library's, converted into the dtype if one is given, on the
+/// device if one is given.
 #[pyfunction]
 #[pyo3(signature = (source, dtype, device))]
 pub(crate) fn from_array(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
     dtype: Option<&str>,
-    device: DeviceName,
+    device: Option<DeviceName>,
 ) -> PyResult<PyArray> {
     let array = convert::array(source)?
         .ok_or_else(|| type_error(py, "source: expected an array of any library"))?;
     let dtype = dtype.map_or(Ok(array.dtype()), |name| convert::dtype(py, name))?;
-    let device = convert::device(py, device)?;
+    let device = device.map_or(Ok(array.device()), |name| convert::device(py, name))?;
     let made = move || array.as_type(dtype)?.to_device(kvstore::backends(), device)?.copy();
     detached(py, made).map(PyArray::from)
 }

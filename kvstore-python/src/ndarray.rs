@@ -2,14 +2,15 @@
 
 use kvstore::{BinaryOp, DType, DeviceKind, NDArray, Reduction, Tensor, UnaryOp};
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyAttributeError, PyBufferError};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple, PyType};
 
 use crate::convert;
 use crate::error::{detached, invalid, to_python, type_error};
-use crate::{dlpack, foreign, indexing, operators};
+use crate::export::Wanted;
+use crate::{dlpack, export, foreign, indexing, operators};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
@@ -336,8 +337,8 @@ impl PyArray {
         Ok(cast)
     }
 
-    /// Returns the present value for another library, by `DLPack`. It is for reading: a consumer that does not
-    /// know the versions of the protocol, where that can be said, gets a copy.
+    /// Returns the present value for another library, by `DLPack`, on its device. It is for reading: a consumer that does
+    /// not know the versions of the protocol, where that can be said, gets a copy.
     #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn to_dlpack<'py>(
         &self,
@@ -347,33 +348,15 @@ impl PyArray {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let (own, value) = (dlpack::device_of(self.array.device()), self.array.tensor());
-        let wanted = dl_device.unwrap_or(own);
-        if wanted.0 != dlpack::HOST {
-            let text = format!(
-                "an array on {} is handed out through the host only: use `asnumpy()`, \
-                 `as_in_context(cpu())` or `dl_device=(1, 0)`",
-                self.array.device()
-            );
-            return Err(PyBufferError::new_err(text));
-        }
-        if stream.is_some() && own.0 == dlpack::HOST {
-            return Err(PyBufferError::new_err("the host has no streams: `stream` must be None"));
-        }
-        let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        let must_copy = own.0 != dlpack::HOST || !is_versioned;
-        if must_copy && copy == Some(false) {
-            let text = "only a copy can be handed out: the value is on a device, or the consumer \
-                        does not know what is for reading only";
-            return Err(PyBufferError::new_err(text));
-        }
-        dlpack::export(py, value, is_versioned, must_copy || copy == Some(true))
+        let wanted = Wanted { stream, max_version, device: dl_device, copy };
+        export::to_dlpack(py, &self.array, &wanted)
     }
 
     /// Returns the device as `DLPack` numbers it.
     #[pyo3(name = "__dlpack_device__")]
-    fn dlpack_device(&self) -> (i32, i32) {
-        dlpack::device_of(self.array.device())
+    fn dlpack_device(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
+        let device = detached(py, || dlpack::device_of(self.array.device()))?;
+        Ok((device.kind, device.id))
     }
 
     /// What `pickle` and `copy` take: the value as an array of NumPy's.
@@ -583,7 +566,7 @@ fn numpy_copy<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyAn
     let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
     let block = foreign::writable(&copy)?
         .ok_or_else(|| type_error(py, "an array of NumPy's hands out no memory"))?;
-    detached(py, || block.write(&array.tensor().cast(dtype)?))?;
+    detached(py, || block.write(&array.tensor().cast(dtype)?).map(drop))?;
     Ok(copy)
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn binary<'py>(
         Some(Operand::Number(number)) => {
             detached(py, || array.binary_scalar(op, number, reversed))?
         }
-        Some(Operand::Array(other)) if reversed => detached(py, || other.binary(op, array))?,
-        Some(Operand::Array(other)) => detached(py, || array.binary(op, &other))?,
+        Some(Operand::Array(other)) if reversed => detached(py, move || other.binary(op, array))?,
+        Some(Operand::Array(other)) => detached(py, move || array.binary(op, &other))?,
     };
     PyArray::as_class_of(slf, result)
 }
@@ -55,7 +55,7 @@ pub(crate) fn in_place(
         Some(Operand::Number(number)) => {
             detached(slf.py(), || array.binary_scalar_assign(op, number))
         }
-        Some(Operand::Array(other)) => detached(slf.py(), || array.binary_assign(op, &other)),
+        Some(Operand::Array(other)) => detached(slf.py(), move || array.binary_assign(op, &other)),
         None => {
             let class = other.get_type().name()?;
             let text = format!("{}: expected an array or a number, found a `{class}`", op.name());

@@ -96,7 +96,7 @@ impl PyStore {
             }
         };
         let (store, pairs) = (self.store(py)?, convert::values(keys, values)?);
-        detached(py, || store.init_pairs(&pairs, existing))
+        detached(py, move || store.init_pairs(&pairs, existing))
     }
 
     fn push(
@@ -107,7 +107,7 @@ impl PyStore {
         priority: i32,
     ) -> PyResult<()> {
         let (store, pairs) = (self.store(py)?, convert::values(keys, values)?);
-        detached(py, || store.push_pairs(&pairs, priority))
+        detached(py, move || store.push_pairs(&pairs, priority))
     }
 
     fn pull(
@@ -118,7 +118,7 @@ impl PyStore {
         priority: i32,
     ) -> PyResult<()> {
         let (store, outs) = (self.store(py)?, convert::outs(keys, outs)?);
-        detached(py, || {
+        detached(py, move || {
             store.pull_pairs(&outs.pairs, priority)?;
             outs.deliver()
         })
@@ -140,7 +140,7 @@ impl PyStore {
     ) -> PyResult<()> {
         let (store, values) = (self.store(py)?, convert::values(keys, values)?);
         let outs = convert::outs(keys, outs)?;
-        detached(py, || {
+        detached(py, move || {
             store.pushpull_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
         })
@@ -156,7 +156,7 @@ impl PyStore {
     ) -> PyResult<()> {
         let (store, values) = (self.store(py)?, convert::values(keys, values)?);
         let outs = convert::outs(keys, outs)?;
-        detached(py, || {
+        detached(py, move || {
             store.broadcast_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
         })

@@ -48,11 +48,12 @@ pub use update::update;
 pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{
-    ArrayList, Backend, Backends, BinaryOp, BoxError, Checkpoint, CheckpointProgress, Compression,
-    DType, Description, Device, DeviceKind, DeviceMemory, Distribution, Element, Error, ErrorCode,
-    Existing, Generator, Key, KeyStats, KvStore, LrScheduler, NDArray, Optimizer, OptimizerState,
-    OptimizerStates, Pulled, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot, Tensor,
-    TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16, storage::Storage,
+    ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Checkpoint, CheckpointProgress,
+    Compression, DType, Description, Device, DeviceKind, DeviceMemory, Distribution, Element,
+    Error, ErrorCode, Exchange, Existing, ForeignMemory, Generator, Key, KeyStats, KvStore, Layout,
+    LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Pulled, Queue, Range,
+    Reduction, Result, RowSparse, Scalar, Shape, Shown, Snapshot, Tensor, TensorSpec, UnaryOp,
+    Updater, Value, Warmup, bf16, f16, storage::Storage,
 };
 
 /// Runs the Rust code of the README.

@@ -39,7 +39,7 @@ impl Tensor {
 
     /// Returns whether nobody else has the memory, and it may be written to.
     pub(super) fn may_write(&mut self) -> bool {
-        Arc::get_mut(&mut self.share.storage).is_some_and(|storage| storage.lent().is_none())
+        Arc::get_mut(&mut self.share.storage).is_some_and(|storage| !storage.is_lent())
     }
 }
 

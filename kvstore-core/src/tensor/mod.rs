@@ -1,6 +1,7 @@
 //! [`Tensor`]: a value. Cloning shares, writing copies when somebody else still looks.
 
 mod arithmetic;
+mod exchange;
 mod lent;
 mod reading;
 
@@ -17,6 +18,8 @@ use crate::row_sparse::RowSparse;
 use crate::shape::{Shape, TensorSpec};
 use crate::storage::{InOut, Span, SpanMut, Storage};
 use crate::with_element;
+
+pub use exchange::Shown;
 
 /// A dense, row-major tensor on one device: a value, not a place.
 ///
@@ -328,7 +331,7 @@ impl Tensor {
     /// Returns whether the value has its memory to itself and its clones, and that it is not lent.
     pub(crate) fn is_compact(&self) -> bool {
         let storage = &self.share.storage;
-        storage.num_bytes() == self.num_bytes() && storage.lent().is_none()
+        storage.num_bytes() == self.num_bytes() && !storage.is_lent()
     }
 
     /// Returns whether both are the same memory under the same spec.
@@ -350,7 +353,7 @@ impl Tensor {
     }
 
     /// Returns the value in memory that nobody else has.
-    pub(crate) fn duplicate(&self) -> Result<Self> {
+    pub fn duplicate(&self) -> Result<Self> {
         let mut copy = self.allocate_like(self.spec.clone())?;
         copy.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
         Ok(copy)

@@ -35,6 +35,7 @@ fn library() -> &'static Library {
                     "cast.cu",
                     "elementwise.cu",
                     "rows.cu",
+                    "strided.cu",
                     "update_rows.cu",
                 ]
                 .map(|name| sources.join(name)),

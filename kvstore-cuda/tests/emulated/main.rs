@@ -10,6 +10,7 @@ mod device;
 mod elementwise;
 mod host;
 mod rows;
+mod strided;
 mod sum;
 mod update;
 mod update_rows;

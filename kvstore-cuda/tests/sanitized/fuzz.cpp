@@ -5,12 +5,14 @@
 #include "compress.cu"
 #include "elementwise.cu"
 #include "rows.cu"
+#include "strided.cu"
 #include "sum.cu"
 #include "update_adaptive.cu"
 #include "update_noise.cu"
 #include "update_rows.cu"
 #include "update_sgd.cu"
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -143,6 +145,31 @@ static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
     CastArgs args = {range(from_size), range(to_size), len, is_aligned, 0};
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+}
+
+// Elements along axes in any order, some of them backwards, in a block that ends where the last one does.
+static void fuzz_strided(Kernel gather, Kernel scatter, u64 size) {
+    Memory memory;
+    StridedArgs args = {};
+    args.num_axes = (u32)below(KV_AXES + 1);
+    args.len = 1;
+    u64 reach = size, end = 0, first = 0;
+    std::vector<u32> axes;
+    for (u32 axis = 0; axis < args.num_axes; axis++) axes.push_back(axis);
+    std::shuffle(axes.begin(), axes.end(), random_words);
+    for (u32 axis : axes) {
+        u64 length = 1 + below(4), stride = reach * (1 + below(2));
+        args.lengths[axis] = length;
+        args.strides[axis] = below(3) ? stride : -stride;
+        if (args.strides[axis] != stride) first += (length - 1) * stride;
+        args.len *= length;
+        end += (length - 1) * stride;
+        reach = stride * length;
+    }
+    args.strided = memory.range(end + size, 0) + first;
+    args.packed = memory.range(args.len * size, 0);
+    gather(&args, 1 + (u32)below(5), (u32)below(1000));
+    scatter(&args, 1 + (u32)below(5), (u32)below(1000));
 }
 
 // Rows of a random number and length, and what they are cut into.
@@ -323,6 +350,10 @@ int main(int, char **arguments) {
         fuzz_fan(kv_broadcast_16, 2);
         fuzz_fan(kv_broadcast_32, 4);
         fuzz_fan(kv_broadcast_64, 8);
+        fuzz_strided(kv_gather_1, kv_scatter_1, 1);
+        fuzz_strided(kv_gather_2, kv_scatter_2, 2);
+        fuzz_strided(kv_gather_4, kv_scatter_4, 4);
+        fuzz_strided(kv_gather_8, kv_scatter_8, 8);
         FUZZ_CASTS_TO(f32, 4)
         FUZZ_CASTS_TO(f64, 8)
         FUZZ_CASTS_TO(f16, 2)

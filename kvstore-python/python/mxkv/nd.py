@@ -126,16 +126,17 @@ def _restored(kind: type, value: Any, context: Context, dtype: str) -> NDArray:
 
 
 def _is_array(source: Any) -> bool:
-    return hasattr(source, "__dlpack__") or hasattr(source, "__array_interface__")
+    names = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
+    return any(hasattr(source, name) for name in names)
 
 
 def from_dlpack(source: Any) -> NDArray:
-    """Returns a new array with the elements of an array of any library, in its dtype.
+    """Returns a new array with the elements of an array of any library, in its dtype and on its device.
 
     >>> from_dlpack(numpy.arange(3)).asnumpy()
     array([0, 1, 2])
     """
-    return _native.from_array(source, None, ("cpu", 0))
+    return _native.from_array(source, None, None)
 
 
 def from_numpy(ndarray: Any, zero_copy: bool = False) -> NDArray:

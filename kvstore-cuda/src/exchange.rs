@@ -1,0 +1,88 @@
+//! Memory of cards that other libraries see by its address, and theirs that we see: streams wait for each other by events.
+
+#![expect(unsafe_code, reason = "queues work on memory of a card")]
+
+use std::sync::Arc;
+
+use kvstore_core::storage::{Span, SpanMut, Storage, open};
+use kvstore_core::{Device, Error, Exchange, ForeignMemory, Queue, Result};
+
+use crate::backend::CudaBackend;
+use crate::driver::number_at;
+use crate::memory::{CudaStorage, address_on, locate, reading};
+use crate::strided::{StridedArgs, kernel};
+
+/// Other libraries use a card by its primary context, as we do, so addresses and streams mean the same to all of them.
+impl Exchange for CudaBackend {
+    fn hardware(&self, device: Device) -> Result<u32> {
+        Ok(self.card(device)?.number())
+    }
+
+    fn device_at(&self, address: usize) -> Result<Device> {
+        let number = number_at(Device::gpu(0), address as u64)?;
+        let number = number.ok_or_else(|| {
+            Error::invalid(format!(
+                "address {address:#x} is no memory that the driver of NVIDIA knows"
+            ))
+        })?;
+        let device = Device::gpu(number);
+        self.card(device)?;
+        Ok(device)
+    }
+
+    fn queue(&self, device: Device) -> Result<Queue> {
+        Ok(self.card(device)?.queue())
+    }
+
+    fn wait_for(&self, device: Device, other: Queue) -> Result<()> {
+        self.card(device)?.wait_for_stream(other)
+    }
+
+    fn let_wait(&self, other: Queue, device: Device) -> Result<()> {
+        self.card(device)?.let_stream_wait(other)
+    }
+
+    fn wait_for_all(&self, device: Device) -> Result<()> {
+        self.card(device)?.synchronize_all()
+    }
+
+    fn lend(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>> {
+        let card = Arc::clone(self.card(memory.device())?);
+        Ok(Arc::new(CudaStorage::lent(card, memory)))
+    }
+
+    fn gather(&self, dst: SpanMut<'_>, src: &dyn Storage) -> Result<()> {
+        copy_strided(reading(&dst), open::<CudaStorage>(src)?, true)
+    }
+
+    fn scatter(&self, dst: &mut dyn Storage, src: Span<'_>) -> Result<()> {
+        copy_strided(src, open::<CudaStorage>(dst)?, false)
+    }
+
+    fn address(&self, src: Span<'_>) -> Result<usize> {
+        let (_, address) = locate(src)?;
+        usize::try_from(address)
+            .map_err(|_| Error::Internal("an address beyond all memory".to_owned()))
+    }
+}
+
+/// Queues a copy between a range and elements at regular distances on the same card.
+fn copy_strided(packed: Span<'_>, strided: &CudaStorage, is_gather: bool) -> Result<()> {
+    let (card, num_bytes) = (strided.card(), packed.num_bytes);
+    let packed = address_on(card, packed)?;
+    let layout = strided.layout().ok_or_else(|| {
+        Error::Internal(
+            "elements one after the other, where some at distances were expected".to_owned(),
+        )
+    })?;
+    if num_bytes != strided.num_bytes() {
+        return Err(Error::Internal("a copy between different lengths".to_owned()));
+    }
+    let args = StridedArgs::new(packed, strided.address(), layout).ok_or_else(|| {
+        Error::Unsupported(format!("an array of {} axes on {}", layout.axes.len(), card.device()))
+    })?;
+    let function = card.function(&kernel(layout.size, is_gather))?;
+    // SAFETY: the range is memory of the card and as long; who lends the elements promises that they are there, and
+    // nobody has the one that is written beside this call.
+    unsafe { card.launch(function, &args, args.num_tiles()) }
+}

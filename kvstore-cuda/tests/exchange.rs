@@ -1,0 +1,176 @@
+//! Memory of cards that other libraries lend and see: what is refused, and who keeps what when a driver fails. How both
+//! sides wait for each other, the tests of the Python package try.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![expect(unsafe_code, reason = "lends memory by its address")]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::{
+    Axis, Backends, CpuBackend, DType, Device, Error, ErrorCode, ForeignMemory, Layout, Queue,
+    Shown, Tensor, TensorSpec,
+};
+use kvstore_cuda::{CudaBackend, emulated};
+
+/// One test at a time: a driver that fails fails for all.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_real() -> bool {
+    Path::new("/proc/driver/nvidia/version").exists()
+}
+
+/// Returns a backend of its own with two devices.
+fn backends() -> Backends {
+    if !is_real() {
+        emulated::load().unwrap();
+    }
+    let host = CpuBackend::with_threads(1);
+    let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(2)).unwrap();
+    Backends::new(vec![host, gpus])
+}
+
+fn spec(len: usize) -> TensorSpec {
+    TensorSpec::new([len], DType::F32)
+}
+
+/// Ten numbers on the first device, as another library would have them.
+fn owner(backends: &Backends) -> Arc<Shown> {
+    let numbers = [0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+    let tensor = Tensor::from_slice(backends, Device::gpu(0), [10], &numbers).unwrap();
+    Arc::new(tensor.show().unwrap())
+}
+
+/// Lends `num_bytes` of them, from `start` on, as memory of some device.
+fn lend(owner: &Arc<Shown>, device: Device, start: usize, num_bytes: usize) -> ForeignMemory {
+    // SAFETY: the owner keeps its tensor, and nobody writes there; the backend's queue is that of the owner.
+    unsafe { ForeignMemory::new(device, owner.address() + start, num_bytes, owner.clone()) }
+}
+
+fn every(owner: &Arc<Shown>, step: isize, len: usize, start: usize) -> ForeignMemory {
+    let layout = Layout { size: 4, axes: vec![Axis { length: len, stride: step }] };
+    let (device, address) = (Device::gpu(0), owner.address() + start);
+    // SAFETY: as above.
+    unsafe { ForeignMemory::strided(device, address, layout, owner.clone()) }
+}
+
+#[test]
+fn what_is_lent_is_read_and_what_is_kept_is_a_copy() {
+    let _alone = alone();
+    let backends = backends();
+    let owner = owner(&backends);
+    let lent = Tensor::lent_on(&backends, spec(3), lend(&owner, Device::gpu(0), 8, 12)).unwrap();
+    assert_eq!(lent.device(), Device::gpu(0));
+    assert_eq!(lent.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
+    let sum = lent.binary(kvstore_core::BinaryOp::Add, &lent).unwrap();
+    let kept = lent.compact().unwrap();
+    assert_eq!(Arc::strong_count(&owner), 2);
+    drop(lent);
+    assert_eq!(Arc::strong_count(&owner), 1);
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [4.0, 6.0, 8.0]);
+    assert_eq!(kept.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
+
+    // Elements at distances are copied at once.
+    let odd = Tensor::lent_on(&backends, spec(5), every(&owner, 8, 5, 4)).unwrap();
+    let back = Tensor::lent_on(&backends, spec(4), every(&owner, -12, 4, 36)).unwrap();
+    assert_eq!(Arc::strong_count(&owner), 1);
+    assert_eq!(odd.to_vec::<f32>().unwrap(), [1.0, 3.0, 5.0, 7.0, 9.0]);
+    assert_eq!(back.to_vec::<f32>().unwrap(), [9.0, 6.0, 3.0, 0.0]);
+}
+
+#[test]
+fn what_cannot_be_lent_or_shown_is_refused() {
+    let _alone = alone();
+    let backends = backends();
+    let owner = owner(&backends);
+    let gpu = Device::gpu(0);
+    let refused = |spec: TensorSpec, memory| {
+        let error = Tensor::lent_on(&backends, spec, memory).unwrap_err();
+        assert_eq!(Arc::strong_count(&owner), 1, "{error}");
+        error
+    };
+    let text = refused(spec(3), lend(&owner, gpu, 0, 16)).to_string();
+    assert!(text.contains("expected 12, found 16"), "{text}");
+    let text = refused(spec(3), lend(&owner, gpu, 2, 12)).to_string();
+    assert!(text.contains("between two places"), "{text}");
+    let text = refused(spec(2), every(&owner, 6, 2, 0)).to_string();
+    assert!(text.contains("between two places"), "{text}");
+    let error = refused(spec(3), lend(&owner, Device::gpu(2), 0, 12));
+    assert_eq!(error.to_string(), "device gpu(2) is not available: there are 2 of them");
+    let error = refused(spec(3), lend(&owner, Device::cpu(0), 0, 12));
+    assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+
+    let lent = Tensor::lent_on(&backends, spec(3), lend(&owner, gpu, 0, 12)).unwrap();
+    let error = lent.show().map(drop).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+    let host = Tensor::from_slice(&backends, Device::cpu(0), [3], &[1.0_f32; 3]).unwrap();
+    let error = host.copy_to_foreign(lend(&owner, gpu, 0, 12)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("cpu(0) to be copied to memory of gpu(0)"), "{error}");
+    assert!(host.show().is_err());
+}
+
+#[test]
+fn devices_have_the_numbers_and_the_memory_of_their_cards() {
+    let _alone = alone();
+    let backends = backends();
+    for device in [Device::gpu(0), Device::gpu(1)] {
+        let exchange = backends.exchange(device).unwrap();
+        let shown = Tensor::from_slice(&backends, device, [1], &[1.0_f32]).unwrap().show().unwrap();
+        let found = exchange.device_at(shown.address()).unwrap();
+        assert_eq!(found.ordinal(), exchange.hardware(device).unwrap());
+    }
+    let exchange = backends.exchange(Device::gpu(0)).unwrap();
+    let error = exchange.device_at(0x1000).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    // SAFETY: it is none, and the emulated driver says so.
+    let nowhere = unsafe { Queue::from_number(3) };
+    if !is_real() {
+        let error = exchange.let_wait(nowhere, Device::gpu(0)).unwrap_err();
+        assert!(error.chain().contains("CUDA_ERROR_INVALID_HANDLE"), "{}", error.chain());
+        assert!(exchange.wait_for(Device::gpu(0), nowhere).is_err());
+    }
+}
+
+/// Work that nobody could wait for may still be there: its memory is never given back.
+#[test]
+fn memory_of_a_driver_that_fails_is_kept() {
+    let _alone = alone();
+    if is_real() {
+        println!("not run: a real driver does not fail when it is told to");
+        return;
+    }
+    let backends = backends();
+    let gpus = backends.of(Device::gpu(0)).unwrap();
+    let owner = owner(&backends);
+    let lent = Tensor::lent_on(&backends, spec(3), lend(&owner, Device::gpu(0), 0, 12)).unwrap();
+    emulated::fail("cuStreamSynchronize:0").unwrap();
+    drop(lent);
+    emulated::fail("").unwrap();
+    assert_eq!(Arc::strong_count(&owner), 2);
+
+    let live = gpus.live_bytes();
+    let shown = Tensor::full(&backends, Device::gpu(0), spec(1000), 1.0.into()).unwrap().show();
+    let with = gpus.live_bytes();
+    emulated::fail("cuCtxSynchronize:0").unwrap();
+    drop(shown.unwrap());
+    emulated::fail("").unwrap();
+    assert!(with > live);
+    assert_eq!(gpus.live_bytes(), with);
+
+    // An owner is told of a failure, too, once nothing of ours is there.
+    for (function, expected) in [("cuLaunchKernel", 3), ("cuModuleLoadData", 3)] {
+        let backends = self::backends();
+        let owner = self::owner(&backends);
+        emulated::fail(&format!("{function}:0")).unwrap();
+        let result: Result<Tensor, Error> =
+            Tensor::lent_on(&backends, spec(expected), every(&owner, 8, expected, 0));
+        emulated::fail("").unwrap();
+        let error = result.map(drop).unwrap_err();
+        assert!(error.to_string().contains(function), "{error}");
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+}

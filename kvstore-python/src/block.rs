@@ -1,0 +1,346 @@
+//! Arrays of other libraries, by their addresses: read where they are, and written to.
+
+#![expect(unsafe_code, reason = "other libraries say where their arrays are by addresses")]
+
+use std::ffi::CStr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::{fmt, slice};
+
+use kvstore::{
+    Axis, Device, DeviceKind, Error, ForeignMemory, Layout, Storage, Tensor, TensorSpec,
+};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::dlpack::{
+    DlTensor, IS_COPIED, MAJOR, PLAIN, PLAIN_USED, Place, Plain, READ_ONLY, VERSIONED,
+    VERSIONED_USED, Versioned, dtype,
+};
+use crate::error::{invalid, type_error};
+
+/// An array that another library has, in the host's memory or in that of a GPU: lent for one call.
+pub(crate) struct Block {
+    start: *mut u8,
+    device: Device,
+    spec: TensorSpec,
+    /// From one element to the next along each axis, in bytes.
+    strides: Vec<isize>,
+    is_writable: bool,
+    _owner: Owner,
+}
+
+// SAFETY: the memory stays where it is until the owner goes, whichever thread looks at it; that nobody else writes
+// to it during a call is the caller's part, as in every library that reads arrays without the interpreter's lock.
+unsafe impl Send for Block {}
+// SAFETY: as above; what writes through a shared reference is `write` alone, which no reader runs beside.
+unsafe impl Sync for Block {}
+
+/// Who keeps the memory.
+enum Owner {
+    Plain(NonNull<Plain>),
+    Versioned(NonNull<Versioned>),
+    Object(#[expect(dead_code, reason = "it is held, not read")] Py<PyAny>),
+}
+
+impl Drop for Owner {
+    /// Tells the library that the memory is not needed any more, with the interpreter's lock, for it may free
+    /// objects. When the interpreter is gone, so are they.
+    fn drop(&mut self) {
+        match self {
+            Self::Plain(managed) => {
+                let managed = *managed;
+                // SAFETY: the structure is ours until its deleter is called, which is here and once.
+                let deleter = unsafe { managed.as_ref() }.deleter;
+                let _ = Python::try_attach(|_| {
+                    // SAFETY: it is the structure's own deleter, called once.
+                    deleter.map(|delete| unsafe { delete(managed.as_ptr()) })
+                });
+            }
+            Self::Versioned(managed) => {
+                let managed = *managed;
+                // SAFETY: as above.
+                let deleter = unsafe { managed.as_ref() }.deleter;
+                let _ = Python::try_attach(|_| {
+                    // SAFETY: as above.
+                    deleter.map(|delete| unsafe { delete(managed.as_ptr()) })
+                });
+            }
+            Self::Object(_) => {}
+        }
+    }
+}
+
+impl Block {
+    /// Takes the array out of a capsule of DLPack's; nobody can take it a second time. It has to be on the device: what
+    /// its library has queued for it only that device waits for.
+    ///
+    /// # Errors
+    /// A `TypeError` for elements that no tensor has, and what is wrong with the capsule.
+    pub(crate) fn from_capsule(capsule: &Bound<'_, PyCapsule>, device: Device) -> PyResult<Self> {
+        let py = capsule.py();
+        let (owner, tensor, is_writable) = if capsule.is_valid_checked(Some(VERSIONED)) {
+            let managed: NonNull<Versioned> = capsule.pointer_checked(Some(VERSIONED))?.cast();
+            rename(capsule, VERSIONED_USED)?;
+            let owner = Owner::Versioned(managed);
+            // SAFETY: a capsule of this name holds such a structure, which is ours since the capsule was renamed.
+            let managed = unsafe { managed.as_ref() };
+            if managed.version[0] != MAJOR {
+                let [major, minor] = managed.version;
+                return Err(invalid(py, format!("version {major}.{minor} of DLPack is unknown")));
+            }
+            // What is written to a copy nobody would see.
+            (owner, managed.tensor, managed.flags & (READ_ONLY | IS_COPIED) == 0)
+        } else {
+            let managed: NonNull<Plain> = capsule.pointer_checked(Some(PLAIN))?.cast();
+            rename(capsule, PLAIN_USED)?;
+            // SAFETY: as above.
+            (Owner::Plain(managed), unsafe { managed.as_ref() }.tensor, true)
+        };
+        if Place::of(tensor.device) != Place::On(device) {
+            let text =
+                format!("an array on {}, where one on {device} was asked for", tensor.device);
+            return Err(invalid(py, text));
+        }
+        let (spec, strides) = describe(py, &tensor)?;
+        let offset = usize::try_from(tensor.byte_offset).unwrap_or_default();
+        let start = tensor.data.cast::<u8>().wrapping_add(offset);
+        Self { start, device, spec, strides, is_writable, _owner: owner }.checked(py)
+    }
+
+    /// Returns the array that an object says to be at this address.
+    pub(crate) fn at(
+        (device, address): (Device, usize),
+        is_writable: bool,
+        spec: TensorSpec,
+        strides: Option<Vec<isize>>,
+        owner: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let start = ptr::with_exposed_provenance_mut(address);
+        let strides = strides.unwrap_or_else(|| row_major(&spec));
+        let kept = Owner::Object(owner.clone().unbind());
+        Self { start, device, spec, strides, is_writable, _owner: kept }.checked(owner.py())
+    }
+
+    fn checked(self, py: Python<'_>) -> PyResult<Self> {
+        let num_elements = self.spec.num_elements();
+        if self.strides.len() != self.spec.shape().rank() {
+            return Err(invalid(py, "an array with more or fewer strides than axes"));
+        }
+        if num_elements > 0 && self.start.is_null() {
+            return Err(invalid(py, format!("an array {} at address 0", self.spec)));
+        }
+        self.spec.num_bytes().map_err(|error| crate::error::to_python(py, error))?;
+        Ok(self)
+    }
+
+    pub(crate) fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Returns the elements as a tensor: read where they are, or copied where they do not stand one after the other.
+    pub(crate) fn tensor(self: &Arc<Self>) -> kvstore::Result<Tensor> {
+        let (all, spec) = (kvstore::backends(), self.spec.clone());
+        if self.spec.num_elements() == 0 {
+            return Tensor::allocate(all, self.device, spec);
+        }
+        if self.is_on_gpu() {
+            return Tensor::lent_on(all, spec, self.foreign()?);
+        }
+        if self.can_lend() {
+            return Tensor::lent(all, spec, Arc::clone(self) as _);
+        }
+        Tensor::from_bytes(all, self.device, spec, &self.gather()?)
+    }
+
+    /// Returns a tensor of the same spec, for a value to come.
+    pub(crate) fn placeholder(self: &Arc<Self>) -> kvstore::Result<Tensor> {
+        if self.can_lend() {
+            return self.tensor();
+        }
+        Tensor::allocate(kvstore::backends(), self.device, self.spec.clone())
+    }
+
+    fn is_on_gpu(&self) -> bool {
+        self.device.kind() == DeviceKind::Gpu
+    }
+
+    /// Returns the memory of a GPU as others of the crate below see it.
+    fn foreign(self: &Arc<Self>) -> kvstore::Result<ForeignMemory> {
+        let (device, address) = (self.device, self.start.expose_provenance());
+        if self.runs().1.is_empty() {
+            let num_bytes = self.spec.num_bytes()?;
+            // SAFETY: the library says so of its memory until the owner goes, which the block has; the device's queue
+            // waits for what the library had queued, and that nobody writes there during a call is the caller's part,
+            // as for memory of the host.
+            return Ok(unsafe {
+                ForeignMemory::new(device, address, num_bytes, Arc::clone(self) as _)
+            });
+        }
+        let axes = self.spec.shape().dims().iter().zip(&self.strides);
+        let axes = axes.map(|(&length, &stride)| Axis { length, stride }).collect();
+        let layout = Layout { size: self.spec.dtype().size(), axes };
+        // SAFETY: as above.
+        Ok(unsafe { ForeignMemory::strided(device, address, layout, Arc::clone(self) as _) })
+    }
+
+    /// Returns whether the elements stand in row-major order, where a machine reads elements of their size.
+    fn can_lend(&self) -> bool {
+        let (run, outer) = self.runs();
+        let is_aligned = self.start.addr().is_multiple_of(self.spec.dtype().size());
+        outer.is_empty() && is_aligned && run > 0
+    }
+
+    /// Returns how many bytes stand together, and the axes along which there are such runs: lengths and strides.
+    fn runs(&self) -> (usize, Vec<(usize, isize)>) {
+        let axes = self.spec.shape().dims().iter().copied().zip(self.strides.iter().copied());
+        let mut outer: Vec<_> = axes.filter(|&(length, _)| length != 1).collect();
+        let mut run = self.spec.dtype().size();
+        while let Some(&(length, stride)) = outer.last()
+            && isize::try_from(run).is_ok_and(|run| run == stride)
+        {
+            run *= length;
+            outer.pop();
+        }
+        (run, outer)
+    }
+
+    /// Calls `visit` with the number of bytes from the start to each run, in row-major order.
+    fn visit_runs(outer: &[(usize, isize)], mut visit: impl FnMut(isize)) {
+        let mut index = vec![0; outer.len()];
+        let mut offset = 0_isize;
+        let num_runs: usize = outer.iter().map(|(length, _)| length).product();
+        for _ in 0..num_runs {
+            visit(offset);
+            for (at, &(length, stride)) in index.iter_mut().zip(outer).rev() {
+                *at += 1;
+                offset = offset.wrapping_add(stride);
+                if *at < length {
+                    break;
+                }
+                offset = offset.wrapping_sub(stride.wrapping_mul(length.cast_signed()));
+                *at = 0;
+            }
+        }
+    }
+
+    fn gather(&self) -> kvstore::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.spec.num_bytes()?];
+        let (run, outer) = self.runs();
+        let mut places = bytes.chunks_exact_mut(run.max(1));
+        Self::visit_runs(&outer, |offset| {
+            if let Some(place) = places.next() {
+                // SAFETY: shape and strides say that `run` bytes of the array are there, and `place` has as many.
+                unsafe {
+                    ptr::copy_nonoverlapping(
+                        self.start.wrapping_offset(offset),
+                        place.as_mut_ptr(),
+                        run,
+                    );
+                }
+            }
+        });
+        Ok(bytes)
+    }
+
+    /// Overwrites the elements: at once, or on a GPU when the value [has been waited for](Tensor::wait) and what is returned
+    /// is dropped.
+    ///
+    /// # Errors
+    /// [`Error::SpecMismatch`] for a tensor of another spec, [`Error::InvalidArgument`] for memory that is for reading.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        value: &Tensor,
+    ) -> kvstore::Result<Option<Arc<dyn Storage>>> {
+        if *value.spec() != self.spec {
+            return Err(Error::operand_mismatch("out", value.spec(), &self.spec));
+        }
+        if !self.is_writable {
+            return Err(Error::invalid("out: the memory is for reading only"));
+        }
+        if self.is_on_gpu() && self.spec.num_elements() > 0 {
+            return value.copy_to_foreign(self.foreign()?).map(Some);
+        }
+        let bytes = value.seen_bytes()?;
+        let (run, outer) = self.runs();
+        let mut places = bytes.chunks_exact(run.max(1));
+        Self::visit_runs(&outer, |offset| {
+            if let Some(place) = places.next() {
+                // SAFETY: shape and strides say that `run` bytes of the array are there, which its library lets be
+                // written to, and `place` has as many. Pieces of the same memory may overlap: hence not the other copy.
+                unsafe { ptr::copy(place.as_ptr(), self.start.wrapping_offset(offset), run) };
+            }
+        });
+        Ok(None)
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block[{} {}]", self.spec, self.device)
+    }
+}
+
+impl Storage for Block {
+    fn num_bytes(&self) -> usize {
+        self.spec.num_bytes().unwrap_or_default()
+    }
+
+    fn lent(&self) -> Option<&[u8]> {
+        // SAFETY: a block becomes a storage where it has elements, one after the other (`can_lend`), in memory
+        // that its owner keeps. It is not written to meanwhile: see `Send`.
+        Some(unsafe { slice::from_raw_parts(self.start, self.num_bytes()) })
+    }
+}
+
+/// Makes a capsule one that has been taken from.
+fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
+    // SAFETY: it is a capsule, the interpreter's lock is held, and the name lives for ever.
+    let result = unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(PyErr::fetch(capsule.py())) }
+}
+
+/// Returns what the structure says of the elements, with strides in bytes.
+fn describe(py: Python<'_>, tensor: &DlTensor) -> PyResult<(TensorSpec, Vec<isize>)> {
+    let dtype = dtype(tensor.dtype).map_err(|name| {
+        type_error(py, format!("dtype `{name}`: expected one of {}", crate::convert::dtypes()))
+    })?;
+    let negative = || invalid(py, "an array with a negative length");
+    let rank = usize::try_from(tensor.rank).map_err(|_| negative())?;
+    let lengths = numbers(tensor.shape, rank);
+    let dims: Result<Vec<usize>, _> = lengths.iter().map(|&length| length.try_into()).collect();
+    let spec = TensorSpec::new(dims.map_err(|_| negative())?, dtype);
+    if rank == 0 || tensor.strides.is_null() {
+        let strides = row_major(&spec);
+        return Ok((spec, strides));
+    }
+    let size = dtype.size().cast_signed();
+    let in_bytes = |&stride: &i64| isize::try_from(stride).ok()?.checked_mul(size);
+    let strides: Option<Vec<isize>> = numbers(tensor.strides, rank).iter().map(in_bytes).collect();
+    Ok((spec, strides.ok_or_else(|| invalid(py, "an array with strides beyond all memory"))?))
+}
+
+/// Returns the lengths or strides that stand there.
+fn numbers<'a>(start: *const i64, rank: usize) -> &'a [i64] {
+    if rank == 0 || start.is_null() {
+        return &[];
+    }
+    // SAFETY: the structure has one number for each axis, and lives until its deleter is called, after all uses.
+    unsafe { slice::from_raw_parts(start, rank) }
+}
+
+pub(crate) fn row_major(spec: &TensorSpec) -> Vec<isize> {
+    let mut stride = spec.dtype().size().cast_signed();
+    let mut strides: Vec<isize> = Vec::with_capacity(spec.shape().rank());
+    for &length in spec.shape().dims().iter().rev() {
+        strides.push(stride);
+        stride = stride.saturating_mul(length.cast_signed());
+    }
+    strides.reverse();
+    strides
+}

@@ -1,0 +1,200 @@
+//! Values on their way into other libraries, which read them where they are: by DLPack.
+
+#![expect(unsafe_code, reason = "other libraries are told by addresses where a value is")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{self, NonNull};
+
+use kvstore::{Error, NDArray, Queue, Shown, Tensor};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::block::row_major;
+use crate::dlpack::{
+    DlDevice, DlTensor, HOST, IS_COPIED, MAJOR, PLAIN, Plain, READ_ONLY, VERSIONED, Versioned,
+    device_of, dl_type,
+};
+use crate::error::{detached, to_python};
+use crate::stream;
+
+/// A value on its way into another library.
+#[repr(C)]
+struct Export<M> {
+    /// First, so that a pointer to it is one to the whole.
+    managed: M,
+    _memory: Memory,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+/// What an exported value keeps.
+enum Memory {
+    /// A value that others may have, too: it is for reading.
+    Shared(#[expect(dead_code, reason = "it is held, not read")] Tensor),
+    /// A value on a GPU.
+    Shown(#[expect(dead_code, reason = "it is held, not read")] Shown),
+    /// A copy, for whom reads it to do with as it likes.
+    Own(#[expect(dead_code, reason = "it is held, not read")] Vec<u64>),
+}
+
+/// What a consumer asks for.
+pub(crate) struct Wanted<'a, 'py> {
+    pub(crate) stream: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) max_version: Option<(u32, u32)>,
+    pub(crate) device: Option<(i32, i32)>,
+    pub(crate) copy: Option<bool>,
+}
+
+/// Returns a capsule with the present value of an array: where it is, or as a copy on the host.
+///
+/// Without a copy the value is for reading, which only a versioned capsule can say: the others get one.
+///
+/// # Errors
+/// A `BufferError` for what is not to be had.
+pub(crate) fn to_dlpack<'py>(
+    py: Python<'py>,
+    array: &NDArray,
+    wanted: &Wanted<'_, 'py>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let own = device_of(array.device()).map_err(|error| to_python(py, error))?;
+    let device = wanted.device.map_or(own, |(kind, id)| DlDevice { kind, id });
+    let is_versioned = wanted.max_version.is_some_and(|(major, _)| major >= 1);
+    // All names of the host are one.
+    let stays = device == own || device.kind == HOST && own.kind == HOST;
+    if !stays && device.kind != HOST {
+        let text = format!(
+            "an array on {} is not handed out on {device}: use `as_in_context`, or `dl_device=(1, 0)` for a copy on the host",
+            array.device()
+        );
+        return Err(PyBufferError::new_err(text));
+    }
+    if wanted.stream.is_some() && own.kind == HOST {
+        return Err(PyBufferError::new_err("the host has no streams: `stream` must be None"));
+    }
+    let must_copy = !stays || !is_versioned;
+    if must_copy && wanted.copy == Some(false) {
+        let text = "only a copy can be handed out: on another device, or to a consumer that does not know what is \
+                    for reading only";
+        return Err(PyBufferError::new_err(text));
+    }
+    let is_copied = must_copy || wanted.copy == Some(true);
+    let value = array.tensor();
+    let spec = value.spec().clone();
+    let (data, memory) = if device.kind == HOST {
+        in_host(value, is_copied)?
+    } else {
+        let consumer = stream::consumer(wanted.stream)?;
+        detached(py, move || on_gpu(value, is_copied, consumer))?
+    };
+    let size = spec.dtype().size().cast_signed();
+    let shape: Vec<i64> = spec.shape().dims().iter().map(|&it| it.cast_signed() as i64).collect();
+    let strides = row_major(&spec).into_iter().map(|stride| (stride / size) as i64).collect();
+    let tensor = DlTensor {
+        data: data.0,
+        device,
+        rank: shape.len().try_into().unwrap_or_default(),
+        dtype: dl_type(spec.dtype()),
+        shape: ptr::null_mut(),
+        strides: ptr::null_mut(),
+        byte_offset: 0,
+    };
+    if is_versioned {
+        let flags = if is_copied { IS_COPIED } else { READ_ONLY };
+        let (version, context) = ([MAJOR, 0], ptr::null_mut());
+        let deleter = Some(delete::<Versioned> as _);
+        let managed = Versioned { version, context, deleter, flags, tensor };
+        return capsule(py, Export { managed, _memory: memory, shape, strides }, VERSIONED, |it| {
+            &mut it.tensor
+        });
+    }
+    let managed = Plain { tensor, context: ptr::null_mut(), deleter: Some(delete::<Plain> as _) };
+    capsule(py, Export { managed, _memory: memory, shape, strides }, PLAIN, |it| &mut it.tensor)
+}
+
+/// An address that is on its way into a structure.
+struct Address(*mut c_void);
+
+// SAFETY: nobody reads there by it; the consumer of the structure has the rules of its memory.
+unsafe impl Send for Address {}
+
+/// Returns where the elements are on their GPU, and what keeps them there. The consumer's work waits until they have been
+/// computed.
+fn on_gpu(
+    value: Tensor,
+    is_copied: bool,
+    consumer: Option<Queue>,
+) -> kvstore::Result<(Address, Memory)> {
+    let shown = if is_copied { value.duplicate()? } else { value }.show()?;
+    if let Some(consumer) = consumer {
+        shown.let_wait(consumer)?;
+    }
+    let address = ptr::with_exposed_provenance_mut(shown.address());
+    Ok((Address(address), Memory::Shown(shown)))
+}
+
+/// Returns where the elements are in the host's memory, and what keeps them there.
+fn in_host(value: Tensor, is_copied: bool) -> PyResult<(Address, Memory)> {
+    if !is_copied {
+        let start = value.host_bytes().map(<[u8]>::as_ptr);
+        let start = start.map_err(|error| PyBufferError::new_err(error.to_string()))?;
+        return Ok((Address(start.cast_mut().cast()), Memory::Shared(value)));
+    }
+    let read = |error: Error| PyBufferError::new_err(error.chain());
+    let bytes = value.seen_bytes().map_err(read)?;
+    let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
+    let start = words.as_mut_ptr();
+    // SAFETY: the words have room for as many bytes and are not the value's.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast(), bytes.len()) };
+    Ok((Address(start.cast()), Memory::Own(words)))
+}
+
+/// Returns a capsule that owns the export until somebody takes it.
+fn capsule<'py, M>(
+    py: Python<'py>,
+    export: Export<M>,
+    name: &'static CStr,
+    tensor_of: impl FnOnce(&mut M) -> &mut DlTensor,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let mut export = Box::new(export);
+    let (shape, strides) = (export.shape.as_mut_ptr(), export.strides.as_mut_ptr());
+    let tensor = tensor_of(&mut export.managed);
+    (tensor.shape, tensor.strides) = (shape, strides);
+    let pointer = NonNull::from(Box::leak(export)).cast::<c_void>();
+    // SAFETY: the pointer is one to the structure that the name promises, for it stands first; the destructor frees
+    // it unless somebody has taken it, and may run on any thread.
+    let made = unsafe {
+        PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy::<M>))
+    };
+    made.inspect_err(|_| {
+        // SAFETY: it was leaked above, and no capsule has it.
+        drop(unsafe { Box::from_raw(pointer.cast::<Export<M>>().as_ptr()) });
+    })
+}
+
+/// Frees an export.
+///
+/// # Safety
+/// `managed` is the first field of an [`Export`] of this crate that nobody has freed.
+unsafe extern "C" fn delete<M>(managed: *mut M) {
+    // SAFETY: by the contract it came from a box.
+    drop(unsafe { Box::from_raw(managed.cast::<Export<M>>()) });
+}
+
+/// Frees what is in a capsule that nobody has taken from.
+///
+/// # Safety
+/// `capsule` is one of [`capsule`] for the same `M`, the interpreter's lock is held, and it is the end of it.
+unsafe extern "C" fn destroy<M>(capsule: *mut ffi::PyObject) {
+    for name in [PLAIN, VERSIONED] {
+        // SAFETY: it is a capsule.
+        let is_untouched = unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 1;
+        if is_untouched {
+            // SAFETY: it is a capsule of this name.
+            let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
+            // SAFETY: nobody has taken it, so nobody has freed it or will.
+            unsafe { delete::<M>(pointer.cast()) };
+        }
+    }
+}

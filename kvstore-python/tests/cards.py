@@ -1,0 +1,366 @@
+"""A library with arrays on GPUs, as small as one can be, on the functions of the driver: it stands in for PyTorch and CuPy
+where the driver is emulated, and tells what was asked of it.
+
+All that it does is queued in a stream of its own, and nobody waits for it unless he is told to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+
+import mxkv as mx
+
+NUMBERS = {"i": 0, "u": 1, "f": 2}
+CUDA, MANAGED = 2, 13
+READ_ONLY, IS_COPIED = 1, 2
+
+
+def _library() -> ctypes.CDLL | None:
+    for name in ("libcuda.so", "libcuda.so.1"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            pass
+    return None
+
+
+LIBRARY = _library()
+IS_EMULATED = hasattr(LIBRARY, "kv_emulated_seed")
+if IS_EMULATED:
+    assert LIBRARY is not None
+    LIBRARY.kv_emulated_seed.argtypes = [ctypes.c_uint64]
+    LIBRARY.kv_emulated_copied.restype = ctypes.c_uint64
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function of the driver."""
+    result = getattr(LIBRARY, name)(*arguments)
+    assert result == 0, f"{name}: error {result}"
+
+
+def seed(number: int) -> None:
+    """Lets emulated cards choose anew what they do first."""
+    if IS_EMULATED:
+        assert LIBRARY is not None
+        LIBRARY.kv_emulated_seed(number)
+
+
+def copied() -> tuple[int, int]:
+    """Returns the bytes that were copied from the host to emulated cards, and back."""
+    assert LIBRARY is not None
+    return LIBRARY.kv_emulated_copied(0), LIBRARY.kv_emulated_copied(1)
+
+
+def num_cards() -> int:
+    """Returns how many there are."""
+    number = ctypes.c_int()
+    call("cuInit", 0)
+    call("cuDeviceGetCount", ctypes.byref(number))
+    return number.value
+
+
+class Card:
+    """A card by its number, with a stream of its own."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.context = ctypes.c_void_p()
+        call("cuInit", 0)
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), number)
+        self.stream = self.new_stream()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Makes its context that of the thread."""
+        previous = ctypes.c_void_p()
+        call("cuCtxGetCurrent", ctypes.byref(previous))
+        call("cuCtxSetCurrent", self.context)
+        try:
+            yield
+        finally:
+            call("cuCtxSetCurrent", previous)
+
+    def new_stream(self) -> int:
+        """Returns a stream that waits for no other one."""
+        stream = ctypes.c_void_p()
+        with self.entered():
+            call("cuStreamCreate", ctypes.byref(stream), 1)
+        assert stream.value is not None
+        return stream.value
+
+    def let_wait(self, stream: int, other: int) -> None:
+        """Lets a stream wait for another one."""
+        event = ctypes.c_void_p()
+        with self.entered():
+            call("cuEventCreate", ctypes.byref(event), 2)
+            call("cuEventRecord", event, ctypes.c_void_p(other))
+            call("cuStreamWaitEvent", ctypes.c_void_p(stream), event, 0)
+            call("cuEventDestroy_v2", event)
+
+    def is_idle(self, stream: int) -> bool:
+        """Returns whether all that is in a stream has been done. Asking does none of it."""
+        assert LIBRARY is not None
+        with self.entered():
+            return bool(LIBRARY.cuStreamQuery(ctypes.c_void_p(stream)) == 0)
+
+    def write(self, address: int, values: numpy.ndarray[Any, Any], stream: int | None = None) -> None:
+        """Queues a copy of some values to an address."""
+        values = numpy.ascontiguousarray(values)
+        to, of = ctypes.c_uint64(address), ctypes.c_void_p(values.ctypes.data)
+        with self.entered():
+            queue = ctypes.c_void_p(stream or self.stream)
+            call("cuMemcpyHtoDAsync_v2", to, of, ctypes.c_size_t(values.nbytes), queue)
+
+    def read(self, address: int, shape: Any, dtype: Any, stream: int | None = None) -> numpy.ndarray[Any, Any]:
+        """Returns what is at an address when the stream has come so far."""
+        values = numpy.empty(shape, dtype)
+        to, of = ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(address)
+        with self.entered():
+            queue = ctypes.c_void_p(stream or self.stream)
+            call("cuMemcpyDtoHAsync_v2", to, of, ctypes.c_size_t(values.nbytes), queue)
+            call("cuStreamSynchronize", queue)
+        return values
+
+    def copied(self, address: int, num_bytes: int, stream: int | None = None) -> int:
+        """Queues a copy of some bytes, and returns where it will be."""
+        copy = self.allocate(num_bytes)
+        with self.entered():
+            queue = ctypes.c_void_p(stream or self.stream)
+            to, of = ctypes.c_uint64(copy), ctypes.c_uint64(address)
+            call("cuMemcpyDtoDAsync_v2", to, of, ctypes.c_size_t(num_bytes), queue)
+        return copy
+
+    def allocate(self, num_bytes: int) -> int:
+        """Returns the address of new memory."""
+        address = ctypes.c_uint64()
+        with self.entered():
+            call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(num_bytes))
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Frees memory when all work on the card is done."""
+        with self.entered():
+            call("cuMemFree_v2", ctypes.c_uint64(address))
+
+
+class DlTensor(ctypes.Structure):
+    """As in dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Plain(ctypes.Structure):
+    """What consumers get that know no versions."""
+
+    _fields_ = [("tensor", DlTensor), ("context", ctypes.c_void_p), ("deleter", DELETER)]
+
+
+class Versioned(ctypes.Structure):
+    """What all others get."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2),
+        ("context", ctypes.c_void_p),
+        ("deleter", DELETER),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DlTensor),
+    ]
+
+
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.restype = ctypes.py_object
+_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_rename = ctypes.pythonapi.PyCapsule_SetName
+_capsule_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+class Array:
+    """An array on a card; `values` are under way when it is made. `strides` count elements, `offset` bytes."""
+
+    def __init__(
+        self,
+        card: Card,
+        values: numpy.ndarray[Any, Any],
+        *,
+        kind: int = CUDA,
+        flags: int = 0,
+        knows_versions: bool = True,
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
+    ) -> None:
+        self.card, self.kind, self.flags, self.knows_versions = card, kind, flags, knows_versions
+        self.shape, self.dtype = values.shape, values.dtype
+        self.strides, self.offset = strides, offset
+        reach = sum((n - 1) * s for n, s in zip(self.shape, strides or (), strict=False))
+        self.num_bytes = max(values.nbytes, (reach + 1) * values.itemsize)
+        self.address = card.allocate(self.num_bytes + 64)
+        self.write(values)
+        #: The streams that consumers have named, and what else they asked for.
+        self.streams: list[int] = []
+        self.asked: list[dict[str, Any]] = []
+        #: For each time that a consumer let go of the memory whether its stream was idle.
+        self.was_idle: list[bool] = []
+        self._kept: dict[int, Any] = {}
+        #: Called when a consumer lets go of the memory.
+        self.on_release: Callable[[], None] = lambda: None
+
+    def write(self, values: numpy.ndarray[Any, Any]) -> None:
+        """Queues other values."""
+        if self.strides is None:
+            self.card.write(self.address + self.offset, values)
+            return
+        place = numpy.full(self.num_bytes // self.dtype.itemsize, 99, self.dtype)
+        self.strided(place)[...] = values
+        self.card.write(self.address + self.offset, place)
+
+    def read(self) -> numpy.ndarray[Any, Any]:
+        """Returns the values when the array's own stream has come so far."""
+        if self.strides is None:
+            return self.card.read(self.address + self.offset, self.shape, self.dtype)
+        return self.strided(self.read_all())
+
+    def read_all(self) -> numpy.ndarray[Any, Any]:
+        """Returns the values and what stands between them: 99 if nobody has written there."""
+        return self.card.read(self.address + self.offset, self.num_bytes // self.dtype.itemsize, self.dtype)
+
+    def strided(self, place: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+        """Returns the values among what stands between them."""
+        in_bytes = [stride * self.dtype.itemsize for stride in self.strides or ()]
+        return numpy.lib.stride_tricks.as_strided(place, self.shape, in_bytes)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind, self.card.number
+
+    def __dlpack__(self, *, stream: int | None = None, **asked: Any) -> Any:
+        if not self.knows_versions and asked:
+            raise TypeError(f"unexpected {sorted(asked)}")
+        self.asked.append(asked)
+        assert isinstance(stream, int) and stream not in (-1, 0)
+        self.streams.append(stream)
+        self.card.let_wait(stream, self.card.stream)
+        return self.capsule(stream)
+
+    def capsule(self, stream: int, device: tuple[int, int] | None = None) -> Any:
+        """Returns the memory, which a consumer uses in a stream."""
+        managed = Versioned() if self.knows_versions else Plain()
+        tensor, number = managed.tensor, len(self._kept)
+        tensor.data, tensor.byte_offset = self.address, self.offset
+        tensor.device[:] = device or self.__dlpack_device__()
+        tensor.rank = len(self.shape)
+        tensor.code, tensor.bits, tensor.lanes = NUMBERS[self.dtype.kind], self.dtype.itemsize * 8, 1
+        shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
+        tensor.shape = shape
+        strides = (ctypes.c_int64 * len(self.shape))(*self.strides) if self.strides else None
+        if strides is not None:
+            tensor.strides = strides
+
+        def delete(_: int) -> None:
+            self.was_idle.append(self.card.is_idle(stream))
+            self.on_release()
+
+        managed.deleter = DELETER(delete)
+        if self.knows_versions:
+            managed.version[:] = (1, 0)
+            managed.flags = self.flags
+        self._kept[number] = (managed, shape, strides)
+        name = b"dltensor_versioned" if self.knows_versions else b"dltensor"
+        return _capsule_new(ctypes.addressof(managed), name, None)
+
+    def free(self) -> None:
+        """Frees the memory."""
+        self.card.free(self.address)
+
+
+class OnlyInterface:
+    """An array that has the older interface alone, as Numba's have."""
+
+    def __init__(self, array: Array, **more: Any) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.address + array.offset, False),
+            "strides": None,
+            "stream": array.card.stream,
+            **more,
+        }
+
+
+class Taken:
+    """What a consumer has taken out of a capsule."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.is_versioned = "dltensor_versioned" in repr(capsule)
+        name = b"dltensor_versioned" if self.is_versioned else b"dltensor"
+        pointer = _capsule_pointer(capsule, name)
+        # The name must live as long as the capsule.
+        self._used = b"used_" + name
+        _capsule_rename(capsule, self._used)
+        self._capsule, self._pointer = capsule, pointer
+        kind = Versioned if self.is_versioned else Plain
+        self._managed: Any = ctypes.cast(pointer, ctypes.POINTER(kind)).contents
+        tensor = self._managed.tensor
+        self.device = tuple(tensor.device)
+        self.address = (tensor.data or 0) + tensor.byte_offset
+        self.shape = tuple(tensor.shape[: tensor.rank])
+        self.strides = tuple(tensor.strides[: tensor.rank])
+        letter = {number: letter for letter, number in NUMBERS.items()}[tensor.code]
+        self.dtype = numpy.dtype(f"{letter}{tensor.bits // 8}")
+        self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
+        self.flags = self._managed.flags if self.is_versioned else None
+
+    def read(self, card: Card, stream: int | None = None) -> numpy.ndarray[Any, Any]:
+        """Returns the values when a stream has come so far."""
+        return card.read(self.address, self.shape, self.dtype, stream)
+
+    def release(self) -> None:
+        """Lets go of the memory."""
+        self._managed.deleter(self._pointer)
+
+
+#: Those that devices of ours are. There may be more cards than devices, and fewer.
+CARDS = [Card(number) for number in range(min(num_cards(), mx.num_gpus()))] if mx.num_gpus() > 0 else []
+#: Each has its own order of work.
+SEEDS = range(40)
+DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]
+
+
+def numbers(*shape: int, start: int = 1, dtype: str = "float32") -> numpy.ndarray[Any, Any]:
+    """Returns small numbers that count up."""
+    return (numpy.arange(math.prod(shape)) % 50 + start).reshape(shape).astype(dtype)
+
+
+def store(value: Any, kind: str = "device") -> Any:
+    """Returns a store with a value."""
+    kv = mx.kv.create(kind)
+    kv.init("w", value)
+    return kv
+
+
+def taken(array: Any, card: Card | None = None, **options: Any) -> Taken:
+    """Returns what a consumer takes out of an array that knows versions, and whose stream waits."""
+    stream = (card or CARDS[0]).stream
+    return Taken(array.__dlpack__(**{"stream": stream, "max_version": (1, 0), **options}))

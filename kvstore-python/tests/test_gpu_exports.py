@@ -1,0 +1,170 @@
+"""Our arrays on GPUs, read by other libraries where they lie. `scripts/python-tests.sh` runs this on emulated cards."""
+
+import gc
+
+import numpy
+import pytest
+
+import mxkv as mx
+from cards import CARDS, CUDA, DTYPES, IS_COPIED, IS_EMULATED, READ_ONLY, SEEDS
+from cards import Taken, copied, numbers, seed, store, taken
+from mxkv import nd
+
+pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no GPU, and none emulated")
+needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="only the emulated driver counts copies and takes seeds")
+
+
+def test_every_device_has_the_number_of_its_card():
+    for number in range(mx.num_gpus()):
+        array = nd.ones((2, 3), ctx=mx.gpu(number))
+        assert array.__dlpack_device__() == (CUDA, number % len(CARDS))
+        card = CARDS[number % len(CARDS)]
+        value = taken(array, card)
+        assert (value.device, value.shape, value.strides) == (array.__dlpack_device__(), (2, 3), (3, 1))
+        assert value.read(card).tolist() == [[1, 1, 1], [1, 1, 1]]
+        value.release()
+
+
+@needs_emulator
+def test_a_value_is_handed_out_without_a_copy():
+    array = nd.array(numbers(500, 500), ctx=mx.gpu(0))
+    array.wait_to_read()
+    before, live = copied(), mx.runtime.live_bytes()
+    one, other = taken(array), taken(array)
+    assert copied() == before
+    assert mx.runtime.live_bytes() == live
+    assert one.address == other.address
+    assert one.flags == READ_ONLY
+    # Who knows no versions could not be told: he gets a copy, on the card.
+    old, asked = Taken(array.__dlpack__(stream=1)), taken(array, copy=True)
+    assert copied() == before
+    assert len({one.address, old.address, asked.address}) == 3
+    assert (old.flags, asked.flags) == (None, IS_COPIED)
+    for value in (one, other, old, asked):
+        numpy.testing.assert_array_equal(value.read(CARDS[0]), numbers(500, 500))
+        value.release()
+    assert mx.runtime.live_bytes() == live
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_of_every_dtype_are_handed_out(dtype):
+    value = taken(nd.array(numbers(2, 2), dtype=dtype, ctx=mx.gpu(0)))
+    assert value.dtype == dtype
+    assert value.read(CARDS[0]).tolist() == [[1, 2], [3, 4]]
+    value.release()
+
+
+@pytest.mark.parametrize("stream", ["own", None, 1, 2])
+def test_the_stream_of_the_consumer_waits(stream):
+    array = nd.zeros(3000, ctx=mx.gpu(0))
+    card = CARDS[0]
+    asked = card.stream if stream == "own" else stream
+    reading = asked or 1
+    for number in SEEDS:
+        seed(number)
+        array[:] = number
+        array += nd.array(numbers(3000), ctx=mx.gpu(0))
+        value = Taken(array.__dlpack__(stream=asked, max_version=(1, 0)))
+        numpy.testing.assert_array_equal(value.read(card, reading), numbers(3000) + number)
+        value.release()
+
+
+def test_streams_that_are_none():
+    array = nd.ones(3, ctx=mx.gpu(0))
+    Taken(array.__dlpack__(stream=-1, max_version=(1, 0))).release()
+    with pytest.raises(BufferError, match="stream 0 may mean two"):
+        array.__dlpack__(stream=0)
+    with pytest.raises(BufferError, match="-7"):
+        array.__dlpack__(stream=-7)
+    with pytest.raises(TypeError, match="number of a stream"):
+        array.__dlpack__(stream="mine")
+    with pytest.raises(BufferError, match="ROCm"):
+        array.__dlpack__(dl_device=(10, 0))
+    with pytest.raises(BufferError, match="consumer that does not know"):
+        array.__dlpack__(copy=False)
+    with pytest.raises(BufferError, match="host has no streams"):
+        nd.ones(3).__dlpack__(stream=1)
+
+
+def test_what_was_handed_out_never_changes():
+    array = nd.array(numbers(3000), ctx=mx.gpu(0))
+    kv = store(array)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
+    for number in SEEDS:
+        seed(number)
+        weight = kv.pull("w")
+        before = weight.asnumpy()
+        views = [taken(weight), taken(array)]
+        kv.push("w", nd.ones(3000, ctx=mx.gpu(0)))
+        kv.pull("w", out=array)
+        array += 1
+        array[10:20] = -7
+        numpy.testing.assert_array_equal(kv.pull("w").asnumpy(), before - 1)
+        numpy.testing.assert_array_equal(views[0].read(CARDS[0]), before)
+        del weight
+        gc.collect()
+        numpy.testing.assert_array_equal(views[0].read(CARDS[0]), before)
+        kv.pull("w", out=array)
+        for view in views:
+            view.release()
+
+
+def test_memory_is_used_again_only_when_the_consumer_has_read_it():
+    card = CARDS[0]
+    array = nd.array(numbers(3000), ctx=mx.gpu(0))
+    other = card.new_stream()
+    for number in SEEDS:
+        seed(number)
+        array[:] = number
+        value = taken(array, stream=other)
+        copy = card.copied(value.address, value.num_bytes, other)
+        value.release()
+        # In the same memory: nobody else has it.
+        array += 1
+        array[:] = -1
+        numpy.testing.assert_array_equal(card.read(copy, 3000, "float32", other), numpy.full(3000, number))
+        card.free(copy)
+
+
+def test_a_capsule_that_nobody_takes_frees_its_value():
+    live = mx.runtime.live_bytes()
+    array = nd.ones(100_000, ctx=mx.gpu(0))
+    for version in (None, (1, 0)):
+        for _ in range(10):
+            array.__dlpack__(max_version=version, stream=CARDS[0].stream)
+    del array
+    gc.collect()
+    assert mx.runtime.live_bytes() == live
+
+
+def test_a_value_outlives_its_array_and_its_store():
+    kv = store(nd.array(numbers(3000), ctx=mx.gpu(0)))
+    value = taken(kv.pull("w"))
+    kv.close()
+    del kv
+    gc.collect()
+    mx.runtime.trim()
+    nd.zeros(3000, ctx=mx.gpu(0)).wait_to_read()
+    numpy.testing.assert_array_equal(value.read(CARDS[0]), numbers(3000))
+    value.release()
+
+
+def test_there_and_back():
+    class Library:
+        """Takes a value, and hands it on as its own."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+    array = nd.array(numbers(2, 3), ctx=mx.gpu(0))
+    kv = store(Library(array))
+    kv.push("w", [Library(array), Library(array)])
+    assert kv.pull("w").tolist() == [[2, 4, 6], [8, 10, 12]]
+    with pytest.raises(ValueError, match="reading only"):
+        kv.pull("w", out=Library(array))
