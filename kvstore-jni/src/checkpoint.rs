@@ -58,6 +58,17 @@ fn release(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<
     Ok(())
 }
 
+native!(fn restore(store: jlong, file: JString));
+fn restore(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    file: JString<'_>,
+) -> Result<()> {
+    let file = convert::string(env, &file, "file")?;
+    Ok(convert::store(store)?.restore(file)?)
+}
+
 native!(fn save_optimizer_states(store: jlong, file: JString, dump_optimizer: jboolean));
 fn save_optimizer_states(
     env: &mut Env<'_>,

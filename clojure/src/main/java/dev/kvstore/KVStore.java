@@ -993,7 +993,8 @@ public final class KVStore implements NativeResource {
 
     /**
      * Makes the store hold what the one did whose checkpoint the file is: the next steps give the same bits. A file
-     * holds no updater; where there was one, this store needs its own before.
+     * holds no updater; where there was one, this store needs its own before. Processes that share the store all call
+     * this; those that cannot read the file get what is in it from the first one that can.
      *
      * @param file a file of {@link #checkpoint}
      * @return this store
@@ -1001,9 +1002,10 @@ public final class KVStore implements NativeResource {
      *     {@code INVALID_ARGUMENT} without an updater where one is needed. The store is then as it was
      */
     public KVStore restore(Path file) {
-        try (Snapshot snapshot = Snapshot.read(file)) {
-            return rollback(snapshot);
-        }
+        String name = NDArrayFile.name(file);
+        Runnable restore = () -> NativeCheckpoint.restore(handle(), name);
+        // What other processes do once is not done twice here.
+        return numWorkers() == 1 ? change(restore) : call(restore);
     }
 
     /**

@@ -15,6 +15,8 @@ final class NativeCheckpoint {
 
     static native void release(long checkpoint);
 
+    static native void restore(long store, String file);
+
     static native void saveOptimizerStates(long store, String file, boolean dumpOptimizer);
 
     static native void loadOptimizerStates(long store, String file);

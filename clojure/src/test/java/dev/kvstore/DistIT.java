@@ -114,6 +114,12 @@ class DistIT {
 
     @ParameterizedTest
     @EnumSource
+    void aCheckpointThatOneRankHasIsRestoredByAll(Mpi mpi) throws Exception {
+        assertDone(runJava(job(mpi), "state"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void aStoreThatNobodyClosesLetsTheJobEndWell(Mpi mpi) throws Exception {
         assertDone(runJava(job(mpi), "unclosed"));
         assertDone(runClojure(job(mpi), "unclosed"));

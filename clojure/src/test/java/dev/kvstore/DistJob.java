@@ -1,5 +1,7 @@
 package dev.kvstore;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 
@@ -23,6 +25,7 @@ final class DistJob {
         DistJob job = new DistJob(KVStore.create("dist_sync"));
         switch (arguments[0]) {
             case "verbs" -> job.useVerbs();
+            case "state" -> job.keepState();
             case "unclosed" -> job.leavePushes();
             case "faults" -> job.makeFaults();
             case "exit" -> job.leaveWith(() -> System.exit(3));
@@ -88,6 +91,53 @@ final class DistJob {
         store.setUpdater(null);
         push("w", rank + 1);
         expect(1 + 2, "a sum again");
+    }
+
+    /** Rows, a checkpoint that one rank has, and compression. */
+    private void keepState() throws Exception {
+        try (store; NDArray ones = full(1)) {
+            store.init("w", ones);
+            try (RowSparse row = RowSparse.of(new float[] {1, 2, 3}, new long[] {rank}, SHAPE)) {
+                store.push("w", row);
+            }
+            check(Arrays.equals(new float[] {1, 2, 3, 1, 2, 3}, weights()), "a sum of rows");
+            try (RowSparse row = store.rowSparsePull("w", new long[] {1})) {
+                check(row.numRows() == 1, "a pull of rows");
+            }
+
+            store.setOptimizer(Optimizer.sgd().learningRate(0.1).momentum(0.9).weightDecay(0));
+            push("w", rank + 1);
+            Path file = Files.createTempFile("kvstore", ".checkpoint");
+            try (Snapshot snapshot = store.snapshot()) {
+                if (rank == 0) {
+                    snapshot.checkpoint(file).join();
+                } else {
+                    Files.delete(file);
+                }
+            }
+            float[] before = weights();
+            push("w", rank + 1);
+            float[] expected = weights();
+            check(!Arrays.equals(before, expected), "a step");
+            store.restore(file);
+            check(Arrays.equals(before, weights()), "what the file of one rank has, on both");
+            push("w", rank + 1);
+            check(Arrays.equals(expected, weights()), "the next step, with its momentum");
+            Files.deleteIfExists(file);
+
+            store.setUpdater(null);
+            store.setGradientCompression("2bit", 0.5);
+            push("w", rank == 0 ? 0.75f : 0.25f);
+            expect(0.5f, "what is above the threshold");
+            push("w", 0.25f);
+            expect(0.5f + 0.5f, "what was left before");
+        }
+    }
+
+    private float[] weights() {
+        try (NDArray value = store.pull("w")) {
+            return value.toFloats();
+        }
     }
 
     /** The JVM makes exceptions of signals: of a null pointer where it saves itself the question, of a full stack. */
