@@ -55,10 +55,11 @@ class Player:
         self.store.push(self.keys(step), self.values(step), **self.options(step, "priority"))
 
     def pull(self, step):
+        options = self.options(step, "priority", "ignore_sparse")
+        if "outs" not in step:
+            return self.read(self.store.pull(self.keys(step), **options))
         outs = self.outs(step)
-        self.store.pull(
-            self.keys(step), out=outs, **self.options(step, "priority", "ignore_sparse")
-        )
+        self.store.pull(self.keys(step), out=outs, **options)
         return self.read(outs)
 
     def pushpull(self, step):
@@ -223,14 +224,15 @@ def outcome(mx, play):
         given = play()
         mx.nd.waitall()
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}"}
+        # MXNet's texts begin with a stack and end with what is wrong.
+        return {"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"}
     return {"given": given}
 
 
-def outcomes(mx, program):
+def outcomes(mx, program, player=Player):
     """Yields what became of each step, that of making the store first."""
     made = []
-    created = outcome(mx, lambda: made.append(Player(mx, program["store"])))
+    created = outcome(mx, lambda: made.append(player(mx, program["store"])))
     yield created
     if "error" not in created:
         for step in program["steps"]:
