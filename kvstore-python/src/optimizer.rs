@@ -187,7 +187,8 @@ impl PyScheduler {
             }
         };
         if begin > base_lr {
-            let text = format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
+            let text =
+                format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
             return Err(invalid(py, text));
         }
         let warmed = schedule.and_then(|schedule| match warmup_steps {

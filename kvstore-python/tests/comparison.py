@@ -17,7 +17,7 @@ IN_FLOAT32 = {"adam", "ftml"}
 
 def differences(program, mxnet, here):
     """Yields every difference between the outcomes, as (number of the step, text); -1 is making the store."""
-    steps = [{"op": "create"}, *program["steps"]]
+    steps = [{"op": "create", "difference": program.get("difference")}, *program["steps"]]
     scale = largest(program)
     for position, step in enumerate(steps):
         if position >= len(mxnet) or position >= len(here):
@@ -60,10 +60,21 @@ def of_results(program, step, mxnet, here, scale):
     if len(mxnet) != len(here):
         return f"MXNet gave {len(mxnet)} values, here it was {len(here)}"
     for position, (a, b) in enumerate(zip(mxnet, here)):
+        if step["op"] == "pull" and "rows" in a and "rows" in b:
+            # A pull of rows here gives those that are not 0.
+            a, b = without_zeros(a), without_zeros(b)
         found = of_values(program["rounding"], a, b, scale)
         if found is not None:
             return f"value {position}: {found}"
     return None
+
+
+def without_zeros(value):
+    width = len(value["data"]) // max(1, len(value["rows"]))
+    parts = [value["data"][i * width : (i + 1) * width] for i in range(len(value["rows"]))]
+    there = [(row, part) for row, part in zip(value["rows"], parts) if any(part)]
+    data = [number for _, part in there for number in part]
+    return {**value, "rows": [row for row, _ in there], "data": data}
 
 
 def of_values(rounding, a, b, scale):

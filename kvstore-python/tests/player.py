@@ -4,6 +4,7 @@ A program is data that JSON can hold: the name of a store and a list of steps, i
 (``tests/data/store_cases.json``). A step is a call with its arguments. Arrays are made from ``{shape, dtype, data}``; with
 ``rows``, the numbers of rows, only those are there; with ``view`` they are rows of a larger array. Outputs have no data
 and begin as zeros; those of one ``slot`` are one array. Numbers of devices go up with the position in a list of values.
+Lists are tuples in a call with ``tuples``.
 
 As a program itself, ``player.py MODULE`` reads programs from its input, one a line, and writes what each step did, one a
 line. It runs with Python 3.8, too, for MXNet does.
@@ -26,6 +27,7 @@ UPDATERS = {
     "decay_add": lambda s, i: s / 2 + i,
     "noop": None,
     "in_place": None,
+    "failing": None,
 }
 
 #: A value that is no array, for calls that have to fail.
@@ -104,6 +106,8 @@ class Player:
             elif name == "in_place":
                 stored += pushed
                 stored *= 2
+            elif name == "failing":
+                raise ValueError("an updater that fails")
 
         self.store._set_updater(update)
 
@@ -115,8 +119,7 @@ class Player:
         optimizer = self.mx.optimizer.create(step["name"], **options)
         for name in ("lr_mult", "wd_mult"):
             if name in step:
-                factors = {self.key(key): factor for key, factor in step[name]}
-                getattr(optimizer, f"set_{name}")(factors)
+                getattr(optimizer, f"set_{name}")(dict(step[name]))
         self.store.set_optimizer(optimizer)
 
     def set_gradient_compression(self, step):
@@ -155,21 +158,18 @@ class Player:
 
     def keys(self, step):
         keys = step["keys"]
-        return [self.key(key) for key in keys] if isinstance(keys, list) else self.key(keys)
-
-    @staticmethod
-    def key(key):
-        return key
+        return tuple(keys) if isinstance(keys, list) and step.get("tuples") else keys
 
     def values(self, step):
-        return self.arrays(step["values"])
+        return self.arrays(step["values"], step.get("tuples"))
 
     def outs(self, step):
-        return self.arrays(step["outs"])
+        return self.arrays(step["outs"], step.get("tuples"))
 
-    def arrays(self, given, position=0):
+    def arrays(self, given, tuples=False, position=0):
         if isinstance(given, list):
-            return [self.arrays(one, position) for position, one in enumerate(given)]
+            arrays = [self.arrays(one, tuples, position) for position, one in enumerate(given)]
+            return tuple(arrays) if tuples else arrays
         if given is None or given == NO_ARRAY:
             return given
         slot = given.get("slot")
@@ -200,7 +200,7 @@ class Player:
 
     def read(self, arrays):
         """Returns arrays as data, in one list."""
-        if isinstance(arrays, list):
+        if isinstance(arrays, (list, tuple)):
             return [value for one in arrays for value in self.read(one)]
         rows = {}
         elements = arrays

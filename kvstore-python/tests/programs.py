@@ -152,7 +152,8 @@ class Maker:
         return [self.value(key.shape, key.dtype) for _ in range(self.num_values(key))]
 
     def options(self):
-        return {"priority": self.random.randint(-5, 5)} if self.chance(0.1) else {}
+        options = {"priority": self.random.randint(-5, 5)} if self.chance(0.1) else {}
+        return {**options, "tuples": True} if self.chance(0.1) else options
 
     def some_keys(self):
         return self.random.sample(self.keys, self.random.randint(1, min(3, len(self.keys))))
@@ -212,6 +213,11 @@ class Maker:
     def set_updater(self):
         names = ["assign", "add", "add", "sub", "add2x", "decay_add", "noop", "in_place"]
         self.rule = self.step("set_updater", name=self.random.choice(names))
+
+    def ask(self):
+        """Makes a call that changes nothing."""
+        self.step(self.random.choice(["info", "barrier"]))
+        self.step("is_capable", capability="optimizer")
 
     # Calls that fail, and change nothing.
 
@@ -308,6 +314,9 @@ class Maker:
                 row_ids=[0],
             ),
         ]
+        makers.append(self.failing_updater)
+        if not known.dtype.startswith("float"):
+            makers.append(lambda: self.optimizer_of_integers(known))
         if self.is_int:
             makers.append(
                 lambda: self.differing("large_integer_keys", "init", keys=2**40, values=value)
@@ -318,19 +327,30 @@ class Maker:
                 lambda: self.differing("push_of_another_dtype", "push", keys=known.name, values=cast),
             ]
         if known.dtype in ("float32", "float64"):
-            values = [value, cast]
+            several = [value, cast]
             if known.first_list is None or known.first_list > 1:
                 makers.append(
                     lambda: self.differing(
-                        "list_of_several_dtypes", "push", keys=known.name, values=values
+                        "list_of_several_dtypes", "push", keys=known.name, values=several
                     )
                 )
         if known.first_list is not None:
-            values = [value] * (known.first_list + 1)
+            longer = [value] * (known.first_list + 1)
             makers.append(
-                lambda: self.differing("longer_list", "push", keys=known.name, values=values)
+                lambda: self.differing("longer_list", "push", keys=known.name, values=longer)
             )
         self.random.choice(makers)()
+
+    def failing_updater(self):
+        self.step("set_updater", name="failing")
+        known = self.keys[0]
+        value = self.value(known.shape, known.dtype)
+        self.differing("failing_updater", "push", keys=known.name, values=value)
+
+    def optimizer_of_integers(self, known):
+        self.step("set_optimizer", name="sgd", kwargs={})
+        value = self.value(known.shape, known.dtype)
+        self.differing("optimizer_of_integers", "push", keys=known.name, values=value)
 
     def differing(self, name, op, **arguments):
         self.step(op, **arguments)["difference"] = name
@@ -344,12 +364,15 @@ class Maker:
 def verbs(seed):
     """Makes a program without an optimizer."""
     maker = Maker(seed)
+    if maker.chance(0.01):
+        maker.store = "lokal"
+        return {**maker.program(), "difference": "unknown_store"}
     maker.is_rough = maker.chance(0.3)
     if maker.chance(0.2):
         maker.set_updater()
     maker.init()
     calls = [maker.push] * 6 + [maker.pull] * 5 + [maker.pushpull] * 2 + [maker.mistake] * 2
-    calls += [maker.pull_into_one, maker.set_updater]
+    calls += [maker.pull_into_one, maker.set_updater, maker.ask]
     for _ in range(maker.random.randint(3, 20)):
         if len(maker.names) > 1 and maker.chance(0.1):
             maker.init()
@@ -454,6 +477,9 @@ class Training(Maker):
             )
         )
         kwargs.update(options)
+        if name == "signum" and kwargs.get("momentum") == 0.0:
+            # MXNet's step without momentum fails with it.
+            kwargs.pop("wd_lh", None)
         # The counts of keys: one key has the same ones on both sides.
         if name == "test":
             kwargs = {"rescale_grad": kwargs.get("rescale_grad", 1.0)}
@@ -508,7 +534,7 @@ COUNTING = {"adam", "adamax", "nadam", "ftml"}
 
 
 def optimizers(seed):
-    """Makes a program that trains with an optimizer, or one after the other."""
+    """Makes a program that trains with an optimizer, which may be set again: then states begin anew."""
     maker = Training(seed)
     # The product of its momenta belongs to a key here, in MXNet to all of them.
     if maker.chance(0.5) or maker.optimizer == "nadam":
@@ -520,9 +546,9 @@ def optimizers(seed):
             # No sums without an optimizer before one.
             key.first_list = key.first_list or 1
     maker.set_optimizer()
-    calls = [maker.push] * 6 + [maker.pull] * 3 + [maker.pushpull] * 2 + [maker.mistake]
+    calls = [maker.push] * 12 + [maker.pull] * 6 + [maker.pushpull] * 4 + [maker.mistake] * 2
     for _ in range(maker.random.randint(3, 14)):
-        maker.random.choice(calls)()
+        maker.random.choice([*calls, maker.set_optimizer])()
     maker.pull_all()
     if maker.chance(0.3):
         maker.ending()
@@ -535,17 +561,34 @@ LAZY = ["sgd", "adam", "adagrad", "ftrl"]
 
 
 class Rows(Training):
-    """A program with keys that are initialised as rows."""
+    """A program with keys that are initialised as rows, most of them."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.whole = set()
 
     def init_rows(self):
         for name in self.names[: self.random.randint(1, 2)]:
             shape = self.random.choice([[4, 1], [4, 2], [6, 3], [3, 2, 2]])
             key = Key(name, shape, "float32", True)
-            value = self.rows(shape, key.dtype, every=self.is_training)
+            if not self.is_training and self.chance(0.2):
+                key.is_rows = False
+                self.whole.add(name)
+                value = self.value(shape, key.dtype)
+            else:
+                value = self.rows(shape, key.dtype, every=self.is_training)
             self.step("init", keys=name, values=value)
             self.keys.append(key)
 
     def pushed(self, key):
+        if key.name in self.whole:
+            # What MXNet copies the values of a list to is rows or whole for ever.
+            is_mixed = key.first_list is None and self.chance(0.5)
+            count = self.num_values(key)
+            makers = [self.rows, self.value] if is_mixed and count > 1 else [self.rows]
+            if is_mixed and count > 1:
+                key.first_list = 1
+            return [self.random.choice(makers)(key.shape, key.dtype) for _ in range(count)]
         if not self.is_training and self.chance(0.2):
             # From then on it is whole for MXNet.
             key.is_rows = False

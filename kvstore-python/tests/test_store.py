@@ -416,6 +416,8 @@ def test_schedules_and_multipliers():
     assert [warm(n) for n in (1, 2, 4)] == [0.25, 0.5, 1]
     with pytest.raises(ValueError):
         mx.lr_scheduler.FactorScheduler(step=0)
+    with pytest.raises(ValueError, match="warmup_begin_lr: expected at most base_lr, 0.1, found 0.5"):
+        mx.lr_scheduler.PolyScheduler(10, base_lr=0.1, warmup_steps=4, warmup_begin_lr=0.5)
 
 
 def test_hyper_parameters_of_a_running_store():
