@@ -13,7 +13,7 @@ import pytest
 from comparison import differences, kind, smallest
 from mxnet_differences import AT_THE_END, NOT_MADE
 from player import Player, outcomes
-from programs import KINDS
+from random_programs import KINDS
 from workers import Worker
 
 import mxkv as mx
@@ -21,7 +21,7 @@ import mxkv as mx
 NUM_PROGRAMS = int(os.environ.get("KVSTORE_MXNET_PROGRAMS", "300"))
 SEED = int(os.environ.get("KVSTORE_MXNET_SEED", "0"))
 #: How many of ten programs are of a kind.
-SHARES = {"verbs": 4, "optimizers": 3, "rows": 2, "compression": 1}
+SHARES = {"verbs": 3, "optimizers": 5, "rows": 1, "compression": 1}
 TENTH = [name for name, share in SHARES.items() for _ in range(share)]
 #: Differences that are shown; more of them are counted.
 MOST_SHOWN = 5
@@ -83,7 +83,6 @@ def test_random_programs(capsys):
             )
             print("    known:", ", ".join(f"{name} {count}" for name, count in sorted(known.items())))
     assert not comparison.found, said
-    assert here.num_ended == 0
     # Programs that all fail would be alike, too.
     assert 0 < counts["failed alike"] < counts["calls"] / 4
 
@@ -121,7 +120,7 @@ FAULTS = {
     "a key that may be initialised twice": ("init", forgiving_init),
     "a learning rate off by a thousandth": ("set_optimizer", other_option("learning_rate", 1.001)),
     "a weight decay off by a tenth": ("set_optimizer", other_option("wd", 1.1)),
-    "a decay of momentum": ("set_optimizer", other_option("momentum", 0.99)),
+    "a momentum off by a hundredth": ("set_optimizer", other_option("momentum", 0.99)),
     "a call that fails": ("push", strict_push),
     "a log that forgets": ("updater_log", lambda player, step: []),
     "rows that are missing": ("row_ids", lambda player, numbers: numbers[:1]),

@@ -45,6 +45,11 @@ class Worker:
 
     def play(self, program):
         """Returns what became of making the store and of each step, up to the one that ended the process."""
+        outcomes = self.play_once(program)
+        # What a program does to a process, it does again; what a machine that stands still does, it does not.
+        return self.play_once(program) if DIED in outcomes else outcomes
+
+    def play_once(self, program):
         if self.process is None:
             self.start()
         watch = threading.Timer(SECONDS, self.process.kill)
