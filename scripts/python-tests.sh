@@ -1,7 +1,8 @@
 #!/bin/sh
 # python-tests.sh   installs a wheel into an empty environment and tries it there, and runs the tests of kvstore-python
-# with it: on the oldest and the newest Python that pythons.sh finds, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get
-# beside NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped.
+# with it: on the oldest and the newest Python that pythons.sh finds, beside MXNet 1.9.1 on the newest where that can be
+# installed, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get beside NumPy, for
+# instance `torch jax`; tests of those that are not there are counted as skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -32,6 +33,8 @@ install() {
     "$environment/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
 
+mxnet=$(tests/peers/mxnet-venv) || mxnet=
+newest_python=$(echo "$pythons" | tail -n 1)
 echo "$pythons" | while read -r python; do
     version=$("$python" -c 'import platform; print(platform.python_version())')
     echo "python: $version, $python"
@@ -48,7 +51,9 @@ echo "$pythons" | while read -r python; do
     # shellcheck disable=SC2086 # lists of packages
     install "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
     install "$tests" --force-reinstall --no-deps "$wheel"
-    "$tests/bin/python" -m pytest -q -rs -p no:cacheprovider kvstore-python/tests
+    beside=
+    [ "$python" != "$newest_python" ] || beside=$mxnet
+    KVSTORE_MXNET_PYTHON=$beside "$tests/bin/python" -m pytest -q -rs -p no:cacheprovider kvstore-python/tests
 done
 
 # What GPUs do is the same on every Python. A driver that has a card has this file, and then they have been tested above.

@@ -186,6 +186,11 @@ impl PyScheduler {
                 return Err(invalid(py, text));
             }
         };
+        if begin > base_lr {
+            let text =
+                format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
+            return Err(invalid(py, text));
+        }
         let warmed = schedule.and_then(|schedule| match warmup_steps {
             0 => Ok(schedule),
             steps => schedule.with_warmup(steps, begin, mode),

@@ -14,7 +14,7 @@ use crate::ndarray::{self, PyArray};
 ///
 /// >>> from mxkv import nd
 /// >>> rows = nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [3, 0]), shape=(4, 2))
-/// >>> rows.indices
+/// >>> rows.indices.tolist()
 /// [0, 3]
 /// >>> rows.asnumpy().tolist()
 /// [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
@@ -74,10 +74,12 @@ impl PyRows {
         convert::context(py, self.value().device())
     }
 
-    /// The numbers of the rows that are there, ascending.
+    /// The numbers of the rows that are there, ascending: an array of ``int64`` of its own.
     #[getter]
-    fn indices(&self) -> Vec<i64> {
-        self.value().indices().to_vec()
+    fn indices(&self, py: Python<'_>) -> PyResult<PyArray> {
+        let value = self.value();
+        let numbers = value.indices();
+        detached(py, || kvstore::array(numbers, [numbers.len()], value.device())).map(PyArray::from)
     }
 
     /// The rows that are there, below each other.

@@ -416,6 +416,8 @@ def test_schedules_and_multipliers():
     assert [warm(n) for n in (1, 2, 4)] == [0.25, 0.5, 1]
     with pytest.raises(ValueError):
         mx.lr_scheduler.FactorScheduler(step=0)
+    with pytest.raises(ValueError, match="warmup_begin_lr: expected at most base_lr, 0.1, found 0.5"):
+        mx.lr_scheduler.PolyScheduler(10, base_lr=0.1, warmup_steps=4, warmup_begin_lr=0.5)
 
 
 def test_hyper_parameters_of_a_running_store():
@@ -455,8 +457,10 @@ def test_compression():
     kv = filled("a")
     kv.set_gradient_compression({"type": "1bit"})
     kv.set_gradient_compression(None)
-    for wrong in ({}, {"type": "3bit"}, {"type": "2bit", "treshold": 1}, {"type": "2bit", "threshold": -1}):
-        with pytest.raises(ValueError):
+    wrong_ones = [{}, {"type": "3bit"}, {"type": "2bit", "treshold": 1}]
+    wrong_ones += [{"type": "2bit", "threshold": threshold} for threshold in (-1, "abc", [1])]
+    for wrong in wrong_ones:
+        with pytest.raises(mx.errors.InvalidArgumentError):
             kv.set_gradient_compression(wrong)
 
 
@@ -465,17 +469,48 @@ def test_rows():
     kv.init(["a", "b"], [nd.array([[1, 2], [3, 4], [5, 6]])] * 2)
     out = nd.sparse.zeros("row_sparse", (3, 2))
     kv.row_sparse_pull("a", out=out, row_ids=nd.array([2, 0]))
-    assert (out.indices, out.data.tolist()) == ([0, 2], [[1, 2], [5, 6]])
+    assert (out.indices.tolist(), out.data.tolist()) == ([0, 2], [[1, 2], [5, 6]])
     dense = nd.zeros((3, 2))
     kv.row_sparse_pull("a", out=[dense], row_ids=[1])
     assert dense.tolist() == [[0, 0], [3, 4], [0, 0]]
     pulled = kv.row_sparse_pull(["a", "b"], row_ids=[[0], numpy.array([1, 1])])
-    assert [rows.indices for rows in pulled] == [[0], [1]]
+    assert [rows.indices.tolist() for rows in pulled] == [[0], [1]]
     assert "2 rows" in repr(out)
     with pytest.raises(ValueError, match="3"):
         kv.row_sparse_pull("a", row_ids=[3])
     with pytest.raises(TypeError):
         kv.row_sparse_pull("a")
+
+
+def test_pulls_into_rows():
+    kv = mx.kv.create()
+    kv.init(["a", "b"], [nd.array([[0, 0], [3, 4], [5, 0]]), nd.ones((3, 2))])
+    rows, dense = nd.sparse.zeros("row_sparse", (3, 2)), nd.zeros((3, 2))
+    with pytest.warns(UserWarning, match="row_sparse_pull"):
+        kv.pull(["a", "b"], out=[rows, dense])
+    assert (rows.indices.tolist(), dense.tolist()) == ([], [[1, 1]] * 3)
+    kv.pull(["b", "a"], out=[dense, [rows]], ignore_sparse=False)
+    assert (rows.indices.tolist(), rows.data.tolist()) == ([1, 2], [[3, 4], [5, 0]])
+    kv.pull("b", out=rows, ignore_sparse=False)
+    assert rows.indices.dtype == numpy.int64
+    assert rows.indices.tolist() == [0, 1, 2]
+
+
+def test_pulls_into_rows_that_fail_change_nothing():
+    kv = mx.kv.create()
+    kv.init("a", nd.ones((3, 2)))
+    dense = nd.zeros((3, 2))
+    for wrong in (nd.sparse.zeros("row_sparse", (4, 2)), nd.sparse.zeros("row_sparse", (3, 2), dtype="int32")):
+        with pytest.raises(ValueError, match="out"):
+            kv.pull("a", out=[dense, wrong], ignore_sparse=False)
+        with pytest.raises(ValueError, match="out"):
+            kv.row_sparse_pull("a", out=[dense, wrong], row_ids=[0])
+    rows = nd.sparse.zeros("row_sparse", (3, 2))
+    with pytest.raises(ValueError, match="keys"):
+        kv.pull(["a"], out=[dense, rows])
+    with pytest.raises(KeyError), pytest.warns(UserWarning):
+        kv.pull("c", out=rows)
+    assert dense.tolist() == [[0, 0]] * 3
 
 
 # Other classes of stores.

@@ -360,7 +360,8 @@ impl Step<'_> {
     fn signum(&self, w: Approximate, m: &mut Approximate) -> Approximate {
         let momentum = self.p("momentum");
         if momentum == 0.0 {
-            return (1.0 - self.lr * self.wd) * w - self.lr * self.q().sign();
+            let decay = self.wd + self.p("wd_lh");
+            return (1.0 - self.lr * decay) * w - self.lr * self.q().sign();
         }
         *m = momentum * *m - (1.0 - momentum) * (self.q() + self.wd * w);
         (1.0 - self.lr * self.p("wd_lh")) * w + self.lr * m.sign()

@@ -3,7 +3,7 @@
 //! With `q = clip(rescale * gradient)`:
 //! - with momentum `m = momentum * m - (1 - momentum) * (q + wd * w)` and
 //!   `w = (1 - lr * wd_lh) * w + lr * sign(m)`;
-//! - without `w = (1 - lr * wd) * w - lr * sign(q)`.
+//! - without `w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)`.
 //!
 //! Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
 //! non-convex problems", 2018.
@@ -24,7 +24,7 @@ pub(super) const SIGNUM: Definition = Definition {
         let (learning_rate, weight_decay) = (due.learning_rate, due.weight_decay);
         let (rescale, clip) = (due.rescale, due.clip);
         if momentum == 0.0 {
-            let keep = 1.0 - learning_rate * weight_decay;
+            let keep = 1.0 - learning_rate * (weight_decay + wd_lh);
             return SignSgd { keep, learning_rate, rescale, clip }.into();
         }
         let (rest, keep) = (1.0 - momentum, 1.0 - learning_rate * wd_lh);
@@ -55,7 +55,7 @@ scalars! {
 scalars! {
     /// The scalars of a step without momentum.
     SignSgd<0> [] {
-        /// `1 - lr * wd`
+        /// `1 - lr * (wd + wd_lh)`
         keep,
         /// Step size.
         learning_rate,

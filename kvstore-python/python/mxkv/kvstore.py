@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence
 
 from . import _native, npx
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
+from ._rows import apart, as_list, assign, checked, is_nested, numbers_of_rows, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError
 from .optimizer import Optimizer
@@ -110,21 +112,17 @@ class TestStore(KVStoreBase):
 
     def broadcast(self, key: Key, value: Any, out: Any, priority: int = 0) -> None:
         """Copies the value into the outputs."""
-        for one in _as_list(out):
+        for one in as_list(out):
             one[:] = value
 
     def pushpull(self, key: Key, value: Any, out: Any = None, priority: int = 0) -> None:
         """Copies the sum of the values into the outputs, or into the values."""
-        values = _as_list(value)
+        values = as_list(value)
         total = values[0].copy()
         for one in values[1:]:
             total += one
-        for one in values if out is None else _as_list(out):
+        for one in values if out is None else as_list(out):
             one[:] = total
-
-
-def _as_list(one_or_more: Any) -> Sequence[Any]:
-    return one_or_more if isinstance(one_or_more, (list, tuple)) else [one_or_more]
 
 
 class KVStore(KVStoreBase):
@@ -222,6 +220,8 @@ class KVStore(KVStoreBase):
         """Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
         a key, a list for a list.
 
+        Outputs of rows are left as they are, with a warning, or with ``ignore_sparse=False`` get every row that is not 0.
+
         >>> import numpy
         >>> kv = create()
         >>> kv.init('w', numpy.array([1.5, 2.5]))
@@ -232,10 +232,28 @@ class KVStore(KVStoreBase):
         """
         keys = self._key_kind.texts(key)
         if out is not None:
-            self._store.pull(keys, out, priority)
+            pairs, outs, rows = apart(keys, out)
+            if rows and ignore_sparse:
+                text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them"
+                warnings.warn(text, stacklevel=2)
+            pulled = self._whole_rows(rows, ignore_sparse)
+            self._store.pull(pairs, outs, priority)
+            assign(pulled)
             return None
         arrays = [_presented(array) for array in self._store.pull_new(keys)]
         return arrays[0] if isinstance(keys, str) else arrays
+
+    def _whole_rows(
+        self, outs: Sequence[tuple[str, RowSparseNDArray]], ignore: bool
+    ) -> list[tuple[RowSparseNDArray, RowSparseNDArray]]:
+        """Returns outputs and the rows for them, unless they are ignored, when there only have to be the keys."""
+        pulled = []
+        for key, out in outs:
+            if ignore and self._store.contains(key):
+                continue
+            value = self._store.pull_new(key)[0]
+            pulled.append((out, self._store.pull_rows([key], [numbers_of_rows(value)])[0]))
+        return checked(pulled)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Pushes, then pulls the same keys: into ``out``, or into the values.
@@ -271,20 +289,16 @@ class KVStore(KVStoreBase):
         >>> kv = create()
         >>> kv.init('w', mx.nd.array([[1, 2], [3, 4], [5, 6]]))
         >>> rows = kv.row_sparse_pull('w', row_ids=[2, 0, 2])
-        >>> rows.indices, rows.data.tolist()
+        >>> rows.indices.tolist(), rows.data.tolist()
         ([0, 2], [[1.0, 2.0], [5.0, 6.0]])
         """
         if row_ids is None:
             raise ArgumentTypeError("row_ids: the numbers of the rows are needed")
-        keys, outs, ids = _side_by_side(self._key_kind.texts(key), out, row_ids)
+        keys, outs, ids = side_by_side(self._key_kind.texts(key), out, row_ids)
         pulled = self._store.pull_rows(keys, ids)
         if out is None:
-            return pulled if isinstance(row_ids, list) and _is_nested(row_ids) else pulled[0]
-        for one, rows in zip(outs, pulled):
-            if isinstance(one, RowSparseNDArray):
-                one._assign(rows)
-            else:
-                one[:] = rows.todense()
+            return pulled if isinstance(row_ids, list) and is_nested(row_ids) else pulled[0]
+        assign(checked(zip(outs, pulled)))
         return None
 
     def remove(self, key: Any) -> None:
@@ -394,7 +408,7 @@ class KVStore(KVStoreBase):
             raise InvalidArgumentError(
                 f"compression: expected `type` and `threshold`, found {unknown}"
             )
-        self._store.set_gradient_compression(kind, None if threshold is None else float(threshold))
+        self._store.set_gradient_compression(kind, _threshold(threshold))
 
     # The whole store.
 
@@ -489,6 +503,14 @@ class _KeyKind:
         return int(text) if is_int else text
 
 
+def _threshold(given: Any) -> float | None:
+    try:
+        return None if given is None else float(given)
+    except (TypeError, ValueError):
+        text = f"threshold: expected a number, found {given!r}"
+        raise InvalidArgumentError(text) from None
+
+
 def _text(key: Any) -> str:
     return key if isinstance(key, str) else str(operator.index(key))
 
@@ -519,32 +541,6 @@ def _calling(
         updater(kind.as_given(key), _presented(pushed), _presented(stored))
 
     return update
-
-
-def _is_nested(row_ids: Any) -> bool:
-    """Returns whether there are numbers for each of several keys, and not the numbers of one."""
-    return isinstance(row_ids, (list, tuple)) and any(
-        isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) > 0 for one in row_ids
-    )
-
-
-def _side_by_side(keys: str | list[str], out: Any, row_ids: Any) -> tuple[list[str], list, list]:
-    """Returns a key, an output and numbers for each pull of rows."""
-    ids = list(row_ids) if _is_nested(row_ids) else [row_ids]
-    texts = [keys] if isinstance(keys, str) else keys
-    outs = [None] * len(texts) if out is None else list(_as_list(out))
-    if isinstance(keys, str):
-        texts = texts * max(len(ids), len(outs))
-    if len(ids) == 1:
-        ids = ids * len(texts)
-    if len(outs) == 1 and outs[0] is None:
-        outs = outs * len(texts)
-    if not len(texts) == len(outs) == len(ids):
-        from .errors import LengthMismatchError
-
-        found = f"{len(texts)} keys, {len(outs)} outs, {len(ids)} row_ids"
-        raise LengthMismatchError(f"keys, outs and row_ids: expected as many, found {found}")
-    return texts, outs, ids
 
 
 def read_checkpoint(fname: str | os.PathLike[str]) -> Snapshot:

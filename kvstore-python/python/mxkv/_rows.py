@@ -1,0 +1,92 @@
+"""Arguments of pulls that are, or may be, arrays of rows."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Sequence
+
+import numpy
+
+from ._native import NDArray, RowSparseNDArray
+from .errors import LengthMismatchError, SpecMismatchError
+
+Keys = str | list[str]
+
+
+def as_list(one_or_more: Any) -> Sequence[Any]:
+    return one_or_more if isinstance(one_or_more, (list, tuple)) else [one_or_more]
+
+
+def is_nested(row_ids: Any) -> bool:
+    """Returns whether there are numbers for each of several keys, and not the numbers of one."""
+    return isinstance(row_ids, (list, tuple)) and any(
+        isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) > 0 for one in row_ids
+    )
+
+
+def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[str], list, list]:
+    """Returns a key, an output and numbers for each pull of rows."""
+    ids = list(row_ids) if is_nested(row_ids) else [row_ids]
+    texts = [keys] if isinstance(keys, str) else keys
+    outs = [None] * len(texts) if out is None else list(as_list(out))
+    if isinstance(keys, str):
+        texts = texts * max(len(ids), len(outs))
+    if len(ids) == 1:
+        ids = ids * len(texts)
+    if len(outs) == 1 and outs[0] is None:
+        outs = outs * len(texts)
+    if not len(texts) == len(outs) == len(ids):
+        found = f"{len(texts)} keys, {len(outs)} outs, {len(ids)} row_ids"
+        raise LengthMismatchError(f"keys, outs and row_ids: expected as many, found {found}")
+    return texts, outs, ids
+
+
+def apart(keys: Keys, out: Any) -> tuple[Keys, Any, list[tuple[str, RowSparseNDArray]]]:
+    """Returns keys and outputs that are whole arrays, and keys and outputs that are rows."""
+    if not _has_rows(out):
+        return keys, out, []
+    if isinstance(keys, str):
+        pairs = [(keys, one) for part in as_list(out) for one in as_list(part)]
+    else:
+        parts = as_list(out)
+        if len(parts) != len(keys):
+            raise LengthMismatchError(f"values for keys: expected {len(keys)}, found {len(parts)}")
+        pairs = [(key, one) for key, part in zip(keys, parts) for one in as_list(part)]
+    whole = [(key, one) for key, one in pairs if not isinstance(one, RowSparseNDArray)]
+    rows = [(key, one) for key, one in pairs if isinstance(one, RowSparseNDArray)]
+    return [key for key, _ in whole], [one for _, one in whole], rows
+
+
+def _has_rows(out: Any) -> bool:
+    if isinstance(out, (list, tuple)):
+        return any(_has_rows(one) for one in out)
+    return isinstance(out, RowSparseNDArray)
+
+
+def numbers_of_rows(value: NDArray) -> list[int]:
+    """Returns the numbers of the rows that are not 0."""
+    elements = value.asnumpy()
+    if elements.ndim == 0:
+        raise SpecMismatchError("rows: expected a value that has some, found one without axes")
+    is_there = elements.reshape(len(elements), -1).any(axis=1)
+    return numpy.flatnonzero(is_there).tolist()
+
+
+def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, RowSparseNDArray]]:
+    """Returns outputs and their rows if every output can have them, so that none or all do."""
+    pairs = list(pulled)
+    for out, rows in pairs:
+        same_dtype = out.dtype == rows.dtype or not isinstance(out, RowSparseNDArray)
+        if tuple(out.shape) != rows.shape or not same_dtype:
+            expected, found = f"{rows.shape} {rows.dtype}", f"{tuple(out.shape)} {out.dtype}"
+            text = f"out: expected {expected}, found {found}"
+            raise SpecMismatchError(text, expected=expected, found=found)
+    return pairs
+
+
+def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> None:
+    """Gives outputs their rows: arrays of rows as they are, whole arrays with zeros in between."""
+    for out, rows in pulled:
+        if isinstance(out, RowSparseNDArray):
+            out._assign(rows)
+        else:
+            out[:] = rows.todense()

@@ -1,0 +1,132 @@
+"""Compares what a program did with MXNet and with this package."""
+
+import math
+
+import numpy
+from mxnet_differences import AT_THE_END
+
+#: What a sum in another order may be off by, in roundings of the largest number of the program.
+SUM_ROUNDINGS = 16
+#: What a weight may be off by, in roundings of its own or of a tenth.
+STEP_ROUNDINGS = 64
+#: What the weights of these may be off by, relative to themselves or to 1. MXNet subtracts their hyper-parameters from 1 in
+#: float32: with 0.999 that alone is off by 1e-5 of a step.
+ADAM = 1e-4
+IN_FLOAT32 = {"adam", "ftml"}
+
+
+def differences(program, mxnet, here):
+    """Yields every difference between the outcomes, as (number of the step, text); -1 is making the store."""
+    steps = [{"op": "create", "difference": program.get("difference")}, *program["steps"]]
+    scale = largest(program)
+    for position, step in enumerate(steps):
+        if position >= len(mxnet) or position >= len(here):
+            if len(mxnet) != len(here):
+                yield position - 1, f"MXNet answered {len(mxnet)} times, here it was {len(here)}"
+            return
+        found = difference(program, step, mxnet[position], here[position], scale)
+        if found is not None:
+            yield position - 1, found
+
+
+def difference(program, step, mxnet, here, scale):
+    """Returns how two outcomes of a step differ, if they do and are not known to."""
+    kinds = kind(mxnet), kind(here)
+    known = AT_THE_END.get(step.get("difference"))
+    if known is not None:
+        expected = (kinds[0] if known.mxnet == "either" else known.mxnet, known.here)
+        return None if kinds == expected else f"expected {expected}, found {mxnet} and {here}"
+    if "ends" in kinds[1] or ("works" in kinds and kinds != ("works", "works")):
+        return f"MXNet {kinds[0]}: {mxnet}; here it {kinds[1]}: {here}"
+    if "works" not in kinds:
+        return None
+    return of_results(program, step, mxnet["given"], here["given"], scale)
+
+
+def kind(outcome):
+    if "error" not in outcome:
+        return "works"
+    return "ends" if outcome["error"] == "the process ended" else "fails"
+
+
+def of_results(program, step, mxnet, here, scale):
+    if step["op"] == "updater_log":
+        if program["int_keys"]:
+            # MXNet goes by the number, this package by the order of initialisation.
+            mxnet, here = sorted(mxnet), sorted(here)
+        return None if mxnet == here else f"MXNet {mxnet}, here {here}"
+    if not isinstance(mxnet, list):
+        return None if mxnet == here else f"MXNet {mxnet}, here {here}"
+    if len(mxnet) != len(here):
+        return f"MXNet gave {len(mxnet)} values, here it was {len(here)}"
+    for position, (a, b) in enumerate(zip(mxnet, here)):
+        if step["op"] == "pull" and "rows" in a and "rows" in b:
+            # A pull of rows here gives those that are not 0.
+            a, b = without_zeros(a), without_zeros(b)
+        found = of_values(program["rounding"], a, b, scale)
+        if found is not None:
+            return f"value {position}: {found}"
+    return None
+
+
+def without_zeros(value):
+    width = len(value["data"]) // max(1, len(value["rows"]))
+    parts = [value["data"][i * width : (i + 1) * width] for i in range(len(value["rows"]))]
+    there = [(row, part) for row, part in zip(value["rows"], parts) if any(part)]
+    data = [number for _, part in there for number in part]
+    return {**value, "rows": [row for row, _ in there], "data": data}
+
+
+def of_values(rounding, a, b, scale):
+    if (a["shape"], a["dtype"]) != (b["shape"], b["dtype"]):
+        return f"MXNet {a}, here {b}"
+    if "rows" in a and a["rows"] != b["rows"]:
+        return f"MXNet {a}, here {b}"
+    for one, other in zip(a["data"], b["data"]):
+        if not is_close(rounding, a["dtype"], one, other, scale):
+            return f"MXNet {one!r}, here {other!r}: {a} and {b}"
+    return None if len(a["data"]) == len(b["data"]) else f"MXNet {a}, here {b}"
+
+
+def is_close(rounding, dtype, a, b, scale):
+    """Whether numbers are the same, or as close as the program's arithmetic lets them be."""
+    if a == b or (math.isnan(a) and math.isnan(b)):
+        return True
+    if rounding == "none" or not dtype.startswith("float"):
+        return False
+    unit = float(numpy.finfo(dtype).eps)
+    if rounding == "sums":
+        return abs(a - b) <= SUM_ROUNDINGS * unit * max(scale, abs(a))
+    # MXNet's kernels take hyper-parameters as float32, whatever the weights are, and compute some powers in it.
+    tolerance = STEP_ROUNDINGS * max(unit, float(numpy.finfo("float32").eps))
+    if rounding in IN_FLOAT32:
+        return abs(a - b) <= max(tolerance, ADAM) * max(abs(a), 1)
+    return abs(a - b) <= tolerance * max(abs(a), 0.1)
+
+
+def largest(program):
+    """Returns the largest magnitude of a number that the program pushes or initialises with."""
+    numbers = [0.0]
+    for step in program["steps"]:
+        collect(step.get("values"), numbers)
+    return max(numbers)
+
+
+def collect(values, numbers):
+    if isinstance(values, list):
+        for one in values:
+            collect(one, numbers)
+    elif isinstance(values, dict):
+        numbers += [abs(float(number)) for number in values["data"]]
+
+
+def smallest(program, step, what, differences_of):
+    """Returns the program without the steps before this one that it differs without, too, in the same way."""
+    program = {**program, "steps": program["steps"][: step + 1]}
+    for position in reversed(range(step)):
+        left = program["steps"][:position] + program["steps"][position + 1 :]
+        shorter = {**program, "steps": left}
+        found = [text for number, text in differences_of(shorter) if number == len(left) - 1]
+        if found and found[0].split()[:2] == what.split()[:2]:
+            program = shorter
+    return program

@@ -1,0 +1,158 @@
+"""The same random programs on MXNet 1.9.1 and on this package: values within the stated rounding, and which calls fail.
+
+``KVSTORE_MXNET_PYTHON`` is a Python with MXNet, which ``tests/peers/mxnet-venv`` makes and prints.
+``KVSTORE_MXNET_PROGRAMS`` is how many programs run, ``KVSTORE_MXNET_SEED`` the seed of the first.
+"""
+
+import collections
+import json
+import os
+import sys
+
+import pytest
+from comparison import differences, kind, smallest
+from mxnet_differences import AT_THE_END, NOT_MADE
+from player import Player, outcomes
+from random_programs import KINDS
+from workers import Worker
+
+import mxkv as mx
+
+NUM_PROGRAMS = int(os.environ.get("KVSTORE_MXNET_PROGRAMS", "300"))
+SEED = int(os.environ.get("KVSTORE_MXNET_SEED", "0"))
+#: How many of ten programs are of a kind.
+SHARES = {"verbs": 3, "optimizers": 5, "rows": 1, "compression": 1}
+TENTH = [name for name, share in SHARES.items() for _ in range(share)]
+#: Differences that are shown; more of them are counted.
+MOST_SHOWN = 5
+
+
+def program(number):
+    return KINDS[TENTH[number % len(TENTH)]](number)
+
+
+class Comparison:
+    """Programs that ran on both sides, and what became of them."""
+
+    def __init__(self, mxnet, here):
+        self.mxnet = mxnet
+        self.here = here
+        self.counts = collections.Counter()
+        self.known = collections.Counter()
+        self.found = []
+
+    def differences_of(self, program):
+        return list(differences(program, self.mxnet.play(program), self.here.play(program)))
+
+    def compare(self, program):
+        mxnet, here = self.mxnet.play(program), self.here.play(program)
+        self.counts["programs"] += 1
+        self.counts["calls"] += min(len(mxnet), len(here))
+        self.counts["failed alike"] += sum(
+            kind(a) != "works" and kind(b) != "works" for a, b in zip(mxnet, here)
+        )
+        steps = [program, *program["steps"]]
+        self.known.update(step["difference"] for step in steps if "difference" in step)
+        found = list(differences(program, mxnet, here))
+        if found:
+            self.found.append(self.told(program, *found[0]))
+
+    def told(self, program, step, what):
+        text = f"program {program['seed']}, step {step}: {what}"
+        if len(self.found) >= MOST_SHOWN:
+            return text
+        shortest = smallest(program, step, what, self.differences_of)
+        return f"{text}\n  as short as it gets: {json.dumps(shortest, ensure_ascii=False)}"
+
+
+def test_random_programs(capsys):
+    python = os.environ.get("KVSTORE_MXNET_PYTHON")
+    if not python:
+        pytest.skip("KVSTORE_MXNET_PYTHON names no Python with MXNet (tests/peers/mxnet-venv)")
+    with Worker(python, "mxnet") as mxnet, Worker(sys.executable, "mxkv") as here:
+        comparison = Comparison(mxnet, here)
+        for number in range(SEED, SEED + NUM_PROGRAMS):
+            comparison.compare(program(number))
+        counts, known = comparison.counts, comparison.known
+        said = "\n".join([*comparison.found, "MXNet said:", mxnet.said()])
+        with capsys.disabled():
+            print(
+                f"\nagainst MXNet: {counts['programs']} programs from {SEED} on, {counts['calls']} calls, "
+                f"{counts['failed alike']} failed alike, {sum(known.values())} known differences, "
+                f"{len(comparison.found)} others; processes that ended: {mxnet.num_ended} and {here.num_ended}"
+            )
+            print("    known:", ", ".join(f"{name} {count}" for name, count in sorted(known.items())))
+    assert not comparison.found, said
+    # Programs that all fail would be alike, too.
+    assert 0 < counts["failed alike"] < counts["calls"] / 4
+
+
+# That the comparison can fail: this package beside itself with a fault.
+
+
+def without_the_last(player, step):
+    values = Player.values(player, step)
+    return values[:-1] * 2 if isinstance(values, list) and len(values) == 2 else values
+
+
+def forgiving_init(player, step):
+    player.store.init(player.keys(step), player.values(step), existing="keep")
+
+
+def other_option(name, factor):
+    def set_optimizer(player, step):
+        options = dict(step["kwargs"])
+        if name in options and options[name]:
+            options[name] = options[name] * factor
+        Player.set_optimizer(player, {**step, "kwargs": options})
+
+    return set_optimizer
+
+
+def strict_push(player, step):
+    if len(player.log) > 2:
+        raise mx.KVStoreError("too many")
+    Player.push(player, step)
+
+
+FAULTS = {
+    "a value that is lost": ("values", without_the_last),
+    "a key that may be initialised twice": ("init", forgiving_init),
+    "a learning rate off by a thousandth": ("set_optimizer", other_option("learning_rate", 1.001)),
+    "a weight decay off by a tenth": ("set_optimizer", other_option("wd", 1.1)),
+    "a momentum off by a hundredth": ("set_optimizer", other_option("momentum", 0.99)),
+    "a call that fails": ("push", strict_push),
+    "a log that forgets": ("updater_log", lambda player, step: []),
+    "rows that are missing": ("row_ids", lambda player, numbers: numbers[:1]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_noticed(fault):
+    faulty = type("Faulty", (Player,), dict([FAULTS[fault]]))
+    noticed = ran = 0
+    for number in range(150):
+        made = program(number)
+        made.pop("difference", None)
+        made["steps"] = [step for step in made["steps"] if "difference" not in step]
+        right = [json.loads(json.dumps(one)) for one in outcomes(mx, made)]
+        assert not list(differences(made, right, right))
+        wrong = list(outcomes(mx, made, faulty))
+        noticed += any(differences(made, right, wrong))
+        ran += 1
+    print(f"{fault}: noticed in {noticed} of {ran} programs")
+    assert noticed
+
+
+def test_a_seed_is_a_program():
+    for number in range(20):
+        assert program(number) == program(number)
+        assert program(number) != program(number + len(TENTH))
+
+
+def test_known_differences_are_said():
+    for name, difference in AT_THE_END.items():
+        assert difference.mxnet in {"works", "fails", "ends", "either"}, name
+        assert difference.here in {"works", "fails"}, name
+        assert difference.why.endswith("."), name
+    assert all(text.endswith(".") for text in NOT_MADE.values())
