@@ -118,8 +118,12 @@ pub(crate) fn keys(object: &Bound<'_, PyAny>) -> PyResult<Keys> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(Keys::One(key(text.to_cow()?.as_ref())?));
     }
-    let texts: Vec<String> = object.extract()?;
-    Ok(Keys::Many(texts.iter().map(|text| key(text)).collect::<PyResult<_>>()?))
+    let Ok(texts) = object.cast::<PyList>() else {
+        let texts: Vec<String> = object.extract()?;
+        return Ok(Keys::Many(texts.iter().map(|text| key(text)).collect::<PyResult<_>>()?));
+    };
+    let text = |text: Bound<'_, PyAny>| key(text.cast::<PyString>()?.to_cow()?.as_ref());
+    Ok(Keys::Many(texts.iter().map(text).collect::<PyResult<_>>()?))
 }
 
 /// Returns the only key of a call.
@@ -213,13 +217,16 @@ fn nested<'py, T>(
     name: &str,
     item: &mut dyn FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
 ) -> PyResult<Arrays<T>> {
-    if let Some(one) = item(object)? {
+    // A list is no array, and to ask it for what arrays have takes longer than to read it.
+    if !is_list(object)
+        && let Some(one) = item(object)?
+    {
         return Ok(Arrays::One(one));
     }
     let mut flat = Vec::new();
     let mut lists: Vec<Vec<T>> = Vec::new();
     for element in elements(object, name)? {
-        match item(&element)? {
+        match if is_list(&element) { None } else { item(&element)? } {
             Some(one) if lists.is_empty() => flat.push(one),
             Some(one) => lists.push(vec![one]),
             None => {
@@ -241,12 +248,17 @@ fn list<'py, T>(
     elements(object, name)?.into_iter().map(of_list).collect()
 }
 
+fn is_list(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()
+}
+
 /// Returns what a list or tuple holds.
 fn elements<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    if !object.is_instance_of::<PyList>() && !object.is_instance_of::<PyTuple>() {
-        return Err(unexpected(object, name));
+    if let Ok(list) = object.cast::<PyList>() {
+        return Ok(list.iter().collect());
     }
-    object.try_iter()?.collect()
+    let tuple = object.cast::<PyTuple>().map_err(|_| unexpected(object, name))?;
+    Ok(tuple.iter().collect())
 }
 
 fn unexpected(object: &Bound<'_, PyAny>, name: &str) -> PyErr {

@@ -41,7 +41,7 @@ mod _native {
     #[pymodule_export]
     use super::optimizer::{PyOptimizer, PyScheduler, PyState, optimizer_names};
     #[pymodule_export]
-    use super::rows::PyRows;
+    use super::rows::{PyRows, has_rows};
     #[pymodule_export]
     use super::runtime::{
         device_memory, doctor, dtype_names, error_codes, live_bytes, num_gpus, pooled_bytes,

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kvstore::{NDArray, RowSparse};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyList, PyTuple};
 
 use crate::convert;
 use crate::error::{detached, to_python};
@@ -34,6 +34,22 @@ impl PyRows {
     pub(crate) fn value(&self) -> RowSparse {
         self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Returns whether an argument is an array of rows, or a list or a list of lists in which there is one.
+#[pyfunction]
+pub(crate) fn has_rows(object: &Bound<'_, PyAny>) -> bool {
+    fn within(object: &Bound<'_, PyAny>, depth: usize) -> bool {
+        let in_list = |element: Bound<'_, PyAny>| depth > 0 && within(&element, depth - 1);
+        if let Ok(list) = object.cast::<PyList>() {
+            return list.iter().any(in_list);
+        }
+        if let Ok(tuple) = object.cast::<PyTuple>() {
+            return tuple.iter().any(in_list);
+        }
+        object.is_instance_of::<PyRows>()
+    }
+    within(object, 2)
 }
 
 #[pymethods]
@@ -72,6 +88,12 @@ impl PyRows {
     #[getter]
     fn context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         convert::context(py, self.value().device())
+    }
+
+    /// Waits until the rows have been computed.
+    fn wait_to_read(&self, py: Python<'_>) -> PyResult<()> {
+        let value = self.value();
+        detached(py, || value.rows().wait())
     }
 
     /// The numbers of the rows that are there, ascending: an array of ``int64`` of its own.

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Sequence
 
 import numpy
 
-from ._native import NDArray, RowSparseNDArray
+from ._native import NDArray, RowSparseNDArray, has_rows
 from .errors import LengthMismatchError, SpecMismatchError
 
 Keys = str | list[str]
@@ -42,7 +42,7 @@ def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[str], list, l
 
 def apart(keys: Keys, out: Any) -> tuple[Keys, Any, list[tuple[str, RowSparseNDArray]]]:
     """Returns keys and outputs that are whole arrays, and keys and outputs that are rows."""
-    if not _has_rows(out):
+    if not has_rows(out):
         return keys, out, []
     if isinstance(keys, str):
         pairs = [(keys, one) for part in as_list(out) for one in as_list(part)]
@@ -54,12 +54,6 @@ def apart(keys: Keys, out: Any) -> tuple[Keys, Any, list[tuple[str, RowSparseNDA
     whole = [(key, one) for key, one in pairs if not isinstance(one, RowSparseNDArray)]
     rows = [(key, one) for key, one in pairs if isinstance(one, RowSparseNDArray)]
     return [key for key, _ in whole], [one for _, one in whole], rows
-
-
-def _has_rows(out: Any) -> bool:
-    if isinstance(out, (list, tuple)):
-        return any(_has_rows(one) for one in out)
-    return isinstance(out, RowSparseNDArray)
 
 
 def numbers_of_rows(value: NDArray) -> list[int]:

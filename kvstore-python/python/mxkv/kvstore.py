@@ -481,9 +481,15 @@ class _KeyKind:
 
     def texts(self, key: Any) -> str | list[str]:
         """Returns the keys of a call as texts, and remembers what they are."""
+        # The usual keys need no asking for what they are.
+        if type(key) is str and self._kind is str:
+            return key
         if not isinstance(key, (list, tuple)):
             self._remember(_kind_of(key))
             return _text(key)
+        if set(map(type, key)) == {int}:
+            self._remember(int)
+            return list(map(str, key))
         kinds = {_kind_of(one) for one in key}
         if len(kinds) > 1:
             raise ArgumentTypeError("inconsistent types of keys detected.")
