@@ -14,6 +14,7 @@ use crate::dlpack::Block;
 use crate::error::{detached, to_python, type_error};
 use crate::foreign;
 use crate::ndarray::PyArray;
+use crate::pytorch;
 use crate::rows::PyRows;
 
 /// Returns the names of all dtypes, for messages.
@@ -166,7 +167,7 @@ pub(crate) struct Outs {
 /// An output of another library's: the array that is pulled into, and where its elements then go.
 #[derive(Debug)]
 struct Foreign {
-    address: usize,
+    object: Py<PyAny>,
     array: NDArray,
     block: Arc<Block>,
 }
@@ -175,6 +176,11 @@ impl Outs {
     /// Gives the outputs of other libraries what was pulled for them.
     pub(crate) fn deliver(&self) -> kvstore::Result<()> {
         self.foreign.iter().try_for_each(|it| it.block.write(&it.array.tensor()))
+    }
+
+    /// Tells libraries that want to know it that their arrays have been written to.
+    pub(crate) fn note_writes(&self, py: Python<'_>) -> PyResult<()> {
+        pytorch::note_writes(py, self.foreign.iter().map(|it| &it.object))
     }
 }
 
@@ -186,14 +192,13 @@ pub(crate) fn outs(keys_: &Bound<'_, PyAny>, outs: &Bound<'_, PyAny>) -> PyResul
             return Ok(Some(array.get().array().clone()));
         }
         // An object that stands several times is one output: the key initialised last wins.
-        let address = object.as_ptr().addr();
-        if let Some(known) = foreign.iter().find(|known| known.address == address) {
+        if let Some(known) = foreign.iter().find(|known| known.object.is(object)) {
             return Ok(Some(known.array.clone()));
         }
         let Some(block) = foreign::writable(object)? else { return Ok(None) };
         let of_block = Arc::clone(&block);
         let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
-        foreign.push(Foreign { address, array: array.clone(), block });
+        foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
         Ok(Some(array))
     };
     let arrays = nested(outs, "out", &mut out)?;

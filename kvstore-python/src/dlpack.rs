@@ -42,8 +42,9 @@ const INT: u8 = 0;
 const UINT: u8 = 1;
 const FLOAT: u8 = 2;
 const BFLOAT: u8 = 4;
-/// Kinds that no tensor has, for a message.
-const OTHERS: [(u8, &str); 3] = [(3, "handle"), (5, "complex"), (6, "bool")];
+const BOOL: u8 = 6;
+/// Other kinds that no tensor has, for a message; those after them are forms of floats with 8 bits or fewer.
+const OTHERS: [(u8, &str); 2] = [(3, "handle"), (5, "complex")];
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -203,6 +204,12 @@ impl Block {
 
     pub(crate) fn is_writable(&self) -> bool {
         self.is_writable
+    }
+
+    /// Returns whether several elements are one place in memory, as in a view that is expanded along an axis.
+    pub(crate) fn repeats_elements(&self) -> bool {
+        let mut axes = self.spec.shape().dims().iter().zip(&self.strides);
+        self.spec.num_elements() > 0 && axes.any(|(&length, &stride)| length > 1 && stride == 0)
     }
 
     /// Returns the elements as a tensor: read where they are, or copied where they do not stand one after the other.
@@ -388,13 +395,14 @@ fn dtype(dl: DlType) -> Result<DType, String> {
         (INT, 8, 1) => Ok(DType::I8),
         (INT, 32, 1) => Ok(DType::I32),
         (INT, 64, 1) => Ok(DType::I64),
+        (BOOL, 8, 1) => Err("bool".to_owned()),
         _ => {
             let kind = match code {
                 INT => "int",
                 UINT => "uint",
-                FLOAT => "float",
                 BFLOAT => "bfloat",
-                _ => OTHERS.iter().find(|(it, _)| *it == code).map_or("number", |(_, name)| *name),
+                BOOL => "bool",
+                _ => OTHERS.iter().find(|(it, _)| *it == code).map_or("float", |(_, name)| *name),
             };
             let lanes = if lanes == 1 { String::new() } else { format!("x{lanes}") };
             Err(format!("{kind}{bits}{lanes}"))
@@ -444,7 +452,7 @@ enum Memory {
 
 /// Returns a capsule with a value of the host's; `is_versioned` says what its consumer knows.
 ///
-/// Without a copy the value is for reading, which only a versioned capsule can say: the others get one.
+/// Without a copy the value is for reading, which only a versioned capsule can say: the others get one in any case.
 ///
 /// # Errors
 /// A `BufferError` for a value on a device.

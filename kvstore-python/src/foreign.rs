@@ -11,6 +11,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use crate::convert;
 use crate::dlpack::{Block, HOST, is_host};
 use crate::error::{invalid, type_error};
+use crate::pytorch;
 
 /// Returns the array that an object of another library is; none when it is no array.
 ///
@@ -22,7 +23,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     if !object.hasattr(intern!(py, "__dlpack__"))? {
         return if has_interface()? { by_interface(object).map(Some) } else { Ok(None) };
     }
-    match capsule(object) {
+    match pytorch::plain(object).and_then(|plain| capsule(&plain)) {
         Ok(capsule) => Ok(Some(Arc::new(Block::from_capsule(&capsule)?))),
         // NumPy before 2.1 hands out nothing that is for reading only, and no elements of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
@@ -33,7 +34,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
 /// Returns the array as [`block`], if it can be written to.
 ///
 /// # Errors
-/// Those of [`block`]; for memory that is for reading only.
+/// Those of [`block`]; for memory that is for reading only, and where several elements are one place in it.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
@@ -41,6 +42,14 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     let is_jax = class.module().is_ok_and(|module| module.to_string_lossy().starts_with("jax"));
     if is_jax || !block.is_writable() {
         let text = format!("out: {} {} is for reading only", class.name()?, block.spec());
+        return Err(invalid(object.py(), text));
+    }
+    if block.repeats_elements() {
+        let text = format!(
+            "out: {} {} is expanded, several of its elements are one place in memory",
+            class.name()?,
+            block.spec()
+        );
         return Err(invalid(object.py(), text));
     }
     Ok(Some(block))
@@ -83,7 +92,7 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
     let asks_for_gradient =
         object.getattr("requires_grad").is_ok_and(|it| it.is_truthy().unwrap_or(false));
     let hint = if asks_for_gradient {
-        ": it takes part in a gradient, use `.detach()`"
+        ": it takes part in a gradient, use `.detach()` or `torch.no_grad()`"
     } else if !is_on_host(object).unwrap_or(true) {
         ": it is on a device, bring it to the host first (`.cpu()`, `.get()`)"
     } else {

@@ -336,8 +336,9 @@ impl PyArray {
         Ok(cast)
     }
 
-    /// Returns the present value for another library, by `DLPack`. It is for reading: a consumer that does not
-    /// know the versions of the protocol, where that can be said, gets a copy.
+    /// Returns the present value for another library, by `DLPack`: a copy, which it may write to. With ``copy=False``
+    /// nothing is copied and the value is for reading only. Not every library heeds that: tensors of PyTorch's can be
+    /// written to all the same, so ask for it only where nobody does.
     #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn to_dlpack<'py>(
         &self,
@@ -361,13 +362,13 @@ impl PyArray {
             return Err(PyBufferError::new_err("the host has no streams: `stream` must be None"));
         }
         let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
-        let must_copy = own.0 != dlpack::HOST || !is_versioned;
-        if must_copy && copy == Some(false) {
+        let is_shared = copy == Some(false);
+        if is_shared && (own.0 != dlpack::HOST || !is_versioned) {
             let text = "only a copy can be handed out: the value is on a device, or the consumer \
                         does not know what is for reading only";
             return Err(PyBufferError::new_err(text));
         }
-        dlpack::export(py, value, is_versioned, must_copy || copy == Some(true))
+        dlpack::export(py, value, is_versioned, !is_shared)
     }
 
     /// Returns the device as `DLPack` numbers it.

@@ -121,7 +121,8 @@ impl PyStore {
         detached(py, || {
             store.pull_pairs(&outs.pairs, priority)?;
             outs.deliver()
-        })
+        })?;
+        outs.note_writes(py)
     }
 
     fn pull_new(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Vec<PyArray>> {
@@ -143,7 +144,8 @@ impl PyStore {
         detached(py, || {
             store.pushpull_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
-        })
+        })?;
+        outs.note_writes(py)
     }
 
     fn broadcast(
@@ -159,7 +161,8 @@ impl PyStore {
         detached(py, || {
             store.broadcast_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
-        })
+        })?;
+        outs.note_writes(py)
     }
 
     /// Returns the rows with these numbers for each pair of a key and a list or array of numbers.
