@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 /// Returns the tensor whose memory can be handed out in the place of `object`; what is no tensor of PyTorch's as it is.
 ///
@@ -55,6 +56,7 @@ fn records_gradients(py: Python<'_>) -> PyResult<bool> {
 
 /// Returns PyTorch if the program has it: to import it for others takes seconds.
 fn loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let modules = MODULES.import(py, "sys", "modules")?;
     Ok(modules.get_item(intern!(py, "torch")).ok())
 }
