@@ -136,7 +136,7 @@ class KVStore(KVStoreBase):
 
     A value is an :class:`~mxkv.nd.NDArray`, a :class:`~mxkv.nd.RowSparseNDArray`, or an array of any library that has
     ``__dlpack__``: it is read where it lies, for the time of the call, and nobody may write to it meanwhile. An output
-    may be of any such library, too, if it can be written to.
+    may be of any such library, too, if it can be written to. Parameters of PyTorch are both under ``torch.no_grad()``.
 
     A call is checked whole before anything changes; a call that fails changes nothing. Every method may be called from
     any thread, and other threads run meanwhile.
