@@ -59,12 +59,7 @@ fn release(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<
 }
 
 native!(fn restore(store: jlong, file: JString));
-fn restore(
-    env: &mut Env<'_>,
-    _class: JClass<'_>,
-    store: jlong,
-    file: JString<'_>,
-) -> Result<()> {
+fn restore(env: &mut Env<'_>, _class: JClass<'_>, store: jlong, file: JString<'_>) -> Result<()> {
     let file = convert::string(env, &file, "file")?;
     Ok(convert::store(store)?.restore(file)?)
 }
