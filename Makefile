@@ -1,6 +1,6 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo demo-dist test miri check kernels fuzz jar install examples repl bench bench-jvm peers peers-dist \
-	gpu-bundle gpu-check wheel doc clean
+.PHONY: help setup native demo demo-dist demo-python test miri check kernels fuzz jar install examples repl bench bench-jvm peers \
+	peers-dist gpu-bundle gpu-check wheel doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -21,6 +21,10 @@ demo: native ## builds everything, runs the tutorial and trains a classifier on 
 
 demo-dist: native ## trains it on 2 and 4 workers, processes of an MPI job, with the bits of one process
 	clojure/bin/demo-dist
+
+demo-python: wheel ## trains it with PyTorch, four replicas over a store, beside plain PyTorch
+	scripts/torch.sh --any target/demo-python target/wheels/mxkv-*.whl
+	target/demo-python/bin/python examples/torch/digits.py
 
 test: setup ## runs every test, Rust, JVM and Python, on the host and on GPUs, emulated ones where there is none
 	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist

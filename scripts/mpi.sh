@@ -7,20 +7,11 @@
 #                     taken where it is there, else MPICH's, whose processes ask all the time and want a core each; where
 #                     neither will do, Open MPI is installed, or we fail and say how.
 set -eu
+. "$(dirname "$0")/apt.sh"
 
 OPEN_MPI="openmpi-bin libopenmpi3"
 MPICH="mpich libmpich12"
 IP="iproute2"
-
-is_root() { [ "$(id -u)" -eq 0 ]; }
-
-may_install() { command -v apt-get >/dev/null && is_root; }
-
-install() {
-    may_install || return 1
-    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null ||
-        { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null; }
-}
 
 # The command, by whichever name, that says this of itself.
 find_launcher() {
@@ -50,7 +41,7 @@ launcher() {
     if may_install; then
         echo "mpi.sh: installing $OPEN_MPI" >&2
         # shellcheck disable=SC2086 # a list of packages
-        install $OPEN_MPI >&2 && open_mpi "$1" && return
+        apt_install $OPEN_MPI >&2 && open_mpi "$1" && return
     fi
     echo "mpi.sh: no MPI is here that could start $1 processes on this machine; on Debian or Ubuntu it is installed with" >&2
     echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $OPEN_MPI" >&2
@@ -77,7 +68,7 @@ newer() {
 case $1 in
     packages) echo "$OPEN_MPI $MPICH $IP" ;;
     # shellcheck disable=SC2086 # lists of packages
-    install) { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null || install $OPEN_MPI $MPICH $IP ;;
+    install) { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null || apt_install $OPEN_MPI $MPICH $IP ;;
     newer) newer ;;
     launcher) launcher "$2" ;;
 esac

@@ -1,7 +1,8 @@
 #!/bin/sh
 # python-tests.sh   installs a wheel into an empty environment and tries it there, and runs the tests of kvstore-python
-# with it: on the oldest and the newest Python that pythons.sh finds, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get
-# beside NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped.
+# with it: on the oldest and the newest Python that pythons.sh finds, those of other libraries' arrays with PyTorch and JAX, and
+# what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get beside NumPy, for instance `torch
+# jax`; tests of those that are not there are counted as skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,8 +23,8 @@ if ! scripts/wheel.sh --here "$PWD/target/python-wheel"; then
 fi
 wheel=$(ls target/python-wheel/*.whl)
 readme=target/python-wheel/readme.py
-# The README's example, as a user pastes it.
-sed -n '/^```python$/,/^```$/{/^```/d;p;}' README.md >"$readme"
+# The README's first example, as a user pastes it.
+sed -n '/^```python$/,/^```$/{/^```python$/d;/^```$/q;p;}' README.md >"$readme"
 
 # install VENV PACKAGE..
 install() {
@@ -50,6 +51,19 @@ echo "$pythons" | while read -r python; do
     install "$tests" --force-reinstall --no-deps "$wheel"
     "$tests/bin/python" -m pytest -q -rs -p no:cacheprovider kvstore-python/tests
 done
+
+# PyPI's PyTorch takes gigabytes, the system's does not. JAX is beside it, in the newest release that takes NumPy as
+# PyTorch was built for it.
+with_torch() {
+    set -- target/torch-venv kvstore-python/tests
+    reason=$(scripts/torch.sh "$1" "$wheel") || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
+    numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')
+    install "$1" pytest
+    install "$1" --no-compile "numpy<$numpy" jax || echo "python: JAX cannot be installed"
+    "$1/bin/python" -c 'import platform, torch; print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
+    "$1/bin/python" -m pytest -q -rs -p no:cacheprovider "$2"/test_foreign.py "$2"/test_torch.py "$2"/test_torch_examples.py "$2"/test_jax.py
+}
+case " ${PYTHON_PACKAGES:-} " in *" torch "*) ;; *) with_torch ;; esac
 
 # What GPUs do is the same on every Python. A driver that has a card has this file, and then they have been tested above.
 if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then

@@ -4,6 +4,7 @@
 # What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
 # Says nothing and takes a moment when everything is there.
 set -eu
+. "$(dirname "$0")/apt.sh"
 
 WANTED=${1:-}
 JDK_NEEDED=17
@@ -41,13 +42,11 @@ jdk_is_good() {
 # Debian's Python has no venv until a package brings it.
 python_is_good() { [ "$WANTED" != portable ] || python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
-has_apt() { command -v apt-get >/dev/null 2>&1; }
-
 apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
 
 # A fresh container has no package lists, and then no package has a candidate.
 refresh_lists() {
-    has_apt && [ "$(id -u)" -eq 0 ] || return 0
+    may_install || return 0
     apt_has gcc || apt-get -q update
 }
 
@@ -71,20 +70,19 @@ install_packages() {
     if ! has_apt; then
         say "needed: compilers for C and C++ (cc, c++), a JDK >= $JDK_NEEDED, Maven${WANTED:+, Python 3 with venv}. Install them with this system's packages."
         exit 1
-    elif [ "$(id -u)" -ne 0 ]; then
+    elif ! is_root; then
         say "missing packages; install them with"
         say "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $*"
         exit 1
     fi
     say "installing $*"
-    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null ||
-        { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null; }
+    apt_install "$@"
 }
 
 install_rust() {
     if command -v rustup >/dev/null 2>&1; then
         rustup update stable
-    elif has_apt && [ "$(id -u)" -eq 0 ] && apt_has rustup; then
+    elif may_install && apt_has rustup; then
         install_packages rustup
         rustup default stable
     elif has_apt && apt_has rustup; then

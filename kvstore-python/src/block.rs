@@ -143,6 +143,12 @@ impl Block {
         self.is_writable
     }
 
+    /// Returns whether several elements are one place in memory, as in a view that is expanded along an axis.
+    pub(crate) fn repeats_elements(&self) -> bool {
+        let mut axes = self.spec.shape().dims().iter().zip(&self.strides);
+        self.spec.num_elements() > 0 && axes.any(|(&length, &stride)| length > 1 && stride == 0)
+    }
+
     /// Returns the elements as a tensor: read where they are, or copied where they do not stand one after the other.
     pub(crate) fn tensor(self: &Arc<Self>) -> kvstore::Result<Tensor> {
         let (all, spec) = (kvstore::backends(), self.spec.clone());

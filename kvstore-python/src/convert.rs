@@ -166,21 +166,22 @@ pub(crate) struct Outs {
 /// An output of another library's: the array that is pulled into, and where its elements then go.
 #[derive(Debug)]
 struct Foreign {
-    address: usize,
+    object: Py<PyAny>,
     array: NDArray,
     block: Arc<Block>,
 }
 
 impl Outs {
-    /// Gives the outputs of other libraries what was pulled for them.
-    pub(crate) fn deliver(&self) -> kvstore::Result<()> {
+    /// Gives the outputs of other libraries what was pulled for them, and returns them.
+    pub(crate) fn deliver(self) -> kvstore::Result<Vec<Py<PyAny>>> {
         let written = self.foreign.iter().map(|it| {
             let value = it.array.tensor();
             Ok(it.block.write(&value)?.map(|copy| (value, copy)))
         });
         // Copies that take a while are all under way before the first of them is waited for.
         let under_way: Vec<_> = written.collect::<kvstore::Result<_>>()?;
-        under_way.iter().flatten().try_for_each(|(value, _)| value.wait())
+        under_way.iter().flatten().try_for_each(|(value, _)| value.wait())?;
+        Ok(self.foreign.into_iter().map(|it| it.object).collect())
     }
 }
 
@@ -192,14 +193,13 @@ pub(crate) fn outs(keys_: &Bound<'_, PyAny>, outs: &Bound<'_, PyAny>) -> PyResul
             return Ok(Some(array.get().array().clone()));
         }
         // An object that stands several times is one output: the key initialised last wins.
-        let address = object.as_ptr().addr();
-        if let Some(known) = foreign.iter().find(|known| known.address == address) {
+        if let Some(known) = foreign.iter().find(|known| known.object.is(object)) {
             return Ok(Some(known.array.clone()));
         }
         let Some(block) = foreign::writable(object)? else { return Ok(None) };
         let of_block = Arc::clone(&block);
         let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
-        foreign.push(Foreign { address, array: array.clone(), block });
+        foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
         Ok(Some(array))
     };
     let arrays = nested(outs, "out", &mut out)?;

@@ -47,8 +47,9 @@ const INT: u8 = 0;
 const UINT: u8 = 1;
 const FLOAT: u8 = 2;
 const BFLOAT: u8 = 4;
-/// Kinds that no tensor has, for a message.
-const OTHERS: [(u8, &str); 3] = [(3, "handle"), (5, "complex"), (6, "bool")];
+const BOOL: u8 = 6;
+/// Other kinds that no tensor has, for a message; those after them are forms of floats with 8 bits or fewer.
+const OTHERS: [(u8, &str); 2] = [(3, "handle"), (5, "complex")];
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,13 +154,14 @@ pub(crate) fn dtype(dl: DlType) -> Result<DType, String> {
         (INT, 8, 1) => Ok(DType::I8),
         (INT, 32, 1) => Ok(DType::I32),
         (INT, 64, 1) => Ok(DType::I64),
+        (BOOL, 8, 1) => Err("bool".to_owned()),
         _ => {
             let kind = match code {
                 INT => "int",
                 UINT => "uint",
-                FLOAT => "float",
                 BFLOAT => "bfloat",
-                _ => OTHERS.iter().find(|(it, _)| *it == code).map_or("number", |(_, name)| *name),
+                BOOL => "bool",
+                _ => OTHERS.iter().find(|(it, _)| *it == code).map_or("float", |(_, name)| *name),
             };
             let lanes = if lanes == 1 { String::new() } else { format!("x{lanes}") };
             Err(format!("{kind}{bits}{lanes}"))

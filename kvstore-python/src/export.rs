@@ -47,9 +47,11 @@ pub(crate) struct Wanted<'a, 'py> {
     pub(crate) copy: Option<bool>,
 }
 
-/// Returns a capsule with the present value of an array: where it is, or as a copy on the host.
+/// Returns a capsule with the present value of an array: a copy on its device or on the host, or where a consumer asks for
+/// none the value itself.
 ///
-/// Without a copy the value is for reading, which only a versioned capsule can say: the others get one.
+/// Without a copy the value is for reading, which only a versioned capsule can say, and not every library heeds. Hence the
+/// copy unless it is refused: what is written through the capsule would change a value that others have, too.
 ///
 /// # Errors
 /// A `BufferError` for what is not to be had.
@@ -73,13 +75,12 @@ pub(crate) fn to_dlpack<'py>(
     if wanted.stream.is_some() && own.kind == HOST {
         return Err(PyBufferError::new_err("the host has no streams: `stream` must be None"));
     }
-    let must_copy = !stays || !is_versioned;
-    if must_copy && wanted.copy == Some(false) {
+    let is_copied = wanted.copy != Some(false);
+    if !is_copied && (!stays || !is_versioned) {
         let text = "only a copy can be handed out: on another device, or to a consumer that does not know what is \
                     for reading only";
         return Err(PyBufferError::new_err(text));
     }
-    let is_copied = must_copy || wanted.copy == Some(true);
     let value = array.tensor();
     let spec = value.spec().clone();
     let (data, memory) = if device.kind == HOST {

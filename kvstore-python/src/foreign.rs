@@ -12,7 +12,7 @@ use crate::block::Block;
 use crate::convert;
 use crate::dlpack::{DlDevice, HOST, Place};
 use crate::error::{detached, invalid, type_error};
-use crate::stream;
+use crate::{pytorch, stream};
 
 /// Returns the array that an object of another library is; none when it is no array.
 ///
@@ -27,13 +27,18 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
         }
         return if has_interface()? { by_interface(object).map(Some) } else { Ok(None) };
     }
-    let place = place(object)?;
-    let (device, queue) = match place {
-        Place::On(device) => (device, queue(py, device)?),
-        Place::Elsewhere(_) => (Device::default(), None),
+    let handed_out = match pytorch::plain(object).and_then(|plain| Ok((place(&plain)?, plain))) {
+        Ok((place, plain)) => {
+            let (device, queue) = match place {
+                Place::On(device) => (device, queue(py, device)?),
+                Place::Elsewhere(_) => (Device::default(), None),
+            };
+            capsule(&plain, place, queue).map(|capsule| (capsule, device))
+        }
+        Err(reason) => Err(reason),
     };
-    match capsule(object, place, queue) {
-        Ok(capsule) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
+    match handed_out {
+        Ok((capsule, device)) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
         // NumPy before 2.1 hands out nothing that is for reading only, and no elements of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
         Err(reason) => Err(refused(object, reason)),
@@ -43,7 +48,8 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
 /// Returns the array as [`block`], if it can be written to.
 ///
 /// # Errors
-/// Those of [`block`]; for memory that is for reading only, or on a device that is none of ours.
+/// Those of [`block`]; for memory that is for reading only, or on a device that is none of ours, and where several
+/// elements are one place in it.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
@@ -51,6 +57,14 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     let is_jax = class.module().is_ok_and(|module| module.to_string_lossy().starts_with("jax"));
     if is_jax || !block.is_writable() {
         let text = format!("out: {} {} is for reading only", class.name()?, block.spec());
+        return Err(invalid(object.py(), text));
+    }
+    if block.repeats_elements() {
+        let text = format!(
+            "out: {} {} is expanded, several of its elements are one place in memory",
+            class.name()?,
+            block.spec()
+        );
         return Err(invalid(object.py(), text));
     }
     Ok(Some(block))
@@ -117,7 +131,7 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
     let asks_for_gradient =
         object.getattr("requires_grad").is_ok_and(|it| it.is_truthy().unwrap_or(false));
     let hint = if asks_for_gradient {
-        ": it takes part in a gradient, use `.detach()`".to_owned()
+        ": it takes part in a gradient, use `.detach()` or `torch.no_grad()`".to_owned()
     } else if let Ok(Place::Elsewhere(device)) = place(object) {
         format!(": it is on {device}, bring it to the host first (`.cpu()`, `.get()`)")
     } else {

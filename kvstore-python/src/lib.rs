@@ -2,8 +2,8 @@
 //!
 //! - `error`: errors and panics become exceptions; every call without the interpreter's lock
 //! - `convert`: every conversion of arguments and results
-//! - `dlpack`: memory of other libraries, and memory for them
-//! - `foreign`: arrays of other libraries as values and as outputs
+//! - `dlpack`: what the protocol's structures mean; `block`: memory of other libraries; `export`: memory for them; `stream`: streams of GPUs
+//! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
 //! - `ndarray`, `operators`, `indexing`, `making`: the arrays
 //! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function
@@ -20,6 +20,7 @@ mod making;
 mod ndarray;
 mod operators;
 mod optimizer;
+mod pytorch;
 mod rows;
 mod runtime;
 mod snapshot;

@@ -337,8 +337,10 @@ impl PyArray {
         Ok(cast)
     }
 
-    /// Returns the present value for another library, by `DLPack`, on its device. It is for reading: a consumer that does
-    /// not know the versions of the protocol, where that can be said, gets a copy.
+    /// Returns the present value for another library, by `DLPack`: a copy on the same device, which it may write to. With
+    /// ``copy=False`` nothing is copied and the value is for reading only, which is for consumers that know the versions of
+    /// the protocol. Not every library heeds that: tensors of PyTorch's can be written to all the same, so ask for it only
+    /// where nobody does.
     #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn to_dlpack<'py>(
         &self,

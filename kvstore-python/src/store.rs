@@ -11,6 +11,7 @@ use crate::convert;
 use crate::error::{detached, invalid, to_python};
 use crate::ndarray::PyArray;
 use crate::optimizer::PyOptimizer;
+use crate::pytorch;
 use crate::rows::PyRows;
 use crate::snapshot::{PyCheckpoint, PySnapshot};
 use crate::updater;
@@ -118,10 +119,11 @@ impl PyStore {
         priority: i32,
     ) -> PyResult<()> {
         let (store, outs) = (self.store(py)?, convert::outs(keys, outs)?);
-        detached(py, move || {
+        let written = detached(py, move || {
             store.pull_pairs(&outs.pairs, priority)?;
             outs.deliver()
-        })
+        })?;
+        pytorch::note_writes(py, &written)
     }
 
     fn pull_new(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Vec<PyArray>> {
@@ -140,10 +142,11 @@ impl PyStore {
     ) -> PyResult<()> {
         let (store, values) = (self.store(py)?, convert::values(keys, values)?);
         let outs = convert::outs(keys, outs)?;
-        detached(py, move || {
+        let written = detached(py, move || {
             store.pushpull_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
-        })
+        })?;
+        pytorch::note_writes(py, &written)
     }
 
     fn broadcast(
@@ -156,10 +159,11 @@ impl PyStore {
     ) -> PyResult<()> {
         let (store, values) = (self.store(py)?, convert::values(keys, values)?);
         let outs = convert::outs(keys, outs)?;
-        detached(py, move || {
+        let written = detached(py, move || {
             store.broadcast_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
-        })
+        })?;
+        pytorch::note_writes(py, &written)
     }
 
     /// Returns the rows with these numbers for each pair of a key and a list or array of numbers.

@@ -251,7 +251,15 @@ def test_elements_at_regular_distances_stay_on_the_card():
 def test_a_value_that_is_repeated():
     row = Array(CARDS[0], numbers(1, 4))
     row.shape, row.strides = (3, 4), (0, 1)
-    assert store(row).pull("w").tolist() == [[1, 2, 3, 4]] * 3
+    kv = store(row)
+    assert kv.pull("w").tolist() == [[1, 2, 3, 4]] * 3
+    kv.push("w", nd.zeros((3, 4), ctx=mx.gpu(0)))
+    for out in (row, OnlyInterface(row, strides=(0, 4))):
+        with pytest.raises(ValueError, match="out: .*expanded"):
+            kv.pull("w", out=out)
+    row.shape, row.strides = (1, 4), None
+    assert row.read().tolist() == [[1, 2, 3, 4]]
+    check_released(row)
 
 
 def test_elements_along_more_axes_than_a_kernel_knows():
@@ -454,6 +462,8 @@ def test_pytorch():
                 taken_back = torch.from_dlpack(kv.pull("w"))
                 assert taken_back.device == tensor.device
                 assert torch.equal(taken_back, tensor)
+                taken_back.zero_()
+                assert kv.pull("w").tolist() == tensor.tolist()
 
 
 def test_cupy():

@@ -1,4 +1,6 @@
-"""Our arrays on GPUs, read by other libraries where they lie. `scripts/python-tests.sh` runs this on emulated cards."""
+"""Our arrays on GPUs, taken by other libraries: copies on the card, or shared for reading. `scripts/python-tests.sh` runs this on
+emulated cards.
+"""
 
 import gc
 
@@ -11,6 +13,8 @@ from cards import Taken, copied, numbers, seed, store, taken
 from mxkv import nd
 
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no GPU, and none emulated")
+#: What a consumer says of copies: nothing, and that it wants none.
+copy_or_shared = pytest.mark.parametrize("copy", [None, False])
 needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="only the emulated driver counts copies and takes seeds")
 
 
@@ -26,36 +30,53 @@ def test_every_device_has_the_number_of_its_card():
 
 
 @needs_emulator
-def test_a_value_is_handed_out_without_a_copy():
+def test_a_value_is_handed_out_as_a_copy_on_the_card_or_shared():
     array = nd.array(numbers(500, 500), ctx=mx.gpu(0))
     array.wait_to_read()
     before, live = copied(), mx.runtime.live_bytes()
-    one, other = taken(array), taken(array)
+    one, other = taken(array, copy=False), taken(array, copy=False)
     assert copied() == before
     assert mx.runtime.live_bytes() == live
     assert one.address == other.address
     assert one.flags == READ_ONLY
-    # Who knows no versions could not be told: he gets a copy, on the card.
-    old, asked = Taken(array.__dlpack__(stream=1)), taken(array, copy=True)
+    # Who says nothing gets a copy, on the card.
+    default, old, asked = taken(array), Taken(array.__dlpack__(stream=1)), taken(array, copy=True)
     assert copied() == before
-    assert len({one.address, old.address, asked.address}) == 3
-    assert (old.flags, asked.flags) == (None, IS_COPIED)
-    for value in (one, other, old, asked):
+    assert len({one.address, default.address, old.address, asked.address}) == 4
+    assert (default.flags, old.flags, asked.flags) == (IS_COPIED, None, IS_COPIED)
+    for value in (one, other, default, old, asked):
         numpy.testing.assert_array_equal(value.read(CARDS[0]), numbers(500, 500))
         value.release()
     assert mx.runtime.live_bytes() == live
 
 
+def test_what_a_consumer_writes_reaches_no_value():
+    kv = store(nd.array(numbers(3000), ctx=mx.gpu(0)))
+    for number in SEEDS[:10]:
+        seed(number)
+        array = kv.pull("w")
+        values = [taken(array), taken(array, copy=True), Taken(array.__dlpack__(stream=CARDS[0].stream))]
+        for value in values:
+            CARDS[0].write(value.address, numpy.full(3000, -7, "float32"))
+            assert (value.read(CARDS[0]) == -7).all()
+        for untouched in (array, kv.pull("w")):
+            numpy.testing.assert_array_equal(untouched.asnumpy(), numbers(3000))
+        for value in values:
+            value.release()
+
+
+@copy_or_shared
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_values_of_every_dtype_are_handed_out(dtype):
-    value = taken(nd.array(numbers(2, 2), dtype=dtype, ctx=mx.gpu(0)))
+def test_values_of_every_dtype_are_handed_out(dtype, copy):
+    value = taken(nd.array(numbers(2, 2), dtype=dtype, ctx=mx.gpu(0)), copy=copy)
     assert value.dtype == dtype
     assert value.read(CARDS[0]).tolist() == [[1, 2], [3, 4]]
     value.release()
 
 
+@copy_or_shared
 @pytest.mark.parametrize("stream", ["own", None, 1, 2])
-def test_the_stream_of_the_consumer_waits(stream):
+def test_the_stream_of_the_consumer_waits(stream, copy):
     array = nd.zeros(3000, ctx=mx.gpu(0))
     card = CARDS[0]
     asked = card.stream if stream == "own" else stream
@@ -64,7 +85,7 @@ def test_the_stream_of_the_consumer_waits(stream):
         seed(number)
         array[:] = number
         array += nd.array(numbers(3000), ctx=mx.gpu(0))
-        value = Taken(array.__dlpack__(stream=asked, max_version=(1, 0)))
+        value = Taken(array.__dlpack__(stream=asked, max_version=(1, 0), copy=copy))
         numpy.testing.assert_array_equal(value.read(card, reading), numbers(3000) + number)
         value.release()
 
@@ -86,7 +107,8 @@ def test_streams_that_are_none():
         nd.ones(3).__dlpack__(stream=1)
 
 
-def test_what_was_handed_out_never_changes():
+@copy_or_shared
+def test_what_was_handed_out_never_changes(copy):
     array = nd.array(numbers(3000), ctx=mx.gpu(0))
     kv = store(array)
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
@@ -94,7 +116,7 @@ def test_what_was_handed_out_never_changes():
         seed(number)
         weight = kv.pull("w")
         before = weight.asnumpy()
-        views = [taken(weight), taken(array)]
+        views = [taken(weight, copy=copy), taken(array, copy=copy)]
         kv.push("w", nd.ones(3000, ctx=mx.gpu(0)))
         kv.pull("w", out=array)
         array += 1
@@ -109,37 +131,39 @@ def test_what_was_handed_out_never_changes():
             view.release()
 
 
-def test_memory_is_used_again_only_when_the_consumer_has_read_it():
+@copy_or_shared
+def test_memory_is_used_again_only_when_the_consumer_has_read_it(copy):
     card = CARDS[0]
     array = nd.array(numbers(3000), ctx=mx.gpu(0))
     other = card.new_stream()
     for number in SEEDS:
         seed(number)
         array[:] = number
-        value = taken(array, stream=other)
-        copy = card.copied(value.address, value.num_bytes, other)
+        value = taken(array, stream=other, copy=copy)
+        read = card.copied(value.address, value.num_bytes, other)
         value.release()
         # In the same memory: nobody else has it.
         array += 1
         array[:] = -1
-        numpy.testing.assert_array_equal(card.read(copy, 3000, "float32", other), numpy.full(3000, number))
-        card.free(copy)
+        numpy.testing.assert_array_equal(card.read(read, 3000, "float32", other), numpy.full(3000, number))
+        card.free(read)
 
 
 def test_a_capsule_that_nobody_takes_frees_its_value():
     live = mx.runtime.live_bytes()
     array = nd.ones(100_000, ctx=mx.gpu(0))
-    for version in (None, (1, 0)):
+    for options in ({}, {"max_version": (1, 0)}, {"max_version": (1, 0), "copy": False}):
         for _ in range(10):
-            array.__dlpack__(max_version=version, stream=CARDS[0].stream)
+            array.__dlpack__(stream=CARDS[0].stream, **options)
     del array
     gc.collect()
     assert mx.runtime.live_bytes() == live
 
 
-def test_a_value_outlives_its_array_and_its_store():
+@copy_or_shared
+def test_a_value_outlives_its_array_and_its_store(copy):
     kv = store(nd.array(numbers(3000), ctx=mx.gpu(0)))
-    value = taken(kv.pull("w"))
+    value = taken(kv.pull("w"), copy=copy)
     kv.close()
     del kv
     gc.collect()
@@ -149,7 +173,8 @@ def test_a_value_outlives_its_array_and_its_store():
     value.release()
 
 
-def test_there_and_back():
+@copy_or_shared
+def test_there_and_back(copy):
     class Library:
         """Takes a value, and hands it on as its own."""
 
@@ -160,7 +185,7 @@ def test_there_and_back():
             return self.array.__dlpack_device__()
 
         def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
+            return self.array.__dlpack__(**{"copy": copy, **options})
 
     array = nd.array(numbers(2, 3), ctx=mx.gpu(0))
     kv = store(Library(array))

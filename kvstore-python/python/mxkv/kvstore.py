@@ -137,7 +137,8 @@ class KVStore(KVStoreBase):
     A value is an :class:`~mxkv.nd.NDArray`, a :class:`~mxkv.nd.RowSparseNDArray`, or an array of any library that has
     ``__dlpack__``: it is read where it lies, for the time of the call, and nobody may write to it meanwhile. An output
     may be of any such library, too, if it can be written to. So it is with arrays on GPUs: what their library has
-    queued for them comes before, and when the call returns the work on them is done.
+    queued for them comes before, and when the call returns the work on them is done. Parameters of PyTorch are values
+    and outputs under ``torch.no_grad()``.
 
     A call is checked whole before anything changes; a call that fails changes nothing. Every method may be called from
     any thread, and other threads run meanwhile.

@@ -1,0 +1,59 @@
+//! What PyTorch's tensors are beside their memory, and `DLPack` does not tell: parts of a gradient, negated views.
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// Returns the tensor whose memory can be handed out in the place of `object`; what is no tensor of PyTorch's as it is.
+///
+/// Under `torch.no_grad()` one that takes part in a gradient is its numbers, as for PyTorch's own functions. Otherwise it
+/// stays what it is, and PyTorch refuses to hand it out.
+///
+/// # Errors
+/// A `BufferError` for a view of numbers with the other sign, which PyTorch would hand out with the wrong one.
+pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let Ok(takes_part) = object.getattr(intern!(py, "requires_grad")) else {
+        return Ok(object.clone());
+    };
+    if let Ok(is_negated) = object.call_method0(intern!(py, "is_neg"))
+        && is_negated.is_truthy()?
+    {
+        return Err(PyBufferError::new_err("it is a negated view, use `.resolve_neg()`"));
+    }
+    if takes_part.is_truthy()? && !records_gradients(py)? {
+        return object.call_method0(intern!(py, "detach"));
+    }
+    Ok(object.clone())
+}
+
+/// Tells PyTorch which of its tensors have been written to, so that a backward pass that needs what they were fails.
+///
+/// What is no tensor is passed over, and so are all in a PyTorch that cannot be told, before 2.1.
+pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()> {
+    let Some(torch) = loaded(py)? else { return Ok(()) };
+    let tensor = torch.getattr(intern!(py, "Tensor"))?;
+    let note = |name| torch.getattr("autograd")?.getattr("graph")?.getattr(name);
+    let Ok(note) = note("increment_version") else { return Ok(()) };
+    for object in objects.iter().map(|object| object.bind(py)) {
+        if object.is_instance(&tensor)? {
+            note.call1((object,))?;
+        }
+    }
+    Ok(())
+}
+
+fn records_gradients(py: Python<'_>) -> PyResult<bool> {
+    match loaded(py)? {
+        Some(torch) => torch.call_method0(intern!(py, "is_grad_enabled"))?.is_truthy(),
+        None => Ok(true),
+    }
+}
+
+/// Returns PyTorch if the program has it: to import it for others takes seconds.
+fn loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let modules = MODULES.import(py, "sys", "modules")?;
+    Ok(modules.get_item(intern!(py, "torch")).ok())
+}

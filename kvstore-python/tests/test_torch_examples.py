@@ -1,0 +1,76 @@
+"""What programs of PyTorch are shown: the example, and the README's."""
+
+import contextlib
+import importlib.util
+import io
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+@pytest.fixture
+def digits(torch):
+    path = ROOT / "examples/torch/digits.py"
+    spec = importlib.util.spec_from_file_location("digits", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # Threads that wait for each other on few processors take their time.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield module
+    torch.set_num_threads(threads)
+
+
+def test_replicas_over_a_store_learn_what_plain_pytorch_learns(torch, digits):
+    (ours, accuracy, _), (plain, accuracy_of_plain, _) = digits.train(epochs=5)
+    assert accuracy > 0.9
+    assert accuracy == pytest.approx(accuracy_of_plain, abs=0.01)
+    first, *others = ours.networks
+    assert len(others) == 3
+    before = digits.network().state_dict()
+    for name, weight in first.state_dict().items():
+        assert not torch.equal(weight, before[name]), name
+        assert torch.equal(weight, torch.utils.dlpack.from_dlpack(ours.store.pull(name))), name
+        for other in others:
+            assert torch.equal(weight, other.state_dict()[name]), name
+        of_plain = plain.networks[0].state_dict()[name]
+        torch.testing.assert_close(weight, of_plain, rtol=1e-3, atol=1e-4)
+    assert {one.num_pushes for one in ours.store.stats()} == {5 * len(digits.digits()[0])}
+
+
+def test_its_gradients_can_be_read_where_they_lie(digits):
+    ours, (batches, _) = digits.Replicas(), digits.digits()
+    ours.step(batches[0])
+    addresses = [one.data_ptr() for replicas in ours.parameters for one in replicas]
+    for one in (one for replicas in ours.parameters for one in replicas):
+        assert one.is_contiguous()
+        assert one.grad.is_contiguous()
+    ours.step(batches[1])
+    assert [one.data_ptr() for replicas in ours.parameters for one in replicas] == addresses
+
+
+def test_the_example_prints_a_line(digits, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["digits.py", "2"])
+    digits.main()
+    line = r"4 replicas over a store: \d+\.\d% .* ms a step; plain PyTorch .* times as long\n"
+    assert re.fullmatch(line, capsys.readouterr().out)
+
+
+def test_the_readme(torch):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.S | re.M)
+    (shown,) = [block for block in blocks if "import torch" in block]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(shown, "README.md", "exec"), {})
+    expected = re.findall(r"^print\(.*  # (.*)$", shown, re.M)
+    assert expected
+    assert printed.getvalue().splitlines() == expected
