@@ -127,6 +127,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:pull leaves outputs of rows")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_noticed(fault):
     faulty = type("Faulty", (Player,), dict([FAULTS[fault]]))
@@ -152,7 +153,7 @@ def test_a_seed_is_a_program():
 
 def test_known_differences_are_said():
     for name, difference in AT_THE_END.items():
-        assert difference.mxnet in {"works", "fails", "ends", "either"}, name
+        assert difference.mxnet in {"works", "fails", "either"}, name
         assert difference.here in {"works", "fails"}, name
         assert difference.why.endswith("."), name
     assert all(text.endswith(".") for text in NOT_MADE.values())

@@ -125,8 +125,8 @@ class Training(Verbs):
         self.rounding = name
 
     def casts(self, dtype):
-        # What is off by a rounding may be the next integer.
-        return FLOATS
+        # What is off by a rounding may be the next integer, and a rounding of a half float is many of others.
+        return {"float16": ["float16"], "float32": ["float16", "float32"]}.get(dtype, FLOATS)
 
     def dtypes(self):
         return ["float32", "float16"] if self.optimizer in FLOAT32_STATES else FLOATS
