@@ -234,7 +234,10 @@ class KVStore(KVStoreBase):
         keys = self._key_kind.texts(key)
         if out is not None:
             pairs, outs, rows = apart(keys, out)
-            if rows and ignore_sparse:
+            if not rows:
+                self._store.pull(pairs, outs, priority)
+                return None
+            if ignore_sparse:
                 text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them"
                 warnings.warn(text, stacklevel=2)
             pulled = self._whole_rows(rows, ignore_sparse)
@@ -483,8 +486,8 @@ class _KeyKind:
     def texts(self, key: Any) -> str | list[str]:
         """Returns the keys of a call as texts, and remembers what they are."""
         # The usual keys need no asking for what they are.
-        if type(key) is str and self._kind is str:
-            return key
+        if type(key) is self._kind:
+            return str(key)
         if not isinstance(key, (list, tuple)):
             self._remember(_kind_of(key))
             return _text(key)
