@@ -84,7 +84,7 @@ pub(crate) fn to_dlpack<'py>(
     let value = array.tensor();
     let spec = value.spec().clone();
     let (data, memory) = if device.kind == HOST {
-        in_host(value, is_copied)?
+        in_host(py, value, is_copied)?
     } else {
         let consumer = stream::consumer(wanted.stream)?;
         detached(py, move || on_gpu(value, is_copied, consumer))?
@@ -136,19 +136,22 @@ fn on_gpu(
 }
 
 /// Returns where the elements are in the host's memory, and what keeps them there.
-fn in_host(value: Tensor, is_copied: bool) -> PyResult<(Address, Memory)> {
+fn in_host(py: Python<'_>, value: Tensor, is_copied: bool) -> PyResult<(Address, Memory)> {
     if !is_copied {
         let start = value.host_bytes().map(<[u8]>::as_ptr);
         let start = start.map_err(|error| PyBufferError::new_err(error.to_string()))?;
         return Ok((Address(start.cast_mut().cast()), Memory::Shared(value)));
     }
-    let read = |error: Error| PyBufferError::new_err(error.chain());
-    let bytes = value.seen_bytes().map_err(read)?;
-    let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
-    let start = words.as_mut_ptr();
-    // SAFETY: the words have room for as many bytes and are not the value's.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast(), bytes.len()) };
-    Ok((Address(start.cast()), Memory::Own(words)))
+    let words = py.detach(|| {
+        let bytes = value.seen_bytes()?;
+        let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
+        let start = words.as_mut_ptr();
+        // SAFETY: the words have room for as many bytes and are not the value's.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast(), bytes.len()) };
+        Ok(words)
+    });
+    let mut words = words.map_err(|error: Error| PyBufferError::new_err(error.chain()))?;
+    Ok((Address(words.as_mut_ptr().cast()), Memory::Own(words)))
 }
 
 /// Returns a capsule that owns the export until somebody takes it.

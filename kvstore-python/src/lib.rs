@@ -31,6 +31,8 @@ mod updater;
 /// What the package `mxkv` is made of. Programs use the package's own modules.
 #[pyo3::pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::file::{load, save};
     #[pymodule_export]
@@ -52,4 +54,11 @@ mod _native {
     use super::snapshot::{PyCheckpoint, PySnapshot};
     #[pymodule_export]
     use super::store::PyStore;
+
+    /// Attaches once while the interpreter is certainly there: the first time `pyo3` asks twice whether it is, and panics in
+    /// a thread whose interpreter ends in between.
+    #[pymodule_init]
+    fn begin(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.py().detach(|| Python::attach(|_| Ok(())))
+    }
 }

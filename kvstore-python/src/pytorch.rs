@@ -32,8 +32,12 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
 ///
 /// What is no tensor is passed over, and so are all in a PyTorch that cannot be told, before 2.1.
 pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()> {
+    if objects.is_empty() {
+        return Ok(());
+    }
     let Some(torch) = loaded(py)? else { return Ok(()) };
-    let tensor = torch.getattr(intern!(py, "Tensor"))?;
+    // While it is imported not all of it is there.
+    let Ok(tensor) = torch.getattr(intern!(py, "Tensor")) else { return Ok(()) };
     let note = |name| torch.getattr("autograd")?.getattr("graph")?.getattr(name);
     let Ok(note) = note("increment_version") else { return Ok(()) };
     for object in objects.iter().map(|object| object.bind(py)) {
@@ -55,5 +59,5 @@ fn records_gradients(py: Python<'_>) -> PyResult<bool> {
 fn loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let modules = MODULES.import(py, "sys", "modules")?;
-    Ok(modules.get_item(intern!(py, "torch")).ok())
+    Ok(modules.get_item(intern!(py, "torch")).ok().filter(|torch| !torch.is_none()))
 }

@@ -72,7 +72,9 @@ impl<'a> Flight<'a> {
 
     /// Takes a buffer.
     pub(super) fn load(&mut self, mut buffer: Buffer) -> Hold {
-        let (start, num_bytes) = (buffer.as_mut_ptr(), buffer.len());
+        // Of one look at it: a tensor that cannot be made this flight's alone has no bytes then.
+        let bytes = &mut *buffer;
+        let (start, num_bytes) = (bytes.as_mut_ptr(), bytes.len());
         self.cargo.push(Cargo { memory: Memory::Owned(buffer), start, num_bytes });
         Hold(self.cargo.len() - 1)
     }

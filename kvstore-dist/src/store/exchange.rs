@@ -13,9 +13,9 @@ use super::cut::Cut;
 use crate::buffer::{Buffer, SharedSlices, Slices};
 use crate::collective::{Collective, Wait};
 
-/// So many bytes of a key travel by themselves, from where they lie to where they stay. Fewer are packed with those of
-/// other keys: a message costs more than a copy of them.
-const ALONE: usize = 256 << 10;
+/// A key of which each rank has so many bytes travels by itself, from where it lies to where it stays. Others are packed: a
+/// message costs more than a copy of fewer bytes.
+const ALONE: usize = 128 << 10;
 /// Codes are cut between words of this many elements.
 const WORD: usize = 32;
 
@@ -157,7 +157,7 @@ impl Exchange<'_> {
     /// of ranks; nothing for a sum of which this rank has no part.
     pub(crate) fn scatter(&self, sums: &[Sent<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let parcels = parcels(sums.iter().map(|sum| sum.content().num_bytes()));
+        let parcels = parcels(size, sums.iter().map(|sum| sum.content().num_bytes()));
         let room = &mut self.room.borrow_mut().parcels;
         room.resize_with(room.len().max(parcels.len()), Parcel::default);
         let (mut sent, mut received) = (Vec::new(), Vec::new());
@@ -257,7 +257,7 @@ impl Exchange<'_> {
     pub(crate) fn gather(&self, cuts: &[&Cut], parts: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
         let whole = |cut: &&Cut| cut.whole().num_elements() * cut.whole().dtype().size();
-        let parcels = parcels(cuts.iter().map(whole));
+        let parcels = parcels(size, cuts.iter().map(whole));
         let room = &mut self.room.borrow_mut().gathered;
         let mut gathered = Vec::new();
         for parcel in &parcels {
@@ -333,9 +333,10 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns which things travel together, of which each has so many bytes: the same on every rank.
-fn parcels(lens: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
-    let (alone, packed): (Vec<_>, Vec<_>) = lens.enumerate().partition(|(_, len)| *len >= ALONE);
+/// Returns which things travel together between so many ranks, of which each has so many bytes: the same on every rank.
+fn parcels(size: usize, lens: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
+    let is_alone = |(_, len): &(usize, usize)| *len >= ALONE * size;
+    let (alone, packed): (Vec<_>, Vec<_>) = lens.enumerate().partition(is_alone);
     let packed = packed.into_iter().map(|(index, _)| index).collect();
     let alone = alone.into_iter().map(|(index, _)| vec![index]);
     [packed].into_iter().chain(alone).filter(|parcel| !parcel.is_empty()).collect()

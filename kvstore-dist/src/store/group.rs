@@ -1,9 +1,10 @@
 //! [`Group`]: the thread that makes the calls of this process with other ranks, in an order that all of them find.
 //!
 //! Whenever a rank has calls to make, it tells the others how many are ready and what they are. Those that every rank has
-//! ready are the same ones, so each rank picks the same: the one of the highest priority. What only this rank does (an
-//! optimizer that is set) stands in the same queue, and calls behind it are not ready before it is done. All stores of a
-//! process share the queue: with one each, ranks could wait for each other in different ones.
+//! ready are the same ones, so each rank picks the same: the one of the highest priority, and pushes behind it that can be
+//! made with it. What only this rank does (an optimizer that is set) stands in the same queue, and calls behind it are not
+//! ready before it is done. All stores of a process share the queue: with one each, ranks could wait for each other in
+//! different ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ use super::ticket::{Ticket, copy};
 use crate::buffer::Slices;
 use crate::collective::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 
-/// Of how many calls ranks tell each other: no more are looked through for the one of the highest priority.
+/// Of how many calls ranks tell each other: no more are looked through for those of the highest priority.
 const WINDOW: usize = 32;
 /// So many bytes may be queued. Whoever pushes more waits for the other ranks, as they cannot wait for its later calls.
 const MAX_QUEUED: usize = 256 << 20;

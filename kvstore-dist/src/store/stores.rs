@@ -236,8 +236,18 @@ impl Stores {
 
     /// Returns whether a push of these sums can be nothing but done.
     pub(crate) fn takes(&self, keys: &[Key], sums: &[Value]) -> bool {
-        // An updater may refuse a value.
-        let is_sure = !matches!(self.config().rule, Rule::Updater);
+        let is_sure = {
+            let config = self.config();
+            let suits = |dtype| match &config.rule {
+                Rule::Assign => true,
+                Rule::Optimizer(_) => Optimizer::arithmetic_of(dtype).is_ok(),
+                // It may refuse a value.
+                Rule::Updater => false,
+            };
+            let compression = config.compression;
+            let packs = |dtype| compression.is_none_or(|it| it.of(dtype).is_ok());
+            sums.iter().map(|sum| sum.spec().dtype()).all(|dtype| suits(dtype) && packs(dtype))
+        };
         let stored = is_sure.then(|| self.whole.stored(keys).ok()).flatten();
         stored.is_some_and(|stored| stored.iter().map(Value::spec).eq(sums.iter().map(Value::spec)))
     }

@@ -56,8 +56,19 @@ def apart(keys: Keys, out: Any) -> tuple[Keys, Any, list[tuple[str, RowSparseNDA
     return [key for key, _ in whole], [one for _, one in whole], rows
 
 
-def numbers_of_rows(value: NDArray) -> list[int]:
-    """Returns the numbers of the rows that are not 0."""
+def rows_of(value: NDArray) -> RowSparseNDArray:
+    """Returns the rows that are not 0."""
+    from .nd import array
+    from .sparse import zeros
+
+    numbers = _numbers_of_rows(value)
+    if not numbers:
+        return zeros("row_sparse", value.shape, value.context, value.dtype)
+    rows = array(value.asnumpy()[numbers], value.context, value.dtype)
+    return RowSparseNDArray(rows, numbers, value.shape)
+
+
+def _numbers_of_rows(value: NDArray) -> list[int]:
     elements = value.asnumpy()
     if elements.ndim == 0:
         raise SpecMismatchError("rows: expected a value that has some, found one without axes")

@@ -18,7 +18,7 @@ from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequen
 
 from . import _native, npx
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
-from ._rows import apart, as_list, assign, checked, is_nested, numbers_of_rows, side_by_side
+from ._rows import apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError
 from .optimizer import Optimizer
@@ -255,8 +255,7 @@ class KVStore(KVStoreBase):
         for key, out in outs:
             if ignore and self._store.contains(key):
                 continue
-            value = self._store.pull_new(key)[0]
-            pulled.append((out, self._store.pull_rows([key], [numbers_of_rows(value)])[0]))
+            pulled.append((out, rows_of(self._store.pull_new(key)[0])))
         return checked(pulled)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
