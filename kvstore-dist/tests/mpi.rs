@@ -24,7 +24,7 @@ fn is_loaded() -> bool {
 }
 
 /// What ranks do, by name.
-const PROGRAMS: [(&str, fn()); 12] = [
+const PROGRAMS: [(&str, fn()); 13] = [
     ("suite", || {
         assert!(!is_loaded(), "before anybody has asked for it");
         let member = open();
@@ -42,6 +42,26 @@ const PROGRAMS: [(&str, fn()); 12] = [
             signal("KILL");
         }
         member.barrier(&suite::wait()).expect_err("nobody comes");
+    }),
+    ("absent", || {
+        // The launcher says which rank it is before MPI does.
+        if ["OMPI_COMM_WORLD_RANK", "PMI_RANK"]
+            .iter()
+            .any(|name| std::env::var(name).is_ok_and(|rank| rank == "1"))
+        {
+            let (_send, receive) = std::sync::mpsc::channel::<()>();
+            let _ = receive.recv_timeout(suite::LONG);
+            return;
+        }
+        let wait = Wait::new(&"the start", Duration::from_secs(2));
+        let error = MpiCollective::open(&options(), &wait).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Timeout);
+        assert!(error.to_string().contains("the start: MPI has not begun within 2s"), "{error}");
+        let again = MpiCollective::open(&options(), &wait).unwrap_err();
+        assert!(again.to_string().contains("has not begun within 2s"), "{again}");
+        println!("told of the absent rank");
+        // What waits in the library waits on.
+        std::process::exit(1);
     }),
     ("verbs", || suite::different_verbs(&open())),
     ("fewer", || suite::different_lengths(&open(), 8)),
@@ -138,6 +158,15 @@ fn a_rank_that_does_not_come_is_named_at_the_deadline() {
     for (mpi, num_ranks) in [(OPEN_MPI, 2), (OPEN_MPI, 3), (MPICH, 2)] {
         let Some(job) = mpi.job(num_ranks, "late") else { continue };
         job.is_ended(&mpi);
+    }
+}
+
+#[test]
+fn a_rank_that_never_opens_mpi_is_told_of_at_the_deadline() {
+    for mpi in [OPEN_MPI, MPICH] {
+        let Some(job) = mpi.job(2, "absent") else { continue };
+        job.fails();
+        assert!(job.text().contains("told of the absent rank"), "{}", job.text());
     }
 }
 

@@ -104,7 +104,7 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     let launcher = Launcher::of_process();
     // Without a library nothing has begun, and there may be one later.
     let found = find(&options.libraries, launcher).inspect_err(|_| SLOT.set(State::Unopened))?;
-    let process = Process::begin(&found, launcher, options.max_message)
+    let process = Process::begin(&found, launcher, options.max_message, wait)
         .inspect_err(|error| SLOT.set(State::Useless(error.chain())))?;
     let process = Arc::new(process);
     let made = process.make_own(wait);
@@ -154,9 +154,30 @@ extern "C" fn finalize_at_exit() {
     }
 }
 
+/// Initialises a library, which waits in there for all other processes of the job, without an end of its own: so it does in a
+/// thread of its own, which nobody waits for after the deadline.
+fn init(mpi: &'static dyn Mpi, wait: &Wait<'_>) -> Result<Result<(), Failure>> {
+    let (done, result) = mpsc::channel();
+    let thread = thread::Builder::new().name("kvstore-mpi-init".to_owned());
+    // Nobody may be there to hear of it any more.
+    let thread = thread.spawn(move || done.send(mpi.init()).unwrap_or_default());
+    thread.map_err(|error| Error::Internal(format!("no thread to begin MPI: {error}")))?;
+    result.recv_timeout(wait.left()).map_err(|_| {
+        let (subject, timeout) = (wait.subject(), wait.timeout());
+        Error::Timeout(format!(
+            "{subject}: MPI has not begun within {timeout:?}: not every process of the job has opened it"
+        ))
+    })
+}
+
 impl Process {
     /// Initialises the library, where the program has not done that.
-    fn begin(found: &Found, launcher: Launcher, max_message: usize) -> Result<Self> {
+    fn begin(
+        found: &Found,
+        launcher: Launcher,
+        max_message: usize,
+        wait: &Wait<'_>,
+    ) -> Result<Self> {
         let Found { mpi, name, version } = found;
         let mpi = *mpi;
         let name = format!("`{name}` ({version})");
@@ -170,7 +191,7 @@ impl Process {
         }
         let is_ours = !mpi.is_initialized().map_err(failed)?;
         if is_ours {
-            mpi.init().map_err(failed)?;
+            init(mpi, wait)?.map_err(failed)?;
         }
         let (rank, size) = mpi.rank_and_size().map_err(failed)?;
         let useless = if !mpi.allows_turns().map_err(failed)? {

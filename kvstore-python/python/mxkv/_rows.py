@@ -58,12 +58,12 @@ def apart(keys: Keys, out: Any) -> tuple[Keys, Any, list[tuple[str, RowSparseNDA
 
 def rows_of(value: NDArray) -> RowSparseNDArray:
     """Returns the rows that are not 0."""
-    from .nd import array
-    from .sparse import zeros
+    from .nd import array, empty
 
     numbers = _numbers_of_rows(value)
     if not numbers:
-        return zeros("row_sparse", value.shape, value.context, value.dtype)
+        none = empty((0, *value.shape[1:]), value.context, value.dtype)
+        return RowSparseNDArray(none, [], value.shape)
     rows = array(value.asnumpy()[numbers], value.context, value.dtype)
     return RowSparseNDArray(rows, numbers, value.shape)
 
