@@ -1,6 +1,5 @@
-//! Keys, and the grouping of a list that repeats them.
+//! Keys, and lists beside them.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,36 +63,6 @@ impl TryFrom<&str> for Key {
     }
 }
 
-/// The positions of one key in a list that may repeat it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group<'a> {
-    /// The key.
-    pub key: &'a Key,
-    /// Where it stands in the list, ascending.
-    pub positions: Vec<usize>,
-}
-
-/// Groups a list of keys by key: groups in order of first appearance, positions in call order.
-///
-/// ```
-/// use kvstore_core::{Key, key::group};
-/// let keys = [Key::new("a")?, Key::new("b")?, Key::new("a")?];
-/// assert_eq!(group(&keys)[0].positions, [0, 2]);
-/// # Ok::<(), kvstore_core::Error>(())
-/// ```
-pub fn group(keys: &[Key]) -> Vec<Group<'_>> {
-    let mut index_of: HashMap<&Key, usize> = HashMap::with_capacity(keys.len());
-    let mut groups: Vec<Group<'_>> = Vec::with_capacity(keys.len());
-    for (position, key) in keys.iter().enumerate() {
-        let index = *index_of.entry(key).or_insert(groups.len());
-        match groups.get_mut(index) {
-            Some(group) => group.positions.push(position),
-            None => groups.push(Group { key, positions: vec![position] }),
-        }
-    }
-    groups
-}
-
 /// Checks that there are as many of something as keys.
 ///
 /// # Errors
@@ -114,13 +83,5 @@ mod tests {
     fn nul_is_refused_and_the_empty_key_is_not() {
         assert!(Key::new("a\0b").is_err());
         assert_eq!(Key::new("").unwrap().as_str(), "");
-    }
-
-    #[test]
-    fn groups_keep_call_order() {
-        let keys: Vec<Key> = "m z m a z m".split(' ').map(|k| Key::new(k).unwrap()).collect();
-        let groups = group(&keys);
-        let found: Vec<_> = groups.iter().map(|g| (g.key.as_str(), g.positions.clone())).collect();
-        assert_eq!(found, [("m", vec![0, 2, 5]), ("z", vec![1, 4]), ("a", vec![3])]);
     }
 }

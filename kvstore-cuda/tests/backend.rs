@@ -3,37 +3,24 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod cards;
 
+use std::sync::Arc;
+
+use cards::{alone, is_real};
 use kvstore_core::{
-    Backend, Backends, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore,
-    Optimizer, Scalar, Tensor, TensorSpec, Value,
+    Backend, Backends, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore, Optimizer,
+    Scalar, Tensor, TensorSpec, Value,
 };
-use kvstore_cuda::{CudaBackend, emulated};
+use kvstore_cuda::emulated;
 use proptest::prelude::*;
 
 /// Devices: more than there are cards, so that some of them are one card.
 const NUM_DEVICES: u32 = 4;
 
-/// One test at a time: a driver that fails fails for all.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_real() -> bool {
-    Path::new("/proc/driver/nvidia/version").exists()
-}
-
-/// Returns a backend of its own, on emulated cards where there are no others.
+/// Returns a backend of its own.
 fn backends() -> Backends {
-    if !is_real() {
-        emulated::load().unwrap();
-    }
-    let host = CpuBackend::with_threads(1);
-    let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(NUM_DEVICES as usize)).unwrap();
-    Backends::new(vec![host, gpus])
+    cards::backends(NUM_DEVICES as usize)
 }
 
 fn gpus(backends: &Backends) -> &Arc<dyn Backend> {

@@ -5,33 +5,20 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "lends memory by its address")]
 
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod cards;
 
+use std::sync::Arc;
+
+use cards::{alone, is_real};
 use kvstore_core::{
-    Axis, Backends, CpuBackend, DType, Device, Error, ErrorCode, ForeignMemory, Layout, Queue,
-    Shown, Tensor, TensorSpec,
+    Axis, Backends, DType, Device, Error, ErrorCode, ForeignMemory, Layout, Queue, Shown, Tensor,
+    TensorSpec,
 };
-use kvstore_cuda::{CudaBackend, emulated};
-
-/// One test at a time: a driver that fails fails for all.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_real() -> bool {
-    Path::new("/proc/driver/nvidia/version").exists()
-}
+use kvstore_cuda::emulated;
 
 /// Returns a backend of its own with two devices.
 fn backends() -> Backends {
-    if !is_real() {
-        emulated::load().unwrap();
-    }
-    let host = CpuBackend::with_threads(1);
-    let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(2)).unwrap();
-    Backends::new(vec![host, gpus])
+    cards::backends(2)
 }
 
 fn spec(len: usize) -> TensorSpec {

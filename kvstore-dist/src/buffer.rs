@@ -286,11 +286,6 @@ impl SharedSlices {
     pub fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
-
-    /// Returns the buffer, for somebody who writes to it again, unless a library still reads there.
-    pub fn into_buffer(self) -> Option<Buffer> {
-        Arc::into_inner(self.buffer)
-    }
 }
 
 impl From<Slices> for SharedSlices {
