@@ -1,7 +1,7 @@
 //! [`LocalStore`]: a store within one process, made of a [`Reducer`] and a table.
 //!
 //! Locks, in the order in which they are taken: the gate, together with others by whatever changes the store, alone
-//! by what needs all of it to stand still; the policy and the compression, to clone or to set them; the table's map,
+//! by what needs all of it to stand still; the settings, to clone or to change them; the table's map,
 //! to clone entries out of it or to read values; the keys' locks in the order of initialisation; the keys' values,
 //! held while a kernel runs and never while user code does. A user's updater runs inside the gate and under one key's
 //! lock. All it can do to its store is to pull, which takes values only; so two calls of a store can wait for each
@@ -40,10 +40,16 @@ pub struct LocalStore {
     backends: Backends,
     reducer: Box<dyn Reducer>,
     table: Table,
-    policy: RwLock<Policy>,
-    compression: RwLock<Option<Compression>>,
+    settings: RwLock<Settings>,
     /// Held by everything that changes the store; alone by what needs all of it to stand still.
     gate: RwLock<()>,
+}
+
+/// What a push does, looked up once for each.
+#[derive(Clone, Debug)]
+struct Settings {
+    policy: Policy,
+    compression: Option<Compression>,
 }
 
 impl LocalStore {
@@ -68,8 +74,7 @@ impl LocalStore {
             backends,
             reducer,
             table: Table::default(),
-            policy: RwLock::new(Policy::Assign),
-            compression: RwLock::default(),
+            settings: RwLock::new(Settings { policy: Policy::Assign, compression: None }),
             gate: RwLock::default(),
         })
     }
@@ -143,15 +148,14 @@ impl LocalStore {
         entries: &[Arc<Entry>],
         pushed: &[Pushed],
         values: &[Value],
-        policy: &Policy,
+        Settings { policy, compression }: &Settings,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let reducer = &*self.reducer;
         let push = Push { backends: &self.backends, entries, pushed, values };
         let moved = push.gather(reducer)?;
         let push = Push { values: moved.as_deref().unwrap_or(values), ..push };
-        let compression = self.compression();
-        if let Some(compression) = &compression {
+        if let Some(compression) = compression {
             for group in push.groups() {
                 let checked = compression.of(group.entry.spec().dtype());
                 checked.map_err(|error| {
@@ -178,7 +182,7 @@ impl LocalStore {
                         let mut key = group.compressed(
                             &self.backends,
                             reducer,
-                            &compression,
+                            compression,
                             &mut residuals,
                         )?;
                         compress(&self.backends, std::slice::from_mut(&mut key))?;
@@ -218,15 +222,19 @@ impl LocalStore {
         Ok(())
     }
 
-    fn policy(&self) -> Policy {
-        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn settings(&self) -> Settings {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_settings(&self) -> RwLockWriteGuard<'_, Settings> {
+        self.settings.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a change with another policy. The old one goes when nothing is locked any more: it may be the last
     /// of a user's updater, which may call the store when it is dropped.
     fn set_policy<Gate>(&self, policy: Policy, gate: Gate) {
-        let mut now = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *now, policy);
+        let mut now = self.change_settings();
+        let old = std::mem::replace(&mut now.policy, policy);
         drop(now);
         drop(gate);
         drop(old);
@@ -294,14 +302,14 @@ impl KvStore for LocalStore {
     fn push(&self, keys: &[Key], values: &[Value], _priority: i32) -> Result<()> {
         let _span = tracing::debug_span!("push", values = values.len()).entered();
         // As in `set_policy`, it goes after the gate.
-        let policy;
+        let settings;
         let _gate = self.enter("push")?;
-        policy = self.policy();
+        settings = self.settings();
         Scratch::with(|scratch| {
             let (mut entries, mut pushed) = scratch.lend_plan();
             let done = self
                 .plan(keys, values, &mut entries, &mut pushed)
-                .and_then(|()| self.push_planned(&entries, &pushed, values, &policy, scratch));
+                .and_then(|()| self.push_planned(&entries, &pushed, values, &settings, scratch));
             scratch.keep_plan(entries, pushed);
             done
         })
@@ -379,7 +387,7 @@ impl KvStore for LocalStore {
     }
 
     fn optimizer(&self) -> Option<Optimizer> {
-        match self.policy() {
+        match self.settings().policy {
             Policy::Optimizer(running) => Some(Optimizer::clone(&running.optimizer)),
             Policy::Assign | Policy::Updater(_) => None,
         }
@@ -387,8 +395,8 @@ impl KvStore for LocalStore {
 
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         let _gate = self.enter("set_hyper_parameters")?;
-        let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        let Policy::Optimizer(running) = &mut *policy else {
+        let mut settings = self.change_settings();
+        let Policy::Optimizer(running) = &mut settings.policy else {
             return Err(Error::invalid("the store has no optimizer whose hyper-parameters to set"));
         };
         let mut changed = Optimizer::clone(&running.optimizer);
@@ -401,25 +409,25 @@ impl KvStore for LocalStore {
 
     fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
         let _gate = self.enter("set_compression")?;
-        *self.compression.write().unwrap_or_else(PoisonError::into_inner) = compression;
+        self.change_settings().compression = compression;
         Ok(())
     }
 
     fn compression(&self) -> Option<Compression> {
-        *self.compression.read().unwrap_or_else(PoisonError::into_inner)
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).compression
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
         let _span = tracing::debug_span!("snapshot").entered();
         let _gate = self.enter_alone("snapshot")?;
-        let rule = Rule::Known(self.policy());
-        Ok(Snapshot::new(&self.name, rule, self.compression(), self.table.copies()?))
+        let Settings { policy, compression } = self.settings();
+        Ok(Snapshot::new(&self.name, Rule::Known(policy), compression, self.table.copies()?))
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         let _span = tracing::debug_span!("rollback").entered();
         let gate = self.enter_alone("rollback")?;
-        let policy = match (snapshot.rule(), self.policy()) {
+        let policy = match (snapshot.rule(), self.settings().policy) {
             (Rule::Known(policy), _) => policy.clone(),
             (Rule::SomeUpdater, now @ Policy::Updater(_)) => now,
             (Rule::SomeUpdater, _) => {
@@ -428,7 +436,7 @@ impl KvStore for LocalStore {
             }
         };
         self.table.replace(snapshot.copies());
-        *self.compression.write().unwrap_or_else(PoisonError::into_inner) = snapshot.compression();
+        self.change_settings().compression = snapshot.compression();
         self.set_policy(policy, gate);
         Ok(())
     }
@@ -439,7 +447,7 @@ impl KvStore for LocalStore {
         states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
         let gate = self.enter_alone("set_optimizer_states")?;
-        let running = match (optimizer, self.policy()) {
+        let running = match (optimizer, self.settings().policy) {
             (Some(optimizer), _) => Running::begin(optimizer),
             (None, Policy::Optimizer(running)) => {
                 // What keys have that are not among the states is not theirs any more.

@@ -24,9 +24,11 @@ pub struct Shape {
 const FEW: usize = 4;
 
 /// Up to [`FEW`] lengths are always `Few`, with zeros behind them, so that equal shapes are equal.
+///
+/// The rank is as wide as a length: copied at every turn, words are faster than bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Dims {
-    Few { rank: u8, dims: [usize; FEW] },
+    Few { rank: usize, dims: [usize; FEW] },
     Many(Arc<[usize]>),
 }
 
@@ -34,7 +36,7 @@ impl Shape {
     /// Returns the lengths along the axes, outermost first.
     pub fn dims(&self) -> &[usize] {
         match &self.dims {
-            Dims::Few { rank, dims } => dims.get(..usize::from(*rank)).unwrap_or_default(),
+            Dims::Few { rank, dims } => dims.get(..*rank).unwrap_or_default(),
             Dims::Many(dims) => dims,
         }
     }
@@ -72,12 +74,12 @@ impl Default for Shape {
 impl From<&[usize]> for Shape {
     fn from(lengths: &[usize]) -> Self {
         let mut dims = [0; FEW];
-        let dims = match (dims.get_mut(..lengths.len()), u8::try_from(lengths.len())) {
-            (Some(few), Ok(rank)) => {
+        let dims = match dims.get_mut(..lengths.len()) {
+            Some(few) => {
                 few.copy_from_slice(lengths);
-                Dims::Few { rank, dims }
+                Dims::Few { rank: lengths.len(), dims }
             }
-            _ => Dims::Many(lengths.into()),
+            None => Dims::Many(lengths.into()),
         };
         Self { num_elements: product(lengths), dims }
     }

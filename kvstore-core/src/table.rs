@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use foldhash::fast::RandomState;
+
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::optimizer::OptimizerState;
@@ -13,10 +15,12 @@ use crate::store::{Existing, KeyStats};
 use crate::tensor::Tensor;
 use crate::value::Value;
 
+type Entries = HashMap<Key, Arc<Entry>, RandomState>;
+
 /// Every key of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    entries: RwLock<HashMap<Key, Arc<Entry>>>,
+    entries: RwLock<Entries>,
     next_order: AtomicU64,
 }
 
@@ -167,7 +171,7 @@ impl Table {
             .iter()
             .zip(first..)
             .map(|(copy, order)| (copy.key.clone(), Arc::new(Entry::restored(order, copy))));
-        let mut entries: HashMap<_, _> = entries.collect();
+        let mut entries: Entries = entries.collect();
         std::mem::swap(
             &mut entries,
             &mut *self.entries.write().unwrap_or_else(PoisonError::into_inner),
@@ -246,7 +250,9 @@ impl Entry {
 
     /// Counts a push that has changed the key, and notes what its progress has grown to.
     pub(crate) fn count_push(&self, progress: &Progress) {
-        self.num_pushes.fetch_add(1, Ordering::Relaxed);
+        // Nobody else counts meanwhile: the caller has the key's lock.
+        let count = self.num_pushes.load(Ordering::Relaxed);
+        self.num_pushes.store(count.wrapping_add(1), Ordering::Relaxed);
         self.note_bytes(progress);
     }
 

@@ -1,20 +1,14 @@
-//! Every conversion of arguments: keys, values, outputs, devices, dtypes, numbers.
+//! Conversions of single arguments: devices, dtypes, shapes, numbers, arrays.
 
-use std::sync::Arc;
-
-use kvstore::{
-    ArrayOrRows, Arrays, DType, Device, DeviceKind, Key, Keys, NDArray, Pairs, Scalar, Shape,
-};
+use kvstore::{DType, Device, DeviceKind, NDArray, Scalar, Shape};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyFloat, PyInt, PyString, PyTuple, PyType};
 
-use crate::block::Block;
 use crate::error::{detached, to_python, type_error};
 use crate::foreign;
 use crate::ndarray::PyArray;
-use crate::rows::PyRows;
 
 /// Returns the names of all dtypes, for messages.
 pub(crate) fn dtypes() -> String {
@@ -110,163 +104,6 @@ pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
     }
     let Some(block) = foreign::block(object)? else { return Ok(None) };
     detached(object.py(), move || block.tensor().map(NDArray::new)).map(Some)
-}
-
-/// Returns the keys: a text, or a sequence of texts.
-pub(crate) fn keys(object: &Bound<'_, PyAny>) -> PyResult<Keys> {
-    let key = |text: &str| Key::new(text).map_err(|error| to_python(object.py(), error));
-    if let Ok(text) = object.cast::<PyString>() {
-        return Ok(Keys::One(key(text.to_cow()?.as_ref())?));
-    }
-    let Ok(texts) = object.cast::<PyList>() else {
-        let texts: Vec<String> = object.extract()?;
-        return Ok(Keys::Many(texts.iter().map(|text| key(text)).collect::<PyResult<_>>()?));
-    };
-    let text = |text: Bound<'_, PyAny>| key(text.cast::<PyString>()?.to_cow()?.as_ref());
-    Ok(Keys::Many(texts.iter().map(text).collect::<PyResult<_>>()?))
-}
-
-/// Returns the only key of a call.
-pub(crate) fn key(py: Python<'_>, text: &str) -> PyResult<Key> {
-    Key::new(text).map_err(|error| to_python(py, error))
-}
-
-/// Returns a key that is a text or an integer.
-pub(crate) fn key_like(object: &Bound<'_, PyAny>) -> PyResult<Key> {
-    let text =
-        object.extract::<String>().or_else(|_| object.extract::<i64>().map(|it| it.to_string()));
-    let wrong = |_| type_error(object.py(), "key: expected a text or an integer");
-    key(object.py(), &text.map_err(wrong)?)
-}
-
-/// Returns keys and values side by side.
-pub(crate) fn values(
-    keys_: &Bound<'_, PyAny>,
-    values: &Bound<'_, PyAny>,
-) -> PyResult<Pairs<ArrayOrRows>> {
-    let arrays = nested(values, "value", &mut value)?;
-    Pairs::new(keys(keys_)?, arrays).map_err(|error| to_python(keys_.py(), error))
-}
-
-fn value(object: &Bound<'_, PyAny>) -> PyResult<Option<ArrayOrRows>> {
-    if let Ok(array) = object.cast::<PyArray>() {
-        return Ok(Some(array.get().array().clone().into()));
-    }
-    if let Ok(rows) = object.cast::<PyRows>() {
-        return Ok(Some(rows.get().value().into()));
-    }
-    let Some(block) = foreign::block(object)? else { return Ok(None) };
-    let tensor = detached(object.py(), move || block.tensor())?;
-    Ok(Some(NDArray::new(tensor).into()))
-}
-
-/// The outputs of a call.
-#[derive(Debug)]
-pub(crate) struct Outs {
-    pub(crate) pairs: Pairs,
-    foreign: Vec<Foreign>,
-}
-
-/// An output of another library's: the array that is pulled into, and where its elements then go.
-#[derive(Debug)]
-struct Foreign {
-    object: Py<PyAny>,
-    array: NDArray,
-    block: Arc<Block>,
-}
-
-impl Outs {
-    /// Gives the outputs of other libraries what was pulled for them, and returns them.
-    pub(crate) fn deliver(self) -> kvstore::Result<Vec<Py<PyAny>>> {
-        let written = self.foreign.iter().map(|it| {
-            let value = it.array.tensor();
-            Ok(it.block.write(&value)?.map(|copy| (value, copy)))
-        });
-        // Copies that take a while are all under way before the first of them is waited for.
-        let under_way: Vec<_> = written.collect::<kvstore::Result<_>>()?;
-        under_way.iter().flatten().try_for_each(|(value, _)| value.wait())?;
-        Ok(self.foreign.into_iter().map(|it| it.object).collect())
-    }
-}
-
-/// Returns keys and outputs side by side.
-pub(crate) fn outs(keys_: &Bound<'_, PyAny>, outs: &Bound<'_, PyAny>) -> PyResult<Outs> {
-    let mut foreign: Vec<Foreign> = Vec::new();
-    let mut out = |object: &Bound<'_, PyAny>| {
-        if let Ok(array) = object.cast::<PyArray>() {
-            return Ok(Some(array.get().array().clone()));
-        }
-        // An object that stands several times is one output: the key initialised last wins.
-        if let Some(known) = foreign.iter().find(|known| known.object.is(object)) {
-            return Ok(Some(known.array.clone()));
-        }
-        let Some(block) = foreign::writable(object)? else { return Ok(None) };
-        let of_block = Arc::clone(&block);
-        let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
-        foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
-        Ok(Some(array))
-    };
-    let arrays = nested(outs, "out", &mut out)?;
-    let pairs = Pairs::new(keys(keys_)?, arrays).map_err(|error| to_python(keys_.py(), error))?;
-    Ok(Outs { pairs, foreign })
-}
-
-/// Returns one item, a list, or a list of lists; in the last a single item stands for a list of one.
-fn nested<'py, T>(
-    object: &Bound<'py, PyAny>,
-    name: &str,
-    item: &mut dyn FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
-) -> PyResult<Arrays<T>> {
-    // A list is no array, and to ask it for what arrays have takes longer than to read it.
-    if !is_list(object)
-        && let Some(one) = item(object)?
-    {
-        return Ok(Arrays::One(one));
-    }
-    let mut flat = Vec::new();
-    let mut lists: Vec<Vec<T>> = Vec::new();
-    for element in elements(object, name)? {
-        match if is_list(&element) { None } else { item(&element)? } {
-            Some(one) if lists.is_empty() => flat.push(one),
-            Some(one) => lists.push(vec![one]),
-            None => {
-                lists.extend(flat.drain(..).map(|one| vec![one]));
-                lists.push(list(&element, name, item)?);
-            }
-        }
-    }
-    Ok(if lists.is_empty() { Arrays::Many(flat) } else { Arrays::Nested(lists) })
-}
-
-fn list<'py, T>(
-    object: &Bound<'py, PyAny>,
-    name: &str,
-    item: &mut dyn FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
-) -> PyResult<Vec<T>> {
-    let of_list =
-        |element: Bound<'py, PyAny>| item(&element)?.ok_or_else(|| unexpected(&element, name));
-    elements(object, name)?.into_iter().map(of_list).collect()
-}
-
-fn is_list(object: &Bound<'_, PyAny>) -> bool {
-    object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()
-}
-
-/// Returns what a list or tuple holds.
-fn elements<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    if let Ok(list) = object.cast::<PyList>() {
-        return Ok(list.iter().collect());
-    }
-    let tuple = object.cast::<PyTuple>().map_err(|_| unexpected(object, name))?;
-    Ok(tuple.iter().collect())
-}
-
-fn unexpected(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
-    let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
-    let text = format!(
-        "{name}: expected an array, a list of arrays or a list of such lists, found a `{class}`"
-    );
-    type_error(object.py(), text)
 }
 
 /// Returns the rows that a call names: integers, in a list or an array.

@@ -1,13 +1,15 @@
 //! The native module behind the Python package `mxkv`: it translates and decides nothing.
 //!
 //! - `error`: errors and panics become exceptions; every call without the interpreter's lock
-//! - `convert`: every conversion of arguments and results
+//! - `keys`, `arguments`: keys, values and outputs of the verbs; `listed`: in lists and lists of lists
+//! - `convert`: every other conversion of arguments and results
 //! - `dlpack`: what the protocol's structures mean; `block`: memory of other libraries; `export`: memory for them; `stream`: streams of GPUs
 //! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
 //! - `ndarray`, `operators`, `indexing`, `making`: the arrays
 //! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function
 
+mod arguments;
 mod block;
 mod convert;
 mod dlpack;
@@ -16,6 +18,8 @@ mod export;
 mod file;
 mod foreign;
 mod indexing;
+mod keys;
+mod listed;
 mod making;
 mod ndarray;
 mod operators;
@@ -44,7 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::optimizer::{PyOptimizer, PyScheduler, PyState, optimizer_names};
     #[pymodule_export]
-    use super::rows::{PyRows, has_rows};
+    use super::rows::PyRows;
     #[pymodule_export]
     use super::runtime::{
         device_memory, doctor, dtype_names, error_codes, live_bytes, num_gpus, pooled_bytes,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Warmup};
 use pyo3::prelude::*;
 
-use crate::convert;
+use crate::keys;
 use crate::error::{detached, invalid, to_python};
 use crate::ndarray::{self, PyArray};
 
@@ -64,7 +64,7 @@ impl PyOptimizer {
     /// Multiplies the learning rate, or the weight decay, of one key.
     #[pyo3(name = "_multiply")]
     fn multiply(&self, py: Python<'_>, what: &str, key: &str, factor: f64) -> PyResult<()> {
-        let key = convert::key(py, key)?;
+        let key = keys::of_text(py, key)?;
         let mut optimizer = self.lock();
         let changed = match what {
             "lr" => optimizer.clone().with_lr_multiplier(key, factor),
@@ -90,7 +90,7 @@ impl PyOptimizer {
         gradient: &Bound<'_, PyAny>,
         state: &Bound<'_, PyState>,
     ) -> PyResult<()> {
-        let (optimizer, key) = (self.optimizer(), convert::key(py, key)?);
+        let (optimizer, key) = (self.optimizer(), keys::of_text(py, key)?);
         let gradient = NDArray::new(ndarray::tensor(py, gradient)?);
         let (weight, state) = (weight.get().array(), state.get());
         detached(py, || kvstore::update(&optimizer, &key, weight, &gradient, &mut state.lock()))

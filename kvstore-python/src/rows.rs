@@ -37,7 +37,6 @@ impl PyRows {
 }
 
 /// Returns whether an argument is an array of rows, or a list or a list of lists in which there is one.
-#[pyfunction]
 pub(crate) fn has_rows(object: &Bound<'_, PyAny>) -> bool {
     fn within(object: &Bound<'_, PyAny>, depth: usize) -> bool {
         let in_list = |element: Bound<'_, PyAny>| depth > 0 && within(&element, depth - 1);

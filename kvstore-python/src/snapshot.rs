@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use kvstore::{Checkpoint, CheckpointProgress, Key, NDArray, Snapshot, Value};
+use kvstore::{Checkpoint, CheckpointProgress, Key, KeyStats, NDArray, Snapshot, Value};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::{IntoPyDict, PyDict, PyString};
 
-use crate::convert;
 use crate::error::detached;
+use crate::keys;
 use crate::ndarray::PyArray;
 use crate::optimizer::PyState;
 use crate::rows::PyRows;
@@ -70,7 +70,7 @@ impl PySnapshot {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let key = convert::key_like(key)?;
+        let key = keys::any(key)?;
         Ok(match self.snapshot.get(&key) {
             None => None,
             Some(Value::Dense(tensor)) => {
@@ -82,7 +82,10 @@ impl PySnapshot {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.snapshot.stats().iter().map(|stats| described(py, stats)).collect()
+        let one = |stats: &KeyStats| {
+            described(stats, PyString::new(py, stats.key.as_str()).into_any())
+        };
+        self.snapshot.stats().iter().map(one).collect()
     }
 
     /// Returns the keys whose value or state has other bits there, or that only one of the two has.
@@ -100,7 +103,7 @@ impl PySnapshot {
 
     /// Returns what the optimizer kept for a key, or ``None``.
     fn optimizer_state(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<PyState>> {
-        let key = convert::key_like(key)?;
+        let key = keys::any(key)?;
         Ok(self.snapshot.optimizer_state(&key).cloned().map(PyState::from))
     }
 

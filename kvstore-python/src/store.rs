@@ -1,43 +1,56 @@
-//! The class `Store`: the verbs. `mxkv.kvstore.KVStore` is what programs see of it.
+//! The class `Store`: what `mxkv.kvstore.KVStore` inherits.
 
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use kvstore::{Error, Existing, Key, KeyStats, NDArray, Store};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
-use crate::convert;
 use crate::error::{detached, invalid, to_python};
+use crate::keys::{self, KeyKind};
 use crate::ndarray::PyArray;
 use crate::optimizer::PyOptimizer;
-use crate::pytorch;
-use crate::rows::PyRows;
+use crate::rows::{self, PyRows};
 use crate::snapshot::{PyCheckpoint, PySnapshot};
-use crate::updater;
+use crate::{arguments, convert, pytorch, updater};
 
-/// A store with keys that are texts.
-#[pyclass(frozen, name = "Store", module = "mxkv._native")]
-#[derive(Debug)]
+/// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
+#[pyclass(frozen, subclass, weakref, name = "Store", module = "mxkv._native")]
+#[derive(Debug, Default)]
 pub(crate) struct PyStore {
+    /// Nothing before it is opened and after it is closed; calls that are under way then keep it until they end.
     store: RwLock<Option<Store>>,
+    /// Shared with the store's updater, which must not keep the store.
+    key_kind: Arc<KeyKind>,
 }
 
 impl PyStore {
-    fn store(&self, py: Python<'_>) -> PyResult<Store> {
-        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
-        store.clone().ok_or_else(|| to_python(py, Error::Closed { what: "the store".to_owned() }))
+    /// Runs `call` with the store, while other threads of Python go on.
+    fn detached<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Store) -> kvstore::Result<T> + Send,
+    ) -> PyResult<T> {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let closed = || to_python(py, Error::Closed { what: "the store".to_owned() });
+        let store = store.ok_or_else(closed)?;
+        detached(py, move || call(&store))
     }
 
-    fn take(&self) -> Option<Store> {
-        self.store.write().unwrap_or_else(PoisonError::into_inner).take()
+    /// Makes it this store, or none, and returns what it was.
+    fn replace(&self, store: Option<Store>) -> Option<Store> {
+        let mut now = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *now, store)
     }
 }
 
 impl Drop for PyStore {
     /// A collector comes at another time in each process; `close` waits for the others.
     fn drop(&mut self) {
-        if let Some(store) = self.take() {
+        if let Some(store) = self.replace(None) {
             let _ = store.set_barrier_before_exit(false);
         }
     }
@@ -46,44 +59,67 @@ impl Drop for PyStore {
 #[pymethods]
 impl PyStore {
     #[new]
-    fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
-        let store = detached(py, || kvstore::create(name))?;
-        Ok(Self { store: RwLock::new(Some(store)) })
+    #[pyo3(signature = (*_arguments, **_options))]
+    fn new(_arguments: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
     }
 
+    /// Makes the store that the other methods are about.
+    #[pyo3(name = "_open")]
+    fn open(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let store = detached(py, || kvstore::create(name))?;
+        self.replace(Some(store));
+        Ok(())
+    }
+
+    /// Gives the memory back, and waits for other workers if there are any. A second time does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let store = self.take();
+        let store = self.replace(None);
         detached(py, move || {
             drop(store);
             Ok(())
         })
     }
 
-    #[getter]
+    #[getter(_is_closed)]
     fn is_closed(&self) -> bool {
         self.store.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    #[getter]
-    fn name(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.store(py)?.name().to_owned())
+    /// The name with which the store was created, in lower case.
+    #[getter(r#type)]
+    fn store_type(&self, py: Python<'_>) -> PyResult<String> {
+        self.detached(py, |store| Ok(store.name().to_owned()))
     }
 
+    /// The number of this process among the workers, from 0.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.store(py)?.rank())
+        self.detached(py, |store| Ok(store.rank()))
     }
 
+    /// How many processes share the store.
     #[getter]
     fn num_workers(&self, py: Python<'_>) -> PyResult<usize> {
-        Ok(self.store(py)?.num_workers())
+        self.detached(py, |store| Ok(store.num_workers()))
     }
 
+    /// Stores a copy of a value under each key.
+    ///
+    /// ``existing`` says what becomes of keys that are there: they are an ``'error'``, they ``'keep'`` their value, or
+    /// they are made anew (``'replace'``).
+    ///
+    /// >>> import mxkv as mx
+    /// >>> kv = mx.kv.create()
+    /// >>> kv.init(['a', 'b'], [mx.nd.ones(2), mx.nd.zeros(3)])
+    /// >>> kv.keys()
+    /// ['a', 'b']
+    #[pyo3(signature = (key, value, existing = "error"))]
     fn init(
         &self,
         py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        values: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
         existing: &str,
     ) -> PyResult<()> {
         let existing = match existing {
@@ -96,221 +132,308 @@ impl PyStore {
                 return Err(invalid(py, text));
             }
         };
-        let (store, pairs) = (self.store(py)?, convert::values(keys, values)?);
-        detached(py, move || store.init_pairs(&pairs, existing))
+        let pairs = arguments::values(&self.key_kind, key, value)?;
+        self.detached(py, |store| store.init_pairs(&pairs, existing))
     }
 
+    /// Sums the values of each key and gives the sum to the optimizer or updater; without one it replaces the
+    /// stored value. A higher priority may travel earlier where a network is involved.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> import numpy
+    /// >>> kv = mx.kv.create()
+    /// >>> kv.init('w', numpy.zeros(2))
+    /// >>> kv.push('w', [numpy.ones(2), numpy.ones(2)])
+    /// >>> kv.pull('w').tolist()
+    /// [2.0, 2.0]
+    #[pyo3(signature = (key, value, priority = 0))]
     fn push(
         &self,
         py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        values: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
         priority: i32,
     ) -> PyResult<()> {
-        let (store, pairs) = (self.store(py)?, convert::values(keys, values)?);
-        detached(py, move || store.push_pairs(&pairs, priority))
+        let pairs = arguments::values(&self.key_kind, key, value)?;
+        self.detached(py, |store| store.push_pairs(&pairs, priority))
     }
 
-    fn pull(
-        &self,
-        py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        outs: &Bound<'_, PyAny>,
+    /// Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
+    /// a key, a list for a list.
+    ///
+    /// Outputs of rows are left as they are, with a warning, or with ``ignore_sparse=False`` get every row that is not 0.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> import numpy
+    /// >>> kv = mx.kv.create()
+    /// >>> kv.init('w', numpy.array([1.5, 2.5]))
+    /// >>> out = numpy.zeros(2, dtype='float32')
+    /// >>> kv.pull('w', out=out)
+    /// >>> out
+    /// array([1.5, 2.5], dtype=float32)
+    #[pyo3(signature = (key, out = None, priority = 0, ignore_sparse = true))]
+    fn pull<'py>(
+        slf: &Bound<'py, Self>,
+        key: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
         priority: i32,
-    ) -> PyResult<()> {
-        let (store, outs) = (self.store(py)?, convert::outs(keys, outs)?);
-        let written = detached(py, move || {
+        ignore_sparse: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let Some(out) = out else { return slf.call_method1(intern!(py, "_pull_new"), (key,)) };
+        let this = slf.get();
+        let outs = match arguments::outs(&this.key_kind, key, out) {
+            Err(_) if rows::has_rows(out) => {
+                let arguments = (key, out, priority, ignore_sparse);
+                return slf.call_method1(intern!(py, "_pull_rows_too"), arguments);
+            }
+            outs => outs?,
+        };
+        this.detached(py, |store| {
             store.pull_pairs(&outs.pairs, priority)?;
             outs.deliver()
         })?;
-        pytorch::note_writes(py, &written)
+        pytorch::note_writes(py, outs.foreign())?;
+        Ok(py.None().into_bound(py))
     }
 
-    fn pull_new(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Vec<PyArray>> {
-        let (store, keys) = (self.store(py)?, convert::keys(keys)?);
-        let pulled = detached(py, || store.pull_new(keys))?;
+    /// Returns new arrays with the values of a key or of a list of keys.
+    #[pyo3(name = "_pulled")]
+    fn pulled(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Vec<PyArray>> {
+        let keys = self.key_kind.keys(key)?;
+        let pulled = self.detached(py, |store| store.pull_new(keys))?;
         Ok(pulled.into_iter().map(PyArray::from).collect())
     }
 
+    /// Pushes, then pulls the same keys: into ``out``, or into the values.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> kv, gradients = mx.kv.create(), [mx.nd.ones(2), mx.nd.ones(2)]
+    /// >>> kv.init('g', mx.nd.zeros(2))
+    /// >>> kv.pushpull('g', gradients)
+    /// >>> gradients[1].tolist()
+    /// [2.0, 2.0]
+    #[pyo3(signature = (key, value, out = None, priority = 0))]
     fn pushpull(
         &self,
         py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        values: &Bound<'_, PyAny>,
-        outs: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
         priority: i32,
     ) -> PyResult<()> {
-        let (store, values) = (self.store(py)?, convert::values(keys, values)?);
-        let outs = convert::outs(keys, outs)?;
-        let written = detached(py, move || {
+        let values = arguments::values(&self.key_kind, key, value)?;
+        let outs = arguments::outs(&self.key_kind, key, out.unwrap_or(value))?;
+        self.detached(py, |store| {
             store.pushpull_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
         })?;
-        pytorch::note_writes(py, &written)
+        pytorch::note_writes(py, outs.foreign())
     }
 
+    /// Initialises keys, then pulls them.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> kv, replicas = mx.kv.create(), [mx.nd.zeros(2), mx.nd.zeros(2)]
+    /// >>> kv.broadcast('w', mx.nd.ones(2), out=replicas)
+    /// >>> replicas[1].tolist()
+    /// [1.0, 1.0]
+    #[pyo3(signature = (key, value, out, priority = 0))]
     fn broadcast(
         &self,
         py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        values: &Bound<'_, PyAny>,
-        outs: &Bound<'_, PyAny>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
         priority: i32,
     ) -> PyResult<()> {
-        let (store, values) = (self.store(py)?, convert::values(keys, values)?);
-        let outs = convert::outs(keys, outs)?;
-        let written = detached(py, move || {
+        let values = arguments::values(&self.key_kind, key, value)?;
+        let outs = arguments::outs(&self.key_kind, key, out)?;
+        self.detached(py, |store| {
             store.broadcast_pairs(&values, &outs.pairs, priority)?;
             outs.deliver()
         })?;
-        pytorch::note_writes(py, &written)
+        pytorch::note_writes(py, outs.foreign())
     }
 
     /// Returns the rows with these numbers for each pair of a key and a list or array of numbers.
+    #[pyo3(name = "_pull_rows")]
     fn pull_rows(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         row_ids: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Vec<PyRows>> {
-        let (store, keys) = (self.store(py)?, convert::keys(keys)?);
+        let keys = self.key_kind.keys(keys)?;
         let ids = row_ids.into_iter().map(|ids| convert::row_ids(&ids));
         let ids: Vec<Vec<i64>> = ids.collect::<PyResult<_>>()?;
-        let pulled = detached(py, || store.pull_rows(keys, &ids))?;
+        let pulled = self.detached(py, |store| store.pull_rows(keys, &ids))?;
         Ok(pulled.into_iter().map(PyRows::from).collect())
     }
 
-    fn remove(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (store, keys) = (self.store(py)?, convert::keys(keys)?);
-        detached(py, || store.remove(keys))
+    /// Forgets keys with their values and optimizer state.
+    fn remove(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let keys = self.key_kind.keys(key)?;
+        self.detached(py, |store| store.remove(keys))
     }
 
-    fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let store = self.store(py)?;
-        detached(py, || Ok(store.keys().iter().map(Key::to_string).collect()))
+    /// Returns every key in the order of initialisation.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let keys = self.detached(py, |store| Ok(store.keys()))?;
+        keys.iter().map(|key| self.key_kind.as_given(py, key)).collect()
     }
 
-    fn contains(&self, py: Python<'_>, key: &str) -> PyResult<bool> {
-        let (store, key) = (self.store(py)?, convert::key(py, key)?);
-        detached(py, || Ok(store.contains(&key)))
+    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let key = keys::any(key)?;
+        self.detached(py, |store| Ok(store.contains(&key)))
     }
 
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.detached(py, |store| Ok(store.keys().len()))
+    }
+
+    /// Returns what every key holds, in the order of initialisation.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> kv = mx.kv.create()
+    /// >>> kv.init(3, mx.nd.ones(2))
+    /// >>> kv.stats()[0].shape, kv.stats()[0].num_pushes
+    /// ((2,), 0)
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let store = self.store(py)?;
-        let stats = detached(py, || Ok(store.stats()))?;
-        stats.iter().map(|stats| described(py, stats)).collect()
+        let stats = self.detached(py, |store| Ok(store.stats()))?;
+        let one = |stats: &KeyStats| described(stats, self.key_kind.as_given(py, &stats.key)?);
+        stats.iter().map(one).collect()
     }
 
     /// Lets a function change the stored value on every push: it gets the key, the sum and the stored value.
-    fn set_updater(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
-        let store = self.store(py)?;
+    #[pyo3(name = "_set_function")]
+    fn set_function(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+        let key_kind = Arc::clone(&self.key_kind);
         let update = move |key: &Key, pushed: &NDArray, stored: &NDArray| {
-            updater::call(&function, key, pushed, stored)
+            updater::call(&function, &key_kind, key, pushed, stored)
         };
-        detached(py, move || store.set_updater(update))
+        self.detached(py, move |store| store.set_updater(update))
     }
 
+    #[pyo3(name = "_clear_updater")]
     fn clear_updater(&self, py: Python<'_>) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.clear_updater())
+        self.detached(py, |store| store.clear_updater())
     }
 
+    #[pyo3(name = "_set_optimizer")]
     fn set_optimizer(&self, py: Python<'_>, optimizer: &Bound<'_, PyOptimizer>) -> PyResult<()> {
-        let (store, optimizer) = (self.store(py)?, optimizer.get().optimizer());
-        detached(py, move || store.set_optimizer(optimizer))
+        let optimizer = optimizer.get().optimizer();
+        self.detached(py, move |store| store.set_optimizer(optimizer))
     }
 
-    fn hyper_parameters(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, f64)>> {
-        let store = self.store(py)?;
-        detached(py, || store.hyper_parameters())
+    /// Returns the hyper-parameters of the optimizer that runs on the store.
+    fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.detached(py, |store| store.hyper_parameters())?.into_py_dict(py)
     }
 
+    #[pyo3(name = "_set_hyper_parameters")]
     fn set_hyper_parameters(&self, py: Python<'_>, changed: Vec<(String, f64)>) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, move || {
+        self.detached(py, move |store| {
             let changed: Vec<(&str, f64)> =
                 changed.iter().map(|(name, value)| (name.as_str(), *value)).collect();
             store.set_hyper_parameters(&changed)
         })
     }
 
+    #[pyo3(name = "_set_compression")]
     fn set_gradient_compression(
         &self,
         py: Python<'_>,
         name: &str,
         threshold: Option<f64>,
     ) -> PyResult<()> {
-        let store = self.store(py)?;
         let threshold = threshold.unwrap_or(kvstore::Compression::DEFAULT_THRESHOLD);
-        detached(py, || store.set_gradient_compression(name, threshold))
+        self.detached(py, |store| store.set_gradient_compression(name, threshold))
     }
 
+    #[pyo3(name = "_clear_compression")]
     fn clear_gradient_compression(&self, py: Python<'_>) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.clear_gradient_compression())
+        self.detached(py, |store| store.clear_gradient_compression())
     }
 
+    /// Returns all that the store holds at one moment, without a copy of it.
     fn snapshot(&self, py: Python<'_>) -> PyResult<PySnapshot> {
-        let store = self.store(py)?;
-        detached(py, || store.snapshot()).map(PySnapshot::from)
+        self.detached(py, |store| store.snapshot()).map(PySnapshot::from)
     }
 
+    /// Makes the store hold what the snapshot does and nothing else.
     fn rollback(&self, py: Python<'_>, snapshot: &Bound<'_, PySnapshot>) -> PyResult<()> {
-        let (store, snapshot) = (self.store(py)?, snapshot.get().snapshot());
-        detached(py, || store.rollback(snapshot))
+        let snapshot = snapshot.get().snapshot();
+        self.detached(py, |store| store.rollback(snapshot))
     }
 
-    fn checkpoint(&self, py: Python<'_>, file: PathBuf) -> PyResult<PyCheckpoint> {
-        let store = self.store(py)?;
-        detached(py, || store.checkpoint(file)).map(PyCheckpoint::from)
+    /// Begins to write all that the store holds to a file, and returns at once.
+    ///
+    /// >>> import os, tempfile, mxkv as mx
+    /// >>> kv, other = mx.kv.create(), mx.kv.create()
+    /// >>> kv.init('w', mx.nd.ones(2))
+    /// >>> with tempfile.TemporaryDirectory() as folder:
+    /// ...     kv.checkpoint(os.path.join(folder, 'model')).wait()
+    /// ...     other.restore(os.path.join(folder, 'model'))
+    /// >>> other.pull('w').tolist()
+    /// [1.0, 1.0]
+    fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
+        self.detached(py, |store| store.checkpoint(fname)).map(PyCheckpoint::from)
     }
 
-    fn restore(&self, py: Python<'_>, file: PathBuf) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.restore(file))
+    /// Makes the store hold what the one did whose checkpoint the file is, and nothing else.
+    fn restore(&self, py: Python<'_>, fname: PathBuf) -> PyResult<()> {
+        self.detached(py, |store| store.restore(fname))
     }
 
+    /// Writes the states of the optimizer to a file, with ``dump_optimizer`` its hyper-parameters too.
+    #[pyo3(signature = (fname, dump_optimizer = false))]
     fn save_optimizer_states(
         &self,
         py: Python<'_>,
-        file: PathBuf,
+        fname: PathBuf,
         dump_optimizer: bool,
     ) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.save_optimizer_states(file, dump_optimizer))
+        self.detached(py, |store| store.save_optimizer_states(fname, dump_optimizer))
     }
 
-    fn load_optimizer_states(&self, py: Python<'_>, file: PathBuf) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.load_optimizer_states(file))
+    /// Gives the keys of a file the states in it. Keys that are not in it begin anew.
+    fn load_optimizer_states(&self, py: Python<'_>, fname: PathBuf) -> PyResult<()> {
+        self.detached(py, |store| store.load_optimizer_states(fname))
     }
 
+    /// Waits until every worker has called it.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.barrier())
+        self.detached(py, |store| store.barrier())
     }
 
-    fn set_barrier_before_exit(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.set_barrier_before_exit(wait))
+    /// Sets whether closing the store waits for the other workers.
+    #[pyo3(signature = (barrier_before_exit = true))]
+    fn set_barrier_before_exit(&self, py: Python<'_>, barrier_before_exit: bool) -> PyResult<()> {
+        self.detached(py, |store| store.set_barrier_before_exit(barrier_before_exit))
     }
 
+    #[pyo3(name = "_num_dead_node")]
     fn num_dead_node(&self, py: Python<'_>, node_id: i32) -> PyResult<usize> {
-        let store = self.store(py)?;
-        detached(py, || store.num_dead_node(node_id))
+        self.detached(py, |store| store.num_dead_node(node_id))
     }
 
+    /// Sends a command to the processes that hold the values, if those are others.
+    #[pyo3(name = "_send_command_to_servers")]
     fn send_command_to_servers(&self, py: Python<'_>, head: i32, body: &str) -> PyResult<()> {
-        let store = self.store(py)?;
-        detached(py, || store.send_command_to_servers(head, body))
+        self.detached(py, |store| store.send_command_to_servers(head, body))
     }
 }
 
 /// Returns what a store or snapshot says of a key, as a `KeyStats`.
-pub(crate) fn described<'py>(py: Python<'py>, stats: &KeyStats) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn described<'py>(
+    stats: &KeyStats,
+    key: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
     static KEY_STATS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = key.py();
     KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?.call1((
-        stats.key.as_str(),
+        key,
         convert::dims(py, stats.spec.shape())?,
         stats.spec.dtype().name(),
         convert::context(py, stats.device)?,

@@ -1,6 +1,7 @@
 //! Keys and arrays side by side, from the four shapes in which a verb takes them.
 
 use kvstore_core::{Error, Key, NDArray, Result, RowSparse};
+use smallvec::{SmallVec, smallvec};
 
 use crate::values::ArrayOrRows;
 
@@ -20,8 +21,13 @@ pub enum Arrays<A = NDArray> {
     One(A),
     /// A list, parallel to the keys or all for one key.
     Many(Vec<A>),
-    /// A list of lists, parallel to the keys.
-    Nested(Vec<Vec<A>>),
+    /// Lists, parallel to the keys.
+    Nested {
+        /// The arrays of all lists, one list after the other.
+        arrays: Vec<A>,
+        /// How long each list is; together as long as there are arrays.
+        lengths: Vec<usize>,
+    },
 }
 
 /// Something that names keys: a `&str`, a [`Key`], or a list of them.
@@ -45,9 +51,12 @@ pub trait IntoArrays {
 /// A list of key and array, in call order; or of key and another value.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs<A = NDArray> {
-    keys: Vec<Key>,
-    arrays: Vec<A>,
+    keys: Few<Key>,
+    arrays: Few<A>,
 }
+
+/// Of a call with one key and one array nothing is on the heap.
+type Few<T> = SmallVec<[T; 1]>;
 
 impl<A> Pairs<A> {
     /// Pairs keys with arrays: key and array; key and list, all for that key; keys and list of
@@ -58,34 +67,40 @@ impl<A> Pairs<A> {
     /// for a text that cannot be a key.
     pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays<Item = A>) -> Result<Self> {
         match (keys.into_keys()?, arrays.into_arrays()) {
-            (Keys::One(key), Arrays::One(array)) => Ok(Self::of_one_key(&key, vec![array])),
+            (Keys::One(key), Arrays::One(array)) => Ok(Self::of_one(key, array)),
             (Keys::One(key), Arrays::Many(arrays)) => Ok(Self::of_one_key(&key, arrays)),
-            (Keys::One(key), Arrays::Nested(lists)) => Self::of_lists(&[key], lists),
+            (Keys::One(key), Arrays::Nested { arrays, lengths }) => {
+                Self::of_lists(&[key], arrays, &lengths)
+            }
             (Keys::Many(keys), Arrays::One(array)) => Self::zip(keys, vec![array]),
             (Keys::Many(keys), Arrays::Many(arrays)) => Self::zip(keys, arrays),
-            (Keys::Many(keys), Arrays::Nested(lists)) => Self::of_lists(&keys, lists),
+            (Keys::Many(keys), Arrays::Nested { arrays, lengths }) => {
+                Self::of_lists(&keys, arrays, &lengths)
+            }
         }
     }
 
+    /// Pairs one key with one array.
+    pub fn of_one(key: Key, array: A) -> Self {
+        Self { keys: smallvec![key], arrays: smallvec![array] }
+    }
+
     fn of_one_key(key: &Key, arrays: Vec<A>) -> Self {
-        Self { keys: vec![key.clone(); arrays.len()], arrays }
+        Self { keys: smallvec![key.clone(); arrays.len()], arrays: arrays.into() }
     }
 
     fn zip(keys: Vec<Key>, arrays: Vec<A>) -> Result<Self> {
         check(keys.len(), arrays.len())?;
-        Ok(Self { keys, arrays })
+        Ok(Self { keys: keys.into(), arrays: arrays.into() })
     }
 
-    fn of_lists(keys: &[Key], lists: Vec<Vec<A>>) -> Result<Self> {
-        check(keys.len(), lists.len())?;
-        let num_arrays = lists.iter().map(Vec::len).sum();
-        let mut pairs =
-            Self { keys: Vec::with_capacity(num_arrays), arrays: Vec::with_capacity(num_arrays) };
-        for (key, arrays) in keys.iter().zip(lists) {
-            pairs.keys.extend(arrays.iter().map(|_| key.clone()));
-            pairs.arrays.extend(arrays);
+    fn of_lists(keys: &[Key], arrays: Vec<A>, lengths: &[usize]) -> Result<Self> {
+        check(keys.len(), lengths.len())?;
+        let mut repeated = Vec::with_capacity(arrays.len());
+        for (key, length) in keys.iter().zip(lengths) {
+            repeated.extend(std::iter::repeat_n(key, *length).cloned());
         }
-        Ok(pairs)
+        Self::zip(repeated, arrays)
     }
 
     /// Returns the keys, one per array.
@@ -231,7 +246,8 @@ macro_rules! into_arrays {
             type Item = $Item;
 
             fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Nested(self)
+                let lengths = self.iter().map(Vec::len).collect();
+                Arrays::Nested { arrays: self.into_iter().flatten().collect(), lengths }
             }
         }
 
@@ -239,7 +255,7 @@ macro_rules! into_arrays {
             type Item = $Item;
 
             fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Nested(self.to_vec())
+                Arrays::Nested { arrays: self.concat(), lengths: self.iter().map(Vec::len).collect() }
             }
         }
 
@@ -247,7 +263,7 @@ macro_rules! into_arrays {
             type Item = $Item;
 
             fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Nested(self.to_vec())
+                Arrays::Nested { arrays: self.concat(), lengths: self.iter().map(Vec::len).collect() }
             }
         }
     )+};

@@ -1,5 +1,6 @@
 //! [`Store`]: the verbs on arrays.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -193,7 +194,7 @@ impl Store {
     }
 
     /// As [`Store::pull`].
-    pub fn pull_pairs(&self, outs: &Pairs, priority: i32) -> Result<()> {
+    pub fn pull_pairs(&self, outs: &Pairs<impl Borrow<NDArray>>, priority: i32) -> Result<()> {
         self.pull_reserved(outs, Vec::new(), priority)
     }
 
@@ -201,12 +202,12 @@ impl Store {
     pub fn pushpull_pairs(
         &self,
         values: &Pairs<impl ToValue>,
-        outs: &Pairs,
+        outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
         let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (description, (key, out)) in
-            self.inner.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(outs.arrays()))
+            self.inner.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(borrowed(outs)))
         {
             check_shape(key, &description.spec, out)?;
             reserved.push(out.reserve(description.spec.dtype())?);
@@ -220,7 +221,7 @@ impl Store {
     pub fn broadcast_pairs(
         &self,
         values: &Pairs<impl ToValue>,
-        outs: &Pairs,
+        outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
         let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
@@ -230,7 +231,7 @@ impl Store {
             }
         }
         let mut reserved = Vec::with_capacity(outs.arrays().len());
-        for (key, out) in outs.keys().iter().zip(outs.arrays()) {
+        for (key, out) in outs.keys().iter().zip(borrowed(outs)) {
             let spec = specs.get(key).ok_or_else(|| Error::KeyNotFound { key: (*key).clone() })?;
             check_shape(key, spec, out)?;
             reserved.push(out.reserve(spec.dtype())?);
@@ -421,13 +422,13 @@ impl Store {
     /// order of the keys' initialisation. `reserved` has memory for each output, or nothing at all.
     fn pull_reserved(
         &self,
-        outs: &Pairs,
+        outs: &Pairs<impl Borrow<NDArray>>,
         mut reserved: Vec<Option<Tensor>>,
         priority: i32,
     ) -> Result<()> {
         kept::with(&kept::PULLED, |pulled| {
             self.inner.pull_into(outs.keys(), priority, pulled)?;
-            let places = outs.keys().iter().zip(outs.arrays());
+            let places = outs.keys().iter().zip(borrowed(outs));
             for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
                 check_shape(key, pulled.value.spec(), out)?;
                 if !out.can_share(&pulled.value) {
@@ -436,7 +437,7 @@ impl Store {
                 }
             }
             let is_sorted = pulled.is_sorted_by_key(|pulled| pulled.order);
-            let landing = outs.arrays().iter().zip(pulled.drain(..));
+            let landing = borrowed(outs).zip(pulled.drain(..));
             if is_sorted {
                 return NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)));
             }
@@ -445,6 +446,11 @@ impl Store {
             NDArray::land_all(landing.into_iter().map(|(out, pulled)| (out, pulled.value)))
         })
     }
+}
+
+/// Returns the arrays of a call that holds them in some other way.
+fn borrowed(outs: &Pairs<impl Borrow<NDArray>>) -> impl Iterator<Item = &NDArray> {
+    outs.arrays().iter().map(Borrow::borrow)
 }
 
 /// An updater on arrays, as core knows them: on tensors.

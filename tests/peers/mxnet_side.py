@@ -37,16 +37,17 @@ class Peer:
 
     def steps(self, pushed, pulled, written, count):
         """Pushes and pulls prepared lists, either of which may be none, and waits."""
+        push, pull = self.store.push, self.store.pull
+        push_keys, values = pushed or (None, None)
+        pull_keys, outs = pulled or (None, None)
+        # Everything is pending when a call returns. One array is waited for faster than all.
+        wait = written[0].wait_to_read if len(written) == 1 else self.mx.nd.waitall
         for _ in range(count):
             if pushed:
-                self.store.push(*pushed)
+                push(push_keys, values)
             if pulled:
-                self.store.pull(pulled[0], out=pulled[1])
-            # Everything is pending when a call returns. One array is waited for faster than all.
-            if len(written) == 1:
-                written[0].wait_to_read()
-            else:
-                self.mx.nd.waitall()
+                pull(pull_keys, outs)
+            wait()
 
     def rows(self, shape, indices, values, ordinal):
         """Returns a value of some rows."""

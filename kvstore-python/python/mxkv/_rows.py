@@ -6,10 +6,11 @@ from typing import Any, Iterable, Sequence
 
 import numpy
 
-from ._native import NDArray, RowSparseNDArray, has_rows
+from ._native import NDArray, RowSparseNDArray
 from .errors import LengthMismatchError, SpecMismatchError
 
-Keys = str | list[str]
+Key = int | str
+Keys = Key | list[Key] | tuple[Key, ...]
 
 
 def as_list(one_or_more: Any) -> Sequence[Any]:
@@ -23,34 +24,34 @@ def is_nested(row_ids: Any) -> bool:
     )
 
 
-def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[str], list, list]:
+def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[Key], list, list]:
     """Returns a key, an output and numbers for each pull of rows."""
     ids = list(row_ids) if is_nested(row_ids) else [row_ids]
-    texts = [keys] if isinstance(keys, str) else keys
-    outs = [None] * len(texts) if out is None else list(as_list(out))
-    if isinstance(keys, str):
-        texts = texts * max(len(ids), len(outs))
+    names = list(as_list(keys))
+    outs = [None] * len(names) if out is None else list(as_list(out))
+    if not isinstance(keys, (list, tuple)):
+        names = names * max(len(ids), len(outs))
     if len(ids) == 1:
-        ids = ids * len(texts)
+        ids = ids * len(names)
     if len(outs) == 1 and outs[0] is None:
-        outs = outs * len(texts)
-    if not len(texts) == len(outs) == len(ids):
-        found = f"{len(texts)} keys, {len(outs)} outs, {len(ids)} row_ids"
+        outs = outs * len(names)
+    if not len(names) == len(outs) == len(ids):
+        found = f"{len(names)} keys, {len(outs)} outs, {len(ids)} row_ids"
         raise LengthMismatchError(f"keys, outs and row_ids: expected as many, found {found}")
-    return texts, outs, ids
+    return names, outs, ids
 
 
-def apart(keys: Keys, out: Any) -> tuple[Keys, Any, list[tuple[str, RowSparseNDArray]]]:
+def apart(keys: Keys, out: Any) -> tuple[list[Key], list, list[tuple[Key, RowSparseNDArray]]]:
     """Returns keys and outputs that are whole arrays, and keys and outputs that are rows."""
-    if not has_rows(out):
-        return keys, out, []
-    if isinstance(keys, str):
-        pairs = [(keys, one) for part in as_list(out) for one in as_list(part)]
+    parts: list[tuple[Key, Any]]
+    if isinstance(keys, (list, tuple)):
+        lists = as_list(out)
+        if len(lists) != len(keys):
+            raise LengthMismatchError(f"values for keys: expected {len(keys)}, found {len(lists)}")
+        parts = list(zip(keys, lists))
     else:
-        parts = as_list(out)
-        if len(parts) != len(keys):
-            raise LengthMismatchError(f"values for keys: expected {len(keys)}, found {len(parts)}")
-        pairs = [(key, one) for key, part in zip(keys, parts) for one in as_list(part)]
+        parts = [(keys, part) for part in as_list(out)]
+    pairs = [(key, one) for key, part in parts for one in as_list(part)]
     whole = [(key, one) for key, one in pairs if not isinstance(one, RowSparseNDArray)]
     rows = [(key, one) for key, one in pairs if isinstance(one, RowSparseNDArray)]
     return [key for key, _ in whole], [one for _, one in whole], rows

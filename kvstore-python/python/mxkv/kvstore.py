@@ -11,14 +11,13 @@ array([[4., 4., 4.],
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
 from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence
 
 from . import _native, npx
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
-from ._rows import apart, as_list, assign, checked, is_nested, rows_of, side_by_side
+from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError
 from .optimizer import Optimizer
@@ -35,7 +34,6 @@ __all__ = [
     "read_checkpoint",
 ]
 
-Key = int | str
 Existing = Literal["error", "keep", "replace"]
 
 
@@ -125,7 +123,7 @@ class TestStore(KVStoreBase):
             one[:] = total
 
 
-class KVStore(KVStoreBase):
+class KVStore(_native.Store, KVStoreBase):
     """A store of named arrays; :func:`create` makes one.
 
     Keys and values come in four shapes: a key and a value; a key and a list of values, all for that key; a list of keys
@@ -143,25 +141,7 @@ class KVStore(KVStoreBase):
     """
 
     def __init__(self, name: str = "local") -> None:
-        self._store = _native.Store(name)
-        self._key_kind = _KeyKind()
-
-    # Making and ending.
-
-    @property
-    def type(self) -> str:
-        """The name with which the store was created, in lower case."""
-        return self._store.name
-
-    @property
-    def rank(self) -> int:
-        """The number of this process among the workers, from 0."""
-        return self._store.rank
-
-    @property
-    def num_workers(self) -> int:
-        """How many processes share the store."""
-        return self._store.num_workers
+        self._open(name)
 
     def is_capable(self, capability: str) -> bool:
         """Returns whether the store runs optimizers: it does.
@@ -173,10 +153,6 @@ class KVStore(KVStoreBase):
             return True
         raise InvalidArgumentError(f"Unknown capability: {capability}")
 
-    def close(self) -> None:
-        """Gives the memory back, and waits for other workers if there are any. A second time does nothing."""
-        self._store.close()
-
     def __enter__(self) -> KVStore:
         return self
 
@@ -184,102 +160,40 @@ class KVStore(KVStoreBase):
         self.close()
 
     def __repr__(self) -> str:
-        if self._store.is_closed:
+        if self._is_closed:
             return "<KVStore, closed>"
         return f"<KVStore {self.type}, {len(self)} keys>"
 
-    # The verbs.
+    def __bool__(self) -> bool:
+        return True
 
-    def init(self, key: Any, value: Any, existing: Existing = "error") -> None:
-        """Stores a copy of a value under each key.
+    # Parts of pulls. The other verbs are native.
 
-        ``existing`` says what becomes of keys that are there: they are an ``'error'``, they ``'keep'`` their value, or
-        they are made anew (``'replace'``).
+    def _pull_new(self, key: Any) -> Any:
+        """Returns new arrays: one for a key, a list for a list."""
+        arrays = [_presented(array) for array in self._pulled(key)]
+        return arrays if isinstance(key, (list, tuple)) else arrays[0]
 
-        >>> import mxkv as mx
-        >>> kv = create()
-        >>> kv.init(['a', 'b'], [mx.nd.ones(2), mx.nd.zeros(3)])
-        >>> kv.keys()
-        ['a', 'b']
-        """
-        self._store.init(self._key_kind.texts(key), value, existing)
-
-    def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Sums the values of each key and gives the sum to the optimizer or updater; without one it replaces the
-        stored value. A higher priority may travel earlier where a network is involved.
-
-        >>> import numpy
-        >>> kv = create()
-        >>> kv.init('w', numpy.zeros(2))
-        >>> kv.push('w', [numpy.ones(2), numpy.ones(2)])
-        >>> kv.pull('w').tolist()
-        [2.0, 2.0]
-        """
-        self._store.push(self._key_kind.texts(key), value, priority)
-
-    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> Any:
-        """Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
-        a key, a list for a list.
-
-        Outputs of rows are left as they are, with a warning, or with ``ignore_sparse=False`` get every row that is not 0.
-
-        >>> import numpy
-        >>> kv = create()
-        >>> kv.init('w', numpy.array([1.5, 2.5]))
-        >>> out = numpy.zeros(2, dtype='float32')
-        >>> kv.pull('w', out=out)
-        >>> out
-        array([1.5, 2.5], dtype=float32)
-        """
-        keys = self._key_kind.texts(key)
-        if out is not None:
-            pairs, outs, rows = apart(keys, out)
-            if not rows:
-                self._store.pull(pairs, outs, priority)
-                return None
-            if ignore_sparse:
-                text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them"
-                warnings.warn(text, stacklevel=2)
-            pulled = self._whole_rows(rows, ignore_sparse)
-            self._store.pull(pairs, outs, priority)
-            assign(pulled)
-            return None
-        arrays = [_presented(array) for array in self._store.pull_new(keys)]
-        return arrays[0] if isinstance(keys, str) else arrays
+    def _pull_rows_too(self, key: Any, out: Any, priority: int, ignore_sparse: bool) -> None:
+        """Pulls into outputs of which some are rows."""
+        keys, outs, rows = apart(key, out)
+        if ignore_sparse:
+            text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them"
+            warnings.warn(text, stacklevel=2)
+        pulled = self._whole_rows(rows, ignore_sparse)
+        super().pull(keys, outs, priority)
+        assign(pulled)
 
     def _whole_rows(
-        self, outs: Sequence[tuple[str, RowSparseNDArray]], ignore: bool
+        self, outs: Sequence[tuple[Key, RowSparseNDArray]], ignore: bool
     ) -> list[tuple[RowSparseNDArray, RowSparseNDArray]]:
         """Returns outputs and the rows for them, unless they are ignored, when there only have to be the keys."""
         pulled = []
         for key, out in outs:
-            if ignore and self._store.contains(key):
+            if ignore and key in self:
                 continue
-            pulled.append((out, rows_of(self._store.pull_new(key)[0])))
+            pulled.append((out, rows_of(self._pulled(key)[0])))
         return checked(pulled)
-
-    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Pushes, then pulls the same keys: into ``out``, or into the values.
-
-        >>> import mxkv as mx
-        >>> kv, gradients = create(), [mx.nd.ones(2), mx.nd.ones(2)]
-        >>> kv.init('g', mx.nd.zeros(2))
-        >>> kv.pushpull('g', gradients)
-        >>> gradients[1].tolist()
-        [2.0, 2.0]
-        """
-        self._store.pushpull(self._key_kind.texts(key), value, value if out is None else out, priority)
-
-    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Initialises keys, then pulls them.
-
-        >>> import mxkv as mx
-        >>> kv, replicas = create(), [mx.nd.zeros(2), mx.nd.zeros(2)]
-        >>> kv.broadcast('w', mx.nd.ones(2), out=replicas)
-        >>> replicas[1].tolist()
-        [1.0, 1.0]
-        """
-        self._store.broadcast(self._key_kind.texts(key), value, out, priority)
 
     def row_sparse_pull(
         self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None
@@ -297,41 +211,12 @@ class KVStore(KVStoreBase):
         """
         if row_ids is None:
             raise ArgumentTypeError("row_ids: the numbers of the rows are needed")
-        keys, outs, ids = side_by_side(self._key_kind.texts(key), out, row_ids)
-        pulled = self._store.pull_rows(keys, ids)
+        keys, outs, ids = side_by_side(key, out, row_ids)
+        pulled = self._pull_rows(keys, ids)
         if out is None:
             return pulled if isinstance(row_ids, list) and is_nested(row_ids) else pulled[0]
         assign(checked(zip(outs, pulled)))
         return None
-
-    def remove(self, key: Any) -> None:
-        """Forgets keys with their values and optimizer state."""
-        self._store.remove(self._key_kind.texts(key))
-
-    def keys(self) -> list[Key]:
-        """Returns every key in the order of initialisation."""
-        return [self._key_kind.as_given(text) for text in self._store.keys()]
-
-    def __contains__(self, key: Key) -> bool:
-        return self._store.contains(_text(key))
-
-    def __len__(self) -> int:
-        return len(self._store.keys())
-
-    def __bool__(self) -> bool:
-        return True
-
-    def stats(self) -> list[KeyStats]:
-        """Returns what every key holds, in the order of initialisation.
-
-        >>> import mxkv as mx
-        >>> kv = create()
-        >>> kv.init(3, mx.nd.ones(2))
-        >>> kv.stats()[0].shape, kv.stats()[0].num_pushes
-        ((2,), 0)
-        """
-        stats = self._store.stats()
-        return [one._replace(key=self._key_kind.as_given(str(one.key))) for one in stats]
 
     # What a push does.
 
@@ -355,11 +240,11 @@ class KVStore(KVStoreBase):
         [3.0, 3.0]
         """
         if updater is None:
-            self._store.clear_updater()
+            self._clear_updater()
             return
         if not callable(updater):
             raise ArgumentTypeError(f"updater: expected a function, found {updater!r}")
-        self._store.set_updater(_calling(updater, self._key_kind))
+        self._set_function(_calling(updater))
 
     def _set_updater(self, updater: Callable[[Key, NDArray, NDArray], object] | None) -> None:
         """As :meth:`set_updater`, by MXNet's name."""
@@ -369,11 +254,7 @@ class KVStore(KVStoreBase):
         """Lets an optimizer run on the store from now on; the states of all keys start anew."""
         if not isinstance(optimizer, _native.Optimizer):
             raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {optimizer!r}")
-        self._store.set_optimizer(optimizer)
-
-    def hyper_parameters(self) -> dict[str, float]:
-        """Returns the hyper-parameters of the optimizer that runs on the store."""
-        return dict(self._store.hyper_parameters())
+        self._set_optimizer(optimizer)
 
     def set_hyper_parameters(
         self, changed: Mapping[str, float] | None = None, **more: float
@@ -388,7 +269,7 @@ class KVStore(KVStoreBase):
         0.001
         """
         options = {**(changed or {}), **more}
-        self._store.set_hyper_parameters([(name, float(it)) for name, it in options.items()])
+        self._set_hyper_parameters([(name, float(it)) for name, it in options.items()])
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any] | None) -> None:
         """Compresses the values of every push: ``{'type': '2bit', 'threshold': 0.5}``, or ``'1bit'``; ``None`` ends it.
@@ -402,7 +283,7 @@ class KVStore(KVStoreBase):
         [0.0, -0.5]
         """
         if compression_params is None:
-            self._store.clear_gradient_compression()
+            self._clear_compression()
             return
         options = dict(compression_params)
         kind, threshold = options.pop("type", None), options.pop("threshold", None)
@@ -411,105 +292,17 @@ class KVStore(KVStoreBase):
             raise InvalidArgumentError(
                 f"compression: expected `type` and `threshold`, found {unknown}"
             )
-        self._store.set_gradient_compression(kind, _threshold(threshold))
+        self._set_compression(kind, _threshold(threshold))
 
-    # The whole store.
-
-    def snapshot(self) -> Snapshot:
-        """Returns all that the store holds at one moment, without a copy of it."""
-        return self._store.snapshot()
-
-    def rollback(self, snapshot: Snapshot) -> None:
-        """Makes the store hold what the snapshot does and nothing else."""
-        self._store.rollback(snapshot)
-
-    def checkpoint(self, fname: str | os.PathLike[str]) -> Checkpoint:
-        """Begins to write all that the store holds to a file, and returns at once.
-
-        >>> import os, tempfile, mxkv as mx
-        >>> kv, other = create(), create()
-        >>> kv.init('w', mx.nd.ones(2))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     kv.checkpoint(os.path.join(folder, 'model')).wait()
-        ...     other.restore(os.path.join(folder, 'model'))
-        >>> other.pull('w').tolist()
-        [1.0, 1.0]
-        """
-        return self._store.checkpoint(os.fspath(fname))
-
-    def restore(self, fname: str | os.PathLike[str]) -> None:
-        """Makes the store hold what the one did whose checkpoint the file is, and nothing else."""
-        self._store.restore(os.fspath(fname))
-
-    def save_optimizer_states(
-        self, fname: str | os.PathLike[str], dump_optimizer: bool = False
-    ) -> None:
-        """Writes the states of the optimizer to a file, with ``dump_optimizer`` its hyper-parameters too."""
-        self._store.save_optimizer_states(os.fspath(fname), dump_optimizer)
-
-    def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
-        """Gives the keys of a file the states in it. Keys that are not in it begin anew."""
-        self._store.load_optimizer_states(os.fspath(fname))
-
-    # Other processes.
-
-    def barrier(self) -> None:
-        """Waits until every worker has called it."""
-        self._store.barrier()
+    # MXNet's names.
 
     def _barrier(self) -> None:
         """As :meth:`barrier`, by MXNet's name."""
-        self._store.barrier()
-
-    def set_barrier_before_exit(self, barrier_before_exit: bool = True) -> None:
-        """Sets whether closing the store waits for the other workers."""
-        self._store.set_barrier_before_exit(barrier_before_exit)
+        self.barrier()
 
     def get_num_dead_node(self, node_id: int, timeout: int = 60) -> int:
         """Returns how many processes of a group are known to be dead."""
-        return self._store.num_dead_node(node_id)
-
-    def _send_command_to_servers(self, head: int, body: str) -> None:
-        """Sends a command to the processes that hold the values, if those are others."""
-        self._store.send_command_to_servers(head, body)
-
-
-class _KeyKind:
-    """Whether the keys of a store are integers, from the first call on."""
-
-    __slots__ = ("_kind",)
-
-    def __init__(self) -> None:
-        self._kind: type | None = None
-
-    def texts(self, key: Any) -> str | list[str]:
-        """Returns the keys of a call as texts, and remembers what they are."""
-        # The usual keys need no asking for what they are.
-        if type(key) is self._kind:
-            return str(key)
-        if not isinstance(key, (list, tuple)):
-            self._remember(_kind_of(key))
-            return _text(key)
-        if set(map(type, key)) == {int}:
-            self._remember(int)
-            return list(map(str, key))
-        kinds = {_kind_of(one) for one in key}
-        if len(kinds) > 1:
-            raise ArgumentTypeError("inconsistent types of keys detected.")
-        for kind in kinds:
-            self._remember(kind)
-        return [_text(one) for one in key]
-
-    def _remember(self, kind: type) -> None:
-        if self._kind is None:
-            self._kind = kind
-        elif self._kind is not kind:
-            raise ArgumentTypeError("Mixed key types are not allowed")
-
-    def as_given(self, text: str) -> Key:
-        """Returns the key as the program writes it."""
-        is_int = self._kind is int and text.removeprefix("-").isdecimal()
-        return int(text) if is_int else text
+        return self._num_dead_node(node_id)
 
 
 def _threshold(given: Any) -> float | None:
@@ -518,20 +311,6 @@ def _threshold(given: Any) -> float | None:
     except (TypeError, ValueError):
         text = f"threshold: expected a number, found {given!r}"
         raise InvalidArgumentError(text) from None
-
-
-def _text(key: Any) -> str:
-    return key if isinstance(key, str) else str(operator.index(key))
-
-
-def _kind_of(key: Any) -> type:
-    if isinstance(key, str):
-        return str
-    if hasattr(key, "__index__"):
-        return int
-    found = type(key).__name__
-    text = f"unexpected type for keys: expected `int` or `str`, found `{found}`"
-    raise ArgumentTypeError(text)
 
 
 def _presented(array: NDArray) -> NDArray:
@@ -544,10 +323,10 @@ def _presented(array: NDArray) -> NDArray:
 
 
 def _calling(
-    updater: Callable[[Key, NDArray, NDArray], object], kind: _KeyKind
-) -> Callable[[str, NDArray, NDArray], None]:
-    def update(key: str, pushed: NDArray, stored: NDArray) -> None:
-        updater(kind.as_given(key), _presented(pushed), _presented(stored))
+    updater: Callable[[Key, NDArray, NDArray], object],
+) -> Callable[[Key, NDArray, NDArray], None]:
+    def update(key: Key, pushed: NDArray, stored: NDArray) -> None:
+        updater(key, _presented(pushed), _presented(stored))
 
     return update
 

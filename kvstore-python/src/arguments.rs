@@ -1,0 +1,161 @@
+//! The values and the outputs of a verb: arrays of ours, which are held for the time of the call, and of other libraries.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use kvstore::{ArrayOrRows, Key, NDArray, Pairs, TensorSpec, ToValue, Value};
+use pyo3::prelude::*;
+
+use crate::block::Block;
+use crate::error::{detached, to_python};
+use crate::keys::KeyKind;
+use crate::ndarray::PyArray;
+use crate::rows::PyRows;
+use crate::{foreign, listed};
+
+/// A value of a call. Dropped where the interpreter's lock is held, an array of ours costs next to nothing.
+#[derive(Debug)]
+pub(crate) enum Argument {
+    Ours(Py<PyArray>),
+    /// Rows, or what is another library's for the time of the call.
+    Other(Box<ArrayOrRows>),
+}
+
+impl ToValue for Argument {
+    fn to_value(&self) -> Value {
+        match self {
+            Self::Ours(array) => array.get().array().to_value(),
+            Self::Other(value) => value.to_value(),
+        }
+    }
+
+    fn spec(&self) -> &TensorSpec {
+        match self {
+            Self::Ours(array) => array.get().array().spec(),
+            Self::Other(value) => value.spec(),
+        }
+    }
+}
+
+/// Returns keys and values side by side.
+pub(crate) fn values(
+    kind: &KeyKind,
+    keys: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+) -> PyResult<Pairs<Argument>> {
+    if let Some((key, array)) = only(kind, keys, values)? {
+        return Ok(Pairs::of_one(key, Argument::Ours(array)));
+    }
+    let keys = kind.keys(keys)?;
+    let arrays = listed::nested(values, "value", value)?;
+    Pairs::new(keys, arrays).map_err(|error| to_python(values.py(), error))
+}
+
+fn value(object: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
+    if let Ok(array) = object.cast::<PyArray>() {
+        return Ok(Some(Argument::Ours(array.clone().unbind())));
+    }
+    if let Ok(rows) = object.cast::<PyRows>() {
+        return Ok(Some(Argument::Other(Box::new(rows.get().value().into()))));
+    }
+    let Some(block) = foreign::block(object)? else { return Ok(None) };
+    let tensor = detached(object.py(), move || block.tensor())?;
+    Ok(Some(Argument::Other(Box::new(NDArray::new(tensor).into()))))
+}
+
+/// The outputs of a call.
+#[derive(Debug)]
+pub(crate) struct Outs {
+    pub(crate) pairs: Pairs<Output>,
+    foreign: Vec<Foreign>,
+}
+
+/// An output of a call.
+#[derive(Debug)]
+pub(crate) enum Output {
+    Ours(Py<PyArray>),
+    /// What is pulled for another library's array.
+    Foreign(Box<NDArray>),
+}
+
+impl Borrow<NDArray> for Output {
+    fn borrow(&self) -> &NDArray {
+        match self {
+            Self::Ours(array) => array.get().array(),
+            Self::Foreign(array) => array,
+        }
+    }
+}
+
+/// An output of another library's: the array that is pulled into, and where its elements then go.
+#[derive(Debug)]
+struct Foreign {
+    object: Py<PyAny>,
+    array: NDArray,
+    block: Arc<Block>,
+}
+
+impl Outs {
+    /// Gives the outputs of other libraries what was pulled for them.
+    pub(crate) fn deliver(&self) -> kvstore::Result<()> {
+        if self.foreign.is_empty() {
+            return Ok(());
+        }
+        let written = self.foreign.iter().map(|it| {
+            let value = it.array.tensor();
+            Ok(it.block.write(&value)?.map(|copy| (value, copy)))
+        });
+        // Copies that take a while are all under way before the first of them is waited for.
+        let under_way: Vec<_> = written.collect::<kvstore::Result<_>>()?;
+        under_way.iter().flatten().try_for_each(|(value, _)| value.wait())
+    }
+
+    /// Returns the outputs that are other libraries'.
+    pub(crate) fn foreign(&self) -> impl Iterator<Item = &Py<PyAny>> {
+        self.foreign.iter().map(|it| &it.object)
+    }
+}
+
+/// Returns key and array where there is one of each and the array is ours. All else that a call may be given is not looked
+/// for then: it takes as long as the call.
+fn only(
+    kind: &KeyKind,
+    keys: &Bound<'_, PyAny>,
+    arrays: &Bound<'_, PyAny>,
+) -> PyResult<Option<(Key, Py<PyArray>)>> {
+    match arrays.cast_exact::<PyArray>() {
+        Ok(array) if !listed::is_list(keys) => {
+            Ok(Some((kind.one(keys)?, array.clone().unbind())))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Returns keys and outputs side by side.
+pub(crate) fn outs(
+    kind: &KeyKind,
+    keys: &Bound<'_, PyAny>,
+    outs: &Bound<'_, PyAny>,
+) -> PyResult<Outs> {
+    if let Some((key, array)) = only(kind, keys, outs)? {
+        return Ok(Outs { pairs: Pairs::of_one(key, Output::Ours(array)), foreign: Vec::new() });
+    }
+    let keys = kind.keys(keys)?;
+    let mut foreign: Vec<Foreign> = Vec::new();
+    let arrays = listed::nested(outs, "out", |object| {
+        if let Ok(array) = object.cast::<PyArray>() {
+            return Ok(Some(Output::Ours(array.clone().unbind())));
+        }
+        // An object that stands several times is one output: the key initialised last wins.
+        if let Some(known) = foreign.iter().find(|known| known.object.is(object)) {
+            return Ok(Some(Output::Foreign(Box::new(known.array.clone()))));
+        }
+        let Some(block) = foreign::writable(object)? else { return Ok(None) };
+        let of_block = Arc::clone(&block);
+        let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
+        foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
+        Ok(Some(Output::Foreign(Box::new(array))))
+    })?;
+    let pairs = Pairs::new(keys, arrays).map_err(|error| to_python(outs.py(), error))?;
+    Ok(Outs { pairs, foreign })
+}

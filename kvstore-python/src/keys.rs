@@ -1,0 +1,141 @@
+//! Keys as programs write them: texts or integers, and one store has either.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use kvstore::{Key, Keys};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyString};
+
+use crate::error::{to_python, type_error};
+use crate::listed;
+
+/// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Text = 1,
+    Integer = 2,
+}
+
+/// Whether the keys of a store are texts or integers, from the first call on.
+#[derive(Debug, Default)]
+pub(crate) struct KeyKind {
+    /// A [`Kind`], or 0 before the first call.
+    kind: AtomicU8,
+}
+
+impl KeyKind {
+    /// Returns the keys of a call, one or a list, and remembers what they are.
+    pub(crate) fn keys(&self, object: &Bound<'_, PyAny>) -> PyResult<Keys> {
+        if !listed::is_list(object) {
+            return self.one(object).map(Keys::One);
+        }
+        let mut kinds = None;
+        let mut keys = Vec::with_capacity(listed::len(object));
+        listed::each(object, "key", |element| {
+            let kind = Kind::of(element)?;
+            if kind != *kinds.get_or_insert(kind) {
+                return Err(type_error(element.py(), "inconsistent types of keys detected."));
+            }
+            keys.push(kind.key(element)?);
+            Ok(())
+        })?;
+        if let Some(kind) = kinds {
+            self.remember(object.py(), kind)?;
+        }
+        Ok(Keys::Many(keys))
+    }
+
+    /// Returns the only key of a call, and remembers what it is.
+    pub(crate) fn one(&self, object: &Bound<'_, PyAny>) -> PyResult<Key> {
+        let kind = Kind::of(object)?;
+        let key = kind.key(object)?;
+        self.remember(object.py(), kind)?;
+        Ok(key)
+    }
+
+    fn remember(&self, py: Python<'_>, kind: Kind) -> PyResult<()> {
+        let known = self.kind.load(Ordering::Relaxed);
+        if known == kind as u8 {
+            return Ok(());
+        }
+        let swapped =
+            self.kind.compare_exchange(0, kind as u8, Ordering::Relaxed, Ordering::Relaxed);
+        match swapped {
+            Err(known) if known != kind as u8 => {
+                Err(type_error(py, "Mixed key types are not allowed"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the key as the program writes it.
+    pub(crate) fn as_given<'py>(&self, py: Python<'py>, key: &Key) -> PyResult<Bound<'py, PyAny>> {
+        let digits = key.as_str().strip_prefix('-').unwrap_or(key.as_str());
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if self.kind.load(Ordering::Relaxed) != Kind::Integer as u8 || !is_number {
+            return Ok(PyString::new(py, key.as_str()).into_any());
+        }
+        match key.as_str().parse::<i64>() {
+            Ok(number) => Ok(number.into_pyobject(py)?.into_any()),
+            Err(_) => py.get_type::<PyInt>().call1((key.as_str(),)),
+        }
+    }
+}
+
+impl Kind {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        // What most programs have is seen without a call.
+        if object.is_exact_instance_of::<PyInt>() {
+            return Ok(Self::Integer);
+        }
+        if object.is_instance_of::<PyString>() {
+            return Ok(Self::Text);
+        }
+        if object.hasattr(intern!(object.py(), "__index__"))? {
+            return Ok(Self::Integer);
+        }
+        let found = object.get_type().name()?;
+        let text = format!("unexpected type for keys: expected `int` or `str`, found `{found}`");
+        Err(type_error(object.py(), text))
+    }
+
+    /// Returns the key that an object of this kind is.
+    fn key(self, object: &Bound<'_, PyAny>) -> PyResult<Key> {
+        let py = object.py();
+        if self == Self::Text {
+            return of_text(py, &object.cast::<PyString>()?.to_cow()?);
+        }
+        if let Ok(number) = object.extract::<i64>() {
+            return of_number(py, number);
+        }
+        // It may be longer than that.
+        let number = py.import("operator")?.call_method1("index", (object,))?;
+        of_text(py, &number.str()?.to_cow()?)
+    }
+}
+
+/// Returns a key that is a text or an integer, of whatever kind others are.
+pub(crate) fn any(object: &Bound<'_, PyAny>) -> PyResult<Key> {
+    Kind::of(object)?.key(object)
+}
+
+/// Returns the key with this text.
+pub(crate) fn of_text(py: Python<'_>, text: &str) -> PyResult<Key> {
+    Key::new(text).map_err(|error| to_python(py, error))
+}
+
+/// Returns the key of a number. Those of the first ones are made once: a call may have thousands of them.
+fn of_number(py: Python<'_>, number: i64) -> PyResult<Key> {
+    static FIRST: [OnceLock<Key>; 4096] = [const { OnceLock::new() }; 4096];
+    let made = || of_text(py, itoa::Buffer::new().format(number));
+    let kept = usize::try_from(number).ok().and_then(|number| FIRST.get(number));
+    let Some(kept) = kept else { return made() };
+    if let Some(key) = kept.get() {
+        return Ok(key.clone());
+    }
+    let key = made()?;
+    Ok(kept.get_or_init(|| key).clone())
+}
