@@ -135,7 +135,7 @@ impl RowSparse {
         let mut dense = self.rows().allocate_like(self.spec().clone())?;
         let (device, dtype) = (self.device(), self.dtype());
         let (indices, rows) = (self.indices(), self.rows().span());
-        let backend = Arc::clone(dense.backend());
+        let backend = Arc::clone(dense.backend()?);
         let row_len = row_len(self.shape());
         let dst = dense.span_mut()?;
         backend.scatter_rows(&mut [RowScatterJob {

@@ -70,7 +70,7 @@ impl RowSum {
     pub(crate) fn run_alone(mut self, beside: &Tensor) -> Result<RowSparse> {
         let addends = self.addends.clone();
         let spans: Vec<_> = addends.iter().map(Tensor::span).collect();
-        beside.backend().sum_rows(&mut [self.job(&spans)?])?;
+        beside.backend()?.sum_rows(&mut [self.job(&spans)?])?;
         Ok(self.finish())
     }
 

@@ -2,7 +2,9 @@
 
 use std::any::{Any, type_name};
 use std::fmt;
+use std::sync::Arc;
 
+use crate::backend::Backend;
 use crate::error::{Error, Result};
 
 /// A block of memory on some device. Only the backend that made it can look inside,
@@ -21,6 +23,18 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
     /// kept of it is a copy.
     fn is_lent(&self) -> bool {
         self.lent().is_some()
+    }
+
+    /// Returns the backend that was noted last.
+    fn owner(&self) -> Option<&Arc<dyn Backend>> {
+        None
+    }
+
+    /// Notes the backend for as long as a tensor has the storage, and returns what was noted. It is faster to copy tensors
+    /// whose storage does so; one that is lent need not.
+    fn set_owner(&mut self, owner: Option<Arc<dyn Backend>>) -> Option<Arc<dyn Backend>> {
+        drop(owner);
+        None
     }
 }
 

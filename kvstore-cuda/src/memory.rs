@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
-use kvstore_core::{Device, DeviceMemory, Error, ForeignMemory, Layout, Result};
+use kvstore_core::{Backend, Device, DeviceMemory, Error, ForeignMemory, Layout, Result};
 
 use crate::batch::Address;
 use crate::devices::Devices;
@@ -98,7 +98,7 @@ impl Memory {
         }
         // From here on it counts as live until it is dropped.
         let holder = Holder::Pool { block_bytes, memory: Arc::clone(self) };
-        let mut storage = CudaStorage { card, address: 0, num_bytes, holder };
+        let mut storage = CudaStorage { card, address: 0, num_bytes, holder, owner: None };
         let limit = self.limit.load(Ordering::Relaxed);
         if block_bytes > limit.saturating_sub(in_use) {
             let limit = Some(limit);
@@ -180,6 +180,7 @@ pub(crate) struct CudaStorage {
     address: Address,
     num_bytes: usize,
     holder: Holder,
+    owner: Option<Arc<dyn Backend>>,
 }
 
 /// Who gets the memory back.
@@ -196,7 +197,7 @@ impl CudaStorage {
     /// Returns memory that another library lends.
     pub(crate) fn lent(card: Arc<Card>, memory: ForeignMemory) -> Self {
         let (address, num_bytes) = (memory.address() as Address, memory.num_bytes());
-        Self { card, address, num_bytes, holder: Holder::Other(Some(memory)) }
+        Self { card, address, num_bytes, holder: Holder::Other(Some(memory)), owner: None }
     }
 
     /// Returns where the elements stand in memory that is lent, if not one after the other.
@@ -233,6 +234,14 @@ impl Storage for CudaStorage {
 
     fn is_lent(&self) -> bool {
         matches!(self.holder, Holder::Other(_))
+    }
+
+    fn owner(&self) -> Option<&Arc<dyn Backend>> {
+        self.owner.as_ref()
+    }
+
+    fn set_owner(&mut self, owner: Option<Arc<dyn Backend>>) -> Option<Arc<dyn Backend>> {
+        std::mem::replace(&mut self.owner, owner)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The values and the outputs of a verb: arrays of ours, which are held for the time of the call, and of other libraries.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use kvstore::{ArrayOrRows, Key, NDArray, Pairs, TensorSpec, ToValue, Value};
@@ -12,6 +12,19 @@ use crate::keys::KeyKind;
 use crate::ndarray::PyArray;
 use crate::rows::PyRows;
 use crate::{foreign, listed};
+
+/// Returns key and array where there is one of each and the array is ours. To look for all else that a call may be given
+/// takes as long as the call.
+pub(crate) fn only<'a>(
+    kind: &KeyKind,
+    keys: &Bound<'_, PyAny>,
+    arrays: &'a Bound<'_, PyAny>,
+) -> PyResult<Option<(Cow<'static, Key>, &'a NDArray)>> {
+    match arrays.cast_exact::<PyArray>() {
+        Ok(array) if !listed::is_list(keys) => Ok(Some((kind.one(keys)?, array.get().array()))),
+        _ => Ok(None),
+    }
+}
 
 /// A value of a call. Dropped where the interpreter's lock is held, an array of ours costs next to nothing.
 #[derive(Debug)]
@@ -43,9 +56,6 @@ pub(crate) fn values(
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,
 ) -> PyResult<Pairs<Argument>> {
-    if let Some((key, array)) = only(kind, keys, values)? {
-        return Ok(Pairs::of_one(key, Argument::Ours(array)));
-    }
     let keys = kind.keys(keys)?;
     let arrays = listed::nested(values, "value", value)?;
     Pairs::new(keys, arrays).map_err(|error| to_python(values.py(), error))
@@ -116,30 +126,12 @@ impl Outs {
     }
 }
 
-/// Returns key and array where there is one of each and the array is ours. All else that a call may be given is not looked
-/// for then: it takes as long as the call.
-fn only(
-    kind: &KeyKind,
-    keys: &Bound<'_, PyAny>,
-    arrays: &Bound<'_, PyAny>,
-) -> PyResult<Option<(Key, Py<PyArray>)>> {
-    match arrays.cast_exact::<PyArray>() {
-        Ok(array) if !listed::is_list(keys) => {
-            Ok(Some((kind.one(keys)?, array.clone().unbind())))
-        }
-        _ => Ok(None),
-    }
-}
-
 /// Returns keys and outputs side by side.
 pub(crate) fn outs(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     outs: &Bound<'_, PyAny>,
 ) -> PyResult<Outs> {
-    if let Some((key, array)) = only(kind, keys, outs)? {
-        return Ok(Outs { pairs: Pairs::of_one(key, Output::Ours(array)), foreign: Vec::new() });
-    }
     let keys = kind.keys(keys)?;
     let mut foreign: Vec<Foreign> = Vec::new();
     let arrays = listed::nested(outs, "out", |object| {

@@ -1,5 +1,6 @@
 //! Keys as programs write them: texts or integers, and one store has either.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -30,7 +31,7 @@ impl KeyKind {
     /// Returns the keys of a call, one or a list, and remembers what they are.
     pub(crate) fn keys(&self, object: &Bound<'_, PyAny>) -> PyResult<Keys> {
         if !listed::is_list(object) {
-            return self.one(object).map(Keys::One);
+            return self.one(object).map(|key| Keys::One(key.into_owned()));
         }
         let mut kinds = None;
         let mut keys = Vec::with_capacity(listed::len(object));
@@ -39,7 +40,7 @@ impl KeyKind {
             if kind != *kinds.get_or_insert(kind) {
                 return Err(type_error(element.py(), "inconsistent types of keys detected."));
             }
-            keys.push(kind.key(element)?);
+            keys.push(kind.key(element)?.into_owned());
             Ok(())
         })?;
         if let Some(kind) = kinds {
@@ -49,7 +50,7 @@ impl KeyKind {
     }
 
     /// Returns the only key of a call, and remembers what it is.
-    pub(crate) fn one(&self, object: &Bound<'_, PyAny>) -> PyResult<Key> {
+    pub(crate) fn one(&self, object: &Bound<'_, PyAny>) -> PyResult<Cow<'static, Key>> {
         let kind = Kind::of(object)?;
         let key = kind.key(object)?;
         self.remember(object.py(), kind)?;
@@ -103,23 +104,23 @@ impl Kind {
     }
 
     /// Returns the key that an object of this kind is.
-    fn key(self, object: &Bound<'_, PyAny>) -> PyResult<Key> {
+    fn key(self, object: &Bound<'_, PyAny>) -> PyResult<Cow<'static, Key>> {
         let py = object.py();
         if self == Self::Text {
-            return of_text(py, &object.cast::<PyString>()?.to_cow()?);
+            return of_text(py, &object.cast::<PyString>()?.to_cow()?).map(Cow::Owned);
         }
         if let Ok(number) = object.extract::<i64>() {
             return of_number(py, number);
         }
         // It may be longer than that.
         let number = py.import("operator")?.call_method1("index", (object,))?;
-        of_text(py, &number.str()?.to_cow()?)
+        of_text(py, &number.str()?.to_cow()?).map(Cow::Owned)
     }
 }
 
 /// Returns a key that is a text or an integer, of whatever kind others are.
 pub(crate) fn any(object: &Bound<'_, PyAny>) -> PyResult<Key> {
-    Kind::of(object)?.key(object)
+    Kind::of(object)?.key(object).map(Cow::into_owned)
 }
 
 /// Returns the key with this text.
@@ -128,14 +129,14 @@ pub(crate) fn of_text(py: Python<'_>, text: &str) -> PyResult<Key> {
 }
 
 /// Returns the key of a number. Those of the first ones are made once: a call may have thousands of them.
-fn of_number(py: Python<'_>, number: i64) -> PyResult<Key> {
+fn of_number(py: Python<'_>, number: i64) -> PyResult<Cow<'static, Key>> {
     static FIRST: [OnceLock<Key>; 4096] = [const { OnceLock::new() }; 4096];
     let made = || of_text(py, itoa::Buffer::new().format(number));
     let kept = usize::try_from(number).ok().and_then(|number| FIRST.get(number));
-    let Some(kept) = kept else { return made() };
+    let Some(kept) = kept else { return made().map(Cow::Owned) };
     if let Some(key) = kept.get() {
-        return Ok(key.clone());
+        return Ok(Cow::Borrowed(key));
     }
     let key = made()?;
-    Ok(kept.get_or_init(|| key).clone())
+    Ok(Cow::Borrowed(kept.get_or_init(|| key)))
 }

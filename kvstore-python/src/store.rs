@@ -154,6 +154,9 @@ impl PyStore {
         value: &Bound<'_, PyAny>,
         priority: i32,
     ) -> PyResult<()> {
+        if let Some((key, value)) = arguments::only(&self.key_kind, key, value)? {
+            return self.detached(py, |store| store.push_one(&key, value, priority));
+        }
         let pairs = arguments::values(&self.key_kind, key, value)?;
         self.detached(py, |store| store.push_pairs(&pairs, priority))
     }
@@ -182,6 +185,10 @@ impl PyStore {
         let py = slf.py();
         let Some(out) = out else { return slf.call_method1(intern!(py, "_pull_new"), (key,)) };
         let this = slf.get();
+        if let Some((key, out)) = arguments::only(&this.key_kind, key, out)? {
+            this.detached(py, |store| store.pull_one(&key, out, priority))?;
+            return Ok(py.None().into_bound(py));
+        }
         let outs = match arguments::outs(&this.key_kind, key, out) {
             Err(_) if rows::has_rows(out) => {
                 let arguments = (key, out, priority, ignore_sparse);

@@ -67,7 +67,9 @@ impl<A> Pairs<A> {
     /// for a text that cannot be a key.
     pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays<Item = A>) -> Result<Self> {
         match (keys.into_keys()?, arrays.into_arrays()) {
-            (Keys::One(key), Arrays::One(array)) => Ok(Self::of_one(key, array)),
+            (Keys::One(key), Arrays::One(array)) => {
+                Ok(Self { keys: smallvec![key], arrays: smallvec![array] })
+            }
             (Keys::One(key), Arrays::Many(arrays)) => Ok(Self::of_one_key(&key, arrays)),
             (Keys::One(key), Arrays::Nested { arrays, lengths }) => {
                 Self::of_lists(&[key], arrays, &lengths)
@@ -78,11 +80,6 @@ impl<A> Pairs<A> {
                 Self::of_lists(&keys, arrays, &lengths)
             }
         }
-    }
-
-    /// Pairs one key with one array.
-    pub fn of_one(key: Key, array: A) -> Self {
-        Self { keys: smallvec![key], arrays: smallvec![array] }
     }
 
     fn of_one_key(key: &Key, arrays: Vec<A>) -> Self {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore_core::{
-    BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Result,
+    BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Pulled, Result,
     RowSparse, Tensor, TensorSpec, Updater,
 };
 
@@ -190,6 +190,25 @@ impl Store {
         kept::with(&kept::VALUES, |values| {
             values.extend(pairs.arrays().iter().map(ToValue::to_value));
             self.inner.push(pairs.keys(), values, priority)
+        })
+    }
+
+    /// As [`Store::push_pairs`], for one key with one value: nothing is asked for but what the push itself needs.
+    pub fn push_one(&self, key: &Key, value: &impl ToValue, priority: i32) -> Result<()> {
+        kept::with(&kept::VALUES, |values| {
+            values.push(value.to_value());
+            self.inner.push(std::slice::from_ref(key), values, priority)
+        })
+    }
+
+    /// As [`Store::pull`], for one key and one array.
+    pub fn pull_one(&self, key: &Key, out: &NDArray, priority: i32) -> Result<()> {
+        kept::with(&kept::PULLED, |pulled| {
+            self.inner.pull_into(std::slice::from_ref(key), priority, pulled)?;
+            pulled.drain(..).try_for_each(|Pulled { value, .. }| {
+                check_shape(key, value.spec(), out)?;
+                out.land(if out.can_share(&value) { value } else { out.convert(&value, None)? })
+            })
         })
     }
 

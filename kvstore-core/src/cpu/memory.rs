@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::backend::Backend;
 use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
@@ -94,8 +95,8 @@ impl Memory {
         };
         let start = aligned + self.stagger(num_bytes);
         let memory = Arc::clone(self);
-        let is_pooled = false;
-        Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled, recycled: 0, memory }))
+        let (is_pooled, owner) = (false, None);
+        Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled, recycled: 0, memory, owner }))
     }
 
     /// Returns how far behind its first line a new block of this length starts.
@@ -270,6 +271,7 @@ pub(super) struct CpuStorage {
     /// When it was given back the last time.
     recycled: u64,
     memory: Arc<Memory>,
+    owner: Option<Arc<dyn Backend>>,
 }
 
 impl CpuStorage {
@@ -289,6 +291,14 @@ impl CpuStorage {
 impl Storage for CpuStorage {
     fn num_bytes(&self) -> usize {
         self.num_bytes
+    }
+
+    fn owner(&self) -> Option<&Arc<dyn Backend>> {
+        self.owner.as_ref()
+    }
+
+    fn set_owner(&mut self, owner: Option<Arc<dyn Backend>>) -> Option<Arc<dyn Backend>> {
+        std::mem::replace(&mut self.owner, owner)
     }
 }
 

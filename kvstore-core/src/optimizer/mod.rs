@@ -297,7 +297,7 @@ impl Optimizer {
         let gathered = gradients.iter().map(|gradient| gradient.to_device_of(weight));
         let gathered = gathered.collect::<Result<Vec<_>>>()?;
         let spans: Vec<_> = gathered.iter().map(Tensor::span).collect();
-        let backend = weight.backend().clone();
+        let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;
         backend.update(&mut [pending.job(weight, state, &spans)?])?;

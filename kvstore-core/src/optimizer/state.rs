@@ -315,7 +315,7 @@ fn in_place<'a>(
     tensor: &'a mut Tensor,
     fresh: &'a mut Option<Arc<dyn Storage>>,
 ) -> Result<SpanMut<'a>> {
-    let backend = Arc::clone(tensor.backend());
+    let backend = Arc::clone(tensor.backend()?);
     match tensor.in_out(fresh)? {
         InOut::InPlace(span) => Ok(span),
         InOut::Into { src, mut dst } => {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Share, Tensor, exclusive};
+use super::share::Share;
+use super::{Tensor, exclusive};
 use crate::backends::Backends;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, ForeignMemory, Queue};
@@ -21,15 +22,15 @@ impl Tensor {
         check_room(&spec, &memory)?;
         check_places(&spec, &memory)?;
         let (device, is_strided) = (memory.device(), memory.layout().is_some());
-        let backend = Arc::clone(backends.of(device)?);
+        let backend = backends.of(device)?;
         let exchange = backends.exchange(device)?;
         let storage = exchange.lend(memory)?;
         if is_strided {
-            let mut gathered = Self::allocate_on(&backend, device, spec)?;
+            let mut gathered = Self::allocate_on(backend, device, spec)?;
             gathered.overwrite(|_, dst| exchange.gather(dst, &*storage))?;
             return Ok(gathered);
         }
-        Ok(Self { share: Share { backend, storage }, device, spec, start: 0 })
+        Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
     /// Queues a copy of the elements to memory of another library's on the tensor's device, one after the other or at
@@ -59,7 +60,7 @@ impl Tensor {
             exchange.scatter(target, self.span())?;
         } else {
             let dst = SpanMut { storage: target, start: 0, num_bytes: self.num_bytes() };
-            self.share.backend.copy(dst, self.span())?;
+            self.share.backend()?.copy(dst, self.span())?;
         }
         Ok(storage)
     }
@@ -77,7 +78,7 @@ impl Tensor {
     }
 
     fn exchange(&self) -> Result<&dyn Exchange> {
-        self.share.backend.exchange().ok_or_else(|| {
+        self.share.backend()?.exchange().ok_or_else(|| {
             Error::Unsupported(format!("{} exchanges no memory with other libraries", self.device))
         })
     }

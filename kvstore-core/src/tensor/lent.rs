@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Share, Tensor};
+use super::share::Share;
+use super::{Tensor};
 use crate::backends::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -33,8 +34,8 @@ impl Tensor {
                 bytes.as_ptr().addr()
             )));
         }
-        let backend = Arc::clone(backends.of(device)?);
-        Ok(Self { share: Share { backend, storage }, device, spec, start: 0 })
+        let backend = backends.of(device)?;
+        Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
     /// Returns whether nobody else has the memory, and it may be written to.

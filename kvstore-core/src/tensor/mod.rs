@@ -4,6 +4,7 @@ mod arithmetic;
 mod exchange;
 mod lent;
 mod reading;
+mod share;
 
 use std::fmt;
 use std::ops;
@@ -18,6 +19,8 @@ use crate::row_sparse::RowSparse;
 use crate::shape::{Shape, TensorSpec};
 use crate::storage::{InOut, Span, SpanMut, Storage};
 use crate::with_element;
+
+use share::Share;
 
 pub use exchange::Shown;
 
@@ -41,21 +44,6 @@ pub struct Tensor {
     device: Device,
     spec: TensorSpec,
     start: usize,
-}
-
-/// A share of a storage. The last one to go gives it back for reuse.
-#[derive(Clone)]
-struct Share {
-    backend: Arc<dyn Backend>,
-    storage: Arc<dyn Storage>,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.storage) == 1 {
-            self.backend.recycle(&mut self.storage);
-        }
-    }
 }
 
 impl Tensor {
@@ -183,13 +171,12 @@ impl Tensor {
 
     fn allocate_on(backend: &Arc<dyn Backend>, device: Device, spec: TensorSpec) -> Result<Self> {
         let storage = backend.allocate(device, spec.num_bytes()?)?;
-        let share = Share { backend: Arc::clone(backend), storage };
-        Ok(Self { share, device, spec, start: 0 })
+        Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
     /// Allocates a tensor of arbitrary content beside this one: same device and backend.
     pub(crate) fn allocate_like(&self, spec: TensorSpec) -> Result<Self> {
-        Self::allocate_on(&self.share.backend, self.device, spec)
+        Self::allocate_on(self.share.backend()?, self.device, spec)
     }
 
     /// Returns shape and dtype.
@@ -271,7 +258,8 @@ impl Tensor {
     /// Returns whether the value stands in the memory of the device.
     pub(crate) fn is_at(&self, device: Device) -> bool {
         let same_kind = self.device.kind() == device.kind();
-        self.device == device || same_kind && self.share.backend.shares_memory(self.device, device)
+        let is_same = |backend: &Arc<dyn Backend>| backend.shares_memory(self.device, device);
+        self.device == device || same_kind && self.share.backend().is_ok_and(is_same)
     }
 
     /// Returns the same value with another name for the same memory.
@@ -304,7 +292,7 @@ impl Tensor {
 
     /// Returns the same value where `other` lives.
     pub(crate) fn to_device_of(&self, other: &Self) -> Result<Self> {
-        self.to_backend(&other.share.backend, other.device)
+        self.to_backend(other.share.backend()?, other.device)
     }
 
     fn to_backend(&self, backend: &Arc<dyn Backend>, device: Device) -> Result<Self> {
@@ -378,12 +366,12 @@ impl Tensor {
 
     /// Waits until the elements have been computed.
     pub fn wait(&self) -> Result<()> {
-        self.share.backend.synchronize(self.device)
+        self.share.backend()?.synchronize(self.device)
     }
 
     /// Returns the backend of the tensor's device.
-    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        &self.share.backend
+    pub(crate) fn backend(&self) -> Result<&Arc<dyn Backend>> {
+        self.share.backend()
     }
 
     /// Returns the bytes of the elements, for reading.
@@ -415,7 +403,7 @@ impl Tensor {
         &mut self,
         change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
     ) -> Result<()> {
-        let backend = Arc::clone(&self.share.backend);
+        let backend = Arc::clone(self.share.backend()?);
         let mut fresh = self.fresh_if_shared()?;
         change(&*backend, self.in_out(&mut fresh)?)?;
         self.settle(fresh);
@@ -432,7 +420,7 @@ impl Tensor {
         if !self.may_write() {
             *self = self.duplicate()?;
         }
-        let backend = Arc::clone(&self.share.backend);
+        let backend = Arc::clone(self.share.backend()?);
         let size = self.dtype().size();
         let start = self.start + first_element * size;
         let storage = exclusive(&mut self.share.storage)?;
@@ -476,7 +464,7 @@ impl Tensor {
         if self.may_write() {
             return Ok(None);
         }
-        self.share.backend.allocate(self.device, self.num_bytes()).map(Some)
+        self.share.backend()?.allocate(self.device, self.num_bytes()).map(Some)
     }
 
     /// Returns what a change reads and writes, with the memory of [`Tensor::fresh_if_shared`].
@@ -496,8 +484,8 @@ impl Tensor {
 
     /// Moves to the memory that a change wrote to, if it was other memory.
     pub(crate) fn settle(&mut self, fresh: Option<Arc<dyn Storage>>) {
-        if let Some(storage) = fresh {
-            self.share = Share { backend: Arc::clone(&self.share.backend), storage };
+        if let (Some(storage), Ok(backend)) = (fresh, self.share.backend()) {
+            self.share = Share::new(backend, storage);
             self.start = 0;
         }
     }

@@ -55,7 +55,7 @@ impl Tensor {
             let expected = self.num_bytes();
             return Err(Error::LengthMismatch { what, expected, found: bytes.len() });
         }
-        self.share.backend.read(self.span(), bytes)
+        self.share.backend()?.read(self.span(), bytes)
     }
 
     /// Returns the bytes of the elements without a copy: row-major, in the machine's byte order.
@@ -64,7 +64,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Unsupported`] when the host cannot see the device's memory.
     pub fn host_bytes(&self) -> Result<&[u8]> {
-        self.share.backend.host_bytes(self.span())
+        self.share.backend()?.host_bytes(self.span())
     }
 
     /// Returns the bytes of the elements to be written, as any change: in other memory when somebody else still looks.
@@ -76,8 +76,9 @@ impl Tensor {
             *self = self.duplicate()?;
         }
         let (start, num_bytes) = (self.start, self.num_bytes());
+        let backend = self.share.backend()?.clone();
         let storage = exclusive(&mut self.share.storage)?;
-        self.share.backend.host_bytes_mut(SpanMut { storage, start, num_bytes })
+        backend.host_bytes_mut(SpanMut { storage, start, num_bytes })
     }
 
     /// Returns the elements without a copy, as [`Tensor::host_bytes`].

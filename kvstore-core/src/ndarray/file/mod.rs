@@ -165,7 +165,7 @@ impl NDArray {
         bytes.try_reserve_exact(requested).map_err(|_| Error::OutOfMemory {
             device: Device::default(),
             requested,
-            in_use: tensor.backend().live_bytes(),
+            in_use: tensor.backend().map_or(0, |backend| backend.live_bytes()),
             limit: None,
         })?;
         let written = record::write(&mut bytes, &tensor);
