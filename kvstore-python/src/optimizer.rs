@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Warmup};
 use pyo3::prelude::*;
 
-use crate::keys;
 use crate::error::{detached, invalid, to_python};
+use crate::keys;
 use crate::ndarray::{self, PyArray};
 
 /// An optimizer: its name and its hyper-parameters. A store that gets it takes them as they are at that moment.

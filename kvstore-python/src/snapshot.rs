@@ -82,9 +82,8 @@ impl PySnapshot {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let one = |stats: &KeyStats| {
-            described(stats, PyString::new(py, stats.key.as_str()).into_any())
-        };
+        let one =
+            |stats: &KeyStats| described(stats, PyString::new(py, stats.key.as_str()).into_any());
         self.snapshot.stats().iter().map(one).collect()
     }
 

@@ -324,7 +324,7 @@ impl PyStore {
 
     #[pyo3(name = "_clear_updater")]
     fn clear_updater(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, |store| store.clear_updater())
+        self.detached(py, kvstore::Store::clear_updater)
     }
 
     #[pyo3(name = "_set_optimizer")]
@@ -335,7 +335,7 @@ impl PyStore {
 
     /// Returns the hyper-parameters of the optimizer that runs on the store.
     fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.detached(py, |store| store.hyper_parameters())?.into_py_dict(py)
+        self.detached(py, kvstore::Store::hyper_parameters)?.into_py_dict(py)
     }
 
     #[pyo3(name = "_set_hyper_parameters")]
@@ -360,12 +360,12 @@ impl PyStore {
 
     #[pyo3(name = "_clear_compression")]
     fn clear_gradient_compression(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, |store| store.clear_gradient_compression())
+        self.detached(py, kvstore::Store::clear_gradient_compression)
     }
 
     /// Returns all that the store holds at one moment, without a copy of it.
     fn snapshot(&self, py: Python<'_>) -> PyResult<PySnapshot> {
-        self.detached(py, |store| store.snapshot()).map(PySnapshot::from)
+        self.detached(py, kvstore::Store::snapshot).map(PySnapshot::from)
     }
 
     /// Makes the store hold what the snapshot does and nothing else.
@@ -411,7 +411,7 @@ impl PyStore {
 
     /// Waits until every worker has called it.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
-        self.detached(py, |store| store.barrier())
+        self.detached(py, kvstore::Store::barrier)
     }
 
     /// Sets whether closing the store waits for the other workers.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore_core::{
-    BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Pulled, Result,
-    RowSparse, Tensor, TensorSpec, Updater,
+    BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Pulled,
+    Result, RowSparse, Tensor, TensorSpec, Updater,
 };
 
 use crate::kept;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::Tensor;
 use super::share::Share;
-use super::{Tensor};
 use crate::backends::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
