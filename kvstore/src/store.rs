@@ -193,7 +193,19 @@ impl Store {
         })
     }
 
-    /// As [`Store::push_pairs`], for one key with one value: nothing is asked for but what the push itself needs.
+    /// As [`Store::push_pairs`], for one key with one value and without lists of them.
+    ///
+    /// ```
+    /// use kvstore::{DType, Device, Key, create, ones, zeros};
+    /// let (store, key) = (create("local")?, Key::new("w")?);
+    /// store.init(&key, &zeros([2], DType::F32, Device::cpu(0))?)?;
+    /// store.push_one(&key, &ones([2], DType::F32, Device::cpu(0))?, 0)?;
+    /// let out = zeros([2], DType::F64, Device::cpu(0))?;
+    /// store.pull_one(&key, &out, 0)?;
+    /// assert_eq!(out.to_vec::<f64>()?, [1.0, 1.0]);
+    /// assert!(store.pull_one(&key, &zeros([3], DType::F32, Device::cpu(0))?, 0).is_err());
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
     pub fn push_one(&self, key: &Key, value: &impl ToValue, priority: i32) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
             values.push(value.to_value());
