@@ -7,11 +7,11 @@ use kvstore::{ArrayOrRows, Key, NDArray, Pairs, TensorSpec, ToValue, Value};
 use pyo3::prelude::*;
 
 use crate::block::Block;
-use crate::error::{detached, to_python};
+use crate::error::{detached, to_python, type_error};
 use crate::keys::KeyKind;
 use crate::ndarray::PyArray;
 use crate::rows::PyRows;
-use crate::{foreign, listed};
+use crate::{foreign, listed, pytorch};
 
 /// Returns key and array where there is one of each and the array is ours. To look for all else that a call may be given
 /// takes as long as the call.
@@ -26,7 +26,7 @@ pub(crate) fn only<'a>(
     }
 }
 
-/// A value of a call. Dropped where the interpreter's lock is held, an array of ours costs next to nothing.
+/// A value of a call.
 #[derive(Debug)]
 pub(crate) enum Argument {
     Ours(Py<PyArray>),
@@ -74,9 +74,9 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
 }
 
 /// The outputs of a call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outs {
-    pub(crate) pairs: Pairs<Output>,
+    pairs: Pairs<Output>,
     foreign: Vec<Foreign>,
 }
 
@@ -107,7 +107,7 @@ struct Foreign {
 
 impl Outs {
     /// Gives the outputs of other libraries what was pulled for them.
-    pub(crate) fn deliver(&self) -> kvstore::Result<()> {
+    fn deliver(&self) -> kvstore::Result<()> {
         if self.foreign.is_empty() {
             return Ok(());
         }
@@ -119,21 +119,16 @@ impl Outs {
         let under_way: Vec<_> = written.collect::<kvstore::Result<_>>()?;
         under_way.iter().flatten().try_for_each(|(value, _)| value.wait())
     }
-
-    /// Returns the outputs that are other libraries'.
-    pub(crate) fn foreign(&self) -> impl Iterator<Item = &Py<PyAny>> {
-        self.foreign.iter().map(|it| &it.object)
-    }
 }
 
-/// Returns keys and outputs side by side.
+/// Returns keys and outputs side by side; nothing when there are rows among the outputs.
 pub(crate) fn outs(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     outs: &Bound<'_, PyAny>,
-) -> PyResult<Outs> {
+) -> PyResult<Option<Outs>> {
     let keys = kind.keys(keys)?;
-    let mut foreign: Vec<Foreign> = Vec::new();
+    let (mut foreign, mut has_rows): (Vec<Foreign>, _) = (Vec::new(), false);
     let arrays = listed::nested(outs, "out", |object| {
         if let Ok(array) = object.cast::<PyArray>() {
             return Ok(Some(Output::Ours(array.clone().unbind())));
@@ -142,12 +137,49 @@ pub(crate) fn outs(
         if let Some(known) = foreign.iter().find(|known| known.object.is(object)) {
             return Ok(Some(Output::Foreign(Box::new(known.array.clone()))));
         }
+        has_rows = object.is_instance_of::<PyRows>();
         let Some(block) = foreign::writable(object)? else { return Ok(None) };
         let of_block = Arc::clone(&block);
         let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
         foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
         Ok(Some(Output::Foreign(Box::new(array))))
+    });
+    if has_rows {
+        return Ok(None);
+    }
+    let pairs = Pairs::new(keys, arrays?).map_err(|error| to_python(outs.py(), error))?;
+    Ok(Some(Outs { pairs, foreign }))
+}
+
+/// Returns keys and outputs side by side, of a verb whose outputs are whole.
+pub(crate) fn whole_outs(
+    kind: &KeyKind,
+    keys: &Bound<'_, PyAny>,
+    arrays: &Bound<'_, PyAny>,
+) -> PyResult<Outs> {
+    let refused = || type_error(arrays.py(), "out: expected whole arrays, found rows");
+    outs(kind, keys, arrays)?.ok_or_else(refused)
+}
+
+/// Runs `call` with values and outputs while other threads of Python go on, and gives the outputs of other libraries
+/// what was pulled for them.
+///
+/// What is not ours is let go before this thread has the interpreter's lock again, for that may wait for a GPU. What is
+/// ours is let go after, when it costs next to nothing.
+pub(crate) fn run(
+    py: Python<'_>,
+    values: Pairs<Argument>,
+    outs: Outs,
+    call: impl FnOnce(&Pairs<Argument>, &Pairs<Output>) -> kvstore::Result<()> + Send,
+) -> PyResult<()> {
+    let (done, written, _ours) = detached(py, move || {
+        let done = call(&values, &outs.pairs).and_then(|()| outs.deliver());
+        let (mut values, mut arrays) = (values.into_arrays(), outs.pairs.into_arrays());
+        values.retain(|value| matches!(value, Argument::Ours(_)));
+        arrays.retain(|array| matches!(array, Output::Ours(_)));
+        let written: Vec<_> = outs.foreign.into_iter().map(|it| it.object).collect();
+        Ok((done, written, (values, arrays)))
     })?;
-    let pairs = Pairs::new(keys, arrays).map_err(|error| to_python(outs.py(), error))?;
-    Ok(Outs { pairs, foreign })
+    done.map_err(|error| to_python(py, error))?;
+    pytorch::note_writes(py, &written)
 }

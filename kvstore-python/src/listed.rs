@@ -21,7 +21,12 @@ pub(crate) fn is_list(object: &Bound<'_, PyAny>) -> bool {
 
 /// Returns how many items a list or tuple has now.
 pub(crate) fn len(object: &Bound<'_, PyAny>) -> usize {
-    object.len().unwrap_or_default()
+    // Not what a class of its own says that it has.
+    match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
+        (Ok(list), _) => list.len(),
+        (_, Ok(tuple)) => tuple.len(),
+        _ => 0,
+    }
 }
 
 /// Calls `item` with each item of a list or tuple. It may run code of Python's that changes the list.

@@ -31,12 +31,8 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
 /// Tells PyTorch which of its tensors have been written to, so that a backward pass that needs what they were fails.
 ///
 /// What is no tensor is passed over, and so are all in a PyTorch that cannot be told, before 2.1.
-pub(crate) fn note_writes<'a>(
-    py: Python<'_>,
-    objects: impl Iterator<Item = &'a Py<PyAny>>,
-) -> PyResult<()> {
-    let mut objects = objects.peekable();
-    if objects.peek().is_none() {
+pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()> {
+    if objects.is_empty() {
         return Ok(());
     }
     let Some(torch) = loaded(py)? else { return Ok(()) };
@@ -44,7 +40,7 @@ pub(crate) fn note_writes<'a>(
     let Ok(tensor) = torch.getattr(intern!(py, "Tensor")) else { return Ok(()) };
     let note = |name| torch.getattr("autograd")?.getattr("graph")?.getattr(name);
     let Ok(note) = note("increment_version") else { return Ok(()) };
-    for object in objects.map(|object| object.bind(py)) {
+    for object in objects.iter().map(|object| object.bind(py)) {
         if object.is_instance(&tensor)? {
             note.call1((object,))?;
         }

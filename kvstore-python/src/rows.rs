@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kvstore::{NDArray, RowSparse};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::convert;
 use crate::error::{detached, to_python};
@@ -34,21 +34,6 @@ impl PyRows {
     pub(crate) fn value(&self) -> RowSparse {
         self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-/// Returns whether an argument is an array of rows, or a list or a list of lists in which there is one.
-pub(crate) fn has_rows(object: &Bound<'_, PyAny>) -> bool {
-    fn within(object: &Bound<'_, PyAny>, depth: usize) -> bool {
-        let in_list = |element: Bound<'_, PyAny>| depth > 0 && within(&element, depth - 1);
-        if let Ok(list) = object.cast::<PyList>() {
-            return list.iter().any(in_list);
-        }
-        if let Ok(tuple) = object.cast::<PyTuple>() {
-            return tuple.iter().any(in_list);
-        }
-        object.is_instance_of::<PyRows>()
-    }
-    within(object, 2)
 }
 
 #[pymethods]

@@ -1,56 +1,60 @@
 //! The class `Store`: what `mxkv.kvstore.KVStore` inherits.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{Error, Existing, Key, KeyStats, NDArray, Store};
+use kvstore::{Error, Existing, Key, KeyStats, NDArray, Pairs, Store};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
+use crate::arguments::{self, Outs};
 use crate::error::{detached, invalid, to_python};
 use crate::keys::{self, KeyKind};
 use crate::ndarray::PyArray;
 use crate::optimizer::PyOptimizer;
-use crate::rows::{self, PyRows};
+use crate::rows::PyRows;
 use crate::snapshot::{PyCheckpoint, PySnapshot};
-use crate::{arguments, convert, pytorch, updater};
+use crate::{convert, updater};
 
 /// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
-#[pyclass(frozen, subclass, weakref, name = "Store", module = "mxkv._native")]
+#[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
 #[derive(Debug, Default)]
 pub(crate) struct PyStore {
     /// Nothing before it is opened and after it is closed; calls that are under way then keep it until they end.
     store: RwLock<Option<Store>>,
+    is_opened: AtomicBool,
     /// Shared with the store's updater, which must not keep the store.
     key_kind: Arc<KeyKind>,
 }
 
 impl PyStore {
+    fn store(&self, py: Python<'_>) -> PyResult<Store> {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        store.clone().ok_or_else(|| to_python(py, Error::Closed { what: "the store".to_owned() }))
+    }
+
     /// Runs `call` with the store, while other threads of Python go on.
     fn detached<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&Store) -> kvstore::Result<T> + Send,
     ) -> PyResult<T> {
-        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let closed = || to_python(py, Error::Closed { what: "the store".to_owned() });
-        let store = store.ok_or_else(closed)?;
+        let store = self.store(py)?;
         detached(py, move || call(&store))
     }
 
-    /// Makes it this store, or none, and returns what it was.
-    fn replace(&self, store: Option<Store>) -> Option<Store> {
-        let mut now = self.store.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *now, store)
+    fn take(&self) -> Option<Store> {
+        self.store.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Drop for PyStore {
     /// A collector comes at another time in each process; `close` waits for the others.
     fn drop(&mut self) {
-        if let Some(store) = self.replace(None) {
+        if let Some(store) = self.take() {
             let _ = store.set_barrier_before_exit(false);
         }
     }
@@ -67,14 +71,17 @@ impl PyStore {
     /// Makes the store that the other methods are about.
     #[pyo3(name = "_open")]
     fn open(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        if self.is_opened.swap(true, Ordering::Relaxed) {
+            return Err(invalid(py, "a store is opened once: make another one"));
+        }
         let store = detached(py, || kvstore::create(name))?;
-        self.replace(Some(store));
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
         Ok(())
     }
 
     /// Gives the memory back, and waits for other workers if there are any. A second time does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let store = self.replace(None);
+        let store = self.take();
         detached(py, move || {
             drop(store);
             Ok(())
@@ -132,8 +139,10 @@ impl PyStore {
                 return Err(invalid(py, text));
             }
         };
-        let pairs = arguments::values(&self.key_kind, key, value)?;
-        self.detached(py, |store| store.init_pairs(&pairs, existing))
+        let store = self.store(py)?;
+        let values = arguments::values(&self.key_kind, key, value)?;
+        let outs = Outs::default();
+        arguments::run(py, values, outs, move |values, _| store.init_pairs(values, existing))
     }
 
     /// Sums the values of each key and gives the sum to the optimizer or updater; without one it replaces the
@@ -154,11 +163,13 @@ impl PyStore {
         value: &Bound<'_, PyAny>,
         priority: i32,
     ) -> PyResult<()> {
+        let store = self.store(py)?;
         if let Some((key, value)) = arguments::only(&self.key_kind, key, value)? {
-            return self.detached(py, |store| store.push_one(&key, value, priority));
+            return detached(py, move || store.push_one(&key, value, priority));
         }
-        let pairs = arguments::values(&self.key_kind, key, value)?;
-        self.detached(py, |store| store.push_pairs(&pairs, priority))
+        let values = arguments::values(&self.key_kind, key, value)?;
+        let outs = Outs::default();
+        arguments::run(py, values, outs, move |values, _| store.push_pairs(values, priority))
     }
 
     /// Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
@@ -180,27 +191,20 @@ impl PyStore {
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
         priority: i32,
-        ignore_sparse: bool,
+        #[pyo3(from_py_with = is_truthy)] ignore_sparse: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let Some(out) = out else { return slf.call_method1(intern!(py, "_pull_new"), (key,)) };
-        let this = slf.get();
-        if let Some((key, out)) = arguments::only(&this.key_kind, key, out)? {
-            this.detached(py, |store| store.pull_one(&key, out, priority))?;
-            return Ok(py.None().into_bound(py));
+        let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
+        if let Some((key, out)) = arguments::only(key_kind, key, out)? {
+            detached(py, move || store.pull_one(&key, out, priority))?;
+        } else if let Some(outs) = arguments::outs(key_kind, key, out)? {
+            let values = Pairs::default();
+            arguments::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
+        } else {
+            let arguments = (key, out, priority, ignore_sparse);
+            return slf.call_method1(intern!(py, "_pull_rows_too"), arguments);
         }
-        let outs = match arguments::outs(&this.key_kind, key, out) {
-            Err(_) if rows::has_rows(out) => {
-                let arguments = (key, out, priority, ignore_sparse);
-                return slf.call_method1(intern!(py, "_pull_rows_too"), arguments);
-            }
-            outs => outs?,
-        };
-        this.detached(py, |store| {
-            store.pull_pairs(&outs.pairs, priority)?;
-            outs.deliver()
-        })?;
-        pytorch::note_writes(py, outs.foreign())?;
         Ok(py.None().into_bound(py))
     }
 
@@ -229,13 +233,12 @@ impl PyStore {
         out: Option<&Bound<'_, PyAny>>,
         priority: i32,
     ) -> PyResult<()> {
+        let store = self.store(py)?;
         let values = arguments::values(&self.key_kind, key, value)?;
-        let outs = arguments::outs(&self.key_kind, key, out.unwrap_or(value))?;
-        self.detached(py, |store| {
-            store.pushpull_pairs(&values, &outs.pairs, priority)?;
-            outs.deliver()
-        })?;
-        pytorch::note_writes(py, outs.foreign())
+        let outs = arguments::whole_outs(&self.key_kind, key, out.unwrap_or(value))?;
+        arguments::run(py, values, outs, move |values, outs| {
+            store.pushpull_pairs(values, outs, priority)
+        })
     }
 
     /// Initialises keys, then pulls them.
@@ -254,13 +257,12 @@ impl PyStore {
         out: &Bound<'_, PyAny>,
         priority: i32,
     ) -> PyResult<()> {
+        let store = self.store(py)?;
         let values = arguments::values(&self.key_kind, key, value)?;
-        let outs = arguments::outs(&self.key_kind, key, out)?;
-        self.detached(py, |store| {
-            store.broadcast_pairs(&values, &outs.pairs, priority)?;
-            outs.deliver()
-        })?;
-        pytorch::note_writes(py, outs.foreign())
+        let outs = arguments::whole_outs(&self.key_kind, key, out)?;
+        arguments::run(py, values, outs, move |values, outs| {
+            store.broadcast_pairs(values, outs, priority)
+        })
     }
 
     /// Returns the rows with these numbers for each pair of a key and a list or array of numbers.
@@ -430,6 +432,10 @@ impl PyStore {
     fn send_command_to_servers(&self, py: Python<'_>, head: i32, body: &str) -> PyResult<()> {
         self.detached(py, |store| store.send_command_to_servers(head, body))
     }
+}
+
+fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    object.is_truthy()
 }
 
 /// Returns what a store or snapshot says of a key, as a `KeyStats`.

@@ -144,6 +144,36 @@ def test_a_class_of_stores_may_have_arguments_of_its_own():
         Forgetful().init("a", nd.zeros(2))
 
 
+def test_a_list_is_as_long_as_it_is():
+    class Lying(list):
+        def __len__(self):
+            return 10**15
+
+    kv = filled(["a"])
+    kv.push(Lying(["a"]), Lying([nd.ones(2)]))
+    assert kv.pull("a").tolist() == [1, 1]
+
+
+def test_a_store_is_opened_once():
+    kv = filled([3])
+    with pytest.raises(mx.errors.InvalidArgumentError, match="opened once"):
+        kv.__init__("device")
+    assert (kv.type, kv.keys()) == ("local", [3])
+
+
+def test_pulls_into_rows_check_their_keys():
+    kv = filled([3])
+    rows = nd.sparse.zeros("row_sparse", (2, 1))
+    with pytest.raises(TypeError, match="Mixed key types are not allowed"):
+        kv.pull("3", out=rows)
+    with pytest.raises(TypeError, match="inconsistent types of keys"):
+        kv.pull([3, "3"], out=[rows, rows])
+    with pytest.raises(TypeError, match="unexpected type for keys"):
+        kv.pull(1.5, out=rows)
+    with pytest.raises(TypeError, match="whole arrays"):
+        kv.pushpull(3, nd.ones(2), out=rows)
+
+
 def test_keys_of_one_store_are_of_one_type():
     kv = filled([3])
     with pytest.raises(TypeError, match="Mixed key types are not allowed"):
@@ -570,7 +600,7 @@ def test_pulls_into_rows():
     assert (rows.indices.tolist(), dense.tolist()) == ([], [[1, 1]] * 3)
     kv.pull(["b", "a"], out=[dense, [rows]], ignore_sparse=False)
     assert (rows.indices.tolist(), rows.data.tolist()) == ([1, 2], [[3, 4], [5, 0]])
-    kv.pull("b", out=rows, ignore_sparse=False)
+    kv.pull("b", out=rows, ignore_sparse=0)
     assert rows.indices.dtype == numpy.int64
     assert rows.indices.tolist() == [0, 1, 2]
 

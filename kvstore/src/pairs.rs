@@ -49,7 +49,7 @@ pub trait IntoArrays {
 }
 
 /// A list of key and array, in call order; or of key and another value.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pairs<A = NDArray> {
     keys: Few<Key>,
     arrays: Few<A>,
@@ -57,6 +57,12 @@ pub struct Pairs<A = NDArray> {
 
 /// Of a call with one key and one array nothing is on the heap.
 type Few<T> = SmallVec<[T; 1]>;
+
+impl<A> Default for Pairs<A> {
+    fn default() -> Self {
+        Self { keys: Few::new(), arrays: Few::new() }
+    }
+}
 
 impl<A> Pairs<A> {
     /// Pairs keys with arrays: key and array; key and list, all for that key; keys and list of
@@ -108,6 +114,11 @@ impl<A> Pairs<A> {
     /// Returns the arrays, one per key.
     pub fn arrays(&self) -> &[A] {
         &self.arrays
+    }
+
+    /// Returns the arrays, one per key, without the keys.
+    pub fn into_arrays(self) -> Vec<A> {
+        self.arrays.into_vec()
     }
 }
 

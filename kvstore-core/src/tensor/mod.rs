@@ -484,8 +484,8 @@ impl Tensor {
 
     /// Moves to the memory that a change wrote to, if it was other memory.
     pub(crate) fn settle(&mut self, fresh: Option<Arc<dyn Storage>>) {
-        if let (Some(storage), Ok(backend)) = (fresh, self.share.backend()) {
-            self.share = Share::new(backend, storage);
+        if let Some(storage) = fresh {
+            self.share.move_to(storage);
             self.start = 0;
         }
     }

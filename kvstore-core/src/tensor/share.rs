@@ -18,11 +18,22 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(backend: &Arc<dyn Backend>, mut storage: Arc<dyn Storage>) -> Self {
+    pub(super) fn new(backend: &Arc<dyn Backend>, storage: Arc<dyn Storage>) -> Self {
+        Self::of(Some(Arc::clone(backend)), storage)
+    }
+
+    /// Moves to another storage of the same backend.
+    pub(super) fn move_to(&mut self, storage: Arc<dyn Storage>) {
+        *self = Self::of(self.backend().ok().cloned(), storage);
+    }
+
+    fn of(mut backend: Option<Arc<dyn Backend>>, mut storage: Arc<dyn Storage>) -> Self {
         if let Some(own) = Arc::get_mut(&mut storage) {
-            own.set_owner(Some(Arc::clone(backend)));
+            own.set_owner(backend.clone());
         }
-        let backend = storage.owner().is_none().then(|| Arc::clone(backend));
+        if storage.owner().is_some() {
+            backend = None;
+        }
         Self { storage, backend }
     }
 

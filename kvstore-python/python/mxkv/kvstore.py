@@ -167,7 +167,7 @@ class KVStore(_native.Store, KVStoreBase):
     def __bool__(self) -> bool:
         return True
 
-    # Parts of pulls. The other verbs are native.
+    # Parts of `pull`, which is native.
 
     def _pull_new(self, key: Any) -> Any:
         """Returns new arrays: one for a key, a list for a list."""
