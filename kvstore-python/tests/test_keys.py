@@ -1,0 +1,113 @@
+"""Keys: texts and integers, and lists of them."""
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+from test_store import filled
+
+
+def test_integers_are_their_decimal_text():
+    kv = filled([3, 5])
+    assert kv.keys() == [3, 5]
+    assert 3 in kv
+    assert 4 not in kv
+    kv.push(numpy.int64(3), nd.ones(2))
+    assert kv.pull(3).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("key", [0, 7, -1, 4095, 4096, 2**31, -(2**63), 2**63, 10**30])
+def test_every_integer_is_a_key_and_comes_back_as_one(key):
+    kv = mx.kv.create()
+    kv.init([key], [nd.ones(2)])
+    seen = []
+    kv.set_updater(lambda found, pushed, stored: seen.append(found))
+    kv.push(key, nd.ones(2))
+    kv.push((key, key + 1 - 1), (nd.ones(2), nd.ones(2)))
+    assert seen == [key, key]
+    assert kv.keys() == [key]
+    assert kv.stats()[0].key == key
+    assert kv.snapshot().keys() == [str(key)]
+    assert type(seen[0]) is int and key in kv and str(key) in kv
+
+
+def test_what_counts_as_a_text_and_as_an_integer():
+    class Text(str):
+        pass
+
+    class Number:
+        def __index__(self):
+            return 5
+
+    class Broken:
+        def __index__(self):
+            raise OSError("mine")
+
+    class List(list):
+        pass
+
+    texts = filled(List([Text("a"), "b"]))
+    assert texts.keys() == ["a", "b"]
+    assert texts.pull(Text("a")).tolist() == [0, 0]
+    numbers = filled([True, Number(), numpy.int8(3)])
+    assert numbers.keys() == [1, 5, 3]
+    with pytest.raises(OSError, match="mine"):
+        numbers.pull(Broken())
+    for other in (None, 1.5, b"a", {1}, nd.ones(2), "a\0b"):
+        with pytest.raises(mx.errors.InvalidArgumentError):
+            mx.kv.create().init(other, nd.ones(2))
+
+
+def test_a_list_may_change_while_it_is_read():
+    class Shrinking:
+        """An array whose library, asked for the elements, takes the rest out of the list."""
+
+        def __dlpack__(self, **_):
+            values[1:] = []
+            return numpy.ones(2, dtype="float32").__dlpack__()
+
+    values = [Shrinking(), nd.ones(2), nd.ones(2)]
+    kv = filled(["a"])
+    kv.push("a", values)
+    assert kv.pull("a").tolist() == [1, 1]
+
+
+def test_a_list_is_as_long_as_it_is():
+    class Lying(list):
+        def __len__(self):
+            return 10**15
+
+    kv = filled(["a"])
+    kv.push(Lying(["a"]), Lying([nd.ones(2)]))
+    assert kv.pull("a").tolist() == [1, 1]
+
+
+def test_pulls_into_rows_check_their_keys():
+    kv = filled([3])
+    rows = nd.sparse.zeros("row_sparse", (2, 1))
+    with pytest.raises(TypeError, match="Mixed key types are not allowed"):
+        kv.pull("3", out=rows)
+    with pytest.raises(TypeError, match="inconsistent types of keys"):
+        kv.pull([3, "3"], out=[rows, rows])
+    with pytest.raises(TypeError, match="unexpected type for keys"):
+        kv.pull(1.5, out=rows)
+    with pytest.raises(TypeError, match="whole arrays"):
+        kv.pushpull(3, nd.ones(2), out=rows)
+
+
+def test_keys_of_one_store_are_of_one_type():
+    kv = filled([3])
+    with pytest.raises(TypeError, match="Mixed key types are not allowed"):
+        kv.push("3", nd.ones(2))
+    with pytest.raises(TypeError, match="inconsistent types of keys"):
+        kv.push([3, "4"], [nd.ones(2)] * 2)
+    with pytest.raises(TypeError, match="unexpected type for keys"):
+        kv.push(1.5, nd.ones(2))
+
+
+def test_keys_may_be_any_text():
+    for key in ("", "ключ", "a/b", "\U0001f600"):
+        assert filled(key).keys() == [key]
+    with pytest.raises(ValueError, match="NUL"):
+        filled("a\0b")
