@@ -273,3 +273,18 @@ def test_devices_of_with():
         thread.join(60)
         assert seen == [mx.cpu()]
     assert mx.current_context() == mx.cpu()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "uint32", "uint64", ">f4", ">f8", ">i4", "longdouble"])
+def test_arrays_of_dtypes_that_tensors_lack_are_converted(dtype):
+    source = numpy.array([[1, 0], [1, 1]], dtype)
+    assert nd.array(source).tolist() == [[1, 0], [1, 1]]
+    assert nd.array(source, dtype="int64").asnumpy().tolist() == [[1, 0], [1, 1]]
+
+
+def test_large_whole_numbers_keep_their_sign():
+    assert nd.array([2**64 - 1]).tolist() == [float(2**64)]
+    assert nd.array([2**63, 1], dtype="float64").tolist() == [2.0**63, 1]
+    assert nd.array(numpy.array([2**63 - 1], "uint64"), dtype="int64").asnumpy()[0] == 2**63 - 1
+    with pytest.raises(mx.errors.InvalidArgumentError, match="does not fit into `int64`"):
+        nd.array([2**63], dtype="int64")

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Sequence
 
 import numpy
 
-from ._native import NDArray, RowSparseNDArray
+from ._native import NDArray, RowSparseNDArray, Store
 from .errors import LengthMismatchError, SpecMismatchError
 
 Key = int | str
@@ -38,7 +38,20 @@ def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[Key], list, l
     if not len(names) == len(outs) == len(ids):
         found = f"{len(names)} keys, {len(outs)} outs, {len(ids)} row_ids"
         raise LengthMismatchError(f"keys, outs and row_ids: expected as many, found {found}")
-    return names, outs, ids
+    return _flat(names, outs, ids)
+
+
+def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list]:
+    """Returns the same with several outputs of a key one after the other, each with numbers of its own or with the same."""
+    flat: list[tuple[Key, Any, Any]] = []
+    for key, out, numbers in zip(keys, outs, ids):
+        parts = as_list(out)
+        each = list(numbers) if is_nested(numbers) else [numbers] * len(parts)
+        if len(each) != len(parts):
+            found = f"{len(parts)} outs, {len(each)} row_ids"
+            raise LengthMismatchError(f"key {key!r}: expected as many, found {found}")
+        flat.extend(zip([key] * len(parts), parts, each))
+    return [key for key, _, _ in flat], [out for _, out, _ in flat], [ids for _, _, ids in flat]
 
 
 def apart(keys: Keys, out: Any) -> tuple[list[Key], list, list[tuple[Key, RowSparseNDArray]]]:
@@ -90,9 +103,14 @@ def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, R
 
 
 def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> None:
-    """Gives outputs their rows: arrays of rows as they are, whole arrays with zeros in between."""
-    for out, rows in pulled:
+    """Gives outputs their rows: arrays of rows as they are, whole arrays of any library with zeros in between. All or none."""
+    pairs = list(pulled)
+    whole = [(out, rows) for out, rows in pairs if not isinstance(out, RowSparseNDArray)]
+    # A store of its own checks whole outputs together, and writes to them.
+    store, numbers = Store(), list(range(len(whole)))
+    store._open("device")
+    store.init(numbers, [rows.todense() for _, rows in whole])
+    store.pull(numbers, [out for out, _ in whole])
+    for out, rows in pairs:
         if isinstance(out, RowSparseNDArray):
             out._assign(rows)
-        else:
-            out[:] = rows.todense()

@@ -20,7 +20,7 @@ from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
 from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError
-from .optimizer import Optimizer
+from .optimizer import Optimizer, check_own
 
 __all__ = [
     "Checkpoint",
@@ -254,6 +254,7 @@ class KVStore(_native.Store, KVStoreBase):
         """Lets an optimizer run on the store from now on; the states of all keys start anew."""
         if not isinstance(optimizer, _native.Optimizer):
             raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {optimizer!r}")
+        check_own(optimizer)
         self._set_optimizer(optimizer)
 
     def set_hyper_parameters(

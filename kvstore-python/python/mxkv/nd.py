@@ -26,6 +26,7 @@ from . import _native, random, sparse
 from ._dtypes import name_of
 from ._native import NDArray, RowSparseNDArray
 from .context import Context, _pair
+from .errors import InvalidArgumentError
 
 __all__ = [
     "NDArray",
@@ -109,14 +110,27 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
            [3, 4]])
     """
     name = name_of(dtype, None)
-    if not _is_array(source_array):
-        # Whole numbers of Python's keep all their digits on the way to whole numbers.
-        source_array = numpy.asarray(source_array)
-        if source_array.dtype.kind in "iub":
-            source_array = source_array.astype(numpy.int64)
-    elif isinstance(source_array, NDArray):
+    if isinstance(source_array, NDArray):
         name = name or name_of(source_array.dtype)
+    elif not _is_array(source_array) or isinstance(source_array, (numpy.ndarray, numpy.generic)):
+        source_array = _known(numpy.asarray(source_array), name)
     return _native.from_array(source_array, name or "float32", _pair(ctx))
+
+
+def _known(source: numpy.ndarray, name: str | None) -> numpy.ndarray:
+    """Returns the elements in a dtype that a tensor has and that holds them."""
+    if source.dtype.kind in "iub" and source.dtype.name not in _native.dtype_names():
+        # Whole numbers keep all their digits on the way to whole numbers.
+        if source.dtype.kind == "u" and source.size and source.max() > numpy.iinfo(numpy.int64).max:
+            if name is not None and numpy.dtype(name if name != "bfloat16" else "float32").kind in "iu":
+                raise InvalidArgumentError(f"array: {source.max()} does not fit into `{name}`")
+            return source.astype(numpy.float64)
+        return source.astype(numpy.int64)
+    if source.dtype.kind == "f" and source.dtype.itemsize > 8:
+        return source.astype(numpy.float64)
+    if source.dtype.kind in "iuf":
+        return source.astype(source.dtype.newbyteorder("="), copy=False)
+    return source
 
 
 def _restored(kind: type, value: Any, context: Context, dtype: str) -> NDArray:

@@ -27,7 +27,7 @@ from typing import Any, Mapping
 
 from . import _native
 from ._native import LrScheduler, NDArray, OptimizerState
-from .errors import ArgumentTypeError
+from .errors import ArgumentTypeError, UnsupportedError
 
 __all__ = [
     "DCASGD",
@@ -57,8 +57,14 @@ class Optimizer(_native.Optimizer):
     """An optimizer by its name. A store that gets it takes it as it is at that moment.
 
     Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
-    are factors of the learning rate and of the weight decay by key.
+    are factors of the learning rate and of the weight decay by key. Hyper-parameters are attributes, too.
+
+    It runs without Python, so a class that has steps of its own is refused by :meth:`mxkv.kv.KVStore.set_optimizer`, and a
+    schedule that has its own rates by the optimizer; an updater can do either.
     """
+
+    _lr_factors: dict[str, float]
+    _wd_factors: dict[str, float]
 
     def __new__(
         cls,
@@ -71,12 +77,42 @@ class Optimizer(_native.Optimizer):
         **options: float | None,
     ):
         given = {option: value for option, value in options.items() if value is not None}
-        if lr_scheduler is not None and "learning_rate" not in given:
-            given["learning_rate"] = lr_scheduler.base_lr
+        if lr_scheduler is not None:
+            _check_schedule(lr_scheduler)
+            given.setdefault("learning_rate", lr_scheduler.base_lr)
         optimizer = super().__new__(cls, name, _numbers(given), lr_scheduler)
         optimizer.set_lr_mult(lr_mult or {})
         optimizer.set_wd_mult(wd_mult or {})
         return optimizer
+
+    def __getattr__(self, name: str) -> float:
+        """Returns a hyper-parameter by its name, or the learning rate by MXNet's ``lr``."""
+        found = None if name.startswith("_") else self.hyper_parameters.get(_NAMES.get(name, name))
+        if found is None:
+            raise AttributeError(f"{self.name} has no attribute or hyper-parameter `{name}`")
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a hyper-parameter. A store that has the optimizer already keeps its own.
+
+        >>> sgd = SGD(learning_rate=0.5)
+        >>> sgd.rescale_grad = 0.25
+        >>> sgd.rescale_grad, sgd.lr
+        (0.25, 0.5)
+        >>> sgd.beta1 = 0.9
+        Traceback (most recent call last):
+         ..
+        AttributeError: sgd has no hyper-parameter `beta1`: expected one of ...
+        """
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+            return
+        parameter = _NAMES.get(name, name)
+        if parameter not in self.hyper_parameters:
+            known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
+            text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
+            raise AttributeError(text)
+        self._set(*_numbers({parameter: 0.0 if value is None else value})[0])
 
     @property
     def hyper_parameters(self) -> dict[str, float]:
@@ -95,14 +131,36 @@ class Optimizer(_native.Optimizer):
         self._set("learning_rate", float(lr))
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
-        """Multiplies the learning rate of keys."""
-        for key, factor in args_lr_mult.items():
-            self._multiply("lr", str(key), float(factor))
+        """Multiplies the learning rate of these keys, and of no others any more.
+
+        >>> sgd = SGD(lr_mult={'w': 0.5})
+        >>> sgd.set_lr_mult({'b': 0})
+        >>> sgd.lr_mult
+        {'b': 0.0}
+        """
+        self._set_factors("lr", args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
-        """Multiplies the weight decay of keys."""
-        for key, factor in args_wd_mult.items():
-            self._multiply("wd", str(key), float(factor))
+        """Multiplies the weight decay of these keys, and of no others any more."""
+        self._set_factors("wd", args_wd_mult)
+
+    @property
+    def lr_mult(self) -> dict[str, float]:
+        """The factors of the learning rate by key."""
+        return dict(self._lr_factors)
+
+    @property
+    def wd_mult(self) -> dict[str, float]:
+        """The factors of the weight decay by key."""
+        return dict(self._wd_factors)
+
+    def _set_factors(self, what: str, given: Mapping[Any, float]) -> None:
+        factors = {str(key): float(factor) for key, factor in given.items()}
+        name = f"_{what}_factors"
+        before = self.__dict__.get(name, {})
+        for key, factor in {**dict.fromkeys(before, 1.0), **factors}.items():
+            self._multiply(what, key, factor)
+        object.__setattr__(self, name, factors)
 
     def create_state(self, index: Any, weight: NDArray) -> OptimizerState:
         """Returns the state of a weight that has not been updated yet."""
@@ -118,6 +176,37 @@ class Optimizer(_native.Optimizer):
         [0.5, 0.5]
         """
         self._update(str(index), weight, grad, state)
+
+
+#: Hyper-parameters by what MXNet's attributes are called.
+_NAMES = {"lr": "learning_rate"}
+
+#: What MXNet calls on an optimizer that a program has made; ours runs without Python.
+_STEPS = (
+    "create_state",
+    "create_state_multi_precision",
+    "fused_step",
+    "step",
+    "update",
+    "update_multi_precision",
+)
+
+
+def check_own(optimizer: Optimizer) -> None:
+    """Refuses an optimizer whose class has steps of its own: a store would not call them."""
+    for name in _STEPS:
+        own = getattr(type(optimizer), name, None)
+        if own is not getattr(Optimizer, name, None):
+            text = f"optimizer: `{type(optimizer).__name__}` has its own `{name}`, which no store calls: use `set_updater`"
+            raise UnsupportedError(text)
+
+
+def _check_schedule(schedule: Any) -> None:
+    if not isinstance(schedule, LrScheduler):
+        raise ArgumentTypeError(f"lr_scheduler: expected one of mxkv.lr_scheduler, found {schedule!r}")
+    if type(schedule).__call__ is not LrScheduler.__call__:
+        text = f"lr_scheduler: `{type(schedule).__name__}` has its own `__call__`, which no store calls: use `set_hyper_parameters`"
+        raise UnsupportedError(text)
 
 
 def _numbers(options: Mapping[str, Any]) -> list[tuple[str, float]]:
@@ -211,7 +300,7 @@ class AdamW(_Named):
 
 
 class AdaGrad(_Named):
-    """AdaGrad: ``learning_rate``, ``eps``."""
+    """AdaGrad: ``learning_rate``, ``epsilon``, or ``eps`` as MXNet has it."""
 
     _name = "adagrad"
 

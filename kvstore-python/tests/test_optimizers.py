@@ -1,0 +1,67 @@
+"""Optimizers as objects: what is set on them, and what a store would not do with them."""
+
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+
+
+def after_a_push(optimizer, key="w"):
+    kv = mx.kv.create()
+    kv.init(key, nd.ones(2))
+    kv.set_optimizer(optimizer)
+    kv.push(key, nd.ones(2))
+    return kv.pull(key).tolist()[0]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "expected"),
+    [("lr", 0.25, 0.75), ("learning_rate", 0.5, 0.5), ("rescale_grad", 0.5, 0.5), ("wd", 0.25, -0.25),
+     ("clip_gradient", 0.125, 0.875), ("clip_gradient", None, 0.0)],
+)
+def test_what_is_set_counts(attribute, value, expected):
+    sgd = mx.optimizer.SGD(learning_rate=1.0, clip_gradient=9)
+    setattr(sgd, attribute, value)
+    assert getattr(sgd, attribute) == (value or 0.0)
+    assert after_a_push(sgd) == expected
+
+
+def test_what_it_does_not_have_is_refused():
+    sgd = mx.optimizer.SGD()
+    with pytest.raises(AttributeError, match="sgd has no hyper-parameter `beta1`: expected one of"):
+        sgd.beta1 = 0.9
+    with pytest.raises(AttributeError, match="`beta1`"):
+        _ = sgd.beta1
+    with pytest.raises(mx.errors.ArgumentTypeError, match="momentum"):
+        sgd.momentum = "much"
+    with pytest.raises(mx.errors.InvalidArgumentError):
+        sgd.lr = float("nan")
+    assert sgd.lr == 0.01
+
+
+def test_factors_of_keys_are_those_given_last():
+    sgd = mx.optimizer.SGD(learning_rate=1.0, lr_mult={"w": 0.0}, wd_mult={3: 2})
+    assert (after_a_push(sgd), after_a_push(sgd, "b")) == (1.0, 0.0)
+    sgd.set_lr_mult({"b": 0.5})
+    assert (after_a_push(sgd), after_a_push(sgd, "b")) == (0.0, 0.5)
+    assert (sgd.lr_mult, sgd.wd_mult) == ({"b": 0.5}, {"3": 2.0})
+
+
+@pytest.mark.parametrize("name", ["update", "create_state", "step", "update_multi_precision"])
+def test_an_optimizer_with_steps_of_its_own_is_refused(name):
+    made = type("Mine", (mx.optimizer.SGD,), {name: lambda self, *_: None})()
+    with pytest.raises(mx.errors.UnsupportedError, match=f"its own `{name}`"):
+        mx.kv.create().set_optimizer(made)
+    named = type("Named", (mx.optimizer.SGD,), {})(learning_rate=0.5)
+    assert after_a_push(named) == 0.5
+
+
+def test_schedules_of_a_program_s_own_are_refused():
+    class Mine(mx.lr_scheduler.FactorScheduler):
+        def __call__(self, num_update):
+            return 0.125
+
+    with pytest.raises(mx.errors.UnsupportedError, match="`Mine` has its own `__call__`"):
+        mx.optimizer.SGD(lr_scheduler=Mine(1))
+    with pytest.raises(mx.errors.ArgumentTypeError, match="lr_scheduler: expected one of"):
+        mx.optimizer.SGD(lr_scheduler=lambda num_update: 0.1)

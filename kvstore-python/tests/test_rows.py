@@ -1,0 +1,39 @@
+"""Pulls of rows into outputs of all kinds."""
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+
+
+def filled():
+    kv = mx.kv.create()
+    kv.init("e", nd.array([[1, 1], [2, 2], [3, 3], [4, 4]]))
+    return kv
+
+
+def test_rows_go_into_arrays_of_any_library():
+    out, ours, rows = numpy.ones((4, 2), "float32"), nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
+    filled().row_sparse_pull("e", out=[out, ours, rows], row_ids=[2])
+    expected = [[0, 0], [0, 0], [3, 3], [0, 0]]
+    assert out.tolist() == ours.tolist() == rows.asnumpy().tolist() == expected
+
+
+def test_a_pull_of_rows_that_fails_changes_nothing():
+    out, rows = nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
+    read_only = numpy.broadcast_to(numpy.float32(0), (4, 2))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="for reading only"):
+        filled().row_sparse_pull("e", out=[rows, out, read_only], row_ids=[1])
+    assert out.tolist() == [[1, 1]] * 4
+    assert rows.indices.tolist() == []
+
+
+def test_a_key_may_have_several_outputs_with_numbers_of_their_own():
+    kv, one, other = filled(), nd.zeros((4, 2)), nd.zeros((4, 2))
+    kv.row_sparse_pull(["e"], out=[[one, other]], row_ids=[[nd.array([1]), nd.array([3])]])
+    assert (one.tolist()[1], other.tolist()[1], other.tolist()[3]) == ([2, 2], [0, 0], [4, 4])
+    kv.row_sparse_pull(["e", "e"], out=[[one, other], one], row_ids=[[0], [3]])
+    assert (other.tolist()[0], one.tolist()[3]) == ([1, 1], [4, 4])
+    with pytest.raises(mx.errors.LengthMismatchError, match="2 outs, 3 row_ids"):
+        kv.row_sparse_pull(["e"], out=[[one, other]], row_ids=[[nd.array([1])] * 3])
