@@ -12,7 +12,7 @@ use crate::block::Block;
 use crate::convert;
 use crate::dlpack::{DlDevice, HOST, Place};
 use crate::error::{detached, invalid, type_error};
-use crate::{pytorch, stream};
+use crate::{ending, pytorch, stream};
 
 /// Returns the array that an object of another library is; none when it is no array.
 ///
@@ -78,7 +78,6 @@ fn capsule<'py>(
     queue: Option<usize>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let py = object.py();
-    let name = intern!(py, "__dlpack__");
     // What a library from before there were versions knows, too.
     let known = PyDict::new(py);
     if let Some(queue) = queue {
@@ -90,10 +89,10 @@ fn capsule<'py>(
     if !is_ours {
         options.set_item("dl_device", (HOST, 0))?;
     }
-    let capsule = match object.call_method(name, (), Some(&options)) {
-        Err(error) if is_ours && error.is_instance_of::<PyTypeError>(py) => {
-            object.call_method(name, (), Some(&known))?
-        }
+    let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
+    let call = |options| ending::call(&method, &none, Some(options));
+    let capsule = match call(&options) {
+        Err(error) if is_ours && error.is_instance_of::<PyTypeError>(py) => call(&known)?,
         other => other?,
     };
     Ok(capsule.cast_into()?)
@@ -115,7 +114,8 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     if !object.hasattr(name)? {
         return Ok(Place::On(Device::default()));
     }
-    let device: Bound<'_, PyTuple> = object.call_method0(name)?.cast_into()?;
+    let device = ending::call(&object.getattr(name)?, &PyTuple::empty(py), None)?;
+    let device: Bound<'_, PyTuple> = device.cast_into()?;
     // Libraries name the kind by an enumeration of their own.
     let number = |index| device.get_item(index)?.call_method0("__int__")?.extract::<i32>();
     let device = DlDevice { kind: number(0)?, id: number(1)? };

@@ -7,12 +7,13 @@
 //! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
 //! - `ndarray`, `operators`, `indexing`, `making`: the arrays
 //! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
-//! - `updater`: the way back, from a push into a Python function
+//! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
 
 mod arguments;
 mod block;
 mod convert;
 mod dlpack;
+mod ending;
 mod error;
 mod export;
 mod file;

@@ -2,7 +2,9 @@
 
 use kvstore::{BoxError, Key, NDArray};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
+use crate::ending;
 use crate::keys::KeyKind;
 use crate::ndarray::PyArray;
 
@@ -17,9 +19,13 @@ pub(crate) fn call(
 ) -> Result<(), BoxError> {
     // A thread that the interpreter does not wait for may come here when that has ended.
     let called = Python::try_attach(|py| {
-        let arrays = (PyArray::from(pushed.clone()), PyArray::from(stored.clone()));
         let key = key_kind.as_given(py, key)?;
-        function.call1(py, (key, arrays.0, arrays.1)).map(drop)
+        let (pushed, stored) = (
+            Bound::new(py, PyArray::from(pushed.clone()))?,
+            Bound::new(py, PyArray::from(stored.clone()))?,
+        );
+        let arguments = PyTuple::new(py, [key, pushed.into_any(), stored.into_any()])?;
+        ending::call(function.bind(py), &arguments, None).map(drop)
     });
     Ok(called.ok_or("the interpreter has ended")??)
 }

@@ -57,6 +57,35 @@ def test_a_process_ends_while_things_are_alive():
         assert run(program) == ""
 
 
+@pytest.mark.parametrize("waiting", ["updater", "updater that prints", "value"])
+def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
+    program = f"""
+    import sys, threading, time
+    import numpy, mxkv as mx
+    class Value:
+        def __dlpack__(self, **options):
+            time.sleep(0.001)
+            return numpy.ones(2, dtype='float32').__dlpack__()
+    def update(key, pushed, stored):
+        if {waiting!r} == 'updater':
+            time.sleep(0.001)
+        else:
+            print('.', end='', flush=True)
+    kv = mx.kv.create()
+    kv.init('w', mx.nd.ones(2))
+    if {waiting!r}.startswith('updater'):
+        kv.set_updater(update)
+    def push():
+        while True:
+            kv.push('w', Value() if {waiting!r} == 'value' else mx.nd.ones(2))
+    for _ in range(3):
+        threading.Thread(target=push, daemon=True).start()
+    time.sleep(0.05)
+    """
+    for _ in range(8):
+        assert set(run(program)) <= {"."}
+
+
 def test_modules_are_there_without_others():
     names = "mxkv.np mxkv.npx mxkv.kv mxkv.nd mxkv.optimizer mxkv.errors mxkv.runtime mxkv.sparse"
     for name in names.split():
