@@ -45,7 +45,9 @@ echo "$pythons" | while read -r python; do
     install "$empty" "$wheel"
     "$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 | grep -vE '^(pip|setuptools|wheel)$' |
         tr '\n' ' ' | grep -qx 'mxkv numpy '
-    (cd / && "$OLDPWD/$empty/bin/python" - <"$OLDPWD/$readme")
+    printed=$(cd / && "$OLDPWD/$empty/bin/python" - <"$OLDPWD/$readme")
+    # It says behind each `print` what that shows.
+    [ "$printed" = "$(sed -n 's/^print(.*  # //p' "$readme")" ] || { echo "README.md, in Python: found $printed"; exit 1; }
     [ -x "$tests/bin/python" ] || "$python" -m venv "$tests"
     # The oldest NumPy that the wheel works with has no builds for later Pythons.
     case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac

@@ -1,12 +1,13 @@
 //! Conversions of single arguments: devices, dtypes, shapes, numbers, arrays.
 
 use kvstore::{DType, Device, DeviceKind, NDArray, Scalar, Shape};
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFloat, PyInt, PyString, PyTuple, PyType};
 
-use crate::error::{detached, to_python, type_error};
+use crate::error::{detached, invalid, to_python, type_error};
 use crate::foreign;
 use crate::ndarray::PyArray;
 
@@ -80,7 +81,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
     if object.is_instance_of::<PyInt>() {
-        return Ok(Some(Scalar::from(object.extract::<i64>()?)));
+        return whole_number(object).map(Some);
     }
     let has_axes = object.hasattr(intern!(py, "__dlpack__"))?
         && !object.getattr("ndim").is_ok_and(|axes| axes.eq(0).unwrap_or(false));
@@ -94,6 +95,42 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
     Ok(None)
+}
+
+/// Returns an integer of Python's, which may be longer than any of ours: then the nearest number with a fraction.
+fn whole_number(object: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+    if let Ok(number) = object.extract::<i64>() {
+        return Ok(Scalar::from(number));
+    }
+    let too_large = |_| invalid(object.py(), "a number has to fit into `float64`");
+    object.extract::<f64>().map(Scalar::from).map_err(too_large)
+}
+
+/// Returns an argument as what the core takes.
+///
+/// # Errors
+/// One that says what was expected, in place of Python's own for a wrong type or for a number that is too large.
+pub(crate) fn argument<'py, T>(object: &Bound<'py, PyAny>, expected: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    let py = object.py();
+    object.extract::<T>().map_err(|error| {
+        let error: PyErr = error.into();
+        if error.is_instance_of::<PyOverflowError>(py) {
+            return invalid(py, format!("expected {expected}, found one that is too large"));
+        }
+        if !error.is_instance_of::<PyTypeError>(py) {
+            return error;
+        }
+        let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
+        type_error(py, format!("expected {expected}, found a `{class}`"))
+    })
+}
+
+/// Returns the priority of a call.
+pub(crate) fn priority(object: &Bound<'_, PyAny>) -> PyResult<i32> {
+    argument(object, "a whole number of 32 bits as priority")
 }
 
 /// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 
-use crate::error::{to_python, type_error};
+use crate::error::{invalid, to_python, type_error};
 use crate::listed;
 
 /// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
@@ -107,7 +107,9 @@ impl Kind {
     fn key(self, object: &Bound<'_, PyAny>) -> PyResult<Cow<'static, Key>> {
         let py = object.py();
         if self == Self::Text {
-            return of_text(py, &object.cast::<PyString>()?.to_cow()?).map(Cow::Owned);
+            let text = object.cast::<PyString>()?;
+            let text = text.to_cow().map_err(|_| not_unicode(text))?;
+            return of_text(py, &text).map(Cow::Owned);
         }
         if let Ok(number) = object.extract::<i64>() {
             return of_number(py, number);
@@ -116,6 +118,12 @@ impl Kind {
         let number = py.import("operator")?.call_method1("index", (object,))?;
         of_text(py, &number.str()?.to_cow()?).map(Cow::Owned)
     }
+}
+
+/// Python's texts may hold halves of characters.
+fn not_unicode(text: &Bound<'_, PyString>) -> PyErr {
+    let shown = text.repr().map(|it| it.to_string()).unwrap_or_default();
+    invalid(text.py(), format!("key {shown}: expected a text that UTF-8 can hold"))
 }
 
 /// Returns a key that is a text or an integer, of whatever kind others are.

@@ -22,6 +22,7 @@ mod indexing;
 mod keys;
 mod listed;
 mod making;
+mod mapped;
 mod ndarray;
 mod operators;
 mod optimizer;

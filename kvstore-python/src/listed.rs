@@ -79,7 +79,7 @@ pub(crate) fn nested<'py, T>(
     })
 }
 
-fn unexpected(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
+pub(crate) fn unexpected(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
     let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
     let text = format!(
         "{name}: expected an array, a list of arrays or a list of such lists, found a `{class}`"

@@ -63,9 +63,13 @@ pub(crate) fn arange(
 pub(crate) fn concatenate<'py>(
     py: Python<'py>,
     arrays: Vec<Bound<'py, PyArray>>,
-    axis: usize,
+    axis: isize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let parts: Vec<NDArray> = arrays.iter().map(|array| array.get().array().clone()).collect();
+    let rank = parts.first().map_or(0, |first| first.shape().rank());
+    let from_first = if axis < 0 { axis.saturating_add_unsigned(rank) } else { axis };
+    let axis = usize::try_from(from_first)
+        .map_err(|_| invalid(py, format!("axis {axis}: expected one of {rank}")))?;
     let joined = detached(py, move || NDArray::concatenate(&parts, axis))?;
     match arrays.into_iter().next() {
         Some(first) => PyArray::as_class_of(&first, joined),

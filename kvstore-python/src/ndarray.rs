@@ -208,7 +208,7 @@ impl PyArray {
     ) -> PyResult<Bound<'py, PyAny>> {
         let given: Vec<i64> = match shape.extract() {
             Ok(dims) => dims,
-            Err(_) => shape.get_item(0)?.extract()?,
+            Err(_) => convert::argument(&shape.get_item(0)?, "whole numbers as shape")?,
         };
         derived(slf, move |array| array.reshape(&given))
     }

@@ -11,13 +11,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
 use crate::arguments::{self, Outs};
-use crate::error::{detached, invalid, to_python};
+use crate::error::{detached, invalid, to_python, type_error};
 use crate::keys::{self, KeyKind};
 use crate::ndarray::PyArray;
 use crate::optimizer::PyOptimizer;
 use crate::rows::PyRows;
 use crate::snapshot::{PyCheckpoint, PySnapshot};
-use crate::{convert, updater};
+use crate::{convert, mapped, updater};
 
 /// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
 #[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
@@ -121,12 +121,12 @@ impl PyStore {
     /// >>> kv.init(['a', 'b'], [mx.nd.ones(2), mx.nd.zeros(3)])
     /// >>> kv.keys()
     /// ['a', 'b']
-    #[pyo3(signature = (key, value, existing = "error"))]
+    #[pyo3(signature = (key, value = None, existing = "error"))]
     fn init(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
         existing: &str,
     ) -> PyResult<()> {
         let existing = match existing {
@@ -140,7 +140,8 @@ impl PyStore {
             }
         };
         let store = self.store(py)?;
-        let values = arguments::values(&self.key_kind, key, value)?;
+        let (key, value) = mapped::apart(key, value, "value")?;
+        let values = arguments::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
         arguments::run(py, values, outs, move |values, _| store.init_pairs(values, existing))
     }
@@ -155,19 +156,20 @@ impl PyStore {
     /// >>> kv.push('w', [numpy.ones(2), numpy.ones(2)])
     /// >>> kv.pull('w').tolist()
     /// [2.0, 2.0]
-    #[pyo3(signature = (key, value, priority = 0))]
+    #[pyo3(signature = (key, value = None, priority = 0))]
     fn push(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        priority: i32,
+        value: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = convert::priority)] priority: i32,
     ) -> PyResult<()> {
         let store = self.store(py)?;
-        if let Some((key, value)) = arguments::only(&self.key_kind, key, value)? {
+        let (key, value) = mapped::apart(key, value, "value")?;
+        if let Some((key, value)) = arguments::only(&self.key_kind, &key, &value)? {
             return detached(py, move || store.push_one(&key, value, priority));
         }
-        let values = arguments::values(&self.key_kind, key, value)?;
+        let values = arguments::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
         arguments::run(py, values, outs, move |values, _| store.push_pairs(values, priority))
     }
@@ -190,15 +192,18 @@ impl PyStore {
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         out: Option<&Bound<'py, PyAny>>,
-        priority: i32,
+        #[pyo3(from_py_with = convert::priority)] priority: i32,
         #[pyo3(from_py_with = is_truthy)] ignore_sparse: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        let Some(out) = out else { return slf.call_method1(intern!(py, "_pull_new"), (key,)) };
+        if out.is_none() && !mapped::is_map(key) {
+            return slf.call_method1(intern!(py, "_pull_new"), (key,));
+        }
+        let (key, out) = mapped::apart(key, out, "out")?;
         let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
-        if let Some((key, out)) = arguments::only(key_kind, key, out)? {
+        if let Some((key, out)) = arguments::only(key_kind, &key, &out)? {
             detached(py, move || store.pull_one(&key, out, priority))?;
-        } else if let Some(outs) = arguments::outs(key_kind, key, out)? {
+        } else if let Some(outs) = arguments::outs(key_kind, &key, &out)? {
             let values = Pairs::default();
             arguments::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
         } else {
@@ -224,18 +229,23 @@ impl PyStore {
     /// >>> kv.pushpull('g', gradients)
     /// >>> gradients[1].tolist()
     /// [2.0, 2.0]
-    #[pyo3(signature = (key, value, out = None, priority = 0))]
+    #[pyo3(signature = (key, value = None, out = None, priority = 0))]
     fn pushpull(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
+        value: Option<&Bound<'_, PyAny>>,
         out: Option<&Bound<'_, PyAny>>,
-        priority: i32,
+        #[pyo3(from_py_with = convert::priority)] priority: i32,
     ) -> PyResult<()> {
         let store = self.store(py)?;
-        let values = arguments::values(&self.key_kind, key, value)?;
-        let outs = arguments::whole_outs(&self.key_kind, key, out.unwrap_or(value))?;
+        let (keys, values) = mapped::apart(key, value, "value")?;
+        let (outs_keys, outs) = match out {
+            Some(out) => mapped::beside(key, out)?,
+            None => (keys.clone(), values.clone()),
+        };
+        let values = arguments::values(&self.key_kind, &keys, &values)?;
+        let outs = arguments::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         arguments::run(py, values, outs, move |values, outs| {
             store.pushpull_pairs(values, outs, priority)
         })
@@ -248,30 +258,35 @@ impl PyStore {
     /// >>> kv.broadcast('w', mx.nd.ones(2), out=replicas)
     /// >>> replicas[1].tolist()
     /// [1.0, 1.0]
-    #[pyo3(signature = (key, value, out, priority = 0))]
+    #[pyo3(signature = (key, value = None, out = None, priority = 0))]
     fn broadcast(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        out: &Bound<'_, PyAny>,
-        priority: i32,
+        value: Option<&Bound<'_, PyAny>>,
+        out: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = convert::priority)] priority: i32,
     ) -> PyResult<()> {
         let store = self.store(py)?;
-        let values = arguments::values(&self.key_kind, key, value)?;
-        let outs = arguments::whole_outs(&self.key_kind, key, out)?;
+        let (keys, values) = mapped::apart(key, value, "value")?;
+        let out = out.ok_or_else(|| type_error(py, "out: expected arrays to broadcast into"))?;
+        let (outs_keys, outs) = mapped::beside(key, out)?;
+        let values = arguments::values(&self.key_kind, &keys, &values)?;
+        let outs = arguments::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         arguments::run(py, values, outs, move |values, outs| {
             store.broadcast_pairs(values, outs, priority)
         })
     }
 
-    /// Returns the rows with these numbers for each pair of a key and a list or array of numbers.
+    /// Returns the rows with these numbers for each pair of a key and a list or array of numbers. Every process has
+    /// every row, so nothing travels that a priority could put first.
     #[pyo3(name = "_pull_rows")]
     fn pull_rows(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         row_ids: Vec<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = convert::priority)] _priority: i32,
     ) -> PyResult<Vec<PyRows>> {
         let keys = self.key_kind.keys(keys)?;
         let ids = row_ids.into_iter().map(|ids| convert::row_ids(&ids));

@@ -1,7 +1,6 @@
 """Stores: keys, shapes of calls, updaters, optimizers, whole stores."""
 
 import gc
-import threading
 import traceback
 import weakref
 
@@ -115,62 +114,6 @@ def test_remove_and_stats():
     assert kv.keys() == ["b"]
     assert len(kv) == 1
     assert repr(kv) == "<KVStore local, 1 keys>"
-
-
-# Errors.
-
-
-def test_every_code_of_the_core_has_a_class():
-    codes = mx._native.error_codes()
-    assert [code for code in mx.errors.CLASSES if code != "Type"] == codes
-    for code in codes:
-        kind = mx.errors.CLASSES[code]
-        assert kind.code == code
-        assert issubclass(kind, mx.MXNetError)
-
-
-@pytest.mark.parametrize("kind", mx.errors.CLASSES.values(), ids=lambda kind: kind.__name__)
-def test_errors_print_and_travel(kind):
-    import pickle
-
-    error = kind("what went wrong", key="w", expected="1", found="2")
-    for one in (error, pickle.loads(pickle.dumps(error))):
-        assert (str(one), one.key, one.expected, one.found) == ("what went wrong", "w", "1", "2")
-        assert one.code == kind.code
-
-
-def test_errors_are_of_pythons_own_kinds():
-    kv = filled("w")
-    with pytest.raises(KeyError) as caught:
-        kv.push("v", nd.ones(2))
-    assert (caught.value.code, caught.value.key) == ("KeyNotFound", "v")
-    with pytest.raises(mx.errors.KeyExistsError):
-        kv.init("w", nd.ones(2))
-    with pytest.raises(ValueError) as caught:
-        kv.push("w", nd.ones(3))
-    assert (caught.value.code, caught.value.expected, caught.value.found) == (
-        "SpecMismatch",
-        "[2] f32",
-        "[3] f32",
-    )
-    with pytest.raises(mx.errors.LengthMismatchError):
-        kv.push(["w"], [nd.ones(2)] * 2)
-    with pytest.raises(NotImplementedError):
-        mx.kv.create("dist_async")
-    with pytest.raises(OSError):
-        kv.restore("/nowhere/at/all")
-    with pytest.raises(ValueError, match="optimizer"):
-        kv.save_optimizer_states("/tmp/states")
-    assert kv.pull("w").tolist() == [0, 0]
-
-
-def test_a_closed_store():
-    with mx.kv.create() as kv:
-        kv.init("w", nd.ones(2))
-    with pytest.raises(mx.errors.ClosedError, match="closed"):
-        kv.pull("w")
-    kv.close()
-    assert repr(kv) == "<KVStore, closed>"
 
 
 # Updaters.
@@ -294,49 +237,6 @@ def test_an_updater_lives_as_long_as_its_store_and_no_longer():
 def test_an_updater_must_be_callable():
     with pytest.raises(TypeError):
         filled("a").set_updater(7)
-
-
-# Threads.
-
-
-def test_pushes_of_many_threads_are_all_there():
-    kv = filled(["a", "b"])
-    kv.set_updater(adding)
-
-    def run(key):
-        for _ in range(100):
-            kv.push(key, nd.ones(2))
-
-    threads = [threading.Thread(target=run, args=("ab"[number % 2],)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [it.tolist() for it in kv.pull(["a", "b"])] == [[200, 200]] * 2
-
-
-def test_other_threads_run_while_a_push_waits():
-    """One push stands in its updater, which waits for another thread's whole life."""
-    kv, entered, may_go = filled(["a", "b"]), threading.Event(), threading.Event()
-
-    def update(key, pushed, stored):
-        stored += pushed
-        if key == "a":
-            entered.set()
-            assert may_go.wait(60)
-
-    kv.set_updater(update)
-    thread = threading.Thread(target=lambda: kv.push("a", nd.ones(2)))
-    thread.start()
-    assert entered.wait(60)
-    # The key's lock is held; a push of the same key waits without the interpreter's lock.
-    waiting = threading.Thread(target=lambda: kv.push("a", nd.ones(2)))
-    waiting.start()
-    assert kv.pull("b").tolist() == [0, 0]
-    may_go.set()
-    thread.join(60)
-    waiting.join(60)
-    assert kv.pull("a").tolist() == [2, 2]
 
 
 # Optimizers.

@@ -13,10 +13,11 @@ cpu(2)
 
 from __future__ import annotations
 
+import operator
 import threading
 
 from . import _native
-from .errors import InvalidArgumentError
+from .errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
 
@@ -37,6 +38,11 @@ class Context:
             raise InvalidArgumentError(
                 f"unknown device type `{device_type}`: expected `cpu` or `gpu`"
             )
+        try:
+            device_id = operator.index(device_id)
+        except TypeError:
+            text = f"device number: expected a whole one, found {device_id!r}"
+            raise ArgumentTypeError(text) from None
         if not 0 <= device_id < 2**32:
             raise InvalidArgumentError(f"device number {device_id}: expected 0 or more")
         self.device_type: str = device_type
@@ -101,6 +107,7 @@ def num_gpus() -> int:
 def _pair(ctx: Context | str | None) -> tuple[str, int]:
     """Returns the device as the native module takes it."""
     found = current_context() if ctx is None else ctx
-    if isinstance(found, str):
-        found = Context(found)
-    return found.device_type, found.device_id
+    if not isinstance(found, (Context, str)):
+        raise ArgumentTypeError(f"ctx: expected a device, such as `cpu()`, found {found!r}")
+    device = Context(found)
+    return device.device_type, device.device_id

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence, overload
 
 from . import _native, npx
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
 from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError
-from .optimizer import Optimizer, check_own
+from .optimizer import Optimizer, check_own, number_of
 
 __all__ = [
     "Checkpoint",
@@ -35,6 +35,18 @@ __all__ = [
 ]
 
 Existing = Literal["error", "keep", "replace"]
+
+_Known = Literal[
+    "local",
+    "local_update_cpu",
+    "local_allreduce_cpu",
+    "device",
+    "local_allreduce_device",
+    "dist",
+    "dist_sync",
+    "dist_device_sync",
+    "dist_sync_device",
+]
 
 
 class KeyStats(NamedTuple):
@@ -74,7 +86,7 @@ class KVStoreBase:
 
     def is_capable(self, capability: str) -> bool:
         """Returns whether the store can do more than ``broadcast`` and ``pushpull``."""
-        if capability.lower() == KVStoreBase.OPTIMIZER:
+        if str(capability).lower() == KVStoreBase.OPTIMIZER:
             return False
         raise InvalidArgumentError(f"Unknown capability: {capability}")
 
@@ -110,17 +122,13 @@ class TestStore(KVStoreBase):
 
     def broadcast(self, key: Key, value: Any, out: Any, priority: int = 0) -> None:
         """Copies the value into the outputs."""
-        for one in as_list(out):
-            one[:] = value
+        KVStore().broadcast(key, value, out, priority)
 
     def pushpull(self, key: Key, value: Any, out: Any = None, priority: int = 0) -> None:
         """Copies the sum of the values into the outputs, or into the values."""
-        values = as_list(value)
-        total = values[0].copy()
-        for one in values[1:]:
-            total += one
-        for one in values if out is None else as_list(out):
-            one[:] = total
+        forgotten = KVStore()
+        forgotten.init(key, as_list(value)[0])
+        forgotten.pushpull(key, value, out, priority)
 
 
 class KVStore(_native.Store, KVStoreBase):
@@ -128,7 +136,16 @@ class KVStore(_native.Store, KVStoreBase):
 
     Keys and values come in four shapes: a key and a value; a key and a list of values, all for that key; a list of keys
     and as many values; a list of keys and as many lists. A key that stands several times has several values: pushed
-    they are summed, pulled each gets the value. A key is a text or an integer, and one store has either.
+    they are summed, pulled each gets the value. A key is a text or an integer, and one store has either. A dictionary of key
+    to array, or to list of arrays, stands for both:
+
+    >>> import numpy
+    >>> kv, model = create(), {'weight': numpy.ones((2, 2)), 'bias': numpy.zeros(2)}
+    >>> kv.init(model)
+    >>> kv.push({'weight': [numpy.ones((2, 2))] * 3})
+    >>> kv.pull(model)
+    >>> model['weight'][0], model['bias']
+    (array([3., 3.]), array([0., 0.]))
 
     A value is an :class:`~mxkv.nd.NDArray`, a :class:`~mxkv.nd.RowSparseNDArray`, or an array of any library that has
     ``__dlpack__``: it is read where it lies, for the time of the call, and nobody may write to it meanwhile. An output
@@ -141,7 +158,7 @@ class KVStore(_native.Store, KVStoreBase):
     """
 
     def __init__(self, name: str = "local") -> None:
-        self._open(name)
+        self._open(_checked_name(name))
 
     def is_capable(self, capability: str) -> bool:
         """Returns whether the store runs optimizers: it does.
@@ -149,7 +166,7 @@ class KVStore(_native.Store, KVStoreBase):
         >>> create().is_capable('optimizer')
         True
         """
-        if capability.lower() == KVStoreBase.OPTIMIZER:
+        if str(capability).lower() == KVStoreBase.OPTIMIZER:
             return True
         raise InvalidArgumentError(f"Unknown capability: {capability}")
 
@@ -211,8 +228,12 @@ class KVStore(_native.Store, KVStoreBase):
         """
         if row_ids is None:
             raise ArgumentTypeError("row_ids: the numbers of the rows are needed")
+        if isinstance(key, Mapping):
+            if out is not None:
+                raise ArgumentTypeError("out: a map of key to output has them already")
+            key, out = list(key), list(key.values())
         keys, outs, ids = side_by_side(key, out, row_ids)
-        pulled = self._pull_rows(keys, ids)
+        pulled = self._pull_rows(keys, ids, priority)
         if out is None:
             return pulled if isinstance(row_ids, list) and is_nested(row_ids) else pulled[0]
         assign(checked(zip(outs, pulled)))
@@ -269,8 +290,10 @@ class KVStore(_native.Store, KVStoreBase):
         >>> kv.hyper_parameters()['learning_rate']
         0.001
         """
+        if not isinstance(changed, (Mapping, type(None))):
+            raise ArgumentTypeError(f"changed: expected a map of name to number, found {changed!r}")
         options = {**(changed or {}), **more}
-        self._set_hyper_parameters([(name, float(it)) for name, it in options.items()])
+        self._set_hyper_parameters([number_of(str(name), it) for name, it in options.items()])
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any] | None) -> None:
         """Compresses the values of every push: ``{'type': '2bit', 'threshold': 0.5}``, or ``'1bit'``; ``None`` ends it.
@@ -286,6 +309,9 @@ class KVStore(_native.Store, KVStoreBase):
         if compression_params is None:
             self._clear_compression()
             return
+        if not isinstance(compression_params, Mapping):
+            text = "compression_params: expected such as {'type': '2bit', 'threshold': 0.5}"
+            raise ArgumentTypeError(f"{text}, found {compression_params!r}")
         options = dict(compression_params)
         kind, threshold = options.pop("type", None), options.pop("threshold", None)
         if options or not isinstance(kind, str):
@@ -332,9 +358,23 @@ def _calling(
     return update
 
 
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"name must be a string, found {name!r}")
+    return name
+
+
 def read_checkpoint(fname: str | os.PathLike[str]) -> Snapshot:
     """Returns what a checkpoint holds, without a store."""
     return Snapshot._read(os.fspath(fname))
+
+
+@overload
+def create(name: _Known = "local") -> KVStore: ...
+
+
+@overload
+def create(name: str) -> Any: ...
 
 
 def create(name: str = "local") -> Any:
@@ -350,9 +390,7 @@ def create(name: str = "local") -> Any:
      ..
     mxkv.errors.InvalidArgumentError: unknown store type `locale`: did you mean `local`? Known are ...
     """
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a string, found {name!r}")
-    registered = KVStoreBase.kv_registry.get(name.lower())
+    registered = KVStoreBase.kv_registry.get(_checked_name(name).lower())
     if registered is not None:
         return registered()
     return KVStore(name)

@@ -10,9 +10,11 @@ An optimizer that gets one without a learning rate of its own begins at ``base_l
 
 from __future__ import annotations
 
-from typing import Sequence
+import operator
+from typing import Any, Sequence
 
 from ._native import LrScheduler
+from .errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = [
     "CosineScheduler",
@@ -25,6 +27,19 @@ __all__ = [
 
 #: MXNet's name of the class that all schedules are of.
 LRScheduler = LrScheduler
+
+
+def _count(name: str, number: Any) -> int:
+    """Returns a number of updates."""
+    is_whole = isinstance(number, float) and number.is_integer()
+    try:
+        count = operator.index(int(number) if is_whole else number)
+    except TypeError:
+        text = f"{name}: expected a whole number, found {number!r}"
+        raise ArgumentTypeError(text) from None
+    if not 0 <= count < 2**64:
+        raise InvalidArgumentError(f"{name}: expected 0 or more updates, found {number!r}")
+    return count
 
 
 class FactorScheduler(LrScheduler):
@@ -40,8 +55,9 @@ class FactorScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
-        return super().__new__(cls, "factor", [step], [factor, stop_factor_lr], base_lr, warmup)
+        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        steps = [_count("step", step)]
+        return super().__new__(cls, "factor", steps, [factor, stop_factor_lr], base_lr, warmup)
 
 
 class MultiFactorScheduler(LrScheduler):
@@ -61,8 +77,9 @@ class MultiFactorScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
-        return super().__new__(cls, "multi_factor", list(step), [factor], base_lr, warmup)
+        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        steps = [_count("step", one) for one in step]
+        return super().__new__(cls, "multi_factor", steps, [factor], base_lr, warmup)
 
 
 class PolyScheduler(LrScheduler):
@@ -83,8 +100,9 @@ class PolyScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
-        return super().__new__(cls, "poly", [max_update], [pwr, final_lr], base_lr, warmup)
+        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        last = _count("max_update", max_update)
+        return super().__new__(cls, "poly", [last], [pwr, final_lr], base_lr, warmup)
 
 
 class CosineScheduler(LrScheduler):
@@ -104,5 +122,6 @@ class CosineScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (warmup_steps, warmup_begin_lr, warmup_mode)
-        return super().__new__(cls, "cosine", [max_update], [final_lr], base_lr, warmup)
+        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        last = _count("max_update", max_update)
+        return super().__new__(cls, "cosine", [last], [final_lr], base_lr, warmup)

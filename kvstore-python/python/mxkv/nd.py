@@ -17,8 +17,9 @@ says more: also those of :func:`array` from arrays of other dtypes, as in MXNet 
 
 from __future__ import annotations
 
+import builtins
 import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy
 
@@ -26,7 +27,7 @@ from . import _native, random, sparse
 from ._dtypes import name_of
 from ._native import NDArray, RowSparseNDArray
 from .context import Context, _pair
-from .errors import InvalidArgumentError
+from .errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = [
     "NDArray",
@@ -88,17 +89,29 @@ def full(shape: Any, val: Any, ctx: Context | None = None, dtype: Any = None) ->
 
 
 def ones(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """Returns an array of ones."""
+    """Returns an array of ones.
+
+    >>> ones((1, 2)).tolist()
+    [[1.0, 1.0]]
+    """
     return full(shape, 1, ctx, dtype)
 
 
 def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """Returns an array of zeros."""
+    """Returns an array of zeros.
+
+    >>> zeros(2).tolist()
+    [0.0, 0.0]
+    """
     return full(shape, 0, ctx, dtype)
 
 
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """Returns an array for elements to come; they are 0."""
+    """Returns an array for elements to come; they are 0.
+
+    >>> empty(2).shape
+    (2,)
+    """
     return full(shape, 0, ctx, dtype)
 
 
@@ -154,12 +167,20 @@ def from_dlpack(source: Any) -> NDArray:
 
 
 def from_numpy(ndarray: Any, zero_copy: bool = False) -> NDArray:
-    """Returns a new array with the elements of one of NumPy's, in its dtype. It is always a copy."""
+    """Returns a new array with the elements of one of NumPy's, in its dtype. It is always a copy.
+
+    >>> from_numpy(numpy.arange(2)).asnumpy()
+    array([0, 1])
+    """
     return from_dlpack(ndarray)
 
 
 def to_dlpack_for_read(data: NDArray) -> Any:
-    """Returns a DLPack capsule with the present value: a copy, for nobody knows who takes it."""
+    """Returns a DLPack capsule with the present value: a copy, for nobody knows who takes it.
+
+    >>> type(to_dlpack_for_read(ones(2))).__name__
+    'PyCapsule'
+    """
     return data.__dlpack__()
 
 
@@ -182,164 +203,299 @@ def arange(
 
 
 def zeros_like(data: NDArray) -> NDArray:
-    """Returns zeros of the same shape, dtype and device."""
-    return full(data.shape, 0, data.context, data.dtype)
+    """Returns zeros of the same shape, dtype and device.
+
+    >>> zeros_like(ones(2, dtype='int8')).asnumpy()
+    array([0, 0], dtype=int8)
+    """
+    like = _of(data)
+    return full(like.shape, 0, like.context, like.dtype)
 
 
 def ones_like(data: NDArray) -> NDArray:
-    """Returns ones of the same shape, dtype and device."""
-    return full(data.shape, 1, data.context, data.dtype)
+    """Returns ones of the same shape, dtype and device.
+
+    >>> ones_like(zeros((1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
+    like = _of(data)
+    return full(like.shape, 1, like.context, like.dtype)
 
 
 def concat(*data: NDArray, dim: int = 1) -> NDArray:
-    """Returns the arrays joined along an axis."""
-    return _native.concatenate(list(data), dim)
+    """Returns the arrays joined along an axis, a negative one counted from the last.
+
+    >>> concat(ones((2, 1)), zeros((2, 1))).tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
+    """
+    return concatenate(data, dim)
 
 
 def concatenate(arrays: Sequence[NDArray], axis: int = 0) -> NDArray:
-    """Returns the arrays joined along an axis.
+    """Returns the arrays joined along an axis, a negative one counted from the last.
 
     >>> concatenate([ones((1, 2)), zeros((1, 2))]).asnumpy()
     array([[1., 1.],
            [0., 0.]], dtype=float32)
     """
-    return _native.concatenate(list(arrays), axis)
+    return _native.concatenate([_of(one) for one in arrays], axis)
 
 
 def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
-    """Returns the product of matrices and vectors."""
-    return lhs.dot(rhs)
+    """Returns the product of matrices and vectors.
+
+    >>> dot(array([[1, 2], [3, 4]]), array([1, 10])).tolist()
+    [21.0, 43.0]
+    """
+    return _of(lhs).dot(rhs)
 
 
 def transpose(data: NDArray) -> NDArray:
-    """Returns the transpose of a matrix."""
-    return data.T
+    """Returns the transpose of a matrix.
+
+    >>> transpose(array([[1, 2], [3, 4]])).tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
+    return _of(data).T
 
 
 def clip(data: NDArray, a_min: float, a_max: float) -> NDArray:
-    """Returns every element moved into ``[a_min, a_max]``."""
-    return data.clip(a_min, a_max)
+    """Returns every element moved into ``[a_min, a_max]``.
+
+    >>> clip(array([-2, 0.5, 2]), -1, 1).tolist()
+    [-1.0, 0.5, 1.0]
+    """
+    return _of(data).clip(a_min, a_max)
 
 
 def sum(data: NDArray) -> NDArray:
-    """Returns the sum of all elements, as an array of one."""
-    return data.sum()
+    """Returns the sum of all elements, as an array of one.
+
+    >>> sum(ones((2, 3))).tolist()
+    [6.0]
+    """
+    return _of(data).sum()
 
 
 def norm(data: NDArray) -> NDArray:
-    """Returns the square root of the sum of the squares, as an array of one."""
-    return data.norm()
+    """Returns the square root of the sum of the squares, as an array of one.
+
+    >>> norm(array([3, 4])).tolist()
+    [5.0]
+    """
+    return _of(data).norm()
 
 
-def maximum(lhs: Any, rhs: Any) -> NDArray:
-    """Returns the larger one of each pair of elements, or of each element and a number."""
-    return _either("maximum", lhs, rhs)
+def maximum(lhs: Any, rhs: Any) -> Any:
+    """Returns the larger one of each pair of elements, or of each element and a number.
+
+    >>> maximum(array([1, 5]), 3).tolist()
+    [3.0, 5.0]
+    """
+    return _either("maximum", lhs, rhs, builtins.max)
 
 
-def minimum(lhs: Any, rhs: Any) -> NDArray:
-    """Returns the smaller one of each pair of elements, or of each element and a number."""
-    return _either("minimum", lhs, rhs)
+def minimum(lhs: Any, rhs: Any) -> Any:
+    """Returns the smaller one of each pair of elements, or of each element and a number.
+
+    >>> minimum(array([1, 5]), array([4, 3])).tolist()
+    [1.0, 3.0]
+    """
+    return _either("minimum", lhs, rhs, builtins.min)
 
 
-def power(base: Any, exp: Any) -> NDArray:
-    """Returns one to the power of the other."""
+def power(base: Any, exp: Any) -> Any:
+    """Returns one to the power of the other.
+
+    >>> power(array([2, 3]), 2).tolist()
+    [4.0, 9.0]
+    """
     return base**exp
 
 
-def _either(name: str, lhs: Any, rhs: Any) -> NDArray:
-    if isinstance(lhs, NDArray):
-        return lhs._binary(name, rhs)
-    return rhs._binary(name, lhs)
+def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]) -> Any:
+    """Returns a function of two operands, of which one may be a number, or both."""
+    if all(isinstance(one, (int, float)) for one in (lhs, rhs)):
+        return of_numbers(lhs, rhs)
+    if isinstance(lhs, (int, float)):
+        lhs, rhs = rhs, lhs
+    return _of(lhs)._binary(name, rhs)
+
+
+def _each(name: str, data: Any) -> NDArray:
+    """Returns a function of each element."""
+    return _of(data)._unary(name)
+
+
+def _of(data: Any) -> NDArray:
+    """Returns an argument that is to be an array; one of another library is copied."""
+    if isinstance(data, NDArray):
+        return data
+    if not _is_array(data):
+        raise ArgumentTypeError(f"expected an array, found a `{type(data).__name__}`")
+    return from_dlpack(data)
 
 
 def abs(data: NDArray) -> NDArray:
-    """Returns the absolute value of each element."""
-    return data._unary("abs")
+    """Returns the absolute value of each element.
+
+    >>> abs(array([-2, 0, 3])).tolist()
+    [2.0, 0.0, 3.0]
+    """
+    return _each("abs", data)
 
 
 def negative(data: NDArray) -> NDArray:
-    """Returns each element with the other sign."""
-    return data._unary("negate")
+    """Returns each element with the other sign.
+
+    >>> negative(array([-2, 0.5])).tolist()
+    [2.0, -0.5]
+    """
+    return _each("negate", data)
 
 
 def sign(data: NDArray) -> NDArray:
-    """Returns -1, 0 or 1 with the sign of each element."""
-    return data._unary("sign")
+    """Returns -1, 0 or 1 with the sign of each element.
+
+    >>> sign(array([-2, 0, 3])).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    return _each("sign", data)
 
 
 def square(data: NDArray) -> NDArray:
-    """Returns the square of each element."""
-    return data._unary("square")
+    """Returns the square of each element.
+
+    >>> square(array([-2, 3])).tolist()
+    [4.0, 9.0]
+    """
+    return _each("square", data)
 
 
 def sqrt(data: NDArray) -> NDArray:
-    """Returns the square root of each element."""
-    return data._unary("sqrt")
+    """Returns the square root of each element.
+
+    >>> sqrt(array([4, 9])).tolist()
+    [2.0, 3.0]
+    """
+    return _each("sqrt", data)
 
 
 def rsqrt(data: NDArray) -> NDArray:
-    """Returns one over the square root of each element."""
-    return data._unary("rsqrt")
+    """Returns one over the square root of each element.
+
+    >>> rsqrt(array([4, 0.25])).tolist()
+    [0.5, 2.0]
+    """
+    return _each("rsqrt", data)
 
 
 def exp(data: NDArray) -> NDArray:
-    """Returns e to the power of each element."""
-    return data._unary("exp")
+    """Returns e to the power of each element.
+
+    >>> exp(array([0])).tolist()
+    [1.0]
+    """
+    return _each("exp", data)
 
 
 def log(data: NDArray) -> NDArray:
-    """Returns the natural logarithm of each element."""
-    return data._unary("log")
+    """Returns the natural logarithm of each element.
+
+    >>> log(array([1])).tolist()
+    [0.0]
+    """
+    return _each("log", data)
 
 
 def sin(data: NDArray) -> NDArray:
-    """Returns the sine of each element."""
-    return data._unary("sin")
+    """Returns the sine of each element.
+
+    >>> sin(array([0])).tolist()
+    [0.0]
+    """
+    return _each("sin", data)
 
 
 def cos(data: NDArray) -> NDArray:
-    """Returns the cosine of each element."""
-    return data._unary("cos")
+    """Returns the cosine of each element.
+
+    >>> cos(array([0])).tolist()
+    [1.0]
+    """
+    return _each("cos", data)
 
 
 def tanh(data: NDArray) -> NDArray:
-    """Returns the hyperbolic tangent of each element."""
-    return data._unary("tanh")
+    """Returns the hyperbolic tangent of each element.
+
+    >>> tanh(array([0])).tolist()
+    [0.0]
+    """
+    return _each("tanh", data)
 
 
 def sigmoid(data: NDArray) -> NDArray:
-    """Returns ``1 / (1 + exp(-x))`` of each element."""
-    return data._unary("sigmoid")
+    """Returns ``1 / (1 + exp(-x))`` of each element.
+
+    >>> sigmoid(array([0])).tolist()
+    [0.5]
+    """
+    return _each("sigmoid", data)
 
 
 def relu(data: NDArray) -> NDArray:
-    """Returns the larger one of each element and 0."""
-    return data._unary("relu")
+    """Returns the larger one of each element and 0.
+
+    >>> relu(array([-2, 3])).tolist()
+    [0.0, 3.0]
+    """
+    return _each("relu", data)
 
 
 def ceil(data: NDArray) -> NDArray:
-    """Returns the next whole number above each element."""
-    return data._unary("ceil")
+    """Returns the next whole number above each element.
+
+    >>> ceil(array([1.5, -1.5])).tolist()
+    [2.0, -1.0]
+    """
+    return _each("ceil", data)
 
 
 def floor(data: NDArray) -> NDArray:
-    """Returns the next whole number below each element."""
-    return data._unary("floor")
+    """Returns the next whole number below each element.
+
+    >>> floor(array([1.5, -1.5])).tolist()
+    [1.0, -2.0]
+    """
+    return _each("floor", data)
 
 
 def round(data: NDArray) -> NDArray:
-    """Returns the nearest whole number, half away from zero."""
-    return data._unary("round")
+    """Returns the nearest whole number, half away from zero.
+
+    >>> round(array([1.5, -2.5])).tolist()
+    [2.0, -3.0]
+    """
+    return _each("round", data)
 
 
 def rint(data: NDArray) -> NDArray:
-    """Returns the nearest whole number, half down."""
-    return data._unary("rint")
+    """Returns the nearest whole number, half down.
+
+    >>> rint(array([1.5, -2.5])).tolist()
+    [1.0, -3.0]
+    """
+    return _each("rint", data)
 
 
 def fix(data: NDArray) -> NDArray:
-    """Returns the next whole number towards zero."""
-    return data._unary("fix")
+    """Returns the next whole number towards zero.
+
+    >>> fix(array([1.5, -1.5])).tolist()
+    [1.0, -1.0]
+    """
+    return _each("fix", data)
 
 
 def save(

@@ -134,17 +134,29 @@ def _names_element(ndim: int, index: Any) -> bool:
 
 
 def ones(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
-    """Returns an array of ones."""
+    """Returns an array of ones.
+
+    >>> ones((1, 2))
+    array([[1., 1.]])
+    """
     return ndarray(nd.ones(shape, ctx=ctx, dtype=dtype))
 
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
-    """Returns an array of zeros."""
+    """Returns an array of zeros.
+
+    >>> zeros(2)
+    array([0., 0.])
+    """
     return ndarray(nd.zeros(shape, ctx=ctx, dtype=dtype))
 
 
 def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
-    """Returns an array for elements to come; they are 0."""
+    """Returns an array for elements to come; they are 0.
+
+    >>> empty(2).shape
+    (2,)
+    """
     return zeros(shape, dtype, order, ctx)
 
 
@@ -185,80 +197,144 @@ def arange(
 
 
 def zeros_like(a: NDArray) -> ndarray:
-    """Returns zeros of the same shape, dtype and device."""
+    """Returns zeros of the same shape, dtype and device.
+
+    >>> zeros_like(ones(2))
+    array([0., 0.])
+    """
     return ndarray(nd.zeros_like(a))
 
 
 def ones_like(a: NDArray) -> ndarray:
-    """Returns ones of the same shape, dtype and device."""
+    """Returns ones of the same shape, dtype and device.
+
+    >>> ones_like(zeros(2))
+    array([1., 1.])
+    """
     return ndarray(nd.ones_like(a))
 
 
 def full_like(a: NDArray, fill_value: Any) -> ndarray:
-    """Returns an array of the same shape, dtype and device with every element set to a number."""
+    """Returns an array of the same shape, dtype and device with every element set to a number.
+
+    >>> full_like(zeros(2), 7)
+    array([7., 7.])
+    """
     return ndarray(nd.full(a.shape, fill_value, ctx=a.context, dtype=a.dtype))
 
 
 def concatenate(seq: Sequence[NDArray], axis: int = 0) -> ndarray:
-    """Returns the arrays joined along an axis."""
+    """Returns the arrays joined along an axis.
+
+    >>> concatenate([ones(2), zeros(1)])
+    array([1., 1., 0.])
+    """
     return ndarray(nd.concat(*seq, dim=axis))
 
 
 def dot(a: NDArray, b: NDArray) -> ndarray:
-    """Returns the product of matrices and vectors."""
-    return ndarray(a.dot(b))
+    """Returns the product of matrices and vectors.
+
+    >>> dot(array([[1, 2]]), array([10, 1]))
+    array([12.])
+    """
+    return ndarray(nd.dot(a, b))
 
 
 def maximum(x1: Any, x2: Any) -> ndarray:
-    """Returns the larger one of each pair of elements."""
+    """Returns the larger one of each pair of elements.
+
+    >>> maximum(array([1, 5]), 3)
+    array([3., 5.])
+    """
     return ndarray(nd.maximum(x1, x2))
 
 
 def minimum(x1: Any, x2: Any) -> ndarray:
-    """Returns the smaller one of each pair of elements."""
+    """Returns the smaller one of each pair of elements.
+
+    >>> minimum(array([1, 5]), 3)
+    array([1., 3.])
+    """
     return ndarray(nd.minimum(x1, x2))
 
 
 def abs(x: NDArray) -> ndarray:
-    """Returns the absolute value of each element."""
+    """Returns the absolute value of each element.
+
+    >>> abs(array([-2, 3]))
+    array([2., 3.])
+    """
     return ndarray(nd.abs(x))
 
 
 def exp(x: NDArray) -> ndarray:
-    """Returns e to the power of each element."""
+    """Returns e to the power of each element.
+
+    >>> exp(array([0]))
+    array([1.])
+    """
     return ndarray(nd.exp(x))
 
 
 def log(x: NDArray) -> ndarray:
-    """Returns the natural logarithm of each element."""
+    """Returns the natural logarithm of each element.
+
+    >>> log(array([1]))
+    array([0.])
+    """
     return ndarray(nd.log(x))
 
 
 def sqrt(x: NDArray) -> ndarray:
-    """Returns the square root of each element."""
+    """Returns the square root of each element.
+
+    >>> sqrt(array([4, 9]))
+    array([2., 3.])
+    """
     return ndarray(nd.sqrt(x))
 
 
 def square(x: NDArray) -> ndarray:
-    """Returns the square of each element."""
+    """Returns the square of each element.
+
+    >>> square(array([-2, 3]))
+    array([4., 9.])
+    """
     return ndarray(nd.square(x))
 
 
 def sign(x: NDArray) -> ndarray:
-    """Returns -1, 0 or 1 with the sign of each element."""
+    """Returns -1, 0 or 1 with the sign of each element.
+
+    >>> sign(array([-2, 0, 3]))
+    array([-1.,  0.,  1.])
+    """
     return ndarray(nd.sign(x))
 
 
 def sin(x: NDArray) -> ndarray:
-    """Returns the sine of each element."""
+    """Returns the sine of each element.
+
+    >>> sin(array([0]))
+    array([0.])
+    """
     return ndarray(nd.sin(x))
 
 
 def cos(x: NDArray) -> ndarray:
-    """Returns the cosine of each element."""
+    """Returns the cosine of each element.
+
+    >>> cos(array([0]))
+    array([1.])
+    """
     return ndarray(nd.cos(x))
 
 
 def tanh(x: NDArray) -> ndarray:
-    """Returns the hyperbolic tangent of each element."""
+    """Returns the hyperbolic tangent of each element.
+
+    >>> tanh(array([0]))
+    array([0.])
+    """
     return ndarray(nd.tanh(x))

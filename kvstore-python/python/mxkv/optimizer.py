@@ -80,7 +80,8 @@ class Optimizer(_native.Optimizer):
         if lr_scheduler is not None:
             _check_schedule(lr_scheduler)
             given.setdefault("learning_rate", lr_scheduler.base_lr)
-        optimizer = super().__new__(cls, name, _numbers(given), lr_scheduler)
+        numbers = [number_of(option, value) for option, value in given.items()]
+        optimizer = super().__new__(cls, name, numbers, lr_scheduler)
         optimizer.set_lr_mult(lr_mult or {})
         optimizer.set_wd_mult(wd_mult or {})
         return optimizer
@@ -112,7 +113,7 @@ class Optimizer(_native.Optimizer):
             known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
             text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
             raise AttributeError(text)
-        self._set(*_numbers({parameter: 0.0 if value is None else value})[0])
+        self._set(*number_of(parameter, 0.0 if value is None else value))
 
     @property
     def hyper_parameters(self) -> dict[str, float]:
@@ -128,7 +129,7 @@ class Optimizer(_native.Optimizer):
         """Changes the learning rate. A store that has the optimizer already keeps its own:
         :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that.
         """
-        self._set("learning_rate", float(lr))
+        self._set(*number_of("learning_rate", lr))
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
         """Multiplies the learning rate of these keys, and of no others any more.
@@ -155,7 +156,10 @@ class Optimizer(_native.Optimizer):
         return dict(self._wd_factors)
 
     def _set_factors(self, what: str, given: Mapping[Any, float]) -> None:
-        factors = {str(key): float(factor) for key, factor in given.items()}
+        if not isinstance(given, Mapping):
+            text = f"{what}_mult: expected a map of key to factor, found {given!r}"
+            raise ArgumentTypeError(text)
+        factors = dict(number_of(str(key), factor) for key, factor in given.items())
         name = f"_{what}_factors"
         before = self.__dict__.get(name, {})
         for key, factor in {**dict.fromkeys(before, 1.0), **factors}.items():
@@ -209,16 +213,13 @@ def _check_schedule(schedule: Any) -> None:
         raise UnsupportedError(text)
 
 
-def _numbers(options: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Returns options as the native module takes them."""
-    numbers = []
-    for name, value in options.items():
-        try:
-            numbers.append((name, float(value)))
-        except (TypeError, ValueError):
-            text = f"option `{name}`: expected a number, found {value!r}"
-            raise ArgumentTypeError(text) from None
-    return numbers
+def number_of(name: str, value: Any) -> tuple[str, float]:
+    """Returns an option as the native module takes it."""
+    try:
+        return name, float(value)
+    except (TypeError, ValueError, OverflowError):
+        text = f"option `{name}`: expected a number, found {value!r}"
+        raise ArgumentTypeError(text) from None
 
 
 _classes: dict[str, type[Optimizer]] = {}
@@ -232,6 +233,8 @@ def create(name: str | Optimizer, **options: Any) -> Optimizer:
     """
     if isinstance(name, Optimizer):
         return name
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"name must be a string, found {name!r}")
     made = _classes.get(name.lower())
     if made is None:
         return Optimizer(name, **options)

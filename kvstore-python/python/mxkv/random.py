@@ -32,7 +32,11 @@ def uniform(
     dtype: Any = None,
     ctx: Context | None = None,
 ) -> NDArray:
-    """Returns numbers from ``low`` up to ``high``, all alike."""
+    """Returns numbers from ``low`` up to ``high``, all alike.
+
+    >>> uniform(2, 3, shape=(2, 2)).shape
+    (2, 2)
+    """
     return _native.random_uniform(low, high, shape, name_of(dtype), _pair(ctx))
 
 
@@ -43,5 +47,9 @@ def normal(
     dtype: Any = None,
     ctx: Context | None = None,
 ) -> NDArray:
-    """Returns normally distributed numbers."""
+    """Returns normally distributed numbers.
+
+    >>> normal(shape=3).shape
+    (3,)
+    """
     return _native.random_normal(loc, scale, shape, name_of(dtype), _pair(ctx))

@@ -1,0 +1,57 @@
+//! Maps of key to array, which stand for keys and arrays side by side.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyList, PyMapping, PyString, PyTuple};
+
+use crate::error::type_error;
+use crate::{listed, ndarray::PyArray};
+
+type KeysAndArrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// Returns whether keys are given together with arrays. What they mostly are is seen without a call.
+pub(crate) fn is_map(keys: &Bound<'_, PyAny>) -> bool {
+    let is_usual = keys.is_exact_instance_of::<PyInt>()
+        || keys.is_exact_instance_of::<PyString>()
+        || keys.is_exact_instance_of::<PyArray>()
+        || listed::is_list(keys);
+    !is_usual && keys.is_instance_of::<PyMapping>()
+}
+
+/// Returns keys and arrays: those of a map where nothing stands beside it, otherwise as they are given.
+pub(crate) fn apart<'py>(
+    keys: &Bound<'py, PyAny>,
+    arrays: Option<&Bound<'py, PyAny>>,
+    name: &str,
+) -> PyResult<KeysAndArrays<'py>> {
+    match arrays {
+        Some(arrays) => Ok((keys.clone(), arrays.clone())),
+        None if is_map(keys) => items(keys),
+        None => Err(listed::unexpected(keys.py().None().bind(keys.py()), name)),
+    }
+}
+
+/// Returns keys and outputs of a verb that has values, too: beside a map of values is a map of outputs, maybe of fewer keys.
+pub(crate) fn beside<'py>(
+    keys: &Bound<'py, PyAny>,
+    outs: &Bound<'py, PyAny>,
+) -> PyResult<KeysAndArrays<'py>> {
+    match (is_map(keys), is_map(outs)) {
+        (true, true) => items(outs),
+        (false, false) => Ok((keys.clone(), outs.clone())),
+        _ => {
+            let text =
+                "out: expected a map of key to array where the values are one, and only there";
+            Err(type_error(keys.py(), text))
+        }
+    }
+}
+
+fn items<'py>(map: &Bound<'py, PyAny>) -> PyResult<KeysAndArrays<'py>> {
+    let (keys, arrays) = (PyList::empty(map.py()), PyList::empty(map.py()));
+    for item in map.cast::<PyMapping>()?.items()? {
+        let pair = item.cast_into::<PyTuple>()?;
+        keys.append(pair.get_item(0)?)?;
+        arrays.append(pair.get_item(1)?)?;
+    }
+    Ok((keys.into_any(), arrays.into_any()))
+}

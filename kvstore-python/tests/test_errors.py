@@ -1,0 +1,102 @@
+"""Errors: classes, codes, and what is said of arguments that nobody accepts."""
+
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+from test_store import filled
+
+def test_every_code_of_the_core_has_a_class():
+    codes = mx._native.error_codes()
+    assert [code for code in mx.errors.CLASSES if code != "Type"] == codes
+    for code in codes:
+        kind = mx.errors.CLASSES[code]
+        assert kind.code == code
+        assert issubclass(kind, mx.MXNetError)
+
+
+@pytest.mark.parametrize("kind", mx.errors.CLASSES.values(), ids=lambda kind: kind.__name__)
+def test_errors_print_and_travel(kind):
+    import pickle
+
+    error = kind("what went wrong", key="w", expected="1", found="2")
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert (str(one), one.key, one.expected, one.found) == ("what went wrong", "w", "1", "2")
+        assert one.code == kind.code
+
+
+def test_errors_are_of_pythons_own_kinds():
+    kv = filled("w")
+    with pytest.raises(KeyError) as caught:
+        kv.push("v", nd.ones(2))
+    assert (caught.value.code, caught.value.key) == ("KeyNotFound", "v")
+    with pytest.raises(mx.errors.KeyExistsError):
+        kv.init("w", nd.ones(2))
+    with pytest.raises(ValueError) as caught:
+        kv.push("w", nd.ones(3))
+    assert (caught.value.code, caught.value.expected, caught.value.found) == (
+        "SpecMismatch",
+        "[2] f32",
+        "[3] f32",
+    )
+    with pytest.raises(mx.errors.LengthMismatchError):
+        kv.push(["w"], [nd.ones(2)] * 2)
+    with pytest.raises(NotImplementedError):
+        mx.kv.create("dist_async")
+    with pytest.raises(OSError):
+        kv.restore("/nowhere/at/all")
+    with pytest.raises(ValueError, match="optimizer"):
+        kv.save_optimizer_states("/tmp/states")
+    assert kv.pull("w").tolist() == [0, 0]
+
+
+def test_a_closed_store():
+    with mx.kv.create() as kv:
+        kv.init("w", nd.ones(2))
+    with pytest.raises(mx.errors.ClosedError, match="closed"):
+        kv.pull("w")
+    kv.close()
+    assert repr(kv) == "<KVStore, closed>"
+
+
+WRONG = {
+    "priority: a text": (lambda kv, a: kv.push("w", a, "high"), TypeError, "32 bits as priority, found a `str`"),
+    "priority: a fraction": (lambda kv, a: kv.pull("w", a, 1.5), TypeError, "32 bits as priority"),
+    "priority: too large": (lambda kv, a: kv.push("w", a, 2**31), ValueError, "found one that is too large"),
+    "priority: of rows": (lambda kv, a: kv.row_sparse_pull("w", priority="a", row_ids=[0]), TypeError, "priority"),
+    "key: half a character": (lambda kv, a: kv.init("\udc80", a), ValueError, "UTF-8 can hold"),
+    "compression: a text": (lambda kv, a: kv.set_gradient_compression("2bit"), TypeError, "such as {'type': '2bit'"),
+    "hyper-parameters: a text": (lambda kv, a: kv.set_hyper_parameters(wd="a"), TypeError, "option `wd`"),
+    "hyper-parameters: a number": (lambda kv, a: kv.set_hyper_parameters(1), TypeError, "changed: expected a map"),
+    "capability": (lambda kv, a: kv.is_capable(None), ValueError, "Unknown capability: None"),
+    "name of a store": (lambda kv, a: mx.kv.KVStore(3), TypeError, "name must be a string, found 3"),
+    "device: a number": (lambda kv, a: nd.ones(2, ctx=3), TypeError, "ctx: expected a device"),
+    "device: no number": (lambda kv, a: mx.cpu("a"), TypeError, "device number: expected a whole one"),
+    "number: too large": (lambda kv, a: a * 10**400, ValueError, "fit into `float64`"),
+    "shape: a text": (lambda kv, a: a.reshape("a"), TypeError, "whole numbers as shape"),
+    "axis": (lambda kv, a: nd.concatenate([a], axis=-2), ValueError, "axis -2: expected one of 1"),
+    "array: a number": (lambda kv, a: nd.abs(3), TypeError, "expected an array, found a `int`"),
+    "optimizer: a number": (lambda kv, a: mx.optimizer.create(3), TypeError, "name must be a string"),
+    "factors": (lambda kv, a: mx.optimizer.SGD(lr_mult=3), TypeError, "lr_mult: expected a map"),
+    "factor": (lambda kv, a: mx.optimizer.SGD(wd_mult={"w": "b"}), TypeError, "option `w`: expected a number"),
+    "updates: negative": (lambda kv, a: mx.lr_scheduler.PolyScheduler(-1), ValueError, "max_update: expected 0 or more"),
+    "updates: a text": (lambda kv, a: mx.lr_scheduler.FactorScheduler("a"), TypeError, "step: expected a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_named_and_change_nothing(name):
+    call, kind, text = WRONG[name]
+    kv, array = filled("w"), nd.ones(2)
+    with pytest.raises(mx.errors.KVStoreError, match=text) as caught:
+        call(kv, array)
+    assert isinstance(caught.value, kind)
+    assert caught.value.code == "InvalidArgument"
+    assert (kv.pull("w").tolist(), array.tolist(), kv.keys()) == ([0, 0], [1, 1], ["w"])
+
+
+def test_numbers_longer_than_ours_are_the_nearest_ones():
+    assert (nd.ones(1) * 2**63).tolist() == [2.0**63]
+    assert nd.full(1, -(2**70), dtype="float64").tolist() == [-(2.0**70)]
+    assert nd.concat(nd.ones((1, 2)), nd.zeros((1, 1)), dim=-1).tolist() == [[1, 1, 0]]
+    assert mx.lr_scheduler.FactorScheduler(step=2.0, factor=0.5, base_lr=1)(3) == 0.5

@@ -1,0 +1,89 @@
+"""Maps of key to array, or to list of arrays: keys and values in one."""
+
+import collections
+import types
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+from test_store import filled
+
+
+def values(kv, *keys):
+    return [kv.pull(key).tolist() for key in keys]
+
+
+def test_a_map_is_keys_and_values_in_every_verb():
+    kv, a, b = mx.kv.create(), nd.zeros(2), numpy.zeros(2, dtype="float32")
+    kv.init({"a": nd.ones(2), "b": nd.ones(2) * 2})
+    assert kv.keys() == ["a", "b"]
+    kv.push({"b": [nd.ones(2), nd.ones(2)]}, priority=1)
+    assert values(kv, "a", "b") == [[1, 1], [2, 2]]
+    kv.push({"b": nd.ones(2) * 5, "a": nd.ones(2) * 4})
+    kv.pull({"a": [a], "b": b})
+    assert (a.tolist(), b.tolist()) == ([4, 4], [5, 5])
+    kv.pushpull({"a": [a, a]})
+    assert a.tolist() == [8, 8]
+    kv.pushpull({"a": nd.ones(2), "b": nd.ones(2)}, out={"a": b})
+    assert (values(kv, "a", "b"), b.tolist()) == ([[1, 1], [1, 1]], [1, 1])
+    kv.broadcast({"c": nd.ones(2) * 3}, out={"c": [a, b]})
+    assert (a.tolist(), b.tolist()) == ([3, 3], [3, 3])
+
+
+def test_keys_of_maps_may_be_integers_and_maps_of_any_kind():
+    kv = mx.kv.create()
+    kv.init(collections.OrderedDict([(3, nd.ones(2)), (1, nd.ones(2))]))
+    kv.push(types.MappingProxyType({1: numpy.full(2, 7.0, dtype="float32")}))
+    assert (kv.keys(), values(kv, 3, 1)) == ([3, 1], [[1, 1], [7, 7]])
+    kv.push({})
+    kv.init({}, existing="keep")
+    with pytest.raises(TypeError, match="inconsistent types of keys"):
+        kv.push({3: nd.ones(2), "3": nd.ones(2)})
+
+
+def test_rows_of_a_map():
+    kv = mx.kv.create()
+    kv.init({"e": nd.array([[1, 1], [2, 2], [3, 3]])})
+    rows, whole = nd.sparse.zeros("row_sparse", (3, 2)), numpy.ones((3, 2), dtype="float32")
+    kv.row_sparse_pull({"e": rows}, row_ids=[2])
+    assert rows.asnumpy().tolist() == [[0, 0], [0, 0], [3, 3]]
+    kv.row_sparse_pull({"e": [rows, whole]}, row_ids=[[nd.array([0]), nd.array([1])]])
+    assert (rows.indices.tolist(), whole.tolist()) == ([0], [[0, 0], [2, 2], [0, 0]])
+    kv.pull({"e": rows}, ignore_sparse=False)
+    assert rows.indices.tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="out: a map of key to output"):
+        kv.row_sparse_pull({"e": rows}, out=rows, row_ids=[2])
+
+
+def test_what_stands_beside_a_map_is_refused():
+    kv, a = filled("a"), nd.ones(2)
+    for call in (
+        lambda: kv.push({"a": a}, a),
+        lambda: kv.init({"b": a}, a),
+        lambda: kv.pull({"a": a}, out=a),
+        lambda: kv.pull("a", out={"a": a}),
+        lambda: kv.pushpull({"a": a}, out=a),
+        lambda: kv.pushpull("a", a, out={"a": a}),
+        lambda: kv.broadcast({"b": a}, out=a),
+        lambda: kv.broadcast({"b": a}),
+        lambda: kv.push({"a": None}),
+        lambda: kv.push({1.5: a}),
+        lambda: kv.push([{"a": a}]),
+        lambda: kv.push("a"),
+    ):
+        with pytest.raises(mx.errors.ArgumentTypeError):
+            call()
+    assert (kv.keys(), values(kv, "a"), a.tolist()) == (["a"], [[0, 0]], [1, 1])
+    with pytest.raises(mx.errors.SpecMismatchError):
+        kv.push({"a": nd.ones(3)})
+
+
+def test_a_map_that_fails_says_why():
+    class Broken(collections.UserDict):
+        def __iter__(self):
+            raise OSError("mine")
+
+    with pytest.raises(OSError, match="mine"):
+        filled("a").push(Broken(a=1))

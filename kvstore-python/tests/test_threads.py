@@ -1,0 +1,218 @@
+"""Threads: verbs run without the interpreter's lock, and what many threads push is all there."""
+
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+from test_store import adding, filled
+
+
+@contextmanager
+def counting():
+    """Yields a function that returns how often another thread has run. It runs only when this one gives the lock up of
+    its own accord: nobody may take it away.
+    """
+    rounds, is_over, interval = [0], threading.Event(), sys.getswitchinterval()
+
+    def count():
+        while not is_over.is_set():
+            rounds[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    sys.setswitchinterval(1000)
+    try:
+        thread.start()
+        yield lambda: rounds[0]
+    finally:
+        is_over.set()
+        sys.setswitchinterval(interval)
+        thread.join(60)
+
+
+def gives_the_lock_up(prepare, seconds=20):
+    """Returns whether another thread runs during one of many calls, each of which `prepare` returns: one may be over before
+    that thread has awoken.
+    """
+    deadline = time.monotonic() + seconds
+    with counting() as rounds:
+        while time.monotonic() < deadline:
+            call = prepare()
+            before = rounds()
+            call()
+            if rounds() != before:
+                return True
+    return False
+
+
+def test_what_keeps_the_lock_is_noticed():
+    assert not gives_the_lock_up(lambda: lambda: sum(range(1000)), seconds=0.5)
+
+
+class Verbs:
+    """Verbs by name: each method returns a call of one, and has done before all that must have been."""
+
+    def __init__(self, folder):
+        self.kv, self.array, self.file = mx.kv.create(), nd.ones((2, 100_000)), folder / "file"
+        self.kv.init(["a", "b"], [self.array] * 2)
+        self.kv.set_optimizer(mx.optimizer.SGD())
+
+    def init(self):
+        return lambda: self.kv.init("a", self.array, existing="replace")
+
+    def push(self):
+        return lambda: self.kv.push("a", self.array)
+
+    def push_of_lists(self):
+        return lambda: self.kv.push(["a", "b"], [[self.array, self.array], [self.array]])
+
+    def pull(self):
+        return lambda: self.kv.pull("a", out=self.array)
+
+    def pull_of_lists(self):
+        return lambda: self.kv.pull(["a", "b"], out=[self.array, self.array])
+
+    def pull_of_new_arrays(self):
+        return lambda: self.kv.pull("a")
+
+    def pushpull(self):
+        return lambda: self.kv.pushpull("a", self.array)
+
+    def broadcast(self):
+        if "c" in self.kv:
+            self.kv.remove("c")
+        return lambda: self.kv.broadcast("c", self.array, out=self.array)
+
+    def row_sparse_pull(self):
+        return lambda: self.kv.row_sparse_pull("a", row_ids=[1])
+
+    def remove(self):
+        self.kv.init("d", self.array)
+        return lambda: self.kv.remove("d")
+
+    def keys(self):
+        return self.kv.keys
+
+    def contains(self):
+        return lambda: "a" in self.kv
+
+    def stats(self):
+        return self.kv.stats
+
+    def barrier(self):
+        return self.kv.barrier
+
+    def set_updater(self):
+        return lambda: self.kv.set_updater(print)
+
+    def set_optimizer(self):
+        return lambda: self.kv.set_optimizer(mx.optimizer.SGD())
+
+    def set_hyper_parameters(self):
+        return lambda: self.kv.set_hyper_parameters(wd=0)
+
+    def set_gradient_compression(self):
+        return lambda: self.kv.set_gradient_compression({"type": "2bit"})
+
+    def snapshot(self):
+        return self.kv.snapshot
+
+    def rollback(self):
+        before = self.kv.snapshot()
+        return lambda: self.kv.rollback(before)
+
+    def checkpoint(self):
+        return lambda: self.kv.checkpoint(self.file)
+
+    def waits_for_a_checkpoint(self):
+        return self.kv.checkpoint(self.file).wait
+
+    def restore(self):
+        self.kv.checkpoint(self.file).wait()
+        return lambda: self.kv.restore(self.file)
+
+    def save_optimizer_states(self):
+        return lambda: self.kv.save_optimizer_states(self.file)
+
+    def load_optimizer_states(self):
+        self.kv.save_optimizer_states(self.file)
+        return lambda: self.kv.load_optimizer_states(self.file)
+
+    def create(self):
+        return mx.kv.create
+
+    def close(self):
+        return mx.kv.create().close
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Verbs) if not name.startswith("_")])
+def test_other_threads_run_during_every_verb(name, tmp_path):
+    prepare = getattr(Verbs(tmp_path), name)
+    # What is imported only once is imported now.
+    prepare()()
+    assert gives_the_lock_up(prepare)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda array, kv: array + array,
+        lambda array, kv: array.__iadd__(1),
+        lambda array, kv: array.asnumpy(),
+        lambda array, kv: array.sum(),
+        lambda array, kv: nd.ones((2, 100_000)),
+        lambda array, kv: nd.array(array.__array__()),
+        lambda array, kv: kv.push("a", array.__array__()),
+        lambda array, kv: kv.pull("a", out=array.__array__(copy=True)),
+    ],
+)
+def test_other_threads_run_during_work_on_arrays(work):
+    array, kv = nd.ones((2, 100_000)), mx.kv.create()
+    kv.init("a", array)
+    work(array, kv)
+    assert gives_the_lock_up(lambda: lambda: work(array, kv))
+
+
+def test_pushes_of_many_threads_are_all_there():
+    kv = filled(["a", "b"])
+    kv.set_updater(adding)
+
+    def run(key):
+        for _ in range(100):
+            kv.push(key, nd.ones(2))
+
+    threads = [threading.Thread(target=run, args=("ab"[number % 2],)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [it.tolist() for it in kv.pull(["a", "b"])] == [[200, 200]] * 2
+
+
+def test_other_threads_run_while_a_push_waits():
+    """One push stands in its updater, which waits for another thread's whole life."""
+    kv, entered, may_go = filled(["a", "b"]), threading.Event(), threading.Event()
+
+    def update(key, pushed, stored):
+        stored += pushed
+        if key == "a":
+            entered.set()
+            assert may_go.wait(60)
+
+    kv.set_updater(update)
+    thread = threading.Thread(target=lambda: kv.push("a", nd.ones(2)))
+    thread.start()
+    assert entered.wait(60)
+    # The key's lock is held; a push of the same key waits without the interpreter's lock.
+    waiting = threading.Thread(target=lambda: kv.push("a", nd.ones(2)))
+    waiting.start()
+    assert kv.pull("b").tolist() == [0, 0]
+    may_go.set()
+    thread.join(60)
+    waiting.join(60)
+    assert kv.pull("a").tolist() == [2, 2]
