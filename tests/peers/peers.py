@@ -24,8 +24,9 @@ from workloads import MIB64, WORKLOADS, Running, RunningRows
 # OpenMP's threads spin for a while after their work; nobody's turn starts before they sleep.
 PAUSE = 0.2
 WARM_UP_ROUNDS = 3
-# How often `timed` takes a turn.
-TURNS = 2
+# How often `timed` takes a turn. After two of 10 ms the system has not spread threads over the cores for good: ours took a
+# quarter longer than in a loop then, MXNet a twentieth; four are as a loop for both.
+TURNS = 4
 # Both sides add in `f32` but may do so in another order, and every step rounds what it leaves. MXNet also rounds
 # an optimizer's factors to `f32` (of `1 - 0.999` that leaves five digits), which counts by the way a weight has gone.
 RELATIVE = 1e-5
