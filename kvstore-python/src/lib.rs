@@ -24,6 +24,7 @@ mod listed;
 mod making;
 mod mapped;
 mod ndarray;
+mod numpy;
 mod operators;
 mod optimizer;
 mod pytorch;

@@ -1,6 +1,6 @@
 //! The class `NDArray`, and the functions that make one.
 
-use kvstore::{BinaryOp, DType, DeviceKind, NDArray, Reduction, Tensor, UnaryOp};
+use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple, PyType};
 use crate::convert;
 use crate::error::{detached, invalid, to_python, type_error};
 use crate::export::Wanted;
-use crate::{dlpack, export, foreign, indexing, operators};
+use crate::{dlpack, export, indexing, numpy, operators};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
@@ -62,6 +62,19 @@ fn derived<'py>(
     let array = &slf.get().array;
     let result = detached(slf.py(), || work(array))?;
     PyArray::as_class_of(slf, result)
+}
+
+/// Returns what all elements come to. NumPy's functions give options that are nothing for such a one; others are refused.
+fn reduced<'py>(
+    slf: &Bound<'py, PyArray>,
+    op: Reduction,
+    options: [Option<&Any<'py>>; 3],
+) -> PyResult<Any<'py>> {
+    if options.iter().any(Option::is_some) {
+        let text = "all elements come to one, of the same dtype and in a new array: use `asnumpy()` for others";
+        return Err(to_python(slf.py(), Error::Unsupported(text.to_owned())));
+    }
+    derived(slf, move |array| array.reduce(op))
 }
 
 #[pymethods]
@@ -137,7 +150,7 @@ impl PyArray {
 
     /// Returns a copy that NumPy owns. ``bfloat16`` becomes ``float32``, which holds the same numbers.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numpy_copy(py, &self.array)
+        numpy::copied(py, &self.array)
     }
 
     /// Returns the only element as a number.
@@ -159,7 +172,7 @@ impl PyArray {
 
     /// Returns the elements as lists of numbers, one list in another for each axis.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numpy_copy(py, &self.array)?.call_method0("tolist")
+        numpy::copied(py, &self.array)?.call_method0("tolist")
     }
 
     /// Returns a new array with the elements in another dtype, by its name or as NumPy's.
@@ -244,23 +257,47 @@ impl PyArray {
     }
 
     /// Returns the sum of all elements, as an array of one.
-    fn sum<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
-        derived(slf, |array| array.reduce(Reduction::Sum))
+    #[pyo3(signature = (axis = None, dtype = None, out = None))]
+    fn sum<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Any<'py>>,
+        dtype: Option<&Any<'py>>,
+        out: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        reduced(slf, Reduction::Sum, [axis, dtype, out])
     }
 
     /// Returns the mean of all elements, as an array of one.
-    fn mean<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
-        derived(slf, |array| array.reduce(Reduction::Mean))
+    #[pyo3(signature = (axis = None, dtype = None, out = None))]
+    fn mean<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Any<'py>>,
+        dtype: Option<&Any<'py>>,
+        out: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        reduced(slf, Reduction::Mean, [axis, dtype, out])
     }
 
     /// Returns the largest element, as an array of one.
-    fn max<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
-        derived(slf, |array| array.reduce(Reduction::Max))
+    #[pyo3(signature = (axis = None, dtype = None, out = None))]
+    fn max<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Any<'py>>,
+        dtype: Option<&Any<'py>>,
+        out: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        reduced(slf, Reduction::Max, [axis, dtype, out])
     }
 
     /// Returns the smallest element, as an array of one.
-    fn min<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
-        derived(slf, |array| array.reduce(Reduction::Min))
+    #[pyo3(signature = (axis = None, dtype = None, out = None))]
+    fn min<'py>(
+        slf: &Bound<'py, Self>,
+        axis: Option<&Any<'py>>,
+        dtype: Option<&Any<'py>>,
+        out: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        reduced(slf, Reduction::Min, [axis, dtype, out])
     }
 
     /// Returns the square root of the sum of the squares, as an array of one.
@@ -292,7 +329,7 @@ impl PyArray {
     #[pyo3(name = "__array_interface__")]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let value = self.array.tensor();
-        let typestr = typestr(value.dtype());
+        let typestr = numpy::typestr(value.dtype());
         let bytes = value.host_bytes().map(|bytes| (bytes.as_ptr().addr(), bytes.len()));
         let (Some(typestr), Ok((address, num_bytes))) = (typestr, bytes) else {
             let text = format!("{} on {}: use `asnumpy()`", value.spec(), value.device());
@@ -303,7 +340,7 @@ impl PyArray {
         interface.set_item("version", 3)?;
         interface.set_item("shape", shape)?;
         interface.set_item("typestr", typestr)?;
-        interface.set_item("data", read_only(py, value, address, num_bytes)?)?;
+        interface.set_item("data", numpy::read_only(py, value, address, num_bytes)?)?;
         Ok(interface)
     }
 
@@ -329,7 +366,7 @@ impl PyArray {
                     format!("{} on {} without a copy", self.array.spec(), self.array.device());
                 return Err(invalid(py, text));
             }
-            None => numpy_copy(py, &self.array)?,
+            None => numpy::copied(py, &self.array)?,
         };
         let Some(dtype) = dtype else { return Ok(array) };
         let options = PyDict::new(py);
@@ -371,7 +408,7 @@ impl PyArray {
         let (py, array) = (slf.py(), &slf.get().array);
         let restored = RESTORED.import(py, "mxkv.nd", "_restored")?.clone();
         let context = convert::context(py, array.device())?;
-        let value = numpy_copy(py, array)?;
+        let value = numpy::copied(py, array)?;
         Ok((restored, (slf.get_type(), value, context, array.dtype().name())))
     }
 
@@ -530,50 +567,6 @@ impl PyArray {
     fn __ipow__(slf: &Bound<'_, Self>, other: &Any<'_>, _modulo: Option<&Any<'_>>) -> PyResult<()> {
         operators::in_place(slf, BinaryOp::Pow, other)
     }
-}
-
-/// What keeps a value for whom reads its memory.
-#[pyclass(frozen, module = "mxkv._native")]
-#[derive(Debug)]
-struct Kept(#[expect(dead_code, reason = "it is held, not read")] Tensor);
-
-/// Returns a `memoryview` of a value, which keeps it.
-fn read_only(
-    py: Python<'_>,
-    value: Tensor,
-    address: usize,
-    num_bytes: usize,
-) -> PyResult<Bound<'_, PyAny>> {
-    static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let kept = Bound::new(py, Kept(value))?;
-    VIEW.import(py, "mxkv._memory", "read_only")?.call1((kept, address, num_bytes))
-}
-
-/// Returns a dtype as NumPy's array interface names it.
-fn typestr(dtype: DType) -> Option<String> {
-    let kind = match dtype {
-        DType::F32 => "f4",
-        DType::F64 => "f8",
-        DType::F16 => "f2",
-        DType::U8 => "u1",
-        DType::I8 => "i1",
-        DType::I32 => "i4",
-        DType::I64 => "i8",
-        DType::Bf16 => return None,
-    };
-    Some(format!("{}{kind}", if cfg!(target_endian = "little") { '<' } else { '>' }))
-}
-
-/// Returns the elements in an array of NumPy's.
-fn numpy_copy<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyAny>> {
-    static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let dtype = if array.dtype() == DType::Bf16 { DType::F32 } else { array.dtype() };
-    let empty = EMPTY.import(py, "numpy", "empty")?;
-    let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
-    let block = foreign::writable(&copy)?
-        .ok_or_else(|| type_error(py, "an array of NumPy's hands out no memory"))?;
-    detached(py, || block.write(&array.tensor().cast(dtype)?).map(drop))?;
-    Ok(copy)
 }
 
 /// Returns the present value of an array.

@@ -147,6 +147,20 @@ def test_functions():
     assert nd.arange(3).tolist() == [0, 1, 2]
 
 
+def test_functions_of_numpy_take_arrays():
+    array = nd.array([[1, 2], [3, 4]])
+    for of_array in (array, mx.np.array(array)):
+        assert float(numpy.sum(of_array)) == 10
+        assert float(numpy.mean(of_array)) == 2.5
+        assert (float(numpy.max(of_array)), float(numpy.min(of_array))) == (4, 1)
+        assert numpy.add(of_array, 1).tolist() == [[2, 3], [4, 5]]
+        assert numpy.stack([of_array, of_array]).shape == (2, 2, 2)
+        for refused in ({"axis": 0}, {"dtype": "float64"}, {"out": numpy.zeros(())}):
+            with pytest.raises(mx.errors.UnsupportedError, match="asnumpy"):
+                numpy.sum(of_array, **refused)
+    assert numpy.sum(mx.np.array(array)).shape == ()
+
+
 def test_numbers_of_arrays():
     assert float(nd.array([1.5])) == 1.5
     assert int(nd.array([2.5])) == 2

@@ -71,21 +71,21 @@ class ndarray(NDArray):
         is_element = part.shape == (1,) and part.size == 1 and _names_element(self.ndim, index)
         return part.reshape(()) if is_element else part
 
-    def sum(self) -> ndarray:
+    def sum(self, axis: None = None, dtype: None = None, out: None = None) -> ndarray:
         """Returns the sum of all elements."""
-        return super().sum().reshape(())
+        return super().sum(axis, dtype, out).reshape(())
 
-    def mean(self) -> ndarray:
+    def mean(self, axis: None = None, dtype: None = None, out: None = None) -> ndarray:
         """Returns the mean of all elements."""
-        return super().mean().reshape(())
+        return super().mean(axis, dtype, out).reshape(())
 
-    def max(self) -> ndarray:
+    def max(self, axis: None = None, dtype: None = None, out: None = None) -> ndarray:
         """Returns the largest element."""
-        return super().max().reshape(())
+        return super().max(axis, dtype, out).reshape(())
 
-    def min(self) -> ndarray:
+    def min(self, axis: None = None, dtype: None = None, out: None = None) -> ndarray:
         """Returns the smallest element."""
-        return super().min().reshape(())
+        return super().min(axis, dtype, out).reshape(())
 
     def as_nd_ndarray(self) -> NDArray:
         """Returns the same array as one of :mod:`mxkv.nd`."""
