@@ -62,8 +62,8 @@ jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines to
 	$(MAVEN) -Prelease clean package -DskipTests
 	scripts/tally.sh jar target/portable-venv/bin/python tests/packaging/test_jar.py
 
-wheel: setup ## builds target/wheels/mxkv-<version>-*.whl, for any Python from 3.10 on and other machines too
-	scripts/setup.sh portable
+wheel: ## builds target/wheels/mxkv-<version>-*.whl, for any Python from 3.10 on and other machines too
+	scripts/setup.sh wheel
 	scripts/wheel.sh
 
 install: jar ## puts the three jars into the local Maven repository

@@ -1,9 +1,8 @@
 #!/bin/sh
-# python-tests.sh   installs a wheel into an empty environment and tries it there, and runs the tests of kvstore-python
-# with it: on the oldest and the newest Python that pythons.sh finds, beside MXNet 1.9.1 on the newest where that can be
-# installed, those of other libraries' arrays with PyTorch and JAX, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES
-# are packages that the tests get beside NumPy, for instance `torch jax`; tests of those that are not there are counted as
-# skipped.
+# python-tests.sh   tries a wheel in an empty environment, and runs the tests of kvstore-python with it: on the oldest and the
+# newest Python that pythons.sh finds, beside MXNet 1.9.1 on the newest where that can be installed, those of other libraries'
+# arrays with PyTorch and JAX, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get beside
+# NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,9 +22,6 @@ if ! scripts/wheel.sh --here "$PWD/target/python-wheel"; then
     exit 0
 fi
 wheel=$(ls target/python-wheel/*.whl)
-readme=target/python-wheel/readme.py
-# The README's first example, as a user pastes it.
-sed -n '/^```python$/,/^```$/{/^```python$/d;/^```$/q;p;}' README.md >"$readme"
 
 # install VENV PACKAGE..
 install() {
@@ -39,15 +35,8 @@ newest_python=$(echo "$pythons" | tail -n 1)
 echo "$pythons" | while read -r python; do
     version=$("$python" -c 'import platform; print(platform.python_version())')
     echo "python: $version, $python"
-    empty=target/python-venv/$version-empty tests=target/python-venv/$version
-    rm -rf "$empty"
-    "$python" -m venv "$empty"
-    install "$empty" "$wheel"
-    "$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 | grep -vE '^(pip|setuptools|wheel)$' |
-        tr '\n' ' ' | grep -qx 'mxkv numpy '
-    printed=$(cd / && "$OLDPWD/$empty/bin/python" - <"$OLDPWD/$readme")
-    # It says behind each `print` what that shows.
-    [ "$printed" = "$(sed -n 's/^print(.*  # //p' "$readme")" ] || { echo "README.md, in Python: found $printed"; exit 1; }
+    tests=target/python-venv/$version
+    scripts/try-wheel.sh "$wheel" "$python"
     [ -x "$tests/bin/python" ] || "$python" -m venv "$tests"
     # The oldest NumPy that the wheel works with has no builds for later Pythons.
     case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK and Maven.
-# `setup.sh portable` checks for Python with venv too, for scripts/portable.sh and scripts/kernels.sh.
+# `setup.sh portable` checks for Python with venv too, for scripts/portable.sh and scripts/kernels.sh; `setup.sh wheel`
+# for that, and for nothing of Java's, C++'s or Maven's.
 # What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
 # Says nothing and takes a moment when everything is there.
 set -eu
@@ -39,8 +40,13 @@ jdk_is_good() {
     [ -x "$javac" ] && [ "$(jdk_version "$javac")" -ge "$JDK_NEEDED" ] 2>/dev/null
 }
 
+# A wheel needs neither of these three.
+cxx_is_good() { [ "$WANTED" = wheel ] || command -v c++ >/dev/null 2>&1; }
+java_is_good() { [ "$WANTED" = wheel ] || jdk_is_good; }
+maven_is_good() { [ "$WANTED" = wheel ] || command -v mvn >/dev/null 2>&1; }
+
 # Debian's Python has no venv until a package brings it.
-python_is_good() { [ "$WANTED" != portable ] || python3 -c 'import venv, ensurepip' 2>/dev/null; }
+python_is_good() { [ -z "$WANTED" ] || python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
 
@@ -60,15 +66,17 @@ jdk_package() {
 # What apt has to install, without Rust.
 missing_packages() {
     command -v cc >/dev/null 2>&1 || printf 'gcc libc6-dev '
-    command -v c++ >/dev/null 2>&1 || printf 'g++ '
-    jdk_is_good || printf '%s ' "$(jdk_package)"
-    command -v mvn >/dev/null 2>&1 || printf 'maven '
+    cxx_is_good || printf 'g++ '
+    java_is_good || printf '%s ' "$(jdk_package)"
+    maven_is_good || printf 'maven '
     python_is_good || printf 'python3-venv '
 }
 
 install_packages() {
     if ! has_apt; then
-        say "needed: compilers for C and C++ (cc, c++), a JDK >= $JDK_NEEDED, Maven${WANTED:+, Python 3 with venv}. Install them with this system's packages."
+        for_java=", a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
+        [ "$WANTED" != wheel ] || for_java=
+        say "needed: a compiler for C (cc)$for_java${WANTED:+, Python 3 with venv}. Install them with this system's packages."
         exit 1
     elif ! is_root; then
         say "missing packages; install them with"
@@ -96,11 +104,11 @@ install_rust() {
     fi
 }
 
-if ! { command -v cc && command -v c++ && command -v mvn && jdk_is_good && python_is_good; } >/dev/null 2>&1; then
+if ! { command -v cc && cxx_is_good && maven_is_good && java_is_good && python_is_good; } >/dev/null 2>&1; then
     refresh_lists
     # shellcheck disable=SC2046 # a list of package names, to be split
     install_packages $(missing_packages)
-    jdk_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac stands first"; exit 1; }
+    java_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac stands first"; exit 1; }
 fi
 if ! rust_is_good; then
     refresh_lists

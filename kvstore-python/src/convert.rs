@@ -32,11 +32,13 @@ pub(crate) fn device(py: Python<'_>, (kind, ordinal): DeviceName) -> PyResult<De
 
 /// Returns the device that a `mxkv.Context` names.
 pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
-    let part = |name| object.getattr(name);
-    let (Ok(kind), Ok(ordinal)) = (part("device_type"), part("device_id")) else {
-        return Err(type_error(object.py(), "expected a device, such as `cpu()`"));
-    };
-    device(object.py(), (kind.extract()?, ordinal.extract()?))
+    static PAIR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    if object.is_none() {
+        return Err(type_error(py, "expected a device, such as `cpu()`"));
+    }
+    let pair = PAIR.import(py, "mxkv.context", "_pair")?.call1((object,))?;
+    device(py, pair.extract()?)
 }
 
 /// Returns the dtype that a program means by its name, as NumPy's, or as a type of Python's.
@@ -73,15 +75,15 @@ pub(crate) fn dims<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, P
     PyTuple::new(py, shape.dims())
 }
 
-/// Returns a number: one of Python's, one of NumPy's, or an array of another library that has no axes; none for what is
-/// not one.
-pub(crate) fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
+/// Returns a number for elements of a dtype: one of Python's, one of NumPy's, or an array of another library that has no
+/// axes; none for what is not one.
+pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Scalar>> {
     let py = object.py();
     if object.is_instance_of::<PyFloat>() {
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
     if object.is_instance_of::<PyInt>() {
-        return whole_number(object).map(Some);
+        return whole_number(object, dtype).map(Some);
     }
     let has_axes = object.hasattr(intern!(py, "__dlpack__"))?
         && !object.getattr("ndim").is_ok_and(|axes| axes.eq(0).unwrap_or(false));
@@ -97,10 +99,14 @@ pub(crate) fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     Ok(None)
 }
 
-/// Returns an integer of Python's, which may be longer than any of ours: then the nearest number with a fraction.
-fn whole_number(object: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+/// Returns an integer of Python's. One that is longer than any of ours is the nearest number with a fraction, where
+/// elements have fractions.
+fn whole_number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
     if let Ok(number) = object.extract::<i64>() {
         return Ok(Scalar::from(number));
+    }
+    if !dtype.is_float() {
+        return Err(invalid(object.py(), "a number for whole elements has to fit into `int64`"));
     }
     let too_large = |_| invalid(object.py(), "a number has to fit into `float64`");
     object.extract::<f64>().map(Scalar::from).map_err(too_large)
@@ -117,15 +123,32 @@ where
     let py = object.py();
     object.extract::<T>().map_err(|error| {
         let error: PyErr = error.into();
-        if error.is_instance_of::<PyOverflowError>(py) {
-            return invalid(py, format!("expected {expected}, found one that is too large"));
-        }
-        if !error.is_instance_of::<PyTypeError>(py) {
+        let made = if error.is_instance_of::<PyOverflowError>(py) {
+            invalid(py, format!("expected {expected}, found one beyond that"))
+        } else if error.is_instance_of::<PyTypeError>(py) {
+            let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
+            type_error(py, format!("expected {expected}, found a `{class}`"))
+        } else {
             return error;
-        }
-        let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
-        type_error(py, format!("expected {expected}, found a `{class}`"))
+        };
+        made.set_cause(py, Some(error));
+        made
     })
+}
+
+/// Returns a number with a fraction.
+pub(crate) fn float(object: &Bound<'_, PyAny>) -> PyResult<f64> {
+    argument(object, "a number that fits into `float64`")
+}
+
+/// Returns the number of an axis, from the first one or, if it is negative, from the last.
+pub(crate) fn axis(object: &Bound<'_, PyAny>) -> PyResult<isize> {
+    argument(object, "the number of an axis")
+}
+
+/// Returns the number of an update.
+pub(crate) fn num_update(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    argument(object, "the number of an update, from 0 up")
 }
 
 /// Returns the priority of a call.

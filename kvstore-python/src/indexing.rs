@@ -30,7 +30,7 @@ pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArra
 /// Gives a part its elements: a number for all of them, an array, or nested lists.
 pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = value.py();
-    if let Some(number) = convert::number(value)? {
+    if let Some(number) = convert::number(value, part.dtype())? {
         return detached(py, || part.fill(number));
     }
     let array = if let Some(array) = convert::array(value)? {

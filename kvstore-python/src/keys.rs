@@ -20,12 +20,15 @@ enum Kind {
     Integer = 2,
 }
 
-/// Whether the keys of a store are texts or integers, from the first call on.
+/// Whether the keys of a store are texts or integers, for good once the first of them is initialised.
 #[derive(Debug, Default)]
 pub(crate) struct KeyKind {
-    /// A [`Kind`], or 0 before the first call.
+    /// A [`Kind`], or 0 before the first call; [`UNSETTLED`] is added before the first `init`.
     kind: AtomicU8,
 }
+
+/// Another kind may take the place of this one: what was called has failed, or may have.
+const UNSETTLED: u8 = 4;
 
 impl KeyKind {
     /// Returns the keys of a call, one or a list, and remembers what they are.
@@ -58,25 +61,32 @@ impl KeyKind {
     }
 
     fn remember(&self, py: Python<'_>, kind: Kind) -> PyResult<()> {
-        let known = self.kind.load(Ordering::Relaxed);
-        if known == kind as u8 {
+        let (order, wanted) = (Ordering::Relaxed, kind as u8);
+        if self.kind.load(order) == wanted {
             return Ok(());
         }
-        let swapped =
-            self.kind.compare_exchange(0, kind as u8, Ordering::Relaxed, Ordering::Relaxed);
-        match swapped {
-            Err(known) if known != kind as u8 => {
-                Err(type_error(py, "Mixed key types are not allowed"))
-            }
+        let replaced =
+            |known: u8| (known == 0 || known & UNSETTLED != 0).then_some(wanted | UNSETTLED);
+        match self.kind.fetch_update(order, order, replaced) {
+            Err(known) if known != wanted => Err(type_error(py, "Mixed key types are not allowed")),
             _ => Ok(()),
         }
+    }
+
+    /// Keeps what the keys are: some have been initialised.
+    pub(crate) fn settle(&self) {
+        self.kind.fetch_and(!UNSETTLED, Ordering::Relaxed);
+    }
+
+    fn is_integer(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & !UNSETTLED == Kind::Integer as u8
     }
 
     /// Returns the key as the program writes it.
     pub(crate) fn as_given<'py>(&self, py: Python<'py>, key: &Key) -> PyResult<Bound<'py, PyAny>> {
         let digits = key.as_str().strip_prefix('-').unwrap_or(key.as_str());
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if self.kind.load(Ordering::Relaxed) != Kind::Integer as u8 || !is_number {
+        if !self.is_integer() || !is_number {
             return Ok(PyString::new(py, key.as_str()).into_any());
         }
         match key.as_str().parse::<i64>() {

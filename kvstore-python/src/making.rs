@@ -17,9 +17,9 @@ pub(crate) fn full(
     device: DeviceName,
 ) -> PyResult<PyArray> {
     let shape = convert::shape(shape)?;
-    let value =
-        convert::number(value)?.ok_or_else(|| type_error(py, "value: expected a number"))?;
     let (dtype, device) = (convert::dtype(py, dtype)?, convert::device(py, device)?);
+    let value =
+        convert::number(value, dtype)?.ok_or_else(|| type_error(py, "value: expected a number"))?;
     detached(py, || kvstore::full(shape, value, dtype, device)).map(PyArray::from)
 }
 
@@ -63,10 +63,11 @@ pub(crate) fn arange(
 pub(crate) fn concatenate<'py>(
     py: Python<'py>,
     arrays: Vec<Bound<'py, PyArray>>,
-    axis: isize,
+    #[pyo3(from_py_with = convert::axis)] axis: isize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let parts: Vec<NDArray> = arrays.iter().map(|array| array.get().array().clone()).collect();
-    let rank = parts.first().map_or(0, |first| first.shape().rank());
+    let first = parts.first().ok_or_else(|| invalid(py, "concatenate: no arrays"))?;
+    let rank = first.shape().rank();
     let from_first = if axis < 0 { axis.saturating_add_unsigned(rank) } else { axis };
     let axis = usize::try_from(from_first)
         .map_err(|_| invalid(py, format!("axis {axis}: expected one of {rank}")))?;

@@ -1,7 +1,7 @@
 //! Maps of key to array, which stand for keys and arrays side by side.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyInt, PyList, PyMapping, PyString};
 
 use crate::error::type_error;
 use crate::{listed, ndarray::PyArray};
@@ -24,13 +24,17 @@ pub(crate) fn apart<'py>(
     name: &str,
 ) -> PyResult<KeysAndArrays<'py>> {
     match arrays {
+        Some(_) if is_map(keys) => Err(type_error(
+            keys.py(),
+            "a map of key to array stands for keys and arrays: give all else by its name, as `priority=1`",
+        )),
         Some(arrays) => Ok((keys.clone(), arrays.clone())),
         None if is_map(keys) => items(keys),
         None => Err(listed::unexpected(keys.py().None().bind(keys.py()), name)),
     }
 }
 
-/// Returns keys and outputs of a verb that has values, too: beside a map of values is a map of outputs, maybe of fewer keys.
+/// Returns keys and outputs of a verb that has values, too: beside a map of values is a map of outputs, with keys of its own.
 pub(crate) fn beside<'py>(
     keys: &Bound<'py, PyAny>,
     outs: &Bound<'py, PyAny>,
@@ -49,9 +53,12 @@ pub(crate) fn beside<'py>(
 fn items<'py>(map: &Bound<'py, PyAny>) -> PyResult<KeysAndArrays<'py>> {
     let (keys, arrays) = (PyList::empty(map.py()), PyList::empty(map.py()));
     for item in map.cast::<PyMapping>()?.items()? {
-        let pair = item.cast_into::<PyTuple>()?;
-        keys.append(pair.get_item(0)?)?;
-        arrays.append(pair.get_item(1)?)?;
+        let (key, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
+            item.extract().map_err(|_| {
+                type_error(map.py(), "a map of key to array has to give pairs of both as its items")
+            })?;
+        keys.append(key)?;
+        arrays.append(array)?;
     }
     Ok((keys.into_any(), arrays.into_any()))
 }

@@ -5,11 +5,12 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyIterator, PyList, PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple, PyType};
 
 use crate::convert;
 use crate::error::{detached, invalid, to_python, type_error};
 use crate::export::Wanted;
+use crate::rows::{self, PyRows};
 use crate::{dlpack, export, indexing, numpy, operators};
 
 type Any<'py> = Bound<'py, PyAny>;
@@ -93,7 +94,7 @@ impl PyArray {
     /// What MXNet calls a dense array.
     #[classattr]
     #[pyo3(name = "stype")]
-    const STYPE: &'static str = "default";
+    pub(crate) const STYPE: &'static str = "default";
 
     /// The lengths along the axes.
     #[getter]
@@ -219,9 +220,11 @@ impl PyArray {
         slf: &Bound<'py, Self>,
         shape: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let given: Vec<i64> = match shape.extract() {
-            Ok(dims) => dims,
-            Err(_) => convert::argument(&shape.get_item(0)?, "whole numbers as shape")?,
+        let only = if shape.len() == 1 { Some(shape.get_item(0)?) } else { None };
+        let is_list = |it: &Any<'py>| !it.is_instance_of::<PyInt>() && it.extract::<i64>().is_err();
+        let given: Vec<i64> = match only.filter(is_list) {
+            Some(list) => convert::argument(&list, "whole numbers as shape")?,
+            None => convert::argument(shape, "whole numbers as shape")?,
         };
         derived(slf, move |array| array.reshape(&given))
     }
@@ -306,7 +309,11 @@ impl PyArray {
     }
 
     /// Returns every element moved into ``[a_min, a_max]``.
-    fn clip<'py>(slf: &Bound<'py, Self>, a_min: f64, a_max: f64) -> PyResult<Bound<'py, PyAny>> {
+    fn clip<'py>(
+        slf: &Bound<'py, Self>,
+        #[pyo3(from_py_with = convert::float)] a_min: f64,
+        #[pyo3(from_py_with = convert::float)] a_max: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
         derived(slf, move |array| array.clip(a_min, a_max))
     }
 
@@ -315,6 +322,21 @@ impl PyArray {
         let other =
             convert::array(other)?.ok_or_else(|| type_error(slf.py(), "dot: expected an array"))?;
         derived(slf, move |array| array.dot(&other))
+    }
+
+    /// Returns the array itself for ``'default'``, and for ``'row_sparse'`` its rows that are not 0.
+    ///
+    /// >>> from mxkv import nd
+    /// >>> rows = nd.array([[0, 0], [1, 2]]).tostype('row_sparse')
+    /// >>> rows.indices.tolist(), rows.data.tolist()
+    /// ([1], [[1.0, 2.0]])
+    fn tostype<'py>(slf: &Bound<'py, Self>, stype: &str) -> PyResult<Any<'py>> {
+        static ROWS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        match stype {
+            Self::STYPE => Ok(slf.clone().into_any()),
+            PyRows::STYPE => ROWS_OF.import(slf.py(), "mxkv._rows", "rows_of")?.call1((slf,)),
+            _ => Err(rows::unknown_stype(slf.py(), stype)),
+        }
     }
 
     /// Returns the value as bytes in MXNet's format.

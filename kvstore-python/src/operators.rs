@@ -1,6 +1,6 @@
 //! The operators of `NDArray`: with arrays, numbers, and arrays of other libraries.
 
-use kvstore::{BinaryOp, NDArray, Scalar};
+use kvstore::{BinaryOp, DType, NDArray, Scalar};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 
@@ -14,11 +14,11 @@ enum Operand {
     Number(Scalar),
 }
 
-fn operand(object: &Bound<'_, PyAny>) -> PyResult<Option<Operand>> {
+fn operand(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Operand>> {
     if let Ok(array) = object.cast::<PyArray>() {
         return Ok(Some(Operand::Array(array.get().array().clone())));
     }
-    if let Some(number) = convert::number(object)? {
+    if let Some(number) = convert::number(object, dtype)? {
         return Ok(Some(Operand::Number(number)));
     }
     Ok(convert::array(object)?.map(Operand::Array))
@@ -33,7 +33,7 @@ pub(crate) fn binary<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let array = slf.get().array();
-    let result = match operand(other)? {
+    let result = match operand(other, array.dtype())? {
         None => return Ok(py.NotImplemented().into_bound(py)),
         Some(Operand::Number(number)) => {
             detached(py, || array.binary_scalar(op, number, reversed))?
@@ -51,7 +51,7 @@ pub(crate) fn in_place(
     other: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let array = slf.get().array();
-    match operand(other)? {
+    match operand(other, array.dtype())? {
         Some(Operand::Number(number)) => {
             detached(slf.py(), || array.binary_scalar_assign(op, number))
         }

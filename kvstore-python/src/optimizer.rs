@@ -6,8 +6,8 @@ use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Warmup};
 use pyo3::prelude::*;
 
 use crate::error::{detached, invalid, to_python};
-use crate::keys;
 use crate::ndarray::{self, PyArray};
+use crate::{convert, keys};
 
 /// An optimizer: its name and its hyper-parameters. A store that gets it takes them as they are at that moment.
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
@@ -205,7 +205,7 @@ impl PyScheduler {
     }
 
     /// Returns the learning rate of a key's update with this number, counted from 1.
-    fn __call__(&self, num_update: u64) -> f64 {
+    fn __call__(&self, #[pyo3(from_py_with = convert::num_update)] num_update: u64) -> f64 {
         self.schedule.learning_rate(self.base_lr, num_update)
     }
 

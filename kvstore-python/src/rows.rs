@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::convert;
-use crate::error::{detached, to_python};
+use crate::error::{detached, invalid, to_python};
 use crate::ndarray::{self, PyArray};
 
 /// An array of which only some rows are there; the others are 0.
@@ -54,7 +54,7 @@ impl PyRows {
     /// What MXNet calls an array of rows.
     #[classattr]
     #[pyo3(name = "stype")]
-    const STYPE: &'static str = "row_sparse";
+    pub(crate) const STYPE: &'static str = "row_sparse";
 
     /// The lengths along the axes of the whole array.
     #[getter]
@@ -101,6 +101,16 @@ impl PyRows {
         Ok(NDArray::new(dense).into())
     }
 
+    /// Returns the array itself for ``'row_sparse'``, and for ``'default'`` the whole one.
+    fn tostype<'py>(slf: &Bound<'py, Self>, stype: &str) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        match stype {
+            Self::STYPE => Ok(slf.clone().into_any()),
+            PyArray::STYPE => Ok(Bound::new(py, slf.get().todense(py)?)?.into_any()),
+            _ => Err(unknown_stype(py, stype)),
+        }
+    }
+
     /// Returns the whole array as NumPy's.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Bound::new(py, self.todense(py)?)?.call_method0("asnumpy")
@@ -127,4 +137,9 @@ impl PyRows {
             value.device()
         )
     }
+}
+
+/// Returns the error for a kind of array that is none of ours.
+pub(crate) fn unknown_stype(py: Python<'_>, stype: &str) -> PyErr {
+    invalid(py, format!("stype: expected `row_sparse` or `default`, found `{stype}`"))
 }

@@ -143,7 +143,9 @@ impl PyStore {
         let (key, value) = mapped::apart(key, value, "value")?;
         let values = arguments::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        arguments::run(py, values, outs, move |values, _| store.init_pairs(values, existing))
+        arguments::run(py, values, outs, move |values, _| store.init_pairs(values, existing))?;
+        self.key_kind.settle();
+        Ok(())
     }
 
     /// Sums the values of each key and gives the sum to the optimizer or updater; without one it replaces the
@@ -269,13 +271,16 @@ impl PyStore {
     ) -> PyResult<()> {
         let store = self.store(py)?;
         let (keys, values) = mapped::apart(key, value, "value")?;
-        let out = out.ok_or_else(|| type_error(py, "out: expected arrays to broadcast into"))?;
+        let missing = "out: expected arrays to broadcast into, by its name beside a map of values";
+        let out = out.ok_or_else(|| type_error(py, missing))?;
         let (outs_keys, outs) = mapped::beside(key, out)?;
         let values = arguments::values(&self.key_kind, &keys, &values)?;
         let outs = arguments::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         arguments::run(py, values, outs, move |values, outs| {
             store.broadcast_pairs(values, outs, priority)
-        })
+        })?;
+        self.key_kind.settle();
+        Ok(())
     }
 
     /// Returns the rows with these numbers for each pair of a key and a list or array of numbers. Every process has

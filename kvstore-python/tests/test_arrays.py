@@ -147,6 +147,16 @@ def test_functions():
     assert nd.arange(3).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("number", [3, 3.0, numpy.float32(3), numpy.int64(3), numpy.array(3.0)])
+def test_the_larger_of_arrays_and_numbers(number):
+    array = nd.array([1, 5])
+    for module in (nd, mx.np):
+        assert module.maximum(array, number).tolist() == module.maximum(number, array).tolist() == [3, 5]
+        assert module.minimum(array, number).tolist() == module.minimum(number, array).tolist() == [1, 3]
+    assert (nd.maximum(3, 4), nd.minimum(numpy.float32(3), 4), mx.np.maximum(3, 4)) == (4, 3, 4)
+    assert type(mx.np.maximum(number, mx.np.array(array))) is mx.np.ndarray
+
+
 def test_functions_of_numpy_take_arrays():
     array = nd.array([[1, 2], [3, 4]])
     for of_array in (array, mx.np.array(array)):

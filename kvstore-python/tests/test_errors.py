@@ -1,5 +1,6 @@
 """Errors: classes, codes, and what is said of arguments that nobody accepts."""
 
+import numpy
 import pytest
 
 import mxkv as mx
@@ -60,26 +61,41 @@ def test_a_closed_store():
 
 
 WRONG = {
-    "priority: a text": (lambda kv, a: kv.push("w", a, "high"), TypeError, "32 bits as priority, found a `str`"),
+    "priority: a text": (lambda kv, a: kv.push("w", a, "high"), TypeError, "priority, found a `str`"),
     "priority: a fraction": (lambda kv, a: kv.pull("w", a, 1.5), TypeError, "32 bits as priority"),
-    "priority: too large": (lambda kv, a: kv.push("w", a, 2**31), ValueError, "found one that is too large"),
+    "priority: too large": (lambda kv, a: kv.push("w", a, 2**31), ValueError, "32 bits as priority, found one beyond that"),
     "priority: of rows": (lambda kv, a: kv.row_sparse_pull("w", priority="a", row_ids=[0]), TypeError, "priority"),
     "key: half a character": (lambda kv, a: kv.init("\udc80", a), ValueError, "UTF-8 can hold"),
     "compression: a text": (lambda kv, a: kv.set_gradient_compression("2bit"), TypeError, "such as {'type': '2bit'"),
     "hyper-parameters: a text": (lambda kv, a: kv.set_hyper_parameters(wd="a"), TypeError, "option `wd`"),
     "hyper-parameters: a number": (lambda kv, a: kv.set_hyper_parameters(1), TypeError, "changed: expected a map"),
+    "threshold": (lambda kv, a: kv.set_gradient_compression({"type": "2bit", "threshold": 10**400}), ValueError, "threshold: 1.* does not fit"),
     "capability": (lambda kv, a: kv.is_capable(None), ValueError, "Unknown capability: None"),
     "name of a store": (lambda kv, a: mx.kv.KVStore(3), TypeError, "name must be a string, found 3"),
     "device: a number": (lambda kv, a: nd.ones(2, ctx=3), TypeError, "ctx: expected a device"),
-    "device: no number": (lambda kv, a: mx.cpu("a"), TypeError, "device number: expected a whole one"),
+    "device: no number": (lambda kv, a: mx.cpu("a"), TypeError, "device number: expected a whole number, found 'a'"),
     "number: too large": (lambda kv, a: a * 10**400, ValueError, "fit into `float64`"),
-    "shape: a text": (lambda kv, a: a.reshape("a"), TypeError, "whole numbers as shape"),
+    "number: too large for integers": (lambda kv, a: nd.ones(1, dtype="int8") + 2**63, ValueError, "has to fit into `int64`"),
+    "number: too large in `full`": (lambda kv, a: nd.full(1, 2**63, dtype="int64"), ValueError, "has to fit into `int64`"),
+    "number: of `clip`": (lambda kv, a: a.clip(0, 10**400), ValueError, "a number that fits into `float64`"),
+    "shape: a text": (lambda kv, a: a.reshape("a"), TypeError, "whole numbers as shape, found a `str`"),
+    "shape: too large": (lambda kv, a: a.reshape(2**70), ValueError, "whole numbers as shape, found one beyond"),
+    "shape: more than a list": (lambda kv, a: a.reshape((1, 2), 3), TypeError, "whole numbers as shape"),
     "axis": (lambda kv, a: nd.concatenate([a], axis=-2), ValueError, "axis -2: expected one of 1"),
-    "array: a number": (lambda kv, a: nd.abs(3), TypeError, "expected an array, found a `int`"),
+    "axis: too large": (lambda kv, a: nd.concatenate([a], axis=2**70), ValueError, "the number of an axis, found one beyond"),
+    "axis: of nothing": (lambda kv, a: nd.concatenate([], axis=-1), ValueError, "concatenate: no arrays"),
+    "array: a number": (lambda kv, a: nd.abs(3), TypeError, "expected an array, found 3"),
+    "operand": (lambda kv, a: nd.maximum(a, "x"), TypeError, "maximum: expected an array or a number, found 'x'"),
+    "operand of np": (lambda kv, a: mx.np.minimum(None, a), TypeError, "minimum: expected an array or a number, found None"),
+    "like what": (lambda kv, a: mx.np.full_like(3, 3), TypeError, "expected an array, found 3"),
     "optimizer: a number": (lambda kv, a: mx.optimizer.create(3), TypeError, "name must be a string"),
     "factors": (lambda kv, a: mx.optimizer.SGD(lr_mult=3), TypeError, "lr_mult: expected a map"),
-    "factor": (lambda kv, a: mx.optimizer.SGD(wd_mult={"w": "b"}), TypeError, "option `w`: expected a number"),
-    "updates: negative": (lambda kv, a: mx.lr_scheduler.PolyScheduler(-1), ValueError, "max_update: expected 0 or more"),
+    "factor": (lambda kv, a: mx.optimizer.SGD(wd_mult={"w": "b"}), TypeError, "wd_mult of 'w': expected a number"),
+    "updates: negative": (lambda kv, a: mx.lr_scheduler.PolyScheduler(-1), ValueError, "max_update: expected 0 to "),
+    "updates: too many": (lambda kv, a: mx.lr_scheduler.FactorScheduler(1e30), ValueError, "step: expected 0 to .* found 1e.30"),
+    "update: negative": (lambda kv, a: mx.lr_scheduler.FactorScheduler(1)(-1), ValueError, "the number of an update, from 0 up"),
+    "name: thousands of digits": (lambda kv, a: mx.kv.create(10**5000), TypeError, "name must be a string, found a `int`"),
+    "device: beyond all": (lambda kv, a: mx.cpu(2**32), ValueError, "device number: expected 0 to "),
     "updates: a text": (lambda kv, a: mx.lr_scheduler.FactorScheduler("a"), TypeError, "step: expected a whole number"),
 }
 
@@ -99,4 +115,15 @@ def test_numbers_longer_than_ours_are_the_nearest_ones():
     assert (nd.ones(1) * 2**63).tolist() == [2.0**63]
     assert nd.full(1, -(2**70), dtype="float64").tolist() == [-(2.0**70)]
     assert nd.concat(nd.ones((1, 2)), nd.zeros((1, 1)), dim=-1).tolist() == [[1, 1, 0]]
-    assert mx.lr_scheduler.FactorScheduler(step=2.0, factor=0.5, base_lr=1)(3) == 0.5
+    for step in (2.0, numpy.float32(2), numpy.int8(2)):
+        assert mx.lr_scheduler.FactorScheduler(step=step, factor=0.5, base_lr=1)(3) == 0.5
+
+
+def test_what_was_raised_by_an_argument_is_the_cause():
+    class Mine:
+        def __index__(self):
+            raise OverflowError("of mine")
+
+    with pytest.raises(mx.errors.InvalidArgumentError, match="priority") as caught:
+        filled("w").push("w", nd.ones(2), Mine())
+    assert str(caught.value.__cause__) == "of mine"

@@ -106,6 +106,27 @@ def test_keys_of_one_store_are_of_one_type():
         kv.push(1.5, nd.ones(2))
 
 
+def test_a_call_that_fails_leaves_the_type_of_keys_open():
+    kv = mx.kv.create()
+    with pytest.raises(TypeError):
+        kv.init({"x": None})
+    with pytest.raises(KeyError):
+        kv.pull("x")
+    kv.init(3, nd.ones(2))
+    with pytest.raises(TypeError, match="Mixed key types are not allowed"):
+        kv.init("x", nd.ones(2))
+    assert kv.keys() == [3]
+
+
+def test_keys_of_a_restored_store_are_what_the_program_calls_them(tmp_path):
+    kv, seen = mx.kv.create(), []
+    filled([3]).checkpoint(tmp_path / "model").wait()
+    kv.restore(tmp_path / "model")
+    kv.set_updater(lambda key, pushed, stored: seen.append(key))
+    kv.push(3, nd.ones(2))
+    assert (seen, kv.keys()) == ([3], [3])
+
+
 def test_keys_may_be_any_text():
     for key in ("", "ключ", "a/b", "\U0001f600"):
         assert filled(key).keys() == [key]

@@ -53,31 +53,56 @@ def test_rows_of_a_map():
     assert (rows.indices.tolist(), whole.tolist()) == ([0], [[0, 0], [2, 2], [0, 0]])
     kv.pull({"e": rows}, ignore_sparse=False)
     assert rows.indices.tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="out: expected an array, found None"):
+        kv.row_sparse_pull({"e": None}, row_ids=[2])
     with pytest.raises(TypeError, match="out: a map of key to output"):
         kv.row_sparse_pull({"e": rows}, out=rows, row_ids=[2])
 
 
 def test_what_stands_beside_a_map_is_refused():
     kv, a = filled("a"), nd.ones(2)
-    for call in (
-        lambda: kv.push({"a": a}, a),
-        lambda: kv.init({"b": a}, a),
-        lambda: kv.pull({"a": a}, out=a),
-        lambda: kv.pull("a", out={"a": a}),
-        lambda: kv.pushpull({"a": a}, out=a),
-        lambda: kv.pushpull("a", a, out={"a": a}),
-        lambda: kv.broadcast({"b": a}, out=a),
-        lambda: kv.broadcast({"b": a}),
-        lambda: kv.push({"a": None}),
-        lambda: kv.push({1.5: a}),
-        lambda: kv.push([{"a": a}]),
-        lambda: kv.push("a"),
+    for call, text in (
+        (lambda: kv.push({"a": a}, a), "give all else by its name"),
+        (lambda: kv.push({"a": a}, 1), "give all else by its name"),
+        (lambda: kv.init({"b": a}, "keep"), "give all else by its name"),
+        (lambda: kv.pull({"a": a}, out=a), "give all else by its name"),
+        (lambda: kv.pull("a", out={"a": a}), "out: expected an array, .* found a `dict`"),
+        (lambda: kv.pushpull({"a": a}, {"a": a}), "give all else by its name"),
+        (lambda: kv.pushpull({"a": a}, out=a), "out: expected a map"),
+        (lambda: kv.pushpull("a", a, out={"a": a}), "out: expected a map"),
+        (lambda: kv.broadcast({"b": a}, out=a), "out: expected a map"),
+        (lambda: kv.broadcast({"b": a}), "out: expected arrays to broadcast into"),
+        (lambda: kv.push({"a": None}), "value: expected an array, .* found a `NoneType`"),
+        (lambda: kv.push({1.5: a}), "unexpected type for keys"),
+        (lambda: kv.push([{"a": a}], a), "unexpected type for keys: .* found `dict`"),
+        (lambda: kv.push("a"), "value: expected an array"),
     ):
-        with pytest.raises(mx.errors.ArgumentTypeError):
+        with pytest.raises(mx.errors.ArgumentTypeError, match=text):
             call()
     assert (kv.keys(), values(kv, "a"), a.tolist()) == (["a"], [[0, 0]], [1, 1])
     with pytest.raises(mx.errors.SpecMismatchError):
         kv.push({"a": nd.ones(3)})
+
+
+def test_a_map_of_outputs_has_keys_of_its_own():
+    kv, a, b = filled(["a", "b"]), nd.ones(2), nd.ones(2) * 9
+    kv.pushpull({"a": a}, out={"b": b})
+    assert (values(kv, "a", "b"), b.tolist()) == ([[1, 1], [0, 0]], [0, 0])
+    with pytest.raises(mx.errors.KeyNotFoundError):
+        kv.pushpull({"a": a * 5}, out={"a": b, "missing": b})
+    with pytest.raises(mx.errors.InvalidArgumentError, match="key `a` is not one of those"):
+        kv.broadcast({"c": a}, out={"a": b})
+    assert (kv.keys(), values(kv, "a"), b.tolist()) == (["a", "b"], [[1, 1]], [0, 0])
+
+
+@pytest.mark.parametrize("item", [["a", None], ("a",), ("a", None, None), 7])
+def test_the_items_of_a_map_are_pairs(item):
+    class Odd(collections.UserDict):
+        def items(self):
+            return [item]
+
+    with pytest.raises(mx.errors.ArgumentTypeError):
+        filled("a").push(Odd(a=1))
 
 
 def test_a_map_that_fails_says_why():

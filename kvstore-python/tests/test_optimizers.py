@@ -26,6 +26,30 @@ def test_what_is_set_counts(attribute, value, expected):
     assert after_a_push(sgd) == expected
 
 
+def test_changes_after_a_store_has_taken_it_are_warned_of():
+    kv, sgd = mx.kv.create(), mx.optimizer.SGD(learning_rate=0.5)
+    kv.init("w", nd.ones(1))
+    sgd.set_learning_rate(1.0)
+    kv.set_optimizer(sgd)
+    for change in (
+        lambda: sgd.set_learning_rate(0.25),
+        lambda: setattr(sgd, "lr", 0.25),
+        lambda: sgd.set_lr_mult({"w": 0.5}),
+        lambda: sgd.set_wd_mult({}),
+    ):
+        with pytest.warns(UserWarning, match="set_hyper_parameters"):
+            change()
+    kv.push("w", nd.ones(1))
+    assert (kv.pull("w").tolist(), sgd.lr) == ([0.0], 0.25)
+
+
+def test_classes_say_what_their_options_are():
+    assert "learning_rate=0.01, wd=0, rescale_grad=1" in mx.optimizer.SGD.__doc__
+    assert "beta2=0.999" in mx.optimizer.Adam.__doc__
+    with pytest.raises(mx.errors.InvalidArgumentError, match="no hyper-parameter `param_idx2name`"):
+        mx.optimizer.SGD(param_idx2name={0: "w"})
+
+
 def test_what_it_does_not_have_is_refused():
     sgd = mx.optimizer.SGD()
     with pytest.raises(AttributeError, match="sgd has no hyper-parameter `beta1`: expected one of"):
@@ -39,6 +63,7 @@ def test_what_it_does_not_have_is_refused():
     assert sgd.lr == 0.01
 
 
+@pytest.mark.filterwarnings("ignore:a store has taken")
 def test_factors_of_keys_are_those_given_last():
     sgd = mx.optimizer.SGD(learning_rate=1.0, lr_mult={"w": 0.0}, wd_mult={3: 2})
     assert (after_a_push(sgd), after_a_push(sgd, "b")) == (1.0, 0.0)

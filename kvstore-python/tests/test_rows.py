@@ -20,6 +20,27 @@ def test_rows_go_into_arrays_of_any_library():
     assert out.tolist() == ours.tolist() == rows.asnumpy().tolist() == expected
 
 
+def test_rows_of_whole_arrays_and_back():
+    dense = nd.array([[0, 0], [1, 2], [0, 0], [0, 3]], dtype="float64")
+    for rows in (dense.tostype("row_sparse"), nd.sparse.row_sparse_array(dense), nd.sparse.row_sparse_array(dense.asnumpy(), dtype="float64")):
+        assert (rows.stype, rows.indices.tolist(), rows.data.tolist()) == ("row_sparse", [1, 3], [[1, 2], [0, 3]])
+        assert rows.tostype("row_sparse") is rows
+        assert rows.tostype("default").tolist() == dense.tolist()
+    assert dense.tostype("default") is dense
+    for array in (dense, rows):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="expected `row_sparse` or `default`, found `csr`"):
+            array.tostype("csr")
+    with pytest.raises(TypeError, match="shape: that of the whole array"):
+        nd.sparse.row_sparse_array(([[1, 2]], [0]))
+    # As the pages of MXNet have it.
+    kv = mx.kv.create()
+    kv.init("w", nd.ones((2, 3)).tostype("row_sparse"))
+    kv.push("w", (nd.ones((2, 3)) * 8).tostype("row_sparse"))
+    out = nd.zeros((2, 3))
+    kv.row_sparse_pull("w", out=out, row_ids=nd.array([0]))
+    assert out.tolist() == [[8, 8, 8], [0, 0, 0]]
+
+
 def test_a_pull_of_rows_that_fails_changes_nothing():
     out, rows = nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
     read_only = numpy.broadcast_to(numpy.float32(0), (4, 2))

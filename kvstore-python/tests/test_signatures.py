@@ -21,7 +21,7 @@ SIGNATURES = {
     "_set_updater": "(self, updater)",
     "_barrier": "(self)",
     "_send_command_to_servers": "(self, head, body)",
-    "is_capable": "(self, capability)",
+    "is_capable": "(capability)",
 }
 
 

@@ -444,6 +444,13 @@ def test_the_test_store():
     values = [nd.ones(2), nd.ones(2)]
     store.pushpull("w", values)
     assert values[0].tolist() == [2, 2]
+    # Keys are not looked at, as in MXNet; arrays may be of any library.
+    of_numpy = numpy.zeros(2)
+    store.pushpull(None, [nd.ones(2), numpy.ones(2, dtype="float32")], out=[of_numpy, outs[0]])
+    assert of_numpy.tolist() == outs[0].tolist() == [2, 2]
+    store.broadcast(["a", "b"], numpy.full(2, 7.0), out=of_numpy)
+    assert of_numpy.tolist() == [7, 7]
+    assert not mx.kv.TestStore.is_capable("optimizer")
     assert (store.type, store.rank, store.num_workers) == ("teststore", 0, 1)
 
 

@@ -60,7 +60,7 @@ def test_its_gradients_can_be_read_where_they_lie(digits):
 def test_the_example_prints_a_line(digits, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["digits.py", "2"])
     digits.main()
-    line = r"4 replicas over a store: \d+\.\d% .* ms a step; plain PyTorch .* times as long\n"
+    line = r"4 replicas over a store: \d+\.\d% .* ms a step; one network in plain PyTorch .* take \d\.\d\d times as long\n"
     assert re.fullmatch(line, capsys.readouterr().out)
 
 

@@ -38,13 +38,12 @@ pub fn create(name: &str) -> Result<Store> {
         let text = format!("store type `{lower}`: {what} are not provided by this version");
         return Err(Error::Unsupported(text));
     }
-    let known = LocalStore::NAMES.into_iter();
-    let all: Vec<&str> = known.chain(SPANNING).chain(NOT_PROVIDED.map(|(name, _)| name)).collect();
+    let known: Vec<&str> = LocalStore::NAMES.into_iter().chain(SPANNING).collect();
     let nearest =
-        all.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
+        known.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
     Err(Error::invalid(format!(
         "unknown store type `{name}`: did you mean `{nearest}`? Known are {}",
-        all.join(", ")
+        known.join(", ")
     )))
 }
 
@@ -95,6 +94,8 @@ mod tests {
         let text = create("locale").unwrap_err().to_string();
         assert!(text.contains("did you mean `local`?"), "{text}");
         assert!(text.contains("local_allreduce_device"), "{text}");
+        let text = create("foo").unwrap_err().to_string();
+        assert!(!text.contains("p3"), "what is not provided is not proposed: {text}");
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 

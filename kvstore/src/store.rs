@@ -263,7 +263,14 @@ impl Store {
         }
         let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (key, out) in outs.keys().iter().zip(borrowed(outs)) {
-            let spec = specs.get(key).ok_or_else(|| Error::KeyNotFound { key: (*key).clone() })?;
+            let Some(spec) = specs.get(key) else {
+                if self.inner.contains(key) {
+                    let text =
+                        format!("outs: key `{key}` is not one of those that are initialised here");
+                    return Err(Error::invalid(text));
+                }
+                return Err(Error::KeyNotFound { key: (*key).clone() });
+            };
             check_shape(key, spec, out)?;
             reserved.push(out.reserve(spec.dtype())?);
         }

@@ -6,8 +6,9 @@ from typing import Any, Iterable, Sequence
 
 import numpy
 
+from ._arguments import shown
 from ._native import NDArray, RowSparseNDArray, Store
-from .errors import LengthMismatchError, SpecMismatchError
+from .errors import ArgumentTypeError, LengthMismatchError, SpecMismatchError
 
 Key = int | str
 Keys = Key | list[Key] | tuple[Key, ...]
@@ -49,7 +50,7 @@ def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list
         each = list(numbers) if is_nested(numbers) else [numbers] * len(parts)
         if len(each) != len(parts):
             found = f"{len(parts)} outs, {len(each)} row_ids"
-            raise LengthMismatchError(f"key {key!r}: expected as many, found {found}")
+            raise LengthMismatchError(f"key {shown(key)}: expected as many, found {found}")
         flat.extend(zip([key] * len(parts), parts, each))
     return [key for key, _, _ in flat], [out for _, out, _ in flat], [ids for _, _, ids in flat]
 
@@ -94,6 +95,8 @@ def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, R
     """Returns outputs and their rows if every output can have them, so that none or all do."""
     pairs = list(pulled)
     for out, rows in pairs:
+        if not (hasattr(out, "shape") and hasattr(out, "dtype")):
+            raise ArgumentTypeError(f"out: expected an array, found {shown(out)}")
         same_dtype = out.dtype == rows.dtype or not isinstance(out, RowSparseNDArray)
         if tuple(out.shape) != rows.shape or not same_dtype:
             expected, found = f"{rows.shape} {rows.dtype}", f"{tuple(out.shape)} {out.dtype}"

@@ -13,10 +13,10 @@ cpu(2)
 
 from __future__ import annotations
 
-import operator
 import threading
 
 from . import _native
+from ._arguments import shown, whole
 from .errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
@@ -38,15 +38,8 @@ class Context:
             raise InvalidArgumentError(
                 f"unknown device type `{device_type}`: expected `cpu` or `gpu`"
             )
-        try:
-            device_id = operator.index(device_id)
-        except TypeError:
-            text = f"device number: expected a whole one, found {device_id!r}"
-            raise ArgumentTypeError(text) from None
-        if not 0 <= device_id < 2**32:
-            raise InvalidArgumentError(f"device number {device_id}: expected 0 or more")
         self.device_type: str = device_type
-        self.device_id: int = device_id
+        self.device_id: int = whole("device number", device_id, 32)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):
@@ -107,7 +100,8 @@ def num_gpus() -> int:
 def _pair(ctx: Context | str | None) -> tuple[str, int]:
     """Returns the device as the native module takes it."""
     found = current_context() if ctx is None else ctx
-    if not isinstance(found, (Context, str)):
-        raise ArgumentTypeError(f"ctx: expected a device, such as `cpu()`, found {found!r}")
-    device = Context(found)
-    return device.device_type, device.device_id
+    if isinstance(found, str):
+        found = Context(found)
+    if not (hasattr(found, "device_type") and hasattr(found, "device_id")):
+        raise ArgumentTypeError(f"ctx: expected a device, such as `cpu()`, found {shown(found)}")
+    return found.device_type, found.device_id

@@ -16,11 +16,13 @@ import warnings
 from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence, overload
 
 from . import _native, npx
+from ._arguments import number, shown
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
 from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError
-from .optimizer import Optimizer, check_own, number_of
+from .nd import array_of
+from .optimizer import Optimizer, check_own
 
 __all__ = [
     "Checkpoint",
@@ -84,7 +86,8 @@ class KVStoreBase:
         KVStoreBase.kv_registry[klass.__name__.lower()] = klass
         return klass
 
-    def is_capable(self, capability: str) -> bool:
+    @staticmethod
+    def is_capable(capability: str) -> bool:
         """Returns whether the store can do more than ``broadcast`` and ``pushpull``."""
         if str(capability).lower() == KVStoreBase.OPTIMIZER:
             return False
@@ -122,13 +125,24 @@ class TestStore(KVStoreBase):
 
     def broadcast(self, key: Key, value: Any, out: Any, priority: int = 0) -> None:
         """Copies the value into the outputs."""
-        KVStore().broadcast(key, value, out, priority)
+        self._give(as_list(out), value)
 
     def pushpull(self, key: Key, value: Any, out: Any = None, priority: int = 0) -> None:
         """Copies the sum of the values into the outputs, or into the values."""
-        forgotten = KVStore()
-        forgotten.init(key, as_list(value)[0])
-        forgotten.pushpull(key, value, out, priority)
+        values = as_list(value)
+        total = array_of(values[0]).copy()
+        for one in values[1:]:
+            total += one
+        self._give(values if out is None else as_list(out), total)
+
+    def _give(self, outs: Sequence[Any], value: Any) -> None:
+        """Gives arrays of ours the value, and those of other libraries by a store, which can write to them."""
+        for one in outs:
+            if isinstance(one, NDArray):
+                one[:] = value
+        others = [one for one in outs if not isinstance(one, NDArray)]
+        if others:
+            KVStore().broadcast(0, value, others)
 
 
 class KVStore(_native.Store, KVStoreBase):
@@ -137,13 +151,14 @@ class KVStore(_native.Store, KVStoreBase):
     Keys and values come in four shapes: a key and a value; a key and a list of values, all for that key; a list of keys
     and as many values; a list of keys and as many lists. A key that stands several times has several values: pushed
     they are summed, pulled each gets the value. A key is a text or an integer, and one store has either. A dictionary of key
-    to array, or to list of arrays, stands for both:
+    to array, or to list of arrays, stands for both; all else is then given by its name, and ``out`` of ``pushpull`` and
+    ``broadcast`` is a dictionary, too:
 
     >>> import numpy
     >>> kv, model = create(), {'weight': numpy.ones((2, 2)), 'bias': numpy.zeros(2)}
     >>> kv.init(model)
     >>> kv.push({'weight': [numpy.ones((2, 2))] * 3})
-    >>> kv.pull(model)
+    >>> kv.pull(model, priority=1)
     >>> model['weight'][0], model['bias']
     (array([3., 3.]), array([0., 0.]))
 
@@ -153,14 +168,15 @@ class KVStore(_native.Store, KVStoreBase):
     queued for them comes before, and when the call returns the work on them is done. Parameters of PyTorch are values
     and outputs under ``torch.no_grad()``.
 
-    A call is checked whole before anything changes; a call that fails changes nothing. Every method may be called from
-    any thread, and other threads run meanwhile.
+    A call is checked whole before anything changes; a call that fails changes nothing. What a call does is done when it
+    returns. Every method may be called from any thread, and other threads run meanwhile.
     """
 
     def __init__(self, name: str = "local") -> None:
         self._open(_checked_name(name))
 
-    def is_capable(self, capability: str) -> bool:
+    @staticmethod
+    def is_capable(capability: str) -> bool:
         """Returns whether the store runs optimizers: it does.
 
         >>> create().is_capable('optimizer')
@@ -264,7 +280,7 @@ class KVStore(_native.Store, KVStoreBase):
             self._clear_updater()
             return
         if not callable(updater):
-            raise ArgumentTypeError(f"updater: expected a function, found {updater!r}")
+            raise ArgumentTypeError(f"updater: expected a function, found {shown(updater)}")
         self._set_function(_calling(updater))
 
     def _set_updater(self, updater: Callable[[Key, NDArray, NDArray], object] | None) -> None:
@@ -272,11 +288,23 @@ class KVStore(_native.Store, KVStoreBase):
         self.set_updater(updater)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        """Lets an optimizer run on the store from now on; the states of all keys start anew."""
+        """Lets an optimizer run on the store from now on; the states of all keys start anew.
+
+        The store takes it as it is now: later changes are those of :meth:`set_hyper_parameters`.
+
+        >>> import mxkv as mx
+        >>> kv = create()
+        >>> kv.init('w', mx.nd.ones(2))
+        >>> kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+        >>> kv.push('w', mx.nd.ones(2))
+        >>> kv.pull('w').tolist()
+        [0.5, 0.5]
+        """
         if not isinstance(optimizer, _native.Optimizer):
-            raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {optimizer!r}")
+            raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {shown(optimizer)}")
         check_own(optimizer)
         self._set_optimizer(optimizer)
+        optimizer._is_taken = True
 
     def set_hyper_parameters(
         self, changed: Mapping[str, float] | None = None, **more: float
@@ -291,9 +319,10 @@ class KVStore(_native.Store, KVStoreBase):
         0.001
         """
         if not isinstance(changed, (Mapping, type(None))):
-            raise ArgumentTypeError(f"changed: expected a map of name to number, found {changed!r}")
+            raise ArgumentTypeError(f"changed: expected a map of name to number, found {shown(changed)}")
         options = {**(changed or {}), **more}
-        self._set_hyper_parameters([number_of(str(name), it) for name, it in options.items()])
+        numbers = [(str(name), number(f"option `{name}`", it)) for name, it in options.items()]
+        self._set_hyper_parameters(numbers)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any] | None) -> None:
         """Compresses the values of every push: ``{'type': '2bit', 'threshold': 0.5}``, or ``'1bit'``; ``None`` ends it.
@@ -311,15 +340,16 @@ class KVStore(_native.Store, KVStoreBase):
             return
         if not isinstance(compression_params, Mapping):
             text = "compression_params: expected such as {'type': '2bit', 'threshold': 0.5}"
-            raise ArgumentTypeError(f"{text}, found {compression_params!r}")
+            raise ArgumentTypeError(f"{text}, found {shown(compression_params)}")
         options = dict(compression_params)
         kind, threshold = options.pop("type", None), options.pop("threshold", None)
         if options or not isinstance(kind, str):
-            unknown = ", ".join(f"`{name}`" for name in options) or f"type {kind!r}"
+            unknown = ", ".join(f"`{name}`" for name in options) or f"type {shown(kind)}"
             raise InvalidArgumentError(
                 f"compression: expected `type` and `threshold`, found {unknown}"
             )
-        self._set_compression(kind, _threshold(threshold))
+        wanted = None if threshold is None else number("threshold", threshold)
+        self._set_compression(kind, wanted)
 
     # MXNet's names.
 
@@ -330,14 +360,6 @@ class KVStore(_native.Store, KVStoreBase):
     def get_num_dead_node(self, node_id: int, timeout: int = 60) -> int:
         """Returns how many processes of a group are known to be dead."""
         return self._num_dead_node(node_id)
-
-
-def _threshold(given: Any) -> float | None:
-    try:
-        return None if given is None else float(given)
-    except (TypeError, ValueError):
-        text = f"threshold: expected a number, found {given!r}"
-        raise InvalidArgumentError(text) from None
 
 
 def _presented(array: NDArray) -> NDArray:
@@ -360,7 +382,7 @@ def _calling(
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a string, found {name!r}")
+        raise ArgumentTypeError(f"name must be a string, found {shown(name)}")
     return name
 
 

@@ -10,11 +10,10 @@ An optimizer that gets one without a learning rate of its own begins at ``base_l
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Sequence
 
+from ._arguments import whole
 from ._native import LrScheduler
-from .errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = [
     "CosineScheduler",
@@ -31,15 +30,7 @@ LRScheduler = LrScheduler
 
 def _count(name: str, number: Any) -> int:
     """Returns a number of updates."""
-    is_whole = isinstance(number, float) and number.is_integer()
-    try:
-        count = operator.index(int(number) if is_whole else number)
-    except TypeError:
-        text = f"{name}: expected a whole number, found {number!r}"
-        raise ArgumentTypeError(text) from None
-    if not 0 <= count < 2**64:
-        raise InvalidArgumentError(f"{name}: expected 0 or more updates, found {number!r}")
-    return count
+    return whole(name, number, 64)
 
 
 class FactorScheduler(LrScheduler):

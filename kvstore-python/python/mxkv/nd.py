@@ -24,6 +24,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy
 
 from . import _native, random, sparse
+from ._arguments import shown
 from ._dtypes import name_of
 from ._native import NDArray, RowSparseNDArray
 from .context import Context, _pair
@@ -208,7 +209,7 @@ def zeros_like(data: NDArray) -> NDArray:
     >>> zeros_like(ones(2, dtype='int8')).asnumpy()
     array([0, 0], dtype=int8)
     """
-    like = _of(data)
+    like = array_of(data)
     return full(like.shape, 0, like.context, like.dtype)
 
 
@@ -218,7 +219,7 @@ def ones_like(data: NDArray) -> NDArray:
     >>> ones_like(zeros((1, 2))).tolist()
     [[1.0, 1.0]]
     """
-    like = _of(data)
+    like = array_of(data)
     return full(like.shape, 1, like.context, like.dtype)
 
 
@@ -238,7 +239,7 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0) -> NDArray:
     array([[1., 1.],
            [0., 0.]], dtype=float32)
     """
-    return _native.concatenate([_of(one) for one in arrays], axis)
+    return _native.concatenate([array_of(one) for one in arrays], axis)
 
 
 def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
@@ -247,7 +248,7 @@ def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
     >>> dot(array([[1, 2], [3, 4]]), array([1, 10])).tolist()
     [21.0, 43.0]
     """
-    return _of(lhs).dot(rhs)
+    return array_of(lhs).dot(rhs)
 
 
 def transpose(data: NDArray) -> NDArray:
@@ -256,7 +257,7 @@ def transpose(data: NDArray) -> NDArray:
     >>> transpose(array([[1, 2], [3, 4]])).tolist()
     [[1.0, 3.0], [2.0, 4.0]]
     """
-    return _of(data).T
+    return array_of(data).T
 
 
 def clip(data: NDArray, a_min: float, a_max: float) -> NDArray:
@@ -265,7 +266,7 @@ def clip(data: NDArray, a_min: float, a_max: float) -> NDArray:
     >>> clip(array([-2, 0.5, 2]), -1, 1).tolist()
     [-1.0, 0.5, 1.0]
     """
-    return _of(data).clip(a_min, a_max)
+    return array_of(data).clip(a_min, a_max)
 
 
 def sum(data: NDArray) -> NDArray:
@@ -274,7 +275,7 @@ def sum(data: NDArray) -> NDArray:
     >>> sum(ones((2, 3))).tolist()
     [6.0]
     """
-    return _of(data).sum()
+    return array_of(data).sum()
 
 
 def norm(data: NDArray) -> NDArray:
@@ -283,7 +284,7 @@ def norm(data: NDArray) -> NDArray:
     >>> norm(array([3, 4])).tolist()
     [5.0]
     """
-    return _of(data).norm()
+    return array_of(data).norm()
 
 
 def maximum(lhs: Any, rhs: Any) -> Any:
@@ -315,24 +316,28 @@ def power(base: Any, exp: Any) -> Any:
 
 def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]) -> Any:
     """Returns a function of two operands, of which one may be a number, or both."""
-    if all(isinstance(one, (int, float)) for one in (lhs, rhs)):
+    numbers = (int, float, numpy.generic)
+    if isinstance(lhs, numbers) and isinstance(rhs, numbers):
         return of_numbers(lhs, rhs)
-    if isinstance(lhs, (int, float)):
+    if isinstance(rhs, NDArray) and not isinstance(lhs, NDArray):
         lhs, rhs = rhs, lhs
-    return _of(lhs)._binary(name, rhs)
+    result = array_of(lhs)._binary(name, rhs)
+    if result is NotImplemented:
+        raise ArgumentTypeError(f"{name}: expected an array or a number, found {shown(rhs)}")
+    return result
 
 
 def _each(name: str, data: Any) -> NDArray:
     """Returns a function of each element."""
-    return _of(data)._unary(name)
+    return array_of(data)._unary(name)
 
 
-def _of(data: Any) -> NDArray:
+def array_of(data: Any) -> NDArray:
     """Returns an argument that is to be an array; one of another library is copied."""
     if isinstance(data, NDArray):
         return data
     if not _is_array(data):
-        raise ArgumentTypeError(f"expected an array, found a `{type(data).__name__}`")
+        raise ArgumentTypeError(f"expected an array, found {shown(data)}")
     return from_dlpack(data)
 
 

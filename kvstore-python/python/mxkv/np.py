@@ -220,7 +220,8 @@ def full_like(a: NDArray, fill_value: Any) -> ndarray:
     >>> full_like(zeros(2), 7)
     array([7., 7.])
     """
-    return ndarray(nd.full(a.shape, fill_value, ctx=a.context, dtype=a.dtype))
+    like = nd.array_of(a)
+    return ndarray(nd.full(like.shape, fill_value, ctx=like.context, dtype=like.dtype))
 
 
 def concatenate(seq: Sequence[NDArray], axis: int = 0) -> ndarray:
@@ -241,22 +242,27 @@ def dot(a: NDArray, b: NDArray) -> ndarray:
     return ndarray(nd.dot(a, b))
 
 
-def maximum(x1: Any, x2: Any) -> ndarray:
+def maximum(x1: Any, x2: Any) -> Any:
     """Returns the larger one of each pair of elements.
 
     >>> maximum(array([1, 5]), 3)
     array([3., 5.])
     """
-    return ndarray(nd.maximum(x1, x2))
+    return _made(nd.maximum(x1, x2))
 
 
-def minimum(x1: Any, x2: Any) -> ndarray:
+def minimum(x1: Any, x2: Any) -> Any:
     """Returns the smaller one of each pair of elements.
 
     >>> minimum(array([1, 5]), 3)
     array([1., 3.])
     """
-    return ndarray(nd.minimum(x1, x2))
+    return _made(nd.minimum(x1, x2))
+
+
+def _made(result: Any) -> Any:
+    """Returns an array as one of these; of two numbers there is none."""
+    return ndarray(result) if isinstance(result, NDArray) else result
 
 
 def abs(x: NDArray) -> ndarray:

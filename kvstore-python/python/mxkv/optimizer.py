@@ -23,9 +23,11 @@ Weights of half floats always have a copy in ``float32`` beside them, so ``multi
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Mapping
 
 from . import _native
+from ._arguments import number, shown
 from ._native import LrScheduler, NDArray, OptimizerState
 from .errors import ArgumentTypeError, UnsupportedError
 
@@ -63,6 +65,8 @@ class Optimizer(_native.Optimizer):
     schedule that has its own rates by the optimizer; an updater can do either.
     """
 
+    #: Whether a store has taken it, which then has one of its own.
+    _is_taken = False
     _lr_factors: dict[str, float]
     _wd_factors: dict[str, float]
 
@@ -80,8 +84,7 @@ class Optimizer(_native.Optimizer):
         if lr_scheduler is not None:
             _check_schedule(lr_scheduler)
             given.setdefault("learning_rate", lr_scheduler.base_lr)
-        numbers = [number_of(option, value) for option, value in given.items()]
-        optimizer = super().__new__(cls, name, numbers, lr_scheduler)
+        optimizer = super().__new__(cls, name, _numbers(name, given), lr_scheduler)
         optimizer.set_lr_mult(lr_mult or {})
         optimizer.set_wd_mult(wd_mult or {})
         return optimizer
@@ -108,12 +111,13 @@ class Optimizer(_native.Optimizer):
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
+        self._warn_if_taken()
         parameter = _NAMES.get(name, name)
         if parameter not in self.hyper_parameters:
             known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
             text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
             raise AttributeError(text)
-        self._set(*number_of(parameter, 0.0 if value is None else value))
+        self._set(parameter, _option(parameter, 0.0 if value is None else value))
 
     @property
     def hyper_parameters(self) -> dict[str, float]:
@@ -129,7 +133,8 @@ class Optimizer(_native.Optimizer):
         """Changes the learning rate. A store that has the optimizer already keeps its own:
         :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that.
         """
-        self._set(*number_of("learning_rate", lr))
+        self._warn_if_taken()
+        self._set("learning_rate", _option("learning_rate", lr))
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
         """Multiplies the learning rate of these keys, and of no others any more.
@@ -139,10 +144,12 @@ class Optimizer(_native.Optimizer):
         >>> sgd.lr_mult
         {'b': 0.0}
         """
+        self._warn_if_taken()
         self._set_factors("lr", args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Multiplies the weight decay of these keys, and of no others any more."""
+        self._warn_if_taken()
         self._set_factors("wd", args_wd_mult)
 
     @property
@@ -155,11 +162,19 @@ class Optimizer(_native.Optimizer):
         """The factors of the weight decay by key."""
         return dict(self._wd_factors)
 
+    def _warn_if_taken(self) -> None:
+        if self._is_taken:
+            text = "a store has taken this optimizer as it was: `set_hyper_parameters` of the store changes that one"
+            warnings.warn(text, stacklevel=3)
+
     def _set_factors(self, what: str, given: Mapping[Any, float]) -> None:
         if not isinstance(given, Mapping):
-            text = f"{what}_mult: expected a map of key to factor, found {given!r}"
+            text = f"{what}_mult: expected a map of key to factor, found {shown(given)}"
             raise ArgumentTypeError(text)
-        factors = dict(number_of(str(key), factor) for key, factor in given.items())
+        factors = {
+            str(key): number(f"{what}_mult of {shown(key)}", factor)
+            for key, factor in given.items()
+        }
         name = f"_{what}_factors"
         before = self.__dict__.get(name, {})
         for key, factor in {**dict.fromkeys(before, 1.0), **factors}.items():
@@ -207,19 +222,25 @@ def check_own(optimizer: Optimizer) -> None:
 
 def _check_schedule(schedule: Any) -> None:
     if not isinstance(schedule, LrScheduler):
-        raise ArgumentTypeError(f"lr_scheduler: expected one of mxkv.lr_scheduler, found {schedule!r}")
+        raise ArgumentTypeError(f"lr_scheduler: expected one of mxkv.lr_scheduler, found {shown(schedule)}")
     if type(schedule).__call__ is not LrScheduler.__call__:
         text = f"lr_scheduler: `{type(schedule).__name__}` has its own `__call__`, which no store calls: use `set_hyper_parameters`"
         raise UnsupportedError(text)
 
 
-def number_of(name: str, value: Any) -> tuple[str, float]:
-    """Returns an option as the native module takes it."""
-    try:
-        return name, float(value)
-    except (TypeError, ValueError, OverflowError):
-        text = f"option `{name}`: expected a number, found {value!r}"
-        raise ArgumentTypeError(text) from None
+def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Returns options of the optimizer with this name as the native module takes them."""
+    known = dict(_native.Optimizer(name, [], None)._hyper_parameters())
+    for option, value in options.items():
+        if option not in known and not isinstance(value, (int, float)):
+            # That there is none of this name is said before that its value is no number.
+            _native.Optimizer(name, [(option, 0.0)], None)
+    return [(option, _option(option, value)) for option, value in options.items()]
+
+
+def _option(name: str, value: Any) -> float:
+    return number(f"option `{name}`", value)
+
 
 
 _classes: dict[str, type[Optimizer]] = {}
@@ -234,7 +255,7 @@ def create(name: str | Optimizer, **options: Any) -> Optimizer:
     if isinstance(name, Optimizer):
         return name
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a string, found {name!r}")
+        raise ArgumentTypeError(f"name must be a string, found {shown(name)}")
     made = _classes.get(name.lower())
     if made is None:
         return Optimizer(name, **options)
@@ -255,6 +276,9 @@ class _Named(Optimizer):
         super().__init_subclass__()
         if "_name" in cls.__dict__:
             _classes[cls._name] = cls
+            defaults = _native.Optimizer(cls._name, [], None)._hyper_parameters()
+            shown = ", ".join(f"{name}={value:g}" for name, value in defaults)
+            cls.__doc__ = f"{cls.__doc__}\n\n    All hyper-parameters: {shown}.\n    Beside them ``lr_scheduler``, ``lr_mult`` and ``wd_mult``, as in :class:`Optimizer`.\n"
 
     def __new__(cls, **options: Any):
         return super().__new__(cls, cls._name, **options)

@@ -16,21 +16,31 @@ from typing import Any
 from . import _native
 from ._dtypes import name_of
 from ._native import NDArray, RowSparseNDArray
+from ._rows import rows_of
 from .context import Context, _pair
+from .errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["RowSparseNDArray", "row_sparse_array", "zeros"]
 
 
 def row_sparse_array(
-    arg1: tuple[Any, Any], shape: Any, ctx: Context | None = None, dtype: Any = None
+    arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None
 ) -> RowSparseNDArray:
     """Returns the array of this shape with these rows.
 
     ``arg1`` is the rows, below each other, and their numbers; the numbers may come in any order, and rows of the same
-    number are summed.
+    number are summed. Or it is a whole array, of which the rows that are not 0 are taken.
+
+    >>> from mxkv import nd
+    >>> row_sparse_array([[0, 0], [1, 2]]).indices.tolist()
+    [1]
     """
     from .nd import array
 
+    if not isinstance(arg1, tuple):
+        return rows_of(array(arg1, ctx, dtype))
+    if shape is None:
+        raise ArgumentTypeError("shape: that of the whole array is needed beside rows and their numbers")
     data, indices = arg1
     return RowSparseNDArray(array(data, ctx, dtype), indices, shape)
 
@@ -42,12 +52,6 @@ def zeros(
     if stype == "default":
         return _native.full(shape, 0, name_of(dtype), _pair(ctx))
     if stype != "row_sparse":
-        raise _native_error(f"stype: expected `row_sparse` or `default`, found `{stype}`")
+        raise InvalidArgumentError(f"stype: expected `row_sparse` or `default`, found `{stype}`")
     none = _native.full((0, *shape[1:]), 0, name_of(dtype), _pair(ctx))
     return RowSparseNDArray(none, [], shape)
-
-
-def _native_error(text: str) -> Exception:
-    from .errors import InvalidArgumentError
-
-    return InvalidArgumentError(text)
