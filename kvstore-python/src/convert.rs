@@ -8,8 +8,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFloat, PyInt, PyString, PyTuple, PyType};
 
 use crate::error::{detached, invalid, to_python, type_error};
-use crate::foreign;
 use crate::ndarray::PyArray;
+use crate::{ending, foreign};
 
 /// Returns the names of all dtypes, for messages.
 pub(crate) fn dtypes() -> String {
@@ -37,7 +37,8 @@ pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
     if object.is_none() {
         return Err(type_error(py, "expected a device, such as `cpu()`"));
     }
-    let pair = PAIR.import(py, "mxkv.context", "_pair")?.call1((object,))?;
+    let pair_of = PAIR.import(py, "mxkv.context", "_pair")?;
+    let pair = ending::call(pair_of, &PyTuple::new(py, [object])?, None)?;
     device(py, pair.extract()?)
 }
 
@@ -45,7 +46,8 @@ pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
 pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     static NAME_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
-    let name = NAME_OF.import(py, "mxkv._dtypes", "name_of")?.call1((object,))?;
+    let name_of = NAME_OF.import(py, "mxkv._dtypes", "name_of")?;
+    let name = ending::call(name_of, &PyTuple::new(py, [object])?, None)?;
     dtype(py, &name.extract::<String>()?)
 }
 
@@ -53,7 +55,7 @@ pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
 pub(crate) fn context(py: Python<'_>, device: Device) -> PyResult<Bound<'_, PyAny>> {
     static CONTEXT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CONTEXT.import(py, "mxkv.context", "Context")?;
-    class.call1((device.kind().name(), device.ordinal()))
+    ending::call(class, &(device.kind().name(), device.ordinal()).into_pyobject(py)?, None)
 }
 
 /// Returns the lengths: of a sequence, or of a single number.
@@ -139,6 +141,11 @@ where
 /// Returns a number with a fraction.
 pub(crate) fn float(object: &Bound<'_, PyAny>) -> PyResult<f64> {
     argument(object, "a number that fits into `float64`")
+}
+
+/// Returns how often something is repeated.
+pub(crate) fn count(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    argument(object, "a whole number from 0 up")
 }
 
 /// Returns the number of an axis, from the first one or, if it is negative, from the last.

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 unsafe extern "C-unwind" {
     fn PyObject_Call(
@@ -42,6 +42,21 @@ pub(crate) fn call<'py>(
     unwinding.is_over = true;
     // SAFETY: it is a reference that is ours now, or null with an exception.
     unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
+}
+
+/// Calls a method as [`call`] does. The class is one of ours, or one whose attributes are looked up without code of Python's.
+pub(crate) fn call_method<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+    arguments: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    call(&object.getattr(name)?, arguments, None)
+}
+
+/// Returns the text of an object, which its class may make.
+pub(crate) fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    call(&py.get_type::<PyString>(), &PyTuple::new(py, [object])?, None)
 }
 
 struct StandStill {

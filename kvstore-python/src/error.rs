@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use kvstore::{Error, ErrorCode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::ending;
 
 /// Runs `work` while other threads of Python go on.
 ///
@@ -52,7 +54,7 @@ fn made(py: Python<'_>, error: &Error, class: &str) -> PyResult<PyErr> {
     details.set_item("key", error.key().map(ToString::to_string))?;
     details.set_item("expected", error.expected())?;
     details.set_item("found", error.found())?;
-    let exception = class.call((error.chain(),), Some(&details))?;
+    let exception = ending::call(&class, &PyTuple::new(py, [error.chain()])?, Some(&details))?;
     Ok(PyErr::from_value(exception))
 }
 

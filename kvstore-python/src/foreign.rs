@@ -6,6 +6,7 @@ use kvstore::{DType, Device, DeviceKind, TensorSpec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use crate::block::Block;
@@ -25,7 +26,15 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
         if object.hasattr(intern!(py, "__cuda_array_interface__"))? {
             return by_gpu_interface(object).map(Some);
         }
-        return if has_interface()? { by_interface(object).map(Some) } else { Ok(None) };
+        if !has_interface()? {
+            return Ok(None);
+        }
+        // A scalar of NumPy's names memory that is gone when it has answered; an array of it keeps its own.
+        return if is_scalar(object)? {
+            block(&numpy_array(object)?)
+        } else {
+            by_interface(object).map(Some)
+        };
     }
     let handed_out = match pytorch::plain(object).and_then(|plain| Ok((place(&plain)?, plain))) {
         Ok((place, plain)) => {
@@ -55,7 +64,7 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     let class = object.get_type();
     // It does not say so of the memory that it hands out.
     let is_jax = class.module().is_ok_and(|module| module.to_string_lossy().starts_with("jax"));
-    if is_jax || !block.is_writable() {
+    if is_jax || is_scalar(object)? || !block.is_writable() {
         let text = format!("out: {} {} is for reading only", class.name()?, block.spec());
         return Err(invalid(object.py(), text));
     }
@@ -68,6 +77,17 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
         return Err(invalid(object.py(), text));
     }
     Ok(Some(block))
+}
+
+/// Returns whether an object is a scalar of NumPy's.
+fn is_scalar(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    object.is_instance(GENERIC.import(object.py(), "numpy", "generic")?)
+}
+
+/// Returns a new array of NumPy's.
+pub(crate) fn numpy_array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("numpy")?.call_method1("asarray", (object,))
 }
 
 /// Asks the object for its elements: as they are on a device of ours, whose queue is to wait for them, otherwise as a
@@ -92,7 +112,10 @@ fn capsule<'py>(
     let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
     let call = |options| ending::call(&method, &none, Some(options));
     let capsule = match call(&options) {
-        Err(error) if is_ours && error.is_instance_of::<PyTypeError>(py) => call(&known)?,
+        // Not one of our own, which what it calls may have raised.
+        Err(error) if is_ours && error.get_type(py).is(py.get_type::<PyTypeError>()) => {
+            call(&known)?
+        }
         other => other?,
     };
     Ok(capsule.cast_into()?)

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use kvstore::{Key, Keys};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyString};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyInt, PyString, PyTuple};
 
 use crate::error::{invalid, to_python, type_error};
-use crate::listed;
+use crate::{ending, listed};
 
 /// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,11 +122,17 @@ impl Kind {
             let text = text.to_cow().map_err(|_| not_unicode(text))?;
             return of_text(py, &text).map(Cow::Owned);
         }
-        if let Ok(number) = object.extract::<i64>() {
+        let number = if object.is_exact_instance_of::<PyInt>() {
+            object.clone()
+        } else {
+            static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let index = INDEX.import(py, "operator", "index")?;
+            ending::call(index, &PyTuple::new(py, [object])?, None)?
+        };
+        if let Ok(number) = number.extract::<i64>() {
             return of_number(py, number);
         }
-        // It may be longer than that.
-        let number = py.import("operator")?.call_method1("index", (object,))?;
+        // It is longer than that.
         of_text(py, &number.str()?.to_cow()?).map(Cow::Owned)
     }
 }

@@ -46,10 +46,10 @@ pub(crate) fn from_array(
 #[expect(clippy::similar_names, reason = "what every `arange` calls them")]
 pub(crate) fn arange(
     py: Python<'_>,
-    start: f64,
-    stop: f64,
-    step: f64,
-    repeat: usize,
+    #[pyo3(from_py_with = convert::float)] start: f64,
+    #[pyo3(from_py_with = convert::float)] stop: f64,
+    #[pyo3(from_py_with = convert::float)] step: f64,
+    #[pyo3(from_py_with = convert::count)] repeat: usize,
     dtype: &str,
     device: DeviceName,
 ) -> PyResult<PyArray> {
@@ -88,8 +88,8 @@ pub(crate) fn random_seed(seed: i64) {
 #[pyfunction]
 pub(crate) fn random_uniform(
     py: Python<'_>,
-    low: f64,
-    high: f64,
+    #[pyo3(from_py_with = convert::float)] low: f64,
+    #[pyo3(from_py_with = convert::float)] high: f64,
     shape: &Bound<'_, PyAny>,
     dtype: &str,
     device: DeviceName,
@@ -104,8 +104,8 @@ pub(crate) fn random_uniform(
 #[pyfunction]
 pub(crate) fn random_normal(
     py: Python<'_>,
-    loc: f64,
-    scale: f64,
+    #[pyo3(from_py_with = convert::float)] loc: f64,
+    #[pyo3(from_py_with = convert::float)] scale: f64,
     shape: &Bound<'_, PyAny>,
     dtype: &str,
     device: DeviceName,

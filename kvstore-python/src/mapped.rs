@@ -1,10 +1,12 @@
 //! Maps of key to array, which stand for keys and arrays side by side.
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyMapping, PyString};
+use pyo3::types::{PyInt, PyList, PyMapping, PyString, PyTuple};
 
 use crate::error::type_error;
-use crate::{listed, ndarray::PyArray};
+use crate::ndarray::PyArray;
+use crate::{ending, listed};
 
 type KeysAndArrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
@@ -52,7 +54,10 @@ pub(crate) fn beside<'py>(
 
 fn items<'py>(map: &Bound<'py, PyAny>) -> PyResult<KeysAndArrays<'py>> {
     let (keys, arrays) = (PyList::empty(map.py()), PyList::empty(map.py()));
-    for item in map.cast::<PyMapping>()?.items()? {
+    let (py, name) = (map.py(), intern!(map.py(), "items"));
+    let items = ending::call_method(map, name, &PyTuple::empty(py))?;
+    let items = ending::call(&py.get_type::<PyList>(), &PyTuple::new(py, [items])?, None)?;
+    for item in items.cast_into::<PyList>()? {
         let (key, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
             item.extract().map_err(|_| {
                 type_error(map.py(), "a map of key to array has to give pairs of both as its items")

@@ -11,7 +11,7 @@ use crate::convert;
 use crate::error::{detached, invalid, to_python, type_error};
 use crate::export::Wanted;
 use crate::rows::{self, PyRows};
-use crate::{dlpack, export, indexing, numpy, operators};
+use crate::{dlpack, ending, export, indexing, numpy, operators};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
@@ -51,7 +51,11 @@ impl PyArray {
         let py = like.py();
         let made = Bound::new(py, Self { array })?.into_any();
         let class = like.get_type();
-        if class.is(py.get_type::<Self>()) { Ok(made) } else { class.call1((made,)) }
+        if class.is(py.get_type::<Self>()) {
+            Ok(made)
+        } else {
+            ending::call(&class, &PyTuple::new(py, [made])?, None)
+        }
     }
 }
 
@@ -334,7 +338,10 @@ impl PyArray {
         static ROWS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         match stype {
             Self::STYPE => Ok(slf.clone().into_any()),
-            PyRows::STYPE => ROWS_OF.import(slf.py(), "mxkv._rows", "rows_of")?.call1((slf,)),
+            PyRows::STYPE => {
+                let rows_of = ROWS_OF.import(slf.py(), "mxkv._rows", "rows_of")?;
+                ending::call(rows_of, &PyTuple::new(slf.py(), [slf])?, None)
+            }
             _ => Err(rows::unknown_stype(slf.py(), stype)),
         }
     }
@@ -476,7 +483,7 @@ impl PyArray {
     fn __repr__(&self, py: Python<'_>) -> String {
         let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
-        match self.to_show(py).and_then(|it| it.map(|it| it.str()).transpose()) {
+        match self.to_show(py).and_then(|it| it.map(|it| ending::text(&it)).transpose()) {
             Ok(Some(elements)) => format!("\n{elements}\n{name}"),
             Ok(None) | Err(_) => name,
         }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::error::{detached, type_error};
-use crate::{convert, foreign};
+use crate::{convert, ending, foreign};
 
 /// What keeps a value for whom reads its memory.
 #[pyclass(frozen, module = "mxkv._native")]
@@ -21,7 +21,8 @@ pub(crate) fn read_only(
 ) -> PyResult<Bound<'_, PyAny>> {
     static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let kept = Bound::new(py, Kept(value))?;
-    VIEW.import(py, "mxkv._memory", "read_only")?.call1((kept, address, num_bytes))
+    let view = VIEW.import(py, "mxkv._memory", "read_only")?;
+    ending::call(view, &(kept, address, num_bytes).into_pyobject(py)?, None)
 }
 
 /// Returns a dtype as NumPy's array interface names it.

@@ -17,7 +17,7 @@ use crate::ndarray::PyArray;
 use crate::optimizer::PyOptimizer;
 use crate::rows::PyRows;
 use crate::snapshot::{PyCheckpoint, PySnapshot};
-use crate::{convert, mapped, updater};
+use crate::{convert, ending, mapped, updater};
 
 /// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
 #[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
@@ -199,7 +199,7 @@ impl PyStore {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if out.is_none() && !mapped::is_map(key) {
-            return slf.call_method1(intern!(py, "_pull_new"), (key,));
+            return ending::call_method(slf, intern!(py, "_pull_new"), &PyTuple::new(py, [key])?);
         }
         let (key, out) = mapped::apart(key, out, "out")?;
         let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
@@ -209,8 +209,8 @@ impl PyStore {
             let values = Pairs::default();
             arguments::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
         } else {
-            let arguments = (key, out, priority, ignore_sparse);
-            return slf.call_method1(intern!(py, "_pull_rows_too"), arguments);
+            let arguments = (key, out, priority, ignore_sparse).into_pyobject(py)?;
+            return ending::call_method(slf, intern!(py, "_pull_rows_too"), &arguments);
         }
         Ok(py.None().into_bound(py))
     }
@@ -465,7 +465,7 @@ pub(crate) fn described<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     static KEY_STATS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = key.py();
-    KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?.call1((
+    let arguments = (
         key,
         convert::dims(py, stats.spec.shape())?,
         stats.spec.dtype().name(),
@@ -473,5 +473,7 @@ pub(crate) fn described<'py>(
         stats.num_pushes,
         stats.value_bytes,
         stats.state_bytes,
-    ))
+    );
+    let class = KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?;
+    ending::call(class, &arguments.into_pyobject(py)?, None)
 }

@@ -332,3 +332,29 @@ def test_outputs_of_which_several_elements_are_one_place():
     array[:] = 7
     kv.push("w", expanded)
     assert kv.pull("w").tolist() == [[7, 7], [7, 7]]
+
+
+def test_scalars_of_numpy_are_values_and_no_outputs():
+    kv = mx.kv.create()
+    kv.init({"p": numpy.float64(1), "q": numpy.float64(2), "r": numpy.float64(3)})
+    assert [kv.pull(key).item() for key in "pqr"] == [1, 2, 3]
+    kv.push("p", [numpy.array([1.0, 2.0]).mean(), numpy.array([10.0, 20.0]).mean(), numpy.float64(5)])
+    assert kv.pull("p").item() == 21.5
+    for out in (numpy.float64(0), [numpy.zeros(()), numpy.float64(0)]):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="for reading only"):
+            kv.pull("p", out=out)
+    assert nd.abs(numpy.float32(-2)).item() == 2
+
+
+def test_a_type_error_of_our_own_is_no_reason_to_ask_again():
+    class Asked:
+        times = 0
+
+        def __dlpack__(self, **options):
+            self.times += 1
+            mx.kv.create().push(None, self)
+
+    asked = Asked()
+    with pytest.raises(mx.errors.ArgumentTypeError):
+        nd.from_dlpack(asked)
+    assert asked.times == 1

@@ -53,7 +53,7 @@ def test_rows_of_a_map():
     assert (rows.indices.tolist(), whole.tolist()) == ([0], [[0, 0], [2, 2], [0, 0]])
     kv.pull({"e": rows}, ignore_sparse=False)
     assert rows.indices.tolist() == [0, 1, 2]
-    with pytest.raises(TypeError, match="out: expected an array, found None"):
+    with pytest.raises(TypeError, match="out: expected an array, .* found a `NoneType`"):
         kv.row_sparse_pull({"e": None}, row_ids=[2])
     with pytest.raises(TypeError, match="out: a map of key to output"):
         kv.row_sparse_pull({"e": rows}, out=rows, row_ids=[2])

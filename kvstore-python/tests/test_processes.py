@@ -86,6 +86,39 @@ def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
         assert set(run(program)) <= {"."}
 
 
+@pytest.mark.parametrize(
+    "call",
+    ["array.context", "repr(array)", "array.astype(numpy.float64)", "kv.push(Map(a=array))", "kv.push(Number(), array)",
+     "kv.stats()", "kv.pull(0)", "kv.push('b', array)"],
+)
+def test_a_process_ends_while_threads_call_us_all_the_time(call):
+    program = f"""
+    import collections, sys, threading, time
+    import numpy, mxkv as mx
+    class Map(collections.UserDict):
+        def __getitem__(self, key):
+            time.sleep(0.0001)
+            return super().__getitem__(key)
+    class Number:
+        def __index__(self):
+            time.sleep(0.0001)
+            return 0
+    array, kv = mx.nd.ones(3), mx.kv.create()
+    kv.init('a' if 'Map' in {call!r} else 0, array)
+    def work():
+        while True:
+            try:
+                {call}
+            except (KeyError, TypeError):
+                pass
+    for _ in range(4):
+        threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.05)
+    """
+    for _ in range(4):
+        assert run(program) == ""
+
+
 def test_modules_are_there_without_others():
     names = "mxkv.np mxkv.npx mxkv.kv mxkv.nd mxkv.optimizer mxkv.errors mxkv.runtime mxkv.sparse"
     for name in names.split():

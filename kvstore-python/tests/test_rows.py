@@ -20,6 +20,37 @@ def test_rows_go_into_arrays_of_any_library():
     assert out.tolist() == ours.tolist() == rows.asnumpy().tolist() == expected
 
 
+def test_several_keys_give_a_list():
+    kv = filled()
+    kv.init("f", nd.array([[5], [6]]))
+    for keys, ids in ((["e", "f"], [1]), (["e", "f"], nd.array([1])), (("e", "f"), ([1], [1]))):
+        rows = kv.row_sparse_pull(keys, row_ids=ids)
+        assert [one.data.tolist() for one in rows] == [[[2, 2]], [[6]]]
+    assert [one.data.tolist() for one in kv.row_sparse_pull(["f"], row_ids=[0])] == [[[5]]]
+    assert kv.row_sparse_pull([], row_ids=[0]) == []
+
+
+def test_rows_go_into_what_has_nothing_but_dlpack():
+    class Lent:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    out = numpy.ones((4, 2), "float32")
+    filled().row_sparse_pull("e", out=Lent(out), row_ids=[3])
+    assert out.tolist() == [[0, 0], [0, 0], [0, 0], [4, 4]]
+    rows = nd.sparse.zeros("row_sparse", (4, 2))
+    for wrong in (5, "out", [None, None], [rows, numpy.ones((4, 3), "float32")]):
+        with pytest.raises((mx.errors.ArgumentTypeError, mx.errors.SpecMismatchError)):
+            filled().row_sparse_pull("e", out=wrong, row_ids=[3])
+    assert rows.indices.tolist() == []
+
+
 def test_rows_of_whole_arrays_and_back():
     dense = nd.array([[0, 0], [1, 2], [0, 0], [0, 3]], dtype="float64")
     for rows in (dense.tostype("row_sparse"), nd.sparse.row_sparse_array(dense), nd.sparse.row_sparse_array(dense.asnumpy(), dtype="float64")):

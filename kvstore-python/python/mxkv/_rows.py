@@ -8,7 +8,7 @@ import numpy
 
 from ._arguments import shown
 from ._native import NDArray, RowSparseNDArray, Store
-from .errors import ArgumentTypeError, LengthMismatchError, SpecMismatchError
+from .errors import LengthMismatchError, SpecMismatchError
 
 Key = int | str
 Keys = Key | list[Key] | tuple[Key, ...]
@@ -92,14 +92,14 @@ def _numbers_of_rows(value: NDArray) -> list[int]:
 
 
 def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, RowSparseNDArray]]:
-    """Returns outputs and their rows if every output can have them, so that none or all do."""
+    """Returns outputs and their rows if every output of rows can have them, so that none or all do."""
     pairs = list(pulled)
     for out, rows in pairs:
-        if not (hasattr(out, "shape") and hasattr(out, "dtype")):
-            raise ArgumentTypeError(f"out: expected an array, found {shown(out)}")
-        same_dtype = out.dtype == rows.dtype or not isinstance(out, RowSparseNDArray)
-        if tuple(out.shape) != rows.shape or not same_dtype:
-            expected, found = f"{rows.shape} {rows.dtype}", f"{tuple(out.shape)} {out.dtype}"
+        if not isinstance(out, RowSparseNDArray):
+            # The store that it is pulled from checks it.
+            continue
+        if out.shape != rows.shape or out.dtype != rows.dtype:
+            expected, found = f"{rows.shape} {rows.dtype}", f"{out.shape} {out.dtype}"
             text = f"out: expected {expected}, found {found}"
             raise SpecMismatchError(text, expected=expected, found=found)
     return pairs

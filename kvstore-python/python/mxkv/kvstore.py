@@ -130,6 +130,8 @@ class TestStore(KVStoreBase):
     def pushpull(self, key: Key, value: Any, out: Any = None, priority: int = 0) -> None:
         """Copies the sum of the values into the outputs, or into the values."""
         values = as_list(value)
+        if not values:
+            return
         total = array_of(values[0]).copy()
         for one in values[1:]:
             total += one
@@ -233,7 +235,8 @@ class KVStore(_native.Store, KVStoreBase):
     ) -> Any:
         """Pulls the rows with these numbers, in any order and any number of times; the result has each once.
 
-        Without ``out`` returns them: one array of rows for a key and its numbers, a list for lists.
+        Without ``out`` returns them: one array of rows for a key and its numbers, a list for lists. The numbers are those of
+        every key, or a list of numbers for each.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -247,11 +250,13 @@ class KVStore(_native.Store, KVStoreBase):
         if isinstance(key, Mapping):
             if out is not None:
                 raise ArgumentTypeError("out: a map of key to output has them already")
-            key, out = list(key), list(key.values())
+            items = list(key.items())
+            key, out = [name for name, _ in items], [one for _, one in items]
         keys, outs, ids = side_by_side(key, out, row_ids)
         pulled = self._pull_rows(keys, ids, priority)
         if out is None:
-            return pulled if isinstance(row_ids, list) and is_nested(row_ids) else pulled[0]
+            is_list = isinstance(key, (list, tuple)) or is_nested(row_ids)
+            return pulled if is_list else pulled[0]
         assign(checked(zip(outs, pulled)))
         return None
 
