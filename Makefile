@@ -8,7 +8,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 MAVEN = mvn -f clojure/pom.xml -B -ntp
 
 help: ## these lines
-	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile | expand -t 18
 
 setup: ## checks for cargo, a linker, a C++ compiler, a JDK and Maven; installs them where it may
 	@scripts/setup.sh

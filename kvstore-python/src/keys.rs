@@ -85,9 +85,8 @@ impl KeyKind {
 
     /// Returns the key as the program writes it.
     pub(crate) fn as_given<'py>(&self, py: Python<'py>, key: &Key) -> PyResult<Bound<'py, PyAny>> {
-        let digits = key.as_str().strip_prefix('-').unwrap_or(key.as_str());
-        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if !self.is_integer() || !is_number {
+        // A snapshot may have brought other texts, also `007`.
+        if !self.is_integer() || !is_decimal(key.as_str()) {
             return Ok(PyString::new(py, key.as_str()).into_any());
         }
         match key.as_str().parse::<i64>() {
@@ -141,6 +140,13 @@ impl Kind {
 fn not_unicode(text: &Bound<'_, PyString>) -> PyErr {
     let shown = text.repr().map(|it| it.to_string()).unwrap_or_default();
     invalid(text.py(), format!("key {shown}: expected a text that UTF-8 can hold"))
+}
+
+/// Returns whether a text is what an integer is written as.
+fn is_decimal(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && (text == "0" || !digits.starts_with('0'))
 }
 
 /// Returns a key that is a text or an integer, of whatever kind others are.

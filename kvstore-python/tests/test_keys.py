@@ -127,6 +127,12 @@ def test_keys_of_a_restored_store_are_what_the_program_calls_them(tmp_path):
     assert (seen, kv.keys()) == ([3], [3])
 
 
+def test_texts_that_are_no_integers_stay_texts_among_integers():
+    texts, kv = filled(["007", "-0", "7", "-7", "0"]), filled([3])
+    kv.rollback(texts.snapshot())
+    assert kv.keys() == ["007", "-0", 7, -7, 0]
+
+
 def test_keys_may_be_any_text():
     for key in ("", "ключ", "a/b", "\U0001f600"):
         assert filled(key).keys() == [key]
