@@ -2,7 +2,6 @@
 
 use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp};
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple, PyType};
@@ -357,20 +356,7 @@ impl PyArray {
     #[getter]
     #[pyo3(name = "__array_interface__")]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let value = self.array.tensor();
-        let typestr = numpy::typestr(value.dtype());
-        let bytes = value.host_bytes().map(|bytes| (bytes.as_ptr().addr(), bytes.len()));
-        let (Some(typestr), Ok((address, num_bytes))) = (typestr, bytes) else {
-            let text = format!("{} on {}: use `asnumpy()`", value.spec(), value.device());
-            return Err(PyAttributeError::new_err(text));
-        };
-        let shape = convert::dims(py, value.shape())?;
-        let interface = PyDict::new(py);
-        interface.set_item("version", 3)?;
-        interface.set_item("shape", shape)?;
-        interface.set_item("typestr", typestr)?;
-        interface.set_item("data", numpy::read_only(py, value, address, num_bytes)?)?;
-        Ok(interface)
+        numpy::interface(py, &self.array)
     }
 
     /// Returns the value for NumPy: without a copy where dtype and device allow it, for reading only then.
@@ -381,30 +367,7 @@ impl PyArray {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let interface = if copy == Some(true) { None } else { self.array_interface(py).ok() };
-        let array = match interface {
-            Some(interface) => {
-                let simple = py.import("types")?.getattr("SimpleNamespace")?;
-                let options = PyDict::new(py);
-                options.set_item("__array_interface__", interface)?;
-                let view = simple.call((), Some(&options))?;
-                py.import("numpy")?.call_method1("asarray", (view,))?
-            }
-            None if copy == Some(false) => {
-                let text =
-                    format!("{} on {} without a copy", self.array.spec(), self.array.device());
-                return Err(invalid(py, text));
-            }
-            None => numpy::copied(py, &self.array)?,
-        };
-        let Some(dtype) = dtype else { return Ok(array) };
-        let options = PyDict::new(py);
-        options.set_item("copy", false)?;
-        let cast = array.call_method("astype", (dtype,), Some(&options))?;
-        if copy == Some(false) && !cast.is(&array) {
-            return Err(invalid(py, format!("{} as {dtype} without a copy", self.array.spec())));
-        }
-        Ok(cast)
+        numpy::array(py, &self.array, dtype, copy)
     }
 
     /// Returns the present value for another library, by `DLPack`: a copy on the same device, which it may write to. With

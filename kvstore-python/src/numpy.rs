@@ -1,11 +1,63 @@
 //! What NumPy gets of an array: its memory for reading, or a copy.
 
 use kvstore::{DType, NDArray, Tensor};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 
-use crate::error::{detached, type_error};
+use crate::error::{detached, invalid, type_error};
 use crate::{convert, ending, foreign};
+
+/// Returns NumPy's description of the present value of an array, which reads it where it is.
+pub(crate) fn interface<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyDict>> {
+    let value = array.tensor();
+    let typestr = typestr(value.dtype());
+    let bytes = value.host_bytes().map(|bytes| (bytes.as_ptr().addr(), bytes.len()));
+    let (Some(typestr), Ok((address, num_bytes))) = (typestr, bytes) else {
+        let text = format!("{} on {}: use `asnumpy()`", value.spec(), value.device());
+        return Err(PyAttributeError::new_err(text));
+    };
+    let shape = convert::dims(py, value.shape())?;
+    let interface = PyDict::new(py);
+    interface.set_item("version", 3)?;
+    interface.set_item("shape", shape)?;
+    interface.set_item("typestr", typestr)?;
+    interface.set_item("data", read_only(py, value, address, num_bytes)?)?;
+    Ok(interface)
+}
+
+/// Returns the value: without a copy where dtype and device allow it, for reading only then. `copy` is whether there has to
+/// be one, or must not be.
+pub(crate) fn array<'py>(
+    py: Python<'py>,
+    array: &NDArray,
+    dtype: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let interface = if copy == Some(true) { None } else { interface(py, array).ok() };
+    let of_numpy = match interface {
+        Some(interface) => {
+            let simple = py.import("types")?.getattr("SimpleNamespace")?;
+            let options = PyDict::new(py);
+            options.set_item("__array_interface__", interface)?;
+            foreign::numpy_array(&simple.call((), Some(&options))?)?
+        }
+        None if copy == Some(false) => {
+            let text = format!("{} on {} without a copy", array.spec(), array.device());
+            return Err(invalid(py, text));
+        }
+        None => copied(py, array)?,
+    };
+    let Some(dtype) = dtype else { return Ok(of_numpy) };
+    let options = PyDict::new(py);
+    options.set_item("copy", false)?;
+    let cast = of_numpy.call_method("astype", (dtype,), Some(&options))?;
+    if copy == Some(false) && !cast.is(&of_numpy) {
+        return Err(invalid(py, format!("{} as {dtype} without a copy", array.spec())));
+    }
+    Ok(cast)
+}
 
 /// What keeps a value for whom reads its memory.
 #[pyclass(frozen, module = "mxkv._native")]
@@ -13,7 +65,7 @@ use crate::{convert, ending, foreign};
 struct Kept(#[expect(dead_code, reason = "it is held, not read")] Tensor);
 
 /// Returns a `memoryview` of a value, which keeps it.
-pub(crate) fn read_only(
+fn read_only(
     py: Python<'_>,
     value: Tensor,
     address: usize,
@@ -26,7 +78,7 @@ pub(crate) fn read_only(
 }
 
 /// Returns a dtype as NumPy's array interface names it.
-pub(crate) fn typestr(dtype: DType) -> Option<String> {
+fn typestr(dtype: DType) -> Option<String> {
     let kind = match dtype {
         DType::F32 => "f4",
         DType::F64 => "f8",
