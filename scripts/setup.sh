@@ -40,7 +40,7 @@ jdk_is_good() {
     [ -x "$javac" ] && [ "$(jdk_version "$javac")" -ge "$JDK_NEEDED" ] 2>/dev/null
 }
 
-# A wheel needs neither of these three.
+# A wheel needs none of these three.
 cxx_is_good() { [ "$WANTED" = wheel ] || command -v c++ >/dev/null 2>&1; }
 java_is_good() { [ "$WANTED" = wheel ] || jdk_is_good; }
 maven_is_good() { [ "$WANTED" = wheel ] || command -v mvn >/dev/null 2>&1; }

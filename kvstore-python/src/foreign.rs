@@ -13,7 +13,7 @@ use crate::block::Block;
 use crate::convert;
 use crate::dlpack::{DlDevice, HOST, Place};
 use crate::error::{detached, invalid, type_error};
-use crate::{ending, pytorch, stream};
+use crate::{ending, numpy, pytorch, stream};
 
 /// Returns the array that an object of another library is; none when it is no array.
 ///
@@ -31,7 +31,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
         }
         // A scalar of NumPy's names memory that is gone when it has answered; an array of it keeps its own.
         return if is_scalar(object)? {
-            block(&numpy_array(object)?)
+            block(&numpy::asarray(object)?)
         } else {
             by_interface(object).map(Some)
         };
@@ -83,11 +83,6 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
 fn is_scalar(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     object.is_instance(GENERIC.import(object.py(), "numpy", "generic")?)
-}
-
-/// Returns a new array of NumPy's.
-pub(crate) fn numpy_array<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    object.py().import("numpy")?.call_method1("asarray", (object,))
 }
 
 /// Asks the object for its elements: as they are on a device of ours, whose queue is to wait for them, otherwise as a

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 
 use crate::error::{detached, to_python, type_error};
-use crate::{convert, foreign};
+use crate::{convert, numpy};
 
 /// Returns the part of an array that an index names: a number, a slice in steps of 1, or numbers for the first axes
 /// with at most one slice behind them.
@@ -36,7 +36,7 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let array = if let Some(array) = convert::array(value)? {
         array
     } else {
-        let array = foreign::numpy_array(value)?;
+        let array = numpy::asarray(value)?;
         convert::array(&array)?.ok_or_else(|| type_error(py, "value: expected an array"))?
     };
     detached(py, move || part.assign(&array.tensor()))

@@ -1,11 +1,11 @@
 //! The native module behind the Python package `mxkv`: it translates and decides nothing.
 //!
 //! - `error`: errors and panics become exceptions; every call without the interpreter's lock
-//! - `keys`, `arguments`: keys, values and outputs of the verbs; `listed`: in lists and lists of lists
+//! - `keys`, `arguments`: keys, values and outputs of the verbs; `listed`: in lists and lists of lists; `mapped`: in maps
 //! - `convert`: every other conversion of arguments and results
 //! - `dlpack`: what the protocol's structures mean; `block`: memory of other libraries; `export`: memory for them; `stream`: streams of GPUs
 //! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
-//! - `ndarray`, `operators`, `indexing`, `making`: the arrays
+//! - `ndarray`, `operators`, `indexing`, `making`: the arrays; `numpy`: what NumPy gets of them
 //! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
 

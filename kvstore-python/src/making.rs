@@ -60,22 +60,20 @@ pub(crate) fn arange(
 
 /// Returns the arrays joined along an axis.
 #[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "a list of Python's becomes a vector")]
 pub(crate) fn concatenate<'py>(
     py: Python<'py>,
     arrays: Vec<Bound<'py, PyArray>>,
     #[pyo3(from_py_with = convert::axis)] axis: isize,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let first = arrays.first().ok_or_else(|| invalid(py, "concatenate: no arrays"))?;
     let parts: Vec<NDArray> = arrays.iter().map(|array| array.get().array().clone()).collect();
-    let first = parts.first().ok_or_else(|| invalid(py, "concatenate: no arrays"))?;
-    let rank = first.shape().rank();
+    let rank = first.get().array().shape().rank();
     let from_first = if axis < 0 { axis.saturating_add_unsigned(rank) } else { axis };
     let axis = usize::try_from(from_first)
         .map_err(|_| invalid(py, format!("axis {axis}: expected one of {rank}")))?;
     let joined = detached(py, move || NDArray::concatenate(&parts, axis))?;
-    match arrays.into_iter().next() {
-        Some(first) => PyArray::as_class_of(&first, joined),
-        None => Err(invalid(py, "concatenate: no arrays")),
-    }
+    PyArray::as_class_of(first, joined)
 }
 
 /// Starts the sequence of random numbers anew.

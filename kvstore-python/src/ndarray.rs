@@ -72,7 +72,7 @@ fn derived<'py>(
 fn reduced<'py>(
     slf: &Bound<'py, PyArray>,
     op: Reduction,
-    options: [Option<&Any<'py>>; 3],
+    options: &[Option<&Any<'py>>],
 ) -> PyResult<Any<'py>> {
     if options.iter().any(Option::is_some) {
         let text = "all elements come to one, of the same dtype and in a new array: use `asnumpy()` for others";
@@ -270,7 +270,7 @@ impl PyArray {
         dtype: Option<&Any<'py>>,
         out: Option<&Any<'py>>,
     ) -> PyResult<Any<'py>> {
-        reduced(slf, Reduction::Sum, [axis, dtype, out])
+        reduced(slf, Reduction::Sum, &[axis, dtype, out])
     }
 
     /// Returns the mean of all elements, as an array of one.
@@ -281,29 +281,27 @@ impl PyArray {
         dtype: Option<&Any<'py>>,
         out: Option<&Any<'py>>,
     ) -> PyResult<Any<'py>> {
-        reduced(slf, Reduction::Mean, [axis, dtype, out])
+        reduced(slf, Reduction::Mean, &[axis, dtype, out])
     }
 
     /// Returns the largest element, as an array of one.
-    #[pyo3(signature = (axis = None, dtype = None, out = None))]
+    #[pyo3(signature = (axis = None, out = None))]
     fn max<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Any<'py>>,
-        dtype: Option<&Any<'py>>,
         out: Option<&Any<'py>>,
     ) -> PyResult<Any<'py>> {
-        reduced(slf, Reduction::Max, [axis, dtype, out])
+        reduced(slf, Reduction::Max, &[axis, out])
     }
 
     /// Returns the smallest element, as an array of one.
-    #[pyo3(signature = (axis = None, dtype = None, out = None))]
+    #[pyo3(signature = (axis = None, out = None))]
     fn min<'py>(
         slf: &Bound<'py, Self>,
         axis: Option<&Any<'py>>,
-        dtype: Option<&Any<'py>>,
         out: Option<&Any<'py>>,
     ) -> PyResult<Any<'py>> {
-        reduced(slf, Reduction::Min, [axis, dtype, out])
+        reduced(slf, Reduction::Min, &[axis, out])
     }
 
     /// Returns the square root of the sum of the squares, as an array of one.

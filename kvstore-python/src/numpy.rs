@@ -1,4 +1,4 @@
-//! What NumPy gets of an array: its memory for reading, or a copy.
+//! Arrays of NumPy's: what it gets of ours, which is the memory for reading, or a copy.
 
 use kvstore::{DType, NDArray, Tensor};
 use pyo3::exceptions::PyAttributeError;
@@ -41,7 +41,7 @@ pub(crate) fn array<'py>(
             let simple = py.import("types")?.getattr("SimpleNamespace")?;
             let options = PyDict::new(py);
             options.set_item("__array_interface__", interface)?;
-            foreign::numpy_array(&simple.call((), Some(&options))?)?
+            asarray(&simple.call((), Some(&options))?)?
         }
         None if copy == Some(false) => {
             let text = format!("{} on {} without a copy", array.spec(), array.device());
@@ -57,6 +57,11 @@ pub(crate) fn array<'py>(
         return Err(invalid(py, format!("{} as {dtype} without a copy", array.spec())));
     }
     Ok(cast)
+}
+
+/// Returns what NumPy makes of numbers, lists of them, and arrays.
+pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("numpy")?.call_method1("asarray", (object,))
 }
 
 /// What keeps a value for whom reads its memory.

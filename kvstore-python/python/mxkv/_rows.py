@@ -110,10 +110,10 @@ def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> None:
     pairs = list(pulled)
     whole = [(out, rows) for out, rows in pairs if not isinstance(out, RowSparseNDArray)]
     # A store of its own checks whole outputs together, and writes to them.
-    store, numbers = Store(), list(range(len(whole)))
+    store, names = Store(), [f"output {number}" for number in range(len(whole))]
     store._open("device")
-    store.init(numbers, [rows.todense() for _, rows in whole])
-    store.pull(numbers, [out for out, _ in whole])
+    store.init(names, [rows.todense() for _, rows in whole])
+    store.pull(names, [out for out, _ in whole])
     for out, rows in pairs:
         if isinstance(out, RowSparseNDArray):
             out._assign(rows)

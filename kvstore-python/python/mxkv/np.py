@@ -79,13 +79,13 @@ class ndarray(NDArray):
         """Returns the mean of all elements."""
         return super().mean(axis, dtype, out).reshape(())
 
-    def max(self, axis: None = None, dtype: None = None, out: None = None) -> ndarray:
+    def max(self, axis: None = None, out: None = None) -> ndarray:
         """Returns the largest element."""
-        return super().max(axis, dtype, out).reshape(())
+        return super().max(axis, out).reshape(())
 
-    def min(self, axis: None = None, dtype: None = None, out: None = None) -> ndarray:
+    def min(self, axis: None = None, out: None = None) -> ndarray:
         """Returns the smallest element."""
-        return super().min(axis, dtype, out).reshape(())
+        return super().min(axis, out).reshape(())
 
     def as_nd_ndarray(self) -> NDArray:
         """Returns the same array as one of :mod:`mxkv.nd`."""

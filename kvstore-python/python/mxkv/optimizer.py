@@ -242,7 +242,6 @@ def _option(name: str, value: Any) -> float:
     return number(f"option `{name}`", value)
 
 
-
 _classes: dict[str, type[Optimizer]] = {}
 
 
@@ -277,8 +276,12 @@ class _Named(Optimizer):
         if "_name" in cls.__dict__:
             _classes[cls._name] = cls
             defaults = _native.Optimizer(cls._name, [], None)._hyper_parameters()
-            shown = ", ".join(f"{name}={value:g}" for name, value in defaults)
-            cls.__doc__ = f"{cls.__doc__}\n\n    All hyper-parameters: {shown}.\n    Beside them ``lr_scheduler``, ``lr_mult`` and ``wd_mult``, as in :class:`Optimizer`.\n"
+            listed = ", ".join(f"{name}={value:g}" for name, value in defaults)
+            cls.__doc__ = f"""{cls.__doc__}
+
+    All hyper-parameters: {listed}.
+    Beside them ``lr_scheduler``, ``lr_mult`` and ``wd_mult``, as in :class:`Optimizer`.
+    """
 
     def __new__(cls, **options: Any):
         return super().__new__(cls, cls._name, **options)
