@@ -207,7 +207,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Gives the memory kept for reuse back to the system.
     fn trim(&self);
 
-    /// Sets what [`Backend::live_bytes`] may not exceed from now on, or that it may be anything.
+    /// Returns the limit that [`Backend::set_memory_limit`] has set; `None` without a limit.
+    fn memory_limit(&self) -> Option<usize>;
+
+    /// Limits [`Backend::live_bytes`] and [`Backend::pooled_bytes`] together. `None` removes the
+    /// limit. Memory that exists is not touched, except the memory kept for reuse.
     fn set_memory_limit(&self, num_bytes: Option<usize>);
 
     /// Returns whether the two devices of this kind are the same memory under two names.

@@ -137,6 +137,10 @@ impl Backend for CudaBackend {
         }
     }
 
+    fn memory_limit(&self) -> Option<usize> {
+        self.memory.limit()
+    }
+
     fn set_memory_limit(&self, num_bytes: Option<usize>) {
         self.memory.set_limit(num_bytes);
     }

@@ -29,7 +29,7 @@ pub(crate) struct Memory {
     free: Vec<Mutex<Free>>,
     /// Of all cards.
     live: AtomicUsize,
-    /// What `live` may not exceed.
+    /// What `live` and the bytes of `free` may not exceed together.
     limit: AtomicUsize,
 }
 
@@ -80,8 +80,22 @@ impl Memory {
         self.devices.all().filter_map(of_device).collect()
     }
 
+    pub(crate) fn limit(&self) -> Option<usize> {
+        Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit != usize::MAX)
+    }
+
     pub(crate) fn set_limit(&self, num_bytes: Option<usize>) {
         self.limit.store(num_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.keep_limit();
+    }
+
+    /// Empties the pool if live and pooled bytes exceed the limit together.
+    fn keep_limit(&self) {
+        let held = self.live_bytes().saturating_add(self.pooled_bytes());
+        if held > self.limit.load(Ordering::Relaxed) {
+            // A card that fails reports that to whoever works on it.
+            let _ = self.trim();
+        }
     }
 
     /// Returns a storage of arbitrary content.
@@ -108,7 +122,10 @@ impl Memory {
             let kept = self.free_of(device).and_then(|mut free| free.take(block_bytes));
             storage.address = match kept {
                 Some(address) => address,
-                None => self.grow(&storage.card, block_bytes)?,
+                None => {
+                    self.keep_limit();
+                    self.grow(&storage.card, block_bytes)?
+                }
             };
         }
         Ok(storage)

@@ -53,6 +53,11 @@ fn trim(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<()> {
     Ok(())
 }
 
+native!(fn memory_limit() -> jlong);
+fn memory_limit(_env: &mut Env<'_>, _class: JClass<'_>) -> Result<jlong> {
+    Ok(kvstore::memory_limit().map_or(-1, convert::size))
+}
+
 native!(fn set_memory_limit(num_bytes: jlong));
 fn set_memory_limit(_env: &mut Env<'_>, _class: JClass<'_>, num_bytes: jlong) -> Result<()> {
     kvstore::set_memory_limit(Some(convert::position(num_bytes, "limit")?));

@@ -54,8 +54,8 @@ mod _native {
     use super::rows::PyRows;
     #[pymodule_export]
     use super::runtime::{
-        device_memory, doctor, dtype_names, error_codes, live_bytes, num_gpus, pooled_bytes,
-        set_memory_limit, synchronize, trim, version,
+        device_memory, doctor, dtype_names, error_codes, live_bytes, memory_limit, num_gpus,
+        pooled_bytes, set_memory_limit, synchronize, trim, version,
     };
     #[pymodule_export]
     use super::snapshot::{PyCheckpoint, PySnapshot};

@@ -41,7 +41,13 @@ pub(crate) fn trim(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// Sets what arrays and stored values may hold of the host's memory, or with ``None`` that it may be anything.
+/// Returns the limit of the host's memory in bytes, or ``None`` without a limit.
+#[pyfunction]
+pub(crate) fn memory_limit() -> Option<usize> {
+    kvstore::memory_limit()
+}
+
+/// Sets the limit of the host's memory in bytes; ``None`` removes it.
 #[pyfunction]
 #[pyo3(signature = (num_bytes))]
 pub(crate) fn set_memory_limit(num_bytes: Option<usize>) {

@@ -232,13 +232,34 @@ def test_a_gpu_that_is_not_there():
 
 
 def test_memory_limit():
-    mx.runtime.set_memory_limit(mx.runtime.live_bytes() + 1000)
+    default = mx.runtime.memory_limit()
+    assert default is not None and default > 0
+    limit = mx.runtime.live_bytes() + 1000
+    mx.runtime.set_memory_limit(limit)
     try:
-        with pytest.raises(MemoryError) as caught:
+        assert mx.runtime.memory_limit() == limit
+        with pytest.raises(MemoryError, match=f"the limit is {limit}") as caught:
             nd.ones(100_000)
         assert caught.value.code == "OutOfMemory"
-    finally:
         mx.runtime.set_memory_limit(None)
+        assert mx.runtime.memory_limit() is None
+        nd.ones(100_000)
+    finally:
+        mx.runtime.set_memory_limit(default)
+
+
+def test_the_memory_limit_counts_what_is_kept_for_reuse():
+    default = mx.runtime.memory_limit()
+    mx.runtime.trim()
+    limit = mx.runtime.live_bytes() + 64_000_000
+    mx.runtime.set_memory_limit(limit)
+    try:
+        for length in range(1_000_000, 12_000_000, 1_000_000):
+            nd.ones(length)
+            assert mx.runtime.live_bytes() + mx.runtime.pooled_bytes() <= limit
+        assert mx.runtime.pooled_bytes() > 0
+    finally:
+        mx.runtime.set_memory_limit(default)
 
 
 def test_files(tmp_path):

@@ -29,6 +29,7 @@ mod create;
 #[cfg(feature = "dist")]
 mod dist;
 mod kept;
+mod memory_limit;
 mod pairs;
 pub mod random;
 mod runtime;
@@ -40,8 +41,8 @@ pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays,
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
-    backends, device_memory, doctor, host_live_bytes, live_bytes, num_gpus, pooled_bytes,
-    set_memory_limit, synchronize, trim,
+    backends, device_memory, doctor, host_live_bytes, live_bytes, memory_limit, num_gpus,
+    pooled_bytes, set_memory_limit, synchronize, trim,
 };
 pub use store::Store;
 pub use update::update;

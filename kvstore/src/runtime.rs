@@ -4,12 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Result};
 
+use crate::memory_limit::default_limit;
+
 /// Returns the backends of this process, the same ones ever after. Nobody looks for GPUs before somebody asks for one:
 /// a driver that is initialised takes a while, and does not survive a fork.
 pub fn backends() -> &'static Backends {
     static BACKENDS: OnceLock<Backends> = OnceLock::new();
     BACKENDS.get_or_init(|| {
         let host = CpuBackend::new();
+        host.set_memory_limit(default_limit());
         Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || gpus(Arc::clone(&host)))
     })
 }
@@ -76,9 +79,27 @@ pub fn trim() {
     backends().in_use().for_each(|backend| backend.trim());
 }
 
-/// Sets what arrays and stored values may hold of the host's memory from now on, or that it may be anything.
-/// What would need more is [`OutOfMemory`](crate::Error::OutOfMemory); what exists is not touched. A GPU has the
-/// limit of its own memory.
+/// Returns the limit of the host's memory in bytes; `None` without a limit.
+///
+/// Arrays, stored values and the memory kept for reuse stay below it together. The limit is 80
+/// percent of the machine's memory, or of what the container of this process may use, as found at
+/// the first use of the library, unless [`set_memory_limit`] has changed it.
+///
+/// ```
+/// let default = kvstore::memory_limit();
+/// kvstore::set_memory_limit(Some(1 << 30));
+/// assert_eq!(kvstore::memory_limit(), Some(1 << 30));
+/// kvstore::set_memory_limit(default);
+/// ```
+pub fn memory_limit() -> Option<usize> {
+    host().find_map(|backend| backend.memory_limit())
+}
+
+/// Sets the [limit of the host's memory](memory_limit); `None` removes it.
+///
+/// An allocation that would exceed the limit takes memory from what is kept for reuse first, and
+/// then fails with [`OutOfMemory`](crate::Error::OutOfMemory). Arrays and values that exist stay. A
+/// GPU is limited by its own memory.
 pub fn set_memory_limit(num_bytes: Option<usize>) {
     host().for_each(|backend| backend.set_memory_limit(num_bytes));
 }

@@ -2,76 +2,82 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::free_blocks::FreeBlocks;
+use super::size_class::SizeClass;
 use crate::backend::Backend;
 use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::storage::{Span, SpanMut, Storage, open, open_mut};
 
-const WORD: usize = size_of::<u64>();
+pub(super) const WORD: usize = size_of::<u64>();
 /// Blocks start at a cache line.
-const ALIGNMENT: usize = 64;
+pub(super) const ALIGNMENT: usize = 64;
 /// Long blocks start at different lines of their first pages. What a kernel reads side by side would
 /// otherwise stand in the same few places of the first-level cache, whose lines go by the address within
 /// a page.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// From one long block to the next, in bytes: an odd number of lines, so that all of a page come up.
 const STAGGER: usize = 9 * ALIGNMENT;
 /// How many bytes a long block has at least: the page more that it takes is a sixteenth.
-const LONG: usize = 16 * PAGE;
+pub(super) const LONG: usize = 16 * PAGE;
 /// The pool may always keep this much; beyond it, half of what is in use.
 const POOL_FLOOR: usize = 256 << 20;
 
+/// At the limit at least this much of the pool is evicted at a time: finding out which blocks are
+/// the oldest takes longer than making a short block.
+const EVICTED_AT_ONCE: usize = 1 << 20;
+
 /// The host's memory for tensors, with the storages kept for reuse.
 pub(super) struct Memory {
-    /// Storages that nobody holds, by [`SizeClass::index`].
-    free: Box<[Mutex<Free>]>,
-    pooled: AtomicUsize,
-    live: AtomicUsize,
-    /// What `live` may not exceed.
+    free: FreeBlocks,
+    /// The bytes of all blocks, those kept for reuse included.
+    held: AtomicUsize,
+    /// What `held` may not exceed.
     limit: AtomicUsize,
     /// How many long blocks there have been.
     num_long: AtomicUsize,
-    /// How many storages have been given back.
-    num_recycled: AtomicU64,
 }
-
-type Free = Vec<Arc<dyn Storage>>;
 
 impl Memory {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
-            free: (0..SizeClass::COUNT).map(|_| Mutex::default()).collect(),
-            pooled: AtomicUsize::new(0),
-            live: AtomicUsize::new(0),
+            free: FreeBlocks::new(),
+            held: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             num_long: AtomicUsize::new(0),
-            num_recycled: AtomicU64::new(0),
         })
     }
 
     pub(super) fn live_bytes(&self) -> usize {
-        self.live.load(Ordering::Relaxed)
+        // In this order: a block that is given back meanwhile is counted once.
+        let pooled = self.pooled_bytes();
+        self.held_bytes().saturating_sub(pooled)
     }
 
     pub(super) fn pooled_bytes(&self) -> usize {
-        self.pooled.load(Ordering::Relaxed)
+        self.free.num_bytes()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn limit(&self) -> Option<usize> {
+        Some(self.limit.load(Ordering::Relaxed)).filter(|limit| *limit != usize::MAX)
     }
 
     pub(super) fn set_limit(&self, num_bytes: Option<usize>) {
-        self.limit.store(num_bytes.unwrap_or(usize::MAX), Ordering::Relaxed);
+        let limit = num_bytes.unwrap_or(usize::MAX);
+        self.limit.store(limit, Ordering::Relaxed);
+        self.free.evict(self.held_bytes().saturating_sub(limit));
     }
 
     pub(super) fn trim(&self) {
-        for kept in &self.free {
-            let kept = std::mem::take(&mut *lock(kept));
-            let bytes = |mut storage: Arc<dyn Storage>| Some(own(&mut storage)?.num_block_bytes());
-            let bytes: usize = kept.into_iter().filter_map(bytes).sum();
-            self.pooled.fetch_sub(bytes, Ordering::Relaxed);
-        }
+        self.free.clear();
     }
 
     /// Returns a storage of arbitrary content.
@@ -81,22 +87,20 @@ impl Memory {
         num_bytes: usize,
     ) -> Result<Arc<dyn Storage>> {
         let class = SizeClass::of(num_bytes);
-        let words = class.words;
-        let charge = self.charge(device, words.saturating_mul(WORD))?;
         if let Some(storage) = self.take(class, num_bytes) {
             return Ok(storage);
         }
-        let block = self.grow(device, words)?;
+        let charge = self.charge(device, class.num_bytes())?;
+        let block = self.grow(device, class.words)?;
         charge.keep();
         // An empty block has no address to align.
-        let aligned = match words {
+        let aligned = match class.words {
             0 => 0,
             _ => bytemuck::cast_slice::<u64, u8>(&block).as_ptr().align_offset(ALIGNMENT),
         };
         let start = aligned + self.stagger(num_bytes);
         let memory = Arc::clone(self);
-        let (is_pooled, owner) = (false, None);
-        Ok(Arc::new(CpuStorage { block, start, num_bytes, is_pooled, recycled: 0, memory, owner }))
+        Ok(Arc::new(CpuStorage { block, start, num_bytes, memory, owner: None }))
     }
 
     /// Returns how far behind its first line a new block of this length starts.
@@ -108,70 +112,59 @@ impl Memory {
     }
 
     fn take(&self, class: SizeClass, num_bytes: usize) -> Option<Arc<dyn Storage>> {
-        let mut kept = lock(self.free.get(class.index)?);
-        // Whoever gave a storage back may not have let go of it yet: that one is for another time.
-        let position = kept.iter_mut().rposition(|storage| Arc::get_mut(storage).is_some())?;
-        let mut storage = kept.swap_remove(position);
-        drop(kept);
-        let own = own(&mut storage)?;
-        own.num_bytes = num_bytes;
-        own.is_pooled = false;
-        let bytes = own.num_block_bytes();
-        self.pooled.fetch_sub(bytes, Ordering::Relaxed);
-        self.live.fetch_add(bytes, Ordering::Relaxed);
+        let mut storage = self.free.take(class)?;
+        own(&mut storage)?.num_bytes = num_bytes;
         Some(storage)
     }
 
-    /// Counts bytes as live, if they may be.
+    /// Counts the bytes of a new block. At the limit blocks of the pool go first.
     fn charge(&self, device: Device, num_bytes: usize) -> Result<Charge<'_>> {
-        let in_use = self.live.fetch_add(num_bytes, Ordering::Relaxed);
-        let charge = Charge { memory: self, num_bytes };
-        let limit = self.limit.load(Ordering::Relaxed);
-        if num_bytes > limit.saturating_sub(in_use) {
-            let limit = Some(limit);
-            return Err(Error::OutOfMemory { device, requested: num_bytes, in_use, limit });
+        let mut held = self.held_bytes();
+        loop {
+            let limit = self.limit.load(Ordering::Relaxed);
+            let missing = num_bytes.saturating_sub(limit.saturating_sub(held));
+            if missing == 0 {
+                match self.held.compare_exchange_weak(
+                    held,
+                    held + num_bytes,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Ok(Charge { memory: self, num_bytes }),
+                    Err(now) => held = now,
+                }
+                continue;
+            }
+            // A pool that is too small to help stays as it is.
+            if missing > self.pooled_bytes() {
+                let (requested, in_use, limit) = (num_bytes, self.live_bytes(), self.limit());
+                return Err(Error::OutOfMemory { device, requested, in_use, limit });
+            }
+            self.free.evict(missing.max(EVICTED_AT_ONCE));
+            held = self.held_bytes();
         }
-        Ok(charge)
     }
 
     /// Keeps the storage, unless somebody else holds it or the pool is full.
     pub(super) fn recycle(&self, storage: &mut Arc<dyn Storage>) {
         let Some(own) = own(storage) else { return };
-        let (class, bytes) = (SizeClass::of(own.num_bytes), own.num_block_bytes());
-        let limit = POOL_FLOOR.max(self.live_bytes().saturating_sub(bytes) / 2);
-        if bytes == 0 || bytes > limit {
+        let class = SizeClass::of(own.num_bytes);
+        let bytes = class.num_bytes();
+        let most = POOL_FLOOR.max(self.live_bytes().saturating_sub(bytes) / 2);
+        // What exceeds the limit does so because the limit was lowered.
+        let is_over = self.held_bytes() > self.limit.load(Ordering::Relaxed);
+        if bytes == 0 || bytes > most || is_over {
             return;
         }
-        if self.pooled_bytes() + bytes > limit && !self.make_room(bytes, limit) {
-            return;
+        let excess = (self.pooled_bytes() + bytes).saturating_sub(most);
+        if excess > 0 {
+            // Finding out which blocks are the oldest takes longer than making a short block.
+            if bytes < LONG {
+                return;
+            }
+            self.free.evict(excess);
         }
-        let Some(kept) = self.free.get(class.index) else { return };
-        own.is_pooled = true;
-        own.recycled = self.num_recycled.fetch_add(1, Ordering::Relaxed);
-        self.live.fetch_sub(bytes, Ordering::Relaxed);
-        self.pooled.fetch_add(bytes, Ordering::Relaxed);
-        lock(kept).push(Arc::clone(storage));
-    }
-
-    /// Lets go of what nobody has asked for the longest, until the pool has room for a long block.
-    fn make_room(&self, num_bytes: usize, limit: usize) -> bool {
-        // Looking through all sizes takes longer than making a short block.
-        while num_bytes >= LONG && self.pooled_bytes() + num_bytes > limit {
-            let age = |kept: &Mutex<Free>| {
-                let mut kept = lock(kept);
-                kept.first_mut().and_then(own).map(|own| own.recycled)
-            };
-            let ages = self.free.iter().enumerate();
-            let ages = ages.filter_map(|(class, kept)| Some((age(kept)?, class)));
-            let Some(kept) = ages.min().and_then(|(_, class)| self.free.get(class)) else { break };
-            let mut kept = lock(kept);
-            let Some(own) = kept.first_mut().and_then(own) else { break };
-            self.pooled.fetch_sub(own.num_block_bytes(), Ordering::Relaxed);
-            let oldest = kept.remove(0);
-            drop(kept);
-            drop(oldest);
-        }
-        self.pooled_bytes() + num_bytes <= limit
+        self.free.put(class, Arc::clone(storage));
     }
 
     fn grow(&self, device: Device, words: usize) -> Result<Vec<u64>> {
@@ -190,14 +183,14 @@ impl Memory {
     }
 }
 
-/// Bytes that count as live until it is dropped.
+/// Bytes that count as held until it is dropped.
 struct Charge<'a> {
     memory: &'a Memory,
     num_bytes: usize,
 }
 
 impl Charge<'_> {
-    /// Lets the bytes count on: a block has them.
+    /// Leaves the bytes counted: a block has them.
     fn keep(mut self) {
         self.num_bytes = 0;
     }
@@ -205,12 +198,8 @@ impl Charge<'_> {
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        self.memory.live.fetch_sub(self.num_bytes, Ordering::Relaxed);
+        self.memory.held.fetch_sub(self.num_bytes, Ordering::Relaxed);
     }
-}
-
-fn lock(kept: &Mutex<Free>) -> MutexGuard<'_, Free> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns a storage of the host that nobody else holds.
@@ -223,35 +212,8 @@ impl fmt::Debug for Memory {
         f.debug_struct("Memory")
             .field("live", &self.live_bytes())
             .field("pooled", &self.pooled_bytes())
+            .field("limit", &self.limit())
             .finish_non_exhaustive()
-    }
-}
-
-/// How long a block is: with room to place its first byte, and in eight steps per doubling, so that
-/// a block fits the next tensor of about its size.
-#[derive(Clone, Copy)]
-struct SizeClass {
-    /// The number of the class, by size.
-    index: usize,
-    /// The words of its blocks.
-    words: usize,
-}
-
-impl SizeClass {
-    const STEPS: usize = 8;
-    const COUNT: usize = Self::STEPS * (usize::BITS as usize + 1);
-
-    fn of(num_bytes: usize) -> Self {
-        if num_bytes == 0 {
-            return Self { index: 0, words: 0 };
-        }
-        let room = if num_bytes < LONG { ALIGNMENT } else { PAGE };
-        let needed = num_bytes.saturating_add(room).div_ceil(WORD);
-        let above = needed.next_power_of_two();
-        let step = (above / (2 * Self::STEPS)).max(1);
-        let steps = needed.div_ceil(step);
-        let index = Self::STEPS * above.ilog2() as usize + steps - above / 2 / step;
-        Self { index, words: steps * step }
     }
 }
 
@@ -267,19 +229,11 @@ pub(super) struct CpuStorage {
     block: Vec<u64>,
     start: usize,
     num_bytes: usize,
-    /// Whether it counts as kept for reuse and not as live.
-    is_pooled: bool,
-    /// When it was given back the last time.
-    recycled: u64,
     memory: Arc<Memory>,
     owner: Option<Arc<dyn Backend>>,
 }
 
 impl CpuStorage {
-    fn num_block_bytes(&self) -> usize {
-        self.block.len() * WORD
-    }
-
     /// Returns where the bytes stand within the block, which is longer than what was asked for.
     fn range(&self, start: usize, num_bytes: usize) -> Result<Range<usize>> {
         match start.checked_add(num_bytes) {
@@ -305,9 +259,7 @@ impl Storage for CpuStorage {
 
 impl Drop for CpuStorage {
     fn drop(&mut self) {
-        if !self.is_pooled {
-            self.memory.live.fetch_sub(self.num_block_bytes(), Ordering::Relaxed);
-        }
+        self.memory.held.fetch_sub(self.block.len() * WORD, Ordering::Relaxed);
     }
 }
 
@@ -395,6 +347,75 @@ mod tests {
         assert!(memory.allocate(Device::cpu(0), 0).is_ok());
     }
 
+    fn recycled(memory: &Arc<Memory>, num_bytes: usize) -> usize {
+        let before = memory.pooled_bytes();
+        let mut storage = memory.allocate(Device::cpu(0), num_bytes).unwrap();
+        memory.recycle(&mut storage);
+        memory.pooled_bytes() - before
+    }
+
+    #[test]
+    fn the_limit_counts_the_pool_too_and_the_oldest_blocks_make_room() {
+        let memory = Memory::new();
+        let live = memory.allocate(Device::cpu(0), 1 << 20).unwrap();
+        let oldest = recycled(&memory, 3 << 20);
+        let newest = recycled(&memory, 2 << 20);
+        let full = memory.live_bytes() + oldest + newest;
+        assert_eq!(memory.pooled_bytes(), oldest + newest);
+        memory.set_limit(Some(full));
+        assert_eq!(memory.limit(), Some(full));
+        assert_eq!(memory.pooled_bytes(), oldest + newest, "what fits stays");
+        let new = memory.allocate(Device::cpu(0), 1 << 20).unwrap();
+        assert_eq!(memory.pooled_bytes(), newest, "the oldest made room");
+        assert!(memory.live_bytes() + memory.pooled_bytes() <= full);
+        let refused = memory.allocate(Device::cpu(0), full).unwrap_err();
+        let Error::OutOfMemory { in_use, limit, requested, .. } = refused else { panic!() };
+        assert!(requested >= full);
+        assert_eq!((in_use, limit), (memory.live_bytes(), Some(full)));
+        assert_eq!(memory.pooled_bytes(), newest, "what cannot help stays");
+        drop((live, new));
+    }
+
+    #[test]
+    fn a_lower_limit_evicts_the_pool_and_keeps_it_empty() {
+        let memory = Memory::new();
+        let mut live = memory.allocate(Device::cpu(0), 1 << 20).unwrap();
+        let oldest = recycled(&memory, 3 << 20);
+        let newest = recycled(&memory, 2 << 20);
+        memory.set_limit(Some(memory.live_bytes() + newest));
+        assert_eq!(memory.pooled_bytes(), newest);
+        memory.set_limit(Some(1));
+        assert_eq!(memory.pooled_bytes(), 0);
+        memory.recycle(&mut live);
+        assert_eq!(memory.pooled_bytes(), 0, "beyond the limit nothing is kept");
+        drop(live);
+        memory.set_limit(None);
+        assert_eq!((memory.limit(), memory.live_bytes()), (None, 0));
+        assert_eq!(recycled(&memory, 3 << 20), oldest);
+    }
+
+    #[test]
+    fn live_and_pooled_bytes_stay_below_the_limit_in_many_threads() {
+        let memory = Memory::new();
+        let limit = 8 << 20;
+        memory.set_limit(Some(limit));
+        let work = |seed: usize| {
+            for turn in 0..if cfg!(miri) { 8 } else { 400 } {
+                let num_bytes = 1 << (10 + (seed + 7 * turn) % 12);
+                let Ok(mut storage) = memory.allocate(Device::cpu(0), num_bytes) else { continue };
+                assert!(memory.held_bytes() <= limit);
+                memory.recycle(&mut storage);
+            }
+        };
+        let work = &work;
+        std::thread::scope(|scope| {
+            (0..4).for_each(|seed| drop(scope.spawn(move || work(seed))));
+        });
+        assert_eq!(memory.live_bytes(), 0);
+        memory.trim();
+        assert_eq!(memory.held_bytes(), 0);
+    }
+
     #[test]
     fn blocks_are_aligned_and_come_back() {
         let memory = Memory::new();
@@ -468,16 +489,6 @@ mod tests {
     }
 
     #[test]
-    fn a_size_class_wastes_at_most_an_eighth() {
-        for num_bytes in (4096..1_000_000).step_by(997) {
-            let class = SizeClass::of(num_bytes).words * WORD;
-            let room = if num_bytes < LONG { ALIGNMENT } else { PAGE };
-            assert!(class >= num_bytes + room);
-            assert!(class <= num_bytes + num_bytes / 8 + 2 * room, "{num_bytes}: {class}");
-        }
-    }
-
-    #[test]
     fn long_blocks_start_at_every_line_of_a_page() {
         let memory = Memory::new();
         assert_eq!(memory.stagger(LONG - 1), 0);
@@ -502,18 +513,5 @@ mod tests {
                 drop(storage);
             }
         }
-    }
-
-    #[test]
-    fn size_classes_have_one_size_and_one_number() {
-        let mut last = SizeClass::of(1);
-        let dense = if cfg!(miri) { 1_000 } else { 100_000 };
-        for num_bytes in (2..dense).chain((dense..1 << 40).step_by(1 << 31)) {
-            let class = SizeClass::of(num_bytes);
-            let grows = (class.words > last.words, class.index > last.index);
-            assert!(grows.0 == grows.1 && class.words >= last.words, "{num_bytes}");
-            last = class;
-        }
-        assert!(SizeClass::of(usize::MAX).index < SizeClass::COUNT);
     }
 }

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod elementwise;
 mod features;
+mod free_blocks;
 mod invitation;
 mod lanes;
 mod matrix;
@@ -12,6 +13,7 @@ mod quantize;
 mod reduce;
 mod rounding;
 mod rows;
+mod size_class;
 mod slot;
 mod sum;
 mod update;
@@ -103,6 +105,10 @@ impl Backend for CpuBackend {
 
     fn trim(&self) {
         self.memory.trim();
+    }
+
+    fn memory_limit(&self) -> Option<usize> {
+        self.memory.limit()
     }
 
     fn set_memory_limit(&self, num_bytes: Option<usize>) {

@@ -19,6 +19,7 @@ __all__ = [
     "device_memory",
     "doctor",
     "live_bytes",
+    "memory_limit",
     "pooled_bytes",
     "set_memory_limit",
     "synchronize",
@@ -64,8 +65,24 @@ def trim() -> None:
     _native.trim()
 
 
+def memory_limit() -> int | None:
+    """Returns the limit of the host's memory in bytes, or ``None`` without a limit.
+
+    Arrays, stored values and the memory kept for reuse stay below it together. The limit is 80 percent of the
+    machine's memory, or of what the container of this process may use, unless :func:`set_memory_limit` has changed it.
+
+    >>> memory_limit() > 0
+    True
+    """
+    return _native.memory_limit()
+
+
 def set_memory_limit(num_bytes: int | None) -> None:
-    """Sets what arrays and stored values may hold of the host's memory; ``None`` for anything."""
+    """Sets the limit of the host's memory in bytes; ``None`` removes it.
+
+    An allocation that would exceed it raises :class:`mxkv.errors.OutOfMemoryError`, a ``MemoryError``. Arrays that exist
+    stay, and a GPU is limited by its own memory.
+    """
     _native.set_memory_limit(num_bytes)
 
 

@@ -1,6 +1,5 @@
 package dev.kvstore;
 
-import java.lang.management.ManagementFactory;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CountDownLatch;
@@ -23,7 +22,8 @@ import java.util.concurrent.TimeUnit;
  * arrays are collected before it is {@code OUT_OF_MEMORY}.
  *
  * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
- * suffix k, m or g), otherwise 80 percent of the memory of the machine or container.
+ * suffix k, m or g), otherwise 80 percent of the memory of the machine or container. Memory that is kept for
+ * reuse counts, too, and is given back before an allocation fails.
  */
 public final class NativeMemory {
     private static final String PROPERTY = "dev.kvstore.softCap";
@@ -39,7 +39,7 @@ public final class NativeMemory {
     private static final int ATTEMPTS = 3;
     private static final boolean CONFIGURED = System.getProperty(PROPERTY) != null;
 
-    /** Zero until it is asked for: finding out how much memory there is takes tens of milliseconds. */
+    /** Zero until it is asked for. */
     private static volatile long softCap;
 
     /** The used bytes at which the next collection is due. Written by {@link #collect} only. */
@@ -337,18 +337,11 @@ public final class NativeMemory {
         return property == null ? mostOfTheMemory() : parseSize(property);
     }
 
+    /** The default of all languages; where the library knows none, a JVM has taken a quarter as its heap. */
     private static long mostOfTheMemory() {
-        long total;
-        try {
-            total = ((com.sun.management.OperatingSystemMXBean)
-                            ManagementFactory.getOperatingSystemMXBean())
-                    .getTotalMemorySize();
-        } catch (LinkageError | ClassCastException absent) {
-            // A runtime without the module jdk.management. A JVM takes a quarter of the memory as its
-            // heap unless told otherwise.
-            total = Math.min(Runtime.getRuntime().maxMemory(), Long.MAX_VALUE / 4) * 4;
-        }
-        return Math.max(LEAST_THRESHOLD, total / 5 * 4);
+        NativeLibrary.load();
+        long limit = NativeRuntime.memoryLimit();
+        return limit > 0 ? limit : Math.min(Runtime.getRuntime().maxMemory(), Long.MAX_VALUE / 4) / 5 * 16;
     }
 
     static long parseSize(String text) {

@@ -21,7 +21,10 @@ final class NativeRuntime {
 
     static native void trim();
 
-    /** From now on no more than so many live bytes of the host's memory. */
+    /** Returns the limit of the host's memory in bytes, or -1 without a limit. */
+    static native long memoryLimit();
+
+    /** Limits live and pooled bytes of the host's memory together. */
     static native void setMemoryLimit(long numBytes);
 
     static native void synchronize();

@@ -81,9 +81,10 @@
 (defn soft-cap
   "Returns how many bytes of the host's memory arrays and stores may use together; GPUs have what they have.
 
-  What would exceed it first asks for a garbage collection; then it is code `:out-of-memory`. It is 80
-  percent of the memory of the machine unless the system property dev.kvstore.softCap says otherwise. Throws
-  code `:invalid-argument` when that is no size.
+  Memory that is kept for reuse counts, too, and is given back first. An allocation that would exceed the cap
+  asks for a garbage collection, and then throws code `:out-of-memory`. The cap is the system property
+  dev.kvstore.softCap, or else 80 percent of the memory of the machine or container. Throws code
+  `:invalid-argument` when the property is no size.
 
       (pos? (soft-cap)) ;=> true"
   []

@@ -1,0 +1,254 @@
+//! [`FreeBlocks`]: the blocks of host memory that no tensor uses, kept for reuse.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::size_class::SizeClass;
+use crate::storage::Storage;
+
+/// A list that has become empty keeps room for this many blocks.
+const ROOM_KEPT: usize = 1 << 10;
+
+/// The blocks that no tensor uses, in one list per size class.
+///
+/// A block is taken from the back of its list, where the newest ones are. Eviction removes blocks
+/// from the front, so the cost of both does not depend on how many blocks there are.
+pub(super) struct FreeBlocks {
+    /// By [`SizeClass::index`].
+    lists: Box<[Mutex<VecDeque<Free>>]>,
+    num_bytes: AtomicUsize,
+    /// The age of the next block.
+    next_age: AtomicU64,
+}
+
+/// A block that no tensor uses.
+struct Free {
+    /// When it was put here: a lower number is older.
+    age: u64,
+    num_bytes: usize,
+    storage: Arc<dyn Storage>,
+}
+
+type List = VecDeque<Free>;
+
+impl FreeBlocks {
+    pub(super) fn new() -> Self {
+        Self {
+            lists: (0..SizeClass::COUNT).map(|_| Mutex::default()).collect(),
+            num_bytes: AtomicUsize::new(0),
+            next_age: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the bytes of all blocks.
+    pub(super) fn num_bytes(&self) -> usize {
+        self.num_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds a block of a class, unless the list of the class cannot grow.
+    pub(super) fn put(&self, class: SizeClass, storage: Arc<dyn Storage>) {
+        let Some(mut list) = self.list(class.index) else { return };
+        if list.try_reserve(1).is_err() {
+            return;
+        }
+        let num_bytes = class.num_bytes();
+        // Counted under the lock: whoever takes the block subtracts it.
+        self.num_bytes.fetch_add(num_bytes, Ordering::Relaxed);
+        let age = self.next_age.fetch_add(1, Ordering::Relaxed);
+        list.push_back(Free { age, num_bytes, storage });
+    }
+
+    /// Takes the newest block of a class that no other thread holds.
+    pub(super) fn take(&self, class: SizeClass) -> Option<Arc<dyn Storage>> {
+        let mut list = self.list(class.index)?;
+        // A thread that has just put a block here may still hold it: at most one block per thread.
+        let index = list.iter_mut().rposition(|it| Arc::get_mut(&mut it.storage).is_some())?;
+        let block = list.remove(index)?;
+        drop(list);
+        self.num_bytes.fetch_sub(block.num_bytes, Ordering::Relaxed);
+        Some(block.storage)
+    }
+
+    /// Removes the oldest blocks until they have had so many bytes in all, or until none is left.
+    pub(super) fn evict(&self, num_bytes: usize) {
+        let mut ages = [u64::MAX; SizeClass::COUNT];
+        for (index, age) in ages.iter_mut().enumerate() {
+            *age = self.list(index).map_or(u64::MAX, |list| age_of(&list));
+        }
+        let mut freed = 0;
+        while freed < num_bytes {
+            let (index, next_age) = two_oldest(&ages);
+            let Some(age) = ages.get_mut(index).filter(|age| **age != u64::MAX) else { return };
+            // As long as this class has the oldest block, the other classes need no look.
+            while freed < num_bytes && *age <= next_age {
+                let Some(mut list) = self.list(index) else { return };
+                let Some(block) = list.pop_front() else {
+                    *age = u64::MAX;
+                    break;
+                };
+                *age = age_of(&list);
+                shrink(&mut list);
+                // The system takes a while to free a long block.
+                drop(list);
+                self.num_bytes.fetch_sub(block.num_bytes, Ordering::Relaxed);
+                freed += block.num_bytes;
+            }
+        }
+    }
+
+    /// Removes all blocks.
+    pub(super) fn clear(&self) {
+        for list in &self.lists {
+            let blocks = std::mem::take(&mut *lock(list));
+            let num_bytes = blocks.iter().map(|block| block.num_bytes).sum();
+            self.num_bytes.fetch_sub(num_bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn list(&self, index: usize) -> Option<MutexGuard<'_, List>> {
+        self.lists.get(index).map(lock)
+    }
+}
+
+fn lock(list: &Mutex<List>) -> MutexGuard<'_, List> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the age of the oldest block of a list; `u64::MAX` for an empty list.
+fn age_of(list: &List) -> u64 {
+    list.front().map_or(u64::MAX, |block| block.age)
+}
+
+fn shrink(list: &mut List) {
+    if list.is_empty() && list.capacity() > ROOM_KEPT {
+        *list = List::new();
+    }
+}
+
+/// Returns the index of the lowest age, and the second lowest age.
+fn two_oldest(ages: &[u64]) -> (usize, u64) {
+    let (mut index, mut oldest, mut second) = (0, u64::MAX, u64::MAX);
+    for (at, &age) in ages.iter().enumerate() {
+        if age < oldest {
+            (index, second, oldest) = (at, oldest, age);
+        } else {
+            second = second.min(age);
+        }
+    }
+    (index, second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Block(usize);
+
+    impl Storage for Block {
+        fn num_bytes(&self) -> usize {
+            self.0
+        }
+    }
+
+    fn put(blocks: &FreeBlocks, num_bytes: usize) -> Arc<dyn Storage> {
+        let storage: Arc<dyn Storage> = Arc::new(Block(num_bytes));
+        blocks.put(SizeClass::of(num_bytes), Arc::clone(&storage));
+        storage
+    }
+
+    fn take(blocks: &FreeBlocks, num_bytes: usize) -> Option<usize> {
+        blocks.take(SizeClass::of(num_bytes)).map(|storage| storage.num_bytes())
+    }
+
+    #[test]
+    fn the_newest_block_is_taken_and_the_oldest_is_evicted() {
+        let blocks = FreeBlocks::new();
+        // One class: all are rounded to the same length.
+        let lengths = [1000, 1001, 1002, 1003];
+        lengths.iter().for_each(|length| drop(put(&blocks, *length)));
+        assert_eq!(take(&blocks, 1000), Some(1003));
+        blocks.evict(1);
+        assert_eq!(take(&blocks, 1000), Some(1002));
+        assert_eq!(take(&blocks, 1000), Some(1001));
+        assert_eq!(take(&blocks, 1000), None);
+        assert_eq!(blocks.num_bytes(), 0);
+    }
+
+    #[test]
+    fn a_block_that_a_thread_holds_stays_in_its_place() {
+        let blocks = FreeBlocks::new();
+        drop(put(&blocks, 1000));
+        drop(put(&blocks, 1001));
+        let held = put(&blocks, 1002);
+        assert_eq!(take(&blocks, 1000), Some(1001));
+        drop(held);
+        assert_eq!(take(&blocks, 1000), Some(1002));
+        assert_eq!(take(&blocks, 1000), Some(1000));
+    }
+
+    #[test]
+    fn eviction_goes_by_age_across_all_classes() {
+        let blocks = FreeBlocks::new();
+        let lengths: Vec<usize> = (0..60).map(|number| 100 << (number * 7 % 11)).collect();
+        let weak: Vec<_> =
+            lengths.iter().map(|length| Arc::downgrade(&put(&blocks, *length))).collect();
+        for gone in 1..=weak.len() {
+            blocks.evict(1);
+            let left = weak.iter().map(|block| block.strong_count());
+            let expected = (0..weak.len()).map(|index| usize::from(index >= gone));
+            assert!(left.eq(expected), "after {gone} evictions");
+        }
+        assert_eq!(blocks.num_bytes(), 0);
+        blocks.evict(1);
+    }
+
+    #[test]
+    fn eviction_frees_what_is_asked_for_and_no_block_more() {
+        let blocks = FreeBlocks::new();
+        let class = SizeClass::of(1000).num_bytes();
+        (0..10).for_each(|_| drop(put(&blocks, 1000)));
+        blocks.evict(0);
+        assert_eq!(blocks.num_bytes(), 10 * class);
+        blocks.evict(3 * class);
+        assert_eq!(blocks.num_bytes(), 7 * class);
+        blocks.evict(3 * class + 1);
+        assert_eq!(blocks.num_bytes(), 3 * class);
+        blocks.clear();
+        assert_eq!(blocks.num_bytes(), 0);
+    }
+
+    #[test]
+    fn a_long_list_gives_its_room_back() {
+        let blocks = FreeBlocks::new();
+        let count = if cfg!(miri) { 2 * ROOM_KEPT } else { 20 * ROOM_KEPT };
+        (0..count).for_each(|_| drop(put(&blocks, 1000)));
+        blocks.evict(usize::MAX);
+        let list = blocks.list(SizeClass::of(1000).index).unwrap();
+        assert!(list.is_empty() && list.capacity() <= ROOM_KEPT);
+    }
+
+    /// Returns the shortest of three times, in seconds, that it takes to evict so many blocks of
+    /// three lengths in turn.
+    fn seconds_to_evict(num_blocks: usize) -> f64 {
+        let once = || {
+            let blocks = FreeBlocks::new();
+            (0..num_blocks).for_each(|number| drop(put(&blocks, 100 << (number % 3))));
+            let start = std::time::Instant::now();
+            blocks.evict(usize::MAX);
+            let took = start.elapsed().as_secs_f64();
+            assert_eq!(blocks.num_bytes(), 0);
+            took
+        };
+        (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
+    }
+
+    // Miri's times say nothing.
+    #[cfg(not(miri))]
+    #[test]
+    fn eviction_takes_time_in_proportion_to_the_blocks() {
+        let (few, many) = (seconds_to_evict(25_000), seconds_to_evict(200_000));
+        assert!(many < 24.0 * few, "8 times as many blocks: {few} s became {many} s");
+    }
+}

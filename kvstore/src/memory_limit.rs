@@ -1,0 +1,237 @@
+//! The default memory limit: a part of what the machine or the container of this process has.
+//!
+//! An own parser, because `sysinfo` needs a newer compiler than this project, reads fixed paths, so
+//! that no test can make up a file tree, and `cgroups-rs` brings a client of D-Bus.
+
+use std::fs;
+use std::path::Path;
+
+/// Returns the default limit in bytes: 80 percent of the machine's memory, or of what the control
+/// groups of this process and their parents allow. `None` where neither is known: not on Linux.
+pub(crate) fn default_limit() -> Option<usize> {
+    default_limit_in(Path::new("/"))
+}
+
+fn default_limit_in(root: &Path) -> Option<usize> {
+    let memory = machine_bytes(root).into_iter().chain(group_bytes(root)).min()?;
+    usize::try_from(memory / 5 * 4).ok()
+}
+
+/// Returns the memory of the machine.
+fn machine_bytes(root: &Path) -> Option<u64> {
+    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Returns the limit of each control group that this process is in, parents included.
+fn group_bytes(root: &Path) -> Vec<u64> {
+    let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let (groups, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
+    let mut limits = Vec::new();
+    for mount in mounts.lines().filter_map(Mount::parse) {
+        let Some(group) = groups.lines().find_map(|line| mount.version.group(line)) else {
+            continue;
+        };
+        // A group outside of what is mounted cannot be read: the root of the mount has to do.
+        let group = Path::new(group).strip_prefix(mount.root).unwrap_or(Path::new(""));
+        let point = root.join(mount.point.trim_start_matches('/'));
+        let texts = group.ancestors().filter_map(|group| {
+            fs::read_to_string(point.join(group).join(mount.version.file())).ok()
+        });
+        // Version 2 writes `max`, version 1 a huge number where there is no limit.
+        limits.extend(texts.filter_map(|text| text.trim().parse::<u64>().ok()));
+    }
+    limits
+}
+
+/// A place where control groups for memory are mounted.
+struct Mount<'a> {
+    version: Version,
+    /// The group that is seen at the mount point.
+    root: &'a str,
+    point: &'a str,
+}
+
+/// A version of control groups.
+#[derive(Clone, Copy)]
+enum Version {
+    One,
+    Two,
+}
+
+impl<'a> Mount<'a> {
+    /// Returns the mount of a line of `mountinfo`, if it is one of control groups for memory.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (place.next()?, place.next()?);
+        let mut kind = kind.split(' ');
+        let version = match kind.next()? {
+            "cgroup2" => Version::Two,
+            "cgroup" if kind.nth(1)?.split(',').any(|option| option == "memory") => Version::One,
+            _ => return None,
+        };
+        Some(Self { version, root, point })
+    }
+}
+
+impl Version {
+    /// Returns the group that a line of `/proc/self/cgroup` names, if it is one of this version.
+    fn group(self, line: &str) -> Option<&str> {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?);
+        let is_own = match self {
+            Self::One => controllers.split(',').any(|controller| controller == "memory"),
+            Self::Two => controllers.is_empty(),
+        };
+        is_own.then_some(group)
+    }
+
+    /// Returns the name of the file with the limit of a group.
+    fn file(self) -> &'static str {
+        match self {
+            Self::One => "memory.limit_in_bytes",
+            Self::Two => "memory.max",
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const MACHINE: &str = "MemTotal:       10000000 kB\nMemFree:        123 kB\n";
+    const V2: &str =
+        "31 23 0:27 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+    const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory";
+    const MACHINE_LIMIT: Option<usize> = Some(10_000_000 * 1024 / 5 * 4);
+
+    /// Returns the default limit in a file tree of these contents.
+    fn limit(files: &[(&str, &str)]) -> Option<usize> {
+        let folder = TempDir::new().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        default_limit_in(folder.path())
+    }
+
+    #[test]
+    fn without_limits_of_groups_it_is_the_machines_memory() {
+        assert_eq!(limit(&[]), None);
+        assert_eq!(limit(&[("proc/meminfo", "MemFree: 1 kB\n")]), None);
+        assert_eq!(limit(&[("proc/meminfo", MACHINE)]), MACHINE_LIMIT);
+        let unlimited = limit(&[
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "0::/user.slice\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/user.slice/memory.max", "max\n"),
+        ]);
+        assert_eq!(unlimited, MACHINE_LIMIT);
+        let unlimited = limit(&[
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "4:memory:/\n"),
+            ("proc/self/mountinfo", V1),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        ]);
+        assert_eq!(unlimited, MACHINE_LIMIT);
+    }
+
+    #[test]
+    fn the_lowest_limit_of_a_group_and_its_parents_is_taken() {
+        let with = |own: &str, parent: &str| {
+            limit(&[
+                ("proc/meminfo", MACHINE),
+                ("proc/self/cgroup", "0::/a.slice/b.service\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/a.slice/memory.max", parent),
+                ("sys/fs/cgroup/a.slice/b.service/memory.max", own),
+                ("sys/fs/cgroup/a.slice/other/memory.max", "5\n"),
+            ])
+        };
+        assert_eq!(with("1000\n", "2000\n"), Some(800));
+        assert_eq!(with("2000\n", "1000\n"), Some(800));
+        assert_eq!(with("max\n", "1000\n"), Some(800));
+        assert_eq!(with("99000000000\n", "max\n"), MACHINE_LIMIT);
+    }
+
+    #[test]
+    fn version_1_has_files_of_its_own() {
+        let found = limit(&[
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "5:cpu,memory:/jobs/7\n2:cpuset:/other\n0::/\n"),
+            (
+                "proc/self/mountinfo",
+                &format!("{}\n{V1}\n{V2}", "20 1 8:1 / / rw - ext4 /dev/sda rw"),
+            ),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "4000\n"),
+            ("sys/fs/cgroup/memory/jobs/7/memory.limit_in_bytes", "5000\n"),
+            ("sys/fs/cgroup/memory/other/memory.limit_in_bytes", "1000\n"),
+        ]);
+        assert_eq!(found, Some(3200));
+    }
+
+    #[test]
+    fn a_container_sees_its_group_at_the_mount_point() {
+        // A namespace of its own.
+        let own = [
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/self/mountinfo", "31 23 0:27 / /sys/fs/cgroup ro - cgroup2 cgroup rw"),
+            ("sys/fs/cgroup/memory.max", "1000\n"),
+        ];
+        assert_eq!(limit(&own), Some(800));
+        // The host's names, and a mount of the container's group.
+        let hosts = [
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "4:memory:/docker/abc/inner\n"),
+            (
+                "proc/self/mountinfo",
+                "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory",
+            ),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000\n"),
+            ("sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "1000\n"),
+        ];
+        assert_eq!(limit(&hosts), Some(800));
+        // A group that is not in the mount.
+        let outside = [
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "0::/../elsewhere\n"),
+            ("proc/self/mountinfo", "31 23 0:27 /own /sys/fs/cgroup ro - cgroup2 cgroup rw"),
+            ("sys/fs/cgroup/memory.max", "1000\n"),
+        ];
+        assert_eq!(limit(&outside), Some(800));
+    }
+
+    #[test]
+    fn files_of_another_form_are_ignored() {
+        let odd = [
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "\n::\n0::\nx\n"),
+            ("proc/self/mountinfo", "\n - \n1 2 3 - cgroup2\n35 31 0:32 / /a rw - cgroup\n"),
+            ("sys/fs/cgroup/memory.max", "1000\n"),
+        ];
+        assert_eq!(limit(&odd), MACHINE_LIMIT);
+        let empty = [
+            ("proc/meminfo", MACHINE),
+            ("proc/self/cgroup", "0::/\n"),
+            ("proc/self/mountinfo", V2),
+            ("sys/fs/cgroup/memory.max", "\n"),
+        ];
+        assert_eq!(limit(&empty), MACHINE_LIMIT);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn this_machine_has_a_limit() {
+        let limit = default_limit().unwrap();
+        let machine = usize::try_from(machine_bytes(Path::new("/")).unwrap()).unwrap();
+        assert!((1 << 20..=machine / 5 * 4).contains(&limit), "{limit} of {machine}");
+    }
+}
