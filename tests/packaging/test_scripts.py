@@ -1,0 +1,72 @@
+"""What the project's scripts do where a tool is missing.
+
+Runs with any Python:
+    python3 tests/packaging/test_scripts.py
+"""
+
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Deny(unittest.TestCase):
+    """`scripts/deny.sh` in a copy of the repository's scripts, with programs that only write down how they were called."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        (self.root / "scripts").mkdir()
+        (self.root / "scripts" / "deny.sh").symlink_to(ROOT / "scripts" / "deny.sh")
+        # The machine has Python, and nothing is installed on it.
+        (self.root / "scripts" / "setup.sh").write_text("#!/bin/sh\n")
+        (self.root / "scripts" / "setup.sh").chmod(0o755)
+        (self.root / "bin").mkdir()
+
+    def program(self, name, script):
+        """Puts a program in front of the machine's own one."""
+        path = self.root / "bin" / name
+        path.write_text(f"#!/bin/sh\necho {name} \"$@\" >>{self.root}/calls\n{script}\n")
+        path.chmod(0o755)
+
+    def run_deny(self, *arguments):
+        path = f"{self.root}/bin:/usr/bin:/bin"
+        environment = {**os.environ, "PATH": path, "CARGO_HOME": str(self.root / "no-cargo")}
+        command = ["sh", "scripts/deny.sh", *arguments]
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=120)
+        calls = self.root / "calls"
+        return done, calls.read_text() if calls.exists() else ""
+
+    def test_fails_and_says_how_to_install_it_where_it_is_missing_and_pip_cannot_install_it(self):
+        self.program("cargo", '[ "$1" != deny ]')
+        self.program("python3", "exit 1")
+        done, _ = self.run_deny()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("cargo install cargo-deny --locked", done.stderr)
+
+    def test_checks_without_the_network_what_needs_none(self):
+        self.program("cargo", "")
+        done, calls = self.run_deny()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("cargo deny --offline check bans licenses sources\n", calls)
+
+    def test_fetches_advisories_only_when_asked_to(self):
+        self.program("cargo", "")
+        _, calls = self.run_deny()
+        self.assertNotIn("advisories", calls)
+        done, calls = self.run_deny("advisories")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("cargo deny check advisories\n", calls)
+
+    def test_passes_an_error_on(self):
+        self.program("cargo", '[ "$*" = "deny --version" ] || [ "$1" = fetch ]')
+        done, _ = self.run_deny()
+        self.assertNotEqual(done.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
