@@ -8,6 +8,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 GLIBC=2.28
 PACKAGES="cargo-zigbuild==0.24.0 ziglang==0.17.1 pyelftools==0.33"
 venv=$PWD/target/portable-venv
+callers_flags=${RUSTFLAGS:-}
 
 install_tools() {
     [ "$(cat "$venv/packages" 2>/dev/null)" != "$PACKAGES" ] || return 0
@@ -23,6 +24,22 @@ this_platform() {
     uname -sm | tr '[:upper:] ' '[:lower:]-' | sed 's/^darwin/macos/; s/arm64$/aarch64/'
 }
 
+# Makes the linker take the system's unwinder, libgcc_s.so.1. Otherwise cargo-zigbuild replaces it by zig's own, which is
+# linked statically: when a thread ends in pthread_exit, as Python's daemon threads do, glibc unwinds its frames with
+# libgcc_s, but our frames call the other unwinder, which does not know the state of the first one, and the process crashes.
+# A library of its names is enough to link, for any processor. The paths are relative to the workspace, where cargo links.
+use_system_unwinder() {
+    unwinder=target/zigbuild/$target/libgcc_s.so.1
+    mkdir -p "$(dirname "$unwinder")"
+    "$venv/bin/python" -m ziglang cc -target "${1#linux-}-linux-gnu.$GLIBC" -shared -nostdlib -Wl,-soname,libgcc_s.so.1 \
+        -Wl,--version-script=scripts/libgcc_s/unwind.map scripts/libgcc_s/unwind.c -o "$unwinder"
+    name=CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_RUSTFLAGS
+    eval "flags=\${$name:-}"
+    export "$name=$flags -Clink-arg=$unwinder"
+    # Where this is set, cargo ignores the other one.
+    [ -z "$callers_flags" ] || export RUSTFLAGS="$callers_flags -Clink-arg=$unwinder"
+}
+
 # Makes zig the linker of `cargo zigbuild` and sets `target`, for a platform.
 use_zig() {
     target=${1#linux-}-unknown-linux-gnu
@@ -30,4 +47,5 @@ use_zig() {
     [ "$1" = "$(this_platform)" ] || rustup target add "$target"
     export PATH="$venv/bin:$PATH" CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
     export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
+    use_system_unwinder "$1"
 }

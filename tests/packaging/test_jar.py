@@ -4,68 +4,23 @@ Runs with the Python that scripts/portable.sh installs:
     target/portable-venv/bin/python tests/packaging/test_jar.py
 """
 
-import io
 import re
 import unittest
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
+from library import MACHINES, UNWINDER, UNWINDS, Library
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = (ROOT / "clojure/pom.xml").read_text()
 NAME = "kvstore-" + re.search("<version>(.*?)</version>", POM)[1]
 JARS = ROOT / "clojure" / "target"
 
-# What every glibc system has, under the names of any processor.
-MAY_NEED = re.compile(r"lib(c|m|dl|pthread|gcc_s)\.so\.\d+|ld-linux[-\w]*\.so\.\d+")
-NEWEST_GLIBC = (2, 28)
-MACHINES = {"linux-x86_64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
-
 
 def entries(classifier=""):
     """Returns the names in one of the jars."""
     with zipfile.ZipFile(JARS / f"{NAME}{classifier}.jar") as jar:
         return jar.namelist()
-
-
-@dataclass
-class Library:
-    """A shared library: its machine, what it asks of a system, and what it offers."""
-
-    machine: str
-    needed: list
-    versions: list
-    exported: list
-
-    @classmethod
-    def read(cls, content):
-        elf = ELFFile(io.BytesIO(content))
-        sections = list(elf.iter_sections())
-        dynamic = next(s for s in sections if isinstance(s, DynamicSection))
-        required = [s for s in sections if isinstance(s, GNUVerNeedSection)]
-        symbols = elf.get_section_by_name(".dynsym").iter_symbols()
-        return cls(
-            machine=elf["e_machine"],
-            needed=[tag.needed for tag in dynamic.iter_tags("DT_NEEDED")],
-            versions=[v.name for s in required for _, vs in s.iter_versions() for v in vs],
-            exported=[s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"],
-        )
-
-    def complaints(self):
-        """Returns why it would not run on every system that the README promises."""
-        found = [f"needs {name}" for name in self.needed if not MAY_NEED.fullmatch(name)]
-        for version in self.versions:
-            glibc = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", version)
-            if glibc and (int(glibc[1]), int(glibc[2])) > NEWEST_GLIBC:
-                found.append(f"needs {version}")
-            elif not glibc and not version.startswith("GCC_"):
-                found.append(f"needs {version}")
-        found += [f"exports {name}" for name in self.exported if not name.startswith("Java_dev_kvstore_")]
-        return found
 
 
 class LibraryTest(unittest.TestCase):
@@ -82,6 +37,8 @@ class LibraryTest(unittest.TestCase):
             with self.subTest(platform):
                 self.assertEqual(library.complaints(), [])
                 self.assertEqual(library.machine, MACHINES[platform])
+                foreign = [name for name in library.exported if not name.startswith("Java_dev_kvstore_")]
+                self.assertEqual(foreign, [])
         self.assertTrue(platforms, "the jar holds a library")
 
     def test_it_offers_every_native_method(self):
@@ -94,13 +51,33 @@ class LibraryTest(unittest.TestCase):
     def test_a_library_for_newer_systems_is_refused(self):
         library = Library(
             machine="EM_X86_64",
-            needed=["libc.so.6", "libssl.so.3"],
+            needed=["libc.so.6", "libssl.so.3", UNWINDER],
             versions=["GLIBC_2.2.5", "GLIBC_2.28", "GLIBC_2.29", "GCC_3.0", "OPENSSL_3.0.0"],
-            exported=["Java_dev_kvstore_NativeRuntime_version", "malloc"],
+            undefined=UNWINDS,
+            defined=[],
+            exported=[],
+            has_llvm_unwinder=False,
+        )
+        self.assertEqual(library.complaints(), ["needs libssl.so.3", "needs GLIBC_2.29", "needs OPENSSL_3.0.0"])
+
+    def test_a_library_with_an_unwinder_of_its_own_is_refused(self):
+        library = Library(
+            machine="EM_X86_64",
+            needed=["libc.so.6"],
+            versions=["GLIBC_2.28"],
+            undefined=UNWINDS[:-1],
+            defined=["_Unwind_Resume"],
+            exported=[],
+            has_llvm_unwinder=True,
         )
         self.assertEqual(
             library.complaints(),
-            ["needs libssl.so.3", "needs GLIBC_2.29", "needs OPENSSL_3.0.0", "exports malloc"],
+            [
+                "does not need libgcc_s.so.1",
+                "does not take _Unwind_Resume from the system",
+                "defines _Unwind_Resume",
+                "contains the unwinder of LLVM",
+            ],
         )
 
 

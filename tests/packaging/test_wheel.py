@@ -1,0 +1,47 @@
+"""What `make wheel` made, read from the outside.
+
+Runs with the Python that scripts/wheel.sh installs:
+    target/portable-venv/bin/python tests/packaging/test_wheel.py
+"""
+
+import re
+import unittest
+import zipfile
+from pathlib import Path
+
+from library import MACHINES, Library
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = "mxkv/_native.abi3.so"
+WHEEL = re.compile(r"mxkv-[\d.]+-cp310-abi3-manylinux_2_28_(\w+)\.whl")
+
+
+def wheels():
+    """Yields the platform, the names and the native module of each wheel for Linux."""
+    for path in sorted((ROOT / "target" / "wheels").glob("mxkv-*linux*.whl")):
+        platform = WHEEL.fullmatch(path.name)
+        assert platform, f"{path.name} is not for every Linux system with glibc 2.28"
+        with zipfile.ZipFile(path) as wheel:
+            yield f"linux-{platform[1]}", wheel.namelist(), wheel.read(MODULE)
+
+
+class WheelTest(unittest.TestCase):
+    def test_there_is_a_wheel(self):
+        self.assertTrue(list(wheels()), "`make wheel` leaves a wheel in target/wheels")
+
+    def test_the_native_module_runs_on_the_systems_of_the_readme(self):
+        for platform, _, content in wheels():
+            with self.subTest(platform):
+                library = Library.read(content)
+                self.assertEqual(library.complaints(), [])
+                self.assertEqual(library.machine, MACHINES[platform])
+                self.assertEqual(library.exported, ["PyInit__native"])
+
+    def test_no_library_of_another_project_is_inside(self):
+        for platform, names, _ in wheels():
+            with self.subTest(platform):
+                self.assertEqual([name for name in names if ".so" in name], [MODULE])
+
+
+if __name__ == "__main__":
+    unittest.main()
