@@ -1,6 +1,6 @@
 //! Writing a file so that at every moment there is a whole one: the old or the new.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -29,19 +29,46 @@ impl Replacement {
 
     /// Writes beside the file, then renames into place, and returns when both have reached the disk. What is no
     /// regular file (a pipe, a terminal) is written to as it is; a link stays one, and what it leads to is
-    /// replaced or made.
+    /// replaced or made. A file that replaces another one keeps its owner, group and mode. At no moment
+    /// can anyone read the new file who could not read the old one.
+    ///
+    /// # Errors
+    /// [`Error::Io`]. The old file is then as it was, unless the error says that the new one is in place.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        self.write_with(write, sync_folder)
+    }
+
+    /// Writes the file; `sync` syncs the folder.
+    fn write_with(
+        self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        sync: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<()> {
         let Self { path, turn } = self;
         turn.wait();
-        let written = match place_of(&path) {
-            Ok(Some(place)) => beside(&place, write),
-            Ok(None) => File::create(&path).and_then(|file| through(file, write)),
-            Err(error) => Err(error),
+        let failed = |operation: &str, source| Error::Io {
+            path: path.clone(),
+            operation: operation.to_owned(),
+            source,
         };
-        let operation = "writing".to_owned();
-        written.map_err(|source| Error::Io { path, operation, source })
+        match place_of(&path).map_err(|source| failed(WRITING, source))? {
+            Some(place) => {
+                let folder = folder_of(&place);
+                beside(&place, &folder, write).map_err(|source| failed(WRITING, source))?;
+                sync(&folder).map_err(|source| failed(SYNCING, source))
+            }
+            None => {
+                let written = File::create(&path).and_then(|file| through(file, write));
+                written.map_err(|source| failed(WRITING, source))
+            }
+        }
     }
 }
+
+const WRITING: &str = "writing";
+/// The old file is gone by then, so an error must not look as if the new one was not written.
+const SYNCING: &str = "the new file is complete and in its place, but syncing its folder failed, so a power failure may \
+                       bring back the old one";
 
 /// Returns where the file is or will be, which is where links lead to; none for what is no regular file.
 fn place_of(path: &Path) -> io::Result<Option<PathBuf>> {
@@ -60,22 +87,62 @@ fn place_of(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(place))
 }
 
-fn beside(place: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let folder = match place.parent() {
+fn folder_of(place: &Path) -> PathBuf {
+    match place.parent() {
         Some(folder) if folder != Path::new("") => folder.to_owned(),
         _ => PathBuf::from("."),
-    };
+    }
+}
+
+fn beside(
+    place: &Path,
+    folder: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let prefix = prefix_for(place);
-    remove_left_over(&folder, &prefix);
-    let file = locked_file(&folder, &prefix)?;
-    if let Ok(found) = fs::metadata(place) {
-        file.as_file().set_permissions(found.permissions())?;
+    remove_left_over(folder, &prefix);
+    let old = fs::metadata(place).ok();
+    let file = locked_file(folder, &prefix, old.is_none())?;
+    if let Some(old) = old {
+        take_access(file.as_file(), &old)?;
     }
     through(file.as_file(), write)?;
     file.as_file().sync_all()?;
     // The lock goes with the handle, after the renaming.
     let _file = file.persist(place)?;
-    sync_folder(&folder)
+    Ok(())
+}
+
+/// Gives a file that only we can read the owner, the group and the mode of another one.
+#[cfg(unix)]
+fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+
+    let found = file.metadata()?;
+    // Only root may give a file away. Whoever is in the group may keep that.
+    if (found.uid(), found.gid()) != (old.uid(), old.gid())
+        && fchown(file, Some(old.uid()), Some(old.gid())).is_err()
+    {
+        let _ = fchown(file, None, Some(old.gid()));
+    }
+    let kept = file.metadata()?;
+    let mode = mode_for(old.mode(), kept.uid() == old.uid(), kept.gid() == old.gid());
+    // After the owner: a change of owner clears bits of the mode.
+    file.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+#[cfg(not(unix))]
+fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
+    file.set_permissions(old.permissions())
+}
+
+/// Returns the mode of a file that replaces one of this mode. A group that could not be kept may do
+/// what all others may: its members could do no more before.
+#[cfg(unix)]
+fn mode_for(old: u32, keeps_owner: bool, keeps_group: bool) -> u32 {
+    let group = if keeps_group { 0o070 } else { (old & 0o007) << 3 };
+    let special = if keeps_owner && keeps_group { 0o7000 } else { 0 };
+    old & (special | 0o707 | group)
 }
 
 /// Returns what the names of files begin with that are to replace this one.
@@ -85,14 +152,17 @@ fn prefix_for(place: &Path) -> String {
     format!(".kvstore-{:08x}-", crc32fast::hash(name.as_encoded_bytes()))
 }
 
-/// Makes a file that is locked as long as somebody writes to it.
-fn locked_file(folder: &Path, prefix: &str) -> io::Result<NamedTempFile> {
+/// Makes a file that is locked as long as somebody writes to it. One that replaces no other file gets the mode that
+/// files of this process get; another one is only for us, until it has the mode of the file that it replaces.
+fn locked_file(folder: &Path, prefix: &str, is_first: bool) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(prefix).rand_bytes(NUM_RANDOM);
     #[cfg(unix)]
-    let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let mode = if is_first { 0o666 } else { 0o600 };
     #[cfg(unix)]
-    builder.permissions(all);
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+    #[cfg(not(unix))]
+    let _ = is_first;
     loop {
         let file = builder.tempfile_in(folder)?;
         match file.as_file().lock() {
@@ -145,4 +215,110 @@ fn through(
     let mut writer = BufWriter::new(file);
     write(&mut writer)?;
     writer.flush()
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Returns a folder with a file.
+    fn folder_with_file(content: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model");
+        fs::write(&path, content).unwrap();
+        set_mode(&path, mode);
+        (folder, path)
+    }
+
+    #[test]
+    fn an_error_of_the_folder_says_that_the_new_file_is_in_place() {
+        let (folder, path) = folder_with_file("old", 0o600);
+        let synced = Replacement::begin(&path).write_with(
+            |file| file.write_all(b"new"),
+            |synced| {
+                assert_eq!(synced, folder.path().canonicalize().unwrap());
+                Err(io::Error::other("the disk is gone"))
+            },
+        );
+        let text = synced.unwrap_err().chain();
+        let expected = format!("{}: the new file is complete and in its place", path.display());
+        assert!(text.starts_with(&expected), "{text}");
+        assert!(text.ends_with("a power failure may bring back the old one: the disk is gone"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn an_error_of_the_content_leaves_the_old_file_and_does_not_sync() {
+        let (folder, path) = folder_with_file("old", 0o600);
+        let written = Replacement::begin(&path).write_with(
+            |_| Err(io::Error::other("no room")),
+            |_| unreachable!("nothing is in place"),
+        );
+        assert_eq!(written.unwrap_err().chain(), format!("{}: writing: no room", path.display()));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_replaces_another_is_private_from_the_first_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = locked_file(folder.path(), "x", false).unwrap();
+        assert_eq!(mode(file.path()), 0o600);
+        // The first one of its name is like every file of this process.
+        let (first, plain) = (folder.path().join("first"), folder.path().join("plain"));
+        Replacement::begin(&first).write(|file| file.write_all(b"new")).unwrap();
+        fs::write(&plain, "").unwrap();
+        assert_eq!(mode(&first), mode(&plain));
+    }
+
+    #[test]
+    fn the_mode_is_that_of_the_old_file_while_content_is_written_and_afterwards() {
+        for old in [0o600, 0o400, 0o640, 0o666] {
+            let (folder, path) = folder_with_file("old", old);
+            let check = |file: &mut dyn Write| {
+                let entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+                let modes: Vec<u32> = entries.map(|entry| mode(&entry.path())).collect();
+                assert_eq!(modes, [old; 2]);
+                file.write_all(b"new")
+            };
+            Replacement::begin(&path).write(check).unwrap();
+            assert_eq!((mode(&path), fs::read_to_string(&path).unwrap()), (old, "new".to_owned()));
+        }
+    }
+
+    #[test]
+    fn owner_and_group_are_kept() {
+        let (_folder, path) = folder_with_file("old", 0o640);
+        if let Err(error) = chown(&path, Some(12_345), Some(23_456)) {
+            println!("skipped: a file cannot be given away, which only root may: {error}");
+            return;
+        }
+        Replacement::begin(&path).write(|file| file.write_all(b"new")).unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid(), mode(&path)), (12_345, 23_456, 0o640));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn an_owner_or_group_that_cannot_be_kept_gives_no_more_access() {
+        assert_eq!(mode_for(0o100_640, true, true), 0o640);
+        assert_eq!(mode_for(0o4755, true, true), 0o4755);
+        // The group is another one now.
+        assert_eq!(mode_for(0o640, true, false), 0o600);
+        assert_eq!(mode_for(0o664, true, false), 0o644);
+        assert_eq!(mode_for(0o604, true, false), 0o604);
+        assert_eq!(mode_for(0o6775, false, true), 0o775);
+        assert_eq!(mode_for(0o2770, false, false), 0o700);
+    }
 }
