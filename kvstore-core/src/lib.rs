@@ -60,7 +60,7 @@ mod value;
 
 pub use backend::{Backend, DeviceMemory};
 pub use backends::{Backends, Looked};
-pub use checkpoint::{Checkpoint, CheckpointProgress, OptimizerStates};
+pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
 pub use device::{Device, DeviceKind};

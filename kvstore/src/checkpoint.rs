@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kvstore_core::{Checkpoint, OptimizerStates, Result, Snapshot};
+use kvstore_core::{Checkpoint, Checkpoints, OptimizerStates, Result, Snapshot};
 
 use crate::runtime::backends;
 use crate::store::Store;
@@ -56,6 +56,9 @@ impl Store {
     /// # Ok::<(), kvstore::Error>(())
     /// ```
     ///
+    /// The end of the process does not wait for the file, nor does dropping the store: call
+    /// [`Checkpoint::wait`], or [`finish_checkpoints`] before `main` returns.
+    ///
     /// # Errors
     /// Those of [`Store::snapshot`] and [`Checkpoint::begin`]; what goes wrong with the file is an error of
     /// [`Checkpoint::wait`].
@@ -106,4 +109,27 @@ impl Store {
         let OptimizerStates { optimizer, states } = OptimizerStates::read(backends(), path)?;
         self.inner().set_optimizer_states(optimizer, states)
     }
+}
+
+/// Waits until every checkpoint that this process has begun is written. Call it before `main` returns
+/// or `std::process::exit`: both end the threads that write.
+///
+/// ```
+/// use kvstore::{DType, Device, create, finish_checkpoints, ones};
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("model.checkpoint");
+/// let store = create("local")?;
+/// store.init("w", &ones([2], DType::F32, Device::cpu(0))?)?;
+/// drop(store.checkpoint(&path)?);
+/// drop(store);
+/// finish_checkpoints()?;
+/// assert!(path.exists());
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`Checkpoint::wait`], of a checkpoint whose failure was not returned before. If several
+/// failed, the first is returned and the others are logged.
+pub fn finish_checkpoints() -> Result<()> {
+    Checkpoints::of_process().wait()
 }

@@ -38,6 +38,7 @@ mod update;
 mod values;
 
 pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays, zeros};
+pub use checkpoint::finish_checkpoints;
 pub use create::create;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
@@ -50,11 +51,11 @@ pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Checkpoint, CheckpointProgress,
-    Compression, DType, Description, Device, DeviceKind, DeviceMemory, Distribution, Element,
-    Error, ErrorCode, Exchange, Existing, ForeignMemory, Generator, Key, KeyStats, KvStore, Layout,
-    LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Pulled, Queue, Range,
-    Reduction, Result, RowSparse, Scalar, Shape, Shown, Snapshot, Tensor, TensorSpec, UnaryOp,
-    Updater, Value, Warmup, bf16, f16, storage::Storage,
+    Checkpoints, Compression, DType, Description, Device, DeviceKind, DeviceMemory, Distribution,
+    Element, Error, ErrorCode, Exchange, Existing, ForeignMemory, Generator, Key, KeyStats,
+    KvStore, Layout, LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Pulled,
+    Queue, Range, Reduction, Result, RowSparse, Scalar, Shape, Shown, Snapshot, Tensor, TensorSpec,
+    UnaryOp, Updater, Value, Warmup, bf16, f16, storage::Storage,
 };
 
 /// Runs the Rust code of the README.

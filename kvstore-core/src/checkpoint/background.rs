@@ -1,120 +1,255 @@
 //! [`Checkpoint`]: a checkpoint that is being written while the store goes on.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SendError, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
+#[cfg(doc)]
+use super::pending::Checkpoints;
+use super::pending::OF_PROCESS;
 use super::write::CheckpointFile;
 use crate::error::{Error, Result};
 use crate::file::Replacement;
 use crate::snapshot::Snapshot;
 
-/// A checkpoint that a thread of its own writes. Dropping it lets the thread go on to the end, and what goes wrong
-/// is only logged then; the end of the process does not wait for it.
+/// A checkpoint that a thread of its own writes.
+///
+/// Dropping the handle does not stop the thread. The end of the process does: call
+/// [`Checkpoint::wait`], or [`Checkpoints::finish`] for all of them, before `main` returns. A failure
+/// after the handle was dropped is logged, and [`Checkpoints::finish`] returns it.
 #[derive(Debug)]
 pub struct Checkpoint {
-    path: PathBuf,
+    writing: Arc<Writing>,
     progress: CheckpointProgress,
-    /// The thread waits until somebody takes its result, or nobody can any more.
-    result: Receiver<Result<()>>,
 }
 
-/// How far writing a checkpoint has come. A clone looks at the same one.
+/// The progress of a checkpoint. Clones share it.
 #[derive(Clone, Debug)]
-pub struct CheckpointProgress {
-    num_bytes: u64,
-    reached: Arc<Reached>,
-}
-
-#[derive(Debug, Default)]
-struct Reached {
-    num_bytes: AtomicU64,
-    is_done: AtomicBool,
-}
+pub struct CheckpointProgress(Arc<Writing>);
 
 impl CheckpointProgress {
-    /// Returns how long the file will be.
+    pub(super) fn of(writing: Arc<Writing>) -> Self {
+        Self(writing)
+    }
+
+    /// Returns the length of the complete file.
     pub fn num_bytes(&self) -> u64 {
-        self.num_bytes
+        self.0.num_bytes
     }
 
-    /// Returns how many bytes have been written. When it is all of them, the disk may still have to be waited
-    /// for.
+    /// Returns how many bytes have been written. After the last byte, syncing the file to disk may
+    /// still take time.
     pub fn num_bytes_written(&self) -> u64 {
-        self.reached.num_bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// Says in the end that there is nothing more to come, after a panic too.
-struct Writing<'a>(&'a Reached);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.0.is_done.store(true, Ordering::Release);
-    }
-}
-
-impl Checkpoint {
-    /// Begins to write the snapshot, as [`Snapshot::write`] does. It comes after all that was begun before for the
-    /// same file by this process. Returns when the header is made, in time of the number of keys.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when there can be no more threads; [`Error::Unsupported`] for so many keys that the
-    /// format has no room for their names; [`Error::InvalidArgument`] for a key whose names take more than
-    /// 64 KiB in the file.
-    pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let file = CheckpointFile::of_store(snapshot)?;
-        let (num_bytes, reached) = (file.num_bytes(), Arc::new(Reached::default()));
-        let progress = CheckpointProgress { num_bytes, reached: Arc::clone(&reached) };
-        let place = Replacement::begin(path);
-        let (sender, result) = sync_channel(0);
-        let write = move || {
-            let writing = Writing(&reached);
-            let written = file.write(place, &reached.num_bytes);
-            drop((file, writing));
-            if let Err(SendError(Err(error))) = sender.send(written) {
-                tracing::error!(
-                    error = error.chain(),
-                    "a checkpoint has failed, and nobody waits for it"
-                );
-            }
-        };
-        let thread = thread::Builder::new().name("kvstore-checkpoint".to_owned()).spawn(write);
-        match thread {
-            Ok(_) => Ok(Self { path: path.to_owned(), progress, result }),
-            Err(source) => Err(Error::Io {
-                path: path.to_owned(),
-                operation: "starting the thread that writes it".to_owned(),
-                source,
-            }),
-        }
-    }
-
-    /// Returns where it is written to.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns how far it has come.
-    pub fn progress(&self) -> &CheckpointProgress {
-        &self.progress
+        self.0.num_bytes_written.load(Ordering::Relaxed)
     }
 
     /// Returns whether the file is in its place, or writing it has failed.
     pub fn is_done(&self) -> bool {
-        self.progress.reached.is_done.load(Ordering::Acquire)
+        self.0.outcome().is_done
+    }
+
+    /// Waits until the checkpoint is done, at most for `limit`. Returns whether [`Checkpoint::wait`]
+    /// would return at once. An error stays for that call or for [`Checkpoints::finish`].
+    pub fn wait_timeout(&self, limit: Duration) -> bool {
+        if !self.0.is_of_this_process() {
+            return true;
+        }
+        let is_running = |outcome: &mut Outcome| !outcome.is_done;
+        let waited = self.0.ended.wait_timeout_while(self.0.outcome(), limit, is_running);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_done
+    }
+}
+
+/// What the thread that writes a checkpoint shares with those that wait for it.
+#[derive(Debug)]
+pub(super) struct Writing {
+    path: PathBuf,
+    num_bytes: u64,
+    num_bytes_written: AtomicU64,
+    /// The process that has the thread. In a forked child no thread ends what the parent has begun.
+    process: u32,
+    outcome: Mutex<Outcome>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    is_done: bool,
+    error: Option<Error>,
+    /// The error was returned to a caller, or will be.
+    is_reported: bool,
+    /// The handle is gone, so [`Checkpoint::wait`] cannot report the error any more.
+    is_dropped: bool,
+}
+
+impl Writing {
+    fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        !self.outcome().is_done
+    }
+
+    /// Returns whether writing has failed, and no caller knows.
+    pub(super) fn has_unreported_error(&self) -> bool {
+        let outcome = self.outcome();
+        outcome.error.is_some() && !outcome.is_reported
+    }
+
+    /// Waits for the end.
+    fn wait(&self) -> MutexGuard<'_, Outcome> {
+        let waited = self.ended.wait_while(self.outcome(), |outcome| !outcome.is_done);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end, and returns an error that no caller knows yet.
+    pub(super) fn finish(&self) -> Option<Error> {
+        let mut outcome = self.wait();
+        if outcome.is_reported {
+            return None;
+        }
+        outcome.is_reported = outcome.error.is_some();
+        // The handle may still be there, and its `wait` returns the error itself.
+        outcome.error.as_ref().map(copy)
+    }
+
+    fn end(&self, written: Result<()>) {
+        let mut outcome = self.outcome();
+        outcome.is_done = true;
+        outcome.error = written.err();
+        if outcome.is_dropped {
+            outcome.log();
+        }
+        self.ended.notify_all();
+    }
+}
+
+impl Outcome {
+    fn log(&self) {
+        if let Some(error) = self.error.as_ref().filter(|_| !self.is_reported) {
+            tracing::error!(
+                error = error.chain(),
+                "a checkpoint failed after its handle was dropped"
+            );
+        }
+    }
+}
+
+/// Returns an error with the same message. Errors of the system cannot be cloned.
+fn copy(error: &Error) -> Error {
+    match error {
+        Error::Io { path, operation, source } => Error::Io {
+            path: path.clone(),
+            operation: operation.clone(),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        other => Error::Internal(other.chain()),
+    }
+}
+
+/// Ends the writing also if the thread panics: otherwise those that wait for it never return.
+struct Ending(Arc<Writing>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.0.is_running() {
+            let path = self.0.path.display();
+            self.0.end(Err(Error::Internal(format!("writing {path} panicked"))));
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Begins to write the snapshot, as [`Snapshot::write`] does. Of several checkpoints that a process
+    /// writes to the same file, each waits for those begun before it. Returns when the header is made,
+    /// in time of the number of keys.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if no thread can be started.
+    /// - [`Error::Unsupported`] if the names of all keys together exceed what the format allows.
+    /// - [`Error::InvalidArgument`] if the names of one key take more than 64 KiB in the file.
+    pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = CheckpointFile::of_store(snapshot)?;
+        let writing = Arc::new(Writing {
+            path: path.to_owned(),
+            num_bytes: file.num_bytes(),
+            num_bytes_written: AtomicU64::new(0),
+            process: std::process::id(),
+            outcome: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        let (place, ending) = (Replacement::begin(path), Ending(Arc::clone(&writing)));
+        let write = move || {
+            let written = file.write(place, &ending.0.num_bytes_written);
+            // Releases the values before a caller that waits goes on.
+            drop(file);
+            ending.0.end(written);
+        };
+        let thread = thread::Builder::new().name("kvstore-checkpoint".to_owned()).spawn(write);
+        thread.map_err(|source| Error::Io {
+            path: path.to_owned(),
+            operation: "starting the thread that writes it".to_owned(),
+            source,
+        })?;
+        let checkpoint = Self { progress: CheckpointProgress(Arc::clone(&writing)), writing };
+        OF_PROCESS.add(&checkpoint);
+        Ok(checkpoint)
+    }
+
+    /// Returns the file.
+    pub fn path(&self) -> &Path {
+        &self.writing.path
+    }
+
+    /// Returns the progress of the writing.
+    pub fn progress(&self) -> &CheckpointProgress {
+        &self.progress
+    }
+
+    pub(super) fn writing(&self) -> &Arc<Writing> {
+        &self.writing
+    }
+
+    /// Returns whether the file is in its place, or writing it has failed.
+    pub fn is_done(&self) -> bool {
+        self.progress.is_done()
     }
 
     /// Waits until the file is in its place and has reached the disk.
     ///
     /// # Errors
-    /// Those of [`Snapshot::write`]. The old file, if there was one, is then as it was.
+    /// Those of [`Snapshot::write`]. The old file, if there was one, is then as it was, unless the error
+    /// says otherwise. [`Error::InvalidArgument`] in a forked child of the process that began the
+    /// checkpoint.
     pub fn wait(self) -> Result<()> {
-        self.result.recv().unwrap_or_else(|_| {
-            Err(Error::Internal(format!("writing {} panicked", self.path.display())))
-        })
+        if !self.writing.is_of_this_process() {
+            return Err(Error::InvalidArgument(format!(
+                "{}: the checkpoint was begun before the fork, only the parent process can wait for it",
+                self.path().display()
+            )));
+        }
+        let mut outcome = self.writing.wait();
+        outcome.is_reported = true;
+        outcome.error.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that only the parent has.
+        if !self.writing.is_of_this_process() {
+            return;
+        }
+        let mut outcome = self.writing.outcome();
+        outcome.is_dropped = true;
+        outcome.log();
     }
 }

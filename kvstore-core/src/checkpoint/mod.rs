@@ -19,11 +19,13 @@ mod background;
 mod header;
 mod limits;
 mod manifest;
+mod pending;
 mod read;
 mod unescape;
 mod write;
 
 pub use background::{Checkpoint, CheckpointProgress};
+pub use pending::Checkpoints;
 pub use read::OptimizerStates;
 
 use crate::dtype::DType;

@@ -1,0 +1,89 @@
+//! [`Checkpoints`]: the checkpoints that a store or a process has begun.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::background::{Checkpoint, CheckpointProgress, Writing};
+use crate::error::{Error, Result};
+
+/// At this number of entries the oldest failure is forgotten. Without a limit, a program that never
+/// calls `finish` would keep every failure.
+const MAX_FAILURES: usize = 100;
+
+/// The checkpoints that this process has begun.
+pub(super) static OF_PROCESS: Checkpoints = Checkpoints::new();
+
+/// Checkpoints that are being written, and failures that no caller knows yet.
+#[derive(Debug, Default)]
+pub struct Checkpoints {
+    begun: Mutex<Vec<Arc<Writing>>>,
+    /// The process that began the last one, 0 before the first.
+    process: AtomicU32,
+}
+
+impl Checkpoints {
+    const fn new() -> Self {
+        Self { begun: Mutex::new(Vec::new()), process: AtomicU32::new(0) }
+    }
+
+    /// Returns the checkpoints that this process has begun.
+    pub fn of_process() -> &'static Self {
+        &OF_PROCESS
+    }
+
+    /// Adds a checkpoint.
+    pub fn add(&self, checkpoint: &Checkpoint) {
+        self.process.store(std::process::id(), Ordering::Relaxed);
+        let mut begun = self.begun();
+        begun.retain(|writing| {
+            let is_ours = writing.is_of_this_process();
+            is_ours && (writing.is_running() || writing.has_unreported_error())
+        });
+        if begun.len() >= MAX_FAILURES
+            && let Some(oldest) = begun.iter().position(|writing| !writing.is_running())
+        {
+            begun.remove(oldest);
+        }
+        begun.push(Arc::clone(checkpoint.writing()));
+    }
+
+    /// Returns the progress of those that are being written.
+    pub fn running(&self) -> Vec<CheckpointProgress> {
+        let running = self.all().into_iter().filter(|writing| writing.is_running());
+        running.map(CheckpointProgress::of).collect()
+    }
+
+    /// Waits for every checkpoint that was begun before the call. Returns the errors that no caller
+    /// knows yet, neither by [`Checkpoint::wait`] nor by this function.
+    #[must_use = "it returns errors that no other call reports"]
+    pub fn finish(&self) -> Vec<Error> {
+        self.all().iter().filter_map(|writing| writing.finish()).collect()
+    }
+
+    /// Waits as [`Checkpoints::finish`] does.
+    ///
+    /// # Errors
+    /// The first error that `finish` returns. The others are logged.
+    pub fn wait(&self) -> Result<()> {
+        let mut errors = self.finish().into_iter();
+        let first = errors.next();
+        for error in errors {
+            tracing::error!(error = error.chain(), "a checkpoint failed");
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// A forked child has none before it begins one: the threads of its parent are not there, and
+    /// one of them may have held the lock.
+    fn all(&self) -> Vec<Arc<Writing>> {
+        if self.process.load(Ordering::Relaxed) != std::process::id() {
+            return Vec::new();
+        }
+        let begun = self.begun();
+        begun.iter().filter(|writing| writing.is_of_this_process()).map(Arc::clone).collect()
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Vec<Arc<Writing>>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
