@@ -6,11 +6,12 @@
 //! - `dlpack`: what the protocol's structures mean; `block`: memory of other libraries; `export`: memory for them; `stream`: streams of GPUs
 //! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
 //! - `ndarray`, `operators`, `indexing`, `making`: the arrays; `numpy`: what NumPy gets of them
-//! - `store`, `snapshot`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
+//! - `store`, `snapshot`, `checkpoint`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
 
 mod arguments;
 mod block;
+mod checkpoint;
 mod convert;
 mod dlpack;
 mod ending;
@@ -41,6 +42,8 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use super::checkpoint::PyCheckpoint;
+    #[pymodule_export]
     use super::file::{load, save};
     #[pymodule_export]
     use super::making::{
@@ -58,7 +61,7 @@ mod _native {
         pooled_bytes, set_memory_limit, synchronize, trim, version,
     };
     #[pymodule_export]
-    use super::snapshot::{PyCheckpoint, PySnapshot};
+    use super::snapshot::PySnapshot;
     #[pymodule_export]
     use super::store::PyStore;
 
@@ -66,6 +69,7 @@ mod _native {
     /// a thread whose interpreter ends in between.
     #[pymodule_init]
     fn begin(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.py().detach(|| Python::attach(|_| Ok(())))
+        module.py().detach(|| Python::attach(|_| Ok::<_, PyErr>(())))?;
+        super::checkpoint::wait_at_exit(module)
     }
 }

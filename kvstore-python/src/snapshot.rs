@@ -1,12 +1,12 @@
-//! The classes `Snapshot` and `Checkpoint`.
+//! The class `Snapshot`.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
-use kvstore::{Checkpoint, CheckpointProgress, Key, KeyStats, NDArray, Snapshot, Value};
+use kvstore::{Checkpoint, Key, KeyStats, NDArray, Snapshot, Value};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString};
 
+use crate::checkpoint::PyCheckpoint;
 use crate::error::detached;
 use crate::keys;
 use crate::ndarray::PyArray;
@@ -114,7 +114,8 @@ impl PySnapshot {
 
     /// Begins to write the snapshot to a file, as a checkpoint of the store would be.
     fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
-        detached(py, || Checkpoint::begin(&self.snapshot, fname)).map(PyCheckpoint::from)
+        let checkpoint = detached(py, || Checkpoint::begin(&self.snapshot, fname))?;
+        PyCheckpoint::new(py, checkpoint)
     }
 
     fn __len__(&self) -> usize {
@@ -123,48 +124,5 @@ impl PySnapshot {
 
     fn __repr__(&self) -> String {
         format!("<Snapshot of a {} store, {} keys>", self.snapshot.store_name(), self.__len__())
-    }
-}
-
-/// A checkpoint that is being written while the store goes on.
-#[pyclass(frozen, name = "Checkpoint", module = "mxkv._native")]
-#[derive(Debug)]
-pub(crate) struct PyCheckpoint {
-    progress: CheckpointProgress,
-    checkpoint: Mutex<Option<Checkpoint>>,
-}
-
-impl From<Checkpoint> for PyCheckpoint {
-    fn from(checkpoint: Checkpoint) -> Self {
-        let progress = checkpoint.progress().clone();
-        Self { progress, checkpoint: Mutex::new(Some(checkpoint)) }
-    }
-}
-
-#[pymethods]
-impl PyCheckpoint {
-    /// How long the file will be.
-    #[getter]
-    fn num_bytes(&self) -> u64 {
-        self.progress.num_bytes()
-    }
-
-    /// How many bytes have been written.
-    #[getter]
-    fn num_bytes_written(&self) -> u64 {
-        self.progress.num_bytes_written()
-    }
-
-    /// Returns when the file is written, and raises what went wrong; that is said once.
-    fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        detached(py, || {
-            let taken = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner).take();
-            taken.map_or(Ok(()), Checkpoint::wait)
-        })
-    }
-
-    fn __repr__(&self) -> String {
-        let (written, all) = (self.num_bytes_written(), self.num_bytes());
-        format!("<Checkpoint, {written} of {all} bytes written>")
     }
 }

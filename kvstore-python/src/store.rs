@@ -4,19 +4,20 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{Error, Existing, Key, KeyStats, NDArray, Pairs, Store};
+use kvstore::{Checkpoints, Error, Existing, Key, KeyStats, NDArray, Pairs, Store};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
 use crate::arguments::{self, Outs};
+use crate::checkpoint::{self, PyCheckpoint};
 use crate::error::{detached, invalid, to_python, type_error};
 use crate::keys::{self, KeyKind};
 use crate::ndarray::PyArray;
 use crate::optimizer::PyOptimizer;
 use crate::rows::PyRows;
-use crate::snapshot::{PyCheckpoint, PySnapshot};
+use crate::snapshot::PySnapshot;
 use crate::{convert, ending, mapped, updater};
 
 /// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
@@ -28,6 +29,8 @@ pub(crate) struct PyStore {
     is_opened: AtomicBool,
     /// Shared with the store's updater, which must not keep the store.
     key_kind: Arc<KeyKind>,
+    /// Those that were begun by this store.
+    checkpoints: Checkpoints,
 }
 
 impl PyStore {
@@ -79,13 +82,16 @@ impl PyStore {
         Ok(())
     }
 
-    /// Gives the memory back, and waits for other workers if there are any. A second time does nothing.
+    /// Gives the memory back, and waits for the checkpoints of this store and for other workers if there are any. Raises
+    /// what went wrong with a checkpoint, unless its ``wait`` has raised it. A second time does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let finished = checkpoint::finish(py, &self.checkpoints);
         let store = self.take();
         detached(py, move || {
             drop(store);
             Ok(())
-        })
+        })?;
+        finished
     }
 
     #[getter(_is_closed)]
@@ -407,7 +413,9 @@ impl PyStore {
     /// >>> other.pull('w').tolist()
     /// [1.0, 1.0]
     fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
-        self.detached(py, |store| store.checkpoint(fname)).map(PyCheckpoint::from)
+        let checkpoint = self.detached(py, |store| store.checkpoint(fname))?;
+        self.checkpoints.add(&checkpoint);
+        PyCheckpoint::new(py, checkpoint)
     }
 
     /// Makes the store hold what the one did whose checkpoint the file is, and nothing else.

@@ -109,9 +109,13 @@ impl Writing {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end, and returns an error that no caller knows yet.
-    pub(super) fn finish(&self) -> Option<Error> {
-        let mut outcome = self.wait();
+    pub(super) fn wait_for_end(&self) {
+        drop(self.wait());
+    }
+
+    /// Returns an error that no caller knows yet.
+    pub(super) fn take_error(&self) -> Option<Error> {
+        let mut outcome = self.outcome();
         if outcome.is_reported {
             return None;
         }

@@ -54,10 +54,18 @@ impl Checkpoints {
     }
 
     /// Waits for every checkpoint that was begun before the call. Returns the errors that no caller
-    /// knows yet, neither by [`Checkpoint::wait`] nor by this function.
+    /// knows yet, as [`Checkpoints::take_errors`] does.
     #[must_use = "it returns errors that no other call reports"]
     pub fn finish(&self) -> Vec<Error> {
-        self.all().iter().filter_map(|writing| writing.finish()).collect()
+        let all = self.all();
+        all.iter().for_each(|writing| writing.wait_for_end());
+        take_errors(&all)
+    }
+
+    /// Returns the errors that no caller knows yet, neither by [`Checkpoint::wait`] nor by this function.
+    #[must_use = "it returns errors that no other call reports"]
+    pub fn take_errors(&self) -> Vec<Error> {
+        take_errors(&self.all())
     }
 
     /// Waits as [`Checkpoints::finish`] does.
@@ -86,4 +94,8 @@ impl Checkpoints {
     fn begun(&self) -> MutexGuard<'_, Vec<Arc<Writing>>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn take_errors(all: &[Arc<Writing>]) -> Vec<Error> {
+    all.iter().filter_map(|writing| writing.take_error()).collect()
 }
