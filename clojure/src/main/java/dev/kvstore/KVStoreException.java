@@ -57,6 +57,7 @@ public final class KVStoreException extends RuntimeException {
     private final String key;
     private final String expected;
     private final String found;
+    private volatile boolean fromUpdater;
 
     /**
      * Creates an exception that concerns no key.
@@ -126,6 +127,20 @@ public final class KVStoreException extends RuntimeException {
      */
     public String found() {
         return found;
+    }
+
+    /**
+     * Returns whether an {@link Updater} threw this exception, and a push passed it on.
+     *
+     * @return false if the library itself reports a failure
+     */
+    public boolean isFromUpdater() {
+        return fromUpdater;
+    }
+
+    /** Called for what an updater throws. */
+    void markFromUpdater() {
+        fromUpdater = true;
     }
 
     static KVStoreException invalidArgument(String message) {

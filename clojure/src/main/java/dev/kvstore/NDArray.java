@@ -10,6 +10,7 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
 
 /**
  * A dense, row-major array of numbers on one device. Shape, data type and device never change; the
@@ -34,12 +35,15 @@ import java.util.List;
  * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
  */
 public final class NDArray implements Value {
+    private static final AtomicReferenceFieldUpdater<NDArray, Ancestry> ANCESTRY =
+            AtomicReferenceFieldUpdater.newUpdater(NDArray.class, Ancestry.class, "ancestry");
+
     private final NativeHandle handle;
     private final Shape shape;
     private final DType dtype;
     private final Context context;
-    /** Null until somebody asks. */
-    private Ancestry ancestry;
+    /** Null until the first use. */
+    private volatile Ancestry ancestry;
 
     private NDArray(Description description, boolean owned) {
         this.dtype = description.dtype();
@@ -1285,11 +1289,14 @@ public final class NDArray implements Value {
         return this;
     }
 
-    synchronized Ancestry ancestry() {
-        if (ancestry == null) {
-            ancestry = new Ancestry(this);
+    /** Without a lock: a caller may hold this array's monitor while it waits for another thread. */
+    Ancestry ancestry() {
+        Ancestry present = ancestry;
+        if (present != null) {
+            return present;
         }
-        return ancestry;
+        Ancestry created = new Ancestry(this);
+        return ANCESTRY.compareAndSet(this, null, created) ? created : ancestry;
     }
 
     // ---- end of life ------------------------------------------------------------------------

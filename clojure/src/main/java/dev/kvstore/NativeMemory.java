@@ -2,8 +2,12 @@ package dev.kvstore;
 
 import java.util.List;
 import java.util.Objects;
-import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * The native memory of arrays and stores, which the garbage collector does not see.
@@ -15,6 +19,10 @@ import java.util.concurrent.TimeUnit;
  * help they throw {@code OUT_OF_MEMORY}: nothing in the library takes memory beyond the cap. (A push that
  * may not run twice, with an updater or with a pull after it, asks for a collection before it runs and not
  * again.) Programs that close their arrays never notice any of this.
+ *
+ * <p>The collection runs on a daemon thread, {@code kvstore-worker}. Callers hold no lock while they wait for it, and
+ * they wait a minute at most: threads that share few carriers, such as virtual threads in an {@link Updater}, cannot
+ * block each other.
  *
  * <p>Where a JVM does not collect on request ({@code -XX:+DisableExplicitGC}, Epsilon), only closing helps.
  *
@@ -34,15 +42,25 @@ public final class NativeMemory {
     /** What an array costs besides its elements, in the native library and for the cleaner, roughly. */
     private static final long BYTES_PER_HANDLE = 1 << 10;
 
-    private static final long LONGEST_WAIT_NANOS = TimeUnit.SECONDS.toNanos(2);
+    private static final long LONGEST_CLEANING_NANOS = TimeUnit.SECONDS.toNanos(2);
+
+    /** How long a caller waits for a collection at most. A large heap takes many seconds. */
+    private static final long LONGEST_COLLECTION_NANOS = TimeUnit.SECONDS.toNanos(60);
+
     private static final int QUIET_PAUSES = 3;
     private static final int ATTEMPTS = 3;
     private static final boolean CONFIGURED = System.getProperty(PROPERTY) != null;
 
-    /** Zero until it is asked for. */
-    private static volatile long softCap;
+    /** Zero until the first call that needs it. */
+    private static final AtomicLong SOFT_CAP = new AtomicLong();
 
-    /** The used bytes at which the next collection is due. Written by {@link #collect} only. */
+    /** The collection that has not started yet, or null. */
+    private static final AtomicReference<CompletableFuture<Void>> REQUESTED = new AtomicReference<>();
+
+    /** The collection that is running, or null. */
+    private static final AtomicReference<CompletableFuture<Void>> RUNNING = new AtomicReference<>();
+
+    /** The used bytes at which the next collection is due. Only the platform thread writes it. */
     private static volatile long threshold = LEAST_THRESHOLD;
 
     private NativeMemory() {}
@@ -143,10 +161,10 @@ public final class NativeMemory {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when the system property is not a size
      */
     public static long softCap() {
-        if (softCap == 0) {
-            setSoftCap(initialSoftCap());
+        if (SOFT_CAP.get() == 0 && SOFT_CAP.compareAndSet(0, initialSoftCap())) {
+            setNativeLimit();
         }
-        return softCap;
+        return SOFT_CAP.get();
     }
 
     /**
@@ -160,9 +178,18 @@ public final class NativeMemory {
             throw KVStoreException.invalidArgument(
                     "soft cap is " + numBytes + " bytes, expected more than 0");
         }
+        SOFT_CAP.set(numBytes);
+        setNativeLimit();
+    }
+
+    /** Two threads may change the cap at once: the native library gets the cap that stays. */
+    private static void setNativeLimit() {
         NativeLibrary.load();
-        NativeRuntime.setMemoryLimit(numBytes);
-        softCap = numBytes;
+        long cap;
+        do {
+            cap = SOFT_CAP.get();
+            NativeRuntime.setMemoryLimit(cap);
+        } while (SOFT_CAP.get() != cap);
     }
 
     /**
@@ -210,14 +237,18 @@ public final class NativeMemory {
      * cap, it collects before.
      */
     static void runOnce(long numBytes, Runnable call) {
-        if (watch(numBytes) && exceeds(numBytes, softCap)) {
+        if (watch(numBytes) && exceeds(numBytes, SOFT_CAP.get())) {
             collect();
         }
         call.run();
     }
 
-    /** As often as a collection frees something, and once more after the first one. */
+    /**
+     * Runs the call again after each collection that frees something, and once more after the first one.
+     * Gives up after a limited time, because other threads may take what a collection frees.
+     */
     private static long[] attempt(Allocation call) {
+        long deadline = System.nanoTime() + LONGEST_COLLECTION_NANOS;
         for (boolean isFirst = true; ; isFirst = false) {
             try {
                 return call.run();
@@ -228,7 +259,7 @@ public final class NativeMemory {
                 long live = NativeRuntime.liveBytes();
                 boolean hasFreed = collect() < live;
                 NativeRuntime.trim();
-                if (!isFirst && !hasFreed) {
+                if (!isFirst && (!hasFreed || System.nanoTime() - deadline > 0)) {
                     throw exception;
                 }
             }
@@ -241,11 +272,11 @@ public final class NativeMemory {
      */
     private static boolean watch(long numBytes) {
         // No cap is below the least threshold, unless somebody set it.
-        if (softCap == 0
+        if (SOFT_CAP.get() == 0
                 && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.hostLiveBytes())) {
             softCap();
         }
-        return softCap != 0;
+        return SOFT_CAP.get() != 0;
     }
 
     private static void makeRoom(Context context, long numBytes) {
@@ -255,7 +286,7 @@ public final class NativeMemory {
         if (!context.isHost() || !watch(numBytes)) {
             return;
         }
-        long cap = softCap;
+        long cap = SOFT_CAP.get();
         for (int attempt = 0; exceeds(numBytes, cap) && attempt < ATTEMPTS; attempt++) {
             collect();
         }
@@ -288,47 +319,71 @@ public final class NativeMemory {
         return live + BYTES_PER_HANDLE * NativeHandle.open();
     }
 
-    /** Of the threads that wait here together, the first one does the work for all. */
-    private static synchronized void collectIfDue(long numBytes) {
+    /** A thread that finds a collection under way waits for it and looks again. */
+    private static void collectIfDue(long numBytes) {
+        CompletableFuture<Void> running = RUNNING.get();
+        if (running != null) {
+            PlatformThread.await(running, LONGEST_COLLECTION_NANOS);
+        }
         if (isDue(NativeRuntime.liveBytes(), numBytes)) {
             collect();
         }
     }
 
-    /** Asks for a collection, waits until the cleaner has caught up, and returns the live bytes. */
-    private static synchronized long collect() {
-        CountDownLatch found = new CountDownLatch(1);
-        NativeHandle.afterCollection(found::countDown);
-        System.gc();
-        awaitCleaner(found);
-        long live = NativeRuntime.liveBytes();
-        threshold = Math.max(LEAST_THRESHOLD, 2 * usedBytes(live));
-        return live;
+    /**
+     * Requests a collection that starts after this call, waits for its end and returns the live bytes. All
+     * threads that request one before it starts share it.
+     */
+    private static long collect() {
+        CompletableFuture<Void> created = new CompletableFuture<>();
+        CompletableFuture<Void> requested = REQUESTED.compareAndExchange(null, created);
+        if (requested == null) {
+            requested = created;
+            try {
+                PlatformThread.execute(NativeMemory::runCollection);
+            } catch (OutOfMemoryError noThread) {
+                REQUESTED.compareAndSet(created, null);
+                created.complete(null);
+            }
+        }
+        PlatformThread.await(requested, LONGEST_COLLECTION_NANOS);
+        return NativeRuntime.liveBytes();
+    }
+
+    /** Runs on the platform thread. */
+    private static void runCollection() {
+        CompletableFuture<Void> collection = REQUESTED.getAndSet(null);
+        if (collection == null) {
+            return;
+        }
+        RUNNING.set(collection);
+        try {
+            AtomicBoolean found = new AtomicBoolean();
+            NativeHandle.afterCollection(() -> found.set(true));
+            System.gc();
+            awaitCleaner(found);
+            threshold = Math.max(LEAST_THRESHOLD, 2 * usedBytes(NativeRuntime.liveBytes()));
+        } finally {
+            RUNNING.set(null);
+            collection.complete(null);
+        }
     }
 
     /**
-     * The cleaner works through what the collector found in no particular order: it is done when it
-     * came by the latch and nothing more happens.
+     * Waits on the platform thread. The cleaner works through what the collector found in no particular
+     * order: it is done when it has run the action that sets {@code found}, and nothing more happens.
      */
-    private static void awaitCleaner(CountDownLatch found) {
-        long deadline = System.nanoTime() + LONGEST_WAIT_NANOS;
+    private static void awaitCleaner(AtomicBoolean found) {
+        long deadline = System.nanoTime() + LONGEST_CLEANING_NANOS;
         long collected = NativeHandle.collected();
         long pauseMillis = 1;
         int quiet = 0;
-        boolean interrupted = false;
         while (quiet < QUIET_PAUSES && System.nanoTime() - deadline < 0) {
-            try {
-                Thread.sleep(pauseMillis);
-            } catch (InterruptedException exception) {
-                interrupted = true;
-            }
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(pauseMillis));
             boolean idle = NativeHandle.collected() == collected && !NativeHandle.isCleaning();
-            quiet = idle && found.getCount() == 0 ? quiet + 1 : 0;
+            quiet = idle && found.get() ? quiet + 1 : 0;
             pauseMillis = idle ? Math.min(2 * pauseMillis, 64) : 1;
             collected = NativeHandle.collected();
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
         }
     }
 

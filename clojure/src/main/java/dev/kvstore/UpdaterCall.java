@@ -15,6 +15,9 @@ final class UpdaterCall {
         NDArray stored = NDArray.lent(Description.at(descriptions, first.end()));
         try {
             updater.update(key, pushed, stored);
+        } catch (KVStoreException exception) {
+            exception.markFromUpdater();
+            throw exception;
         } finally {
             pushed.close();
             stored.close();

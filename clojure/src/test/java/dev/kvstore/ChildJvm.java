@@ -16,7 +16,12 @@ final class ChildJvm {
     private final List<String> command = new ArrayList<>();
 
     ChildJvm(String... options) {
-        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        this(Path.of(System.getProperty("java.home")), options);
+    }
+
+    /** A process of another JDK. */
+    ChildJvm(Path home, String... options) {
+        command.add(home.resolve(Path.of("bin", "java")).toString());
         command.add("--enable-native-access=ALL-UNNAMED");
         command.addAll(List.of(options));
         builder = new ProcessBuilder().redirectErrorStream(true);

@@ -10,6 +10,8 @@ import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import javax.management.Attribute;
 import javax.management.MBeanServer;
 import javax.management.ObjectName;
@@ -100,6 +102,31 @@ class NativeMemoryTest {
             assertTrue(NativeMemory.liveBytes() <= most, NativeMemory.liveBytes() + " bytes");
             held.clear();
             large.addInPlace(1);
+        }
+    }
+
+    /** A virtual thread that waits under a native frame keeps its carrier, whoever holds the monitor. */
+    @Test
+    void verbsWaitForNoMonitorThatAnotherThreadCanHold() throws Exception {
+        NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
+        try (NDArray array = tenMegabytes();
+                KVStore store = KVStore.create()) {
+            CompletableFuture<Void> verbs;
+            synchronized (NativeMemory.class) {
+                synchronized (array) {
+                    synchronized (store) {
+                        verbs = CompletableFuture.runAsync(() -> {
+                            store.init("w", array);
+                            store.setUpdater((key, pushed, stored) -> stored.set(stored.add(pushed)));
+                            for (int i = 0; i < 10; i++) {
+                                array.add(1);
+                                store.push("w", array);
+                            }
+                        });
+                        verbs.get(60, TimeUnit.SECONDS);
+                    }
+                }
+            }
         }
     }
 

@@ -2,10 +2,12 @@ package dev.kvstore;
 
 import static dev.kvstore.KVStoreException.Code.CLOSED;
 import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
+import static dev.kvstore.KVStoreException.Code.KEY_NOT_FOUND;
 import static dev.kvstore.KVStoreException.Code.SPEC_MISMATCH;
 import static dev.kvstore.KVStoreTest.filled;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -95,8 +97,12 @@ class UpdaterTest {
         assertSame(thrown, assertThrows(Throwable.class, () -> store.push("a", one)));
         assertSame(thrown, assertThrows(Throwable.class, () -> store.pushpull("a", one)));
         assertArrayEquals(filled(1), valueOf("a"));
+        if (thrown instanceof KVStoreException exception) {
+            assertTrue(exception.isFromUpdater());
+        }
         store.setUpdater(null).push("a", List.of(one, one));
         assertArrayEquals(filled(2), valueOf("a"));
+        assertFalse(Expect.code(KEY_NOT_FOUND, () -> store.pull("b")).isFromUpdater());
     }
 
     @SuppressWarnings("unchecked")

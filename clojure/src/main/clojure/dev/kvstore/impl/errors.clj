@@ -3,12 +3,11 @@
 
     guard    runs code that calls Java and translates what it throws
     outward  the exception that the caller of a verb sees
-    own!     lets an updater's own exception pass that translation
     invalid, check, length-mismatch  throw for mistakes that Clojure can see by itself
     int32?   a number that fits a Java int"
   (:require [clojure.string :as string])
   (:import (dev.kvstore KVStoreException KVStoreException$Code)
-           (java.util Collections Locale Set WeakHashMap)))
+           (java.util Locale)))
 
 (set! *warn-on-reflection* true)
 
@@ -25,25 +24,13 @@
          :kvstore/expected (.expected e)
          :kvstore/found (.found e)}))
 
-(def ^:private ^Set own
-  "What users' updaters threw themselves, as long as somebody has it."
-  (Collections/synchronizedSet (Collections/newSetFromMap (WeakHashMap.))))
-
-(defn own!
-  "Notes that a user's updater threw `original`, a KVStoreException, and returns it.
-
-  Translating it would hand the caller of push another object than the updater threw."
-  ^Throwable [^KVStoreException original]
-  (.add own original)
-  original)
-
 (defn outward
   "Returns the exception to throw in place of `e`.
 
   A KVStoreException becomes an `ex-info` with the same message and `e` as its cause; everything
-  else, an updater's own exceptions above all, stays the same object."
+  else, and everything that an updater threw, stays the same object."
   ^Throwable [e]
-  (if (and (instance? KVStoreException e) (not (.contains own e)))
+  (if (and (instance? KVStoreException e) (not (.isFromUpdater ^KVStoreException e)))
     (ex-info (ex-message e) (facts e) e)
     e))
 

@@ -133,6 +133,9 @@
   ^"[Ljava.lang.String;" [pairs]
   (:names pairs))
 
+(def ^:private ^Class array-class
+  (class (make-array NDArray 0)))
+
 (defn arrays
   "Returns the array of each pair.
 
@@ -140,7 +143,7 @@
   ^"[Ldev.kvstore.NDArray;" [pairs]
   (let [found (:arrays pairs)]
     (cond
-      (instance? (Class/forName "[Ldev.kvstore.NDArray;") found) found
+      (instance? array-class found) found
       (every? array? found) (into-array NDArray found)
       :else (errors/invalid "Invalid outs" (vec found)))))
 

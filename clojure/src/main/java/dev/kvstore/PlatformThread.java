@@ -1,0 +1,101 @@
+package dev.kvstore;
+
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * Runs work on one platform daemon thread.
+ *
+ * <p>A virtual thread under a native frame, such as an updater, keeps its carrier while it waits. If the
+ * owner of a lock is unmounted, and threads like that wait for the lock on every carrier, the owner never
+ * runs again. Work that sleeps or waits therefore runs here. Callers hold no lock: the queue is lock-free,
+ * and they wait for a future with a timeout. (An executor of the JDK has locks in its queue.)
+ */
+final class PlatformThread implements Runnable {
+    /** An idle thread ends, because it keeps the class loader of the library alive. */
+    private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
+
+    private static final Queue<Runnable> WORK = new ConcurrentLinkedQueue<>();
+
+    /** The running thread, or null. */
+    private static final AtomicReference<Thread> THREAD = new AtomicReference<>();
+
+    private PlatformThread() {}
+
+    /** Runs {@code work} after the work that was submitted before. What it throws is lost. */
+    static void execute(Runnable work) {
+        WORK.add(work);
+        if (THREAD.get() == null) {
+            start();
+        }
+        LockSupport.unpark(THREAD.get());
+    }
+
+    private static void start() {
+        Thread thread = new Thread(null, new PlatformThread(), "kvstore-worker", 0, false);
+        thread.setDaemon(true);
+        if (THREAD.compareAndSet(null, thread)) {
+            try {
+                thread.start();
+            } catch (Throwable failure) {
+                // The operating system has no thread left. The next call tries again.
+                THREAD.set(null);
+                throw failure;
+            }
+        }
+    }
+
+    @Override
+    public void run() {
+        do {
+            for (Runnable work = next(); work != null; work = next()) {
+                try {
+                    work.run();
+                } catch (Throwable failure) {
+                    // The work reports its failures itself. A full Java heap must not end this thread.
+                }
+            }
+            THREAD.set(null);
+            // Work that was submitted before the line above did not start another thread.
+        } while (!WORK.isEmpty() && THREAD.compareAndSet(null, Thread.currentThread()));
+    }
+
+    /** Returns the next work, or null after an idle time. */
+    private static Runnable next() {
+        Runnable work = WORK.poll();
+        if (work == null) {
+            LockSupport.parkNanos(PlatformThread.class, IDLE_NANOS);
+            work = WORK.poll();
+        }
+        return work;
+    }
+
+    /**
+     * Waits until {@code future} is complete, but no longer than {@code nanos}. Returns whether it is. The
+     * caller must not hold a lock.
+     */
+    static boolean await(CompletableFuture<?> future, long nanos) {
+        long deadline = System.nanoTime() + nanos;
+        boolean interrupted = false;
+        while (true) {
+            try {
+                future.get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+                break;
+            } catch (InterruptedException exception) {
+                interrupted = true;
+            } catch (ExecutionException | TimeoutException exception) {
+                break;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return future.isDone();
+    }
+}

@@ -1,0 +1,143 @@
+package dev.kvstore;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.nio.file.Path;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/**
+ * Virtual threads that push, with an updater, and close no array. An updater runs on top of a native
+ * frame, so its thread keeps its carrier: if all carriers wait for a thread that needs one, the process
+ * hangs.
+ */
+@Tag("memory")
+class VirtualThreadTest {
+    private static final int FIRST_WITH_VIRTUAL_THREADS = 21;
+
+    @ParameterizedTest
+    @ValueSource(ints = {2, 4, 16, 64})
+    void aHundredThreadsEndAboveTheThreshold(int parallelism) throws Exception {
+        run(parallelism, "100", "4", "5", "4194304");
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {2, 4, 16, 64})
+    void tenThousandThreadsLoseNothing(int parallelism) throws Exception {
+        run(parallelism, "10000", "2", "2", "32768");
+    }
+
+    private static void run(int parallelism, String... arguments) throws Exception {
+        Path home = Jdk.atLeast(FIRST_WITH_VIRTUAL_THREADS);
+        ChildJvm.Result result = new ChildJvm(
+                        home,
+                        "-Xmx512m",
+                        "-Djdk.virtualThreadScheduler.parallelism=" + parallelism,
+                        "-Djdk.virtualThreadScheduler.maxPoolSize=" + parallelism)
+                .run(Pushes.class, arguments);
+        assertEquals("every update counted\n", result.output());
+        assertEquals(0, result.status());
+    }
+
+    /** Arguments: the number of threads, pushes per thread, arrays per update and bytes per array. */
+    static final class Pushes {
+        private static final int KEYS = 64;
+        private static final int TIMEOUT_SECONDS = 60;
+
+        private final ConcurrentLinkedQueue<Throwable> failures = new ConcurrentLinkedQueue<>();
+        private final int threads;
+        private final int pushes;
+        private final int arrays;
+        private final Shape shape;
+
+        private Pushes(int threads, int pushes, int arrays, long numBytes) {
+            this.threads = threads;
+            this.pushes = pushes;
+            this.arrays = arrays;
+            this.shape = Shape.of(numBytes / Float.BYTES);
+        }
+
+        public static void main(String[] arguments) throws Exception {
+            new Pushes(
+                            Integer.parseInt(arguments[0]),
+                            Integer.parseInt(arguments[1]),
+                            Integer.parseInt(arguments[2]),
+                            Long.parseLong(arguments[3]))
+                    .run();
+            // Without waiting: threads that hang would keep the process alive.
+            System.out.flush();
+            Runtime.getRuntime().halt(0);
+        }
+
+        private void run() throws Exception {
+            KVStore store = KVStore.create();
+            for (int i = 0; i < KEYS; i++) {
+                store.init("key " + i, NDArray.zeros(shape));
+            }
+            // The temporary arrays are left to the garbage collector.
+            store.setUpdater((key, pushed, stored) -> {
+                for (int i = 1; i < arrays; i++) {
+                    pushed = pushed.multiply(1);
+                }
+                stored.set(stored.add(pushed));
+            });
+            NDArray gradient = NDArray.ones(shape);
+            CountDownLatch ended = new CountDownLatch(threads);
+            for (int i = 0; i < threads; i++) {
+                int number = i;
+                start(() -> {
+                    try {
+                        work(store, gradient, number);
+                    } catch (Throwable failure) {
+                        failures.add(failure);
+                    } finally {
+                        ended.countDown();
+                    }
+                });
+            }
+            if (!ended.await(TIMEOUT_SECONDS, TimeUnit.SECONDS)) {
+                System.out.println(ended.getCount() + " of " + threads + " threads hang");
+            } else if (!failures.isEmpty()) {
+                failures.peek().printStackTrace(System.out);
+            } else {
+                System.out.println(sum(store) == (double) threads * pushes
+                        ? "every update counted"
+                        : "updates were lost");
+            }
+        }
+
+        /** Most threads allocate under the native frame of a push, some of them outside. */
+        private void work(KVStore store, NDArray gradient, int number) {
+            String key = "key " + number % KEYS;
+            for (int i = 0; i < pushes; i++) {
+                store.push(key, gradient);
+                for (int j = 0; number % 4 == 0 && j < arrays; j++) {
+                    NDArray pulled = store.pull(key);
+                    NDArray closedByAnother = pulled.add(1);
+                    start(closedByAnother::close);
+                }
+            }
+        }
+
+        private static double sum(KVStore store) {
+            double sum = 0;
+            for (String key : store.keys()) {
+                sum += store.pull(key).slice(0, 1).toScalar();
+            }
+            return sum;
+        }
+
+        /** By reflection, since the tests are compiled for Java 17. */
+        private static void start(Runnable body) {
+            try {
+                Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, body);
+            } catch (ReflectiveOperationException exception) {
+                throw new AssertionError(exception);
+            }
+        }
+    }
+}
