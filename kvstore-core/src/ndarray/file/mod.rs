@@ -176,10 +176,20 @@ impl NDArray {
     /// Returns the array of [`NDArray::serialize`], or of MXNet's function with that name.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], as [`ArrayList::read`].
+    /// - [`Error::Corrupt`], as [`ArrayList::read`].
+    /// - [`Error::Corrupt`] for bytes behind the array, and for four zero bytes: the oldest version of the
+    ///   format has them in a file for an array that never got a shape, and nothing marks them as one.
     pub fn deserialize(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
-        record::read(backends, &mut Input::of_bytes(&mut reader, num_bytes, CONTENT)).map(Self::new)
+        let mut input = Input::of_bytes(&mut reader, num_bytes, CONTENT);
+        let tensor = record::read(backends, &mut input)?;
+        if bytes.starts_with(&record::NO_SHAPE) {
+            return Err(input.corrupt("it begins with four zero bytes"));
+        }
+        match input.remaining() {
+            0 => Ok(Self::new(tensor)),
+            left => Err(input.corrupt(format!("{left} bytes behind the array"))),
+        }
     }
 }
 

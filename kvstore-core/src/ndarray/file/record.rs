@@ -30,6 +30,9 @@ const V2: u32 = 0xF993_FAC9;
 /// As `V2`, of programs in which no axes mean a scalar and not an empty array.
 const V3: u32 = 0xF993_FACA;
 
+/// An array of the oldest version that never got a shape: a rank of 0 in place of a version.
+pub(super) const NO_SHAPE: [u8; 4] = [0; 4];
+
 const CPU: i32 = 1;
 
 /// Room for the header of an array of the usual number of axes.
