@@ -282,8 +282,8 @@ impl<'a> Push<'a> {
             {
                 let state = &mut change.progress.state;
                 match plan {
-                    None => jobs.push(pending.job(value, state, addends)?),
-                    Some(plan) => row_jobs.push(pending.row_job(value, state, plan, addends)?),
+                    None => jobs.extend(pending.job(value, state, addends)?),
+                    Some(plan) => row_jobs.extend(pending.row_job(value, state, plan, addends)?),
                 }
             }
         }

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::approximate::Approximate;
 
+/// The smallest learning rate with which the formulas that divide by it make a step.
+const SMALLEST_DIVISOR: f64 = 7.888_609_052_210_118e-31;
+
 /// An optimizer: its name and its hyper-parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Naive {
@@ -108,7 +111,7 @@ impl Naive {
     pub fn state(&self, weight: f64, unit: f64) -> State {
         let zero = Approximate::exact(0.0, unit);
         let weight = Approximate::exact(weight, unit);
-        State { a: zero, b: zero, c: zero, previous: weight, momentum_product: 1.0 }
+        State { a: zero, b: zero, c: zero, previous: weight, momentum_product: 1.0, skipped: 0 }
     }
 
     /// Makes update `count`, from 1, of one element and returns the new weight. The learning rate
@@ -120,6 +123,11 @@ impl Naive {
         gradient: f64,
         state: &mut State,
     ) -> Approximate {
+        if matches!(self.name, "ftrl" | "ftml") && due.learning_rate.abs() < SMALLEST_DIVISOR {
+            // Not a step: the bias corrections of later steps do not count it.
+            state.skipped += 1;
+            return weight;
+        }
         let gradient = Approximate::exact(gradient, state.unit());
         Step { h: self, lr: due.learning_rate, wd: due.weight_decay, t: due.count, g: gradient }
             .run(weight, state)
@@ -146,6 +154,7 @@ pub struct State {
     pub c: Approximate,
     pub previous: Approximate,
     pub momentum_product: f64,
+    pub skipped: u32,
 }
 
 impl State {
@@ -225,7 +234,12 @@ impl Step<'_> {
 
     /// `1 - b^t`. It is small at first, so that the error of the power in `f64` counts.
     fn bias(&self, b: f64) -> Approximate {
-        let power = b.powi(self.t.cast_signed());
+        self.bias_after(b, self.t)
+    }
+
+    /// The same after `t` steps.
+    fn bias_after(&self, b: f64, t: u32) -> Approximate {
+        let power = b.powi(t.cast_signed());
         Approximate::folded(1.0 - power, 16.0 * f64::EPSILON, self.g.unit())
     }
 
@@ -370,10 +384,11 @@ impl Step<'_> {
     #[expect(clippy::many_single_char_names, reason = "the letters of the formula")]
     fn ftml(&self, w: Approximate, s: &mut State) -> Approximate {
         let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
+        let t = self.t - s.skipped;
         let State { a: d, b: v, c: z, .. } = s;
         *v = beta2 * *v + (1.0 - beta2) * q * q;
-        let root = (*v / self.bias(beta2)).sqrt() + self.p("epsilon");
-        let d_new = self.bias(beta1) / self.lr * root;
+        let root = (*v / self.bias_after(beta2, t)).sqrt() + self.p("epsilon");
+        let d_new = self.bias_after(beta1, t) / self.lr * root;
         *z = beta1 * *z + (1.0 - beta1) * q - (d_new - beta1 * *d) * w;
         *d = d_new;
         -*z / *d

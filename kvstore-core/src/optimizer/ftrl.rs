@@ -2,7 +2,8 @@
 //!
 //! With `q = clip(rescale * gradient)`: `z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr`,
 //! `n = n + q^2`, and `w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)` where
-//! `|z| > lamda1`, else 0. The learning rate must not be 0.
+//! `|z| > lamda1`, else 0. An update with learning rate 0 is not a step: weight and state do not
+//! change.
 //!
 //! `McMahan` and others, "Ad click prediction: a view from the trenches", 2013.
 
@@ -20,7 +21,7 @@ pub(super) const FTRL: Definition = Definition {
     ],
     rule: |due| {
         let [lamda1, beta, _] = due.own();
-        let (learning_rate, weight_decay) = (due.learning_rate, due.weight_decay);
+        let (learning_rate, weight_decay) = (due.divisor(), due.weight_decay);
         let (rescale, clip) = (due.rescale, due.clip);
         Ftrl { learning_rate, weight_decay, lamda1, beta, rescale, clip }.into()
     },
@@ -29,7 +30,7 @@ pub(super) const FTRL: Definition = Definition {
 scalars! {
     /// The scalars of a step; the state is `z` and the sum of the squared gradients.
     Ftrl<2> [Zero, Zero] {
-        /// Step size.
+        /// Step size; 0 for an update that is not a step.
         learning_rate,
         /// Weight decay.
         weight_decay,

@@ -300,7 +300,9 @@ impl Optimizer {
         let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;
-        backend.update(&mut [pending.job(weight, state, &spans)?])?;
+        if let Some(job) = pending.job(weight, state, &spans)? {
+            backend.update(&mut [job])?;
+        }
         pending.settle(weight, state);
         Ok(())
     }
@@ -323,7 +325,8 @@ impl Optimizer {
     }
 
     /// Returns the step of a key's update number `num_updates`, counted from 1. The product is the
-    /// key's own, 1 at first and changed by the optimizers that need it.
+    /// key's own, 1 at first and changed by the optimizers that need it. A rule that
+    /// [is skipped](UpdateRule::is_skipped) changes nothing.
     #[allow(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits")]
     #[allow(clippy::cast_sign_loss, reason = "and at least 0")]
     pub fn rule(&self, key: &Key, num_updates: u64, momentum_product: &mut f64) -> UpdateRule {

@@ -88,7 +88,8 @@ pub(super) struct Due<'a> {
     pub(super) rescale: f64,
     /// Infinite when gradients are not clipped.
     pub(super) clip: f64,
-    /// The key's product of momentum factors, which only Nadam has. It is 1 at first.
+    /// The number that an optimizer keeps for a key, 1 at first: Nadam the product of its momentum
+    /// factors, FTML 1 plus the number of updates that were not steps.
     pub(super) momentum_product: &'a mut f64,
     pub(super) own: &'a [f64],
 }
@@ -98,6 +99,27 @@ impl Due<'_> {
     pub(super) fn own<const N: usize>(&self) -> [f64; N] {
         debug_assert_eq!(self.own.len(), N, "as many as are defined");
         std::array::from_fn(|index| self.own.get(index).copied().unwrap_or_default())
+    }
+
+    /// Returns the learning rate for a formula that divides by it: 0 for an update that is not a step,
+    /// and otherwise a number whose reciprocal is far from the largest `f32`.
+    pub(super) fn divisor(&self) -> f64 {
+        /// 2^-100
+        const SMALLEST: f64 = f64::from_bits((1023 - 100) << 52);
+        if self.learning_rate.abs() < SMALLEST { 0.0 } else { self.learning_rate }
+    }
+
+    /// Takes the key's updates that were not steps off the count, so that bias corrections are those of
+    /// the steps. `is_skipped` is whether this update is one of them.
+    #[allow(clippy::cast_possible_truncation, reason = "a cast saturates")]
+    #[allow(clippy::cast_sign_loss, reason = "a cast saturates")]
+    pub(super) fn leave_out_skipped(&mut self, is_skipped: bool) {
+        if is_skipped {
+            *self.momentum_product += 1.0;
+        }
+        let num_skipped = (*self.momentum_product - 1.0) as u64;
+        // A damaged file may count more of them than updates.
+        self.count = self.count.saturating_sub(num_skipped).max(1);
     }
 
     /// Returns `1 - base^count`: what corrects a moving average that started at 0.

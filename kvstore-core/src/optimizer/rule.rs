@@ -285,6 +285,16 @@ impl UpdateRule {
         })
     }
 
+    /// Returns whether the update is not a step: its learning rate is 0, and its formula divides by the
+    /// learning rate. Weight and state then do not change, and backends do not get the rule.
+    pub fn is_skipped(&self) -> bool {
+        match self {
+            Self::Ftrl(rule) => rule.learning_rate == 0.0,
+            Self::Ftml(rule) => rule.strength.is_infinite(),
+            _ => false,
+        }
+    }
+
     /// Returns whether both run the same formula, with whatever scalars.
     pub fn same_formula(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)

@@ -242,22 +242,29 @@ impl Pending {
             None => Some(Box::new(OptimizerState::new(optimizer.name(), &rule, weight)?)),
         };
         let mut fresh_states = [const { None }; MAX_STATES];
-        if let Some(state) = next_state.as_deref_mut().or(state) {
-            for (fresh, tensor) in fresh_states.iter_mut().zip(&mut state.tensors) {
-                *fresh = tensor.fresh_if_shared()?;
+        let mut fresh_weight = None;
+        // What is not a step writes nothing, so other owners may keep the present memory.
+        if !rule.is_skipped() {
+            if let Some(state) = next_state.as_deref_mut().or(state) {
+                for (fresh, tensor) in fresh_states.iter_mut().zip(&mut state.tensors) {
+                    *fresh = tensor.fresh_if_shared()?;
+                }
             }
+            fresh_weight = weight.fresh_if_shared()?;
         }
-        let fresh_weight = weight.fresh_if_shared()?;
         Ok(Self { rule, num_updates, momentum_product, next_state, fresh_weight, fresh_states })
     }
 
-    /// Returns the work for the weight's backend.
+    /// Returns the work for the weight's backend; none for an update that is not a step.
     pub(crate) fn job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,
         state: &'a mut OptimizerState,
         addends: &'a [Span<'a>],
-    ) -> Result<UpdateJob<'a>> {
+    ) -> Result<Option<UpdateJob<'a>>> {
+        if self.rule.is_skipped() {
+            return Ok(None);
+        }
         let mut states = [const { None }; MAX_STATES];
         let state = self.next_state.as_deref_mut().unwrap_or(state);
         let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
@@ -266,25 +273,28 @@ impl Pending {
         }
         let (device, dtype) = (weight.device(), weight.dtype());
         let weight = weight.in_out(&mut self.fresh_weight)?;
-        Ok(UpdateJob { rule: self.rule, device, dtype, weight, states, addends })
+        Ok(Some(UpdateJob { rule: self.rule, device, dtype, weight, states, addends }))
     }
 
-    /// Returns the work for the weight's backend that changes nothing but the rows that are planned. Where
-    /// somebody else holds weight or state, this copies them first.
+    /// Returns the work for the weight's backend that changes nothing but the rows that are planned; none for
+    /// an update that is not a step. Where somebody else holds weight or state, this copies them first.
     pub(crate) fn row_job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,
         state: &'a mut OptimizerState,
         plan: &'a RowPlan,
         addends: &'a [Span<'a>],
-    ) -> Result<RowUpdateJob<'a>> {
+    ) -> Result<Option<RowUpdateJob<'a>>> {
+        if self.rule.is_skipped() {
+            return Ok(None);
+        }
         let mut states = [const { None }; MAX_STATES];
         let state = self.next_state.as_deref_mut().unwrap_or(state);
         let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
         for (slot, (tensor, fresh)) in states.iter_mut().zip(tensors) {
             *slot = Some(in_place(tensor, fresh)?);
         }
-        Ok(RowUpdateJob {
+        Ok(Some(RowUpdateJob {
             rule: self.rule,
             device: weight.device(),
             dtype: weight.dtype(),
@@ -292,7 +302,7 @@ impl Pending {
             indices: plan.indices(),
             weight: in_place(weight, &mut self.fresh_weight)?,
             states,
-        })
+        }))
     }
 
     /// Makes the step count, after it has run.

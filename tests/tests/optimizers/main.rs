@@ -10,3 +10,4 @@ mod random;
 mod running;
 mod schedules;
 mod vectors;
+mod zero_rate;

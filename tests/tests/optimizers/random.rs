@@ -148,10 +148,11 @@ pub(crate) fn schedule(base: f64) -> impl Strategy<Value = Stateful> {
 }
 
 fn setup() -> impl Strategy<Value = Setup> {
-    let factor = || select(vec![1.0, 0.5, 2.0]);
+    let (lr_factor, wd_factor) = (vec![1.0, 0.5, 2.0, 0.0], vec![1.0, 0.5, 2.0]);
+    let factors = (select(lr_factor), select(wd_factor));
     naive().prop_flat_map(move |naive| {
         let schedule = proptest::option::of(schedule(naive.get("learning_rate")));
-        (schedule, factor(), factor()).prop_map(move |(schedule, lr, wd)| Setup {
+        (schedule, factors.clone()).prop_map(move |(schedule, (lr, wd))| Setup {
             naive: naive.clone(),
             schedule,
             multipliers: vec![(name_of(1), lr, wd)],
