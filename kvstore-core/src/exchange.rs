@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::error::Result;
+use crate::layout::Layout;
 use crate::storage::{Span, SpanMut, Storage};
 
 /// A queue of a device's work as its driver numbers it: a backend's, or another library's.
@@ -31,24 +32,6 @@ impl Queue {
     pub const fn number(self) -> usize {
         self.0
     }
-}
-
-/// Elements that do not stand one after the other, but at regular distances.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// The bytes of an element.
-    pub size: usize,
-    /// The axes of the array.
-    pub axes: Vec<Axis>,
-}
-
-/// An axis of a [`Layout`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Axis {
-    /// How many elements there are along it.
-    pub length: usize,
-    /// From one of them to the next, in bytes.
-    pub stride: isize,
 }
 
 /// Memory of a device that another library has, and lets somebody use.
