@@ -400,9 +400,7 @@ impl KvStore for LocalStore {
             return Err(Error::invalid("the store has no optimizer whose hyper-parameters to set"));
         };
         let mut changed = Optimizer::clone(&running.optimizer);
-        for (name, value) in parameters {
-            changed.set(name, *value)?;
-        }
+        changed.set_all(parameters)?;
         running.optimizer = Arc::new(changed);
         Ok(())
     }

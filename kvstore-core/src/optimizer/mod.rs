@@ -160,13 +160,11 @@ impl Optimizer {
     /// defaults.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] naming an unknown optimizer or hyper-parameter, or a value that
-    /// it cannot have.
+    /// [`Error::InvalidArgument`] naming an unknown optimizer or hyper-parameter, a value that
+    /// it cannot have, or two names of one hyper-parameter.
     pub fn from_options(name: &str, options: &[(String, f64)]) -> Result<Self> {
         let mut optimizer = Self::new(name)?;
-        for (name, value) in options {
-            optimizer.set(name, *value)?;
-        }
+        optimizer.set_all(options)?;
         Ok(optimizer)
     }
 
@@ -208,6 +206,38 @@ impl Optimizer {
             *place = value;
         }
         Ok(())
+    }
+
+    /// Changes several hyper-parameters, all or none. One that has two names, such as `lr` and
+    /// `learning_rate`, is given by one of them.
+    ///
+    /// # Errors
+    /// As [`Optimizer::with`], and [`Error::InvalidArgument`] for two names of one hyper-parameter.
+    pub fn set_all<N: AsRef<str>>(&mut self, options: &[(N, f64)]) -> Result<()> {
+        for (index, (name, _)) in options.iter().enumerate() {
+            let is_same =
+                |other: &str| other != name.as_ref() && resolve(other) == resolve(name.as_ref());
+            let mut others = options.iter().take(index).map(|(other, _)| other.as_ref());
+            if let Some(other) = others.find(|other| is_same(other)) {
+                let name = name.as_ref();
+                return Err(Error::invalid(format!(
+                    "`{other}` and `{name}` name the same hyper-parameter: expected one of them, found both"
+                )));
+            }
+        }
+        let mut changed = self.clone();
+        for (name, value) in options {
+            changed.set(name.as_ref(), *value)?;
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// Returns whether an optimizer has a hyper-parameter of this name that is 0 or 1: a boolean, for a
+    /// language that has them.
+    pub fn is_flag(name: &str) -> bool {
+        let mut own = DEFINITIONS.iter().flat_map(|definition| definition.own);
+        own.any(|parameter| parameter.name == resolve(name) && parameter.domain == Domain::Flag)
     }
 
     /// Returns a hyper-parameter.

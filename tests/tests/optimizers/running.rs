@@ -145,6 +145,37 @@ fn assert_names<T: std::fmt::Debug>(result: kvstore::Result<T>, what: &str) {
 }
 
 #[test]
+fn two_names_of_one_hyper_parameter_are_rejected() {
+    let store = create("local").expect("a store of this machine");
+    store.set_optimizer(Optimizer::sgd()).expect("any can be set");
+    for (one, other) in [("lr", "learning_rate"), ("wd", "weight_decay")] {
+        let options = [(one.to_owned(), 0.5), (other.to_owned(), 0.5)];
+        let text = format!("`{one}` and `{other}` name the same hyper-parameter");
+        assert_names(Optimizer::from_options("sgd", &options), &text);
+        assert_names(Optimizer::sgd().set_all(&options), &text);
+        assert_names(store.set_hyper_parameters(&[(one, 0.5), (other, 0.5)]), &text);
+    }
+    assert_eq!(store.hyper_parameters().expect("it has some"), Optimizer::sgd().hyper_parameters());
+    let mut sgd = Optimizer::sgd();
+    assert_names(sgd.set_all(&[("wd", 0.5), ("momentum", f64::NAN)]), "momentum");
+    assert_eq!(sgd, Optimizer::sgd(), "all or none");
+}
+
+/// Languages that have booleans take them for these only.
+#[test]
+fn flags_are_the_hyper_parameters_that_are_0_or_1() {
+    for name in Optimizer::names() {
+        for (parameter, _) in Optimizer::new(name).expect("a known name").hyper_parameters() {
+            let set = |value| Optimizer::new(name).and_then(|it| it.with(parameter, value));
+            let takes_0_and_1 = set(0.0).is_ok() && set(1.0).is_ok();
+            let is_flag = takes_0_and_1 && set(0.5).is_err() && set(2.0).is_err();
+            assert_eq!(Optimizer::is_flag(parameter), is_flag, "{name}, {parameter}");
+        }
+    }
+    assert!(Optimizer::is_flag("lazy_update") && !Optimizer::is_flag("lr"));
+}
+
+#[test]
 fn what_is_unknown_or_impossible_is_named() {
     assert_names(Optimizer::new("sdg"), "sdg");
     assert_names(Optimizer::from_options("sdg", &[]), "sdg");

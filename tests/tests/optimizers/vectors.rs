@@ -184,6 +184,7 @@ fn from_scala(case: &Json) -> Optimizer {
     let (_, name, defaults) = ours.unwrap_or_else(|| panic!("`{name}` has no counterpart"));
     let defaults = defaults.iter().map(|(name, value)| ((*name).to_owned(), *value));
     let renamed = options(&case["kwargs"]).into_iter().map(|(name, value)| match &*name {
+        "lr" => ("learning_rate".to_owned(), value),
         "rescale" => ("rescale_grad".to_owned(), value),
         _ => (name, value),
     });
