@@ -3,12 +3,13 @@
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
-use kvstore::{ArrayOrRows, Key, NDArray, Pairs, TensorSpec, ToValue, Value};
+use kvstore::{ArrayOrRows, Key, Keys, NDArray, Pairs, TensorSpec, ToValue, Value};
 use pyo3::prelude::*;
 
 use crate::block::Block;
-use crate::error::{detached, to_python, type_error};
+use crate::error::{about, detached, to_python, type_error};
 use crate::keys::KeyKind;
+use crate::listed::Place;
 use crate::ndarray::PyArray;
 use crate::rows::PyRows;
 use crate::{foreign, listed, pytorch};
@@ -57,8 +58,18 @@ pub(crate) fn values(
     values: &Bound<'_, PyAny>,
 ) -> PyResult<Pairs<Argument>> {
     let keys = kind.keys(keys)?;
-    let arrays = listed::nested(values, "value", value)?;
+    let explain = |error, place| of_key(values.py(), error, &keys, "value", place);
+    let arrays = listed::nested(values, value, explain)?;
     Pairs::new(keys, arrays).map_err(|error| to_python(values.py(), error))
+}
+
+/// Returns the error of an array with its key, and its place among the arrays.
+fn of_key(py: Python<'_>, error: PyErr, keys: &Keys, name: &str, place: Place) -> PyErr {
+    let key = match keys {
+        Keys::One(key) => Some(key),
+        Keys::Many(keys) => place.outer().and_then(|outer| keys.get(outer)),
+    };
+    about(py, error, key, &format!("{name}{place}"))
 }
 
 fn value(object: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
@@ -129,7 +140,8 @@ pub(crate) fn outs(
 ) -> PyResult<Option<Outs>> {
     let keys = kind.keys(keys)?;
     let (mut foreign, mut has_rows): (Vec<Foreign>, _) = (Vec::new(), false);
-    let arrays = listed::nested(outs, "out", |object| {
+    let explain = |error, place| of_key(outs.py(), error, &keys, "out", place);
+    let output = |object: &Bound<'_, PyAny>| {
         if let Ok(array) = object.cast::<PyArray>() {
             return Ok(Some(Output::Ours(array.clone().unbind())));
         }
@@ -143,7 +155,8 @@ pub(crate) fn outs(
         let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
         foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
         Ok(Some(Output::Foreign(Box::new(array))))
-    });
+    };
+    let arrays = listed::nested(outs, output, explain);
     if has_rows {
         return Ok(None);
     }

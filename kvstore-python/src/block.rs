@@ -143,10 +143,11 @@ impl Block {
         self.is_writable
     }
 
-    /// Returns whether several elements are one place in memory, as in a view that is expanded along an axis.
-    pub(crate) fn repeats_elements(&self) -> bool {
-        let mut axes = self.spec.shape().dims().iter().zip(&self.strides);
-        self.spec.num_elements() > 0 && axes.any(|(&length, &stride)| length > 1 && stride == 0)
+    /// Returns where the elements are, from the first one on.
+    pub(crate) fn layout(&self) -> Layout {
+        let axes = self.spec.shape().dims().iter().zip(&self.strides);
+        let axes = axes.map(|(&length, &stride)| Axis { length, stride }).collect();
+        Layout { size: self.spec.dtype().size(), axes }
     }
 
     /// Returns the elements as a tensor: read where they are, or copied where they do not stand one after the other.
@@ -188,9 +189,7 @@ impl Block {
                 ForeignMemory::new(device, address, num_bytes, Arc::clone(self) as _)
             });
         }
-        let axes = self.spec.shape().dims().iter().zip(&self.strides);
-        let axes = axes.map(|(&length, &stride)| Axis { length, stride }).collect();
-        let layout = Layout { size: self.spec.dtype().size(), axes };
+        let layout = self.layout();
         // SAFETY: as above.
         Ok(unsafe { ForeignMemory::strided(device, address, layout, Arc::clone(self) as _) })
     }

@@ -9,7 +9,7 @@ use pyo3::types::{PyFloat, PyInt, PyString, PyTuple, PyType};
 
 use crate::error::{detached, invalid, to_python, type_error};
 use crate::ndarray::PyArray;
-use crate::{ending, foreign};
+use crate::{ending, foreign, numpy};
 
 /// Returns the names of all dtypes, for messages.
 pub(crate) fn dtypes() -> String {
@@ -87,6 +87,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
     if object.is_instance_of::<PyInt>() {
         return whole_number(object, dtype).map(Some);
     }
+    numpy::check_unmasked(object)?;
     let has_axes = object.hasattr(intern!(py, "__dlpack__"))?
         && !object.getattr("ndim").is_ok_and(|axes| axes.eq(0).unwrap_or(false));
     if has_axes || object.is_instance_of::<PyString>() {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kvstore::{Error, ErrorCode};
+use kvstore::{Error, ErrorCode, Key};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -43,6 +43,32 @@ pub(crate) fn type_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
 /// Returns an argument mistake as an exception.
 pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
     to_python(py, Error::invalid(text))
+}
+
+/// Returns an exception of ours with the key and the argument that it is about in front of its text. Other
+/// exceptions stay as they are, for they may be those of a program.
+pub(crate) fn about(py: Python<'_>, error: PyErr, key: Option<&Key>, argument: &str) -> PyErr {
+    prefixed(py, &error, key, argument).unwrap_or(error)
+}
+
+fn prefixed(py: Python<'_>, error: &PyErr, key: Option<&Key>, argument: &str) -> Option<PyErr> {
+    static KIND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let value = error.value(py);
+    if !value.is_instance(KIND.import(py, "mxkv.errors", "KVStoreError").ok()?).ok()? {
+        return None;
+    }
+    let of_key = key.map(|key| format!("key `{key}`: ")).unwrap_or_default();
+    let text = format!("{of_key}{argument}: {}", value.str().ok()?);
+    let details = PyDict::new(py);
+    details.set_item("key", key.map(ToString::to_string)).ok()?;
+    for name in ["expected", "found"] {
+        details.set_item(name, value.getattr(name).ok()?).ok()?;
+    }
+    let arguments = PyTuple::new(py, [text]).ok()?;
+    let made = ending::call(value.get_type().as_any(), &arguments, Some(&details)).ok()?;
+    let made = PyErr::from_value(made);
+    made.set_cause(py, error.cause(py));
+    Some(made)
 }
 
 /// Returns an exception of the class that `mxkv.errors` has under this name.

@@ -21,6 +21,7 @@ use crate::{ending, numpy, pytorch, stream};
 /// A `TypeError` when the library does not hand it out, or for elements that no tensor has.
 pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let py = object.py();
+    numpy::check_unmasked(object)?;
     let has_interface = || object.hasattr(intern!(py, "__array_interface__"));
     if !object.hasattr(intern!(py, "__dlpack__"))? {
         if object.hasattr(intern!(py, "__cuda_array_interface__"))? {
@@ -57,23 +58,20 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
 /// Returns the array as [`block`], if it can be written to.
 ///
 /// # Errors
-/// Those of [`block`]; for memory that is for reading only, or on a device that is none of ours, and where several
-/// elements are one place in it.
+/// Those of [`block`]; for memory that is for reading only, or on a device that is none of ours, and where elements
+/// share memory with others.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
     // It does not say so of the memory that it hands out.
     let is_jax = class.module().is_ok_and(|module| module.to_string_lossy().starts_with("jax"));
     if is_jax || is_scalar(object)? || !block.is_writable() {
-        let text = format!("out: {} {} is for reading only", class.name()?, block.spec());
+        let text = format!("{} {} is for reading only", class.name()?, block.spec());
         return Err(invalid(object.py(), text));
     }
-    if block.repeats_elements() {
-        let text = format!(
-            "out: {} {} is expanded, several of its elements are one place in memory",
-            class.name()?,
-            block.spec()
-        );
+    if block.layout().overlaps() {
+        let spec = block.spec();
+        let text = format!("{} {spec} has elements that share memory with others", class.name()?);
         return Err(invalid(object.py(), text));
     }
     Ok(Some(block))
@@ -148,7 +146,9 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     let asks_for_gradient =
         object.getattr("requires_grad").is_ok_and(|it| it.is_truthy().unwrap_or(false));
-    let hint = if asks_for_gradient {
+    let hint = if let Some(layout) = pytorch::sparse_layout(object) {
+        format!("{layout}{}", pytorch::ROWS_OF_SPARSE)
+    } else if asks_for_gradient {
         ": it takes part in a gradient, use `.detach()` or `torch.no_grad()`".to_owned()
     } else if let Ok(Place::Elsewhere(device)) = place(object) {
         format!(": it is on {device}, bring it to the host first (`.cpu()`, `.get()`)")
@@ -172,9 +172,6 @@ fn by_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
 fn by_gpu_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
     let py = object.py();
     let interface = object.getattr(intern!(py, "__cuda_array_interface__"))?;
-    if !interface.call_method1("get", ("mask",))?.is_none() {
-        return Err(type_error(py, "an array with a mask: expected one whose elements all count"));
-    }
     let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
     let stream = interface.call_method1("get", ("stream",))?;
     let producer = stream::producer(&stream)?;
@@ -200,6 +197,10 @@ fn described(
     at: (Device, usize),
     is_read_only: bool,
 ) -> PyResult<Arc<Block>> {
+    if !interface.call_method1("get", ("mask",))?.is_none() {
+        let text = "an array with a mask: expected one whose elements all count";
+        return Err(type_error(object.py(), text));
+    }
     let typestr: String = interface.get_item("typestr")?.extract()?;
     let dtype = dtype(object, &typestr).ok_or_else(|| {
         let name = object.getattr("dtype").map_or_else(|_| typestr.clone(), |it| it.to_string());

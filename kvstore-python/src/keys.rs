@@ -39,7 +39,7 @@ impl KeyKind {
         }
         let mut kinds = None;
         let mut keys = Vec::with_capacity(listed::len(object));
-        listed::each(object, "key", |element| {
+        listed::each(object, |element| {
             let kind = Kind::of(element)?;
             if kind != *kinds.get_or_insert(kind) {
                 return Err(type_error(element.py(), "inconsistent types of keys detected."));

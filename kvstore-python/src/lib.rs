@@ -52,7 +52,7 @@ mod _native {
     #[pymodule_export]
     use super::ndarray::PyArray;
     #[pymodule_export]
-    use super::optimizer::{PyOptimizer, PyScheduler, PyState, optimizer_names};
+    use super::optimizer::{PyOptimizer, PyScheduler, PyState, is_flag, optimizer_names};
     #[pymodule_export]
     use super::rows::PyRows;
     #[pymodule_export]

@@ -1,5 +1,7 @@
 //! Lists in arguments: one item, a list, or a list of lists.
 
+use std::fmt;
+
 use kvstore::Arrays;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
@@ -32,41 +34,77 @@ pub(crate) fn len(object: &Bound<'_, PyAny>) -> usize {
 /// Calls `item` with each item of a list or tuple. It may run code of Python's that changes the list.
 pub(crate) fn each<'py>(
     object: &Bound<'py, PyAny>,
-    name: &str,
     mut item: impl FnMut(&Bound<'py, PyAny>) -> PyResult<()>,
 ) -> PyResult<()> {
     if let Ok(list) = object.cast::<PyList>() {
         return list.iter().try_for_each(|element| item(&element));
     }
-    let tuple = object.cast::<PyTuple>().map_err(|_| unexpected(object, name))?;
+    let tuple = object.cast::<PyTuple>()?;
     tuple.iter_borrowed().try_for_each(|element| item(&element))
+}
+
+/// The place of an item in an argument: the argument itself, or positions in a list and in a list of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Itself,
+    At(usize),
+    Within(usize, usize),
+}
+
+impl Place {
+    /// Returns the position in the outer list.
+    pub(crate) fn outer(self) -> Option<usize> {
+        match self {
+            Self::Itself => None,
+            Self::At(outer) | Self::Within(outer, _) => Some(outer),
+        }
+    }
+}
+
+/// Writes the place as Python's index.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Itself => Ok(()),
+            Self::At(outer) => write!(f, "[{outer}]"),
+            Self::Within(outer, inner) => write!(f, "[{outer}][{inner}]"),
+        }
+    }
 }
 
 /// Returns one item, a list, or a list of lists; in the last a single item stands for a list of one. `item` returns
 /// nothing for what is none.
+///
+/// # Errors
+/// What `explain` makes of the error of an item and its place.
 pub(crate) fn nested<'py, T>(
     object: &Bound<'py, PyAny>,
-    name: &str,
     mut item: impl FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
+    explain: impl Fn(PyErr, Place) -> PyErr,
 ) -> PyResult<Arrays<T>> {
+    let mut item = |object: &Bound<'py, PyAny>, place| {
+        let found = item(object).and_then(|it| it.ok_or_else(|| unexpected(object, place)));
+        found.map_err(|error| explain(error, place))
+    };
     if !is_list(object) {
-        let one = item(object)?.ok_or_else(|| unexpected(object, name))?;
-        return Ok(Arrays::One(one));
+        return item(object, Place::Itself).map(Arrays::One);
     }
     let mut arrays = Vec::with_capacity(len(object));
     // From the first list on, how long each is.
     let mut lengths: Option<Vec<usize>> = None;
-    each(object, name, |element| {
+    let mut outer = 0..;
+    each(object, |element| {
+        let outer = outer.next().unwrap_or_default();
         if !is_list(element) {
-            arrays.push(item(element)?.ok_or_else(|| unexpected(element, name))?);
+            arrays.push(item(element, Place::At(outer))?);
             if let Some(lengths) = &mut lengths {
                 lengths.push(1);
             }
             return Ok(());
         }
         let before = arrays.len();
-        each(element, name, |element| {
-            arrays.push(item(element)?.ok_or_else(|| unexpected(element, name))?);
+        each(element, |element| {
+            arrays.push(item(element, Place::Within(outer, arrays.len() - before))?);
             Ok(())
         })?;
         let found = arrays.len() - before;
@@ -79,10 +117,13 @@ pub(crate) fn nested<'py, T>(
     })
 }
 
-pub(crate) fn unexpected(object: &Bound<'_, PyAny>, name: &str) -> PyErr {
+/// Returns the error for an object that is no array.
+pub(crate) fn unexpected(object: &Bound<'_, PyAny>, place: Place) -> PyErr {
     let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
-    let text = format!(
-        "{name}: expected an array, a list of arrays or a list of such lists, found a `{class}`"
-    );
-    type_error(object.py(), text)
+    let expected = match place {
+        Place::Itself => "an array, a list of arrays or a list of such lists",
+        Place::At(_) => "an array or a list of arrays",
+        Place::Within(..) => "an array",
+    };
+    type_error(object.py(), format!("expected {expected}, found a `{class}`"))
 }

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyMapping, PyString, PyTuple};
 
-use crate::error::type_error;
+use crate::error::{about, type_error};
 use crate::ndarray::PyArray;
 use crate::{ending, listed};
 
@@ -32,7 +32,11 @@ pub(crate) fn apart<'py>(
         )),
         Some(arrays) => Ok((keys.clone(), arrays.clone())),
         None if is_map(keys) => items(keys),
-        None => Err(listed::unexpected(keys.py().None().bind(keys.py()), name)),
+        None => {
+            let py = keys.py();
+            let missing = listed::unexpected(py.None().bind(py), listed::Place::Itself);
+            Err(about(py, missing, None, name))
+        }
     }
 }
 

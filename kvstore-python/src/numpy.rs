@@ -2,9 +2,10 @@
 
 use kvstore::{DType, NDArray, Tensor};
 use pyo3::exceptions::PyAttributeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::{detached, invalid, type_error};
 use crate::{convert, ending, foreign};
@@ -60,9 +61,42 @@ pub(crate) fn array<'py>(
 }
 
 /// Returns what NumPy makes of numbers, lists of them, and arrays.
+///
+/// # Errors
+/// What NumPy raises; a `TypeError` for arrays with a mask, also in lists.
 pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    object.py().import("numpy")?.call_method1("asarray", (object,))
+    static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let asarray = ASARRAY.import(py, "mxkv._arguments", "asarray")?;
+    ending::call(asarray, &PyTuple::new(py, [object])?, None)
 }
+
+/// Checks that an object is not an array of NumPy's with a mask.
+///
+/// # Errors
+/// A `TypeError`: to take all elements would lose the mask silently.
+pub(crate) fn check_unmasked(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static MASKED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let class = match MASKED.get(py) {
+        Some(class) => class.bind(py),
+        // To import it takes a while, and without it there are no such arrays.
+        None if MODULES.import(py, "sys", "modules")?.contains(intern!(py, "numpy.ma"))? => {
+            MASKED.import(py, "numpy.ma", "MaskedArray")?
+        }
+        None => return Ok(()),
+    };
+    if !object.is_instance(class)? {
+        return Ok(());
+    }
+    let name = object.get_type().name()?;
+    let text = format!("a `{name}` would lose its mask: {WITHOUT_MASK}");
+    Err(type_error(py, text))
+}
+
+/// What a program does with an array that has a mask.
+const WITHOUT_MASK: &str = "use `.filled(..)`, or `.data` for the elements without the mask";
 
 /// What keeps a value for whom reads its memory.
 #[pyclass(frozen, module = "mxkv._native")]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Warmup};
 use pyo3::prelude::*;
 
-use crate::error::{detached, invalid, to_python};
+use crate::error::{about, detached, invalid, to_python};
 use crate::ndarray::{self, PyArray};
 use crate::{convert, keys};
 
@@ -91,7 +91,9 @@ impl PyOptimizer {
         state: &Bound<'_, PyState>,
     ) -> PyResult<()> {
         let (optimizer, key) = (self.optimizer(), keys::of_text(py, key)?);
-        let gradient = NDArray::new(ndarray::tensor(py, gradient)?);
+        let gradient = ndarray::tensor(py, gradient)
+            .map_err(|error| about(py, error, Some(&key), "gradient"))?;
+        let gradient = NDArray::new(gradient);
         let (weight, state) = (weight.get().array(), state.get());
         detached(py, || kvstore::update(&optimizer, &key, weight, &gradient, &mut state.lock()))
     }
@@ -212,6 +214,12 @@ impl PyScheduler {
     fn __repr__(&self) -> String {
         format!("<LrScheduler from {}>", self.base_lr)
     }
+}
+
+/// Returns whether a hyper-parameter is 0 or 1, which Python's booleans are, too.
+#[pyfunction]
+pub(crate) fn is_flag(name: &str) -> bool {
+    Optimizer::is_flag(name)
 }
 
 /// Returns the name of every optimizer.

@@ -48,6 +48,17 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
     Ok(())
 }
 
+/// What a program does with a sparse tensor, whose memory is no dense array.
+pub(crate) const ROWS_OF_SPARSE: &str = ": pass a gradient of rows as `t = t.coalesce()` and \
+    `nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape), dtype=..)`, any other \
+    sparse tensor as `t.to_dense()`";
+
+/// Returns the layout of a sparse tensor, with what stands before it in a message; none for a dense one.
+pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> Option<String> {
+    let layout = object.getattr(intern!(object.py(), "layout")).ok()?.to_string();
+    layout.starts_with("torch.sparse").then(|| format!(", it is `{layout}`"))
+}
+
 fn records_gradients(py: Python<'_>) -> PyResult<bool> {
     match loaded(py)? {
         Some(torch) => torch.call_method0(intern!(py, "is_grad_enabled"))?.is_truthy(),

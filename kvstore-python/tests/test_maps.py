@@ -53,7 +53,7 @@ def test_rows_of_a_map():
     assert (rows.indices.tolist(), whole.tolist()) == ([0], [[0, 0], [2, 2], [0, 0]])
     kv.pull({"e": rows}, ignore_sparse=False)
     assert rows.indices.tolist() == [0, 1, 2]
-    with pytest.raises(TypeError, match="out: expected an array, .* found a `NoneType`"):
+    with pytest.raises(TypeError, match=r"key `e`: out.*: expected an array.* found a `NoneType`"):
         kv.row_sparse_pull({"e": None}, row_ids=[2])
     with pytest.raises(TypeError, match="out: a map of key to output"):
         kv.row_sparse_pull({"e": rows}, out=rows, row_ids=[2])
@@ -72,7 +72,7 @@ def test_what_stands_beside_a_map_is_refused():
         (lambda: kv.pushpull("a", a, out={"a": a}), "out: expected a map"),
         (lambda: kv.broadcast({"b": a}, out=a), "out: expected a map"),
         (lambda: kv.broadcast({"b": a}), "out: expected arrays to broadcast into"),
-        (lambda: kv.push({"a": None}), "value: expected an array, .* found a `NoneType`"),
+        (lambda: kv.push({"a": None}), r"key `a`: value\[0\]: expected an array.* found a `NoneType`"),
         (lambda: kv.push({1.5: a}), "unexpected type for keys"),
         (lambda: kv.push([{"a": a}], a), "unexpected type for keys: .* found `dict`"),
         (lambda: kv.push("a"), "value: expected an array"),

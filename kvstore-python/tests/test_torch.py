@@ -160,7 +160,7 @@ def test_expanded_tensors_are_values_and_no_outputs(torch):
     kv = store(expanded)
     assert kv.pull("w").tolist() == [[1, 1]] * 3
     kv.push("w", torch.arange(6.0).view(3, 2))
-    with pytest.raises(ValueError, match="out: Tensor .*expanded"):
+    with pytest.raises(ValueError, match="out: Tensor .*share memory"):
         kv.pull("w", out=expanded)
     assert base.tolist() == [[1, 1]]
 
@@ -245,3 +245,19 @@ def test_threads_push_tensors(torch):
         thread.join()
     assert failed == []
     assert kv.pull("w").tolist() == [50.0 * (0 + 1 + 2 + 3 + 4)] * 1000
+
+
+def test_a_sparse_gradient_goes_in_as_the_message_says(torch):
+    embedding = torch.nn.Embedding(5, 2, sparse=True)
+    embedding(torch.tensor([4, 1, 4])).sum().backward()
+    kv, t = store(nd.zeros((5, 2))), embedding.weight.grad
+    with pytest.raises(mx.errors.ArgumentTypeError, match="key `w`: value: .*`torch.sparse_coo`: pass a gradient of rows as") as caught:
+        kv.push("w", t)
+    expected = [[0, 0], [1, 1], [0, 0], [0, 0], [2, 2]]
+    t = t.coalesce()
+    code = "nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape)"
+    assert code in str(caught.value)
+    kv.push("w", eval(code + ")", {"nd": nd, "t": t}))
+    assert kv.pull("w").tolist() == expected
+    kv.push("w", t.to_dense())
+    assert kv.pull("w").tolist() == expected

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 import reprlib
+import sys
 from typing import Any
 
 import numpy
 
+from . import _native
 from .errors import ArgumentTypeError, InvalidArgumentError
 
 
@@ -26,14 +28,53 @@ def shown(value: Any) -> str:
     return f"a `{type(value).__name__}`"
 
 
+def asarray(source: Any) -> numpy.ndarray[Any, Any]:
+    """Returns what NumPy makes of numbers, lists of them, and arrays. Arrays with a mask are rejected, in lists too.
+
+    >>> asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    # To import it takes a while, and without it there are no such arrays.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    if masked is not None and _has_mask(source, masked, 0):
+        text = "a list with a `MaskedArray` would lose the mask"
+        if isinstance(source, masked):
+            text = "a `MaskedArray` would lose its mask"
+        raise ArgumentTypeError(f"{text}: use `.filled(..)`, or `.data` for the elements without the mask")
+    return numpy.asarray(source)
+
+
+def _has_mask(source: Any, masked: type, depth: int) -> bool:
+    if isinstance(source, masked):
+        return True
+    # NumPy takes no lists that are deeper.
+    if not isinstance(source, (list, tuple)) or depth > 64:
+        return False
+    # A list has few types, and may have millions of numbers.
+    kinds = set(map(type, source))
+    if any(issubclass(kind, masked) for kind in kinds):
+        return True
+    has_lists = any(issubclass(kind, (list, tuple)) for kind in kinds)
+    return has_lists and any(_has_mask(one, masked, depth + 1) for one in source)
+
+
 def number(name: str, value: Any) -> float:
-    """Returns a number."""
+    """Returns a number. A boolean is none."""
+    if isinstance(value, (bool, numpy.bool_)):
+        raise ArgumentTypeError(f"{name}: expected a number, found {shown(value)}")
     try:
         return float(value)
     except OverflowError:
         raise InvalidArgumentError(f"{name}: {shown(value)} does not fit into `float64`") from None
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{name}: expected a number, found {shown(value)}") from None
+
+
+def option(name: str, value: Any) -> float:
+    """Returns the value of a hyper-parameter. One that is 0 or 1 may be a boolean, others are numbers."""
+    if isinstance(value, (bool, numpy.bool_)) and _native.is_flag(name):
+        return float(value)
+    return number(f"option `{name}`", value)
 
 
 def whole(name: str, value: Any, num_bits: int) -> int:
@@ -44,6 +85,8 @@ def whole(name: str, value: Any, num_bits: int) -> int:
     """
     is_fraction = isinstance(value, (float, numpy.floating))
     try:
+        if isinstance(value, (bool, numpy.bool_)):
+            raise TypeError
         if is_fraction and not float(value).is_integer():
             raise TypeError
         found = int(value) if is_fraction else operator.index(value)

@@ -8,7 +8,7 @@ import numpy
 
 from ._arguments import shown
 from ._native import NDArray, RowSparseNDArray, Store
-from .errors import LengthMismatchError, SpecMismatchError
+from .errors import KVStoreError, LengthMismatchError, SpecMismatchError
 
 Key = int | str
 Keys = Key | list[Key] | tuple[Key, ...]
@@ -105,15 +105,27 @@ def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, R
     return pairs
 
 
-def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> None:
-    """Gives outputs their rows: arrays of rows as they are, whole arrays of any library with zeros in between. All or none."""
+def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] = ()) -> None:
+    """Gives outputs their rows: arrays of rows as they are, whole arrays of any library with zeros in between. All or none.
+
+    Errors name the keys, which are those of the outputs.
+    """
     pairs = list(pulled)
-    whole = [(out, rows) for out, rows in pairs if not isinstance(out, RowSparseNDArray)]
+    is_whole = [not isinstance(out, RowSparseNDArray) for out, _ in pairs]
+    whole = [pair for pair, has_all in zip(pairs, is_whole) if has_all]
     # A store of its own checks whole outputs together, and writes to them.
     store, names = Store(), [f"output {number}" for number in range(len(whole))]
     store._open("device")
     store.init(names, [rows.todense() for _, rows in whole])
-    store.pull(names, [out for out, _ in whole])
+    try:
+        store.pull(names, [out for out, _ in whole])
+    except KVStoreError as error:
+        own = dict(zip(names, [key for key, has_all in zip(keys, is_whole) if has_all]))
+        if error.key not in own:
+            raise
+        key, text = str(own[error.key]), error.message
+        text = text.replace(f"key `{error.key}`", f"key `{key}`", 1)
+        raise type(error)(text, key=key, expected=error.expected, found=error.found) from error.__cause__
     for out, rows in pairs:
         if isinstance(out, RowSparseNDArray):
             out._assign(rows)

@@ -16,7 +16,7 @@ import warnings
 from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence, overload
 
 from . import _native, npx
-from ._arguments import number, shown
+from ._arguments import number, option, shown
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
 from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
@@ -257,7 +257,7 @@ class KVStore(_native.Store, KVStoreBase):
         if out is None:
             is_list = isinstance(key, (list, tuple)) or is_nested(row_ids)
             return pulled if is_list else pulled[0]
-        assign(checked(zip(outs, pulled)))
+        assign(checked(zip(outs, pulled)), keys)
         return None
 
     # What a push does.
@@ -325,8 +325,12 @@ class KVStore(_native.Store, KVStoreBase):
         """
         if not isinstance(changed, (Mapping, type(None))):
             raise ArgumentTypeError(f"changed: expected a map of name to number, found {shown(changed)}")
+        twice = set(changed or {}) & set(more)
+        if twice:
+            text = f"{', '.join(f'`{name}`' for name in sorted(twice))}: expected once, found in `changed` and by name"
+            raise InvalidArgumentError(text)
         options = {**(changed or {}), **more}
-        numbers = [(str(name), number(f"option `{name}`", it)) for name, it in options.items()]
+        numbers = [(str(name), option(str(name), it)) for name, it in options.items()]
         self._set_hyper_parameters(numbers)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any] | None) -> None:

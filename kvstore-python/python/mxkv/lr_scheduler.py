@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from ._arguments import whole
+from ._arguments import number, whole
 from ._native import LrScheduler
 
 __all__ = [
@@ -33,6 +33,14 @@ def _count(name: str, number: Any) -> int:
     return whole(name, number, 64)
 
 
+def _rates(**rates: Any) -> list[float]:
+    return [number(name, rate) for name, rate in rates.items()]
+
+
+def _warmup(steps: Any, begin: Any, mode: str) -> tuple[int, float, str]:
+    return _count("warmup_steps", steps), number("warmup_begin_lr", begin), mode
+
+
 class FactorScheduler(LrScheduler):
     """Multiplies by ``factor`` after every ``step`` updates, and goes no lower than ``stop_factor_lr``."""
 
@@ -46,9 +54,10 @@ class FactorScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        warmup = _warmup(warmup_steps, warmup_begin_lr, warmup_mode)
         steps = [_count("step", step)]
-        return super().__new__(cls, "factor", steps, [factor, stop_factor_lr], base_lr, warmup)
+        rates, base = _rates(factor=factor, stop_factor_lr=stop_factor_lr), number("base_lr", base_lr)
+        return super().__new__(cls, "factor", steps, rates, base, warmup)
 
 
 class MultiFactorScheduler(LrScheduler):
@@ -68,9 +77,10 @@ class MultiFactorScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        warmup = _warmup(warmup_steps, warmup_begin_lr, warmup_mode)
         steps = [_count("step", one) for one in step]
-        return super().__new__(cls, "multi_factor", steps, [factor], base_lr, warmup)
+        rates, base = _rates(factor=factor), number("base_lr", base_lr)
+        return super().__new__(cls, "multi_factor", steps, rates, base, warmup)
 
 
 class PolyScheduler(LrScheduler):
@@ -91,9 +101,10 @@ class PolyScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        warmup = _warmup(warmup_steps, warmup_begin_lr, warmup_mode)
         last = _count("max_update", max_update)
-        return super().__new__(cls, "poly", [last], [pwr, final_lr], base_lr, warmup)
+        rates, base = _rates(pwr=pwr, final_lr=final_lr), number("base_lr", base_lr)
+        return super().__new__(cls, "poly", [last], rates, base, warmup)
 
 
 class CosineScheduler(LrScheduler):
@@ -113,6 +124,7 @@ class CosineScheduler(LrScheduler):
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ):
-        warmup = (_count("warmup_steps", warmup_steps), warmup_begin_lr, warmup_mode)
+        warmup = _warmup(warmup_steps, warmup_begin_lr, warmup_mode)
         last = _count("max_update", max_update)
-        return super().__new__(cls, "cosine", [last], [final_lr], base_lr, warmup)
+        rates, base = _rates(final_lr=final_lr), number("base_lr", base_lr)
+        return super().__new__(cls, "cosine", [last], rates, base, warmup)

@@ -24,7 +24,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy
 
 from . import _native, random, sparse
-from ._arguments import shown
+from ._arguments import asarray, shown
 from ._dtypes import name_of
 from ._native import NDArray, RowSparseNDArray
 from .context import Context, _pair
@@ -127,7 +127,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     if isinstance(source_array, NDArray):
         name = name or name_of(source_array.dtype)
     elif not _is_array(source_array) or isinstance(source_array, (numpy.ndarray, numpy.generic)):
-        source_array = _known(numpy.asarray(source_array), name)
+        source_array = _known(asarray(source_array), name)
     return _native.from_array(source_array, name or "float32", _pair(ctx))
 
 

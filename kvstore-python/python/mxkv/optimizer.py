@@ -8,8 +8,9 @@
 >>> kv.pull(0).tolist()
 [0.5, 0.5]
 
-Options are the names that MXNet's Python has, and every one is honoured or refused; those that are left out have its
-defaults, which :attr:`Optimizer.hyper_parameters` shows:
+Options are the names that MXNet's Python has, and every one is honoured or refused. ``lr`` is another name of
+``learning_rate``, and only one of them is given. Options that are 0 or 1, such as ``centered``, take booleans too; those
+that are numbers do not. Options that are left out have MXNet's defaults, which :attr:`Optimizer.hyper_parameters` shows:
 
 >>> mx.optimizer.create('adam').hyper_parameters['beta2']
 0.999
@@ -26,8 +27,10 @@ from __future__ import annotations
 import warnings
 from typing import Any, Mapping
 
+import numpy
+
 from . import _native
-from ._arguments import number, shown
+from ._arguments import number, option as _option, shown
 from ._native import LrScheduler, NDArray, OptimizerState
 from .errors import ArgumentTypeError, UnsupportedError
 
@@ -80,10 +83,14 @@ class Optimizer(_native.Optimizer):
         multi_precision: bool = False,
         **options: float | None,
     ):
-        given = {option: value for option, value in options.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not None}
+        if not isinstance(multi_precision, (bool, int, float, numpy.generic)) or multi_precision not in (0, 1):
+            text = f"option `multi_precision`: expected a boolean, found {shown(multi_precision)}"
+            raise ArgumentTypeError(text)
         if lr_scheduler is not None:
             _check_schedule(lr_scheduler)
-            given.setdefault("learning_rate", lr_scheduler.base_lr)
+            if "lr" not in given:
+                given.setdefault("learning_rate", lr_scheduler.base_lr)
         optimizer = super().__new__(cls, name, _numbers(name, given), lr_scheduler)
         optimizer.set_lr_mult(lr_mult or {})
         optimizer.set_wd_mult(wd_mult or {})
@@ -231,15 +238,11 @@ def _check_schedule(schedule: Any) -> None:
 def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Returns options of the optimizer with this name as the native module takes them."""
     known = dict(_native.Optimizer(name, [], None)._hyper_parameters())
-    for option, value in options.items():
-        if option not in known and not isinstance(value, (int, float)):
+    for parameter, value in options.items():
+        if parameter not in known and (isinstance(value, bool) or not isinstance(value, (int, float))):
             # That there is none of this name is said before that its value is no number.
-            _native.Optimizer(name, [(option, 0.0)], None)
-    return [(option, _option(option, value)) for option, value in options.items()]
-
-
-def _option(name: str, value: Any) -> float:
-    return number(f"option `{name}`", value)
+            _native.Optimizer(name, [(parameter, 0.0)], None)
+    return [(parameter, _option(parameter, value)) for parameter, value in options.items()]
 
 
 _classes: dict[str, type[Optimizer]] = {}
