@@ -44,6 +44,7 @@ mod push;
 mod random;
 mod reducer;
 mod residual;
+mod row_arithmetic;
 mod row_merge;
 mod row_plan;
 mod row_pull;

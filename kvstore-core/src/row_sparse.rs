@@ -157,7 +157,7 @@ impl RowSparse {
         if self.device() == device {
             return Ok(self.clone());
         }
-        Ok(self.with_rows(self.rows().to_device(backends, device)?))
+        self.with_rows(self.rows().to_device(backends, device)?)
     }
 
     /// Returns the value in memory of its own size, under another name of the same device.
@@ -165,11 +165,17 @@ impl RowSparse {
         if self.rows().is_compact() && self.device() == device {
             return Ok(self.clone());
         }
-        Ok(self.with_rows(self.rows().compact()?.relabelled(device)))
+        self.with_rows(self.rows().compact()?.relabelled(device))
     }
 
-    fn with_rows(&self, rows: Tensor) -> Self {
-        Self::from_parts(self.spec().clone(), Arc::clone(&self.0.indices), rows)
+    /// Returns the value with other elements in its rows, of any dtype.
+    pub(crate) fn with_rows(&self, rows: Tensor) -> Result<Self> {
+        if rows.shape() != self.rows().shape() {
+            let expected = self.rows().spec().with_dtype(rows.dtype());
+            return Err(Error::operand_mismatch("rows", &expected, rows.spec()));
+        }
+        let spec = self.spec().with_dtype(rows.dtype());
+        Ok(Self::from_parts(spec, Arc::clone(&self.0.indices), rows))
     }
 }
 

@@ -42,6 +42,15 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     detached(py, move || part.assign(&array.tensor()))
 }
 
+/// Fails for an index other than `:` or `...`, with this reason.
+pub(crate) fn check_all(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<()> {
+    if is_all(index)? {
+        return Ok(());
+    }
+    let text = index.repr().map(|it| it.to_string()).unwrap_or_default();
+    Err(type_error(index.py(), format!("index {text}: {reason}")))
+}
+
 fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     let py = index.py();
     if is_all(index)? {

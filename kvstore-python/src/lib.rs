@@ -5,7 +5,7 @@
 //! - `convert`: every other conversion of arguments and results
 //! - `dlpack`: what the protocol's structures mean; `block`: memory of other libraries; `export`: memory for them; `stream`: streams of GPUs
 //! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
-//! - `ndarray`, `operators`, `indexing`, `making`: the arrays; `numpy`: what NumPy gets of them
+//! - `ndarray`, `operators`, `row_operators`, `indexing`, `making`: the arrays; `numpy`: what NumPy gets of them
 //! - `store`, `snapshot`, `checkpoint`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
 
@@ -29,6 +29,7 @@ mod numpy;
 mod operators;
 mod optimizer;
 mod pytorch;
+mod row_operators;
 mod rows;
 mod runtime;
 mod snapshot;

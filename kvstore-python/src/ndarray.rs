@@ -1,6 +1,6 @@
 //! The class `NDArray`, and the functions that make one.
 
-use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp};
+use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp, Value};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -191,8 +191,12 @@ impl PyArray {
     }
 
     /// Gives another array the value of this one, cast to its dtype and moved to its device, and returns it; for a
-    /// device, returns a new array there.
+    /// device, returns a new array there. An array of rows gets every row.
     fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        if let Ok(rows) = other.cast::<PyRows>() {
+            rows.get().receive(slf.py(), slf.get().array.tensor().into())?;
+            return Ok(other.clone());
+        }
         let Ok(target) = other.cast::<PyArray>() else {
             let device = convert::device_like(other)?;
             let moved = move |array: &NDArray| array.to_device(kvstore::backends(), device)?.copy();
@@ -563,4 +567,12 @@ impl PyArray {
 pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let array = convert::array(object)?.ok_or_else(|| type_error(py, "expected an array"))?;
     array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
+}
+
+/// Returns the present value of an array, dense or rows.
+pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    match object.cast::<PyRows>() {
+        Ok(rows) => Ok(Value::Rows(rows.get().value())),
+        Err(_) => tensor(py, object).map(Value::Dense),
+    }
 }

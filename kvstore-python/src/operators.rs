@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use crate::convert;
 use crate::error::{detached, type_error};
 use crate::ndarray::PyArray;
+use crate::rows::PyRows;
 
 /// The other side of an operator.
 enum Operand {
@@ -17,6 +18,11 @@ enum Operand {
 fn operand(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Operand>> {
     if let Ok(array) = object.cast::<PyArray>() {
         return Ok(Some(Operand::Array(array.get().array().clone())));
+    }
+    if let Ok(rows) = object.cast::<PyRows>() {
+        let rows = rows.get().value();
+        let dense = detached(object.py(), move || rows.to_dense())?;
+        return Ok(Some(Operand::Array(NDArray::new(dense))));
     }
     if let Some(number) = convert::number(object, dtype)? {
         return Ok(Some(Operand::Number(number)));
@@ -69,13 +75,17 @@ pub(crate) fn compare<'py>(
     op: CompareOp,
     other: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let op = match op {
+    binary(slf, comparison(op), other, false)
+}
+
+/// Returns the operation that an operator of Python's stands for.
+pub(crate) fn comparison(op: CompareOp) -> BinaryOp {
+    match op {
         CompareOp::Eq => BinaryOp::Equal,
         CompareOp::Ne => BinaryOp::NotEqual,
         CompareOp::Lt => BinaryOp::Less,
         CompareOp::Le => BinaryOp::LessEqual,
         CompareOp::Gt => BinaryOp::Greater,
         CompareOp::Ge => BinaryOp::GreaterEqual,
-    };
-    binary(slf, op, other, false)
+    }
 }

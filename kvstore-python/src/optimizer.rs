@@ -2,23 +2,34 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Warmup};
+use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Tensor, Value, Warmup};
+use pyo3::exceptions::{PyAttributeError, PyIndexError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyTuple};
 
-use crate::error::{about, detached, invalid, to_python};
+use crate::error::{about, detached, invalid, to_python, type_error};
 use crate::ndarray::{self, PyArray};
+use crate::rows::PyRows;
 use crate::{convert, keys};
 
 /// An optimizer: its name and its hyper-parameters. A store that gets it takes them as they are at that moment.
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyOptimizer {
+    /// Without its schedule.
     optimizer: Mutex<Optimizer>,
+    schedule: Mutex<Option<Py<PyScheduler>>>,
 }
 
 impl PyOptimizer {
-    pub(crate) fn optimizer(&self) -> Optimizer {
-        self.lock().clone()
+    /// Returns the optimizer as it is now: its schedule begins at the `base_lr` of this moment.
+    pub(crate) fn optimizer(&self, py: Python<'_>) -> PyResult<Optimizer> {
+        let mut optimizer = self.lock().clone();
+        let Some(schedule) = self.schedule(py) else { return Ok(optimizer) };
+        let schedule = schedule.get();
+        optimizer.set("learning_rate", schedule.base_lr()).map_err(|it| to_python(py, it))?;
+        Ok(optimizer.with_scheduler(schedule.schedule.clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Optimizer> {
@@ -37,12 +48,25 @@ impl PyOptimizer {
         options: Vec<(String, f64)>,
         scheduler: Option<&Bound<'_, PyScheduler>>,
     ) -> PyResult<Self> {
-        let mut optimizer =
+        let optimizer =
             Optimizer::from_options(name, &options).map_err(|error| to_python(py, error))?;
-        if let Some(scheduler) = scheduler {
-            optimizer = optimizer.with_scheduler(scheduler.get().schedule.clone());
-        }
-        Ok(Self { optimizer: Mutex::new(optimizer) })
+        let schedule = Mutex::new(scheduler.map(|it| it.clone().unbind()));
+        Ok(Self { optimizer: Mutex::new(optimizer), schedule })
+    }
+
+    #[getter(_scheduler)]
+    fn schedule(&self, py: Python<'_>) -> Option<Py<PyScheduler>> {
+        let schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        schedule.as_ref().map(|it| it.clone_ref(py))
+    }
+
+    #[pyo3(name = "_set_scheduler", signature = (scheduler))]
+    fn set_schedule(&self, scheduler: Option<Py<PyScheduler>>) {
+        let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *schedule, scheduler);
+        // Dropping the old one may run code of Python's, which may come back here.
+        drop(schedule);
+        drop(old);
     }
 
     /// The name by which :func:`mxkv.optimizer.create` knows it.
@@ -52,8 +76,8 @@ impl PyOptimizer {
     }
 
     #[pyo3(name = "_hyper_parameters")]
-    fn hyper_parameters(&self) -> Vec<(&'static str, f64)> {
-        self.lock().hyper_parameters()
+    fn hyper_parameters(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, f64)>> {
+        self.optimizer(py).map(|optimizer| optimizer.hyper_parameters())
     }
 
     #[pyo3(name = "_set")]
@@ -77,40 +101,74 @@ impl PyOptimizer {
 
     #[pyo3(name = "_create_state")]
     fn create_state(&self, py: Python<'_>, weight: &Bound<'_, PyAny>) -> PyResult<PyState> {
-        let (optimizer, weight) = (self.optimizer(), ndarray::tensor(py, weight)?);
+        let (optimizer, weight) = (self.optimizer(py)?, ndarray::value(py, weight)?);
+        let weight = detached(py, || weight.to_dense())?;
         detached(py, || optimizer.create_state(&weight)).map(PyState::from)
     }
 
+    /// Steps a weight in place; weight and gradient are dense or rows.
     #[pyo3(name = "_update")]
     fn update(
         &self,
         py: Python<'_>,
         key: &str,
-        weight: &Bound<'_, PyArray>,
+        weight: &Bound<'_, PyAny>,
         gradient: &Bound<'_, PyAny>,
         state: &Bound<'_, PyState>,
     ) -> PyResult<()> {
-        let (optimizer, key) = (self.optimizer(), keys::of_text(py, key)?);
-        let gradient = ndarray::tensor(py, gradient)
+        let (optimizer, key) = (self.optimizer(py)?, keys::of_text(py, key)?);
+        let gradient = ndarray::value(py, gradient)
             .map_err(|error| about(py, error, Some(&key), "gradient"))?;
-        let gradient = NDArray::new(gradient);
-        let (weight, state) = (weight.get().array(), state.get());
-        detached(py, || kvstore::update(&optimizer, &key, weight, &gradient, &mut state.lock()))
+        let state = state.get();
+        let step = |weight: &NDArray| match &gradient {
+            Value::Dense(gradient) => {
+                let gradient = NDArray::new(gradient.clone());
+                kvstore::update(&optimizer, &key, weight, &gradient, &mut state.lock())
+            }
+            Value::Rows(rows) => {
+                kvstore::update_rows(&optimizer, &key, weight, rows, &mut state.lock())
+            }
+        };
+        if let Ok(weight) = weight.cast::<PyArray>() {
+            let weight = weight.get().array();
+            return detached(py, || step(weight));
+        }
+        let Ok(rows) = weight.cast::<PyRows>() else {
+            return Err(type_error(py, "weight: expected an `NDArray` or a `RowSparseNDArray`"));
+        };
+        let value = rows.get().value();
+        let stepped = detached(py, || {
+            let weight = NDArray::new(value.to_dense()?);
+            step(&weight)?;
+            Value::Dense(weight.tensor()).into_rows()
+        })?;
+        rows.get().replace(stepped);
+        Ok(())
     }
 
-    fn __repr__(&self) -> String {
-        let optimizer = self.lock();
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let optimizer = self.optimizer(py)?;
         let parameters: Vec<String> = optimizer
             .hyper_parameters()
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        format!("<Optimizer {}: {}>", optimizer.name(), parameters.join(", "))
+        Ok(format!("<Optimizer {}: {}>", optimizer.name(), parameters.join(", ")))
     }
 }
 
 /// What an optimizer keeps for one weight.
-#[pyclass(frozen, name = "OptimizerState", module = "mxkv._native")]
+///
+/// It is a sequence of arrays, in the order in which MXNet's ``create_state`` has them. Each is a copy. A state of one
+/// array has what the array has, as ``asnumpy()``.
+///
+/// >>> from mxkv import nd, optimizer
+/// >>> adam, weight = optimizer.Adam(), nd.ones(2)
+/// >>> state = adam.create_state(0, weight)
+/// >>> mean, variance = state
+/// >>> variance.tolist(), len(state)
+/// ([0.0, 0.0], 2)
+#[pyclass(frozen, sequence, name = "OptimizerState", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyState {
     state: Mutex<OptimizerState>,
@@ -136,10 +194,53 @@ impl PyState {
         self.lock().num_updates()
     }
 
-    /// Returns the arrays of the state.
+    /// Returns the arrays of the state: copies, those of half-precision weights after the ``float32`` copy
+    /// of the weight.
     fn arrays(&self) -> Vec<PyArray> {
-        let tensors = self.lock().tensors().to_vec();
-        tensors.into_iter().map(|tensor| PyArray::from(NDArray::new(tensor))).collect()
+        self.lock().tensors().iter().map(array_of).collect()
+    }
+
+    /// Returns how many parts MXNet's state has.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.parts(py).map(|parts| parts.len())
+    }
+
+    /// Returns a part as MXNet's state has it: an array, a tuple of arrays, or ``None``. Arrays are copies.
+    fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
+        let parts = self.parts(py)?;
+        let len = parts.len().cast_signed();
+        let position = if index < 0 { index + len } else { index };
+        let part = usize::try_from(position).ok().and_then(|it| parts.into_iter().nth(it));
+        let missing = || PyIndexError::new_err(format!("part {index} of a state of {len} parts"));
+        part.ok_or_else(missing)
+    }
+
+    /// Returns what the array has under this name, if the state is one array: so it is one in MXNet.
+    fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        match self.parts(py)?.as_slice() {
+            [only] if !name.starts_with("__") && !only.is_none() => only.getattr(name),
+            parts => {
+                let len = parts.len();
+                let text = format!("a state of {len} parts has no attribute `{name}`");
+                Err(PyAttributeError::new_err(text))
+            }
+        }
+    }
+
+    /// What `pickle` and `copy` take: the state in the format of a file of states.
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let (py, state) = (slf.py(), slf.get());
+        let bytes = detached(py, || state.lock().to_bytes(kvstore::backends()))?;
+        Ok((slf.get_type().getattr("_of_bytes")?, (PyBytes::new(py, &bytes),)))
+    }
+
+    /// Returns the state that was pickled.
+    #[staticmethod]
+    #[pyo3(name = "_of_bytes")]
+    fn of_bytes(py: Python<'_>, content: &[u8]) -> PyResult<Self> {
+        detached(py, || OptimizerState::from_bytes(kvstore::backends(), content)).map(Self::from)
     }
 
     fn __repr__(&self) -> String {
@@ -147,12 +248,59 @@ impl PyState {
     }
 }
 
+impl PyState {
+    /// Returns the state in MXNet's layout. For a half-precision weight that is the ``float32`` copy beside the
+    /// state of that copy; sgd and nag have them the other way round.
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        // What makes objects may run code of Python's, which may come back here: not under the lock.
+        let state = self.lock().clone();
+        let (master, rest) = state.split_master();
+        let made = |tensor: &Tensor| Bound::new(py, array_of(tensor)).map(Bound::into_any);
+        let rest: Vec<_> = rest.iter().map(made).collect::<PyResult<_>>()?;
+        let Some(master) = master.map(made).transpose()? else { return Ok(rest) };
+        let name = state.optimizer_name().unwrap_or_default();
+        let inner = match rest.as_slice() {
+            [] => py.None().into_bound(py),
+            [only] if name != "rmsprop" => only.clone(),
+            _ => PyTuple::new(py, rest)?.into_any(),
+        };
+        let is_last = matches!(name, "sgd" | "nag");
+        Ok(if is_last { vec![inner, master] } else { vec![master, inner] })
+    }
+}
+
+fn array_of(tensor: &Tensor) -> PyArray {
+    NDArray::new(tensor.clone()).into()
+}
+
 /// A schedule of the learning rate.
 #[pyclass(frozen, subclass, name = "LrScheduler", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyScheduler {
     schedule: LrScheduler,
-    base_lr: f64,
+    base_lr: Mutex<f64>,
+    arguments: Arguments,
+}
+
+/// The kind of a schedule, its steps, its numbers and its warm-up.
+type Arguments = (String, Vec<u64>, Vec<f64>, (u64, f64, String));
+/// The function that makes a schedule anew, its arguments, and attributes.
+type ReducedSchedule<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
+
+impl PyScheduler {
+    fn base_lr(&self) -> f64 {
+        *self.base_lr.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails if a warm-up begins above the rate at which it ends.
+    fn check_base_lr(py: Python<'_>, begin: f64, base_lr: f64) -> PyResult<()> {
+        if begin > base_lr {
+            let text =
+                format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
+            return Err(invalid(py, text));
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -170,6 +318,7 @@ impl PyScheduler {
         base_lr: f64,
         warmup: (u64, f64, String),
     ) -> PyResult<Self> {
+        let arguments = (kind.to_owned(), steps.clone(), numbers.clone(), warmup.clone());
         let schedule = match (kind, steps.as_slice(), numbers.as_slice()) {
             ("factor", &[step], &[factor, lowest]) => {
                 LrScheduler::factor(step, factor).and_then(|schedule| schedule.with_stop(lowest))
@@ -188,31 +337,52 @@ impl PyScheduler {
                 return Err(invalid(py, text));
             }
         };
-        if begin > base_lr {
-            let text =
-                format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
-            return Err(invalid(py, text));
-        }
+        Self::check_base_lr(py, begin, base_lr)?;
         let warmed = schedule.and_then(|schedule| match warmup_steps {
             0 => Ok(schedule),
             steps => schedule.with_warmup(steps, begin, mode),
         });
-        Ok(Self { schedule: warmed.map_err(|error| to_python(py, error))?, base_lr })
+        let schedule = warmed.map_err(|error| to_python(py, error))?;
+        Ok(Self { schedule, base_lr: Mutex::new(base_lr), arguments })
     }
 
     /// The learning rate at which the schedule begins.
-    #[getter]
-    fn base_lr(&self) -> f64 {
-        self.base_lr
+    #[getter(base_lr)]
+    fn get_base_lr(&self) -> f64 {
+        self.base_lr()
+    }
+
+    #[setter(base_lr)]
+    fn set_base_lr(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = convert::float)] base_lr: f64,
+    ) -> PyResult<()> {
+        let (_, _, _, (_, begin, _)) = &self.arguments;
+        Self::check_base_lr(py, *begin, base_lr)?;
+        // Every optimizer has this hyper-parameter, with the same limits.
+        Optimizer::sgd().set("learning_rate", base_lr).map_err(|error| to_python(py, error))?;
+        *self.base_lr.lock().unwrap_or_else(PoisonError::into_inner) = base_lr;
+        Ok(())
+    }
+
+    /// What `pickle` and `copy` take: the arguments, and the attributes of a class of a program's own.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<ReducedSchedule<'py>> {
+        static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let restored = RESTORED.import(slf.py(), "mxkv.lr_scheduler", "_restored")?.clone();
+        let (kind, steps, numbers, warmup) = slf.get().arguments.clone();
+        let arguments = (slf.get_type(), kind, steps, numbers, slf.get().base_lr(), warmup);
+        let attributes = slf.getattr_opt("__dict__")?;
+        Ok((restored, arguments.into_pyobject(slf.py())?.into_any(), attributes))
     }
 
     /// Returns the learning rate of a key's update with this number, counted from 1.
     fn __call__(&self, #[pyo3(from_py_with = convert::num_update)] num_update: u64) -> f64 {
-        self.schedule.learning_rate(self.base_lr, num_update)
+        self.schedule.learning_rate(self.base_lr(), num_update)
     }
 
     fn __repr__(&self) -> String {
-        format!("<LrScheduler from {}>", self.base_lr)
+        format!("<LrScheduler from {}>", self.base_lr())
     }
 }
 

@@ -2,13 +2,18 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use kvstore::{NDArray, RowSparse};
+use kvstore::{BinaryOp, Error, NDArray, Reduction, RowSparse, UnaryOp, Value};
+use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyTuple, PyType};
 
-use crate::convert;
-use crate::error::{detached, invalid, to_python};
+use crate::error::{detached, invalid};
 use crate::ndarray::{self, PyArray};
+use crate::{convert, indexing, operators, row_operators};
+
+type Any<'py> = Bound<'py, PyAny>;
+/// The class of an array of rows, its rows, their indices and its shape.
+type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Vec<i64>, Vec<usize>));
 
 /// An array of which only some rows are there; the others are 0.
 ///
@@ -18,6 +23,12 @@ use crate::ndarray::{self, PyArray};
 /// [0, 3]
 /// >>> rows.asnumpy().tolist()
 /// [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
+///
+/// Arithmetic keeps the rows where the others stay 0, as in MXNet: a sum, difference or product of two such arrays, and
+/// a product or quotient with a number. Other results are dense.
+///
+/// >>> (rows * 2).data.tolist(), (rows + rows).stype, (rows + 1).stype
+/// ([[6.0, 8.0], [2.0, 4.0]], 'row_sparse', 'default')
 #[pyclass(frozen, name = "RowSparseNDArray", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyRows {
@@ -33,6 +44,25 @@ impl From<RowSparse> for PyRows {
 impl PyRows {
     pub(crate) fn value(&self) -> RowSparse {
         self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the rows.
+    pub(crate) fn replace(&self, value: RowSparse) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+
+    /// Takes a value of the same shape, cast to this array's dtype and moved to its device.
+    pub(crate) fn receive(&self, py: Python<'_>, value: Value) -> PyResult<()> {
+        let own = self.value();
+        let received = detached(py, || {
+            if value.spec().shape() != own.shape() {
+                let found = value.spec().with_dtype(own.dtype());
+                return Err(Error::operand_mismatch("out", own.spec(), &found));
+            }
+            value.cast(own.dtype())?.into_rows()?.to_device(kvstore::backends(), own.device())
+        })?;
+        self.replace(received);
+        Ok(())
     }
 }
 
@@ -50,6 +80,11 @@ impl PyRows {
         let indices = convert::row_ids(indices)?;
         detached(py, || RowSparse::from_ids(shape, &indices, rows)).map(Self::from)
     }
+
+    /// Binary operations with arrays of NumPy are ours, on whichever side they stand.
+    #[classattr]
+    #[pyo3(name = "__array_priority__")]
+    const ARRAY_PRIORITY: f64 = 1000.0;
 
     /// What MXNet calls an array of rows.
     #[classattr]
@@ -72,6 +107,12 @@ impl PyRows {
     #[getter]
     fn context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         convert::context(py, self.value().device())
+    }
+
+    /// The device, as a ``Context``.
+    #[getter]
+    fn ctx<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.context(py)
     }
 
     /// Waits until the rows have been computed.
@@ -116,16 +157,213 @@ impl PyRows {
         Bound::new(py, self.todense(py)?)?.call_method0("asnumpy")
     }
 
-    /// Gives this array the rows of another one of the same shape and dtype.
-    #[pyo3(name = "_assign")]
-    fn assign(&self, py: Python<'_>, other: &Bound<'_, PyRows>) -> PyResult<()> {
-        let (own, value) = (self.value(), other.get().value());
-        if own.spec() != value.spec() {
-            let error = kvstore::Error::operand_mismatch("out", value.spec(), own.spec());
-            return Err(to_python(py, error));
+    /// Returns a new array with the elements in another dtype, by its name or as NumPy's.
+    fn astype(&self, py: Python<'_>, dtype: &Any<'_>) -> PyResult<Self> {
+        let (value, dtype) = (self.value(), convert::dtype_like(dtype)?);
+        detached(py, || value.cast(dtype)).map(Self::from)
+    }
+
+    /// Returns a new array with the same rows.
+    fn copy(&self) -> Self {
+        self.value().into()
+    }
+
+    /// Gives another array, dense or of rows, the value of this one, cast to its dtype and moved to its device, and
+    /// returns it; for a device, returns a new array there.
+    fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        let (py, value) = (slf.py(), slf.get().value());
+        if let Ok(rows) = other.cast::<Self>() {
+            rows.get().receive(py, value.into())?;
+        } else if let Ok(dense) = other.cast::<PyArray>() {
+            let to = dense.get().array();
+            detached(py, || NDArray::new(value.to_dense()?).copy_to(to))?;
+        } else {
+            let device = convert::device_like(other)?;
+            let moved = detached(py, || value.to_device(kvstore::backends(), device))?;
+            return Ok(Bound::new(py, Self::from(moved))?.into_any());
         }
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
-        Ok(())
+        Ok(other.clone())
+    }
+
+    /// Returns the array itself where it is on the device, otherwise a new one there.
+    fn as_in_context<'py>(slf: &Bound<'py, Self>, context: &Any<'py>) -> PyResult<Any<'py>> {
+        if convert::device_like(context)? == slf.get().value().device() {
+            return Ok(slf.clone().into_any());
+        }
+        Self::copyto(slf, context)
+    }
+
+    /// Returns the sum of all elements, as a dense array of one.
+    fn sum(&self, py: Python<'_>) -> PyResult<PyArray> {
+        self.reduced(py, Reduction::Sum)
+    }
+
+    /// Returns the mean of all elements, as a dense array of one.
+    fn mean(&self, py: Python<'_>) -> PyResult<PyArray> {
+        self.reduced(py, Reduction::Mean)
+    }
+
+    /// Returns the square root of the sum of the squares, as a dense array of one.
+    fn norm(&self, py: Python<'_>) -> PyResult<PyArray> {
+        self.reduced(py, Reduction::Norm)
+    }
+
+    /// Returns every element clamped to ``[a_min, a_max]``.
+    fn clip<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = convert::float)] a_min: f64,
+        #[pyo3(from_py_with = convert::float)] a_max: f64,
+    ) -> PyResult<Any<'py>> {
+        let value = Value::Rows(self.value());
+        row_operators::object(py, detached(py, || value.clip(a_min.into(), a_max.into()))?)
+    }
+
+    /// Returns a function of each element, by its name: ``exp``, ``sqrt``, ..
+    #[pyo3(name = "_unary")]
+    fn unary<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Any<'py>> {
+        let op = UnaryOp::ALL.iter().find(|op| op.name() == name).copied();
+        let op = op.ok_or_else(|| invalid(py, format!("no function `{name}`")))?;
+        row_operators::unary(py, self.value(), op)
+    }
+
+    /// Returns a function of each pair of elements, by its name: ``maximum``, ``minimum``, ..
+    #[pyo3(name = "_binary")]
+    fn binary<'py>(
+        slf: &Bound<'py, Self>,
+        name: &str,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Any<'py>> {
+        let op = BinaryOp::ALL.iter().find(|op| op.name() == name).copied();
+        let op = op.ok_or_else(|| invalid(slf.py(), format!("no function `{name}`")))?;
+        row_operators::binary(slf, op, other, false)
+    }
+
+    /// Returns the array itself for ``[:]``. Other parts are those of ``todense()``.
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Any<'py>) -> PyResult<Any<'py>> {
+        indexing::check_all(index, "rows are indexed by `[:]` only; use `todense()` for parts")?;
+        Ok(slf.clone().into_any())
+    }
+
+    /// Replaces all elements: ``[:]`` is the only index.
+    fn __setitem__(&self, index: &Any<'_>, value: &Any<'_>) -> PyResult<()> {
+        indexing::check_all(index, "rows are assigned by `[:]` only")?;
+        let py = index.py();
+        if let Ok(rows) = value.cast::<Self>() {
+            return self.receive(py, rows.get().value().into());
+        }
+        let own = self.value();
+        let filled = detached(py, || own.to_dense().map(NDArray::new))?;
+        indexing::assign(&filled, value)?;
+        self.receive(py, filled.tensor().into())
+    }
+
+    fn __hash__(slf: &Bound<'_, Self>) -> usize {
+        slf.as_ptr().addr() >> 4
+    }
+
+    fn __richcmp__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Any<'py>,
+        op: CompareOp,
+    ) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, operators::comparison(op), other, false)
+    }
+
+    fn __neg__<'py>(&self, py: Python<'py>) -> PyResult<Any<'py>> {
+        row_operators::unary(py, self.value(), UnaryOp::Negate)
+    }
+
+    fn __abs__<'py>(&self, py: Python<'py>) -> PyResult<Any<'py>> {
+        row_operators::unary(py, self.value(), UnaryOp::Abs)
+    }
+
+    fn __add__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Add, other, false)
+    }
+
+    fn __radd__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Add, other, true)
+    }
+
+    fn __iadd__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        row_operators::in_place(slf, BinaryOp::Add, other)
+    }
+
+    fn __sub__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Sub, other, false)
+    }
+
+    fn __rsub__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Sub, other, true)
+    }
+
+    fn __isub__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        row_operators::in_place(slf, BinaryOp::Sub, other)
+    }
+
+    fn __mul__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Mul, other, false)
+    }
+
+    fn __rmul__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Mul, other, true)
+    }
+
+    fn __imul__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        row_operators::in_place(slf, BinaryOp::Mul, other)
+    }
+
+    fn __truediv__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Div, other, false)
+    }
+
+    fn __rtruediv__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Div, other, true)
+    }
+
+    fn __itruediv__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        row_operators::in_place(slf, BinaryOp::Div, other)
+    }
+
+    fn __mod__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Rem, other, false)
+    }
+
+    fn __rmod__<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Rem, other, true)
+    }
+
+    fn __imod__(slf: &Bound<'_, Self>, other: &Any<'_>) -> PyResult<()> {
+        row_operators::in_place(slf, BinaryOp::Rem, other)
+    }
+
+    fn __pow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Any<'py>,
+        _modulo: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Pow, other, false)
+    }
+
+    fn __rpow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Any<'py>,
+        _modulo: Option<&Any<'py>>,
+    ) -> PyResult<Any<'py>> {
+        row_operators::binary(slf, BinaryOp::Pow, other, true)
+    }
+
+    fn __ipow__(slf: &Bound<'_, Self>, other: &Any<'_>, _modulo: Option<&Any<'_>>) -> PyResult<()> {
+        row_operators::in_place(slf, BinaryOp::Pow, other)
+    }
+
+    /// What `pickle` and `copy` take: the rows, their indices and the shape.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+        let (py, value) = (slf.py(), slf.get().value());
+        let rows = Bound::new(py, slf.get().data())?.into_any();
+        let (indices, dims) = (value.indices().to_vec(), value.shape().dims().to_vec());
+        Ok((slf.get_type(), (rows, indices, dims)))
     }
 
     fn __repr__(&self) -> String {
@@ -136,6 +374,13 @@ impl PyRows {
             value.num_rows(),
             value.device()
         )
+    }
+}
+
+impl PyRows {
+    fn reduced(&self, py: Python<'_>, op: Reduction) -> PyResult<PyArray> {
+        let value = Value::Rows(self.value());
+        detached(py, || value.reduce(op).map(NDArray::new)).map(PyArray::from)
     }
 }
 

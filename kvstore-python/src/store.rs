@@ -357,7 +357,7 @@ impl PyStore {
 
     #[pyo3(name = "_set_optimizer")]
     fn set_optimizer(&self, py: Python<'_>, optimizer: &Bound<'_, PyOptimizer>) -> PyResult<()> {
-        let optimizer = optimizer.get().optimizer();
+        let optimizer = optimizer.get().optimizer(py)?;
         self.detached(py, move |store| store.set_optimizer(optimizer))
     }
 

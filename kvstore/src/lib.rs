@@ -46,7 +46,7 @@ pub use runtime::{
     pooled_bytes, set_memory_limit, synchronize, trim,
 };
 pub use store::Store;
-pub use update::update;
+pub use update::{update, update_rows};
 pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{

@@ -1,6 +1,6 @@
 //! An optimizer's step outside of any store.
 
-use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result};
+use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result, RowSparse};
 
 /// Changes `weight` by one step of `optimizer`, which keeps `state` for it.
 ///
@@ -33,5 +33,36 @@ pub fn update(
 ) -> Result<()> {
     let mut stepped = weight.tensor();
     optimizer.update(key, &mut stepped, &[gradient.tensor()], state)?;
+    weight.assign(&stepped)
+}
+
+/// Changes `weight` by one step with a gradient of rows, as [`update`] does with a dense one.
+///
+/// An optimizer with `lazy_update` changes weight and state in the rows of the gradient only. Every
+/// other optimizer takes the absent rows as zeros.
+///
+/// ```
+/// use kvstore::{Device, Key, Optimizer, RowSparse, array, update_rows};
+/// let optimizer = Optimizer::sgd().with("learning_rate", 0.5)?.with("wd", 0.5)?;
+/// let weight = array(&[1f32, 2.0], [2, 1], Device::cpu(0))?;
+/// let row = array(&[2f32], [1, 1], Device::cpu(0))?.tensor();
+/// let gradient = RowSparse::new([2, 1], vec![1], row)?;
+/// let mut state = optimizer.create_state(&weight.tensor())?;
+/// update_rows(&optimizer, &Key::new("w")?, &weight, &gradient, &mut state)?;
+/// assert_eq!(weight.to_vec::<f32>()?, [1.0, 0.5]);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`update`].
+pub fn update_rows(
+    optimizer: &Optimizer,
+    key: &Key,
+    weight: &NDArray,
+    gradient: &RowSparse,
+    state: &mut OptimizerState,
+) -> Result<()> {
+    let mut stepped = weight.tensor();
+    optimizer.update_rows(key, &mut stepped, gradient, state)?;
     weight.assign(&stepped)
 }

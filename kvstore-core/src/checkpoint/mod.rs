@@ -21,6 +21,7 @@ mod limits;
 mod manifest;
 mod pending;
 mod read;
+mod state;
 mod unescape;
 mod write;
 

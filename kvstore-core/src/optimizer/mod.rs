@@ -17,6 +17,7 @@ mod adamax;
 mod dcasgd;
 mod ftml;
 mod ftrl;
+mod lazy_step;
 mod nadam;
 mod nag;
 mod parameter;

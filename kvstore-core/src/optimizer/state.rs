@@ -83,6 +83,26 @@ impl OptimizerState {
         &self.tensors
     }
 
+    /// Returns the `f32` master copy of a half-precision weight, if there is one, and the other tensors.
+    pub fn split_master(&self) -> (Option<&Tensor>, &[Tensor]) {
+        let has_master =
+            self.weight().is_some_and(|it| it.dtype().arithmetic() != Some(it.dtype()));
+        match self.tensors.split_first() {
+            Some((master, rest)) if has_master => (Some(master), rest),
+            _ => (None, &self.tensors),
+        }
+    }
+
+    /// Returns the name of the optimizer that made the state; `None` before the first update of a key.
+    pub fn optimizer_name(&self) -> Option<&'static str> {
+        self.made_for.as_ref().map(|(name, _)| *name)
+    }
+
+    /// Returns shape and dtype of the weight that the state was made for.
+    pub(crate) fn weight(&self) -> Option<&TensorSpec> {
+        self.made_for.as_ref().map(|(_, weight)| weight)
+    }
+
     /// Returns the bytes of the state's tensors, also of those that only another formula of the optimizer
     /// uses.
     pub fn num_bytes(&self) -> usize {

@@ -22,10 +22,10 @@ Arrays of NumPy, PyTorch, JAX and every other library with ``__dlpack__`` can be
 array([7., 7., 7.])
 
 The modules: :mod:`mxkv.kv` (stores), :mod:`mxkv.nd` and :mod:`mxkv.np` (arrays), :mod:`mxkv.optimizer`,
-:mod:`mxkv.lr_scheduler`, :mod:`mxkv.context` (devices), :mod:`mxkv.errors`, :mod:`mxkv.runtime`.
+:mod:`mxkv.lr_scheduler`, :mod:`mxkv.random`, :mod:`mxkv.context` (devices), :mod:`mxkv.errors`, :mod:`mxkv.runtime`.
 """
 
-from . import base, context, errors, kv, kvstore, lr_scheduler, nd, np, npx, optimizer, runtime
+from . import base, context, errors, kv, kvstore, lr_scheduler, nd, np, npx, optimizer, random, runtime
 from . import nd as ndarray
 from .context import Context, cpu, current_context, gpu, num_gpus
 from .errors import KVStoreError, MXNetError
@@ -52,5 +52,6 @@ __all__ = [
     "npx",
     "num_gpus",
     "optimizer",
+    "random",
     "runtime",
 ]

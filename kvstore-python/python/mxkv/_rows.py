@@ -92,17 +92,21 @@ def _numbers_of_rows(value: NDArray) -> list[int]:
 
 
 def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, RowSparseNDArray]]:
-    """Returns outputs and their rows if every output of rows can have them, so that none or all do."""
-    pairs = list(pulled)
-    for out, rows in pairs:
-        if not isinstance(out, RowSparseNDArray):
-            # The store that it is pulled from checks it.
-            continue
-        if out.shape != rows.shape or out.dtype != rows.dtype:
-            expected, found = f"{rows.shape} {rows.dtype}", f"{out.shape} {out.dtype}"
-            text = f"out: expected {expected}, found {found}"
-            raise SpecMismatchError(text, expected=expected, found=found)
-    return pairs
+    """Returns outputs and their rows, cast for each output of rows. Fails if any output has another shape, before any
+    output changes.
+    """
+    return [(out, _cast_for(out, rows)) for out, rows in pulled]
+
+
+def _cast_for(out: Any, rows: RowSparseNDArray) -> RowSparseNDArray:
+    if not isinstance(out, RowSparseNDArray):
+        # The store that it is pulled from checks it.
+        return rows
+    if out.shape != rows.shape:
+        expected, found = str(rows.shape), str(out.shape)
+        text = f"out: expected {expected}, found {found}"
+        raise SpecMismatchError(text, expected=expected, found=found)
+    return rows.astype(out.dtype).as_in_context(out.context)
 
 
 def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] = ()) -> None:
@@ -128,4 +132,4 @@ def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] =
         raise type(error)(text, key=key, expected=error.expected, found=error.found) from error.__cause__
     for out, rows in pairs:
         if isinstance(out, RowSparseNDArray):
-            out._assign(rows)
+            rows.copyto(out)

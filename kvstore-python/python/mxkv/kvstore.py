@@ -20,7 +20,7 @@ from ._arguments import number, option, shown
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
 from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
 from .context import Context
-from .errors import ArgumentTypeError, InvalidArgumentError
+from .errors import ArgumentTypeError, InvalidArgumentError, UnsupportedError
 from .nd import array_of
 from .optimizer import Optimizer, check_own
 
@@ -66,7 +66,9 @@ class KeyStats(NamedTuple):
 
 
 class KVStoreBase:
-    """What every class of stores is, and the place where they are registered by name."""
+    """The base of every class of stores, which registers them by name. Verbs that a class does not define raise a
+    ``NotImplementedError``.
+    """
 
     OPTIMIZER = "optimizer"
 
@@ -107,6 +109,29 @@ class KVStoreBase:
     def num_workers(self) -> int:
         """How many processes share the store."""
         return 1
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """Initialises keys, then copies their values into the outputs."""
+        raise self._lacks("broadcast")
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Sums the values of each key into the outputs, or into the values."""
+        raise self._lacks("pushpull")
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """Runs an optimizer on the store."""
+        raise self._lacks("set_optimizer")
+
+    def save_optimizer_states(self, fname: Any, dump_optimizer: bool = False) -> None:
+        """Writes the states of the optimizer to a file."""
+        raise self._lacks("save_optimizer_states")
+
+    def load_optimizer_states(self, fname: Any) -> None:
+        """Reads the states of the optimizer from a file."""
+        raise self._lacks("load_optimizer_states")
+
+    def _lacks(self, verb: str) -> UnsupportedError:
+        return UnsupportedError(f"stores of class `{type(self).__name__}` have no `{verb}`")
 
 
 @KVStoreBase.register
@@ -305,7 +330,7 @@ class KVStore(_native.Store, KVStoreBase):
         >>> kv.pull('w').tolist()
         [0.5, 0.5]
         """
-        if not isinstance(optimizer, _native.Optimizer):
+        if not isinstance(optimizer, Optimizer):
             raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {shown(optimizer)}")
         check_own(optimizer)
         self._set_optimizer(optimizer)

@@ -5,7 +5,14 @@
 >>> [schedule(n) for n in range(1, 6)]
 [0.1, 0.1, 0.05, 0.05, 0.025]
 
-An optimizer that gets one without a learning rate of its own begins at ``base_lr``; with one it begins there.
+An optimizer that gets one without a learning rate of its own begins at ``base_lr``; with one it begins there. ``base_lr``
+can be set, and an optimizer's own schedule is its ``lr_scheduler``:
+
+>>> from mxkv.optimizer import SGD
+>>> sgd = SGD(lr_scheduler=schedule)
+>>> sgd.lr_scheduler.base_lr = 0.2
+>>> sgd.learning_rate, schedule(3)
+(0.2, 0.1)
 """
 
 from __future__ import annotations
@@ -26,6 +33,18 @@ __all__ = [
 
 #: MXNet's name of the class that all schedules are of.
 LRScheduler = LrScheduler
+
+
+def _restored(
+    kind: type[LrScheduler],
+    name: str,
+    steps: list[int],
+    numbers: list[float],
+    base_lr: float,
+    warmup: tuple[int, float, str],
+) -> LrScheduler:
+    """Returns a schedule that was pickled."""
+    return LrScheduler.__new__(kind, name, steps, numbers, base_lr, warmup)
 
 
 def _count(name: str, number: Any) -> int:

@@ -11,7 +11,8 @@ array([[3., 3., 3.],
 [3. 3. 3.]
 <NDArray 3 @cpu(0)>
 
-Arithmetic of two arrays needs equal shapes and dtypes; comparisons broadcast. Elements are ``float32`` where nobody
+Arithmetic of two arrays needs equal shapes and dtypes; comparisons broadcast. Functions of each element write to ``out``
+if it is given. Elements are ``float32`` where nobody
 says more: also those of :func:`array` from arrays of other dtypes, as in MXNet (:func:`from_dlpack` keeps them).
 """
 
@@ -59,6 +60,8 @@ __all__ = [
     "ones_like",
     "power",
     "random",
+    "random_normal",
+    "random_uniform",
     "relu",
     "rint",
     "round",
@@ -98,32 +101,43 @@ def ones(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     return full(shape, 1, ctx, dtype)
 
 
-def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """Returns an array of zeros.
+def zeros(
+    shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
+) -> Any:
+    """Returns an array of zeros: dense, or for the ``stype`` ``'row_sparse'`` one without rows.
 
     >>> zeros(2).tolist()
     [0.0, 0.0]
+    >>> zeros((3, 2), stype='row_sparse').indices.tolist()
+    []
     """
-    return full(shape, 0, ctx, dtype)
+    if stype is None or stype == "default":
+        return full(shape, 0, ctx, dtype)
+    return sparse.zeros(stype, shape, ctx, dtype)
 
 
-def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+def empty(
+    shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
+) -> Any:
     """Returns an array for elements to come; they are 0.
 
     >>> empty(2).shape
     (2,)
     """
-    return full(shape, 0, ctx, dtype)
+    return zeros(shape, ctx, dtype, stype)
 
 
-def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """Returns a new array with the elements of a number, nested lists, or an array of any library.
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
+    """Returns a new array with the elements of a number, nested lists, or an array of any library; of an array of rows
+    a new one.
 
     >>> array([[1, 2], [3, 4]], dtype='int64').asnumpy()
     array([[1, 2],
            [3, 4]])
     """
     name = name_of(dtype, None)
+    if isinstance(source_array, RowSparseNDArray):
+        return sparse.copied(source_array, ctx, name)
     if isinstance(source_array, NDArray):
         name = name or name_of(source_array.dtype)
     elif not _is_array(source_array) or isinstance(source_array, (numpy.ndarray, numpy.generic)):
@@ -203,12 +217,14 @@ def arange(
     return _native.arange(start, stop, step, repeat, name_of(dtype), _pair(ctx))
 
 
-def zeros_like(data: NDArray) -> NDArray:
-    """Returns zeros of the same shape, dtype and device.
+def zeros_like(data: Any) -> Any:
+    """Returns zeros of the same shape, dtype, device and form.
 
     >>> zeros_like(ones(2, dtype='int8')).asnumpy()
     array([0, 0], dtype=int8)
     """
+    if isinstance(data, RowSparseNDArray):
+        return sparse.zeros(data.stype, data.shape, data.context, data.dtype)
     like = array_of(data)
     return full(like.shape, 0, like.context, like.dtype)
 
@@ -260,31 +276,63 @@ def transpose(data: NDArray) -> NDArray:
     return array_of(data).T
 
 
-def clip(data: NDArray, a_min: float, a_max: float) -> NDArray:
-    """Returns every element moved into ``[a_min, a_max]``.
+def clip(data: Any, a_min: float, a_max: float, out: Any = None) -> Any:
+    """Returns every element clamped to ``[a_min, a_max]``; with ``out``, writes them there.
 
     >>> clip(array([-2, 0.5, 2]), -1, 1).tolist()
     [-1.0, 0.5, 1.0]
     """
-    return array_of(data).clip(a_min, a_max)
+    return _into(out, _operand(data).clip(a_min, a_max))
 
 
-def sum(data: NDArray) -> NDArray:
+def sum(data: Any) -> NDArray:
     """Returns the sum of all elements, as an array of one.
 
     >>> sum(ones((2, 3))).tolist()
     [6.0]
     """
-    return array_of(data).sum()
+    return _operand(data).sum()
 
 
-def norm(data: NDArray) -> NDArray:
+def norm(data: Any) -> NDArray:
     """Returns the square root of the sum of the squares, as an array of one.
 
     >>> norm(array([3, 4])).tolist()
     [5.0]
     """
-    return array_of(data).norm()
+    return _operand(data).norm()
+
+
+def random_uniform(
+    low: float = 0,
+    high: float = 1,
+    shape: Any = (1,),
+    dtype: Any = None,
+    ctx: Context | None = None,
+    out: NDArray | None = None,
+) -> NDArray:
+    """Returns numbers from ``low`` up to ``high``, as :func:`mxkv.random.uniform` does.
+
+    >>> random_uniform(2, 3, shape=(2, 2)).shape
+    (2, 2)
+    """
+    return random.uniform(low, high, shape, dtype, ctx, out)
+
+
+def random_normal(
+    loc: float = 0,
+    scale: float = 1,
+    shape: Any = (1,),
+    dtype: Any = None,
+    ctx: Context | None = None,
+    out: NDArray | None = None,
+) -> NDArray:
+    """Returns normally distributed numbers, as :func:`mxkv.random.normal` does.
+
+    >>> random_normal(shape=3).shape
+    (3,)
+    """
+    return random.normal(loc, scale, shape, dtype, ctx, out)
 
 
 def maximum(lhs: Any, rhs: Any) -> Any:
@@ -319,17 +367,30 @@ def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]
     numbers = (int, float, numpy.generic)
     if isinstance(lhs, numbers) and isinstance(rhs, numbers):
         return of_numbers(lhs, rhs)
-    if isinstance(rhs, NDArray) and not isinstance(lhs, NDArray):
+    if isinstance(rhs, _OURS) and not isinstance(lhs, _OURS):
         lhs, rhs = rhs, lhs
-    result = array_of(lhs)._binary(name, rhs)
+    result = _operand(lhs)._binary(name, rhs)
     if result is NotImplemented:
         raise ArgumentTypeError(f"{name}: expected an array or a number, found {shown(rhs)}")
     return result
 
 
-def _each(name: str, data: Any) -> NDArray:
-    """Returns a function of each element."""
-    return array_of(data)._unary(name)
+def _each(name: str, data: Any, out: Any = None) -> Any:
+    """Returns a function of each element; with ``out``, writes the results there."""
+    return _into(out, _operand(data)._unary(name))
+
+
+_OURS = (NDArray, RowSparseNDArray)
+
+
+def _operand(data: Any) -> Any:
+    """Returns an argument that is to be a dense array or an array of rows."""
+    return data if isinstance(data, RowSparseNDArray) else array_of(data)
+
+
+def _into(out: Any, result: Any) -> Any:
+    """Returns a result, or the array that it is written to."""
+    return result if out is None else result.copyto(out)
 
 
 def array_of(data: Any) -> NDArray:
@@ -341,166 +402,166 @@ def array_of(data: Any) -> NDArray:
     return from_dlpack(data)
 
 
-def abs(data: NDArray) -> NDArray:
+def abs(data: Any, out: Any = None) -> Any:
     """Returns the absolute value of each element.
 
     >>> abs(array([-2, 0, 3])).tolist()
     [2.0, 0.0, 3.0]
     """
-    return _each("abs", data)
+    return _each("abs", data, out)
 
 
-def negative(data: NDArray) -> NDArray:
+def negative(data: Any, out: Any = None) -> Any:
     """Returns each element with the other sign.
 
     >>> negative(array([-2, 0.5])).tolist()
     [2.0, -0.5]
     """
-    return _each("negate", data)
+    return _each("negate", data, out)
 
 
-def sign(data: NDArray) -> NDArray:
+def sign(data: Any, out: Any = None) -> Any:
     """Returns -1, 0 or 1 with the sign of each element.
 
     >>> sign(array([-2, 0, 3])).tolist()
     [-1.0, 0.0, 1.0]
     """
-    return _each("sign", data)
+    return _each("sign", data, out)
 
 
-def square(data: NDArray) -> NDArray:
+def square(data: Any, out: Any = None) -> Any:
     """Returns the square of each element.
 
     >>> square(array([-2, 3])).tolist()
     [4.0, 9.0]
     """
-    return _each("square", data)
+    return _each("square", data, out)
 
 
-def sqrt(data: NDArray) -> NDArray:
+def sqrt(data: Any, out: Any = None) -> Any:
     """Returns the square root of each element.
 
     >>> sqrt(array([4, 9])).tolist()
     [2.0, 3.0]
     """
-    return _each("sqrt", data)
+    return _each("sqrt", data, out)
 
 
-def rsqrt(data: NDArray) -> NDArray:
+def rsqrt(data: Any, out: Any = None) -> Any:
     """Returns one over the square root of each element.
 
     >>> rsqrt(array([4, 0.25])).tolist()
     [0.5, 2.0]
     """
-    return _each("rsqrt", data)
+    return _each("rsqrt", data, out)
 
 
-def exp(data: NDArray) -> NDArray:
+def exp(data: Any, out: Any = None) -> Any:
     """Returns e to the power of each element.
 
     >>> exp(array([0])).tolist()
     [1.0]
     """
-    return _each("exp", data)
+    return _each("exp", data, out)
 
 
-def log(data: NDArray) -> NDArray:
+def log(data: Any, out: Any = None) -> Any:
     """Returns the natural logarithm of each element.
 
     >>> log(array([1])).tolist()
     [0.0]
     """
-    return _each("log", data)
+    return _each("log", data, out)
 
 
-def sin(data: NDArray) -> NDArray:
+def sin(data: Any, out: Any = None) -> Any:
     """Returns the sine of each element.
 
     >>> sin(array([0])).tolist()
     [0.0]
     """
-    return _each("sin", data)
+    return _each("sin", data, out)
 
 
-def cos(data: NDArray) -> NDArray:
+def cos(data: Any, out: Any = None) -> Any:
     """Returns the cosine of each element.
 
     >>> cos(array([0])).tolist()
     [1.0]
     """
-    return _each("cos", data)
+    return _each("cos", data, out)
 
 
-def tanh(data: NDArray) -> NDArray:
+def tanh(data: Any, out: Any = None) -> Any:
     """Returns the hyperbolic tangent of each element.
 
     >>> tanh(array([0])).tolist()
     [0.0]
     """
-    return _each("tanh", data)
+    return _each("tanh", data, out)
 
 
-def sigmoid(data: NDArray) -> NDArray:
+def sigmoid(data: Any, out: Any = None) -> Any:
     """Returns ``1 / (1 + exp(-x))`` of each element.
 
     >>> sigmoid(array([0])).tolist()
     [0.5]
     """
-    return _each("sigmoid", data)
+    return _each("sigmoid", data, out)
 
 
-def relu(data: NDArray) -> NDArray:
+def relu(data: Any, out: Any = None) -> Any:
     """Returns the larger one of each element and 0.
 
     >>> relu(array([-2, 3])).tolist()
     [0.0, 3.0]
     """
-    return _each("relu", data)
+    return _each("relu", data, out)
 
 
-def ceil(data: NDArray) -> NDArray:
+def ceil(data: Any, out: Any = None) -> Any:
     """Returns the next whole number above each element.
 
     >>> ceil(array([1.5, -1.5])).tolist()
     [2.0, -1.0]
     """
-    return _each("ceil", data)
+    return _each("ceil", data, out)
 
 
-def floor(data: NDArray) -> NDArray:
+def floor(data: Any, out: Any = None) -> Any:
     """Returns the next whole number below each element.
 
     >>> floor(array([1.5, -1.5])).tolist()
     [1.0, -2.0]
     """
-    return _each("floor", data)
+    return _each("floor", data, out)
 
 
-def round(data: NDArray) -> NDArray:
+def round(data: Any, out: Any = None) -> Any:
     """Returns the nearest whole number, half away from zero.
 
     >>> round(array([1.5, -2.5])).tolist()
     [2.0, -3.0]
     """
-    return _each("round", data)
+    return _each("round", data, out)
 
 
-def rint(data: NDArray) -> NDArray:
+def rint(data: Any, out: Any = None) -> Any:
     """Returns the nearest whole number, half down.
 
     >>> rint(array([1.5, -2.5])).tolist()
     [1.0, -3.0]
     """
-    return _each("rint", data)
+    return _each("rint", data, out)
 
 
-def fix(data: NDArray) -> NDArray:
+def fix(data: Any, out: Any = None) -> Any:
     """Returns the next whole number towards zero.
 
     >>> fix(array([1.5, -1.5])).tolist()
     [1.0, -1.0]
     """
-    return _each("fix", data)
+    return _each("fix", data, out)
 
 
 def save(

@@ -20,6 +20,8 @@ Traceback (most recent call last):
 mxkv.errors.InvalidArgumentError: optimizer `adam` has no hyper-parameter `momentum`: expected one of ...
 
 Weights of half floats always have a copy in ``float32`` beside them, so ``multi_precision`` changes nothing.
+
+A program's own optimizer is a class of :class:`Optimizer` with an ``update``; an :class:`Updater` runs it.
 """
 
 from __future__ import annotations
@@ -31,8 +33,18 @@ import numpy
 
 from . import _native
 from ._arguments import number, option as _option, shown
-from ._native import LrScheduler, NDArray, OptimizerState
-from .errors import ArgumentTypeError, UnsupportedError
+from ._native import LrScheduler, OptimizerState
+from ._own_optimizer import (
+    Optimizer,
+    ScheduledRateError,
+    Updater,
+    check_unscheduled,
+    create,
+    get_updater,
+    register,
+    schedule_from,
+)
+from .errors import ArgumentTypeError, LengthMismatchError, UnsupportedError
 
 __all__ = [
     "DCASGD",
@@ -51,14 +63,18 @@ __all__ = [
     "Optimizer",
     "OptimizerState",
     "RMSProp",
+    "ScheduledRateError",
     "Signum",
     "Test",
+    "Updater",
     "create",
+    "get_updater",
     "names",
+    "register",
 ]
 
 
-class Optimizer(_native.Optimizer):
+class _Native(_native.Optimizer, Optimizer):
     """An optimizer by its name. A store that gets it takes it as it is at that moment.
 
     Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
@@ -89,12 +105,20 @@ class Optimizer(_native.Optimizer):
             raise ArgumentTypeError(text)
         if lr_scheduler is not None:
             _check_schedule(lr_scheduler)
-            if "lr" not in given:
-                given.setdefault("learning_rate", lr_scheduler.base_lr)
-        optimizer = super().__new__(cls, name, _numbers(name, given), lr_scheduler)
+        numbers = dict(_numbers(name, given))
+        rate = numbers.get("learning_rate", numbers.get("lr"))
+        schedule = schedule_from(lr_scheduler, rate)
+        optimizer = super().__new__(cls, name, list(numbers.items()), schedule)
         optimizer.set_lr_mult(lr_mult or {})
         optimizer.set_wd_mult(wd_mult or {})
+        optimizer.multi_precision = bool(multi_precision)
         return optimizer
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        """What there is has been made by then."""
+
+    #: How many weights an :class:`Updater` gives at a time, in lists: one, and no list.
+    aggregate_num = 0
 
     def __getattr__(self, name: str) -> float:
         """Returns a hyper-parameter by its name, or the learning rate by MXNet's ``lr``."""
@@ -115,16 +139,30 @@ class Optimizer(_native.Optimizer):
          ..
         AttributeError: sgd has no hyper-parameter `beta1`: expected one of ...
         """
-        if name.startswith("_"):
+        if name.startswith("_") or name == "multi_precision":
             object.__setattr__(self, name, value)
             return
         self._warn_if_taken()
+        if name == "lr_scheduler":
+            if value is not None:
+                _check_schedule(value)
+            self._set_scheduler(value)
+            return
         parameter = _NAMES.get(name, name)
         if parameter not in self.hyper_parameters:
             known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
             text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
             raise AttributeError(text)
-        self._set(parameter, _option(parameter, 0.0 if value is None else value))
+        number = _option(parameter, 0.0 if value is None else value)
+        if parameter == "learning_rate":
+            # Where a schedule begins, if there is one.
+            self._set_scheduler(schedule_from(self.lr_scheduler, number))
+        self._set(parameter, number)
+
+    @property
+    def lr_scheduler(self) -> LrScheduler | None:
+        """The schedule of the learning rate. Its ``base_lr`` can be set."""
+        return self._scheduler
 
     @property
     def hyper_parameters(self) -> dict[str, float]:
@@ -138,8 +176,16 @@ class Optimizer(_native.Optimizer):
 
     def set_learning_rate(self, lr: float) -> None:
         """Changes the learning rate. A store that has the optimizer already keeps its own:
-        :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that.
+        :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that. A schedule sets the learning rate, so beside one this is
+        a ``UserWarning``, raised as an error as in MXNet.
+
+        >>> from mxkv.lr_scheduler import FactorScheduler
+        >>> SGD(lr_scheduler=FactorScheduler(step=1)).set_learning_rate(0.5)
+        Traceback (most recent call last):
+         ..
+        mxkv.optimizer.ScheduledRateError: learning_rate: the optimizer has a schedule, which sets it: ...
         """
+        check_unscheduled(self)
         self._warn_if_taken()
         self._set("learning_rate", _option("learning_rate", lr))
 
@@ -188,20 +234,70 @@ class Optimizer(_native.Optimizer):
             self._multiply(what, key, factor)
         object.__setattr__(self, name, factors)
 
-    def create_state(self, index: Any, weight: NDArray) -> OptimizerState:
-        """Returns the state of a weight that has not been updated yet."""
+    def create_state(self, index: Any, weight: Any) -> OptimizerState:
+        """Returns the state of a weight, dense or of rows, that has not been updated yet."""
         return self._create_state(weight)
 
-    def update(self, index: Any, weight: NDArray, grad: Any, state: OptimizerState) -> None:
-        """Changes a weight by one step, without a store.
+    def create_state_multi_precision(self, index: Any, weight: Any) -> OptimizerState:
+        """As :meth:`create_state`: half floats always have a copy in ``float32``."""
+        return self.create_state(index, weight)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Changes a weight by one step, without a store. With lists, changes each weight.
+
+        A gradient of rows changes these rows only if the optimizer has ``lazy_update``, and it is 1. A weight of rows has
+        every row after the step.
 
         >>> from mxkv import nd, optimizer
-        >>> sgd, weight = optimizer.SGD(learning_rate=0.5), nd.ones(2)
-        >>> sgd.update(0, weight, nd.ones(2), sgd.create_state(0, weight))
+        >>> sgd, weight = optimizer.SGD(learning_rate=0.5), nd.ones((2, 1))
+        >>> state = sgd.create_state(0, weight)
+        >>> sgd.update(0, weight, nd.ones((2, 1)), state)
+        >>> sgd.update(0, weight, nd.sparse.row_sparse_array(([[1]], [0]), shape=(2, 1)), state)
         >>> weight.tolist()
-        [0.5, 0.5]
+        [[0.0], [0.5]]
         """
-        self._update(str(index), weight, grad, state)
+        if not isinstance(index, (list, tuple)):
+            self._update(str(index), weight, grad, state)
+            return
+        if not len(index) == len(weight) == len(grad) == len(state):
+            found = f"{len(index)}, {len(weight)}, {len(grad)}, {len(state)}"
+            text = f"index, weight, grad and state: expected as many of each, found {found}"
+            raise LengthMismatchError(text)
+        for one, its_weight, its_grad, its_state in zip(index, weight, grad, state):
+            self._update(str(one), its_weight, its_grad, its_state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """As :meth:`update`: half floats always have a copy in ``float32``."""
+        self.update(index, weight, grad, state)
+
+    def _set_current_context(self, device_id: int) -> None:
+        """Counts belong to the states, on whatever device they are."""
+
+    def __reduce__(self) -> Any:
+        """What ``pickle`` and ``copy`` take."""
+        return _restored, (
+            type(self),
+            self.name,
+            list(self.hyper_parameters.items()),
+            self.lr_scheduler,
+            (self._lr_factors, self._wd_factors, self.multi_precision),
+        )
+
+
+def _restored(
+    kind: type[_Native],
+    name: str,
+    numbers: list[tuple[str, float]],
+    scheduler: LrScheduler | None,
+    others: tuple[dict[str, float], dict[str, float], bool],
+) -> _Native:
+    """Returns an optimizer that was pickled."""
+    optimizer = _native.Optimizer.__new__(kind, name, numbers, scheduler)
+    lr_mult, wd_mult, multi_precision = others
+    optimizer.set_lr_mult(lr_mult)
+    optimizer.set_wd_mult(wd_mult)
+    optimizer.multi_precision = multi_precision
+    return optimizer
 
 
 #: Hyper-parameters by what MXNet's attributes are called.
@@ -219,12 +315,16 @@ _STEPS = (
 
 
 def check_own(optimizer: Optimizer) -> None:
-    """Refuses an optimizer whose class has steps of its own: a store would not call them."""
+    """Rejects an optimizer whose class has steps of its own: a store would not call them."""
+    base = _Native if isinstance(optimizer, _Native) else Optimizer
+    hint = "which no store calls: use `set_updater(mxkv.optimizer.get_updater(optimizer))`"
     for name in _STEPS:
         own = getattr(type(optimizer), name, None)
-        if own is not getattr(Optimizer, name, None):
-            text = f"optimizer: `{type(optimizer).__name__}` has its own `{name}`, which no store calls: use `set_updater`"
+        if own is not getattr(base, name, None):
+            text = f"optimizer: `{type(optimizer).__name__}` has its own `{name}`, {hint}"
             raise UnsupportedError(text)
+    if base is Optimizer:
+        raise UnsupportedError(f"optimizer: `{type(optimizer).__name__}` has no `update`")
 
 
 def _check_schedule(schedule: Any) -> None:
@@ -245,31 +345,12 @@ def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(parameter, _option(parameter, value)) for parameter, value in options.items()]
 
 
-_classes: dict[str, type[Optimizer]] = {}
-
-
-def create(name: str | Optimizer, **options: Any) -> Optimizer:
-    """Returns the optimizer with this name, in any case, and these options.
-
-    >>> create('sgd', learning_rate=0.1).learning_rate
-    0.1
-    """
-    if isinstance(name, Optimizer):
-        return name
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a string, found {shown(name)}")
-    made = _classes.get(name.lower())
-    if made is None:
-        return Optimizer(name, **options)
-    return made(**options)
-
-
 def names() -> list[str]:
     """Returns the name of every optimizer."""
     return _native.optimizer_names()
 
 
-class _Named(Optimizer):
+class _Named(_Native):
     """An optimizer whose class has its name."""
 
     _name: str
@@ -277,13 +358,13 @@ class _Named(Optimizer):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "_name" in cls.__dict__:
-            _classes[cls._name] = cls
+            Optimizer.opt_registry[cls._name] = cls
             defaults = _native.Optimizer(cls._name, [], None)._hyper_parameters()
             listed = ", ".join(f"{name}={value:g}" for name, value in defaults)
             cls.__doc__ = f"""{cls.__doc__}
 
     All hyper-parameters: {listed}.
-    Beside them ``lr_scheduler``, ``lr_mult`` and ``wd_mult``, as in :class:`Optimizer`.
+    Beside them ``lr_scheduler``, ``lr_mult`` and ``wd_mult``, and as attributes every hyper-parameter.
     """
 
     def __new__(cls, **options: Any):

@@ -13,9 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 from . import _native
+from ._arguments import shown
 from ._dtypes import name_of
 from ._native import NDArray
 from .context import Context, _pair
+from .errors import ArgumentTypeError
 
 __all__ = ["normal", "seed", "uniform"]
 
@@ -31,13 +33,19 @@ def uniform(
     shape: Any = (1,),
     dtype: Any = None,
     ctx: Context | None = None,
+    out: NDArray | None = None,
 ) -> NDArray:
-    """Returns numbers from ``low`` up to ``high``, all alike.
+    """Returns numbers from ``low`` up to ``high``, all alike; with ``out``, writes them there.
 
     >>> uniform(2, 3, shape=(2, 2)).shape
     (2, 2)
+    >>> from mxkv import nd
+    >>> uniform(out=nd.zeros((2, 3))).shape
+    (2, 3)
     """
-    return _native.random_uniform(low, high, shape, name_of(dtype), _pair(ctx))
+    shape, dtype, ctx = _like(out, shape, dtype, ctx)
+    made = _native.random_uniform(low, high, shape, name_of(dtype), _pair(ctx))
+    return made if out is None else made.copyto(out)
 
 
 def normal(
@@ -46,10 +54,22 @@ def normal(
     shape: Any = (1,),
     dtype: Any = None,
     ctx: Context | None = None,
+    out: NDArray | None = None,
 ) -> NDArray:
-    """Returns normally distributed numbers.
+    """Returns normally distributed numbers; with ``out``, writes them there.
 
     >>> normal(shape=3).shape
     (3,)
     """
-    return _native.random_normal(loc, scale, shape, name_of(dtype), _pair(ctx))
+    shape, dtype, ctx = _like(out, shape, dtype, ctx)
+    made = _native.random_normal(loc, scale, shape, name_of(dtype), _pair(ctx))
+    return made if out is None else made.copyto(out)
+
+
+def _like(out: NDArray | None, shape: Any, dtype: Any, ctx: Context | None) -> tuple:
+    """Returns shape, dtype and device: those of the output if there is one."""
+    if out is None:
+        return shape, dtype, ctx
+    if not isinstance(out, NDArray):
+        raise ArgumentTypeError(f"out: expected an `NDArray`, found {shown(out)}")
+    return out.shape, out.dtype, out.context

@@ -37,6 +37,8 @@ def row_sparse_array(
     """
     from .nd import array
 
+    if isinstance(arg1, RowSparseNDArray):
+        return copied(arg1, ctx, name_of(dtype, None))
     if not isinstance(arg1, tuple):
         return rows_of(array(arg1, ctx, dtype))
     if shape is None:
@@ -53,5 +55,12 @@ def zeros(
         return _native.full(shape, 0, name_of(dtype), _pair(ctx))
     if stype != "row_sparse":
         raise InvalidArgumentError(f"stype: expected `row_sparse` or `default`, found `{stype}`")
-    none = _native.full((0, *shape[1:]), 0, name_of(dtype), _pair(ctx))
-    return RowSparseNDArray(none, [], shape)
+    dims = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+    none = _native.full((0, *dims[1:]), 0, name_of(dtype), _pair(ctx))
+    return RowSparseNDArray(none, [], dims)
+
+
+def copied(source: RowSparseNDArray, ctx: Context | None, dtype: str | None) -> RowSparseNDArray:
+    """Returns a new array of rows, on the device and in the dtype if they are given."""
+    cast = source.copy() if dtype is None else source.astype(dtype)
+    return cast if ctx is None else cast.as_in_context(ctx)

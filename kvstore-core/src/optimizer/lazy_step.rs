@@ -1,0 +1,59 @@
+//! An optimizer's step with a gradient of rows, outside of any store.
+
+use super::{Optimizer, OptimizerState, Pending};
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::row_plan::RowPlan;
+use crate::row_sparse::RowSparse;
+use crate::tensor::Tensor;
+
+impl Optimizer {
+    /// Updates a weight with a gradient of rows, outside of any store.
+    ///
+    /// A lazy optimizer changes weight and state in the rows of the gradient only, as a push does.
+    /// Every other optimizer takes the gradient as a dense one. Gradient and state may be on other
+    /// devices; the state then moves to the weight's.
+    ///
+    /// ```
+    /// use kvstore_core::{Backends, CpuBackend, Device, Key, Optimizer, RowSparse, Tensor};
+    /// let backends = Backends::new(vec![CpuBackend::new()]);
+    /// let tensor = |shape: [usize; 2], x: &[f32]| {
+    ///     Tensor::from_slice(&backends, Device::cpu(0), shape, x)
+    /// };
+    /// let sgd = Optimizer::sgd().with("learning_rate", 0.5)?;
+    /// let mut weight = tensor([3, 1], &[1.0; 3])?;
+    /// let gradient = RowSparse::new([3, 1], vec![1], tensor([1, 1], &[1.0])?)?;
+    /// let mut state = sgd.create_state(&weight)?;
+    /// sgd.update_rows(&Key::new("w")?, &mut weight, &gradient, &mut state)?;
+    /// assert_eq!(weight.to_vec::<f32>()?, [1.0, 0.5, 1.0]);
+    /// # Ok::<(), kvstore_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Optimizer::update`].
+    pub fn update_rows(
+        &self,
+        key: &Key,
+        weight: &mut Tensor,
+        gradient: &RowSparse,
+        state: &mut OptimizerState,
+    ) -> Result<()> {
+        if gradient.spec() != weight.spec() {
+            return Err(Error::spec_mismatch(key, weight.spec(), gradient.spec()));
+        }
+        if !self.is_lazy() {
+            return self.update(key, weight, &[gradient.to_dense()?], state);
+        }
+        Self::arithmetic_of(weight.dtype())?;
+        state.check(self.name(), key, weight.spec())?;
+        let plan = RowPlan::union(&[gradient]);
+        let rows = gradient.rows().to_device_of(weight)?;
+        let spans = [rows.span()];
+        let backend = weight.backend()?.clone();
+        state.move_beside(weight)?;
+        let mut pending = Pending::new(self, key, weight, Some(state))?;
+        backend.update_rows(&mut [pending.row_job(weight, state, &plan, &spans)?])?;
+        pending.settle(weight, state);
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! The operators of `RowSparseNDArray`: with rows, dense arrays, numbers, and arrays of other libraries.
+
+use kvstore::{BinaryOp, NDArray, RowSparse, Scalar, UnaryOp, Value};
+use pyo3::prelude::*;
+
+use crate::convert;
+use crate::error::{detached, type_error};
+use crate::ndarray::PyArray;
+use crate::rows::PyRows;
+
+/// The other side of an operator.
+enum Operand {
+    Value(Value),
+    Number(Scalar),
+}
+
+fn operand(object: &Bound<'_, PyAny>, rows: &RowSparse) -> PyResult<Option<Operand>> {
+    if let Ok(rows) = object.cast::<PyRows>() {
+        return Ok(Some(Operand::Value(rows.get().value().into())));
+    }
+    if let Ok(array) = object.cast::<PyArray>() {
+        return Ok(Some(Operand::Value(array.get().array().tensor().into())));
+    }
+    if let Some(number) = convert::number(object, rows.dtype())? {
+        return Ok(Some(Operand::Number(number)));
+    }
+    let array = convert::array(object)?;
+    Ok(array.map(|array| Operand::Value(array.tensor().into())))
+}
+
+/// Returns a value as an object: an array of rows or a dense one.
+pub(crate) fn object(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value {
+        Value::Rows(rows) => Bound::new(py, PyRows::from(rows))?.into_any(),
+        Value::Dense(tensor) => Bound::new(py, PyArray::from(NDArray::new(tensor)))?.into_any(),
+    })
+}
+
+/// Computes `slf op other`, or `other op slf` when `reversed`; `None` where the other is no operand.
+fn computed(
+    slf: &Bound<'_, PyRows>,
+    op: BinaryOp,
+    other: &Bound<'_, PyAny>,
+    reversed: bool,
+) -> PyResult<Option<Value>> {
+    let rows = slf.get().value();
+    let Some(operand) = operand(other, &rows)? else { return Ok(None) };
+    let value = Value::Rows(rows);
+    let work = move || match operand {
+        Operand::Number(number) => value.binary_scalar(op, number, reversed),
+        Operand::Value(other) if reversed => other.binary(op, &value),
+        Operand::Value(other) => value.binary(op, &other),
+    };
+    detached(slf.py(), work).map(Some)
+}
+
+/// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is no operand.
+pub(crate) fn binary<'py>(
+    slf: &Bound<'py, PyRows>,
+    op: BinaryOp,
+    other: &Bound<'py, PyAny>,
+    reversed: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = slf.py();
+    match computed(slf, op, other, reversed)? {
+        Some(value) => object(py, value),
+        None => Ok(py.NotImplemented().into_bound(py)),
+    }
+}
+
+/// Replaces the rows by those of `slf op other`: all of them where the result is dense.
+pub(crate) fn in_place(
+    slf: &Bound<'_, PyRows>,
+    op: BinaryOp,
+    other: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    if let Some(value) = computed(slf, op, other, false)? {
+        return slf.get().receive(slf.py(), value);
+    }
+    let class = other.get_type().name()?;
+    let text = format!("{}: expected an array or a number, found a `{class}`", op.name());
+    Err(type_error(slf.py(), text))
+}
+
+pub(crate) fn unary(py: Python<'_>, rows: RowSparse, op: UnaryOp) -> PyResult<Bound<'_, PyAny>> {
+    object(py, detached(py, || Value::Rows(rows).unary(op))?)
+}
