@@ -179,9 +179,14 @@ impl PyArray {
         numpy::copied(py, &self.array)?.call_method0("tolist")
     }
 
-    /// Returns a new array with the elements in another dtype, by its name or as NumPy's.
-    fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>) -> PyResult<Any<'py>> {
+    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With ``copy=False`` an array of
+    /// that dtype is returned itself.
+    #[pyo3(signature = (dtype, copy = true))]
+    fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>, copy: bool) -> PyResult<Any<'py>> {
         let dtype = convert::dtype_like(dtype)?;
+        if !copy && slf.get().array.dtype() == dtype {
+            return Ok(slf.clone().into_any());
+        }
         derived(slf, move |array| array.as_type(dtype)?.copy())
     }
 

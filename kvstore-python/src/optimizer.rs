@@ -215,16 +215,27 @@ impl PyState {
         part.ok_or_else(missing)
     }
 
-    /// Returns what the array has under this name, if the state is one array: so it is one in MXNet.
-    fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        match self.parts(py)?.as_slice() {
-            [only] if !name.starts_with("__") && !only.is_none() => only.getattr(name),
-            parts => {
-                let len = parts.len();
-                let text = format!("a state of {len} parts has no attribute `{name}`");
-                Err(PyAttributeError::new_err(text))
-            }
-        }
+    /// The shape of the array, if the state is one array.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.only(py, "shape")
+    }
+
+    /// The type of the elements, if the state is one array.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.only(py, "dtype")
+    }
+
+    /// The device, if the state is one array.
+    #[getter]
+    fn context<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.only(py, "context")
+    }
+
+    /// Returns the array as NumPy's, if the state is one array.
+    fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.only(py, "asnumpy")?.call0()
     }
 
     /// What `pickle` and `copy` take: the state in the format of a file of states.
@@ -249,6 +260,17 @@ impl PyState {
 }
 
 impl PyState {
+    /// Returns what the array has under this name, if the state is one array: that is MXNet's state then.
+    fn only<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        match self.parts(py)?.as_slice() {
+            [only] => only.getattr(name),
+            parts => {
+                let text = format!("a state of {} parts has no `{name}`", parts.len());
+                Err(PyAttributeError::new_err(text))
+            }
+        }
+    }
+
     /// Returns the state in MXNet's layout. For a half-precision weight that is the ``float32`` copy beside the
     /// state of that copy; sgd and nag have them the other way round.
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -291,16 +313,6 @@ impl PyScheduler {
     fn base_lr(&self) -> f64 {
         *self.base_lr.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Fails if a warm-up begins above the rate at which it ends.
-    fn check_base_lr(py: Python<'_>, begin: f64, base_lr: f64) -> PyResult<()> {
-        if begin > base_lr {
-            let text =
-                format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
-            return Err(invalid(py, text));
-        }
-        Ok(())
-    }
 }
 
 #[pymethods]
@@ -337,7 +349,11 @@ impl PyScheduler {
                 return Err(invalid(py, text));
             }
         };
-        Self::check_base_lr(py, begin, base_lr)?;
+        if begin > base_lr {
+            let text =
+                format!("warmup_begin_lr: expected at most base_lr, {base_lr}, found {begin}");
+            return Err(invalid(py, text));
+        }
         let warmed = schedule.and_then(|schedule| match warmup_steps {
             0 => Ok(schedule),
             steps => schedule.with_warmup(steps, begin, mode),
@@ -358,8 +374,6 @@ impl PyScheduler {
         py: Python<'_>,
         #[pyo3(from_py_with = convert::float)] base_lr: f64,
     ) -> PyResult<()> {
-        let (_, _, _, (_, begin, _)) = &self.arguments;
-        Self::check_base_lr(py, *begin, base_lr)?;
         // Every optimizer has this hyper-parameter, with the same limits.
         Optimizer::sgd().set("learning_rate", base_lr).map_err(|error| to_python(py, error))?;
         *self.base_lr.lock().unwrap_or_else(PoisonError::into_inner) = base_lr;

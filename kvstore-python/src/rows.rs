@@ -157,10 +157,16 @@ impl PyRows {
         Bound::new(py, self.todense(py)?)?.call_method0("asnumpy")
     }
 
-    /// Returns a new array with the elements in another dtype, by its name or as NumPy's.
-    fn astype(&self, py: Python<'_>, dtype: &Any<'_>) -> PyResult<Self> {
-        let (value, dtype) = (self.value(), convert::dtype_like(dtype)?);
-        detached(py, || value.cast(dtype)).map(Self::from)
+    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With ``copy=False`` an array of
+    /// that dtype is returned itself.
+    #[pyo3(signature = (dtype, copy = true))]
+    fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>, copy: bool) -> PyResult<Any<'py>> {
+        let (py, value, dtype) = (slf.py(), slf.get().value(), convert::dtype_like(dtype)?);
+        if !copy && value.dtype() == dtype {
+            return Ok(slf.clone().into_any());
+        }
+        let cast = detached(py, || value.cast(dtype))?;
+        Ok(Bound::new(py, Self::from(cast))?.into_any())
     }
 
     /// Returns a new array with the same rows.

@@ -332,9 +332,9 @@ class KVStore(_native.Store, KVStoreBase):
         """
         if not isinstance(optimizer, Optimizer):
             raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {shown(optimizer)}")
-        check_own(optimizer)
-        self._set_optimizer(optimizer)
-        optimizer._is_taken = True
+        built_in = check_own(optimizer)
+        self._set_optimizer(built_in)
+        built_in._is_taken = True
 
     def set_hyper_parameters(
         self, changed: Mapping[str, float] | None = None, **more: float

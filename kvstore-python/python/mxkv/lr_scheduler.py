@@ -44,7 +44,10 @@ def _restored(
     warmup: tuple[int, float, str],
 ) -> LrScheduler:
     """Returns a schedule that was pickled."""
-    return LrScheduler.__new__(kind, name, steps, numbers, base_lr, warmup)
+    # It may have been set to less than where the warm-up begins.
+    schedule = LrScheduler.__new__(kind, name, steps, numbers, max(base_lr, warmup[1]), warmup)
+    schedule.base_lr = base_lr
+    return schedule
 
 
 def _count(name: str, number: Any) -> int:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence, overload
 
 import numpy
 
@@ -101,6 +101,16 @@ def ones(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     return full(shape, 1, ctx, dtype)
 
 
+@overload
+def zeros(
+    shape: Any, ctx: Context | None = None, dtype: Any = None, stype: None = None
+) -> NDArray: ...
+
+
+@overload
+def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, *, stype: str) -> Any: ...
+
+
 def zeros(
     shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
 ) -> Any:
@@ -116,6 +126,16 @@ def zeros(
     return sparse.zeros(stype, shape, ctx, dtype)
 
 
+@overload
+def empty(
+    shape: Any, ctx: Context | None = None, dtype: Any = None, stype: None = None
+) -> NDArray: ...
+
+
+@overload
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, *, stype: str) -> Any: ...
+
+
 def empty(
     shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
 ) -> Any:
@@ -124,7 +144,17 @@ def empty(
     >>> empty(2).shape
     (2,)
     """
-    return zeros(shape, ctx, dtype, stype)
+    return zeros(shape, ctx, dtype) if stype is None else zeros(shape, ctx, dtype, stype=stype)
+
+
+@overload
+def array(
+    source_array: RowSparseNDArray, ctx: Context | None = None, dtype: Any = None
+) -> RowSparseNDArray: ...
+
+
+@overload
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray: ...
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> Any:

@@ -153,14 +153,14 @@ class _Native(_native.Optimizer, Optimizer):
             known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
             text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
             raise AttributeError(text)
-        number = _option(parameter, 0.0 if value is None else value)
+        wanted = _option(parameter, 0.0 if value is None else value)
         if parameter == "learning_rate":
             # Where a schedule begins, if there is one.
-            self._set_scheduler(schedule_from(self.lr_scheduler, number))
-        self._set(parameter, number)
+            self._set_scheduler(schedule_from(self.lr_scheduler, wanted))
+        self._set(parameter, wanted)
 
     @property
-    def lr_scheduler(self) -> LrScheduler | None:
+    def lr_scheduler(self) -> LrScheduler | None:  # type: ignore[override]
         """The schedule of the learning rate. Its ``base_lr`` can be set."""
         return self._scheduler
 
@@ -206,12 +206,12 @@ class _Native(_native.Optimizer, Optimizer):
         self._set_factors("wd", args_wd_mult)
 
     @property
-    def lr_mult(self) -> dict[str, float]:
+    def lr_mult(self) -> dict[str, float]:  # type: ignore[override]
         """The factors of the learning rate by key."""
         return dict(self._lr_factors)
 
     @property
-    def wd_mult(self) -> dict[str, float]:
+    def wd_mult(self) -> dict[str, float]:  # type: ignore[override]
         """The factors of the weight decay by key."""
         return dict(self._wd_factors)
 
@@ -314,17 +314,18 @@ _STEPS = (
 )
 
 
-def check_own(optimizer: Optimizer) -> None:
-    """Rejects an optimizer whose class has steps of its own: a store would not call them."""
+def check_own(optimizer: Optimizer) -> _Native:
+    """Returns a built-in optimizer. Fails for one whose class has steps of its own: a store would not call them."""
     base = _Native if isinstance(optimizer, _Native) else Optimizer
-    hint = "which no store calls: use `set_updater(mxkv.optimizer.get_updater(optimizer))`"
+    kind = type(optimizer)
     for name in _STEPS:
-        own = getattr(type(optimizer), name, None)
-        if own is not getattr(base, name, None):
-            text = f"optimizer: `{type(optimizer).__name__}` has its own `{name}`, {hint}"
+        if getattr(kind, name, None) is not getattr(base, name, None):
+            hint = "use `set_updater(mxkv.optimizer.get_updater(optimizer))`"
+            text = f"optimizer: `{kind.__name__}` has its own `{name}`, which no store calls: {hint}"
             raise UnsupportedError(text)
-    if base is Optimizer:
-        raise UnsupportedError(f"optimizer: `{type(optimizer).__name__}` has no `update`")
+    if not isinstance(optimizer, _Native):
+        raise UnsupportedError(f"optimizer: `{kind.__name__}` has no `update`")
+    return optimizer
 
 
 def _check_schedule(schedule: Any) -> None:
@@ -350,6 +351,9 @@ def names() -> list[str]:
     return _native.optimizer_names()
 
 
+_classes: dict[str, type[_Native]] = {}
+
+
 class _Named(_Native):
     """An optimizer whose class has its name."""
 
@@ -358,7 +362,7 @@ class _Named(_Native):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "_name" in cls.__dict__:
-            Optimizer.opt_registry[cls._name] = cls
+            _classes[cls._name] = Optimizer.opt_registry[cls._name] = cls
             defaults = _native.Optimizer(cls._name, [], None)._hyper_parameters()
             listed = ", ".join(f"{name}={value:g}" for name, value in defaults)
             cls.__doc__ = f"""{cls.__doc__}

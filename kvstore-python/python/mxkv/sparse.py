@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
+
 from . import _native
 from ._dtypes import name_of
-from ._native import NDArray, RowSparseNDArray
+from ._native import RowSparseNDArray
 from ._rows import rows_of
 from .context import Context, _pair
 from .errors import ArgumentTypeError, InvalidArgumentError
@@ -41,15 +43,17 @@ def row_sparse_array(
         return copied(arg1, ctx, name_of(dtype, None))
     if not isinstance(arg1, tuple):
         return rows_of(array(arg1, ctx, dtype))
+    if arg1 and all(isinstance(length, (int, numpy.integer)) for length in arg1):
+        if shape is not None and tuple(shape) != arg1:
+            raise InvalidArgumentError(f"shape: expected {arg1}, found {tuple(shape)}")
+        return zeros("row_sparse", arg1, ctx, dtype)
     if shape is None:
         raise ArgumentTypeError("shape: that of the whole array is needed beside rows and their numbers")
     data, indices = arg1
     return RowSparseNDArray(array(data, ctx, dtype), indices, shape)
 
 
-def zeros(
-    stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None
-) -> RowSparseNDArray | NDArray:
+def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
     """Returns an array of zeros: for ``'row_sparse'`` one without rows, for ``'default'`` a whole one."""
     if stype == "default":
         return _native.full(shape, 0, name_of(dtype), _pair(ctx))

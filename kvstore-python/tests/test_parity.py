@@ -1,0 +1,602 @@
+"""What programs for MXNet 1.9 use beside the verbs: arrays of rows in arithmetic, optimizers of their own, updaters."""
+
+import copy
+import pickle
+import warnings
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+
+# Arithmetic of rows.
+
+SHAPE = (4, 2)
+
+
+def rows(values=((1, 2), (-3, 4)), indices=(1, 3), dtype="float32", shape=SHAPE):
+    return nd.sparse.row_sparse_array((numpy.array(values, dtype), list(indices)), shape=shape, dtype=dtype)
+
+
+def other():
+    return rows([[10, 0], [20, 30]], [0, 1])
+
+
+def dense():
+    return nd.ones(SHAPE) * 5
+
+
+#: The operation, and the rows of the result; None where it is dense. All of it is what MXNet 1.9.1 gives.
+OPERATIONS = {
+    "a + 2": None, "2 + a": None, "a + b": [0, 1, 3], "a + d": None, "d + a": None,
+    "a - 2": None, "2 - a": None, "a - b": [0, 1, 3], "a - d": None, "d - a": None,
+    "a * 2": [1, 3], "2 * a": [1, 3], "a * b": [0, 1, 3], "a * d": [1, 3], "d * a": None,
+    "a / 2": [1, 3], "2 / a": None, "a / b": None, "a / d": None, "d / a": None,
+    "a % 2": None, "a ** 2": None, "2 ** a": None, "a ** d": None,
+    "a == 2": [1, 3], "a == b": None, "a == d": None, "a != 2": None, "a != d": None,
+    "a > 2": [1, 3], "2 > a": None, "a > b": None, "d > a": None, "a <= 2": None, "2 <= a": [1, 3], "a <= b": None,
+    "a + 0": [1, 3], "a - 0": [1, 3], "0 - a": None, "-a": [1, 3], "abs(a)": [1, 3],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OPERATIONS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_operators_of_rows_are_those_of_dense_arrays(text):
+    expression = compile(text, text, "eval")
+    a, b, d = rows(), other(), dense()
+    found = eval(expression, {"a": a, "b": b, "d": d})
+    assert found.stype == ("default" if OPERATIONS[text] is None else "row_sparse")
+    if OPERATIONS[text] is not None:
+        assert found.indices.tolist() == OPERATIONS[text]
+    expected = eval(expression, {"a": a.todense(), "b": b.todense(), "d": d})
+    numpy.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
+    assert (a.asnumpy().tolist(), b.indices.tolist()) == (rows().asnumpy().tolist(), [0, 1])
+
+
+def test_absent_rows_stay_0_whatever_they_are_multiplied_with():
+    for found in (rows() * float("inf"), rows() / 0, rows() * (dense() * float("nan"))):
+        assert found.indices.tolist() == [1, 3]
+        assert found.asnumpy()[0].tolist() == [0, 0]
+
+
+#: The functions of each element that MXNet 1.9.1 gives rows of.
+ROWS = {"abs", "ceil", "fix", "floor", "negative", "relu", "rint", "round", "sign", "sin", "sqrt", "square", "tanh"}
+
+
+@pytest.mark.parametrize("name", sorted(ROWS | {"cos", "exp", "log", "rsqrt", "sigmoid"}))
+def test_functions_of_rows(name):
+    found = getattr(nd, name)(rows())
+    assert found.stype == ("row_sparse" if name in ROWS else "default")
+    expected = getattr(nd, name)(rows().todense())
+    numpy.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
+
+
+def test_what_rows_come_to():
+    a = rows()
+    assert (nd.sum(a).tolist(), a.norm().tolist(), a.mean().tolist()) == ([4.0], nd.norm(a.todense()).tolist(), [0.5])
+    assert (nd.clip(a, -1, 1).stype, nd.clip(a, 1, 2).stype) == ("row_sparse", "default")
+    assert nd.clip(a, 1, 2).asnumpy().tolist() == nd.clip(a.todense(), 1, 2).asnumpy().tolist()
+    assert nd.maximum(a, other()).asnumpy().tolist() == [[10, 0], [20, 30], [0, 0], [0, 4]]
+    assert nd.minimum(1, a).asnumpy().tolist() == [[0, 0], [1, 1], [0, 0], [-3, 1]]
+
+
+def test_rows_beside_arrays_of_numpy():
+    four = numpy.full(SHAPE, 4, "float32")
+    for found in (rows() + four, four + rows()):
+        assert isinstance(found, nd.NDArray)
+        assert found.asnumpy()[1].tolist() == [5, 6]
+    assert (rows() * numpy.float32(2)).indices.tolist() == [1, 3]
+
+
+def in_place(text):
+    names = {"a": rows(), "b": other(), "d": dense()}
+    before = names["a"]
+    exec(text, names)
+    assert names["a"] is before
+    return names["a"].indices.tolist(), names["a"].asnumpy()[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a += b", ([0, 1, 3], [21, 32])), ("a -= b", ([0, 1, 3], [-19, -28])), ("a *= 2", ([1, 3], [2, 4])),
+     ("a += 1", ([0, 1, 2, 3], [2, 3])), ("a += d", ([0, 1, 2, 3], [6, 7])), ("a /= 2", ([1, 3], [0.5, 1])),
+     ("a **= 2", ([0, 1, 2, 3], [1, 4])), ("a %= 2", ([0, 1, 2, 3], [1, 0])),
+     ("a[:] = b", ([0, 1], [20, 30])), ("a[:] = d", ([0, 1, 2, 3], [5, 5])), ("a[:] = 2", ([0, 1, 2, 3], [2, 2]))],
+)  # fmt: skip
+def test_rows_change_in_place(text, expected):
+    assert in_place(text) == expected
+
+
+def test_dense_arrays_take_rows_in_place():
+    d = dense()
+    d += rows()
+    d[:] -= other()
+    assert d.asnumpy().tolist() == [[-5, 5], [-14, -23], [5, 5], [2, 9]]
+
+
+def test_rows_of_other_shapes_and_types_are_rejected():
+    a = rows()
+    for wrong in (rows(shape=(5, 2)), rows(dtype="float64"), nd.ones((2, 2))):
+        with pytest.raises(mx.errors.SpecMismatchError, match="add: expected"):
+            _ = a + wrong
+        with pytest.raises(mx.errors.SpecMismatchError):
+            a += wrong
+    for wrong in (lambda: a + "one", lambda: a[1], lambda: a.__setitem__(1, 5), lambda: a.__iadd__("one")):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(mx.errors.InvalidArgumentError, match="zero"):
+        _ = rows([[1, 2]], [1], "int32") / 0
+    assert a.asnumpy().tolist() == rows().asnumpy().tolist()
+
+
+# Copies of rows.
+
+
+def test_rows_are_copied_to_arrays_and_devices():
+    a = rows()
+    assert a.copyto(mx.cpu(1)).context == mx.cpu(1)
+    assert a.as_in_context(a.context) is a
+    target = nd.sparse.zeros("row_sparse", SHAPE, mx.cpu(2), "float64")
+    assert a.copyto(target) is target
+    assert (target.indices.tolist(), target.dtype, target.ctx) == ([1, 3], numpy.float64, mx.cpu(2))
+    dense_target = nd.zeros(SHAPE, dtype="float64")
+    a.copyto(dense_target)
+    assert dense_target.asnumpy().tolist() == a.asnumpy().tolist()
+    full = nd.sparse.zeros("row_sparse", SHAPE)
+    dense().copyto(full)
+    assert full.indices.tolist() == [0, 1, 2, 3]
+    for wrong in (nd.sparse.zeros("row_sparse", (5, 2)), nd.zeros((5, 2))):
+        with pytest.raises(mx.errors.SpecMismatchError):
+            a.copyto(wrong)
+
+
+def test_copies_of_rows_are_their_own():
+    a = rows()
+    copies = [a.copy(), copy.deepcopy(a), pickle.loads(pickle.dumps(a)), nd.array(a), nd.sparse.row_sparse_array(a)]
+    a *= 10
+    for made in copies:
+        assert (made.stype, made.indices.tolist(), made.data.tolist()) == ("row_sparse", [1, 3], [[1, 2], [-3, 4]])
+    assert a.astype("float32", copy=False) is a
+    assert (a.astype("float64").dtype, nd.array(a, dtype="int32").dtype) == (numpy.float64, numpy.int32)
+    d = dense()
+    assert (d.astype("float32", copy=False) is d, d.astype("float32") is d) == (True, False)
+
+
+def test_arrays_of_a_form():
+    assert nd.zeros(SHAPE, stype="row_sparse").indices.tolist() == []
+    assert nd.zeros(shape=SHAPE, stype="default").asnumpy().tolist() == nd.zeros(SHAPE, stype=None).asnumpy().tolist()
+    assert nd.empty(SHAPE, stype="row_sparse", dtype="int8").dtype == numpy.int8
+    assert (nd.zeros_like(rows()).stype, nd.sparse.zeros("row_sparse", 3).shape) == ("row_sparse", (3,))
+    assert nd.sparse.row_sparse_array((4, 2)).shape == (4, 2)
+    with pytest.raises(ValueError, match="stype: expected `row_sparse` or `default`, found `csr`"):
+        nd.zeros(SHAPE, stype="csr")
+    with pytest.raises(ValueError, match="shape"):
+        nd.sparse.row_sparse_array((4, 2), shape=(4, 3))
+
+
+# Functions.
+
+
+def test_functions_write_to_their_output():
+    a = nd.array([[4, 9], [16, 25]])
+    row = a[1]
+    assert nd.sqrt(row, out=row) is row
+    nd.clip(a[0], -5, 5, out=a[0])
+    assert a.tolist() == [[4, 5], [4, 5]]
+    with pytest.raises(mx.errors.SpecMismatchError):
+        nd.square(a, out=row)
+
+
+def test_random_numbers_by_mxnet_s_names():
+    mx.random.seed(3)
+    first = mx.random.uniform(1, 2, shape=(2, 3), dtype="float64").tolist()
+    mx.random.seed(3)
+    assert nd.random_uniform(1, 2, shape=(2, 3), dtype="float64").tolist() == first
+    out = nd.zeros((2, 3), dtype="float64")
+    mx.random.seed(3)
+    assert mx.random.uniform(1, 2, out=out) is out
+    assert out.tolist() == first
+    assert nd.random_normal(shape=4).shape == (4,)
+    with pytest.raises(TypeError, match="out: expected"):
+        mx.random.normal(out=[0.0])
+
+
+def test_keys_as_strings():
+    assert (mx.base.py_str(b"w"), mx.base.py_str("w")) == ("w", "w")
+    with pytest.raises(UnicodeDecodeError):
+        mx.base.py_str(b"\xff")
+
+
+# Stores.
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8", "float32"])
+def test_rows_are_pulled_in_the_dtype_of_the_output(dtype):
+    kv = mx.kv.create()
+    kv.init("w", nd.array([[1.5, 2], [3, 4], [5, 6]]))
+    out = nd.zeros((3, 2), mx.cpu(1), dtype, stype="row_sparse")
+    kv.row_sparse_pull("w", out=out, row_ids=nd.array([0, 2]))
+    expected = numpy.array([[1.5, 2], [0, 0], [5, 6]]).astype(dtype)
+    assert (out.dtype, out.context, out.asnumpy().tolist()) == (numpy.dtype(dtype), mx.cpu(1), expected.tolist())
+    kv.pull("w", out=out, ignore_sparse=False)
+    assert out.asnumpy()[1].tolist() == [3, 4]
+
+
+def test_a_pull_of_rows_writes_all_outputs_or_none():
+    kv = mx.kv.create()
+    kv.init("w", nd.ones((3, 2)))
+    good, bad = nd.zeros((3, 2), dtype="float64", stype="row_sparse"), nd.zeros((4, 2), stype="row_sparse")
+    with pytest.raises(mx.errors.SpecMismatchError, match="out: expected"):
+        kv.row_sparse_pull("w", out=[good, bad], row_ids=[0])
+    assert good.indices.tolist() == []
+
+
+class Plain(mx.kv.KVStoreBase):
+    pass
+
+
+def test_verbs_that_a_class_of_stores_lacks():
+    kv = Plain()
+    for name, arguments in {
+        "broadcast": ("w", 1, 2), "pushpull": ("w", 1), "set_optimizer": (mx.optimizer.SGD(),),
+        "save_optimizer_states": ("f",), "load_optimizer_states": ("f",),
+    }.items():  # fmt: skip
+        with pytest.raises(NotImplementedError, match=f"`Plain` have no `{name}`"):
+            getattr(kv, name)(*arguments)
+    store = mx.kv.create("teststore")
+    with pytest.raises(NotImplementedError):
+        store.set_optimizer(mx.optimizer.SGD())
+
+
+# Steps with rows.
+
+
+def lazy(name, **options):
+    return mx.optimizer.create(name, learning_rate=0.5, **options)
+
+
+@pytest.mark.parametrize("name", mx.optimizer.names())
+@pytest.mark.parametrize("weight_form", ["default", "row_sparse"])
+def test_a_step_with_rows_is_that_of_a_store(name, weight_form):
+    kv, alone, weight = mx.kv.create(), mx.optimizer.create(name), (nd.ones((3, 2)) * 3).tostype(weight_form)
+    kv.init("w", weight)
+    kv.set_optimizer(mx.optimizer.create(name))
+    state = alone.create_state("w", weight)
+    for indices in ([1], [0, 2], [1]):
+        gradient = rows([[1, -2]] * len(indices), indices, shape=(3, 2))
+        kv.push("w", gradient)
+        alone.update("w", weight, gradient, state)
+    assert weight.asnumpy().tolist() == kv.pull("w").asnumpy().tolist()
+    assert (weight.stype, state.num_updates) == (weight_form, 3)
+
+
+def test_lazy_steps_change_their_rows_only():
+    gradient = rows([[1, 1]], [1], shape=(3, 2))
+    for optimizer, expected in [
+        (lazy("sgd", wd=0.1), [1, 0.45, 1]),
+        (lazy("sgd", wd=0.1, lazy_update=False), [0.95, 0.45, 0.95]),
+        (lazy("adagrad"), [1, 0.5, 1]),
+        (lazy("nag"), [1, 0.5, 1]),
+    ]:
+        for weight in (nd.ones((3, 2)), nd.ones((3, 2)).tostype("row_sparse")):
+            optimizer.update(0, weight, gradient, optimizer.create_state(0, weight))
+            numpy.testing.assert_allclose(weight.asnumpy()[:, 0], expected, rtol=1e-6)
+
+
+def test_a_weight_of_some_rows_has_all_of_them_after_a_step():
+    weight = rows([[1, 1]], [0], shape=(3, 2))
+    sgd = lazy("sgd")
+    sgd.update(0, weight, rows([[1, 1]], [2], shape=(3, 2)), sgd.create_state(0, weight))
+    assert (weight.indices.tolist(), weight.asnumpy()[:, 0].tolist()) == ([0, 1, 2], [1, 0, -0.5])
+
+
+def test_steps_with_wrong_rows_change_nothing():
+    sgd, weight = lazy("sgd", momentum=0.5), nd.ones((3, 2))
+    state = sgd.create_state(0, weight)
+    for wrong in (rows(), rows([[1, 1]], [1], "float64", (3, 2))):
+        with pytest.raises(mx.errors.SpecMismatchError, match="expected"):
+            sgd.update(0, weight, wrong, state)
+    with pytest.raises(TypeError, match="weight: expected an `NDArray`"):
+        sgd.update(0, numpy.ones((3, 2), "float32"), weight, state)
+    assert (weight.asnumpy().min(), state.num_updates) == (1, 0)
+
+
+def test_steps_of_several_weights():
+    sgd, weights = lazy("sgd"), [nd.ones(1), nd.ones(2)]
+    states = [sgd.create_state(index, weight) for index, weight in enumerate(weights)]
+    sgd.update([0, 1], weights, [nd.ones(1), nd.ones(2)], states)
+    assert [weight.tolist() for weight in weights] == [[0.5], [0.5, 0.5]]
+    with pytest.raises(mx.errors.LengthMismatchError, match="as many of each, found 2, 2, 1, 2"):
+        sgd.update([0, 1], weights, [nd.ones(1)], states)
+
+
+# States in MXNet's layout.
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "full", "half"),
+    [("sgd", {}, [], [None, "master"]), ("sgd", {"momentum": 0.9}, ["array"], ["array", "master"]),
+     ("nag", {"momentum": 0.9}, ["array"], ["array", "master"]),
+     ("adam", {}, ["array", "array"], ["master", ("array", "array")]),
+     ("rmsprop", {}, ["array"], ["master", ("array",)]), ("adagrad", {}, ["array"], ["master", "array"]),
+     ("ftml", {}, ["array"] * 3, ["master", ("array",) * 3]), ("signum", {"momentum": 0}, [], ["master", None])],
+)  # fmt: skip
+def test_states_have_mxnet_s_layout(name, options, full, half):
+    def shown(part):
+        if isinstance(part, tuple):
+            return tuple(shown(one) for one in part)
+        if part is None:
+            return None
+        assert part.dtype == numpy.float32
+        return "master" if part.tolist() == [3, 3] else "array"
+
+    for dtype, expected in (("float32", full), ("float16", half)):
+        optimizer = mx.optimizer.create(name, **options)
+        state = optimizer.create_state_multi_precision(0, nd.full(2, 3, dtype=dtype))
+        assert [shown(part) for part in state] == expected
+        assert len(state) == len(expected)
+        if expected:
+            assert shown(state[-1]) == expected[-1]
+        with pytest.raises(IndexError):
+            _ = state[len(expected)]
+
+
+def test_a_state_of_one_array_has_what_the_array_has():
+    state = lazy("sgd", momentum=0.5).create_state(0, nd.ones(2, dtype="float64"))
+    found = (state.dtype, state.shape, state.context, state.asnumpy().tolist())
+    assert found == (numpy.float64, (2,), mx.cpu(), [0, 0])
+    assert not hasattr(lazy("adam").create_state(0, nd.ones(2)), "dtype")
+
+
+# Optimizers of a program's own.
+
+
+class PySGD(mx.optimizer.Optimizer):
+    """As in MXNet's tests."""
+
+    def __init__(self, learning_rate=0.01, momentum=0.0, **kwargs):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.momentum = momentum
+
+    def create_state(self, index, weight):
+        if self.momentum == 0.0:
+            return None
+        return nd.zeros(weight.shape, weight.context, dtype=weight.dtype)
+
+    def update(self, index, weight, grad, state):
+        lr, wd = self._get_lr(index), self._get_wd(index)
+        self._update_count(index)
+        grad = grad * self.rescale_grad
+        if self.clip_gradient is not None:
+            grad = nd.clip(grad, -self.clip_gradient, self.clip_gradient)
+        step = (grad + weight * wd) * lr
+        if state is None:
+            weight[:] -= step
+        else:
+            state[:] = self.momentum * state - step
+            weight += state
+
+
+OPTIONS = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.03, "clip_gradient": 0.4, "rescale_grad": 0.8}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_an_optimizer_in_python_is_the_built_in_one(dtype):
+    ours, theirs = mx.optimizer.SGD(**OPTIONS), PySGD(multi_precision=True, **OPTIONS)
+    random = numpy.random.default_rng(5)
+    left, right = (nd.array(numpy.linspace(-1, 1, 12), dtype=dtype) for _ in range(2))
+    states = [it.create_state_multi_precision(0, left) for it in (ours, theirs)]
+    for _ in range(5):
+        gradient = nd.array(random.normal(size=12), dtype=dtype)
+        ours.update_multi_precision(0, left, gradient, states[0])
+        theirs.update_multi_precision(0, right, gradient, states[1])
+    tolerance = {"float16": 1e-3, "float32": 1e-5, "float64": 1e-12}[dtype]
+    numpy.testing.assert_allclose(left.asnumpy(), right.asnumpy(), rtol=tolerance, atol=tolerance)
+
+
+def test_half_precision_without_a_copy_is_warned_of():
+    with pytest.warns(UserWarning, match="float16 lose digits"):
+        PySGD().create_state_multi_precision(0, nd.ones(1, dtype="float16"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mx.optimizer.SGD().create_state_multi_precision(0, nd.ones(1, dtype="float16"))
+
+
+def test_what_the_base_of_optimizers_has():
+    base = mx.optimizer.Optimizer(learning_rate=0.5, wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias"})
+    base.set_lr_mult({"a_bias": 4, 7: 3})
+    assert (base._get_lrs([0, 1, 7]), base._get_wds([0, 1])) == ([0.5, 2.0, 1.5], [0.1, 0.0])
+    base._update_count([0, 1])
+    base._update_count(1)
+    assert (base.num_update, base._index_update_count) == (2, {0: 1, 1: 2})
+    assert (base.create_state(0, None), base.clip_gradient, base.multi_precision) == (None, None, False)
+    with pytest.raises(NotImplementedError, match="`Optimizer` have no `update`"):
+        base.update(0, None, None, None)
+    with pytest.raises(mx.errors.UnsupportedError, match="sym"):
+        mx.optimizer.Optimizer(sym=object())
+    again = pickle.loads(pickle.dumps(base))
+    assert (again.lr_mult, again.num_update) == (base.lr_mult, 2)
+
+
+def test_registered_classes_are_created_by_name():
+    @mx.optimizer.register
+    class Mine(PySGD):
+        pass
+
+    assert type(mx.optimizer.create("MINE", momentum=0.5)) is Mine
+    assert type(mx.optimizer.Optimizer.create_optimizer("mine")) is Mine
+    assert isinstance(mx.optimizer.create("sgd"), mx.optimizer.Optimizer)
+    with pytest.warns(UserWarning, match="replaces"):
+        mx.optimizer.register(type("Mine", (PySGD,), {}))
+    with pytest.raises(TypeError, match="register: expected a class"):
+        mx.optimizer.register(len)
+    del mx.optimizer.Optimizer.opt_registry["mine"]
+
+
+def test_a_store_says_how_to_run_an_optimizer_in_python():
+    kv = mx.kv.create()
+    with pytest.raises(mx.errors.UnsupportedError, match=r"`PySGD` has its own `create_state`.*get_updater\(optimizer\)"):
+        kv.set_optimizer(PySGD())
+    with pytest.raises(mx.errors.UnsupportedError, match="`Optimizer` has no `update`"):
+        kv.set_optimizer(mx.optimizer.Optimizer())
+
+
+@pytest.mark.parametrize("key", [3, "w"])
+def test_a_store_runs_an_optimizer_in_python_by_an_updater(key):
+    ours, theirs = mx.kv.create(), mx.kv.create()
+    for kv in (ours, theirs):
+        kv.init(key, nd.ones((2, 2)))
+    ours.set_optimizer(mx.optimizer.SGD(**OPTIONS))
+    theirs.set_updater(mx.optimizer.get_updater(PySGD(**OPTIONS)))
+    for gradient in (nd.ones((2, 2)), rows([[1, 1]], [1], shape=(2, 2))):
+        for kv in (ours, theirs):
+            # As rows are dense to an updater, both get them dense.
+            kv.push(key, [gradient.tostype("default"), nd.ones((2, 2))])
+    numpy.testing.assert_allclose(ours.pull(key).asnumpy(), theirs.pull(key).asnumpy(), rtol=1e-6)
+
+
+# Updaters.
+
+
+@pytest.mark.parametrize("kind", [mx.optimizer.SGD, PySGD])
+def test_an_updater_keeps_a_state_for_each_key(kind):
+    updater, weight = mx.optimizer.get_updater(kind(learning_rate=0.5, momentum=0.9)), nd.ones(2)
+    updater(3, nd.ones(2), weight)
+    assert weight.tolist() == [0.5, 0.5]
+    updater(3, nd.ones(2), weight)
+    # What MXNet 1.9.1 gives, also after the states went into another updater.
+    numpy.testing.assert_allclose(weight.asnumpy(), -0.45, rtol=1e-6)
+    again = mx.optimizer.get_updater(kind(learning_rate=0.25, momentum=0.9))
+    again.set_states(updater.get_states())
+    assert (list(again.states), again.states_synced) == ([3], {3: False})
+    again(3, nd.ones(2), weight)
+    numpy.testing.assert_allclose(weight.asnumpy(), -1.555, rtol=1e-6)
+    assert again.states_synced == {3: True}
+    again.set_states(updater.get_states(dump_optimizer=True))
+    assert (again.optimizer.lr, again.optimizer.momentum, type(again.optimizer)) == (0.5, 0.9, kind)
+
+
+def test_an_updater_takes_lists_and_keys_as_bytes():
+    updater, weights = mx.optimizer.get_updater(PySGD(learning_rate=0.5)), [nd.ones(1), nd.ones(1)]
+    updater([b"a", "b"], [nd.ones(1), nd.ones(1) * 2], weights)
+    assert ([weight.tolist() for weight in weights], list(updater.states)) == ([[0.5], [0.0]], ["a", "b"])
+    with pytest.raises(TypeError, match="optimizer: expected an optimizer"):
+        mx.optimizer.Updater("sgd")
+    with pytest.raises(TypeError, match="states: expected what"):
+        updater.set_states(pickle.dumps([1]))
+
+
+def test_an_updater_gives_an_optimizer_several_weights_if_it_wants_them():
+    calls = []
+
+    class Together(PySGD):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.aggregate_num = 2
+
+        def update_multi_precision(self, index, weight, grad, state):
+            calls.append((index, [one.dtype.name for one in weight], len(grad), len(state)))
+
+    kinds = ["float32", "float64", "float32", "float32"]
+    weights = [nd.ones(1, dtype=kind) for kind in kinds]
+    mx.optimizer.get_updater(Together())([0, 1, 2, 3], weights, weights)
+    assert calls == [((0, 2), ["float32"] * 2, 2, 2), ((3,), ["float32"], 1, 1), ((1,), ["float64"], 1, 1)]
+
+
+@pytest.mark.parametrize("name", mx.optimizer.names())
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_pickled_states_and_optimizers_go_on_with_the_same_bits(name, dtype):
+    optimizer, weight = mx.optimizer.create(name, wd=0.01, lr_mult={"w": 0.5}), nd.array([1, -2, 3], dtype=dtype)
+    gradient, state = nd.array([0.5, 1, -1], dtype=dtype), None
+    state = optimizer.create_state("w", weight)
+    for _ in range(2):
+        optimizer.update("w", weight, gradient, state)
+    other_optimizer, other_weight, other_state = pickle.loads(pickle.dumps((optimizer, weight, state)))
+    assert (repr(other_optimizer), type(other_optimizer)) == (repr(optimizer), type(optimizer))
+    assert (other_optimizer.lr_mult, other_state.num_updates) == ({"w": 0.5}, 2)
+    for each, its_weight, its_state in ((optimizer, weight, state), (other_optimizer, other_weight, other_state)):
+        each.update("w", its_weight, gradient, its_state)
+    assert weight.tolist() == other_weight.tolist()
+    assert copy.deepcopy(state).num_updates == 3
+
+
+def test_damaged_states_are_rejected():
+    state = lazy("adam").create_state(0, nd.ones(2))
+    function, (content,) = state.__reduce__()
+    assert function(content).num_updates == 0
+    for damaged in (b"", content[:-1], content[:40] + b"x" + content[41:]):
+        with pytest.raises(mx.errors.CorruptError):
+            function(damaged)
+
+
+# Schedules.
+
+
+def test_the_schedule_of_an_optimizer_can_begin_elsewhere():
+    schedule = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=1024)
+    for kind in (mx.optimizer.Optimizer, mx.optimizer.SGD):
+        first = kind(lr_scheduler=schedule)
+        assert (first.lr_scheduler, first.learning_rate) == (schedule, 1024)
+        second = kind(lr_scheduler=schedule, learning_rate=0.5)
+        assert (second.learning_rate, schedule.base_lr) == (0.5, 1024)
+        second.lr_scheduler.base_lr = 0.25
+        assert (second.learning_rate, first.learning_rate) == (0.25, 1024)
+    kv = mx.kv.create()
+    kv.init("w", nd.ones(1))
+    kv.set_optimizer(second)
+    kv.push("w", nd.ones(1))
+    assert kv.pull("w").tolist() == [0.75]
+    for wrong in (-1, float("nan")):
+        with pytest.raises(mx.errors.InvalidArgumentError):
+            schedule.base_lr = wrong
+    with pytest.raises(TypeError):
+        schedule.base_lr = "high"
+    assert schedule.base_lr == 1024
+
+
+def test_an_optimizer_gets_a_schedule_or_loses_it():
+    sgd, schedule = mx.optimizer.SGD(learning_rate=0.5), mx.lr_scheduler.PolyScheduler(4, base_lr=1, pwr=1)
+    assert sgd.lr_scheduler is None
+    sgd.lr_scheduler = schedule
+    assert (sgd.learning_rate, sgd.lr_scheduler) == (1, schedule)
+    sgd.lr = 0.25
+    assert (sgd.learning_rate, sgd.lr_scheduler.base_lr, schedule.base_lr) == (0.25, 0.25, 1)
+    sgd.lr_scheduler = None
+    assert sgd.learning_rate == 0.25
+    with pytest.raises(TypeError, match="lr_scheduler: expected"):
+        sgd.lr_scheduler = 0.1
+
+
+@pytest.mark.parametrize("kind", [mx.optimizer.Optimizer, mx.optimizer.SGD])
+def test_a_schedule_sets_the_learning_rate(kind):
+    optimizer = kind(lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1), learning_rate=0.3)
+    with pytest.raises(UserWarning, match="the optimizer has a schedule") as caught:
+        optimizer.set_learning_rate(0.5)
+    assert isinstance(caught.value, mx.errors.KVStoreError)
+    optimizer.lr_scheduler = None
+    optimizer.set_learning_rate(0.5)
+    assert optimizer.learning_rate == 0.5
+
+
+def test_an_optimizer_in_python_asks_its_schedule_with_its_count():
+    optimizer = PySGD(learning_rate=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1, factor=0.5))
+    weight, rates = nd.zeros(1), []
+    for _ in range(3):
+        optimizer.update(0, weight, nd.ones(1), None)
+        rates.append(optimizer.learning_rate)
+    assert (rates, weight.tolist()) == ([1.0, 0.5, 0.25], [-2.5])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=1, warmup_steps=2, warmup_begin_lr=0.25),
+     mx.lr_scheduler.MultiFactorScheduler([2, 4], 0.5), mx.lr_scheduler.CosineScheduler(9, final_lr=0.001),
+     mx.lr_scheduler.PolyScheduler(9, pwr=3)],
+)  # fmt: skip
+def test_schedules_are_pickled(schedule):
+    for base_lr in (0.125, 2):
+        schedule.base_lr = base_lr
+        for again in (pickle.loads(pickle.dumps(schedule)), copy.deepcopy(schedule)):
+            assert type(again) is type(schedule)
+            assert [again(n) for n in range(12)] == [schedule(n) for n in range(12)]
