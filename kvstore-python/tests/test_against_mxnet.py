@@ -13,22 +13,15 @@ import pytest
 from comparison import differences, kind, smallest
 from mxnet_differences import AT_THE_END, NOT_MADE
 from player import Player, outcomes
-from random_programs import KINDS
+from random_programs import SHARES, program
 from workers import Worker
 
 import mxkv as mx
 
 NUM_PROGRAMS = int(os.environ.get("KVSTORE_MXNET_PROGRAMS", "300"))
 SEED = int(os.environ.get("KVSTORE_MXNET_SEED", "0"))
-#: How many of ten programs are of a kind.
-SHARES = {"verbs": 3, "optimizers": 5, "rows": 1, "compression": 1}
-TENTH = [name for name, share in SHARES.items() for _ in range(share)]
 #: Differences that are shown; more of them are counted.
 MOST_SHOWN = 5
-
-
-def program(number):
-    return KINDS[TENTH[number % len(TENTH)]](number)
 
 
 class Comparison:
@@ -148,7 +141,7 @@ def test_faults_are_noticed(fault):
 def test_a_seed_is_a_program():
     for number in range(20):
         assert program(number) == program(number)
-        assert program(number) != program(number + len(TENTH))
+        assert program(number) != program(number + sum(SHARES.values()))
 
 
 def test_known_differences_are_said():
