@@ -52,7 +52,9 @@ impl Optimizer {
         let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;
-        backend.update_rows(&mut [pending.row_job(weight, state, &plan, &spans)?])?;
+        if let Some(job) = pending.row_job(weight, state, &plan, &spans)? {
+            backend.update_rows(&mut [job])?;
+        }
         pending.settle(weight, state);
         Ok(())
     }

@@ -163,11 +163,12 @@ fn in_order(calls: &[&Call]) -> Vec<usize> {
         return vec![0];
     }
     let mut earlier: HashMap<u64, Earlier<'_>> = HashMap::new();
-    let is_free = |(index, call): (usize, &&Call)| {
-        let earlier = earlier.entry(call.stores.number).or_default();
-        earlier.lets_pass(&call.act).then_some(index)
-    };
-    let mut order: Vec<usize> = calls.iter().enumerate().filter_map(is_free).collect();
+    let mut order = Vec::new();
+    for (index, call) in calls.iter().enumerate() {
+        if earlier.entry(call.stores.number).or_default().lets_pass(&call.act) {
+            order.push(index);
+        }
+    }
     order.sort_by_key(|index| calls.get(*index).map(|call| Reverse(call.priority)));
     order
 }
