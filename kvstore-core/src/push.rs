@@ -242,7 +242,9 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         for group in self.groups() {
-            Optimizer::arithmetic_of(group.entry.spec().dtype())?;
+            let (key, dtype) = (group.entry.key(), group.entry.spec().dtype());
+            Optimizer::arithmetic_of(dtype)
+                .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
         }
         // Sorting row numbers takes a while, and others may read the values meanwhile.
         let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {

@@ -315,7 +315,8 @@ impl Optimizer {
         gradients: &[Tensor],
         state: &mut OptimizerState,
     ) -> Result<()> {
-        Self::arithmetic_of(weight.dtype())?;
+        Self::arithmetic_of(weight.dtype())
+            .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
         state.check(self.name(), key, weight.spec())?;
         if gradients.is_empty() {
             return Err(Error::invalid(format!("key `{key}`: an update without gradients")));

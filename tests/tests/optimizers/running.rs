@@ -330,6 +330,10 @@ fn states_start_anew() {
     assert!((before - (5.0 - 0.002)).abs() < 1e-9, "{before}");
 }
 
+fn names_key_i(result: &kvstore::Result<()>) -> bool {
+    result.as_ref().is_err_and(|error| error.to_string().starts_with("key `i`: an optimizer"))
+}
+
 #[test]
 fn integers_are_refused_and_nothing_changes() {
     for name in Naive::names() {
@@ -341,6 +345,7 @@ fn integers_are_refused_and_nothing_changes() {
             store.init("i", &array(dtype)).expect("a new key");
             store.set_optimizer(optimizer.clone()).expect("any can be set");
             let pushed = store.push(["f", "i"], &[array(DType::F32), array(dtype)]);
+            assert!(names_key_i(&pushed), "{pushed:?}");
             assert_code(pushed, ErrorCode::InvalidArgument);
             for (key, dtype) in [("f", DType::F32), ("i", dtype)] {
                 let found = from_array(&store.pull_new(key).expect("a known key")[0]);
@@ -351,6 +356,7 @@ fn integers_are_refused_and_nothing_changes() {
             assert_code(optimizer.create_state(&weight), ErrorCode::InvalidArgument);
             let gradients = [weight.clone()];
             let updated = optimizer.update(&key, &mut weight, &gradients, &mut state);
+            assert!(names_key_i(&updated), "{updated:?}");
             assert_code(updated, ErrorCode::InvalidArgument);
             assert_eq!(weight.to_bytes().ok(), gradients[0].to_bytes().ok());
         }
