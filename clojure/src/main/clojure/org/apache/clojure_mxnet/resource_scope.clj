@@ -11,9 +11,13 @@
   lazy sequences realised. These belong to the scope around, if there is one. What was made outside is left
   alone, and an exception comes out after everything has been disposed.
 
+  The value of `(swap! ..)` or `(reset! ..)` is not a result: as the last form of a scope, also inside of let, do,
+  when or if, it keeps what it returns only if that is an array itself. A program that notes arrays in an atom
+  does not keep them by chance.
+
       (ndarray/->vec (with-let [a (ndarray/ones [2]) b (ndarray/+ a 1)] (ndarray/* b b))) ;=> [4.0 4.0]"
-  (:require [dev.kvstore.impl.printing])
-  (:import (dev.kvstore ResourceScope)))
+  (:require [dev.kvstore.impl.printing]
+            [dev.kvstore.impl.scopes :as scopes]))
 
 (set! *warn-on-reflection* true)
 
@@ -22,15 +26,14 @@
 
       (ndarray/->vec (run-in-scope (fn [] (ndarray/ones [2])))) ;=> [1.0 1.0]"
   [f]
-  (with-open [scope (ResourceScope/open)]
-    (.keep scope (f))))
+  (scopes/value (scopes/run f)))
 
 (defmacro using
   "Evaluates `forms` in a scope, and returns the value of the last one. Throws what they throw.
 
       (ndarray/->vec (using (ndarray/+ (ndarray/ones [2]) (ndarray/ones [2])))) ;=> [2.0 2.0]"
   [& forms]
-  `(run-in-scope (^:once fn* [] ~@forms)))
+  `(scopes/value (scopes/run (^:once fn* [] ~@(scopes/marked forms (set (keys &env)))))))
 
 (defmacro with-do
   "Evaluates `forms` in a scope, as `using` does. Throws what they throw.

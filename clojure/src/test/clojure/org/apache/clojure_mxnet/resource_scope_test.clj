@@ -56,6 +56,56 @@
                    (note :result (ndarray/+ inner 1))))]
     (is (= [true false] (disposed (:inner @made) result)))))
 
+(deftest the-state-of-an-atom-is-no-result
+  (let [state (atom {})
+        note (fn [k] (swap! state assoc k (ndarray/ones [1])))
+        freed? (fn [& ks] (every? ndarray/is-disposed (map @state ks)))]
+    (testing "swap! and reset! as the last form"
+      (resource-scope/using (swap! state assoc :a (ndarray/ones [1])))
+      (resource-scope/with-do (note :x) (reset! state {:b (ndarray/ones [1])}))
+      (is (freed? :b))
+      (resource-scope/with-let [c (ndarray/ones [1])] (swap! state assoc :c c))
+      (resource-scope/using (swap-vals! state assoc :d (ndarray/ones [1])))
+      (resource-scope/using (let [[old] (reset-vals! state (assoc @state :e (ndarray/ones [1])))] old nil))
+      (is (freed? :c :d :e)))
+    (testing "inside of let, do, when and if"
+      (resource-scope/using
+        (let [f (ndarray/ones [1])]
+          (when f
+            (do (if f
+                  (swap! state assoc :f f)
+                  nil)))))
+      (is (freed? :f)))
+    (testing "in a scope that is the last form of another one"
+      (resource-scope/using
+        (let [outer (ndarray/ones [1])]
+          (swap! state assoc :outer outer)
+          (resource-scope/using
+            (let [inner (ndarray/ones [1])]
+              (swap! state assoc :inner inner)))))
+      (is (freed? :outer :inner))
+      (resource-scope/using
+        (resource-scope/with-let [inner (ndarray/ones [1])]
+          (swap! state assoc :inner inner)))
+      (is (freed? :inner)))
+    (testing "a value that is an array itself is a result"
+      (let [only (atom nil)
+            kept (resource-scope/using (reset! only (ndarray/ones [1])))]
+        (is (identical? @only kept))
+        (is (= [false] (disposed kept)))))
+    (testing "another last form is a result as ever"
+      (let [kept (resource-scope/using (swap! state assoc :g (ndarray/ones [1])) @state)]
+        (is (= [false] (disposed (:g kept)))))
+      (let [swap! (fn [_ a] {:mine a})
+            kept (resource-scope/using (swap! nil (ndarray/ones [1])))]
+        (is (= [false] (disposed (:mine kept))) "a local of that name"))
+      (let [kept (resource-scope/using (let [reset! vector] (reset! (ndarray/ones [1]))))]
+        (is (= [false] (disposed (first kept)))))
+      (is (= [[1.0]] (map ndarray/->vec (resource-scope/using (if-let [a (ndarray/ones [1])] [a] (swap! state identity)))))))
+    (testing "the value comes out"
+      (is (= 3 (resource-scope/using (swap! (atom 2) inc))))
+      (is (nil? (resource-scope/using))))))
+
 (deftest an-exception-comes-out-after-everything-is-freed
   (let [made (atom nil)
         thrown (ex-info "mine" {})]

@@ -1,0 +1,97 @@
+(ns dev.kvstore.impl.scopes
+  "Which results of a resource scope keep their arrays.
+
+  The value of swap! or reset! is the state of an atom, so it usually holds every array that the program noted
+  there. As the last form of a scope it keeps none of them; only a value that is an array itself is a result.
+
+    run      runs a function in a scope, returns its result
+    value    the result without its mark
+    state    marks the value of swap! or reset!
+    marked   the forms of a scope, with marks around such last forms"
+  (:import (dev.kvstore ResourceScope)
+           (java.lang AutoCloseable)))
+
+(set! *warn-on-reflection* true)
+
+(deftype ^:private State [value])
+
+(defn state
+  "Marks `value`, which swap! or reset! returned."
+  [value]
+  (State. value))
+
+(defn value
+  "Returns `result` without its mark, if it has one."
+  [result]
+  (if (instance? State result)
+    (.value ^State result)
+    result))
+
+(defn run
+  "Calls `f` in a scope of its own, and returns its result with its mark."
+  [f]
+  (with-open [scope (ResourceScope/open)]
+    (let [result (f)]
+      (if (instance? State result)
+        (when (instance? AutoCloseable (value result))
+          (.keep scope (value result)))
+        (.keep scope result))
+      result)))
+
+(def ^:private changes-of-state
+  '#{clojure.core/swap! clojure.core/reset! clojure.core/swap-vals! clojure.core/reset-vals!})
+
+(def ^:private bodies
+  "Forms whose value is that of their last form."
+  '#{do let* clojure.core/let clojure.core/when clojure.core/when-not clojure.core/when-let clojure.core/when-some
+     clojure.core/binding clojure.core/with-open clojure.core/dosync clojure.core/locking})
+
+(def ^:private branches
+  "Forms whose value is that of one of the forms behind the first argument."
+  '#{if clojure.core/if-not clojure.core/if-let clojure.core/if-some})
+
+(def ^:private scopes
+  '#{org.apache.clojure-mxnet.resource-scope/using org.apache.clojure-mxnet.resource-scope/with-do})
+
+(def ^:private with-let
+  'org.apache.clojure-mxnet.resource-scope/with-let)
+
+(defn- resolved
+  "Returns the full name of the symbol at the head of `form`; nil if it is a local."
+  [form locals]
+  (when-let [head (and (seq? form) (symbol? (first form)) (first form))]
+    (when-not (contains? locals head)
+      (let [found (when-not (special-symbol? head) (resolve head))]
+        (if (var? found)
+          (symbol found)
+          head)))))
+
+(defn- with-bound
+  "Returns `locals` with the names that the binding vector of `form` binds, if it has one."
+  [locals form]
+  (let [bindings (second form)]
+    (if (vector? bindings)
+      (into locals (filter symbol?) (tree-seq coll? seq bindings))
+      locals)))
+
+(declare marked)
+
+(defn- marked-form
+  [form locals]
+  (let [head (resolved form locals)
+        inner (with-bound locals form)]
+    (cond
+      (changes-of-state head) `(state ~form)
+      (bodies head) (with-meta (list* (first form) (marked (rest form) inner)) (meta form))
+      (branches head) (with-meta (list* (first form) (second form) (map #(marked-form % inner) (nnext form)))
+                                 (meta form))
+      (scopes head) `(run (^:once fn* [] ~@(marked (rest form) locals)))
+      (= with-let head) `(run (^:once fn* [] (let ~(second form) ~@(marked (nnext form) inner))))
+      :else form)))
+
+(defn marked
+  "Returns `forms`, the last one marked where its value is that of swap! or reset!. `locals` are names that do not
+  mean vars."
+  [forms locals]
+  (when (seq forms)
+    (concat (butlast forms) [(marked-form (last forms) locals)])))
