@@ -155,6 +155,11 @@ final class HostBuffer {
         return direct;
     }
 
+    /** Whether its elements are numbers, and not the bytes of elements. */
+    boolean holdsNumbers() {
+        return kind != Kind.BYTES;
+    }
+
     int kind() {
         return kind.ordinal();
     }

@@ -247,7 +247,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore init(String[] keys, Value[] values, Existing existing) {
         check(keys, "keys");
-        check(values, "values");
+        check(values, "values", keys);
         requireNonNull(existing, "existing");
         return change(
                 () -> NativeKVStore.init(
@@ -365,7 +365,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore push(String[] keys, Value[] values, int priority) {
         check(keys, "keys");
-        check(values, "values");
+        check(values, "values", keys);
         Runnable push = () -> NativeKVStore.push(
                 handle(), keys, Values.arrays(values), Values.rows(values), priority);
         return hasUpdater ? changeOnce(push, values) : change(push, values);
@@ -516,7 +516,7 @@ public final class KVStore implements NativeResource {
      */
     public KVStore pull(String[] keys, NDArray[] outs, int priority) {
         check(keys, "keys");
-        check(outs, "outs");
+        check(outs, "outs", keys);
         return change(
                 () -> NativeKVStore.pull(handle(), keys, NDArray.handles(outs), priority), outs);
     }
@@ -548,7 +548,7 @@ public final class KVStore implements NativeResource {
         String[] names = strings(keys);
         check(names, "keys");
         long[][] ids = requireNonNull(rowIds, "rowIds").toArray(long[][]::new);
-        check(ids, "rowIds");
+        check(ids, "rowIds", names);
         long[] all = Arrays.stream(ids).flatMapToLong(Arrays::stream).toArray();
         long[] counts = Arrays.stream(ids).mapToLong(it -> it.length).toArray();
         try {
@@ -672,9 +672,9 @@ public final class KVStore implements NativeResource {
             NDArray[] outs,
             int priority) {
         check(valueKeys, "valueKeys");
-        check(values, "values");
+        check(values, "values", valueKeys);
         check(outKeys, "outKeys");
-        check(outs, "outs");
+        check(outs, "outs", outKeys);
         return changeOnce(
                 () -> NativeKVStore.pushpull(
                         handle(),
@@ -763,9 +763,9 @@ public final class KVStore implements NativeResource {
             NDArray[] outs,
             int priority) {
         check(valueKeys, "valueKeys");
-        check(values, "values");
+        check(values, "values", valueKeys);
         check(outKeys, "outKeys");
-        check(outs, "outs");
+        check(outs, "outs", outKeys);
         return changeOnce(
                 () -> NativeKVStore.broadcast(
                         handle(),
@@ -846,15 +846,17 @@ public final class KVStore implements NativeResource {
      * Changes hyper-parameters of the optimizer that runs on the store, all or none. States and counts
      * stay, and pushes that are under way keep the old values.
      *
-     * @param changed new values by name
+     * @param changed new values by name: numbers, or booleans for what {@link Optimizer#isFlag}
      * @return this store
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when no optimizer is set, when it has no
-     *     such hyper-parameter, or when a value is out of range
+     *     such hyper-parameter, when a value is of another kind or out of range, or when two names, such
+     *     as {@code lr} and {@code learning_rate}, name the same one
      */
-    public KVStore setHyperParameters(Map<String, ? extends Number> changed) {
-        Map<String, Number> fixed = new LinkedHashMap<>(requireNonNull(changed, "changed"));
-        String[] names = Optimizer.names(fixed);
-        double[] values = Optimizer.values(fixed);
+    public KVStore setHyperParameters(Map<String, ?> changed) {
+        Map<String, Double> canonical =
+                Optimizer.canonical(new LinkedHashMap<>(requireNonNull(changed, "changed")));
+        String[] names = Optimizer.names(canonical);
+        double[] values = Optimizer.values(canonical);
         return call(() -> NativeKVStore.setHyperParameters(handle(), names, values));
     }
 
@@ -1172,10 +1174,16 @@ public final class KVStore implements NativeResource {
     }
 
     private static void check(Object[] elements, String parameter) {
+        check(elements, parameter, new String[0]);
+    }
+
+    /** The message names the element, and the key beside it if there is one. */
+    private static void check(Object[] elements, String parameter, String[] keys) {
         requireNonNull(elements, parameter);
         for (int i = 0; i < elements.length; i++) {
             if (elements[i] == null) {
-                throw new NullPointerException(parameter + "[" + i + "]");
+                String key = i < keys.length ? " for key `" + keys[i] + "`" : "";
+                throw new NullPointerException(parameter + "[" + i + "]" + key);
             }
         }
     }

@@ -198,7 +198,8 @@ public final class NDArray implements Value {
      */
     public static NDArray of(float[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromFloats(
+        checkLength(data.length, shape, dtype);
+        return create(shape, dtype, context, () -> NativeNDArray.fromFloats(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -213,7 +214,8 @@ public final class NDArray implements Value {
      */
     public static NDArray of(double[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromDoubles(
+        checkLength(data.length, shape, dtype);
+        return create(shape, dtype, context, () -> NativeNDArray.fromDoubles(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -228,7 +230,8 @@ public final class NDArray implements Value {
      */
     public static NDArray of(int[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromInts(
+        checkLength(data.length, shape, dtype);
+        return create(shape, dtype, context, () -> NativeNDArray.fromInts(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -243,7 +246,8 @@ public final class NDArray implements Value {
      */
     public static NDArray of(long[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        return create(data.length, shape, dtype, context, () -> NativeNDArray.fromLongs(
+        checkLength(data.length, shape, dtype);
+        return create(shape, dtype, context, () -> NativeNDArray.fromLongs(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 
@@ -258,7 +262,7 @@ public final class NDArray implements Value {
      */
     public static NDArray of(byte[] data, Shape shape, DType dtype, Context context) {
         requireNonNull(data, "data");
-        requireNonNull(dtype, "dtype");
+        checkLength(data.length, shape, dtype);
         NDArray bytes = fromBytes(data, shape, DType.INT8, context);
         if (dtype == DType.INT8) {
             return bytes;
@@ -287,6 +291,9 @@ public final class NDArray implements Value {
     public static NDArray of(Buffer data, Shape shape, DType dtype, Context context) {
         requireNonNull(dtype, "dtype");
         HostBuffer source = HostBuffer.source(data, dtype.numBytes());
+        if (source.holdsNumbers()) {
+            checkLength(source.remaining(), shape, dtype);
+        }
         try {
             return create(source.remaining(), shape, dtype, context, () -> NativeBuffer.create(
                     source.memory(), source.kind(), source.position(), source.remaining(),
@@ -364,6 +371,21 @@ public final class NDArray implements Value {
     static NDArray create(
             Shape shape, DType dtype, Context context, NativeMemory.Allocation allocation) {
         return create(Long.MAX_VALUE, shape, dtype, context, allocation);
+    }
+
+    /** Checked here, because the native library knows the type of the data only. */
+    private static void checkLength(long found, Shape shape, DType dtype) {
+        requireNonNull(shape, "shape");
+        requireNonNull(dtype, "dtype");
+        if (found != shape.product()) {
+            throw KVStoreException.lengthMismatch(
+                    "elements for " + dtype + " " + shape, shape.product(), found);
+        }
+    }
+
+    private void checkLength(long found) {
+        handle();
+        checkLength(found, shape, dtype);
     }
 
     /** A shape for which there is not enough data is refused by the call, not for want of memory. */
@@ -950,6 +972,7 @@ public final class NDArray implements Value {
      */
     public NDArray set(float[] data) {
         requireNonNull(data, "data");
+        checkLength(data.length);
         return change(() -> NativeNDArray.assignFloats(handle(), data));
     }
 
@@ -961,6 +984,7 @@ public final class NDArray implements Value {
      */
     public NDArray set(double[] data) {
         requireNonNull(data, "data");
+        checkLength(data.length);
         return change(() -> NativeNDArray.assignDoubles(handle(), data));
     }
 
@@ -972,6 +996,7 @@ public final class NDArray implements Value {
      */
     public NDArray set(int[] data) {
         requireNonNull(data, "data");
+        checkLength(data.length);
         return change(() -> NativeNDArray.assignInts(handle(), data));
     }
 
@@ -983,6 +1008,7 @@ public final class NDArray implements Value {
      */
     public NDArray set(long[] data) {
         requireNonNull(data, "data");
+        checkLength(data.length);
         return change(() -> NativeNDArray.assignLongs(handle(), data));
     }
 
@@ -994,6 +1020,7 @@ public final class NDArray implements Value {
      */
     public NDArray set(byte[] data) {
         requireNonNull(data, "data");
+        checkLength(data.length);
         return set(ByteBuffer.wrap(data), DType.INT8);
     }
 
@@ -1013,6 +1040,9 @@ public final class NDArray implements Value {
 
     private NDArray set(Buffer data, DType bytesOf) {
         HostBuffer source = HostBuffer.source(data, bytesOf.numBytes());
+        if (source.holdsNumbers()) {
+            checkLength(source.remaining());
+        }
         try {
             return change(() -> NativeBuffer.assign(
                     handle(), source.memory(), source.kind(), source.position(), source.remaining(),

@@ -89,6 +89,8 @@ final class NativeLibrary {
 
     private static final class Loader {
         private final List<String> attempts;
+        /** Then another file is no help. */
+        private boolean isDenied;
 
         Loader(List<String> attempts) {
             this.attempts = attempts;
@@ -101,7 +103,7 @@ final class NativeLibrary {
                 return open(Path.of(property).toAbsolutePath(), "system property " + PROPERTY + ": ");
             }
             byte[] content = read();
-            return content != null && (openCached(content) || openTemporary(content));
+            return content != null && (openCached(content) || !isDenied && openTemporary(content));
         }
 
         private byte[] read() {
@@ -166,10 +168,21 @@ final class NativeLibrary {
                 NativeRuntime.prepare();
                 attempts.add(origin + file + ": loaded");
                 return true;
+            } catch (IllegalCallerException denied) {
+                isDenied = true;
+                attempts.add(origin + file + ": native access is denied (" + denied.getMessage()
+                        + "); start Java with --enable-native-access=" + module());
+                return false;
             } catch (UnsatisfiedLinkError | SecurityException exception) {
                 attempts.add(origin + file + ": " + reason(file, exception.getMessage()));
                 return false;
             }
+        }
+
+        /** How the option of Java names this library. */
+        private static String module() {
+            Module module = NativeLibrary.class.getModule();
+            return module.isNamed() ? module.getName() : "ALL-UNNAMED";
         }
 
         private static String reason(Path file, String message) {

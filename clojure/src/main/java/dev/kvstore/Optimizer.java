@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
 import java.util.function.LongConsumer;
 
 /**
@@ -35,6 +36,18 @@ public final class Optimizer {
     private static final String WEIGHT_DECAY = "wd";
     private static final String CLIP_GRADIENT = "clip_gradient";
     private static final String RESCALE_GRAD = "rescale_grad";
+
+    /** Other names of hyper-parameters; the native library has the same. */
+    private static final Map<String, String> ALIASES = Map.of(
+            "lr", LEARNING_RATE,
+            "weight_decay", WEIGHT_DECAY,
+            "eps", "epsilon",
+            "lambda", "lamda",
+            "lambda1", "lamda1",
+            "num_update", "begin_num_update");
+
+    /** Hyper-parameters that are 0 or 1. */
+    private static final Set<String> FLAGS = Set.of("lazy_update", "centered", "decoupled_wd");
 
     private final String name;
     private final Map<String, Double> hyperParameters;
@@ -180,25 +193,83 @@ public final class Optimizer {
     /**
      * Returns this optimizer with another value of one hyper-parameter.
      *
-     * @param hyperParameter a key of {@link #hyperParameters()}
-     * @param value its value
+     * @param hyperParameter a key of {@link #hyperParameters()}, or another name of one, such as {@code lr}
+     * @param value its value; 0 or 1 for a boolean
      * @return the changed optimizer
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
      *     hyper-parameter, or it cannot have this value
      */
     public Optimizer with(String hyperParameter, double value) {
-        requireNonNull(hyperParameter, "hyperParameter");
-        if (!hyperParameters.containsKey(hyperParameter)) {
+        String canonical = canonicalName(requireNonNull(hyperParameter, "hyperParameter"));
+        if (!hyperParameters.containsKey(canonical)) {
             throw KVStoreException.invalidArgument(
                     "optimizer `" + name + "` has no hyper-parameter `" + hyperParameter
                             + "`, expected one of " + String.join(", ", hyperParameters.keySet()));
         }
         return new Optimizer(
                 name,
-                with(hyperParameters, hyperParameter, value),
+                with(hyperParameters, canonical, value),
                 scheduler,
                 learningRateMultipliers,
                 weightDecayMultipliers);
+    }
+
+    /**
+     * Returns this optimizer with another value of a hyper-parameter that is a boolean.
+     *
+     * @param hyperParameter a hyper-parameter that {@link #isFlag}
+     * @param value its value
+     * @return the changed optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it is a number
+     */
+    public Optimizer with(String hyperParameter, boolean value) {
+        return with(hyperParameter, number(requireNonNull(hyperParameter, "hyperParameter"), value));
+    }
+
+    /**
+     * Returns whether a hyper-parameter is a boolean. Its number is 0 or 1.
+     *
+     * @param hyperParameter the name of a hyper-parameter of any optimizer
+     * @return true for {@code lazy_update}, {@code centered} and {@code decoupled_wd}
+     */
+    public static boolean isFlag(String hyperParameter) {
+        return FLAGS.contains(canonicalName(requireNonNull(hyperParameter, "hyperParameter")));
+    }
+
+    private static String canonicalName(String hyperParameter) {
+        return ALIASES.getOrDefault(hyperParameter, hyperParameter);
+    }
+
+    /** The number of a value, which may be a boolean if the hyper-parameter is one. */
+    private static double number(String hyperParameter, Object value) {
+        requireNonNull(value, hyperParameter);
+        if (value instanceof Number number) {
+            return number.doubleValue();
+        }
+        if (value instanceof Boolean flag && isFlag(hyperParameter)) {
+            return flag ? 1 : 0;
+        }
+        throw KVStoreException.invalidArgument(
+                "hyper-parameter `" + hyperParameter + "` cannot be " + value + " (" + value.getClass().getName()
+                        + "): expected " + (isFlag(hyperParameter) ? "true, false, 0 or 1" : "a number"));
+    }
+
+    /** The values by their names in the native library. */
+    static Map<String, Double> canonical(Map<String, ?> changed) {
+        Map<String, Double> values = new LinkedHashMap<>();
+        Map<String, String> given = new LinkedHashMap<>();
+        for (Map.Entry<String, ?> entry : changed.entrySet()) {
+            String name = requireNonNull(entry.getKey(), "name");
+            String other = given.put(canonicalName(name), name);
+            if (other != null) {
+                throw KVStoreException.invalidArgument(
+                        "`" + other + "` and `" + name
+                                + "` name the same hyper-parameter: expected one of them, found both");
+            }
+            values.put(canonicalName(name), number(name, entry.getValue()));
+        }
+        return values;
     }
 
     /**

@@ -2,18 +2,24 @@
   "What a failing expression tells its caller, for tests.
 
     failure   the message and the data of the ex-info that an expression throws
-    code      its :kvstore/code")
+    code      its :kvstore/code"
+  (:require [clojure.string :as string]))
 
 (set! *warn-on-reflection* true)
 
 (defn failure*
-  "Calls `f` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause."
+  "Calls `f` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause.
+
+  :start is the message before the first colon: MXNet's text, where it has one."
   [f]
   (try
     (f)
     nil
     (catch clojure.lang.ExceptionInfo e
-      (assoc (ex-data e) :message (ex-message e) :cause (ex-cause e)))))
+      (assoc (ex-data e)
+             :message (ex-message e)
+             :start (first (string/split (ex-message e) #": "))
+             :cause (ex-cause e)))))
 
 (defmacro failure
   "Evaluates `body` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause.

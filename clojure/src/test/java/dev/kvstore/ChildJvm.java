@@ -27,6 +27,13 @@ final class ChildJvm {
         builder = new ProcessBuilder().redirectErrorStream(true);
     }
 
+    /** A process of this JDK without an option of Java that begins so. */
+    static ChildJvm without(String option, Path home, String... options) {
+        ChildJvm jvm = new ChildJvm(home, options);
+        jvm.command.removeIf(part -> part.startsWith(option));
+        return jvm;
+    }
+
     /** What a finished program left behind. */
     record Result(int status, String output) {}
 

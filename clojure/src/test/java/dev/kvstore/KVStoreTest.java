@@ -229,7 +229,11 @@ class KVStoreTest {
             Expect.nullParameter("out", () -> store.pull("a", (NDArray) null));
             Expect.nullParameter("keys[1]",
                     () -> store.push(new String[] {"a", null}, new NDArray[] {value, value}, 0));
-            Expect.nullParameter("values[0]",
+            Expect.nullParameter("values[1] for key `b`",
+                    () -> store.push(new String[] {"a", "b"}, new NDArray[] {value, null}, 0));
+            Expect.nullParameter("outs[0] for key `a`",
+                    () -> store.pull(new String[] {"a"}, new NDArray[] {null}, 0));
+            Expect.nullParameter("values[0] for key `a`",
                     () -> store.push(new String[] {"a"}, new NDArray[] {null}, 0));
             Expect.nullParameter("optimizer", () -> store.setOptimizer(null));
             Expect.nullParameter("body", () -> store.sendCommandToServers(0, null));

@@ -38,6 +38,20 @@ class NativeLibraryTest {
         assertTrue(lines.get(2).contains(missing), output);
     }
 
+    /** From Java 24 on, an option of Java denies native access to what no other option enables. */
+    @Test
+    void deniedNativeAccessNamesTheOptionThatEnablesIt() throws Exception {
+        Path home = Jdk.atLeast(24);
+        ChildJvm.Result denied = ChildJvm.without("--enable-native-access", home, "--illegal-native-access=deny")
+                .run(UsesTheLibraryTwice.class);
+        List<String> lines = denied.output().lines().toList();
+        assertEquals(3, lines.size(), denied.output());
+        for (String line : lines) {
+            assertTrue(line.contains("native access is denied"), line);
+            assertTrue(line.contains("--enable-native-access=ALL-UNNAMED"), line);
+        }
+    }
+
     @Test
     void aFileThatIsNoLibraryIsAReadableException() throws Exception {
         Path text = Files.writeString(directory.resolve("text.so"), "no library");

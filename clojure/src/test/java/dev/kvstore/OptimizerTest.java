@@ -9,6 +9,8 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
 /** Optimizers and schedules as values, and their steps outside of a store. */
@@ -115,6 +117,69 @@ class OptimizerTest {
             assertArrayEquals(store.pull("w").toFloats(), weight.toFloats());
             assertEquals(3, state.numUpdates());
             assertEquals(2, state.arrays().size());
+        }
+    }
+
+    @Test
+    void otherNamesOfHyperParametersAreThoseOfTheNativeLibrary() {
+        Map<String, String> aliases = Map.of(
+                "lr", "learning_rate",
+                "weight_decay", "wd",
+                "num_update", "begin_num_update",
+                "eps", "epsilon",
+                "lambda", "lamda",
+                "lambda1", "lamda1");
+        try (KVStore store = KVStore.create()) {
+            aliases.forEach((alias, name) -> {
+                String optimizer = switch (name) {
+                    case "lamda" -> "dcasgd";
+                    case "lamda1" -> "ftrl";
+                    default -> "adam";
+                };
+                assertEquals(2, Optimizer.of(optimizer).with(alias, 2).hyperParameters().get(name));
+                store.setOptimizer(Optimizer.of(optimizer)).setHyperParameters(Map.of(alias, 1));
+                assertEquals(1, store.hyperParameters().get(name));
+                KVStoreException both = Expect.code(INVALID_ARGUMENT,
+                        () -> store.setHyperParameters(new TreeMap<>(Map.of(alias, 0, name, 0))));
+                assertTrue(both.getMessage().contains("`" + alias + "`"), both.getMessage());
+                assertTrue(both.getMessage().contains("`" + name + "`"), both.getMessage());
+                assertEquals(1, store.hyperParameters().get(name));
+            });
+        }
+    }
+
+    @Test
+    void booleansAreThoseOfTheNativeLibrary() {
+        try (KVStore store = KVStore.create()) {
+            for (String name : Optimizer.names()) {
+                Optimizer optimizer = Optimizer.of(name);
+                store.setOptimizer(optimizer);
+                for (String parameter : optimizer.hyperParameters().keySet()) {
+                    boolean isFlag = parameter.equals(flagIn(store, parameter));
+                    assertEquals(isFlag, Optimizer.isFlag(parameter), parameter);
+                    if (isFlag) {
+                        assertEquals(0, optimizer.with(parameter, false).hyperParameters().get(parameter));
+                        store.setHyperParameters(Map.of(parameter, true));
+                        assertEquals(1, store.hyperParameters().get(parameter));
+                    } else {
+                        Expect.code(INVALID_ARGUMENT, () -> optimizer.with(parameter, true));
+                        KVStoreException refused = Expect.code(INVALID_ARGUMENT,
+                                () -> store.setHyperParameters(Map.of(parameter, true)));
+                        assertTrue(refused.getMessage().contains("expected a number"), refused.getMessage());
+                    }
+                    Expect.code(INVALID_ARGUMENT, () -> store.setHyperParameters(Map.of(parameter, "x")));
+                }
+            }
+        }
+    }
+
+    /** Returns the parameter if the native library takes 0 and 1 alone. */
+    private static String flagIn(KVStore store, String parameter) {
+        try {
+            store.setHyperParameters(Map.of(parameter, 0.5));
+            return null;
+        } catch (KVStoreException exception) {
+            return exception.getMessage().endsWith("expected 0 or 1") ? parameter : null;
         }
     }
 

@@ -35,7 +35,7 @@
         (if (closed?) {:closed true} (throw e))))))
 
 (defn array-data
-  "Returns a map of what `nd` is, with its `:elements` in nested vectors, or `...` when they are many.
+  "Returns a map of what `nd` is, with its `:elements`, in their own type and nested vectors, or `...` when they are many.
 
   Navigating to `:elements` gives them all."
   [^NDArray nd]
@@ -44,8 +44,8 @@
       (with-meta
         (assoc (spec-data (.shape nd) (.dtype nd) (.context nd))
                :bytes (* (.size nd) (.numBytes (.dtype nd)))
-               :elements (if (<= (.size nd) max-size) (reading/->nd-vec nd) '...))
-        {`protocols/nav (fn [_ k v] (if (= :elements k) (reading/->nd-vec nd) v))}))))
+               :elements (if (<= (.size nd) max-size) (reading/nd-elements nd) '...))
+        {`protocols/nav (fn [_ k v] (if (= :elements k) (reading/nd-elements nd) v))}))))
 
 (defn rows-data
   "Returns a map of what `rows` is, with the numbers of the rows that are there, or `...` when they are many."

@@ -3,7 +3,8 @@
 
     guard    runs code that calls Java and translates what it throws
     outward  the exception that the caller of a verb sees
-    invalid, check, length-mismatch  throw for mistakes that Clojure can see by itself
+    shown    a value as messages show it
+    invalid, reject, check, length-mismatch  throw for mistakes that Clojure can see by itself
     int32?   a number that fits a Java int"
   (:require [clojure.string :as string])
   (:import (dev.kvstore KVStoreException KVStoreException$Code)
@@ -43,16 +44,60 @@
        (throw (outward e#)))))
 
 (defn invalid
-  "Throws `message` with code `:invalid-argument` and the offending `value` in the `ex-data`."
-  [message value]
-  (throw (ex-info message {:kvstore/code :invalid-argument
-                           :kvstore/value value})))
+  "Throws `message` with code `:invalid-argument`, the offending `value` and the map `facts` in the `ex-data`."
+  ([message value]
+   (invalid message value nil))
+  ([message value facts]
+   (throw (ex-info message (merge {:kvstore/code :invalid-argument
+                                   :kvstore/value value}
+                                  facts)))))
+
+(def ^:private max-shown 80)
+
+(defn- text
+  "Returns `x` as the REPL prints it, but short: a message must not print a large collection."
+  [x]
+  (binding [*print-length* 5
+            *print-level* 3
+            *print-meta* false
+            *print-dup* false
+            *print-readably* true]
+    (pr-str (if (and (string? x) (< max-shown (count x)))
+              (subs x 0 max-shown)
+              x))))
+
+(defn shown
+  "Returns `x` with its class, as in `3 (java.lang.Long)`. Never throws."
+  [x]
+  (if (nil? x)
+    "nil"
+    (let [class-name (.getName (class x))
+          printed (try (text x) (catch Exception _ "a value"))]
+      (str (if (< max-shown (count printed))
+             (str (subs printed 0 max-shown) "...")
+             printed)
+           " (" class-name ")"))))
+
+(defn reject
+  "Throws \"Invalid `what`\", followed by what was expected and the `value` that was found.
+
+  `facts` is a map for the `ex-data`. With `:found` and `:place` in it, the message names a part of `value` and
+  where it is."
+  ([what expected value]
+   (reject what expected value {:found value}))
+  ([what expected value {:keys [found place] :as facts}]
+   (let [found (shown found)]
+     (invalid (str "Invalid " what ": expected " expected (when place (str " " place)) ", found " found)
+              value
+              (merge (dissoc facts :found :place)
+                     {:kvstore/expected expected
+                      :kvstore/found found})))))
 
 (defn check
-  "Throws \"Invalid `what`\" unless `valid?` holds for `value`."
-  [valid? value what]
+  "Throws as `reject` does unless `valid?` holds for `value`."
+  [valid? value what expected]
   (when-not (valid? value)
-    (invalid (str "Invalid " what) value)))
+    (reject what expected value)))
 
 (defn int32?
   "Is `x` an integer that fits a Java int?"

@@ -1,18 +1,24 @@
 (ns dev.kvstore.impl.hyper-parameters
-  "What hyper-parameters are called in Clojure and in the native library.
+  "What hyper-parameters are called in Clojure and in the native library, and which values they take.
 
-    native-name    :learning-rate is \"learning_rate\"
+    native-name    :learning-rate is \"learning_rate\", and so is :lr
     native-values  a map of options as the native library takes it
+    wrong-value    what is wrong with a value, in words
     option         the way back
     options        the way back for a map"
   (:require [clojure.string :as string]
-            [dev.kvstore.impl.errors :as errors]))
+            [dev.kvstore.impl.errors :as errors])
+  (:import (dev.kvstore Optimizer)))
 
 (set! *warn-on-reflection* true)
 
 (def ^:private aliases
-  "Options that are called otherwise than by the rule; the native library's names are MXNet's."
-  {:rescale-gradient "rescale_grad"
+  "Options that are called otherwise than by the rule. The native library has the names of MXNet."
+  {:lr "learning_rate"
+   :weight-decay "wd"
+   :eps "epsilon"
+   :num-update "begin_num_update"
+   :rescale-gradient "rescale_grad"
    :lambda "lamda"
    :lambda1 "lamda1"})
 
@@ -22,15 +28,29 @@
   (or (get aliases option)
       (string/replace (name option) "-" "_")))
 
+(defn wrong-value
+  "Returns what is wrong with the `value` of `option`, in words; nil if it is a number, or a boolean for an option
+  that is one. Booleans may be given as 0 or 1."
+  [option value]
+  (let [flag? (Optimizer/isFlag (native-name option))]
+    (when-not (or (number? value) (and flag? (boolean? value)))
+      (str "expected " (if flag? "true, false, 0 or 1" "a number") " for " (pr-str option)
+           ", found " (errors/shown value)))))
+
 (defn native-values
-  "Returns the map `option->value` with native names for keys.
+  "Returns the map `option->value` with native names for keys and numbers for values.
 
   Throws code `:invalid-argument` when two options stand for the same hyper-parameter."
   [option->value]
-  (let [native->value (into {} (map (fn [[k value]] [(native-name k) value])) option->value)]
-    (when-not (= (count native->value) (count option->value))
-      (errors/invalid "Two options for the same hyper-parameter" option->value))
-    native->value))
+  (doseq [[_ same] (group-by native-name (keys option->value))
+          :when (next same)]
+    (errors/invalid (str (string/join " and " same)
+                         " name the same hyper-parameter: expected one of them, found "
+                         (if (= 2 (count same)) "both" "all"))
+                    option->value))
+  (into {}
+        (map (fn [[k value]] [(native-name k) (if (boolean? value) (if value 1 0) value)]))
+        option->value))
 
 (defn option
   "Returns the keyword for the hyper-parameter `native-name`."

@@ -18,7 +18,7 @@
   silent default."
   [opts allowed]
   (when-not (or (nil? opts) (map? opts))
-    (errors/invalid "Invalid options" opts))
+    (errors/reject "options" "a map or nil" opts))
   (when-let [unknown (first (remove (set allowed) (keys opts)))]
     (errors/invalid (str "Unknown option " (pr-str unknown)
                          ", expected one of " (string/join " " allowed))
@@ -31,7 +31,7 @@
   (cond
     (nil? ctx) (Context/cpu)
     (instance? Context ctx) ctx
-    :else (errors/invalid "Invalid context" ctx)))
+    :else (errors/reject "context" "a Context" ctx)))
 
 (defn ->dtype
   "Returns the dtype that `x` is or names: a DType, `:float32` or \"float32\"."
@@ -39,7 +39,7 @@
   (cond
     (instance? DType x) x
     (or (string? x) (keyword? x)) (errors/guard (DType/fromName (name x)))
-    :else (errors/invalid "Invalid dtype" x)))
+    :else (errors/reject "dtype" "a DType or its name" x)))
 
 (defn dtype
   "Returns the dtype under `:dtype` in `opts`, float32 by default."

@@ -2,12 +2,13 @@
   "The one place where the arguments of a verb become pairs of a key and an array, or another value.
 
     key-name     the text of one key
-    key-names    the texts of one key or a sequential of keys
-    check-names  refuses a map with two keys of one name
+    key-names    the texts of one key or a list of keys
+    check-names  rejects a map with two keys of one name
     pairs        the four shapes of keys and values, as pairs in call order
     map-pairs    the same from a map of keys to values
     names, arrays, values  the halves of pairs, as the Java API takes them"
-  (:require [dev.kvstore.impl.errors :as errors])
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists])
   (:import (dev.kvstore NDArray Value)
            (java.util HashSet)))
 
@@ -28,6 +29,14 @@
   [x]
   (or (string? x) (keyword? x) (symbol? x)))
 
+(def ^:private a-key
+  "a string, keyword or symbol")
+
+(defn- first-wrong
+  "Returns the first position in `xs` where `valid?` does not hold; nil if it holds for all."
+  [valid? xs]
+  (first (keep-indexed (fn [i x] (when-not (valid? x) i)) xs)))
+
 (defn key-name
   "Returns the text of the key `k`: a string is itself, a keyword or symbol is its name.
 
@@ -35,7 +44,7 @@
   ^String [k]
   (if (single-key? k)
     (name k)
-    (errors/invalid "Invalid keys" k)))
+    (errors/reject "keys" a-key k)))
 
 (defn- fill
   "Returns `target` with (f x) for every x in `xs`, without a sequence between."
@@ -47,14 +56,19 @@
   target)
 
 (defn key-names
-  "Returns the texts of `ks`, one key or a sequential of keys, as a String[].
+  "Returns the texts of `ks`, one key or a list of keys, as a String[].
 
   Throws \"Invalid keys\" for anything else."
   ^"[Ljava.lang.String;" [ks]
-  (cond
-    (single-key? ks) (into-array String [(name ks)])
-    (and (sequential? ks) (every? single-key? ks)) (fill (make-array String (count ks)) name ks)
-    :else (errors/invalid "Invalid keys" ks)))
+  (if (single-key? ks)
+    (into-array String [(name ks)])
+    (let [listed (or (lists/as-list ks)
+                     (errors/reject "keys" (str a-key ", or a list of them") ks))]
+      (when-let [i (first-wrong single-key? listed)]
+        (errors/reject "keys" a-key ks {:found (nth listed i)
+                                        :place (str "at position " i)
+                                        :kvstore/position i}))
+      (fill (make-array String (count listed)) name listed))))
 
 (defn check-names
   "Throws \"Invalid keys\" when two of the keys of the map `m` have the same name: one value would be lost or
@@ -66,22 +80,45 @@
         (errors/invalid (str "Invalid keys: two with the name `" text "`")
                         (filterv #(= text (name %)) (keys m)))))))
 
+(defn- expected-in
+  "Returns what a value of the role is, in words."
+  [role]
+  (if (= "values" role) "an NDArray or RowSparse" "an NDArray"))
+
+(defn- reject-element
+  "Throws \"Invalid `role`\" for `found`, at the position `i` of a list for the key `k`, or of no list."
+  [role vs found k i]
+  (errors/reject role (expected-in role) vs
+                 (cond-> {:found found
+                          :place (str (when i (str "at position " i " ")) "for key `" k "`")
+                          :kvstore/key k}
+                   i (assoc :kvstore/position i))))
+
 (defn- array-list
-  "Returns `vs`, one array or a sequential of arrays, as a sequential; nil if it is neither."
-  [^Class of vs]
-  (let [one? #(.isInstance of %)]
-    (cond
-      (one? vs) [vs]
-      (and (sequential? vs) (every? one? vs)) vs)))
+  "Returns `found`, one array or a list of arrays for the key `k`, as a list; `i` is its position among several.
+
+  Throws \"Invalid `role`\", also `vs` in the `ex-data`."
+  [^Class of role vs found k i]
+  (if (.isInstance of found)
+    [found]
+    (let [listed (or (lists/as-list found)
+                     (reject-element role vs found k i))]
+      (when-let [j (first-wrong #(.isInstance of %) listed)]
+        (reject-element role vs (nth listed j) k (if i [i j] j)))
+      listed)))
 
 (defn- lists-per-key
-  "Returns one sequential of arrays for each key that `vs` has values for; nil if `vs` has not that form."
-  [^Class of ks vs]
-  (if (or (single-key? ks) (.isInstance of vs))
-    (some-> (array-list of vs) list)
-    (when (sequential? vs)
-      (let [lists (map #(array-list of %) vs)]
-        (when (every? some? lists) lists)))))
+  "Returns a list of arrays for each of the keys `ks` with these `names` that `vs` has values for.
+
+  Throws \"Invalid `role`\"."
+  [ks ^objects names vs role]
+  (let [of (class-of role)
+        key-at #(if (< (long %) (alength names)) (aget names (int %)) "?")]
+    (if (or (single-key? ks) (.isInstance of vs))
+      [(array-list of role vs vs (key-at 0) nil)]
+      (let [listed (or (lists/as-list vs)
+                       (errors/reject role (str (expected-in role) " for each key, or a list of them") vs))]
+        (map-indexed (fn [i found] (array-list of role vs found (key-at i) i)) listed)))))
 
 (defn- one-each
   "Returns `vs` as a Java array when it is one for each of `n` keys, which most calls have; else nil."
@@ -89,26 +126,23 @@
   (if (.isInstance of vs)
     (when (= n 1)
       (into-array of [vs]))
-    (when (and (sequential? vs) (every? #(.isInstance of %) vs) (= n (count vs)))
+    (when (and (sequential? vs) (counted? vs) (= n (count vs)) (every? #(.isInstance of %) vs))
       (fill (make-array of n) identity vs))))
 
 (defn- listed
   "Returns the pairs of `names` and `vs` where a key may have several values."
   [ks names vs role]
-  (let [of (class-of role)
-        lists (or (lists-per-key of ks vs)
-                  (errors/invalid (str "Invalid " role) vs))]
+  (let [lists (vec (lists-per-key ks names vs role))]
     (when-not (= (count names) (count lists))
       (errors/length-mismatch (str "len(keys) != len(" role ")") (count names) (count lists)))
     {:names (into-array String (mapcat (fn [k vs] (repeat (count vs) k)) names lists))
-     :arrays (into-array of (apply concat lists))}))
+     :arrays (into-array (class-of role) (apply concat lists))}))
 
 (defn pairs
   "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays` or `values`.
 
-  `ks` is one key or a sequential of keys. `vs` is an array or a sequential of arrays for one key, and
-  a sequential of either, as long as `ks`, for several. `role` is what messages call `vs`: \"values\"
-  or \"outs\".
+  `ks` is one key or a list of keys. `vs` is an array or a list of arrays for one key, and a list of either, as
+  long as `ks`, for several. `role` is what messages call `vs`: \"values\" or \"outs\".
 
   Throws \"Invalid keys\", \"Invalid values\" (or \"Invalid outs\"), or code `:length-mismatch`."
   [ks vs role]
@@ -118,7 +152,7 @@
       (listed ks names vs role))))
 
 (defn map-pairs
-  "Returns the pairs of the map `m` from keys to an array or a sequential of arrays, in its order.
+  "Returns the pairs of the map `m` from keys to an array or a list of arrays, in its order.
 
   Throws as `pairs` does, and \"Invalid keys\" when `m` is no map, or has two keys with one name."
   [m role]
@@ -126,7 +160,7 @@
     (let [found (pairs (or (keys m) []) (or (vals m) []) role)]
       (check-names m)
       found)
-    (errors/invalid "Invalid keys" m)))
+    (errors/reject "keys" (str "a map of keys to " role) m)))
 
 (defn names
   "Returns the key of each pair."
@@ -142,10 +176,12 @@
   Values that are outs too must be arrays: throws \"Invalid outs\" for rows."
   ^"[Ldev.kvstore.NDArray;" [pairs]
   (let [found (:arrays pairs)]
-    (cond
-      (instance? array-class found) found
-      (every? array? found) (into-array NDArray found)
-      :else (errors/invalid "Invalid outs" (vec found)))))
+    (if (instance? array-class found)
+      found
+      (let [values (vec found)]
+        (when-let [i (first-wrong array? values)]
+          (reject-element "outs" values (nth values i) (nth (:names pairs) i) i))
+        (into-array NDArray values)))))
 
 (defn values
   "Returns the array or rows of each pair whose role is values."

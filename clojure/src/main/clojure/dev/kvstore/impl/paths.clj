@@ -14,6 +14,6 @@
       (string? fname) (.toPath (File. ^String fname))
       (instance? File fname) (.toPath ^File fname)
       (instance? Path fname) fname
-      :else (errors/invalid "Invalid filename" fname))
+      :else (errors/reject "filename" "a string, File or Path" fname))
     (catch InvalidPathException e
-      (errors/invalid (str "Invalid filename: " (.getReason e)) fname))))
+      (errors/invalid (str "Invalid filename: " (.getReason e) ", found " (errors/shown fname)) fname))))

@@ -3,7 +3,8 @@
 
   Loading this namespace installs the print methods. Printing never fails: what was closed says so."
   (:require [clojure.string :as string]
-            [dev.kvstore.impl.hyper-parameters :as hyper-parameters])
+            [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
+            [dev.kvstore.impl.ndarray.reading :as reading])
   (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape
                         Snapshot)
            (java.io Writer)))
@@ -15,14 +16,14 @@
 (def ^:private max-values 16)
 
 (defn- values-text
-  "The first values of `nd` in parentheses, empty for an array that is large or not on the host."
+  "The first values of `nd` in their own type, in parentheses, empty for an array that is large or not on the host."
   [^NDArray nd]
   (if (and (= "cpu" (.deviceType (.context nd)))
            (<= (.size nd) max-size))
     (let [shown (min max-values (or *print-length* max-values))
-          values (.toFloats nd)
+          values (reading/elements nd)
           texts (mapv str (take shown values))]
-      (str " (" (string/join " " (cond-> texts (< (count texts) (alength values)) (conj "..."))) ")"))
+      (str " (" (string/join " " (cond-> texts (< (count texts) (count values)) (conj "..."))) ")"))
     ""))
 
 (def ^:private short-names

@@ -18,7 +18,7 @@
   ^long [id]
   (if (and (int? id) (<= 0 (long id) Integer/MAX_VALUE))
     (long id)
-    (errors/invalid "Invalid device id" id)))
+    (errors/reject "device id" "an integer from 0 to 2147483647" id)))
 
 (defn cpu
   "Returns the CPU context with the number `device-id`, 0 by default.

@@ -27,13 +27,14 @@
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
 
   Keys are strings; a keyword or a symbol is a key by its name, without its namespace. Where keys and
-  values are taken, four forms will do: a key and an array; a key and a sequential of arrays; keys and as
-  many arrays; keys and as many sequentials of arrays. A key that stands several times in a call, as in
+  values are taken, four forms will do: a key and an array; a key and a list of arrays; keys and as
+  many arrays; keys and as many lists of arrays. Lists are sequentials, eductions too, other collections of Java
+  that have an order, and arrays of objects. A key that stands several times in a call, as in
   [\"3\" \"3\" \"3\"], has several values: pushed they are summed, pulled each gets the value. A map from
   keys to any of these is both arguments in one; two of its keys must not have one name. A call is checked whole before it changes anything.
 
   Failures are `ex-info` with `:kvstore/code`, and `:kvstore/key`, `:kvstore/expected` and `:kvstore/found`
-  where they apply. Whatever an updater of yours throws comes out of push as the same object.
+  where they apply; a wrong argument is `:kvstore/value`, and `:kvstore/position` is where in it the fault is. Whatever an updater of yours throws comes out of push as the same object.
 
       (def kv (create \"local\"))
       (init kv \"w\" (ndarray/zeros [2 3]))

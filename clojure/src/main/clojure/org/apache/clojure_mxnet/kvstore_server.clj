@@ -20,7 +20,7 @@
       (init {\"DMLC_ROLE\" \"server\"}) ;=> nil"
   [env-map]
   (errors/check #(and (map? %) (every? string? (keys %)) (every? string? (vals %)))
-                env-map "environment map")
+                env-map "environment map" "a map of strings to strings")
   nil)
 
 (defn start
@@ -31,6 +31,6 @@
       (start)"
   ([] (start 0))
   ([die-if-others-go-out-timeout]
-   (errors/check int? die-if-others-go-out-timeout "setting")
+   (errors/check int? die-if-others-go-out-timeout "setting" "an integer")
    (throw (ex-info "servers are not supported: no store of this library needs one"
                    {:kvstore/code :unsupported}))))

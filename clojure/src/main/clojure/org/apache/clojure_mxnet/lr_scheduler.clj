@@ -15,6 +15,7 @@
 
       (learning-rate (factor-scheduler 2 0.5) 0.1 3) ;=> 0.05"
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.printing])
   (:import (dev.kvstore LrScheduler LrScheduler$Warmup)))
@@ -25,12 +26,12 @@
 
 (defn- checked-count
   ^long [x what]
-  (errors/check int? x what)
+  (errors/check int? x what "an integer")
   (long x))
 
 (defn- checked-number
   ^double [x what]
-  (errors/check number? x what)
+  (errors/check number? x what "a number")
   (double x))
 
 (defn- warmed-up
@@ -38,11 +39,11 @@
   (let [mode (case warmup-mode
                (nil :linear) LrScheduler$Warmup/LINEAR
                :constant LrScheduler$Warmup/CONSTANT
-               (errors/invalid "Invalid warmup-mode" warmup-mode))]
+               (errors/reject "warmup-mode" ":linear or :constant" warmup-mode))]
     (if (some? warmup-steps)
       (.warmup scheduler
                (checked-count warmup-steps "warmup-steps")
-               (checked-number (or warmup-begin-lr 0) "warmup-begin-lr")
+               (checked-number (if (nil? warmup-begin-lr) 0 warmup-begin-lr) "warmup-begin-lr")
                mode)
       scheduler)))
 
@@ -61,7 +62,7 @@
          factor (checked-number factor "factor")]
      (errors/guard
        (-> (cond-> (LrScheduler/factor step factor)
-             (:stop-factor-lr opts)
+             (some? (:stop-factor-lr opts))
              (.stop (checked-number (:stop-factor-lr opts) "stop-factor-lr")))
            (warmed-up opts))))))
 
@@ -75,8 +76,9 @@
   (^dev.kvstore.LrScheduler [steps factor] (multi-factor-scheduler steps factor nil))
   (^dev.kvstore.LrScheduler [steps factor opts]
    (options/check opts warmup-options)
-   (errors/check #(and (sequential? %) (every? int? %)) steps "steps")
-   (let [factor (checked-number factor "factor")]
+   (let [steps (or (lists/as-list steps) (errors/reject "steps" "a list of integers" steps))
+         factor (checked-number factor "factor")]
+     (errors/check #(every? int? %) steps "steps" "a list of integers")
      (errors/guard
        (warmed-up (LrScheduler/multiFactor (long-array steps) factor) opts)))))
 

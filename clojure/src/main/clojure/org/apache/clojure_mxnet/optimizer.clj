@@ -18,16 +18,18 @@
   formulas w is the weight and q = clip(rescale-grad * gradient).
 
   Besides its own, every optimizer takes these options:
-    :learning-rate      size of a step; the default is the optimizer's own
-    :wd                 weight decay
+    :learning-rate      size of a step; the default is the optimizer's own; `:lr` is the same
+    :wd                 weight decay; `:weight-decay` is the same
     :clip-gradient      bound on every element of the rescaled gradient; 0, the default, is off
     :rescale-grad       factor on the gradient, 1; `:rescale-gradient` is the same
     :begin-num-update   how many updates a key is taken to have had before, 0
     :lr-scheduler       a schedule of the lr-scheduler namespace
     :lr-mult :wd-mult   maps of key to a factor on its learning rate or weight decay
   sgd, adam, ada-grad and ftrl also take
-    :lazy-update        1, the default: a push of rows (`ndarray/row-sparse-array`) changes weight and state in
-                        these rows only; 0: the other rows of the gradient count as 0, as everywhere else
+    :lazy-update        true, the default: a push of rows (`ndarray/row-sparse-array`) changes weight and state
+                        in these rows only; false: the other rows of the gradient count as 0, as everywhere else
+
+  Options that are true or false may be 1 or 0. An option that has two names is given by one of them.
 
   Each throws \"Incorrect sgd optimizer options\" (with its own name) for a value of another kind, code
   `:invalid-argument` for a number out of range, and names an option that it does not know."
@@ -42,8 +44,8 @@
 (set! *warn-on-reflection* true)
 
 (defn- incorrect
-  [optimizer-name opts]
-  (errors/invalid (str "Incorrect " optimizer-name " optimizer options") opts))
+  [optimizer-name opts reason]
+  (errors/invalid (str "Incorrect " optimizer-name " optimizer options: " reason) opts))
 
 (defn- with-multipliers
   "Adds the factors of the map `key->factor` by `add`, a function of optimizer, key and factor."
@@ -52,28 +54,36 @@
              optimizer
              (or key->factor {})))
 
-(defn- factors?
-  [x]
-  (or (nil? x)
-      (and (map? x) (every? pairs/single-key? (keys x)) (every? number? (vals x)))))
+(defn- wrong-factors
+  "Returns what is wrong with the map `x` of key to factor under `option`, in words; nil if it is one."
+  [option x]
+  (when-not (or (nil? x)
+                (and (map? x) (every? pairs/single-key? (keys x)) (every? number? (vals x))))
+    (str "expected a map of keys to numbers for " option ", found " (errors/shown x))))
+
+(defn- wrong-option
+  "Returns the first thing that is wrong with the values of `opts`, in words; nil if they are right."
+  [numbers {:keys [lr-scheduler lr-mult wd-mult]}]
+  (or (some (fn [[option value]] (hyper-parameters/wrong-value option value)) numbers)
+      (when-not (or (nil? lr-scheduler) (instance? LrScheduler lr-scheduler))
+        (str "expected an LrScheduler for :lr-scheduler, found " (errors/shown lr-scheduler)))
+      (wrong-factors :lr-mult lr-mult)
+      (wrong-factors :wd-mult wd-mult)))
 
 (defn- checked-options
   "Returns the map `opts` when it has only options of the vector `known`, with values that they can have."
   [optimizer-name known opts]
   (when-not (and (or (nil? opts) (map? opts)) (every? keyword? (keys opts)))
-    (incorrect optimizer-name opts))
-  (let [{:keys [lr-scheduler lr-mult wd-mult]} opts
+    (incorrect optimizer-name opts (str "expected a map with keywords for keys, found " (errors/shown opts))))
+  (let [{:keys [lr-mult wd-mult]} opts
         numbers (dissoc opts :lr-scheduler :lr-mult :wd-mult)]
     (when-let [unknown (first (remove (comp (set known) hyper-parameters/native-name) (keys numbers)))]
       (errors/invalid (str "Unknown option " (pr-str unknown) " of " optimizer-name ", expected one of "
                            (string/join " " (map (comp str hyper-parameters/option) known))
                            " :lr-scheduler :lr-mult :wd-mult")
                       unknown))
-    (when-not (and (every? number? (vals numbers))
-                   (or (nil? lr-scheduler) (instance? LrScheduler lr-scheduler))
-                   (factors? lr-mult)
-                   (factors? wd-mult))
-      (incorrect optimizer-name opts))
+    (when-let [wrong (wrong-option numbers opts)]
+      (incorrect optimizer-name opts wrong))
     (run! pairs/check-names [lr-mult wd-mult])
     (assoc opts :numbers (hyper-parameters/native-values (or numbers {})))))
 

@@ -9,7 +9,9 @@
   They are not MXNet's.
 
       (do (seed 7) (= (ndarray/->vec (uniform 0 1 [3])) (do (seed 7) (ndarray/->vec (uniform 0 1 [3]))))) ;=> true"
-  (:require [dev.kvstore.impl.errors :as errors]
+  (:require [clojure.string :as string]
+            [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs]
             [org.apache.clojure-mxnet.shape :as shape])
@@ -19,26 +21,28 @@
 
 (defn- shape-vec?
   [x]
-  (and (sequential? x) (every? #(and (int? %) (pos? (long %))) x)))
+  (when-let [dims (lists/as-list x)]
+    (every? #(and (int? %) (pos? (long %))) dims)))
 
 (defn- checked
   "Throws `message` unless `valid?`, with the arguments in the `ex-data`."
   [valid? message & arguments]
   (when-not valid?
-    (errors/invalid message (vec arguments))))
+    (errors/invalid (str message ": found " (string/join ", " (map errors/shown arguments)))
+                    (vec arguments))))
 
 (defn- made
   "The array that `make` gives for the shape, dtype and context of `opts`, or `:out` with its content."
   ^NDArray [make shape-vec {:keys [ctx context ^NDArray out] :as opts}]
   (options/check opts [:ctx :context :dtype :out])
   (when (and (contains? opts :ctx) (contains? opts :context))
-    (errors/invalid "Two options for the context" opts))
+    (errors/invalid "Two options for the context: expected :ctx or :context, found both" opts))
   (when (some? out)
-    (errors/check pairs/array? out "out"))
+    (errors/check pairs/array? out "out" "an NDArray"))
   (errors/guard
     (let [fresh ^NDArray (make (shape/->shape shape-vec)
                                (if out (.dtype out) (options/dtype opts))
-                               (if out (.context out) (options/context {:ctx (or ctx context)})))]
+                               (if out (.context out) (options/context {:ctx (if (contains? opts :context) context ctx)})))]
       (if out
         (with-open [fresh fresh]
           (.set out ^NDArray fresh))

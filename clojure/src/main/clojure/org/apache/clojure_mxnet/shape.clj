@@ -7,23 +7,26 @@
 
   Shapes with equal dimensions are equal, and `(str (->shape [1 2 3]))` is \"(1,2,3)\"."
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.printing])
   (:import (dev.kvstore Shape)))
 
 (set! *warn-on-reflection* true)
 
 (defn ->shape
-  "Returns the shape with the dimensions in `shape-vec`, a sequential of integers; a shape is itself.
+  "Returns the shape with the dimensions in `shape-vec`, a list of integers; a shape is itself.
 
   Throws \"Invalid shape\" when something in it is no integer, and code `:invalid-argument` when a
   dimension is negative.
 
       (str (->shape [2 3])) ;=> \"(2,3)\""
   ^dev.kvstore.Shape [shape-vec]
-  (cond
-    (instance? Shape shape-vec) shape-vec
-    (and (sequential? shape-vec) (every? int? shape-vec)) (errors/guard (Shape/of (long-array shape-vec)))
-    :else (errors/invalid "Invalid shape" shape-vec)))
+  (if (instance? Shape shape-vec)
+    shape-vec
+    (let [dims (lists/as-list shape-vec)]
+      (if (and dims (every? int? dims))
+        (errors/guard (Shape/of (long-array dims)))
+        (errors/reject "shape" "a list of integers" shape-vec)))))
 
 (defn ->vec
   "Returns the dimensions of `shape` as a vector. Throws ClassCastException for what is no shape.

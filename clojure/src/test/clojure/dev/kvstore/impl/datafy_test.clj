@@ -9,8 +9,11 @@
 (set! *warn-on-reflection* true)
 
 (deftest arrays
-  (is (= {:shape [2 2] :dtype :int32 :context "cpu(1)" :bytes 16 :elements [[1.0 2.0] [3.0 4.0]]}
+  (is (= {:shape [2 2] :dtype :int32 :context "cpu(1)" :bytes 16 :elements [[1 2] [3 4]]}
          (datafy (ndarray/->ndarray [[1 2] [3 4]] {:dtype :int32 :ctx (context/cpu 1)}))))
+  (doseq [[dtype x] [[:int32 16777217] [:int64 9007199254740993] [:float64 0.1]]]
+    (is (= [x] (:elements (datafy (ndarray/full [1] x {:dtype dtype})))))
+    (is (= x (peek (nav (datafy (ndarray/full [2000] x {:dtype dtype})) :elements '...)))))
   (let [data (datafy (ndarray/ones [2000]))]
     (is (= '... (:elements data)))
     (is (= 2000 (count (nav data :elements '...))))

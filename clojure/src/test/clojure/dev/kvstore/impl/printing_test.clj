@@ -14,8 +14,17 @@
 (deftest arrays
   (is (= "#kv/NDArray [f32 [2 3] cpu(0)] (1.0 1.0 1.0 1.0 1.0 1.0)"
          (pr-str (ndarray/ones [2 3]))))
-  (is (= "#kv/NDArray [i32 [2] cpu(1)] (3.0 3.0)"
+  (is (= "#kv/NDArray [i32 [2] cpu(1)] (3 3)"
          (pr-str (ndarray/full [2] 3 {:dtype dtype/INT32 :ctx (context/cpu 1)}))))
+  (doseq [[dtype x text] [[:int32 16777217 "i32 [1] cpu(0)] (16777217)"]
+                          [:int64 9007199254740993 "i64 [1] cpu(0)] (9007199254740993)"]
+                          [:uint8 255 "u8 [1] cpu(0)] (255)"]
+                          [:int8 -1 "i8 [1] cpu(0)] (-1)"]
+                          [:float64 0.1 "f64 [1] cpu(0)] (0.1)"]
+                          [:float32 0.1 "f32 [1] cpu(0)] (0.1)"]
+                          [:float16 0.5 "f16 [1] cpu(0)] (0.5)"]
+                          [:bfloat16 0.5 "bf16 [1] cpu(0)] (0.5)"]]]
+    (is (= (str "#kv/NDArray [" text) (pr-str (ndarray/full [1] x {:dtype dtype})))))
   (binding [*print-length* 2]
     (is (= "#kv/NDArray [f32 [3] cpu(0)] (0.0 1.0 ...)" (pr-str (ndarray/arange 0 3)))))
   (is (= "#kv/NDArray [f32 [5000] cpu(0)]" (pr-str (ndarray/zeros [5000]))))

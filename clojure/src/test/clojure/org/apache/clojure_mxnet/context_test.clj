@@ -21,7 +21,7 @@
 
 (deftest numbers-that-no-device-has
   (doseq [id [-1 1.5 "0" nil 2147483648]]
-    (is (= ["Invalid device id" id] ((juxt :message :kvstore/value) (failure (context/cpu id)))))
+    (is (= ["Invalid device id" id] ((juxt :start :kvstore/value) (failure (context/cpu id)))))
     (is (= :invalid-argument (code (context/gpu id))))))
 
 (deftest ^:host a-device-that-is-not-there
@@ -29,7 +29,7 @@
     (is (= :device-unavailable (code (ndarray/ones [2] {:ctx ctx}))))
     (is (= :device-unavailable (code (ndarray/as-in-context (ndarray/ones [2]) ctx))))
     (is (= :device-unavailable (code (context/gpu-memory-info 99))))
-    (is (= "Invalid device id" (:message (failure (context/gpu-memory-info -1)))))))
+    (is (= "Invalid device id" (:start (failure (context/gpu-memory-info -1)))))))
 
 (deftest gpus-are-counted
   (is (nat-int? (context/num-gpus)))

@@ -26,4 +26,4 @@
   (is (= dtype/FLOAT64 (ndarray/dtype (ndarray/ones [1] {:dtype :float64}))))
   (is (= dtype/BFLOAT16 (ndarray/dtype (ndarray/as-type (ndarray/ones [1]) "bfloat16"))))
   (is (= :invalid-argument (code (ndarray/ones [1] {:dtype "float31"}))))
-  (is (= "Invalid dtype" (:message (failure (ndarray/ones [1] {:dtype 32}))))))
+  (is (= "Invalid dtype" (:start (failure (ndarray/ones [1] {:dtype 32}))))))

@@ -4,8 +4,9 @@
             [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
-            [org.apache.clojure-mxnet.ndarray :as ndarray])
-  (:import (dev.kvstore KVStoreException)
+            [org.apache.clojure-mxnet.ndarray :as ndarray]
+            [org.apache.clojure-mxnet.optimizer :as optimizer])
+  (:import (dev.kvstore KVStoreException NDArray)
            (java.io StringWriter)
            (java.util Locale)))
 
@@ -25,10 +26,101 @@
                         ndarray/->vec))))
 
 (defn- invalid?
-  "Is `failed` the mistake `message` with the offending `value`?"
+  "Is `failed` the mistake `message` with the offending `value`, and does its text say what was found?"
   [failed message value]
-  (= [message :invalid-argument value]
-     ((juxt :message :kvstore/code :kvstore/value) failed)))
+  (and (= [:invalid-argument value]
+          ((juxt :kvstore/code :kvstore/value) failed))
+       (string/starts-with? (:message failed) message)
+       (re-find #"(?s): expected .*, found |: two with the name `" (:message failed))))
+
+(deftest one-bad-value-among-many
+  (let [kv (kvstore/create)
+        ks (mapv #(str "w" %) (range 640))
+        ones (vec (repeat 640 (ndarray/ones [1])))]
+    (kvstore/init kv ks ones)
+    (testing "an array for each key"
+      (let [failed (failure (kvstore/push kv ks (assoc ones 637 nil)))]
+        (is (= "Invalid values: expected an NDArray or RowSparse at position 637 for key `w637`, found nil"
+               (:message failed)))
+        (is (= {:kvstore/code :invalid-argument :kvstore/key "w637" :kvstore/position 637
+                :kvstore/expected "an NDArray or RowSparse" :kvstore/found "nil"}
+               (dissoc failed :message :start :cause :kvstore/value)))))
+    (testing "a list of arrays for each key"
+      (let [failed (failure (kvstore/push kv ks (assoc (mapv vector ones) 638 [(ones 0) :x])))]
+        (is (= ["w638" [638 1] ":x (clojure.lang.Keyword)"]
+               ((juxt :kvstore/key :kvstore/position :kvstore/found) failed)))))
+    (testing "a list of arrays for one key, and a map"
+      (is (= ["w0" 1] ((juxt :kvstore/key :kvstore/position) (failure (kvstore/push kv "w0" [(ones 0) nil])))))
+      (is (= "w7" (:kvstore/key (failure (kvstore/pull kv (assoc (zipmap ks ones) "w7" 5))))))
+      (is (= "w0" (:kvstore/key (failure (kvstore/pull kv "w0" (ndarray/row-sparse-array (ones 0) [0] [1])))))))
+    (testing "keys"
+      (is (= "Invalid keys: expected a string, keyword or symbol at position 3, found 3.5 (java.lang.Double)"
+             (:message (failure (kvstore/push kv (assoc ks 3 3.5) ones))))))
+    (testing "an optimizer for weights that it cannot step"
+      (kvstore/init kv "i" (ndarray/ones [1] {:dtype :int32}))
+      (kvstore/set-optimizer kv (optimizer/sgd))
+      (is (= "key `i`: an optimizer needs floating-point weights, not i32"
+             (:message (failure (kvstore/push kv (conj ks "i") (conj ones (ndarray/ones [1] {:dtype :int32}))))))))
+    (testing "what is found is cut short, and may fail to print"
+      (is (> 300 (count (:message (failure (kvstore/push kv "w0" (vec (range 1000))))))))
+      (is (> 300 (count (:message (failure (kvstore/push kv "w0" (apply str (repeat 100000 "x"))))))))
+      (is (= "Invalid keys" (:start (failure (kvstore/pull kv (map #(/ 1 %) [1])))))))))
+
+(deftest lengths-name-the-dtype-of-the-array
+  (doseq [source [[1 2 3] [1.0 2.0 3.0] (int-array 3) (byte-array 3) (java.nio.FloatBuffer/allocate 3)]
+          [dtype shape] [[:float32 [2 2]] [:int8 [2]]]
+          f [#(ndarray/array source shape {:dtype dtype})
+             #(ndarray/set (ndarray/zeros shape {:dtype dtype}) source)]]
+    (is (= [(str "elements for " (name dtype) " " (ndarray/shape (ndarray/zeros shape))) :length-mismatch "3"]
+           ((juxt :start :kvstore/code :kvstore/found) (failure (f)))))))
+
+(deftest lists-of-every-kind
+  (let [arrays (mapv #(ndarray/full [1] %) [1 2])
+        expected [[1.0] [2.0]]]
+    (doseq [as-list [identity
+                     seq
+                     #(map identity %)
+                     #(eduction (map identity) %)
+                     #(java.util.ArrayList. ^java.util.Collection %)
+                     #(java.util.ArrayDeque. ^java.util.Collection %)
+                     #(.values (java.util.TreeMap. ^java.util.Map (zipmap (range) %)))
+                     object-array]]
+      (let [kv (kvstore/init (kvstore/create) (as-list ["a" "b"]) (as-list arrays))
+            pulled #(mapv ndarray/->vec (kvstore/pull kv (as-list ["a" "b"])))
+            outs [(ndarray/zeros [1]) (ndarray/zeros [1])]]
+        (is (= expected (pulled)))
+        (kvstore/push kv (as-list ["a" "b"]) (as-list (mapv #(as-list [% %]) arrays)))
+        (is (= [[2.0] [4.0]] (pulled)))
+        (kvstore/push kv "a" (as-list arrays))
+        (kvstore/pull kv (as-list ["a" "b"]) (as-list outs))
+        (is (= [[3.0] [4.0]] (map ndarray/->vec outs)))
+        (is (= [[0] [0]] (map ndarray/row-indices
+                              (kvstore/row-sparse-pull kv (as-list ["a" "b"]) (as-list [(as-list [0]) [0]])))))
+        (kvstore/remove kv (as-list ["a" "b"]))
+        (is (= [] (kvstore/keys kv))))
+      (is (= [1.0 2.0] (ndarray/->vec (ndarray/concatenate (as-list arrays)))))
+      (is (= [[1.0 2.0] [3.0 4.0]] (ndarray/->nd-vec (ndarray/->ndarray (as-list [(as-list [1 2]) [3 4]])))))
+      (is (= [2 1] (ndarray/shape-vec (ndarray/reshape (ndarray/array (as-list [1 2]) (as-list [2])) (as-list [2 1]))))))
+    (testing "arrays of Java of another class"
+      (let [kv (kvstore/init (kvstore/create) (into-array String ["a" "b"]) (into-array NDArray arrays))]
+        (is (= expected (mapv ndarray/->vec (kvstore/pull kv (into-array Object ["a" "b"])))))))
+    (testing "what has no order is no list"
+      (doseq [unordered [#{"a"} {"a" 1} (java.util.HashSet. ["a"]) (java.util.HashMap. {"a" 1})]]
+        (is (= "Invalid keys" (:start (failure (kvstore/remove (store) unordered)))))))))
+
+(deftest updaters-are-functions
+  (let [kv (store)]
+    (doseq [wrong [:foo 'foo {:a 1} #{1} [1] '(1) "f" 5 (transient []) (promise)]]
+      (let [failed (failure (kvstore/set-updater kv wrong))]
+        (is (= ["Invalid updater" :invalid-argument] ((juxt :start :kvstore/code) failed)))))
+    (is (works? kv) "no updater was set")
+    (defmulti ^:private by-key (fn [k _ _] k))
+    (defmethod by-key "w" [_ pushed stored] (ndarray/set stored pushed))
+    (doseq [f [nil by-key #'by-key (fn [_ pushed stored] (ndarray/set stored pushed))
+               (partial (fn [_ _ pushed stored] (ndarray/set stored pushed)) 1)
+               (reify clojure.lang.IFn (invoke [_ _ pushed stored] (ndarray/set stored pushed)))]]
+      (let [kv (kvstore/set-updater (store) f)]
+        (is (works? kv))))))
 
 (deftest bad-keys
   (let [kv (store)
@@ -94,7 +186,7 @@
                #(kvstore/pull kv ["w" "w"] [a])
                #(kvstore/push kv ["w" "w"] a)]]
       (is (= {:kvstore/code :length-mismatch :kvstore/expected "2" :kvstore/found "1"}
-             (dissoc (failure (f)) :message :cause))))
+             (dissoc (failure (f)) :message :start :cause))))
     (is (= :length-mismatch (code (kvstore/push kv ["w"] [[a] [a]]))))
     (is (= :length-mismatch (code (kvstore/push kv [] [a]))))
     (is (string/starts-with? (:message (failure (kvstore/init kv ["a" "b"] [a])))

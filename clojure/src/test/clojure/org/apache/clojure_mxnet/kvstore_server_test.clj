@@ -7,7 +7,7 @@
 
 (deftest a-server-has-nothing-to-do
   (is (nil? (kvstore-server/init {"DMLC_ROLE" "server"})))
-  (is (= "Invalid environment map" (:message (failure (kvstore-server/init {:role "server"})))))
+  (is (= "Invalid environment map" (:start (failure (kvstore-server/init {:role "server"})))))
   (is (= :unsupported (code (kvstore-server/start))))
   (is (= :unsupported (code (kvstore-server/start 5))))
-  (is (= "Invalid setting" (:message (failure (kvstore-server/start "5"))))))
+  (is (= "Invalid setting" (:start (failure (kvstore-server/start "5"))))))

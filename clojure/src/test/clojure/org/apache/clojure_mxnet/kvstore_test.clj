@@ -93,9 +93,9 @@
     (is (identical? kv (kvstore/pushpull kv {:a [a a]})))
     (is (= (all 6.0) (ndarray/->vec a)))
     (is (identical? kv (kvstore/push kv {})))
-    (is (= "Invalid keys" (:message (failure (kvstore/push kv "a")))))
-    (is (= "Invalid keys" (:message (failure (kvstore/push kv {1 a})))))
-    (is (= "Invalid values" (:message (failure (kvstore/push kv {:a 1})))))))
+    (is (= "Invalid keys" (:start (failure (kvstore/push kv "a")))))
+    (is (= "Invalid keys" (:start (failure (kvstore/push kv {1 a})))))
+    (is (= "Invalid values" (:start (failure (kvstore/push kv {:a 1})))))))
 
 (deftest a-repeated-key-sums-and-receives
   (let [kv (with-key)
@@ -140,7 +140,7 @@
     (is (= [(all 3.0) (all 3.0)] (map ndarray/->vec outs)))
     (kvstore/pushpull kv "w" values)
     (is (= [(all 3.0) (all 3.0)] (map ndarray/->vec values)))
-    (is (= "Invalid priority" (:message (failure (kvstore/pushpull kv "w" values outs 0.5)))))))
+    (is (= "Invalid priority" (:start (failure (kvstore/pushpull kv "w" values outs 0.5)))))))
 
 (deftest keys-and-remove
   (let [kv (kvstore/init (kvstore/create) ["b" "a" "c"] (repeatedly 3 #(filled 1)))]
@@ -199,7 +199,7 @@
       (kvstore/set-updater kv nil)
       (kvstore/push kv "w" (ndarray/full [2] 8))
       (is (= [8.0 8.0] (stored kv "w"))))
-    (is (= "Invalid optimizer" (:message (failure (kvstore/set-optimizer kv :sgd)))))))
+    (is (= "Invalid optimizer" (:start (failure (kvstore/set-optimizer kv :sgd)))))))
 
 (deftest the-doctor-reports
   (let [report (kvstore/doctor)]
@@ -229,7 +229,7 @@
     (doseq [existing [:error :keep :replace]]
       (is (= :key-exists
              (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])] {:existing existing})))))
-    (is (= "Invalid existing" (:message (failure (kvstore/init kv "e" (ndarray/ones [1]) {:existing 1})))))
+    (is (= "Invalid existing" (:start (failure (kvstore/init kv "e" (ndarray/ones [1]) {:existing 1})))))
     (is (= :invalid-argument (code (kvstore/init kv "e" (ndarray/ones [1]) {:exists :keep}))))))
 
 (deftest maps-stand-for-keys-and-values
@@ -250,10 +250,10 @@
     (is (= [16.0 16.0] (ndarray/->vec c)))
     (kvstore/pushpull kv {"b" (ones)} {"b" c} -1)
     (is (= [1.0 1.0] (ndarray/->vec c)))
-    (is (= "Invalid priority" (:message (failure (kvstore/pushpull kv {"a" a} {"a" a} 1.5)))))
-    (is (= "Invalid priority" (:message (failure (kvstore/pushpull kv {"a" a} nil)))))
-    (is (= "Invalid priority" (:message (failure (kvstore/push kv {"a" a} 1.5)))))
-    (is (= "Invalid priority" (:message (failure (kvstore/pull kv {"a" a} a)))))
-    (is (= "Invalid outs" (:message (failure (kvstore/pushpull kv {"a" a} {"a" 1})))))
-    (is (= "Invalid keys" (:message (failure (kvstore/broadcast kv {"c" a} a)))))
+    (is (= "Invalid priority" (:start (failure (kvstore/pushpull kv {"a" a} {"a" a} 1.5)))))
+    (is (= "Invalid priority" (:start (failure (kvstore/pushpull kv {"a" a} nil)))))
+    (is (= "Invalid priority" (:start (failure (kvstore/push kv {"a" a} 1.5)))))
+    (is (= "Invalid priority" (:start (failure (kvstore/pull kv {"a" a} a)))))
+    (is (= "Invalid outs" (:start (failure (kvstore/pushpull kv {"a" a} {"a" 1})))))
+    (is (= "Invalid keys" (:start (failure (kvstore/broadcast kv {"c" a} a)))))
     (is (not (kvstore/contains? kv "c")))))

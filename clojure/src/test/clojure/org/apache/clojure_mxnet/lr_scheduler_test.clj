@@ -34,12 +34,20 @@
   (is (= "#kv/LrScheduler [factor[2.0, 0.5, 1.0E-8]]" (pr-str (lr-scheduler/factor-scheduler 2 0.5)))))
 
 (deftest schedules-that-cannot-be
-  (is (= "Invalid step" (:message (failure (lr-scheduler/factor-scheduler 0.5 0.5)))))
-  (is (= "Invalid factor" (:message (failure (lr-scheduler/factor-scheduler 1 "half")))))
-  (is (= "Invalid steps" (:message (failure (lr-scheduler/multi-factor-scheduler 3 0.5)))))
-  (is (= "Invalid max-update" (:message (failure (lr-scheduler/poly-scheduler nil)))))
+  (is (= "Invalid step" (:start (failure (lr-scheduler/factor-scheduler 0.5 0.5)))))
+  (is (= "Invalid factor" (:start (failure (lr-scheduler/factor-scheduler 1 "half")))))
+  (is (= "Invalid steps" (:start (failure (lr-scheduler/multi-factor-scheduler 3 0.5)))))
+  (is (= "Invalid max-update" (:start (failure (lr-scheduler/poly-scheduler nil)))))
   (is (= "Invalid warmup-mode"
-         (:message (failure (lr-scheduler/cosine-scheduler 9 {:warmup-steps 2 :warmup-mode :slow})))))
+         (:start (failure (lr-scheduler/cosine-scheduler 9 {:warmup-steps 2 :warmup-mode :slow})))))
+  (doseq [bad [false true "1"]]
+    (is (= "Invalid warmup-begin-lr"
+           (:start (failure (lr-scheduler/factor-scheduler 1 0.5 {:warmup-steps 2 :warmup-begin-lr bad})))))
+    (is (= "Invalid stop-factor-lr" (:start (failure (lr-scheduler/factor-scheduler 1 0.5 {:stop-factor-lr bad})))))
+    (is (= "Invalid final-lr" (:start (failure (lr-scheduler/cosine-scheduler 9 {:final-lr bad})))))
+    (is (= "Invalid base" (:start (failure (lr-scheduler/learning-rate (lr-scheduler/poly-scheduler 4) bad 1))))))
+  (is (= (lr-scheduler/multi-factor-scheduler [1 2] 0.5)
+         (lr-scheduler/multi-factor-scheduler (eduction (map inc) [0 1]) 0.5)))
   (is (= :invalid-argument (code (lr-scheduler/factor-scheduler 0 0.5))))
   (is (= :invalid-argument (code (lr-scheduler/factor-scheduler 1 2))))
   (is (= :invalid-argument (code (lr-scheduler/multi-factor-scheduler [3 2] 0.5))))

@@ -85,10 +85,10 @@
     (is (= :spec-mismatch (code (ndarray/+ a (ndarray/ones [1 3])))))
     (is (= :spec-mismatch (code (ndarray/+= a (ndarray/ones [3 2])))))
     (is (= :spec-mismatch (code (ndarray/+ a (ndarray/ones [2 3] {:dtype dtype/FLOAT64})))))
-    (is (= ["Invalid operand" "x"] ((juxt :message :kvstore/value) (failure (ndarray/+ a "x")))))
-    (is (= "Invalid operand" (:message (failure (ndarray/+ nil a)))))
-    (is (= "Invalid operand" (:message (failure (ndarray/+ 1 2)))))
-    (is (= "Invalid operand" (:message (failure (ndarray/+= a nil)))))
+    (is (= ["Invalid operand" "x"] ((juxt :start :kvstore/value) (failure (ndarray/+ a "x")))))
+    (is (= "Invalid operand" (:start (failure (ndarray/+ nil a)))))
+    (is (= "Invalid operand" (:start (failure (ndarray/+ 1 2)))))
+    (is (= "Invalid operand" (:start (failure (ndarray/+= a nil)))))
     (testing "comparisons stretch an axis of length 1"
       (is (= [[1.0 0.0 0.0] [1.0 0.0 0.0]]
              (ndarray/->nd-vec (ndarray/> a (ndarray/array [0 1 2] [1 3]))))))))
@@ -115,7 +115,7 @@
     [1.0 2.0 3.0 -1.0] ndarray/fix [1.5 2.1 3.7 -1.5])
   (is (Float/isNaN (first (ndarray/->vec (ndarray/sqrt (f32 -1))))))
   (is (= [0.0 0.5 1.0] (ndarray/->vec (ndarray/clip (f32 -1 0.5 2) 0 1))))
-  (is (= "Invalid limits" (:message (failure (ndarray/clip (f32 1) 0 nil))))))
+  (is (= "Invalid limits" (:start (failure (ndarray/clip (f32 1) 0 nil))))))
 
 (deftest reduced-arrays
   (let [a (ndarray/->ndarray [[1 -2] [4 5]])]

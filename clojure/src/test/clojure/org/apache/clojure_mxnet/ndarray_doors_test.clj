@@ -54,12 +54,13 @@
         ab (ndarray/+ a b)
         d (ndarray/+ c ab)
         found (ndarray/dependencies d)]
-    (is (= 4 (count found)))
+    (is (= 4 (count found) (ndarray/size found)))
     (is (= (set (map ndarray/handle [a b c ab])) (set (keys found))))
     (is (every? (fn [[handle array]] (= handle (ndarray/handle array))) found))
     (is (= #{c ab} (set (take 2 (vals found)))) "the nearest first")
     (is (identical? d (ndarray/dispose-deps d)))
     (is (= {} (ndarray/dependencies d)))
+    (is (= 0 (ndarray/size (ndarray/dependencies d))))
     (is (every? ndarray/is-disposed [a b c]))
     (is (= [3.0 3.0] (ndarray/->vec d)))))
 

@@ -47,16 +47,16 @@
     (is (= dtype (ndarray/dtype copy)))
     (is (ndarray/= a copy)))
   (is (= :corrupt (code (ndarray/deserialize (byte-array 7 (repeat (byte 1)))))))
-  (is (= "Invalid bytes" (:message (failure (ndarray/deserialize "abc"))))))
+  (is (= "Invalid bytes" (:start (failure (ndarray/deserialize "abc"))))))
 
 (deftest mistakes-of-a-caller
   (let [a (ndarray/ones [2])
         file (temporary-file)]
     (doseq [f [#(ndarray/save 5 {"a" a}) #(ndarray/load nil) #(ndarray/save-to-file :x a)]]
-      (is (= "Invalid filename" (:message (failure (f))))))
-    (is (= "Invalid keys" (:message (failure (ndarray/save file {5 a})))))
-    (is (= "Invalid values" (:message (failure (ndarray/save file {"a" 5})))))
-    (is (= "Invalid values" (:message (failure (ndarray/save file [a])))))
+      (is (= "Invalid filename" (:start (failure (f))))))
+    (is (= "Invalid keys" (:start (failure (ndarray/save file {5 a})))))
+    (is (= "Invalid values" (:start (failure (ndarray/save file {"a" 5})))))
+    (is (= "Invalid values" (:start (failure (ndarray/save file [a])))))
     (testing "two keys with one name"
       (let [failed (failure (ndarray/save file (array-map :a/b a :c/d a :c/b a)))]
         (is (= ["Invalid keys: two with the name `b`" :invalid-argument [:a/b :c/b]]

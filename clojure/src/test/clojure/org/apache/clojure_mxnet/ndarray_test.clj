@@ -75,11 +75,11 @@
     (is (= [##Inf] (ndarray/->vec (ndarray/array [1e300] [1])))))
   (testing "mistakes"
     (is (= :length-mismatch (code (ndarray/array [1 2 3] [2]))))
-    (is (= "Invalid source" (:message (failure (ndarray/array [1 nil] [2])))))
-    (is (= "Invalid source" (:message (failure (ndarray/array "ab" [2])))))
-    (is (= "Invalid shape" (:message (failure (ndarray/array [1] 1)))))
+    (is (= "Invalid source" (:start (failure (ndarray/array [1 nil] [2])))))
+    (is (= "Invalid source" (:start (failure (ndarray/array "ab" [2])))))
+    (is (= "Invalid shape" (:start (failure (ndarray/array [1] 1)))))
     (is (= :invalid-argument (code (ndarray/array [1] [1] {:device 1}))))
-    (is (= "Invalid context" (:message (failure (ndarray/array [1] [1] {:ctx "cpu"})))))))
+    (is (= "Invalid context" (:start (failure (ndarray/array [1] [1] {:ctx "cpu"})))))))
 
 (deftest arrays-of-nested-numbers
   (let [a (ndarray/->ndarray rows)]
@@ -87,7 +87,7 @@
     (is (= rows (ndarray/->nd-vec a))))
   (is (= [2] (ndarray/shape-vec (ndarray/->ndarray '(1 2) {:ctx (context/cpu 2)}))))
   (doseq [x [[] [[]] [[1 2] [3]] [1 [2]] [[1] 2] ["a"] nil 5]]
-    (is (= ["Invalid N-D sequence" x] ((juxt :message :kvstore/value) (failure (ndarray/->ndarray x)))))))
+    (is (= ["Invalid N-D sequence" x] ((juxt :start :kvstore/value) (failure (ndarray/->ndarray x)))))))
 
 (deftest ranges
   (is (= [0.0 1.0 2.0] (ndarray/->vec (ndarray/arange 0 3))))
@@ -95,10 +95,10 @@
          (ndarray/->vec (ndarray/arange 0 5 {:step 0.5 :repeat 2}))))
   (is (= dtype/INT32 (ndarray/dtype (ndarray/arange 0 3 {:dtype dtype/INT32}))))
   (is (= :invalid-argument (code (ndarray/arange 3 3))))
-  (is (= "Invalid range" (:message (failure (ndarray/arange 0 "3")))))
+  (is (= "Invalid range" (:start (failure (ndarray/arange 0 "3")))))
   (doseq [n [1.5 nil 3000000000 2N]]
     (is (= ["Invalid repeat" n]
-           ((juxt :message :kvstore/value) (failure (ndarray/arange 0 1 {:repeat n})))))))
+           ((juxt :start :kvstore/value) (failure (ndarray/arange 0 1 {:repeat n})))))))
 
 (deftest reading
   (let [a (ndarray/array [1.5 -2.5 200] [3])]
@@ -119,13 +119,13 @@
     (is (= [200] (ndarray/->int-vec (ndarray/full [1] 200 {:dtype dtype/UINT8})))))
   (is (= [[] []] (ndarray/->nd-vec (ndarray/zeros [2 0]))))
   (is (= [] (ndarray/->nd-vec (ndarray/zeros [0 Long/MAX_VALUE 3]))))
-  (is (= "Invalid input array" (:message (failure (ndarray/->nd-vec [[1]]))))))
+  (is (= "Invalid input array" (:start (failure (ndarray/->nd-vec [[1]]))))))
 
 (deftest scalars
   (is (= 5.0 (ndarray/to-scalar (ndarray/full [1] 5))))
   (doseq [shape [[1 1] [2] [0]]]
     (is (= "The current array is not a scalar"
-           (:message (failure (ndarray/to-scalar (ndarray/zeros shape))))))))
+           (:start (failure (ndarray/to-scalar (ndarray/zeros shape))))))))
 
 (deftest equality
   (let [a (ndarray/array [1 2 3] [3 1])]
@@ -156,11 +156,11 @@
       (is (= :invalid-argument (code (ndarray/slice a 2 1))))
       (is (= :invalid-argument (code (ndarray/slice a 0 4))))
       (is (= :invalid-argument (code (ndarray/at a -1))))
-      (is (= "Invalid index" (:message (failure (ndarray/at a 0.5))))))
+      (is (= "Invalid index" (:start (failure (ndarray/at a 0.5))))))
     (testing "a size that would change"
       (is (= :invalid-argument (code (ndarray/reshape a [5]))))
       (is (= :invalid-argument (code (ndarray/reshape a [-1 -1]))))
-      (is (= "Invalid shape" (:message (failure (ndarray/reshape a 6))))))))
+      (is (= "Invalid shape" (:start (failure (ndarray/reshape a 6))))))))
 
 (deftest copies-do-not-share
   (let [a (ndarray/array [1.5 -1.5] [2])
@@ -173,7 +173,7 @@
     (is (identical? a (ndarray/as-in-context a (context/cpu 0))))
     (doseq [ctx [nil "cpu"]]
       (is (= ["Invalid context" ctx]
-             ((juxt :message :kvstore/value) (failure (ndarray/as-in-context a ctx))))))
+             ((juxt :start :kvstore/value) (failure (ndarray/as-in-context a ctx))))))
     (let [elsewhere (ndarray/as-in-context a (context/cpu 3))]
       (is (= (context/cpu 3) (ndarray/context elsewhere)))
       (ndarray/set elsewhere 0)
@@ -190,7 +190,7 @@
     (is (= [4 5] (ndarray/->int-vec (ndarray/set i (float-array [4 5])))))
     (is (= :length-mismatch (code (ndarray/set a [1 2 3]))))
     (is (= :spec-mismatch (code (ndarray/set a (ndarray/ones [3])))))
-    (is (= "Invalid source" (:message (failure (ndarray/set a "ab")))))
+    (is (= "Invalid source" (:start (failure (ndarray/set a "ab")))))
     (is (= [3.0 3.0] (ndarray/->vec a)))))
 
 (deftest concatenation
@@ -204,8 +204,8 @@
     (is (= [4 2] (ndarray/shape-vec (ndarray/concatenate [(ones 2 2) (ones 2 2)]
                                                          {:axis 0 :always-copy true}))))
     (is (= :spec-mismatch (code (ndarray/concatenate [(ones 2 3) (ones 2 2)]))))
-    (is (= "Invalid arrays" (:message (failure (ndarray/concatenate [(ones 1) 1])))))
-    (is (= "Invalid axis" (:message (failure (ndarray/concatenate [(ones 1)] {:axis 3000000000})))))))
+    (is (= "Invalid arrays" (:start (failure (ndarray/concatenate [(ones 1) 1])))))
+    (is (= "Invalid axis" (:start (failure (ndarray/concatenate [(ones 1)] {:axis 3000000000})))))))
 
 (deftest waiting
   (let [a (ndarray/ones [2])]
@@ -260,5 +260,5 @@
       (is (= [2 3] (map long dest))))
     (is (= [1.0 2.0 3.0 4.0] (vec (ndarray/read-into a (float-array 4)))))
     (is (= :invalid-argument (code (ndarray/read-into a (float-array 5)))))
-    (is (= "Invalid destination" (:message (failure (ndarray/read-into a [1 2])))))
-    (is (= "Invalid start" (:message (failure (ndarray/read-into a (float-array 1) :x)))))))
+    (is (= "Invalid destination" (:start (failure (ndarray/read-into a [1 2])))))
+    (is (= "Invalid start" (:start (failure (ndarray/read-into a (float-array 1) :x)))))))

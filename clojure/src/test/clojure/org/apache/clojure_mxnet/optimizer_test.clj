@@ -108,9 +108,50 @@
     (is (= :invalid-argument (code (kvstore/set-hyper-parameters kv {:learning-rate 1 :rho 1}))))
     (is (= :invalid-argument (code (kvstore/set-hyper-parameters kv {:learning-rate -1}))))
     (is (= "Invalid hyper-parameters"
-           (:message (failure (kvstore/set-hyper-parameters kv {:learning-rate "fast"})))))
+           (:start (failure (kvstore/set-hyper-parameters kv {:learning-rate "fast"})))))
     (is (= 0.25 (:learning-rate (kvstore/hyper-parameters kv))) "all or none")
     (is (= :invalid-argument (code (kvstore/hyper-parameters (kvstore/create)))))))
+
+(deftest options-with-two-names
+  (let [kv (kvstore/create)
+        rate #(:learning-rate (kvstore/hyper-parameters kv))]
+    (kvstore/set-optimizer kv (optimizer/adam {:lr 0.5 :weight-decay 0.25 :eps 1 :num-update 3}))
+    (is (= [0.5 0.25 1.0 3.0]
+           ((juxt :learning-rate :wd :epsilon :begin-num-update) (kvstore/hyper-parameters kv))))
+    (kvstore/set-hyper-parameters kv {:lr 0.125 :weight-decay 0.5 :eps 2 :num-update 4})
+    (is (= [0.125 0.5 2.0 4.0]
+           ((juxt :learning-rate :wd :epsilon :begin-num-update) (kvstore/hyper-parameters kv))))
+    (doseq [both [#(optimizer/sgd {:lr 0.5 :learning-rate 1})
+                  #(kvstore/set-hyper-parameters kv {:lr 0.5 :learning-rate 1})]
+            :let [failed (failure (both))]]
+      (is (= :invalid-argument (:kvstore/code failed)))
+      (is (= ":lr and :learning-rate name the same hyper-parameter: expected one of them, found both"
+             (:message failed))))
+    (is (= 0.125 (rate)))))
+
+(deftest booleans-are-for-options-that-are-booleans
+  (let [kv (kvstore/create)
+        lazy-of #(:lazy-update (kvstore/hyper-parameters kv))]
+    (doseq [[lazy expected] [[true 1.0] [false 0.0] [1 1.0] [0 0.0]]]
+      (kvstore/set-optimizer kv (optimizer/sgd {:lazy-update lazy}))
+      (is (= expected (lazy-of)))
+      (kvstore/set-hyper-parameters kv {:lazy-update (not (pos? expected))})
+      (is (= (- 1.0 expected) (lazy-of)))
+      (kvstore/set-hyper-parameters kv {:lazy-update lazy})
+      (is (= expected (lazy-of))))
+    (kvstore/set-optimizer kv (optimizer/rms-prop {:centered false :decoupled-wd true}))
+    (is (= [0.0 1.0] ((juxt :centered :decoupled-wd) (kvstore/hyper-parameters kv))))
+    (doseq [value [true false]
+            option [:lr :learning-rate :wd :momentum :begin-num-update]]
+      (is (= (str "Incorrect sgd optimizer options: expected a number for " option ", found " value
+                  " (java.lang.Boolean)")
+             (:message (failure (optimizer/sgd {option value})))))
+      (is (= (str "Invalid hyper-parameters: expected a number for " option ", found " value " (java.lang.Boolean)")
+             (:message (failure (kvstore/set-hyper-parameters kv {option value}))))))
+    (is (= "Incorrect sgd optimizer options: expected true, false, 0 or 1 for :lazy-update, found \"on\" (java.lang.String)"
+           (:message (failure (optimizer/sgd {:lazy-update "on"})))))
+    (is (string/includes? (:message (failure (kvstore/set-optimizer kv (optimizer/sgd {:lazy-update 0.5}))))
+                          "`lazy_update`"))))
 
 (deftest a-step-that-cannot-be
   (let [opt (optimizer/adam)
@@ -126,13 +167,13 @@
 (deftest sgd-refuses-what-it-cannot-honour
   (doseq [opts [{:wd 'a} {:learning-rate "0.1"} {:momentum nil} {:clip-gradient :off}]]
     (is (= ["Incorrect sgd optimizer options" :invalid-argument opts]
-           ((juxt :message :kvstore/code :kvstore/value) (failure (optimizer/sgd opts))))))
+           ((juxt :start :kvstore/code :kvstore/value) (failure (optimizer/sgd opts))))))
   (testing "an option that it does not know is named"
     (is (string/includes? (:message (failure (optimizer/sgd {:learnig-rate 0.1}))) ":learnig-rate")))
   (is (= :invalid-argument (code (optimizer/sgd [0.1]))))
   (testing "of another kind"
     (doseq [opts [{:lr-scheduler (Object.)} {:lr-mult [1]} {:wd-mult {"a" "b"}}]]
-      (is (= "Incorrect sgd optimizer options" (:message (failure (optimizer/sgd opts)))))))
+      (is (= "Incorrect sgd optimizer options" (:start (failure (optimizer/sgd opts)))))))
   (testing "out of range"
     (is (= :invalid-argument (code (optimizer/sgd {:learning-rate -1}))))
     (is (= :invalid-argument (code (optimizer/adam {:beta1 1.5}))))))

@@ -42,14 +42,16 @@
 (deftest mistakes
   (doseq [f [#(random/uniform :a 1 [2]) #(random/uniform 2 1 [2]) #(random/uniform 0 1 [0])
              #(random/uniform 0 1 2) #(random/uniform 0 1 [1.5])]]
-    (is (= "Incorrect random uniform parameters" (:message (failure (f))))))
+    (is (= "Incorrect random uniform parameters" (:start (failure (f))))))
   (doseq [f [#(random/normal 0 0 [2]) #(random/normal 0 "1" [2]) #(random/normal nil 1 [2])]]
-    (is (= "Incorrect random normal parameters" (:message (failure (f))))))
+    (is (= "Incorrect random normal parameters" (:start (failure (f))))))
   (doseq [n ["x" nil 1.5 1e30 ##NaN 1/2]]
-    (is (= "Incorrect seed parameters" (:message (failure (random/seed n))))))
+    (is (= "Incorrect seed parameters" (:start (failure (random/seed n))))))
   (is (nil? (random/seed 7.0)))
   (is (= :invalid-argument (code (random/uniform 0 1 [2] {:dtype dtype/INT32}))))
-  (is (= "Invalid context" (:message (failure (random/uniform 0 1 [2] {:context 1})))))
+  (doseq [bad [1 false]]
+    (is (= "Invalid context" (:start (failure (random/uniform 0 1 [2] {:context bad})))))
+    (is (= "Invalid context" (:start (failure (random/uniform 0 1 [2] {:ctx bad}))))))
   (is (= :invalid-argument (code (random/uniform 0 1 [2] {:ctx (context/cpu) :context (context/cpu)}))))
   (is (= :invalid-argument (code (random/normal 0 1 [2] {:contxt (context/cpu)}))))
-  (is (= "Invalid out" (:message (failure (random/uniform 0 1 [2] {:out [1 2]}))))))
+  (is (= "Invalid out" (:start (failure (random/uniform 0 1 [2] {:out [1 2]}))))))

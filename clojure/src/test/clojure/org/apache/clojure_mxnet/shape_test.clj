@@ -22,5 +22,5 @@
 
 (deftest what-is-no-shape
   (doseq [x [nil 3 "ab" [1.5] [nil]]]
-    (is (= ["Invalid shape" x] ((juxt :message :kvstore/value) (failure (shape/->shape x))))))
+    (is (= ["Invalid shape" x] ((juxt :start :kvstore/value) (failure (shape/->shape x))))))
   (is (= :invalid-argument (code (shape/->shape [2 -1])))))

@@ -129,12 +129,12 @@
 (deftest mistakes
   (let [kv (store)
         s (kvstore/snapshot kv)]
-    (is (= "Invalid snapshot" (:message (failure (kvstore/rollback kv kv)))))
-    (is (= "Invalid checkpoint" (:message (failure (kvstore/progress (future 1))))))
+    (is (= "Invalid snapshot" (:start (failure (kvstore/rollback kv kv)))))
+    (is (= "Invalid checkpoint" (:start (failure (kvstore/progress (future 1))))))
     (doseq [f [nil 5]]
-      (is (= "Invalid filename" (:message (failure (kvstore/checkpoint kv f)))))
-      (is (= "Invalid filename" (:message (failure (kvstore/restore kv f)))))
-      (is (= "Invalid filename" (:message (failure (kvstore/read-snapshot f))))))
+      (is (= "Invalid filename" (:start (failure (kvstore/checkpoint kv f)))))
+      (is (= "Invalid filename" (:start (failure (kvstore/restore kv f)))))
+      (is (= "Invalid filename" (:start (failure (kvstore/read-snapshot f))))))
     (is (= :key-not-found (code (kvstore/snapshot-value s "none"))))
     (is (= "#kv/Snapshot [local, keys [\"w\" \"b\"]]" (pr-str s)))
     (kvstore/dispose s)

@@ -65,7 +65,7 @@
         @writing
         (:done? (progress writing))) ;=> true"
   [checkpoint]
-  (errors/check #(instance? Writing %) checkpoint "checkpoint")
+  (errors/check #(instance? Writing %) checkpoint "checkpoint" "what `checkpoint` returned")
   (let [^Checkpoint writing (.checkpoint ^Writing checkpoint)
         done? (.isDone writing)]
     {:bytes-written (.numBytesWritten writing)

@@ -25,7 +25,7 @@
       (with-open [kv (create \"device\")] (type kv)) ;=> \"device\""
   (^dev.kvstore.KVStore [] (create "local"))
   (^dev.kvstore.KVStore [name]
-   (errors/check #(or (string? %) (keyword? %)) name "name")
+   (errors/check #(or (string? %) (keyword? %)) name "name" "a string or keyword")
    (errors/guard (KVStore/create (clojure.core/name name)))))
 
 (defn dispose
@@ -97,7 +97,7 @@
 
       (set-soft-cap (soft-cap)) ;=> nil"
   [num-bytes]
-  (errors/check #(and (int? %) (pos? (long %))) num-bytes "soft cap")
+  (errors/check #(and (int? %) (pos? (long %))) num-bytes "soft cap" "an integer above 0")
   (errors/guard (NativeMemory/setSoftCap (long num-bytes))))
 
 (defn trim

@@ -3,6 +3,7 @@
 
     row-sparse-pull   reads rows of a value"
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.ndarray.sparse :as sparse]
             [dev.kvstore.impl.pairs :as pairs])
   (:import (dev.kvstore KVStore)
@@ -11,22 +12,21 @@
 (set! *warn-on-reflection* true)
 
 (defn row-sparse-pull
-  "Returns rows of the newest value of the key `ks` in `kvstore`: those whose numbers are in `row-ids`, a sequential of integers
+  "Returns rows of the newest value of the key `ks` in `kvstore`: those whose numbers are in `row-ids`, a list of integers
   or a long[], in any order and any number of times.
 
   The result has each of them once, ascending, also those that are 0. It costs what these rows cost. For a
-  sequential of keys, with as many `row-ids`, it is a vector. Throws \"Invalid keys\", \"Invalid row-ids\", code
+  list of keys, with as many `row-ids`, it is a vector. Throws \"Invalid keys\", \"Invalid row-ids\", code
   `:key-not-found`, code `:length-mismatch`, and code `:invalid-argument` for a number that is no row of the value.
 
       (ndarray/row-indices (row-sparse-pull kv \"a\" [1 0 0])) ;=> [0 1]
       (row-sparse-pull kv [\"a\" \"b\"] [[1] [2 0]])"
   [^KVStore kvstore ks row-ids]
-  (if (sequential? ks)
-    (let [names (vec (pairs/key-names ks))]
-      (when-not (sequential? row-ids)
-        (errors/invalid "Invalid row-ids" row-ids))
-      (let [ids (mapv #(sparse/->ids % "row-ids") row-ids)]
-        (errors/guard (vec (.rowSparsePull kvstore ^List names ^List ids)))))
-    (let [name (pairs/key-name ks)
-          ids (sparse/->ids row-ids "row-ids")]
-      (errors/guard (.rowSparsePull kvstore ^String name ^longs ids)))))
+  (if (pairs/single-key? ks)
+    (let [ids (sparse/->ids row-ids "row-ids")]
+      (errors/guard (.rowSparsePull kvstore (pairs/key-name ks) ^longs ids)))
+    (let [names (vec (pairs/key-names ks))
+          ids (mapv #(sparse/->ids % "row-ids")
+                    (or (lists/as-list row-ids)
+                        (errors/reject "row-ids" "a list with row indices for each key" row-ids)))]
+      (errors/guard (vec (.rowSparsePull kvstore ^List names ^List ids))))))

@@ -7,9 +7,23 @@
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.updater :as updater])
-  (:import (dev.kvstore KVStore Optimizer Snapshot)))
+  (:import (clojure.lang IPending ITransientCollection MultiFn)
+           (dev.kvstore KVStore Optimizer Snapshot)))
 
 (set! *warn-on-reflection* true)
+
+(defn- updater?
+  "Can `f` be called as an updater? Keywords, symbols and collections can be called, too, but only look up."
+  [f]
+  (or (fn? f)
+      (var? f)
+      (instance? MultiFn f)
+      (and (ifn? f)
+           (not (keyword? f))
+           (not (symbol? f))
+           (or (record? f) (not (coll? f)))
+           (not (instance? ITransientCollection f))
+           (not (instance? IPending f)))))
 
 (defn set-updater
   "Makes `f` what happens to a pushed sum, and returns `kvstore`. With nil the sum replaces the value again.
@@ -18,14 +32,15 @@
   array `stored` in place and its result is ignored. Both arrays end with the call. When it throws, the
   key keeps its value and the caller of push gets that very object. Inside it, pull gives the last
   committed value of any key; push, init, remove and the setters of the same store are code
-  `:invalid-argument`, and waiting for another thread that calls them may never end. Throws \"Invalid updater\" when `f` is neither nil nor a function.
+  `:invalid-argument`, and waiting for another thread that calls them may never end. Throws \"Invalid updater\" when `f` is neither
+  nil nor a function; a keyword, a symbol or a collection is not a function here.
 
   The store keeps `f`. A store that `f` refers to, as one that closes over it does, is therefore never
   collected: dispose such a store.
 
       (set-updater kv (fn [_ pushed stored] (ndarray/+= stored pushed)))"
   ^dev.kvstore.KVStore [^KVStore kvstore f]
-  (errors/check #(or (nil? %) (ifn? %)) f "updater")
+  (errors/check #(or (nil? %) (updater? %)) f "updater" "nil or a function of key, pushed and stored")
   (errors/guard (.setUpdater kvstore (some-> f updater/java))))
 
 (defn set-optimizer
@@ -35,7 +50,7 @@
 
       (set-optimizer kv (optimizer/sgd {:learning-rate 0.1}))"
   ^dev.kvstore.KVStore [^KVStore kvstore ^Optimizer optimizer]
-  (errors/check #(instance? Optimizer %) optimizer "optimizer")
+  (errors/check #(instance? Optimizer %) optimizer "optimizer" "an Optimizer")
   (errors/guard (.setOptimizer kvstore optimizer)))
 
 (defn hyper-parameters
@@ -55,14 +70,15 @@
 (defn set-hyper-parameters
   "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.
 
-  `changed` is a map of keyword to number; states and counts stay. Throws \"Invalid hyper-parameters\" for
-  anything else, and code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter,
+  `changed` is a map of keyword to number, or to a boolean where the option is one; the names are those of the
+  optimizer namespace, `:lr` too. States and counts stay. Throws \"Invalid hyper-parameters\" for anything else, and code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter,
   and for a number that it cannot have.
 
       (set-hyper-parameters kv {:learning-rate 0.001})"
   ^dev.kvstore.KVStore [^KVStore kvstore changed]
-  (errors/check #(and (map? %) (every? keyword? (keys %)) (every? number? (vals %)))
-                changed "hyper-parameters")
+  (errors/check #(and (map? %) (every? keyword? (keys %))) changed "hyper-parameters" "a map of keywords to numbers")
+  (when-let [wrong (some (fn [[option value]] (hyper-parameters/wrong-value option value)) changed)]
+    (errors/invalid (str "Invalid hyper-parameters: " wrong) changed))
   (errors/guard (.setHyperParameters kvstore (hyper-parameters/native-values changed))))
 
 (defn set-gradient-compression
@@ -84,7 +100,7 @@
     (errors/check #(or (nil? %)
                        (and (map? %) (every? #{:type :threshold} (keys %))
                             (or (string? type) (keyword? type)) (number? threshold)))
-                  params "gradient compression")
+                  params "gradient compression" "nil or a map of :type and :threshold")
     (errors/guard (if params
                     (.setGradientCompression kvstore (name type) (double threshold))
                     (.clearGradientCompression kvstore)))))

@@ -37,7 +37,7 @@
           (rollback kv before)
           (ndarray/->vec (pull kv \"w\")))) ;=> [0.0 0.0]"
   ^dev.kvstore.KVStore [^KVStore kvstore ^Snapshot snapshot]
-  (errors/check #(instance? Snapshot %) snapshot "snapshot")
+  (errors/check #(instance? Snapshot %) snapshot "snapshot" "a Snapshot")
   (errors/guard (.rollback kvstore snapshot)))
 
 (defn snapshot-keys

@@ -20,7 +20,7 @@
     :error Existing/ERROR
     :keep Existing/KEEP
     :replace Existing/REPLACE
-    (errors/invalid "Invalid existing" (:existing opts))))
+    (errors/reject "existing" ":error, :keep or :replace" (:existing opts))))
 
 (defn- init-pairs
   [^KVStore kvstore values opts]
@@ -54,7 +54,7 @@
 
 (defn- push-pairs
   [^KVStore kvstore values priority]
-  (errors/check errors/int32? priority "priority")
+  (errors/check errors/int32? priority "priority" "an integer of 32 bits")
   (errors/guard (.push kvstore (pairs/names values) (pairs/values values) (int priority))))
 
 (defn push
@@ -82,21 +82,21 @@
 
 (defn- pull-pairs
   [^KVStore kvstore outs priority]
-  (errors/check errors/int32? priority "priority")
+  (errors/check errors/int32? priority "priority" "an integer of 32 bits")
   (errors/guard (.pull kvstore (pairs/names outs) (pairs/arrays outs) (int priority))))
 
 (defn- pull-new
   [^KVStore kvstore ks]
   (let [names (pairs/key-names ks)
         arrays (errors/guard (vec (.pull kvstore names)))]
-    (if (sequential? ks) arrays (first arrays))))
+    (if (pairs/single-key? ks) (first arrays) arrays)))
 
 (defn pull
   "Writes the newest value of each key into each of its `outs`, and returns `kvstore`.
 
   `ks` and `outs` have one of the four forms, or `key->out` is a map; an out receives the value in its own
   dtype and context. With keys alone it returns new arrays instead: one for a key, a vector for a
-  sequential of keys. `priority`, 0 by default, is a hint for the order of network transfers. Throws
+  list of keys. `priority`, 0 by default, is a hint for the order of network transfers. Throws
   \"Invalid keys\", \"Invalid outs\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`, and
   code `:spec-mismatch` when a shape is not that of the key.
 
@@ -121,7 +121,7 @@
 
 (defn- pushpull-pairs
   [^KVStore kvstore values outs priority]
-  (errors/check errors/int32? priority "priority")
+  (errors/check errors/int32? priority "priority" "an integer of 32 bits")
   (errors/guard
     (.pushpull kvstore (pairs/names values) (pairs/values values)
                (pairs/names outs) (pairs/arrays outs) (int priority))))
@@ -194,7 +194,7 @@
     (errors/guard (.contains kvstore key-name))))
 
 (defn remove
-  "Takes `ks`, one key or a sequential, with all that belongs to them out of `kvstore`, and returns it.
+  "Takes `ks`, one key or a list, with all that belongs to them out of `kvstore`, and returns it.
 
   Throws \"Invalid keys\" and code `:key-not-found`.
 

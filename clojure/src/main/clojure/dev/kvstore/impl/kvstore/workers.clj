@@ -43,7 +43,7 @@
 
       (set-barrier-before-exit kv false)"
   ^dev.kvstore.KVStore [^KVStore kvstore barrier-before-exit]
-  (errors/check boolean? barrier-before-exit "barrier-before-exit")
+  (errors/check boolean? barrier-before-exit "barrier-before-exit" "a boolean")
   (errors/guard (.setBarrierBeforeExit kvstore (boolean barrier-before-exit))))
 
 (defn num-dead-node
@@ -54,7 +54,7 @@
 
       (num-dead-node (create) 4) ;=> 0"
   [^KVStore kvstore node-id]
-  (errors/check errors/int32? node-id "node-id")
+  (errors/check errors/int32? node-id "node-id" "an integer of 32 bits")
   (errors/guard (.numDeadNode kvstore (int node-id))))
 
 (defn send-command-to-servers
@@ -64,6 +64,6 @@
 
       (send-command-to-servers kv 7 \"hello\")"
   ^dev.kvstore.KVStore [^KVStore kvstore head body]
-  (errors/check errors/int32? head "head")
-  (errors/check string? body "body")
+  (errors/check errors/int32? head "head" "an integer of 32 bits")
+  (errors/check string? body "body" "a string")
   (errors/guard (.sendCommandToServers kvstore (int head) ^String body)))

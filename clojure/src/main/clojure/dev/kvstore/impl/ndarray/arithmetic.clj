@@ -19,7 +19,7 @@
   [x]
   (if (or (pairs/array? x) (number? x))
     x
-    (errors/invalid "Invalid operand" x)))
+    (errors/reject "operand" "an NDArray or a number" x)))
 
 (defn- with-number
   [^NDArray a ^BinaryOp op x]
@@ -41,7 +41,7 @@
       (and (pairs/array? a) (pairs/array? b)) (.apply ^NDArray a op ^NDArray b)
       (pairs/array? a) (with-number a op (operand b))
       (pairs/array? b) (number-with (operand a) op b)
-      :else (errors/invalid "Invalid operand" a))))
+      :else (errors/reject "operand" "an NDArray on one side at least" a))))
 
 (defn- assign
   "Writes `op` on the elements of the array `a` and `b`, an array or a number, into `a` and returns it."

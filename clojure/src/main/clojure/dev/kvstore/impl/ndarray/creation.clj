@@ -7,6 +7,7 @@
     host-data                       numbers as a primitive array, for `set` too"
   (:refer-clojure :exclude [empty])
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs]
@@ -66,7 +67,7 @@
   (^dev.kvstore.NDArray [shape-vec value] (full shape-vec value nil))
   (^dev.kvstore.NDArray [shape-vec value opts]
    (with-spec (fn [^Shape s ^DType d ^Context c]
-                (errors/check number? value "value")
+                (errors/check number? value "value" "a number")
                 (if (numbers/long? value d)
                   (NDArray/fullLong s (long value) d c)
                   (NDArray/full s (double value) d c)))
@@ -76,17 +77,21 @@
   "Returns the numbers in `source`, for an array of `dtype`, as a float[], double[], int[], long[] or byte[],
   or as a buffer.
 
-  Such an array or buffer is itself; of a sequential, integers become a long[], other numbers a double[].
+  Such an array or buffer is itself; of a list, integers become a long[], other numbers a double[].
   Throws \"Invalid source\" for anything else."
   [source dtype]
-  (cond
-    (sequential? source) (cond
-                           (not-every? number? source) (errors/invalid "Invalid source" source)
-                           (numbers/all-long? source dtype) (long-array source)
-                           :else (double-array source))
-    (instance? Buffer source) source
-    (contains? #{"[F" "[D" "[I" "[J" "[B"} (some-> source class .getName)) source
-    :else (errors/invalid "Invalid source" source)))
+  (if (or (instance? Buffer source)
+          (contains? #{"[F" "[D" "[I" "[J" "[B"} (some-> source class .getName)))
+    source
+    (let [listed (or (lists/as-list source)
+                     (errors/reject "source" "a list of numbers, a primitive array or a buffer" source))]
+      (when-let [i (first (keep-indexed (fn [i x] (when-not (number? x) i)) listed))]
+        (errors/reject "source" "a number" source {:found (nth listed i)
+                                                   :place (str "at position " i)
+                                                   :kvstore/position i}))
+      (if (numbers/all-long? listed dtype)
+        (long-array listed)
+        (double-array listed)))))
 
 (defn- from-host
   [data ^Shape shape ^DType dtype ^Context ctx]
@@ -101,7 +106,7 @@
 (defn array
   "Returns a new array with the shape `shape-vec` that holds the numbers of `source-vec`, row by row.
 
-  `source-vec` is a sequential of numbers, a float[], double[], int[], long[] or byte[], or a buffer of
+  `source-vec` is a list of numbers, a float[], double[], int[], long[] or byte[], or a buffer of
   java.nio: a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer of numbers, or a ByteBuffer of the bytes of
   the array, in the byte order of the machine. `opts` and errors are those of `zeros`; also throws
   \"Invalid source\", or code `:length-mismatch` when the shape has another size.
@@ -113,21 +118,22 @@
 
 (defn- nested-shape
   [x]
-  (when (sequential? x)
-    (cons (count x) (nested-shape (first x)))))
+  (when-let [listed (lists/as-list x)]
+    (cons (count listed) (nested-shape (first listed)))))
 
 (defn- rows
   "The numbers of the nested `x` in one sequence; each level must be as long as `dims` says."
   [x [n & dims]]
-  (cond
-    (nil? n) (when (number? x) [x])
-    (and (sequential? x) (= n (count x)))
-    (let [parts (map #(rows % dims) x)]
-      (when (every? some? parts)
-        (apply concat parts)))))
+  (if (nil? n)
+    (when (number? x) [x])
+    (let [listed (lists/as-list x)]
+      (when (and listed (= n (count listed)))
+        (let [parts (map #(rows % dims) listed)]
+          (when (every? some? parts)
+            (apply concat parts)))))))
 
 (defn ->ndarray
-  "Returns a new array with the shape and the numbers of the nested sequentials `nd-vec`.
+  "Returns a new array with the shape and the numbers of the nested lists `nd-vec`.
 
   `opts` are those of `zeros`. Throws \"Invalid N-D sequence\" when it is empty or ragged, or holds
   something else than numbers.
@@ -138,7 +144,7 @@
    (let [dims (nested-shape nd-vec)
          numbers (when (and dims (every? pos? dims)) (rows nd-vec dims))]
      (when-not numbers
-       (errors/invalid "Invalid N-D sequence" nd-vec))
+       (errors/reject "N-D sequence" "nested lists of numbers, equally long at each level" nd-vec))
      (array numbers (vec dims) opts))))
 
 (defn arange
@@ -156,13 +162,13 @@
          dtype (options/dtype opts)
          ctx (options/context opts)]
      (when-not (every? number? [start stop step])
-       (errors/invalid "Invalid range" [start stop step]))
-     (errors/check errors/int32? repeat "repeat")
+       (errors/reject "range" "numbers for start, stop and step" [start stop step]))
+     (errors/check errors/int32? repeat "repeat" "an integer of 32 bits")
      (errors/guard
        (NDArray/arange (double start) (double stop) (double step) (int repeat) dtype ctx)))))
 
 (defn concatenate
-  "Returns a new array of the arrays in the sequential `ndarrays`, one after the other along an axis.
+  "Returns a new array of the arrays in the list `ndarrays`, one after the other along an axis.
 
   Without options the axis is 0; in the map `opts` it is `:axis`, 1 by default. `:always-copy` is accepted:
   the result is a copy always. Throws \"Invalid arrays\", \"Invalid axis\", or code `:spec-mismatch` when
@@ -172,9 +178,10 @@
   (^dev.kvstore.NDArray [ndarrays] (concatenate ndarrays {:axis 0}))
   (^dev.kvstore.NDArray [ndarrays opts]
    (options/check opts [:axis :always-copy])
-   (let [{:keys [axis] :or {axis 1}} opts]
-     (when-not (and (sequential? ndarrays) (every? pairs/array? ndarrays))
-       (errors/invalid "Invalid arrays" ndarrays))
-     (errors/check errors/int32? axis "axis")
+   (let [{:keys [axis] :or {axis 1}} opts
+         arrays (lists/as-list ndarrays)]
+     (when-not (and arrays (every? pairs/array? arrays))
+       (errors/reject "arrays" "a list of NDArrays" ndarrays))
+     (errors/check errors/int32? axis "axis" "an integer of 32 bits")
      (errors/guard
-       (NDArray/concatenate ^List (vec ndarrays) (int axis))))))
+       (NDArray/concatenate ^List (vec arrays) (int axis))))))

@@ -32,10 +32,15 @@
   (let [path (paths/->path fname)
         arrays (LinkedHashMap.)]
     (when-not (map? name->ndarray)
-      (errors/invalid "Invalid values" name->ndarray))
+      (errors/reject "values" "a map of names to NDArrays" name->ndarray))
     (doseq [[k ndarray] name->ndarray]
-      (errors/check pairs/array? ndarray "values")
-      (.put arrays (pairs/key-name k) ndarray))
+      (let [array-name (pairs/key-name k)]
+        (when-not (pairs/array? ndarray)
+          (errors/reject "values" "an NDArray" ndarray
+                         {:found ndarray
+                          :place (str "for key `" array-name "`")
+                          :kvstore/key array-name}))
+        (.put arrays array-name ndarray)))
     (pairs/check-names name->ndarray)
     (errors/guard (NDArrayFile/save path ^Map arrays))
     nil))
@@ -116,5 +121,5 @@
 
       (shape-vec (deserialize (serialize (zeros [2 3])))) ;=> [2 3]"
   ^dev.kvstore.NDArray [data]
-  (errors/check bytes? data "bytes")
+  (errors/check bytes? data "bytes" "a byte[]")
   (errors/guard (NDArrayFile/deserialize ^bytes data)))

@@ -189,7 +189,7 @@
       (->vec (clip (array [-1 0.5 2] [3]) 0 1)) ;=> [0.0 0.5 1.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray low high]
   (when-not (and (number? low) (number? high))
-    (errors/invalid "Invalid limits" [low high]))
+    (errors/reject "limits" "two numbers" [low high]))
   (errors/guard (.clip ndarray (double low) (double high))))
 
 (defn sum

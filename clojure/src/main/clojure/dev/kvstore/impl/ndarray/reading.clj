@@ -11,7 +11,7 @@
   (:require [clojure.core :as core]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.pairs :as pairs])
-  (:import (dev.kvstore NDArray)
+  (:import (dev.kvstore DType NDArray)
            (java.nio Buffer)))
 
 (set! *warn-on-reflection* true)
@@ -107,6 +107,24 @@
       (mapv #(nest (subvec flat (* (long %) width) (* (inc (long %)) width)) dims)
             (range n)))))
 
+(defn elements
+  "Returns the elements of `ndarray` as a flat vector in the type of its dtype: Longs for int64, Integers for
+  other integers, Doubles for float64 and Floats for other floating point."
+  [^NDArray ndarray]
+  (condp core/= (.dtype ndarray)
+    DType/FLOAT64 (vec (.toDoubles ndarray))
+    DType/INT64 (vec (.toLongs ndarray))
+    DType/INT32 (vec (.toInts ndarray))
+    DType/INT8 (vec (.toInts ndarray))
+    DType/UINT8 (vec (.toInts ndarray))
+    (vec (.toFloats ndarray))))
+
+(defn nd-elements
+  "Returns the `elements` of `ndarray` in vectors that are nested like its dimensions."
+  [^NDArray ndarray]
+  (errors/guard
+    (nest (elements ndarray) (vec (.toArray (.shape ndarray))))))
+
 (defn ->nd-vec
   "Returns the elements of `ndarray` as Floats in vectors that are nested like its dimensions.
 
@@ -115,7 +133,7 @@
       (->nd-vec (ones [2 1])) ;=> [[1.0] [1.0]]"
   [^NDArray ndarray]
   (when-not (pairs/array? ndarray)
-    (errors/invalid "Invalid input array" ndarray))
+    (errors/reject "input array" "an NDArray" ndarray))
   (errors/guard
     (nest (vec (.toFloats ndarray)) (vec (.toArray (.shape ndarray))))))
 
@@ -143,7 +161,7 @@
       (vec (read-into (array [1 2 3] [3]) (float-array 2) 1)) ;=> [2.0 3.0]"
   ([ndarray dest] (read-into ndarray dest 0))
   ([^NDArray ndarray dest start]
-   (errors/check int? start "start")
+   (errors/check int? start "start" "an integer")
    (let [start (long start)]
      (errors/guard
        (case (some-> dest class .getName)
@@ -154,7 +172,7 @@
          "[B" (.read ndarray start ^bytes dest)
          (if (instance? Buffer dest)
            (.read ndarray start ^Buffer dest)
-           (errors/invalid "Invalid destination" dest)))))
+           (errors/reject "destination" "a primitive array or a buffer" dest)))))
    dest))
 
 (defn to-scalar
@@ -168,7 +186,7 @@
   (errors/guard
     (let [dims (vec (.toArray (.shape ndarray)))]
       (when-not (or (core/= [1] dims) (core/= [] dims))
-        (errors/invalid "The current array is not a scalar" dims))
+        (errors/invalid (str "The current array is not a scalar: expected shape [1], found " dims) dims))
       (aget (.toFloats ndarray) 0))))
 
 (defn- same-floats?

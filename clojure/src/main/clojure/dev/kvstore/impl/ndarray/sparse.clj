@@ -5,26 +5,32 @@
     row-indices row-data to-dense          what they are made of
     ->ids                                  row numbers as a long[]"
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [org.apache.clojure-mxnet.shape :as shape])
   (:import (dev.kvstore NDArray RowSparse)))
 
 (set! *warn-on-reflection* true)
 
+(def ^:private ^Class longs-class
+  (class (long-array 0)))
+
 (defn ->ids
-  "Returns the integers of `xs`, a sequential or a long[], as a long[]. Throws \"Invalid \" and `what` for anything
+  "Returns the integers of `xs`, a list or a long[], as a long[]. Throws \"Invalid \" and `what` for anything
   else."
   ^longs [xs what]
-  (cond
-    (instance? (Class/forName "[J") xs) xs
-    (and (sequential? xs) (every? int? xs)) (long-array xs)
-    :else (errors/invalid (str "Invalid " what) xs)))
+  (if (instance? longs-class xs)
+    xs
+    (let [ids (lists/as-list xs)]
+      (if (and ids (every? int? ids))
+        (long-array ids)
+        (errors/reject what "a list of integers or a long[]" xs)))))
 
 (defn row-sparse-array
   "Returns the value of the shape `shape-vec` of which only some rows are there: `rows`, an array with one below the
   other, whose numbers are `indices`, ascending. The other rows are 0.
 
   It is what `kvstore/init` and `kvstore/push` take in place of a large array of which few rows matter. `indices`
-  are a sequential of integers or a long[]. A later change of `rows` does not reach it. Throws \"Invalid indices\",
+  are a list of integers or a long[]. A later change of `rows` does not reach it. Throws \"Invalid indices\",
   \"Invalid shape\", code `:invalid-argument` for numbers that do not ascend or are not rows of the shape, and code
   `:spec-mismatch` when there are not as many rows, or they have another shape.
 

@@ -10,6 +10,7 @@
     handle                                        which one it is"
   (:refer-clojure :exclude [set])
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.ndarray.creation :as creation]
             [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.options :as options]
@@ -23,7 +24,7 @@
   ^long [i]
   (if (int? i)
     (long i)
-    (errors/invalid "Invalid index" i)))
+    (errors/reject "index" "an integer of 64 bits" i)))
 
 (defn slice
   "Returns the rows `start` up to, but not including, `stop` of `ndarray`, or the one row `i`.
@@ -34,7 +35,7 @@
       (->vec (slice (->ndarray [[1 2] [3 4] [5 6]]) 1)) ;=> [3.0 4.0]"
   (^dev.kvstore.NDArray [ndarray i]
    (let [i (checked-index i)]
-     (errors/check #(< (long %) Long/MAX_VALUE) i "index")
+     (errors/check #(< (long %) Long/MAX_VALUE) i "index" "an integer below 9223372036854775807")
      (slice ndarray i (inc i))))
   (^dev.kvstore.NDArray [^NDArray ndarray start stop]
    (let [start (checked-index start)
@@ -59,9 +60,10 @@
 
       (shape-vec (reshape (zeros [2 3]) [3 -1])) ;=> [3 2]"
   ^dev.kvstore.NDArray [^NDArray ndarray shape-vec]
-  (when-not (and (sequential? shape-vec) (every? int? shape-vec))
-    (errors/invalid "Invalid shape" shape-vec))
-  (errors/guard (.reshape ndarray (long-array shape-vec))))
+  (let [dims (lists/as-list shape-vec)]
+    (when-not (and dims (every? int? dims))
+      (errors/reject "shape" "a list of integers" shape-vec))
+    (errors/guard (.reshape ndarray (long-array dims)))))
 
 (defn copy
   "Returns a new array with the content of `ndarray`.
@@ -100,7 +102,7 @@
 
       (str (context (as-in-context (ones [2]) (context/cpu 1)))) ;=> \"cpu(1)\""
   ^dev.kvstore.NDArray [^NDArray ndarray ^Context ctx]
-  (errors/check #(instance? Context %) ctx "context")
+  (errors/check #(instance? Context %) ctx "context" "a Context")
   (errors/guard (.asContext ndarray ctx)))
 
 (defn t
@@ -158,13 +160,15 @@
   (errors/guard (vec (.toArray (.shape ndarray)))))
 
 (defn size
-  "Returns the number of elements of `ndarray`.
+  "Returns the number of elements of `ndarray`, or how many arrays `dependencies` returned.
 
   Never throws for an array, disposed or not.
 
       (size (ones [2 3])) ;=> 6"
-  [^NDArray ndarray]
-  (errors/guard (.size ndarray)))
+  [ndarray]
+  (if (map? ndarray)
+    (count ndarray)
+    (errors/guard (.size ^NDArray ndarray))))
 
 (defn dtype
   "Returns the dtype of `ndarray`.
@@ -245,16 +249,16 @@
   (errors/guard (.closeDependencies ndarray)))
 
 (defn dispose-deps-except
-  "As `dispose-deps` of `ndarray`, but spares `kept`, one array or a sequential of arrays, with theirs.
+  "As `dispose-deps` of `ndarray`, but spares `kept`, one array or a list of arrays, with theirs.
 
   Throws \"Invalid arrays\" when `kept` is anything else.
 
       (let [a (ones [2]) b (+ a 1) c (* b b)] (dispose-deps-except c b) (is-disposed a)) ;=> false"
   ^dev.kvstore.NDArray [^NDArray ndarray kept]
-  (let [kept (if (sequential? kept) kept [kept])]
-    (when-not (every? pairs/array? kept)
-      (errors/invalid "Invalid arrays" kept))
-    (errors/guard (.closeDependenciesExcept ndarray (into-array NDArray kept)))))
+  (let [arrays (or (lists/as-list kept) [kept])]
+    (when-not (every? pairs/array? arrays)
+      (errors/reject "arrays" "an NDArray or a list of them" kept))
+    (errors/guard (.closeDependenciesExcept ndarray (into-array NDArray arrays)))))
 
 (defn handle
   "Returns the number that tells `ndarray` from every other array of this process. It is no address.
