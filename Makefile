@@ -81,7 +81,7 @@ bench: setup ## measures sums, updates, pulls and small keys beside the machine'
 bench-jvm: native ## measures what a call from Java and Clojure costs over Rust's, into target/bench-jvm.json
 	clojure/bench/run
 
-peers: setup ## measures side by side with MXNet 1.9.1, into target/peers.json
+peers: setup ## measures side by side with MXNet 1.9.1 and PyTorch, into target/peers.json
 	tests/peers/run
 
 peers-dist: setup ## measures stores that span processes side by side with MXNet 1.9.1, into target/peers-dist.json

@@ -1,11 +1,12 @@
 """The store side by side with MXNet, in one process: `make peers`.
 
-Every round gives each side a turn: ours from C and from Python, both of MXNet's stores on one machine, PyTorch where it
-does the same without a store, and the two copies that tell what the memory can do. The turns rotate, so that no side
-always follows the same other.
+Every round gives each side a turn: ours from C and from Python, both of MXNet's stores on one machine, PyTorch in its
+fastest forms where it does the same without a store, and the two copies that tell what the memory can do. The turns
+rotate, so that no side always follows the same other.
 """
 
 import argparse
+import functools
 import gc
 import json
 import statistics
@@ -16,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import ours
+import torch_side
 from mxnet_side import Peer, Python
 from ours import Ours
-from torch_side import RunningTorch
 from workloads import MIB64, WORKLOADS, Running, RunningRows
 
 # OpenMP's threads spin for a while after their work; nobody's turn starts before they sleep.
@@ -37,6 +38,10 @@ ABSOLUTE = 1e-6
 PYTHON_PART = 0.9
 # How many pairs of 64 MiB the copy copies.
 NUM_COPIES = 4
+# How often each form of PyTorch is tried before the rounds, and how many of the fastest take part in them.
+TRIALS = 3
+NUM_FINALISTS = 2
+COMPILED = "compiled by PyTorch"
 
 
 class Copies:
@@ -82,6 +87,37 @@ def seconds_of(turns, num_rounds):
     return {name: statistics.quantiles(seconds, n=4) for name, seconds in times.items()}
 
 
+def torch_forms(workload):
+    """Tries every form of PyTorch. Returns the fastest, and what it can compile, ready for the rounds by name."""
+    forms, missing = torch_side.forms(workload)
+    for line in missing:
+        print(f"peers: {workload.name}: skipped: PyTorch's {line}")
+    inputs = torch_side.Inputs(workload)
+
+    def trial(form):
+        running = torch_side.RunningTorch(workload, inputs, form)
+        seconds = min(timed(running.turn) for _ in range(TRIALS))
+        del running
+        gc.collect()  # an optimizer is part of a cycle
+        return seconds
+
+    seconds = {form: trial(form) for form in forms}
+    fastest = sorted(forms, key=seconds.get)[:NUM_FINALISTS]
+    running = {f"torch {form}": torch_side.RunningTorch(workload, inputs, form) for form in fastest}
+    if compiles():
+        running[COMPILED] = torch_side.RunningCompiled(workload, inputs)
+    return running
+
+
+@functools.cache
+def compiles():
+    """Returns whether PyTorch can compile here, and prints why not."""
+    error = torch_side.compile_error()
+    if error:
+        print(f"peers: skipped: torch.compile: {error}")
+    return error is None
+
+
 def differences(running, num_steps):
     """Returns one line for each of our outputs that is not the peers' after that many steps."""
     found = []
@@ -103,8 +139,8 @@ def measured(workload, copies, num_rounds):
     sides = [Ours(), Python(), Peer("local"), Peer("device")]
     form = RunningRows if workload.rows else Running
     running = {side.name: form(workload, side, np.sum) for side in sides}
-    if RunningTorch.can(workload):
-        running["torch"] = RunningTorch(workload)
+    torch = torch_forms(workload) if torch_side.can(workload) else {}
+    running |= torch
     turns = {name: side.turn for name, side in running.items()}
     if workload.is_read:
         turns.update({f"{name} read": side.read for name, side in running.items()})
@@ -128,9 +164,14 @@ def measured(workload, copies, num_rounds):
         "python_ms": milliseconds["python"],
         "python_ratio": milliseconds[peer] / milliseconds["python"],
     }
-    if "torch" in running:
-        row["torch_ms"] = milliseconds["torch"]
-        row["torch_ratio"] = milliseconds["torch"] / milliseconds["python"]
+    if torch:
+        fastest = min(torch.keys() - {COMPILED}, key=milliseconds.get)
+        row["torch_ms"] = milliseconds[fastest]
+        row["torch_ratio"] = milliseconds[fastest] / milliseconds["python"]
+        row["torch_form"] = fastest.removeprefix("torch ")
+    if COMPILED in torch:
+        row["compiled_ms"] = milliseconds[COMPILED]
+        row["compiled_ratio"] = milliseconds[COMPILED] / milliseconds["python"]
     if workload.is_read:
         row["ours_read_ms"] = milliseconds["ours read"]
         row["peer_read_ms"] = milliseconds[f"{peer} read"]
@@ -144,31 +185,34 @@ def measured(workload, copies, num_rounds):
 
 
 def line(cells):
-    widths = [20, 9, 9, 6, 7, 5, 6, 6, 5, 5, 9, 7, 5, 11, 6]
+    widths = [20, 9, 9, 6, 7, 5, 6, 6, 5, 5, 9, 7, 5, 9, 6, 11, 6]
     return "  ".join(
-        str(cell).ljust(width) if index in (0, 3, 14) else str(cell).rjust(width)
+        str(cell).ljust(width) if index in (0, 3, 16) else str(cell).rjust(width)
         for index, (cell, width) in enumerate(zip(cells, widths))
     ).rstrip()
 
 
 HEADER = line(
-    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,python ms,ratio,bar,spreads,".split(",")
+    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,python ms,ratio,bar,torch ms,ratio,spreads,".split(",")
 )
 
 
 def cells(workload, row, peer, spread):
     """Returns a row as the table has it."""
     part = row["gb_per_s"] and row["gb_per_s"] / row["copy_gb_per_s"]
-    python_bar = PYTHON_PART * workload.bar
+    bar = workload.bar or 0
+    python_bar = PYTHON_PART * bar
     wanted = [
-        ("missed", row["ratio"], workload.bar),
+        ("missed", row["ratio"], bar),
         ("missed: bandwidth", part or 1, workload.bandwidth_bar or 0),
         ("missed: Python", row["python_ratio"], python_bar),
-        ("missed: PyTorch", row.get("torch_ratio", 1), workload.torch_bar if "torch_ratio" in row else 0),
     ]
     note = [text for text, found, bar in wanted if found < bar]
-    if "torch_ms" in row:
-        note.append(f"PyTorch: {row['torch_ms']:.2f} ms, {row['torch_ratio']:.2f} (bar {workload.torch_bar})")
+    has_torch = "torch_ms" in row
+    if has_torch:
+        note.append(f"PyTorch: {row['torch_form']}")
+    if "compiled_ms" in row:
+        note.append(f"compiled: {row['compiled_ms']:.2f} ms, {row['compiled_ratio']:.2f}")
     if workload.is_read:
         note.append(f"reading alone: {row['ours_read_ms']:.2f} ms, {row['peer_read_ms']:.2f} ms")
     return [
@@ -177,14 +221,16 @@ def cells(workload, row, peer, spread):
         f"{row['peer_ms']:.4f}",
         peer,
         f"{row['ratio']:.2f}",
-        workload.bar,
+        bar or "",
         f"{row['gb_per_s']:.2f}" if part else "",
         f"{row['copy_gb_per_s']:.2f}",
         f"{part:.2f}" if part else "",
         workload.bandwidth_bar or "",
         f"{row['python_ms']:.4f}",
         f"{row['python_ratio']:.2f}",
-        f"{python_bar:g}",
+        f"{python_bar:g}" if bar else "",
+        f"{row['torch_ms']:.4f}" if has_torch else "",
+        f"{row['torch_ratio']:.2f}" if has_torch else "",
         " ".join(f"{part:.0%}" for part in spread),
         "; ".join(note),
     ]
@@ -204,7 +250,7 @@ def main():
     options = arguments()
     ours.load(options.library)
     copies = Copies()
-    if not RunningTorch.is_there():
+    if not torch_side.is_installed():
         print("peers: skipped: the comparison with PyTorch, which is not installed")
     rows, failures = [], []
     print(HEADER, flush=True)

@@ -37,10 +37,11 @@ class Workload:
 
     def __init__(self, name, bar, shapes, **rest):
         self.name = name
+        # How many times as fast as MXNet it is to be, or `None`.
         self.bar = bar
         self.shapes = shapes
-        # How many times as fast as PyTorch it is to be, where that does the same.
-        self.torch_bar = rest.pop("torch_bar", None)
+        # Whether PyTorch does the same.
+        self.has_torch = rest.pop("has_torch", False)
         # How many values a push has, none for no push, and into how many arrays a pull goes.
         self.pushed = rest.pop("pushed", 0)
         self.pulled = rest.pop("pulled", 0)
@@ -162,26 +163,19 @@ ADAM = ("adam", {"learning_rate": 0.001, "wd": 0.0001})
 ONE = [(MIB64,)]
 EMBEDDING = [(1_000_000, 64)]
 
+# A sum of four gradients and a step of SGD: gradients, weight and momentum are read, the last two are written.
+SGD_OF_4 = {"pushed": 4, "optimizer": SGD, "crossings": 8, "has_torch": True}
+
 WORKLOADS = [
-    Workload("sum_4x64MiB", 2.5, ONE, pushed=4, crossings=5, bandwidth_bar=0.9),
-    Workload("sum_8x64MiB", 2.5, ONE, pushed=8, crossings=9, bandwidth_bar=0.9),
-    Workload(
-        "sgd_momentum_4x64MiB",
-        4,
-        ONE,
-        pushed=4,
-        optimizer=SGD,
-        crossings=8,
-        bandwidth_bar=0.9,
-        torch_bar=1.5,
-    ),
-    Workload("adam_4x64MiB", 5, ONE, pushed=4, optimizer=ADAM, crossings=10, torch_bar=1.5),
+    Workload("sum_4x64MiB", 2.5, ONE, pushed=4, crossings=5, bandwidth_bar=0.9, has_torch=True),
+    Workload("sum_8x64MiB", 2.5, ONE, pushed=8, crossings=9, bandwidth_bar=0.9, has_torch=True),
+    Workload("sgd_momentum_4x64MiB", 4, ONE, bandwidth_bar=0.9, **SGD_OF_4),
+    Workload("adam_4x64MiB", 5, ONE, pushed=4, optimizer=ADAM, crossings=10, has_torch=True),
     Workload("pull_4x64MiB", 100, ONE, pulled=4),
     Workload("pull_4x64MiB_read", 1.3, ONE, pulled=4, is_read=True),
     Workload("small_keys_1000x4", 20, [(64,)] * 1000, pushed=4, pulled=4, repeats=20),
-    Workload(
-        "resnet50_step", 4, resnet50_shapes(), pushed=4, pulled=4, optimizer=SGD, crossings=8
-    ),
+    Workload("resnet50_push", None, resnet50_shapes(), **SGD_OF_4),
+    Workload("resnet50_step", 4, resnet50_shapes(), pulled=4, **SGD_OF_4),
     Workload("rows_sum_4x2500", 3, EMBEDDING, pushed=4, rows=2500, repeats=100),
     Workload("rows_sgd_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=SGD, repeats=100),
     Workload("rows_adam_4x2500", 3, EMBEDDING, pushed=4, rows=2500, optimizer=ADAM, repeats=100),
