@@ -404,7 +404,7 @@ def test_pulls_into_rows_that_fail_change_nothing():
     kv = mx.kv.create()
     kv.init("a", nd.ones((3, 2)))
     dense = nd.zeros((3, 2))
-    for wrong in (nd.sparse.zeros("row_sparse", (4, 2)), nd.sparse.zeros("row_sparse", (3, 2), dtype="int32")):
+    for wrong in (nd.sparse.zeros("row_sparse", (4, 2)), nd.sparse.zeros("row_sparse", (3, 3), dtype="int32")):
         with pytest.raises(ValueError, match="out"):
             kv.pull("a", out=[dense, wrong], ignore_sparse=False)
         with pytest.raises(ValueError, match="out"):

@@ -3,6 +3,7 @@
 
 #![allow(clippy::float_cmp, reason = "numbers that a float holds exactly, and equal bits")]
 
+mod alone;
 mod golden;
 mod lazy;
 mod noise;
