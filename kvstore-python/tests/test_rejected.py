@@ -232,7 +232,7 @@ def test_the_learning_rate_has_one_name_at_a_time(name):
     kv.set_optimizer(mx.optimizer.create(name, lr=0.5))
     for call in (
         lambda: mx.optimizer.create(name, lr=0.25, learning_rate=0.25),
-        lambda: mx.optimizer.Optimizer(name, lr=0.25, learning_rate=0.125),
+        lambda: mx.optimizer.create(name, lr=0.25, learning_rate=0.125),
         lambda: kv.set_hyper_parameters(lr=0.25, learning_rate=0.25),
         lambda: kv.set_hyper_parameters({"learning_rate": 0.25}, lr=0.25),
     ):
