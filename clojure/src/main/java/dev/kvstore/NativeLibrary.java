@@ -72,6 +72,7 @@ final class NativeLibrary {
         return known != null ? known : tryOnce();
     }
 
+    /** The one lock of this library that a caller may wait for: before the end there is no native frame of ours. */
     private static synchronized Outcome tryOnce() {
         if (outcome == null) {
             List<String> attempts = new ArrayList<>();

@@ -1,0 +1,54 @@
+package dev.kvstore;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+
+/**
+ * A verb waits for no lock of Java: under a native frame a virtual thread keeps its carrier while it waits, and
+ * the owner may need that carrier.
+ */
+class LocksTest {
+    private static final Path SOURCES = Path.of(System.getProperty("basedir", ""), "src", "main");
+
+    private static final Pattern WAITS = Pattern.compile(
+            "\\bsynchronized\\b|ReentrantLock|ReadWriteLock|StampedLock|Semaphore|CountDownLatch|CyclicBarrier"
+                    + "|BlockingQueue|Executor|Thread\\.sleep|\\.wait\\(|ManagementFactory\\."
+                    + "|\\(locking |\\(delay |\\(promise|Collections/synchronized|\\(memoize ");
+
+    /** The library is loaded before there is a native frame; the others run on no caller's thread or not in a verb. */
+    private static final Set<String> ALLOWED = Set.of(
+            "NativeLibrary.java: synchronized",
+            "NativeMemory.java: ManagementFactory.",
+            "NativeMemoryMonitor.java: ManagementFactory.");
+
+    @Test
+    void verbsTakeNoneAndDoNotSleep() throws IOException {
+        Set<String> found = new TreeSet<>();
+        try (Stream<Path> files = Files.walk(SOURCES)) {
+            List<Path> sources =
+                    files.filter(file -> file.toString().matches(".*\\.(java|clj)")).toList();
+            assertFalse(sources.isEmpty(), "no sources in " + SOURCES.toAbsolutePath());
+            for (Path source : sources) {
+                for (String line : Files.readAllLines(source)) {
+                    if (!line.strip().startsWith("*") && !line.startsWith("import")) {
+                        WAITS.matcher(line)
+                                .results()
+                                .forEach(match -> found.add(source.getFileName() + ": " + match.group()));
+                    }
+                }
+            }
+        }
+        found.removeAll(ALLOWED);
+        assertEquals(Set.of(), found);
+    }
+}
