@@ -1,4 +1,5 @@
-//! Arithmetic of a [`Value`]: the result keeps the form of rows where the rows that are absent stay 0.
+//! Arithmetic of a [`Value`]: the result keeps the form of rows where the rows that are absent stay
+//! 0.
 
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
@@ -80,8 +81,8 @@ impl Value {
         self.by_rows(op.keeps_zero(), |tensor| tensor.unary(op))
     }
 
-    /// Returns every element clamped to `[low, high]`: rows where that interval contains 0, otherwise
-    /// a dense value.
+    /// Returns every element clamped to `[low, high]`: rows where that interval contains 0,
+    /// otherwise a dense value.
     ///
     /// # Errors
     /// Those of [`Tensor::clip`] and [`Value::to_dense`].

@@ -179,8 +179,8 @@ impl PyArray {
         numpy::copied(py, &self.array)?.call_method0("tolist")
     }
 
-    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With ``copy=False`` an array of
-    /// that dtype is returned itself.
+    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With
+    /// ``copy=False`` an array of that dtype is returned itself.
     #[pyo3(signature = (dtype, copy = true))]
     fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>, copy: bool) -> PyResult<Any<'py>> {
         let dtype = convert::dtype_like(dtype)?;
@@ -199,7 +199,7 @@ impl PyArray {
     /// device, returns a new array there. An array of rows gets every row.
     fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
         if let Ok(rows) = other.cast::<PyRows>() {
-            rows.get().receive(slf.py(), slf.get().array.tensor().into())?;
+            rows.get().receive(slf.py(), &slf.get().array.tensor().into())?;
             return Ok(other.clone());
         }
         let Ok(target) = other.cast::<PyArray>() else {

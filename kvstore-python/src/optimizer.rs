@@ -64,7 +64,7 @@ impl PyOptimizer {
     fn set_schedule(&self, scheduler: Option<Py<PyScheduler>>) {
         let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *schedule, scheduler);
-        // Dropping the old one may run code of Python's, which may come back here.
+        // Dropping the old one can run Python code that uses this optimizer.
         drop(schedule);
         drop(old);
     }
@@ -159,8 +159,8 @@ impl PyOptimizer {
 
 /// What an optimizer keeps for one weight.
 ///
-/// It is a sequence of arrays, in the order in which MXNet's ``create_state`` has them. Each is a copy. A state of one
-/// array has what the array has, as ``asnumpy()``.
+/// It is a sequence of arrays, in the order in which MXNet's ``create_state`` has them. Each is a
+/// copy. A state of one array has what the array has, as ``asnumpy()``.
 ///
 /// >>> from mxkv import nd, optimizer
 /// >>> adam, weight = optimizer.Adam(), nd.ones(2)
@@ -194,8 +194,8 @@ impl PyState {
         self.lock().num_updates()
     }
 
-    /// Returns the arrays of the state: copies, those of half-precision weights after the ``float32`` copy
-    /// of the weight.
+    /// Returns the arrays of the state: copies, those of half-precision weights after the
+    /// ``float32`` copy of the weight.
     fn arrays(&self) -> Vec<PyArray> {
         self.lock().tensors().iter().map(array_of).collect()
     }
@@ -205,7 +205,8 @@ impl PyState {
         self.parts(py).map(|parts| parts.len())
     }
 
-    /// Returns a part as MXNet's state has it: an array, a tuple of arrays, or ``None``. Arrays are copies.
+    /// Returns a part as MXNet's state has it: an array, a tuple of arrays, or ``None``. Arrays are
+    /// copies.
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         let parts = self.parts(py)?;
         let len = parts.len().cast_signed();
@@ -260,7 +261,8 @@ impl PyState {
 }
 
 impl PyState {
-    /// Returns what the array has under this name, if the state is one array: that is MXNet's state then.
+    /// Returns what the array has under this name, if the state is one array: that is MXNet's state
+    /// then.
     fn only<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         match self.parts(py)?.as_slice() {
             [only] => only.getattr(name),
@@ -271,10 +273,10 @@ impl PyState {
         }
     }
 
-    /// Returns the state in MXNet's layout. For a half-precision weight that is the ``float32`` copy beside the
-    /// state of that copy; sgd and nag have them the other way round.
+    /// Returns the state in MXNet's layout. For a half-precision weight that is the ``float32``
+    /// copy beside the state of that copy; sgd and nag have them the other way round.
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        // What makes objects may run code of Python's, which may come back here: not under the lock.
+        // Making objects can run Python code that uses this state: not under the lock.
         let state = self.lock().clone();
         let (master, rest) = state.split_master();
         let made = |tensor: &Tensor| Bound::new(py, array_of(tensor)).map(Bound::into_any);
@@ -380,7 +382,8 @@ impl PyScheduler {
         Ok(())
     }
 
-    /// What `pickle` and `copy` take: the arguments, and the attributes of a class of a program's own.
+    /// What `pickle` and `copy` take: the arguments, and the attributes of a class of a program's
+    /// own.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<ReducedSchedule<'py>> {
         static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let restored = RESTORED.import(slf.py(), "mxkv.lr_scheduler", "_restored")?.clone();

@@ -1,4 +1,5 @@
-//! The operators of `RowSparseNDArray`: with rows, dense arrays, numbers, and arrays of other libraries.
+//! The operators of `RowSparseNDArray`: with rows, dense arrays, numbers, and arrays of other
+//! libraries.
 
 use kvstore::{BinaryOp, NDArray, RowSparse, Scalar, UnaryOp, Value};
 use pyo3::prelude::*;
@@ -36,7 +37,8 @@ pub(crate) fn object(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>>
     })
 }
 
-/// Computes `slf op other`, or `other op slf` when `reversed`; `None` where the other is no operand.
+/// Computes `slf op other`, or `other op slf` when `reversed`; `None` where the other is no
+/// operand.
 fn computed(
     slf: &Bound<'_, PyRows>,
     op: BinaryOp,
@@ -54,7 +56,8 @@ fn computed(
     detached(slf.py(), work).map(Some)
 }
 
-/// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is no operand.
+/// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is
+/// no operand.
 pub(crate) fn binary<'py>(
     slf: &Bound<'py, PyRows>,
     op: BinaryOp,
@@ -75,7 +78,7 @@ pub(crate) fn in_place(
     other: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     if let Some(value) = computed(slf, op, other, false)? {
-        return slf.get().receive(slf.py(), value);
+        return slf.get().receive(slf.py(), &value);
     }
     let class = other.get_type().name()?;
     let text = format!("{}: expected an array or a number, found a `{class}`", op.name());

@@ -24,8 +24,8 @@ type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Vec<i64>, Vec<usize>));
 /// >>> rows.asnumpy().tolist()
 /// [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
 ///
-/// Arithmetic keeps the rows where the others stay 0, as in MXNet: a sum, difference or product of two such arrays, and
-/// a product or quotient with a number. Other results are dense.
+/// Arithmetic keeps the rows where the others stay 0, as in MXNet: a sum, difference or product of
+/// two such arrays, and a product or quotient with a number. Other results are dense.
 ///
 /// >>> (rows * 2).data.tolist(), (rows + rows).stype, (rows + 1).stype
 /// ([[6.0, 8.0], [2.0, 4.0]], 'row_sparse', 'default')
@@ -52,7 +52,7 @@ impl PyRows {
     }
 
     /// Takes a value of the same shape, cast to this array's dtype and moved to its device.
-    pub(crate) fn receive(&self, py: Python<'_>, value: Value) -> PyResult<()> {
+    pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
         let own = self.value();
         let received = detached(py, || {
             if value.spec().shape() != own.shape() {
@@ -157,8 +157,8 @@ impl PyRows {
         Bound::new(py, self.todense(py)?)?.call_method0("asnumpy")
     }
 
-    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With ``copy=False`` an array of
-    /// that dtype is returned itself.
+    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With
+    /// ``copy=False`` an array of that dtype is returned itself.
     #[pyo3(signature = (dtype, copy = true))]
     fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>, copy: bool) -> PyResult<Any<'py>> {
         let (py, value, dtype) = (slf.py(), slf.get().value(), convert::dtype_like(dtype)?);
@@ -174,12 +174,12 @@ impl PyRows {
         self.value().into()
     }
 
-    /// Gives another array, dense or of rows, the value of this one, cast to its dtype and moved to its device, and
-    /// returns it; for a device, returns a new array there.
+    /// Gives another array, dense or of rows, the value of this one, cast to its dtype and moved to
+    /// its device, and returns it; for a device, returns a new array there.
     fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
         let (py, value) = (slf.py(), slf.get().value());
         if let Ok(rows) = other.cast::<Self>() {
-            rows.get().receive(py, value.into())?;
+            rows.get().receive(py, &value.into())?;
         } else if let Ok(dense) = other.cast::<PyArray>() {
             let to = dense.get().array();
             detached(py, || NDArray::new(value.to_dense()?).copy_to(to))?;
@@ -256,12 +256,12 @@ impl PyRows {
         indexing::check_all(index, "rows are assigned by `[:]` only")?;
         let py = index.py();
         if let Ok(rows) = value.cast::<Self>() {
-            return self.receive(py, rows.get().value().into());
+            return self.receive(py, &rows.get().value().into());
         }
         let own = self.value();
         let filled = detached(py, || own.to_dense().map(NDArray::new))?;
         indexing::assign(&filled, value)?;
-        self.receive(py, filled.tensor().into())
+        self.receive(py, &filled.tensor().into())
     }
 
     fn __hash__(slf: &Bound<'_, Self>) -> usize {

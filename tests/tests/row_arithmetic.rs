@@ -1,4 +1,5 @@
-//! Arithmetic of values of rows: the elements are those of dense values, and the form is the promised one.
+//! Arithmetic of values of rows: the elements are those of dense values, and the form is the
+//! promised one.
 
 use kvstore_core::{
     Backends, BinaryOp, DType, ErrorCode, Reduction, RowSparse, Scalar, Tensor, UnaryOp, Value,
@@ -29,7 +30,8 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.to_dense().and_then(|it| it.read_as::<f64>()).expect("a value of this machine")
 }
 
-/// Compares numbers: NaN equals NaN, and 0 equals -0, as absent rows are 0 whatever the sign of a product would be.
+/// Compares numbers: NaN equals NaN, and 0 equals -0, as absent rows are 0 whatever the sign of a
+/// product would be.
 #[expect(clippy::float_cmp, reason = "the same operation on the same numbers")]
 fn assert_same(found: &Value, expected: &Value, what: &str) {
     let (found, expected) = (numbers(found), numbers(expected));
@@ -63,7 +65,7 @@ fn two_values_give_what_dense_ones_give() {
                     match (left.binary(op, right), x.binary(op, &y)) {
                         (Ok(found), Ok(expected)) => assert_same(&found, &expected, &what),
                         (Err(found), Err(expected)) => {
-                            assert_eq!(found.code(), expected.code(), "{what}")
+                            assert_eq!(found.code(), expected.code(), "{what}");
                         }
                         (found, expected) => panic!("{what}: {found:?}, expected {expected:?}"),
                     }
@@ -101,7 +103,7 @@ fn a_number_gives_what_it_gives_with_a_dense_value() {
                     match (of(&a), of(&dense)) {
                         (Ok(found), Ok(expected)) => assert_same(&found, &expected, &what),
                         (Err(found), Err(expected)) => {
-                            assert_eq!(found.code(), expected.code(), "{what}")
+                            assert_eq!(found.code(), expected.code(), "{what}");
                         }
                         (found, expected) => panic!("{what}: {found:?}, expected {expected:?}"),
                     }

@@ -83,7 +83,8 @@ impl OptimizerState {
         &self.tensors
     }
 
-    /// Returns the `f32` master copy of a half-precision weight, if there is one, and the other tensors.
+    /// Returns the `f32` master copy of a half-precision weight, if there is one, and the other
+    /// tensors.
     pub fn split_master(&self) -> (Option<&Tensor>, &[Tensor]) {
         let has_master =
             self.weight().is_some_and(|it| it.dtype().arithmetic() != Some(it.dtype()));
@@ -93,7 +94,8 @@ impl OptimizerState {
         }
     }
 
-    /// Returns the name of the optimizer that made the state; `None` before the first update of a key.
+    /// Returns the name of the optimizer that made the state; `None` before the first update of a
+    /// key.
     pub fn optimizer_name(&self) -> Option<&'static str> {
         self.made_for.as_ref().map(|(name, _)| *name)
     }

@@ -27,6 +27,31 @@ import numpy
 from . import _native, random, sparse
 from ._arguments import asarray, shown
 from ._dtypes import name_of
+from ._elementwise import (
+    OURS,
+    abs,
+    array_of,
+    ceil,
+    cos,
+    exp,
+    fix,
+    floor,
+    into,
+    is_array,
+    log,
+    negative,
+    operand,
+    relu,
+    rint,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    sqrt,
+    square,
+    tanh,
+)
 from ._native import NDArray, RowSparseNDArray
 from .context import Context, _pair
 from .errors import ArgumentTypeError, InvalidArgumentError
@@ -170,7 +195,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
         return sparse.copied(source_array, ctx, name)
     if isinstance(source_array, NDArray):
         name = name or name_of(source_array.dtype)
-    elif not _is_array(source_array) or isinstance(source_array, (numpy.ndarray, numpy.generic)):
+    elif not is_array(source_array) or isinstance(source_array, (numpy.ndarray, numpy.generic)):
         source_array = _known(asarray(source_array), name)
     return _native.from_array(source_array, name or "float32", _pair(ctx))
 
@@ -195,11 +220,6 @@ def _restored(kind: type, value: Any, context: Context, dtype: str) -> NDArray:
     """Returns an array that was pickled."""
     array = _native.from_array(value, dtype, _pair(context))
     return array if kind is NDArray else kind(array)
-
-
-def _is_array(source: Any) -> bool:
-    names = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
-    return any(hasattr(source, name) for name in names)
 
 
 def from_dlpack(source: Any) -> NDArray:
@@ -312,7 +332,7 @@ def clip(data: Any, a_min: float, a_max: float, out: Any = None) -> Any:
     >>> clip(array([-2, 0.5, 2]), -1, 1).tolist()
     [-1.0, 0.5, 1.0]
     """
-    return _into(out, _operand(data).clip(a_min, a_max))
+    return into(out, operand(data).clip(a_min, a_max))
 
 
 def sum(data: Any) -> NDArray:
@@ -321,7 +341,7 @@ def sum(data: Any) -> NDArray:
     >>> sum(ones((2, 3))).tolist()
     [6.0]
     """
-    return _operand(data).sum()
+    return operand(data).sum()
 
 
 def norm(data: Any) -> NDArray:
@@ -330,7 +350,7 @@ def norm(data: Any) -> NDArray:
     >>> norm(array([3, 4])).tolist()
     [5.0]
     """
-    return _operand(data).norm()
+    return operand(data).norm()
 
 
 def random_uniform(
@@ -397,201 +417,12 @@ def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]
     numbers = (int, float, numpy.generic)
     if isinstance(lhs, numbers) and isinstance(rhs, numbers):
         return of_numbers(lhs, rhs)
-    if isinstance(rhs, _OURS) and not isinstance(lhs, _OURS):
+    if isinstance(rhs, OURS) and not isinstance(lhs, OURS):
         lhs, rhs = rhs, lhs
-    result = _operand(lhs)._binary(name, rhs)
+    result = operand(lhs)._binary(name, rhs)
     if result is NotImplemented:
         raise ArgumentTypeError(f"{name}: expected an array or a number, found {shown(rhs)}")
     return result
-
-
-def _each(name: str, data: Any, out: Any = None) -> Any:
-    """Returns a function of each element; with ``out``, writes the results there."""
-    return _into(out, _operand(data)._unary(name))
-
-
-_OURS = (NDArray, RowSparseNDArray)
-
-
-def _operand(data: Any) -> Any:
-    """Returns an argument that is to be a dense array or an array of rows."""
-    return data if isinstance(data, RowSparseNDArray) else array_of(data)
-
-
-def _into(out: Any, result: Any) -> Any:
-    """Returns a result, or the array that it is written to."""
-    return result if out is None else result.copyto(out)
-
-
-def array_of(data: Any) -> NDArray:
-    """Returns an argument that is to be an array; one of another library is copied."""
-    if isinstance(data, NDArray):
-        return data
-    if not _is_array(data):
-        raise ArgumentTypeError(f"expected an array, found {shown(data)}")
-    return from_dlpack(data)
-
-
-def abs(data: Any, out: Any = None) -> Any:
-    """Returns the absolute value of each element.
-
-    >>> abs(array([-2, 0, 3])).tolist()
-    [2.0, 0.0, 3.0]
-    """
-    return _each("abs", data, out)
-
-
-def negative(data: Any, out: Any = None) -> Any:
-    """Returns each element with the other sign.
-
-    >>> negative(array([-2, 0.5])).tolist()
-    [2.0, -0.5]
-    """
-    return _each("negate", data, out)
-
-
-def sign(data: Any, out: Any = None) -> Any:
-    """Returns -1, 0 or 1 with the sign of each element.
-
-    >>> sign(array([-2, 0, 3])).tolist()
-    [-1.0, 0.0, 1.0]
-    """
-    return _each("sign", data, out)
-
-
-def square(data: Any, out: Any = None) -> Any:
-    """Returns the square of each element.
-
-    >>> square(array([-2, 3])).tolist()
-    [4.0, 9.0]
-    """
-    return _each("square", data, out)
-
-
-def sqrt(data: Any, out: Any = None) -> Any:
-    """Returns the square root of each element.
-
-    >>> sqrt(array([4, 9])).tolist()
-    [2.0, 3.0]
-    """
-    return _each("sqrt", data, out)
-
-
-def rsqrt(data: Any, out: Any = None) -> Any:
-    """Returns one over the square root of each element.
-
-    >>> rsqrt(array([4, 0.25])).tolist()
-    [0.5, 2.0]
-    """
-    return _each("rsqrt", data, out)
-
-
-def exp(data: Any, out: Any = None) -> Any:
-    """Returns e to the power of each element.
-
-    >>> exp(array([0])).tolist()
-    [1.0]
-    """
-    return _each("exp", data, out)
-
-
-def log(data: Any, out: Any = None) -> Any:
-    """Returns the natural logarithm of each element.
-
-    >>> log(array([1])).tolist()
-    [0.0]
-    """
-    return _each("log", data, out)
-
-
-def sin(data: Any, out: Any = None) -> Any:
-    """Returns the sine of each element.
-
-    >>> sin(array([0])).tolist()
-    [0.0]
-    """
-    return _each("sin", data, out)
-
-
-def cos(data: Any, out: Any = None) -> Any:
-    """Returns the cosine of each element.
-
-    >>> cos(array([0])).tolist()
-    [1.0]
-    """
-    return _each("cos", data, out)
-
-
-def tanh(data: Any, out: Any = None) -> Any:
-    """Returns the hyperbolic tangent of each element.
-
-    >>> tanh(array([0])).tolist()
-    [0.0]
-    """
-    return _each("tanh", data, out)
-
-
-def sigmoid(data: Any, out: Any = None) -> Any:
-    """Returns ``1 / (1 + exp(-x))`` of each element.
-
-    >>> sigmoid(array([0])).tolist()
-    [0.5]
-    """
-    return _each("sigmoid", data, out)
-
-
-def relu(data: Any, out: Any = None) -> Any:
-    """Returns the larger one of each element and 0.
-
-    >>> relu(array([-2, 3])).tolist()
-    [0.0, 3.0]
-    """
-    return _each("relu", data, out)
-
-
-def ceil(data: Any, out: Any = None) -> Any:
-    """Returns the next whole number above each element.
-
-    >>> ceil(array([1.5, -1.5])).tolist()
-    [2.0, -1.0]
-    """
-    return _each("ceil", data, out)
-
-
-def floor(data: Any, out: Any = None) -> Any:
-    """Returns the next whole number below each element.
-
-    >>> floor(array([1.5, -1.5])).tolist()
-    [1.0, -2.0]
-    """
-    return _each("floor", data, out)
-
-
-def round(data: Any, out: Any = None) -> Any:
-    """Returns the nearest whole number, half away from zero.
-
-    >>> round(array([1.5, -2.5])).tolist()
-    [2.0, -3.0]
-    """
-    return _each("round", data, out)
-
-
-def rint(data: Any, out: Any = None) -> Any:
-    """Returns the nearest whole number, half down.
-
-    >>> rint(array([1.5, -2.5])).tolist()
-    [1.0, -3.0]
-    """
-    return _each("rint", data, out)
-
-
-def fix(data: Any, out: Any = None) -> Any:
-    """Returns the next whole number towards zero.
-
-    >>> fix(array([1.5, -1.5])).tolist()
-    [1.0, -1.0]
-    """
-    return _each("fix", data, out)
 
 
 def save(

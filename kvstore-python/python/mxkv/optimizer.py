@@ -75,7 +75,7 @@ __all__ = [
 
 
 class _Native(_native.Optimizer, Optimizer):
-    """An optimizer by its name. A store that gets it takes it as it is at that moment.
+    """A built-in optimizer by its name. A store that gets it takes it as it is at that moment.
 
     Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
     are factors of the learning rate and of the weight decay by key. Hyper-parameters are attributes, too.
@@ -115,7 +115,7 @@ class _Native(_native.Optimizer, Optimizer):
         return optimizer
 
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
-        """What there is has been made by then."""
+        """Does nothing: ``__new__`` has made the optimizer."""
 
     #: How many weights an :class:`Updater` gives at a time, in lists: one, and no list.
     aggregate_num = 0

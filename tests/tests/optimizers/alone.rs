@@ -28,7 +28,8 @@ fn optimizers() -> Vec<Optimizer> {
         .map(|name| (name, 1.0))
         .chain(Optimizer::names().map(|name| (name, 0.0)));
     all.filter_map(|(name, lazy)| {
-        let optimizer = Optimizer::from_options(name, &[("wd", 0.01)]).expect("every one has it");
+        let optimizer =
+            Optimizer::new(name).and_then(|it| it.with("wd", 0.01)).expect("every one has it");
         match (optimizer.clone().with("lazy_update", lazy), lazy == 1.0) {
             (Ok(optimizer), _) => Some(optimizer),
             (Err(_), is_first) => is_first.then_some(optimizer),
@@ -106,7 +107,7 @@ fn states_go_through_bytes() {
 
 #[test]
 fn states_of_weights_without_axes_go_through_bytes() {
-    let adam = Optimizer::adam();
+    let adam = Optimizer::new("adam").expect("a known name");
     let scalar = array(&[1f32], [0usize; 0], Device::cpu(0)).expect("one element");
     let state = adam.create_state(&scalar.tensor()).expect("a float");
     let bytes = state.to_bytes(kvstore::backends()).expect("a state that was made");
@@ -117,7 +118,10 @@ fn states_of_weights_without_axes_go_through_bytes() {
 #[test]
 fn damaged_bytes_are_no_state() {
     let backends = kvstore::backends();
-    let state = Optimizer::adam().create_state(&weight(DType::F32).tensor()).expect("a float");
+    let state = Optimizer::new("adam")
+        .expect("a known name")
+        .create_state(&weight(DType::F32).tensor())
+        .expect("a float");
     let bytes = state.to_bytes(backends).expect("a state that was made");
     for len in 0..bytes.len() {
         let error = OptimizerState::from_bytes(backends, &bytes[..len]).expect_err("too short");
@@ -137,7 +141,7 @@ fn damaged_bytes_are_no_state() {
 fn the_states_of_several_keys_are_no_state() {
     let store = create("local").expect("a store");
     store.init(["a", "b"], vec![weight(DType::F32), weight(DType::F32)]).expect("new keys");
-    store.set_optimizer(Optimizer::adam()).expect("any can be set");
+    store.set_optimizer(Optimizer::new("adam").expect("a known name")).expect("any can be set");
     store.push(["a", "b"], vec![weight(DType::F32), weight(DType::F32)]).expect("gradients");
     let bytes = store.snapshot().and_then(|it| it.optimizer_states_to_bytes(false));
     let error = OptimizerState::from_bytes(kvstore::backends(), &bytes.expect("states"));
