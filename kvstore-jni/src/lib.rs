@@ -20,6 +20,8 @@ macro_rules! natives_of {
     ($dollar:tt $class:literal) => {
         macro_rules! native {
             ($dollar($dollar signature:tt)*) => {
+                // The macro of jni 0.22 calls `fetch_update` of an atomic, which Rust 1.99 has renamed.
+                #[allow(deprecated)]
                 const _: jni::NativeMethod = jni::native_method! {
                     java_type = $class,
                     error_policy = ThrowKVStoreException,

@@ -61,6 +61,7 @@ impl KeyKind {
         Ok(key)
     }
 
+    #[allow(deprecated, reason = "`fetch_update` has a new name that Rust 1.89 does not know")]
     fn remember(&self, py: Python<'_>, kind: Kind) -> PyResult<()> {
         let (order, wanted) = (Ordering::Relaxed, kind as u8);
         if self.kind.load(order) == wanted {
