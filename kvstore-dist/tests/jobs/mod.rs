@@ -229,6 +229,11 @@ pub(crate) fn group() -> Arc<Group> {
 
 /// Sends this process a signal.
 pub(crate) fn signal(name: &str) {
-    let id = std::process::id().to_string();
-    Command::new("kill").args([&format!("-{name}"), &id]).status().expect("`kill` is there");
+    send_signal(name, &std::process::id().to_string());
+}
+
+/// Sends a process a signal. The shell does it itself: a program `kill` is not on every system.
+pub(crate) fn send_signal(name: &str, process: &str) {
+    let shell = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, process]).status();
+    shell.expect("a shell can be started");
 }

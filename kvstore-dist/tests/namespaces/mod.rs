@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::jobs::{Job, Mpi, is_installed, limited, run, this_program};
+use crate::jobs::{Job, Mpi, is_installed, limited, run, send_signal, this_program};
 
 /// What both hosts call their end of the cable.
 const CABLE: &str = "cable";
@@ -114,7 +114,7 @@ impl Drop for Hosts {
             // Where there is no such namespace there is nothing to do.
             let Ok(listed) = ip(&["netns", "pids", name]) else { continue };
             for process in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
-                let _ = Command::new("kill").args(["-KILL", process]).status();
+                send_signal("KILL", process);
             }
             // The cable goes with its ends.
             let _ = ip(&["netns", "delete", name]);
