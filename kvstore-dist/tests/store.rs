@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use values::{floats, full, key, rank};
 use workers::{backends, on_workers};
 
+mod halves;
 mod recorded;
 mod threads;
 mod values;
