@@ -1,14 +1,16 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup native demo demo-dist demo-python test miri check kernels fuzz jar install examples repl bench bench-jvm peers \
-	peers-dist gpu-bundle gpu-check wheel doc clean
+.PHONY: help setup test-setup native demo demo-dist demo-python test miri check kernels fuzz nightly release-check jar install \
+	examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check wheel doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 MAVEN = mvn -f clojure/pom.xml -B -ntp
+# The jar that is released.
+JAR = clojure/target/kvstore-$$(sed -n 's:^  <version>\(.*\)</version>:\1:p' clojure/pom.xml).jar
 
 help: ## these lines
-	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile | expand -t 20
 
 setup: ## checks for cargo, a linker, a C++ compiler, a JDK and Maven; installs them where it may
 	@scripts/setup.sh
@@ -26,15 +28,18 @@ demo-python: wheel ## trains it with PyTorch, four replicas over a store, beside
 	scripts/torch.sh --any target/demo-python target/wheels/mxkv-*.whl
 	target/demo-python/bin/python examples/torch/digits.py
 
-test: setup ## runs every test, Rust, JVM and Python, on the host and on GPUs, emulated ones where there is none
+test-setup:
+	@scripts/setup.sh test
+
+test: test-setup jar wheel ## runs every test, with the jar and the wheel that are released, on the host and on GPUs, real or emulated
 	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist
 	scripts/tally.sh dist scripts/dist-tests.sh
 	scripts/tally.sh gpu scripts/gpu-tests.sh
-	scripts/tally.sh jvm $(MAVEN) verify
-	scripts/tally.sh check-jni clojure/bin/check-jni
+	scripts/tally.sh jvm $(MAVEN) verify -Dtested.folder="$$PWD/clojure/target"
+	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
 	scripts/tally.sh check-gpu clojure/bin/check-gpu
-	scripts/tally.sh python scripts/python-tests.sh
-	scripts/tally.sh --summary rust dist gpu jvm check-jni check-gpu python
+	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
+	scripts/tally.sh --summary jar wheel rust dist gpu jvm check-jni check-gpu python
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh
@@ -50,12 +55,22 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo test -p kvstore-tests --test layering
 	scripts/deny.sh
+	python3 tests/packaging/test_scripts.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
 	scripts/kernels.sh --check
 
 kernels: ## compiles the kernels for GPUs to the PTX that is checked in
 	scripts/kernels.sh --write
+
+nightly: test-setup ## longer runs: both commands of the README in a bare Debian, random programs, fuzzers
+	scripts/bare-debian.sh
+	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
+	scripts/fuzz.sh 600
+
+release-check: setup ## what a release has to pass beside CI: the advisories of RustSec, jar and wheel for both processors
+	scripts/deny.sh advisories
+	$(MAKE) jar wheel PLATFORMS="linux-x86_64 linux-aarch64"
 
 jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines too, with sources and Javadoc beside it
 	scripts/setup.sh portable
@@ -65,6 +80,7 @@ jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines to
 wheel: ## builds target/wheels/mxkv-<version>-*.whl, for any Python from 3.10 on and other machines too
 	scripts/setup.sh wheel
 	scripts/wheel.sh
+	scripts/tally.sh wheel target/portable-venv/bin/python tests/packaging/test_wheel.py
 
 install: jar ## puts the three jars into the local Maven repository
 	$(MAVEN) -q install:install-file@jar

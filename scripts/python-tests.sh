@@ -1,27 +1,28 @@
 #!/bin/sh
-# python-tests.sh   tries a wheel in an empty environment, and runs the tests of kvstore-python with it: on the oldest and the
-# newest Python that pythons.sh finds, beside MXNet 1.9.1 on the newest where that can be installed, those of other libraries'
-# arrays with PyTorch and JAX, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests get beside
-# NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped.
+# python-tests.sh [WHEEL]   tries a wheel in an empty environment, and runs the tests of kvstore-python with it: on the oldest
+# and the newest Python that pythons.sh finds, beside MXNet 1.9.1 on the newest where that can be installed, those of other
+# libraries' arrays with PyTorch and JAX, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests
+# get beside NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped. `make test` names the
+# wheel that is released; without WHEEL one is built for this machine, unoptimized, which is faster while working.
 set -eu
 cd "$(dirname "$0")/.."
 
 PACKAGES="pytest mypy"
 pythons=$(scripts/pythons.sh)
 if [ -z "$pythons" ]; then
-    echo "not run: the tests of Python, for there is no Python of 3.10 or later that has venv"
-    exit 0
+    echo "$0: there is no Python 3.10 or later that has venv: run scripts/setup.sh test" >&2
+    exit 1
 fi
 PATH="$(dirname "$(echo "$pythons" | tail -n 1)"):$PATH"
 export PATH
-rm -rf target/python-wheel
-if ! scripts/wheel.sh --here "$PWD/target/python-wheel"; then
-    # Without its tools nothing can be built; with them it is a failure of ours.
-    [ ! -x target/maturin-venv/bin/maturin ] || exit 1
-    echo "not run: the tests of Python, for maturin cannot be installed"
-    exit 0
+wheel=${1:-}
+if [ -z "$wheel" ]; then
+    rm -rf target/python-wheel
+    scripts/wheel.sh --here "$PWD/target/python-wheel"
+    wheel=$(ls target/python-wheel/*.whl)
 fi
-wheel=$(ls target/python-wheel/*.whl)
+[ -f "$wheel" ] || { echo "$0: no such wheel: $wheel" >&2; exit 1; }
+echo "python: $(basename "$wheel")"
 
 # install VENV PACKAGE..
 install() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK and Maven.
-# `setup.sh portable` checks for Python with venv too, for scripts/portable.sh and scripts/kernels.sh; `setup.sh wheel`
-# for that, and for nothing of Java's, C++'s or Maven's.
+# `setup.sh portable` checks for Python with venv too, for scripts/portable.sh and scripts/kernels.sh; `setup.sh test` for a
+# Python that the wheel works with, too; `setup.sh wheel` for Python with venv, and for nothing of Java's, C++'s or Maven's.
 # What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
 # Says nothing and takes a moment when everything is there.
 set -eu
@@ -46,7 +46,10 @@ java_is_good() { [ "$WANTED" = wheel ] || jdk_is_good; }
 maven_is_good() { [ "$WANTED" = wheel ] || command -v mvn >/dev/null 2>&1; }
 
 # Debian's Python has no venv until a package brings it.
-python_is_good() { [ -z "$WANTED" ] || python3 -c 'import venv, ensurepip' 2>/dev/null; }
+python_is_good() {
+    [ -z "$WANTED" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || return 1
+    [ "$WANTED" != test ] || [ -n "$("$(dirname "$0")/pythons.sh")" ]
+}
 
 apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
 
@@ -76,7 +79,7 @@ install_packages() {
     if ! has_apt; then
         for_java=", a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
         [ "$WANTED" != wheel ] || for_java=
-        say "needed: a compiler for C (cc)$for_java${WANTED:+, Python 3 with venv}. Install them with this system's packages."
+        say "needed: a compiler for C (cc)$for_java${WANTED:+, Python >= 3.10 with venv}. Install them with this system's packages."
         exit 1
     elif ! is_root; then
         say "missing packages; install them with"
@@ -109,6 +112,7 @@ if ! { command -v cc && cxx_is_good && maven_is_good && java_is_good && python_i
     # shellcheck disable=SC2046 # a list of package names, to be split
     install_packages $(missing_packages)
     java_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac stands first"; exit 1; }
+    python_is_good || { say "Python >= 3.10 with venv is needed; PYTHONS may name one"; exit 1; }
 fi
 if ! rust_is_good; then
     refresh_lists

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tally.sh NAME COMMAND..   runs a test command, shows its output and keeps it to be counted
-# tally.sh --summary NAME.. counts the tests of these outputs
+# tally.sh --summary NAME.. counts the tests of these outputs, with the seconds that each command took
 set -eu
 logs=$(dirname "$0")/../target/tally
 
@@ -12,7 +12,8 @@ logs=$(dirname "$0")/../target/tally
 # A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated; so is what it says
 # of GPUs.
 count() {
-    sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" '
+    seconds=$(cat "${1%.log}.seconds" 2>/dev/null || echo "?")
+    sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" -v seconds="$seconds" '
         /^test result: / { passed += $4; failed += $6; skipped += $8 }
         /Tests run: [0-9]+, Failures: [0-9]+, Errors: [0-9]+, Skipped: [0-9]+ *$/ {
             gsub(/[^0-9]+/, " ")
@@ -39,7 +40,7 @@ count() {
             }
         }
         /^(not run|on which GPUs): / && !told[$0]++ { note = note "  " $0 }
-        END { printf "%-12s %6d passed %4d failed %4d skipped%s\n", name, passed, failed, skipped, note }'
+        END { printf "%-12s %6d passed %4d failed %4d skipped %5s s%s\n", name, passed, failed, skipped, seconds, note }'
 }
 
 if [ "$1" = --summary ]; then
@@ -54,6 +55,8 @@ fi
 name=$1
 shift
 mkdir -p "$logs"
+started=$(date +%s)
 # A pipe into tee would hide the command's status: it travels beside the output, in a file.
 { "$@" 2>&1 && echo 0 >"$logs/$name.status" || echo $? >"$logs/$name.status"; } | tee "$logs/$name.log"
+echo $(($(date +%s) - started)) >"$logs/$name.seconds"
 exit "$(cat "$logs/$name.status")"

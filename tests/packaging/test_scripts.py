@@ -13,19 +13,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Deny(unittest.TestCase):
-    """`scripts/deny.sh` in a copy of the repository's scripts, with programs that only write down how they were called."""
+class ScriptTest(unittest.TestCase):
+    """Runs scripts in a folder of their own, with programs that only write down how they were called."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         (self.root / "scripts").mkdir()
-        (self.root / "scripts" / "deny.sh").symlink_to(ROOT / "scripts" / "deny.sh")
-        # The machine has Python, and nothing is installed on it.
-        (self.root / "scripts" / "setup.sh").write_text("#!/bin/sh\n")
-        (self.root / "scripts" / "setup.sh").chmod(0o755)
         (self.root / "bin").mkdir()
+
+    def link(self, *names):
+        """Puts files of the repository into the folder."""
+        for name in names:
+            (self.root / name).symlink_to(ROOT / name)
 
     def program(self, name, script):
         """Puts a program in front of the machine's own one."""
@@ -33,13 +34,28 @@ class Deny(unittest.TestCase):
         path.write_text(f"#!/bin/sh\necho {name} \"$@\" >>{self.root}/calls\n{script}\n")
         path.chmod(0o755)
 
-    def run_deny(self, *arguments):
+    def run_script(self, *command, **environment):
+        """Runs a script, and returns how it ended and which programs it has called."""
         path = f"{self.root}/bin:/usr/bin:/bin"
-        environment = {**os.environ, "PATH": path, "CARGO_HOME": str(self.root / "no-cargo")}
-        command = ["sh", "scripts/deny.sh", *arguments]
+        environment = {**os.environ, "PATH": path, "CARGO_HOME": str(self.root / "no-cargo"), **environment}
+        command = ["sh", *command]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=120)
         calls = self.root / "calls"
         return done, calls.read_text() if calls.exists() else ""
+
+
+class Deny(ScriptTest):
+    """`scripts/deny.sh`"""
+
+    def setUp(self):
+        super().setUp()
+        self.link("scripts/deny.sh")
+        # The machine has Python, and nothing is installed on it.
+        (self.root / "scripts" / "setup.sh").write_text("#!/bin/sh\n")
+        (self.root / "scripts" / "setup.sh").chmod(0o755)
+
+    def run_deny(self, *arguments):
+        return self.run_script("scripts/deny.sh", *arguments)
 
     def test_fails_and_says_how_to_install_it_where_it_is_missing_and_pip_cannot_install_it(self):
         self.program("cargo", '[ "$1" != deny ]')
@@ -66,6 +82,33 @@ class Deny(unittest.TestCase):
         self.program("cargo", '[ "$*" = "deny --version" ] || [ "$1" = fetch ]')
         done, _ = self.run_deny()
         self.assertNotEqual(done.returncode, 0)
+
+
+class Setup(ScriptTest):
+    """`scripts/setup.sh` for a user who may not install anything."""
+
+    def setUp(self):
+        super().setUp()
+        self.link("scripts/setup.sh", "scripts/apt.sh", "scripts/pythons.sh", "Cargo.toml")
+        for name in ["cc", "c++", "mvn"]:
+            self.program(name, "")
+        self.program("id", "echo 1000")
+        self.program("apt-get", "exit 1")
+        self.program("apt-cache", "exit 1")
+
+    def test_tests_need_a_python_that_the_wheel_works_with(self):
+        self.program("python3", "exit 1")
+        done, calls = self.run_script("scripts/setup.sh", "test", PYTHONS="python3")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("python3-venv", done.stderr)
+        self.assertNotIn("apt-get", calls)
+
+    def test_a_python_that_is_too_old_for_the_wheel_is_not_enough(self):
+        # It can make environments, but pythons.sh finds no release that the wheel works with.
+        self.program("python3", 'case $2 in "import venv, ensurepip") ;; *) exit 1 ;; esac')
+        done, _ = self.run_script("scripts/setup.sh", "test", PYTHONS="python3")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("python3-venv", done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+#!/bin/sh
+# bare-debian.sh [COMMAND..]  runs the commands of the README, or COMMAND, in a new Debian that has nothing but what a clone
+#                             needs: debootstrap's smallest system, git, make and the certificates of authorities.
+#
+# The repository is cloned as it is committed. SUITE names the release (trixie, the oldest that packages rustup), MIRROR the
+# server, ROOT the folder of the root file system, which is made anew. The host's settings for the network travel along:
+# proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root, for debootstrap and chroot.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/apt.sh
+
+SUITE=${SUITE:-trixie}
+MIRROR=${MIRROR:-http://deb.debian.org/debian}
+root=${ROOT:-$PWD/target/bare-debian/$SUITE}
+[ $# -gt 0 ] || set -- "make demo" "make test"
+
+is_root || { echo "$0: needs root, for debootstrap and chroot" >&2; exit 1; }
+command -v debootstrap >/dev/null 2>&1 || apt_install debootstrap ||
+    { echo "$0: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
+
+# The mounts below exist in this process and its children only, and end with them.
+if [ "${BARE_DEBIAN_MOUNTS:-}" != private ]; then
+    BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- "$0" "$@"
+fi
+
+# in_root COMMAND   with the environment that a login has, and the host's proxies
+in_root() {
+    env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
+        ${no_proxy:+"no_proxy=$no_proxy"} ${PYTHON_PACKAGES:+"PYTHON_PACKAGES=$PYTHON_PACKAGES"} \
+        chroot "$root" sh -euc "$1" </dev/null
+}
+
+# copy FILE   into the same place, if the host has it
+copy() {
+    [ -e "$1" ] || return 0
+    mkdir -p "$root$(dirname "$1")"
+    cp -RL "$1" "$root$(dirname "$1")/"
+}
+
+# copy_home FILE   from the caller's home into root's
+copy_home() {
+    [ -e "$HOME/$1" ] || return 0
+    mkdir -p "$root/root/$(dirname "$1")"
+    cp -L "$HOME/$1" "$root/root/$1"
+}
+
+rm -rf --one-file-system "$root"
+mkdir -p "$root"
+debootstrap --variant=minbase "$SUITE" "$root" "$MIRROR" >"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
+
+copy /etc/resolv.conf
+copy /etc/hosts
+copy /etc/pip.conf
+copy /usr/local/share/ca-certificates
+copy_home .cargo/config.toml
+copy_home .m2/settings.xml
+copy_home .config/pip/pip.conf
+apt-config dump --format '%f "%v";%n' Acquire::http::Proxy Acquire::https::Proxy >"$root/etc/apt/apt.conf.d/90proxy"
+
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+
+in_root "apt-get -q update && DEBIAN_FRONTEND=noninteractive \
+    apt-get -q install -y --no-install-recommends ca-certificates git make" >>"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
+git bundle create --quiet "$root/root/kvstore.bundle" HEAD
+in_root "cd && git clone --quiet kvstore.bundle kvstore && cd kvstore && git log -1 --oneline"
+
+for command in "$@"; do
+    echo "bare-debian: $SUITE: $command"
+    started=$(date +%s)
+    in_root "cd ~/kvstore && $command"
+    echo "bare-debian: $SUITE: $command: passed after $(($(date +%s) - started)) s"
+done
