@@ -167,6 +167,9 @@ pub enum Operand<'a> {
     Scalar(Scalar),
 }
 
+/// Asks whether long work may go on: an error ends it.
+pub type Check<'a> = dyn Fn() -> Result<()> + Sync + 'a;
+
 /// What one kind of memory can do. Knows bytes, dtypes and update rules; not keys, not stores.
 ///
 /// Ranges given to one call have equal lengths and lie within their storages; the callers in this
@@ -295,10 +298,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
         src: Span<'_>,
         from: &[usize],
     ) -> Result<()>;
-    /// The matrix product of `[m, k]` and `[k, n]`.
+    /// The matrix product of `[m, k]` and `[k, n]`. The calling thread calls `check` between parts
+    /// of the work, where there are such.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for dtypes other than `F32` and `F64`.
+    /// [`Error::Unsupported`] for dtypes other than `F32` and `F64`; the error of `check`, which
+    /// leaves arbitrary elements in `dst`.
     fn matmul(
         &self,
         dtype: DType,
@@ -306,6 +311,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
         lhs: Span<'_>,
         rhs: Span<'_>,
         size: MatmulSize,
+        check: &Check<'_>,
     ) -> Result<()>;
     /// The transpose of a matrix of `rows` rows.
     fn transpose(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()>;

@@ -60,7 +60,7 @@ mod tensor;
 mod updater;
 mod value;
 
-pub use backend::{Backend, DeviceMemory};
+pub use backend::{Backend, Check, DeviceMemory};
 pub use backends::{Backends, Looked};
 pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates};
 pub use compression::Compression;

@@ -11,8 +11,8 @@ use kvstore_core::backend::{
 };
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
-    Backend, BinaryOp, DType, Device, DeviceKind, DeviceMemory, Distribution, Error, Exchange,
-    Reduction, Result, Scalar, UnaryOp,
+    Backend, BinaryOp, Check, DType, Device, DeviceKind, DeviceMemory, Distribution, Error,
+    Exchange, Reduction, Result, Scalar, UnaryOp,
 };
 
 use crate::batch::Extent;
@@ -396,9 +396,10 @@ impl Backend for CudaBackend {
         lhs: Span<'_>,
         rhs: Span<'_>,
         size: MatmulSize,
+        check: &Check<'_>,
     ) -> Result<()> {
         host::make_of(self, dst, &[lhs, rhs], |host, dst, src| {
-            host.matmul(dtype, dst, src[0], src[1], size)
+            host.matmul(dtype, dst, src[0], src[1], size, check)
         })
     }
 

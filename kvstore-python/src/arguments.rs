@@ -1,6 +1,7 @@
 //! The values and the outputs of a verb: arrays of ours, which are held for the time of the call, and of other libraries.
 
 use std::borrow::{Borrow, Cow};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore::{ArrayOrRows, Key, Keys, NDArray, Pairs, TensorSpec, ToValue, Value};
@@ -140,19 +141,23 @@ pub(crate) fn outs(
 ) -> PyResult<Option<Outs>> {
     let keys = kind.keys(keys)?;
     let (mut foreign, mut has_rows): (Vec<Foreign>, _) = (Vec::new(), false);
+    // The index in `foreign` by the address of the object, which `foreign` keeps alive.
+    let mut index_of: HashMap<usize, usize> = HashMap::new();
     let explain = |error, place| of_key(outs.py(), error, &keys, "out", place);
     let output = |object: &Bound<'_, PyAny>| {
         if let Ok(array) = object.cast::<PyArray>() {
             return Ok(Some(Output::Ours(array.clone().unbind())));
         }
         // An object that stands several times is one output: the key initialised last wins.
-        if let Some(known) = foreign.iter().find(|known| known.object.is(object)) {
+        let address = object.as_ptr().addr();
+        if let Some(known) = index_of.get(&address).and_then(|index| foreign.get(*index)) {
             return Ok(Some(Output::Foreign(Box::new(known.array.clone()))));
         }
         has_rows = object.is_instance_of::<PyRows>();
         let Some(block) = foreign::writable(object)? else { return Ok(None) };
         let of_block = Arc::clone(&block);
         let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
+        index_of.insert(address, foreign.len());
         foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
         Ok(Some(Output::Foreign(Box::new(array))))
     };

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFloat, PyInt, PyString, PyTuple, PyType};
 
-use crate::error::{detached, invalid, to_python, type_error};
+use crate::error::{detached, invalid, optional, replaced, to_python, type_error};
 use crate::ndarray::PyArray;
 use crate::{ending, foreign, numpy};
 
@@ -60,15 +60,13 @@ pub(crate) fn context(py: Python<'_>, device: Device) -> PyResult<Bound<'_, PyAn
 
 /// Returns the lengths: of a sequence, or of a single number.
 pub(crate) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
-    if let Ok(length) = object.extract::<usize>() {
+    let py = object.py();
+    if let Some(length) = optional(py, object.extract::<usize>())? {
         return Ok(Shape::from([length]));
     }
-    let dims: Vec<usize> = object.extract().map_err(|_| {
-        type_error(
-            object.py(),
-            "shape: expected a whole number of at least 0, or a sequence of them",
-        )
-    })?;
+    let expected = "shape: expected a whole number of at least 0, or a sequence of them";
+    let dims: Vec<usize> =
+        object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))?;
     Ok(Shape::from(dims))
 }
 
@@ -88,12 +86,14 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
         return whole_number(object, dtype).map(Some);
     }
     numpy::check_unmasked(object)?;
-    let has_axes = object.hasattr(intern!(py, "__dlpack__"))?
-        && !object.getattr("ndim").is_ok_and(|axes| axes.eq(0).unwrap_or(false));
+    let has_axes = object.hasattr(intern!(py, "__dlpack__"))? && {
+        let is_scalar = object.getattr("ndim").and_then(|axes| axes.eq(0));
+        !optional(py, is_scalar)?.unwrap_or(false)
+    };
     if has_axes || object.is_instance_of::<PyString>() {
         return Ok(None);
     }
-    if let Ok(number) = object.extract::<i64>() {
+    if let Some(number) = optional(py, object.extract::<i64>())? {
         return Ok(Some(Scalar::from(number)));
     }
     if object.hasattr(intern!(py, "__float__"))? {
@@ -105,14 +105,15 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
 /// Returns an integer of Python's. One that is longer than any of ours is the nearest number with a fraction, where
 /// elements have fractions.
 fn whole_number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
-    if let Ok(number) = object.extract::<i64>() {
+    let py = object.py();
+    if let Some(number) = optional(py, object.extract::<i64>())? {
         return Ok(Scalar::from(number));
     }
     if !dtype.is_float() {
-        return Err(invalid(object.py(), "a number for whole elements has to fit into `int64`"));
+        return Err(invalid(py, "a number for whole elements has to fit into `int64`"));
     }
-    let too_large = |_| invalid(object.py(), "a number has to fit into `float64`");
-    object.extract::<f64>().map(Scalar::from).map_err(too_large)
+    let too_large = || invalid(py, "a number has to fit into `float64`");
+    object.extract::<f64>().map(Scalar::from).map_err(|raised| replaced(py, raised, too_large))
 }
 
 /// Returns an argument as what the core takes.
@@ -176,10 +177,12 @@ pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
 
 /// Returns the rows that a call names: integers, in a list or an array.
 pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    let py = object.py();
+    let expected = "row numbers: expected an array or a list of integers";
     match array(object)? {
-        Some(ids) => detached(object.py(), move || ids.read_as::<i64>()),
-        None => object.extract().map_err(|_| {
-            type_error(object.py(), "row numbers: expected an array or a list of integers")
-        }),
+        Some(ids) => detached(py, move || ids.read_as::<i64>()),
+        None => {
+            object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use kvstore::{Error, ErrorCode, Key};
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -21,6 +22,42 @@ pub(crate) fn detached<T: Send>(
     let result = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
     let result = result.unwrap_or_else(|payload| Err(Error::Internal(panic_text(&*payload))));
     result.map_err(|error| to_python(py, error))
+}
+
+/// Returns whether a verb may replace or ignore an exception that code of other libraries raised.
+///
+/// A verb passes on:
+/// - what is no `Exception`: `KeyboardInterrupt`, `SystemExit`, `GeneratorExit`;
+/// - `MemoryError`.
+pub(crate) fn is_replaceable(py: Python<'_>, raised: &PyErr) -> bool {
+    raised.is_instance_of::<PyException>(py) && !raised.is_instance_of::<PyMemoryError>(py)
+}
+
+/// Returns the exception to raise in place of one that code of other libraries raised: what `make`
+/// returns, or the exception itself if it [must be passed on](is_replaceable).
+pub(crate) fn replaced(
+    py: Python<'_>,
+    raised: impl Into<PyErr>,
+    make: impl FnOnce() -> PyErr,
+) -> PyErr {
+    let raised = raised.into();
+    if is_replaceable(py, &raised) { make() } else { raised }
+}
+
+/// Returns the result of code of other libraries, or `None` if it raised an exception that a verb
+/// may ignore.
+///
+/// # Errors
+/// An exception that [must be passed on](is_replaceable).
+pub(crate) fn optional<T>(
+    py: Python<'_>,
+    result: Result<T, impl Into<PyErr>>,
+) -> PyResult<Option<T>> {
+    match result.map_err(Into::into) {
+        Ok(value) => Ok(Some(value)),
+        Err(raised) if is_replaceable(py, &raised) => Ok(None),
+        Err(raised) => Err(raised),
+    }
 }
 
 /// Returns the error as an exception: that of an updater as the same object.

@@ -12,7 +12,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use crate::block::Block;
 use crate::convert;
 use crate::dlpack::{DlDevice, HOST, Place};
-use crate::error::{detached, invalid, type_error};
+use crate::error::{detached, invalid, is_replaceable, optional, type_error};
 use crate::{ending, numpy, pytorch, stream};
 
 /// Returns the array that an object of another library is; none when it is no array.
@@ -49,9 +49,10 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     };
     match handed_out {
         Ok((capsule, device)) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
+        Err(reason) if !is_replaceable(py, &reason) => Err(reason),
         // NumPy before 2.1 hands out nothing that is for reading only, and no elements of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
-        Err(reason) => Err(refused(object, reason)),
+        Err(reason) => Err(refused(object, reason).unwrap_or_else(|raised| raised)),
     }
 }
 
@@ -64,7 +65,8 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
     // It does not say so of the memory that it hands out.
-    let is_jax = class.module().is_ok_and(|module| module.to_string_lossy().starts_with("jax"));
+    let module = optional(object.py(), class.module())?;
+    let is_jax = module.is_some_and(|module| module.to_string_lossy().starts_with("jax"));
     if is_jax || is_scalar(object)? || !block.is_writable() {
         let text = format!("{} {} is for reading only", class.name()?, block.spec());
         return Err(invalid(object.py(), text));
@@ -141,16 +143,19 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     }
 }
 
-fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
+/// Returns the error for an object that does not hand out its elements.
+///
+/// # Errors
+/// What must be passed on of what is raised while the hint is made.
+fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     let py = object.py();
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    let asks_for_gradient =
-        object.getattr("requires_grad").is_ok_and(|it| it.is_truthy().unwrap_or(false));
-    let hint = if let Some(layout) = pytorch::sparse_layout(object) {
+    let requires_grad = object.getattr("requires_grad").and_then(|it| it.is_truthy());
+    let hint = if let Some(layout) = pytorch::sparse_layout(object)? {
         format!("{layout}{}", pytorch::ROWS_OF_SPARSE)
-    } else if asks_for_gradient {
+    } else if optional(py, requires_grad)?.unwrap_or(false) {
         ": it takes part in a gradient, use `.detach()` or `torch.no_grad()`".to_owned()
-    } else if let Ok(Place::Elsewhere(device)) = place(object) {
+    } else if let Some(Place::Elsewhere(device)) = optional(py, place(object))? {
         format!(": it is on {device}, bring it to the host first (`.cpu()`, `.get()`)")
     } else {
         String::new()
@@ -158,7 +163,7 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyErr {
     let error =
         type_error(py, format!("a `{class}` does not hand out its elements{hint}: {reason}"));
     error.set_cause(py, Some(reason));
-    error
+    Ok(error)
 }
 
 /// Reads what NumPy's array interface says, version 3.
@@ -202,21 +207,21 @@ fn described(
         return Err(type_error(object.py(), text));
     }
     let typestr: String = interface.get_item("typestr")?.extract()?;
-    let dtype = dtype(object, &typestr).ok_or_else(|| {
-        let name = object.getattr("dtype").map_or_else(|_| typestr.clone(), |it| it.to_string());
+    let Some(dtype) = dtype(object, &typestr)? else {
+        let name = dtype_name(object)?.unwrap_or(typestr);
         let text = format!("dtype `{name}`: expected one of {}", convert::dtypes());
-        type_error(object.py(), text)
-    })?;
+        return Err(type_error(object.py(), text));
+    };
     let shape: Vec<usize> = interface.get_item("shape")?.extract()?;
     let strides = interface.call_method1("get", ("strides",))?.extract()?;
     Block::at(at, !is_read_only, TensorSpec::new(shape, dtype), strides, object).map(Arc::new)
 }
 
 /// Returns the dtype that such a text means, in the machine's byte order.
-fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> Option<DType> {
+fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
     let other_order = if cfg!(target_endian = "little") { '>' } else { '<' };
-    let kind = typestr.strip_prefix(|order| order != other_order)?;
-    Some(match kind {
+    let kind = typestr.strip_prefix(|order| order != other_order).unwrap_or_default();
+    Ok(Some(match kind {
         "f4" => DType::F32,
         "f8" => DType::F64,
         "f2" => DType::F16,
@@ -225,7 +230,13 @@ fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> Option<DType> {
         "i4" => DType::I32,
         "i8" => DType::I64,
         // NumPy has no letter for it: a package of its own makes it.
-        "V2" if object.getattr("dtype").ok()?.to_string() == "bfloat16" => DType::Bf16,
-        _ => return None,
-    })
+        "V2" if dtype_name(object)?.is_some_and(|name| name == "bfloat16") => DType::Bf16,
+        _ => return Ok(None),
+    }))
+}
+
+/// Returns the name of the dtype that an object has, if it has one.
+fn dtype_name(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let name = object.getattr("dtype").and_then(|dtype| ending::text(&dtype)?.extract());
+    optional(object.py(), name)
 }

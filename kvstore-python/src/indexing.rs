@@ -5,7 +5,7 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 
-use crate::error::{detached, to_python, type_error};
+use crate::error::{detached, optional, to_python, type_error};
 use crate::{convert, numpy};
 
 /// Returns the part of an array that an index names: a number, a slice in steps of 1, or numbers for the first axes
@@ -16,7 +16,7 @@ pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArra
     let mut is_last = false;
     for index in indices.iter() {
         if is_last && !is_all(&index)? {
-            return Err(refused(&index, "nothing can follow a slice but `:`"));
+            return Err(refused(&index, "nothing can follow a slice but `:`")?);
         }
         if is_last {
             continue;
@@ -60,7 +60,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     if let Ok(slice) = index.cast::<PySlice>() {
         let range = slice.indices(rows.cast_signed())?;
         if range.step != 1 {
-            return Err(refused(index, "a slice goes in steps of 1"));
+            return Err(refused(index, "a slice goes in steps of 1")?);
         }
         let (start, stop) = (range.start.cast_unsigned(), range.stop.cast_unsigned());
         return array.slice(start, stop.max(start)).map_err(|error| to_python(py, error));
@@ -68,8 +68,8 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     if array.shape().rank() == 0 {
         return Err(PyIndexError::new_err("an array without axes has no rows"));
     }
-    let Ok(number) = index.extract::<isize>() else {
-        return Err(refused(index, "expected numbers and slices"));
+    let Some(number) = optional(py, index.extract::<isize>())? else {
+        return Err(refused(index, "expected numbers and slices")?);
     };
     let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
     let row = usize::try_from(from_start).ok().filter(|row| *row < rows).ok_or_else(|| {
@@ -88,7 +88,7 @@ fn is_all(index: &Bound<'_, PyAny>) -> PyResult<bool> {
     parts.into_iter().try_fold(true, |all, part| Ok(all && part?.is_none()))
 }
 
-fn refused(index: &Bound<'_, PyAny>, reason: &str) -> PyErr {
-    let text = index.repr().map(|it| it.to_string()).unwrap_or_default();
-    type_error(index.py(), format!("index {text}: {reason}; use `asnumpy()` for others"))
+fn refused(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<PyErr> {
+    let text = optional(index.py(), index.repr())?.map(|it| it.to_string()).unwrap_or_default();
+    Ok(type_error(index.py(), format!("index {text}: {reason}; use `asnumpy()` for others")))
 }

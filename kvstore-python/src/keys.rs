@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString, PyTuple};
 
-use crate::error::{invalid, to_python, type_error};
+use crate::error::{invalid, optional, to_python, type_error};
 use crate::{ending, listed};
 
 /// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
@@ -119,8 +119,10 @@ impl Kind {
         let py = object.py();
         if self == Self::Text {
             let text = object.cast::<PyString>()?;
-            let text = text.to_cow().map_err(|_| not_unicode(text))?;
-            return of_text(py, &text).map(Cow::Owned);
+            return match optional(py, text.to_cow())? {
+                Some(text) => of_text(py, &text).map(Cow::Owned),
+                None => Err(not_unicode(text)?),
+            };
         }
         let number = if object.is_exact_instance_of::<PyInt>() {
             object.clone()
@@ -129,7 +131,7 @@ impl Kind {
             let index = INDEX.import(py, "operator", "index")?;
             ending::call(index, &PyTuple::new(py, [object])?, None)?
         };
-        if let Ok(number) = number.extract::<i64>() {
+        if let Some(number) = optional(py, number.extract::<i64>())? {
             return of_number(py, number);
         }
         // It is longer than that.
@@ -137,10 +139,10 @@ impl Kind {
     }
 }
 
-/// Python's texts may hold halves of characters.
-fn not_unicode(text: &Bound<'_, PyString>) -> PyErr {
-    let shown = text.repr().map(|it| it.to_string()).unwrap_or_default();
-    invalid(text.py(), format!("key {shown}: expected a text that UTF-8 can hold"))
+/// Returns the error for a string that holds halves of characters.
+fn not_unicode(text: &Bound<'_, PyString>) -> PyResult<PyErr> {
+    let shown = optional(text.py(), text.repr())?.map(|it| it.to_string()).unwrap_or_default();
+    Ok(invalid(text.py(), format!("key {shown}: expected a text that UTF-8 can hold")))
 }
 
 /// Returns whether a text is what an integer is written as.

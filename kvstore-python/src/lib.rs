@@ -8,6 +8,7 @@
 //! - `ndarray`, `operators`, `row_operators`, `indexing`, `making`: the arrays; `numpy`: what NumPy gets of them
 //! - `store`, `snapshot`, `checkpoint`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
+//! - `interrupt`: signals during long work
 
 mod arguments;
 mod block;
@@ -20,6 +21,7 @@ mod export;
 mod file;
 mod foreign;
 mod indexing;
+mod interrupt;
 mod keys;
 mod listed;
 mod making;

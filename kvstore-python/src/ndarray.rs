@@ -2,15 +2,16 @@
 
 use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp, Value};
 use pyo3::basic::CompareOp;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple, PyType};
 
 use crate::convert;
-use crate::error::{detached, invalid, to_python, type_error};
+use crate::error::{detached, invalid, optional, to_python, type_error};
 use crate::export::Wanted;
 use crate::rows::{self, PyRows};
-use crate::{dlpack, ending, export, indexing, numpy, operators};
+use crate::{dlpack, ending, export, indexing, interrupt, numpy, operators};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
@@ -233,10 +234,14 @@ impl PyArray {
         shape: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let only = if shape.len() == 1 { Some(shape.get_item(0)?) } else { None };
-        let is_list = |it: &Any<'py>| !it.is_instance_of::<PyInt>() && it.extract::<i64>().is_err();
-        let given: Vec<i64> = match only.filter(is_list) {
-            Some(list) => convert::argument(&list, "whole numbers as shape")?,
-            None => convert::argument(shape, "whole numbers as shape")?,
+        let is_number = |it: &Any<'py>| {
+            Ok::<_, PyErr>(
+                it.is_instance_of::<PyInt>() || optional(slf.py(), it.extract::<i64>())?.is_some(),
+            )
+        };
+        let given: Vec<i64> = match only {
+            Some(list) if !is_number(&list)? => convert::argument(&list, "whole numbers as shape")?,
+            _ => convert::argument(shape, "whole numbers as shape")?,
         };
         derived(slf, move |array| array.reshape(&given))
     }
@@ -331,7 +336,10 @@ impl PyArray {
     fn dot<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let other =
             convert::array(other)?.ok_or_else(|| type_error(slf.py(), "dot: expected an array"))?;
-        derived(slf, move |array| array.dot(&other))
+        let array = &slf.get().array;
+        let product =
+            interrupt::interruptible(slf.py(), move |check| array.dot_checked(&other, check))?;
+        PyArray::as_class_of(slf, product)
     }
 
     /// Returns the array itself for ``'default'``, and for ``'row_sparse'`` its rows that are not 0.
@@ -450,12 +458,13 @@ impl PyArray {
 
     /// The elements as NumPy prints them, unless they would have to be brought from far; a name where they are not to be
     /// had.
-    fn __repr__(&self, py: Python<'_>) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
         match self.to_show(py).and_then(|it| it.map(|it| ending::text(&it)).transpose()) {
-            Ok(Some(elements)) => format!("\n{elements}\n{name}"),
-            Ok(None) | Err(_) => name,
+            Ok(Some(elements)) => Ok(format!("\n{elements}\n{name}")),
+            Err(raised) if !raised.is_instance_of::<PyException>(py) => Err(raised),
+            Ok(None) | Err(_) => Ok(name),
         }
     }
 
@@ -467,7 +476,7 @@ impl PyArray {
         (is_near || is_short).then(|| self.to_array(py, None, None)).transpose()
     }
 
-    fn __str__(&self, py: Python<'_>) -> String {
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
         self.__repr__(py)
     }
 

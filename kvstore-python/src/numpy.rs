@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::error::{detached, invalid, type_error};
+use crate::error::{detached, invalid, optional, type_error};
 use crate::{convert, ending, foreign};
 
 /// Returns NumPy's description of the present value of an array, which reads it where it is.
@@ -36,7 +36,7 @@ pub(crate) fn array<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let interface = if copy == Some(true) { None } else { interface(py, array).ok() };
+    let interface = if copy == Some(true) { None } else { optional(py, interface(py, array))? };
     let of_numpy = match interface {
         Some(interface) => {
             let simple = py.import("types")?.getattr("SimpleNamespace")?;

@@ -5,6 +5,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::error::optional;
+
 /// Returns the tensor whose memory can be handed out in the place of `object`; what is no tensor of PyTorch's as it is.
 ///
 /// Under `torch.no_grad()` one that takes part in a gradient is its numbers, as for PyTorch's own functions. Otherwise it
@@ -14,10 +16,10 @@ use pyo3::sync::PyOnceLock;
 /// A `BufferError` for a view of numbers with the other sign, which PyTorch would hand out with the wrong one.
 pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let Ok(takes_part) = object.getattr(intern!(py, "requires_grad")) else {
+    let Some(takes_part) = optional(py, object.getattr(intern!(py, "requires_grad")))? else {
         return Ok(object.clone());
     };
-    if let Ok(is_negated) = object.call_method0(intern!(py, "is_neg"))
+    if let Some(is_negated) = optional(py, object.call_method0(intern!(py, "is_neg")))?
         && is_negated.is_truthy()?
     {
         return Err(PyBufferError::new_err("it is a negated view, use `.resolve_neg()`"));
@@ -37,15 +39,18 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
     }
     let Some(torch) = loaded(py)? else { return Ok(()) };
     // While it is imported not all of it is there.
-    let Ok(tensor) = torch.getattr(intern!(py, "Tensor")) else { return Ok(()) };
+    let Some(tensor) = optional(py, torch.getattr(intern!(py, "Tensor")))? else { return Ok(()) };
     let note = |name| torch.getattr("autograd")?.getattr("graph")?.getattr(name);
-    let Ok(note) = note("increment_version") else { return Ok(()) };
-    for object in objects.iter().map(|object| object.bind(py)) {
+    let Some(note) = optional(py, note("increment_version"))? else { return Ok(()) };
+    // All of them have been written to: an interrupt is raised when the last one is noted.
+    let noted = objects.iter().map(|object| {
+        let object = object.bind(py);
         if object.is_instance(&tensor)? {
             note.call1((object,))?;
         }
-    }
-    Ok(())
+        Ok(())
+    });
+    noted.fold(Ok(()), PyResult::and)
 }
 
 /// What a program does with a sparse tensor, whose memory is no dense array.
@@ -54,9 +59,14 @@ pub(crate) const ROWS_OF_SPARSE: &str = ": pass a gradient of rows as `t = t.coa
     sparse tensor as `t.to_dense()`";
 
 /// Returns the layout of a sparse tensor, with what stands before it in a message; none for a dense one.
-pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> Option<String> {
-    let layout = object.getattr(intern!(object.py(), "layout")).ok()?.to_string();
-    layout.starts_with("torch.sparse").then(|| format!(", it is `{layout}`"))
+///
+/// # Errors
+/// What must be passed on of what is raised while the layout is read.
+pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let py = object.py();
+    let layout = optional(py, object.getattr(intern!(py, "layout")))?.map(|it| it.to_string());
+    let sparse = layout.filter(|layout| layout.starts_with("torch.sparse"));
+    Ok(sparse.map(|layout| format!(", it is `{layout}`")))
 }
 
 fn records_gradients(py: Python<'_>) -> PyResult<bool> {
@@ -70,5 +80,6 @@ fn records_gradients(py: Python<'_>) -> PyResult<bool> {
 fn loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let modules = MODULES.import(py, "sys", "modules")?;
-    Ok(modules.get_item(intern!(py, "torch")).ok().filter(|torch| !torch.is_none()))
+    let torch = optional(py, modules.get_item(intern!(py, "torch")))?;
+    Ok(torch.filter(|torch| !torch.is_none()))
 }

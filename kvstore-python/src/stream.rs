@@ -7,7 +7,7 @@ use kvstore::Queue;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-use crate::error::type_error;
+use crate::error::{replaced, type_error};
 
 const LEGACY: i64 = 1;
 
@@ -29,9 +29,8 @@ pub(crate) fn producer(stream: &Bound<'_, PyAny>) -> PyResult<Option<Queue>> {
 }
 
 fn number(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
-    stream.extract().map_err(|_| {
-        type_error(stream.py(), "stream: expected None or the number of a stream of CUDA's")
-    })
+    let (py, expected) = (stream.py(), "stream: expected None or the number of a stream of CUDA's");
+    stream.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
 }
 
 fn queue(number: i64) -> PyResult<Queue> {

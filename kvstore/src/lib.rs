@@ -50,7 +50,7 @@ pub use update::{update, update_rows};
 pub use values::{ArrayOrRows, ToValue};
 
 pub use kvstore_core::{
-    ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Checkpoint, CheckpointProgress,
+    ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
     Checkpoints, Compression, DType, Description, Device, DeviceKind, DeviceMemory, Distribution,
     Element, Error, ErrorCode, Exchange, Existing, ForeignMemory, Generator, Key, KeyStats,
     KvStore, Layout, LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Pulled,

@@ -1,11 +1,14 @@
 //! Matrix product, transpose, and repetition along axes.
 
+use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
+
 use ::ndarray::linalg::general_mat_mul;
 use ::ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 
 use super::memory::{elements, elements_mut};
 use super::workers::{Split, Workers};
-use crate::backend::MatmulSize;
+use crate::backend::{Check, MatmulSize};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::storage::{Span, SpanMut};
@@ -14,13 +17,15 @@ use crate::storage::{Span, SpanMut};
 /// number of threads.
 const ROWS: usize = 64;
 
-/// Writes the product of `[m, k]` and `[k, n]`.
+/// Writes the product of `[m, k]` and `[k, n]`. The calling thread calls `check` before each of its
+/// blocks of [`ROWS`] rows.
 pub(super) fn product<T: Element + LinalgScalar>(
     workers: &Workers,
     dst: SpanMut<'_>,
     lhs: Span<'_>,
     rhs: Span<'_>,
     size: MatmulSize,
+    check: &Check<'_>,
 ) -> Result<()> {
     let MatmulSize { m, k, n } = size;
     let (lhs, rhs) = (elements::<T>(lhs)?, elements::<T>(rhs)?);
@@ -30,15 +35,39 @@ pub(super) fn product<T: Element + LinalgScalar>(
     let lhs = ArrayView2::from_shape((m, k), lhs).map_err(shape)?;
     let dst = ArrayViewMut2::from_shape((m, n), dst).map_err(shape)?;
     let work = k.saturating_mul(n).max(1);
+    let stop = Stop { check, caller: thread::current().id(), error: OnceLock::new() };
     workers.for_each_piece(Product { lhs, dst, work }, &|piece| {
         let Product { lhs, mut dst, .. } = piece;
         let lhs_blocks = lhs.axis_chunks_iter(::ndarray::Axis(0), ROWS);
         let dst_blocks = dst.axis_chunks_iter_mut(::ndarray::Axis(0), ROWS);
         for (lhs, mut dst) in lhs_blocks.zip(dst_blocks) {
+            if stop.is_set() {
+                return;
+            }
             general_mat_mul(T::one(), &lhs, &rhs, T::zero(), &mut dst);
         }
     });
-    Ok(())
+    stop.error.into_inner().map_or(Ok(()), Err)
+}
+
+/// Whether the threads of a product stop before its end: when the check has failed.
+struct Stop<'a> {
+    check: &'a Check<'a>,
+    /// The only thread that calls the check.
+    caller: ThreadId,
+    error: OnceLock<Error>,
+}
+
+impl Stop<'_> {
+    fn is_set(&self) -> bool {
+        if self.error.get().is_none()
+            && thread::current().id() == self.caller
+            && let Err(error) = (self.check)()
+        {
+            let _ = self.error.set(error);
+        }
+        self.error.get().is_some()
+    }
 }
 
 /// Rows of a product. Its length is counted in blocks of rows times the work in one of them, so
@@ -81,6 +110,56 @@ pub(super) fn transpose<T: Element>(dst: &mut [T], src: &[T], rows: usize) {
                         *dst = element;
                     }
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::backends::Backends;
+    use crate::cpu::CpuBackend;
+    use crate::device::Device;
+    use crate::error::{Error, ErrorCode};
+    use crate::tensor::Tensor;
+
+    use super::*;
+
+    #[test]
+    fn a_check_that_fails_ends_a_product() {
+        let blocks = if cfg!(miri) { 4 } else { 200 };
+        for threads in [1, 3] {
+            let backends = Backends::new(vec![CpuBackend::with_threads(threads)]);
+            let ones = |rows: usize, columns: usize| {
+                let elements = vec![1_f32; rows * columns];
+                Tensor::from_slice(&backends, Device::cpu(0), [rows, columns], &elements).unwrap()
+            };
+            let (tall, square) = (ones(blocks * ROWS, 32), ones(32, 32));
+            let calls = Arc::new(AtomicUsize::new(0));
+            let caller = thread::current().id();
+            let ends_at = |last: usize| {
+                let calls = Arc::clone(&calls);
+                calls.store(0, Ordering::Relaxed);
+                move || {
+                    assert_eq!(thread::current().id(), caller);
+                    let number = calls.fetch_add(1, Ordering::Relaxed) + 1;
+                    if number < last { Ok(()) } else { Err(Error::Internal("stop".to_owned())) }
+                }
+            };
+            let stopped = tall.dot_checked(&square, &ends_at(1)).unwrap_err();
+            assert_eq!(stopped.code(), ErrorCode::Internal);
+            assert_eq!(calls.load(Ordering::Relaxed), 1, "no call follows the one that fails");
+            let product = tall.dot_checked(&square, &ends_at(usize::MAX)).unwrap();
+            assert!(product.to_vec::<f32>().unwrap().iter().all(|element| *element == 32.0));
+            let found = calls.load(Ordering::Relaxed);
+            assert!((1..=blocks).contains(&found), "{found} calls for {blocks} blocks");
+            if threads == 1 {
+                assert_eq!(found, blocks);
+                assert!(tall.dot_checked(&square, &ends_at(3)).is_err());
+                assert_eq!(calls.load(Ordering::Relaxed), 3);
             }
         }
     }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use crate::backend::{
-    Backend, DequantizeJob, DeviceMemory, MatmulSize, Operand, QuantizeJob, RowScatterJob,
+    Backend, Check, DequantizeJob, DeviceMemory, MatmulSize, Operand, QuantizeJob, RowScatterJob,
     RowSumJob, RowUpdateJob, SumJob, UpdateJob,
 };
 use crate::device::{Device, DeviceKind};
@@ -274,10 +274,12 @@ impl Backend for CpuBackend {
         lhs: Span<'_>,
         rhs: Span<'_>,
         size: MatmulSize,
+        check: &Check<'_>,
     ) -> Result<()> {
+        let workers = &self.workers;
         match dtype {
-            DType::F32 => matrix::product::<f32>(&self.workers, dst, lhs, rhs, size),
-            DType::F64 => matrix::product::<f64>(&self.workers, dst, lhs, rhs, size),
+            DType::F32 => matrix::product::<f32>(workers, dst, lhs, rhs, size, check),
+            DType::F64 => matrix::product::<f64>(workers, dst, lhs, rhs, size, check),
             _ => Err(Error::Unsupported(format!("matrix product of {dtype} on the host"))),
         }
     }

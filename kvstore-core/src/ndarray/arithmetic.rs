@@ -1,7 +1,7 @@
 //! Arithmetic of arrays: each operation on a snapshot, or in place under the cell's lock.
 
 use super::NDArray;
-use crate::backend::Operand;
+use crate::backend::{Check, Operand};
 use crate::dtype::Scalar;
 use crate::error::{Error, Result};
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
@@ -61,6 +61,12 @@ impl NDArray {
     /// Returns the product of matrices and vectors; see [`Tensor::dot`].
     pub fn dot(&self, other: &Self) -> Result<Self> {
         self.tensor().dot(&other.tensor()).map(Self::new)
+    }
+
+    /// Returns the product of matrices and vectors, unless `check` fails meanwhile; see
+    /// [`Tensor::dot_checked`].
+    pub fn dot_checked(&self, other: &Self, check: &Check<'_>) -> Result<Self> {
+        self.tensor().dot_checked(&other.tensor(), check).map(Self::new)
     }
 
     /// Returns the transpose of a matrix as a new array.

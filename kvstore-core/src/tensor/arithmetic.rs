@@ -1,7 +1,7 @@
 //! Arithmetic, comparison, reduction and matrix operations of tensors.
 
 use super::Tensor;
-use crate::backend::{MatmulSize, Operand};
+use crate::backend::{Check, MatmulSize, Operand};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
@@ -102,12 +102,21 @@ impl Tensor {
     /// [`Error::SpecMismatch`] when the inner lengths or dtypes differ, [`Error::Unsupported`] for
     /// dtypes other than `F32` and `F64`.
     pub fn dot(&self, other: &Self) -> Result<Self> {
+        self.dot_checked(other, &|| Ok(()))
+    }
+
+    /// Returns what [`Tensor::dot`] does. The calling thread calls `check` between parts of the
+    /// work; an error of it ends the work.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::dot`], and the error of `check`.
+    pub fn dot_checked(&self, other: &Self, check: &Check<'_>) -> Result<Self> {
         let (size, shape) = product_size(self, other)?;
         let other = other.to_device_of(self)?;
         let mut result = self.allocate_like(TensorSpec::new(shape, self.dtype()))?;
         let dtype = self.dtype();
         result.overwrite(|backend, dst| {
-            backend.matmul(dtype, dst, self.span(), other.span(), size)
+            backend.matmul(dtype, dst, self.span(), other.span(), size, check)
         })?;
         Ok(result)
     }

@@ -197,6 +197,10 @@ class KVStore(_native.Store, KVStoreBase):
 
     A call is checked whole before anything changes; a call that fails changes nothing. What a call does is done when it
     returns. Every method may be called from any thread, and other threads run meanwhile.
+
+    A signal such as Ctrl-C does not stop a call halfway: Python runs its handler while the call reads its arguments, and
+    the call then changes nothing, or when the call has returned. :meth:`Checkpoint.wait` and :func:`mxkv.nd.dot` run the
+    handler meanwhile, and end when it raises.
     """
 
     def __init__(self, name: str = "local") -> None:

@@ -1,0 +1,52 @@
+//! Signals during long work: Ctrl-C ends it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kvstore::{Check, Error, Result};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::error::detached;
+
+/// How long work goes on between two looks at the signals. A look waits for the interpreter's lock.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Runs `work` while other threads of Python go on. In the main thread, the check that `work` gets
+/// runs the handlers of signals.
+///
+/// # Errors
+/// What `work` returns, as an exception; what a handler raises, which ends the work.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&Check<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    // Python runs handlers in its main thread only.
+    if !is_main_thread(py)? {
+        return detached(py, move || work(&|| Ok(())));
+    }
+    let (raised, looked_at) = (Mutex::new(None), Mutex::new(Instant::now()));
+    let check = || {
+        let mut looked_at = looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked_at.elapsed() < PERIOD {
+            return Ok(());
+        }
+        let handled = Python::try_attach(|py| py.check_signals());
+        *looked_at = Instant::now();
+        if let Some(Err(error)) = handled {
+            *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            return Err(Error::Internal("a signal ended the work".to_owned()));
+        }
+        Ok(())
+    };
+    let done = detached(py, || work(&check));
+    raised.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(done, Err)
+}
+
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    static MAIN_THREAD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static THREAD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let main_thread = MAIN_THREAD.import(py, "threading", "main_thread")?.call0()?;
+    let own = THREAD.import(py, "threading", "get_ident")?.call0()?;
+    main_thread.getattr("ident")?.eq(own)
+}

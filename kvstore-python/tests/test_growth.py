@@ -1,0 +1,178 @@
+"""How long a call takes as its lists grow: a call with eight times as many items takes about eight times as long."""
+
+import time
+
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv import nd
+
+SMALL, FACTOR = 2000, 8
+#: Eight times as many items take 8 times as long in linear time, and 64 times in quadratic time.
+MOST = 24
+
+
+def arrays(count):
+    return [numpy.zeros(1, dtype="float32") for _ in range(count)]
+
+
+def store(keys):
+    kv = mx.kv.create()
+    kv.init(keys, [nd.ones(1)] * len(keys) if isinstance(keys, list) else nd.ones(1))
+    return kv
+
+
+# Each returns a call with that many items.
+
+
+def pull(count):
+    kv, outs = store("w"), arrays(count)
+    return lambda: kv.pull("w", out=outs)
+
+
+def pull_into_one_array(count):
+    kv, outs = store("w"), arrays(1) * count
+    return lambda: kv.pull("w", out=outs)
+
+
+def pull_of_keys(count):
+    keys = list(range(count))
+    kv, outs = store(keys), arrays(count)
+    return lambda: kv.pull(keys, out=outs)
+
+
+def pull_of_keys_in_reverse(count):
+    keys = list(range(count))
+    kv, outs = store(keys), arrays(count)
+    return lambda: kv.pull(keys[::-1], out=outs)
+
+
+def pull_into_own_arrays(count):
+    kv, outs = store("w"), [nd.zeros(1) for _ in range(count)]
+    return lambda: kv.pull("w", out=outs)
+
+
+def pull_into_rows_of_an_array(count):
+    kv, array = store("w"), nd.zeros((count, 1))
+    outs = [array[index] for index in range(count)]
+    return lambda: kv.pull("w", out=outs)
+
+
+def pull_into_lists(count):
+    keys = list(range(count // 4))
+    kv, outs = store(keys), [arrays(4) for _ in keys]
+    return lambda: kv.pull(keys, out=outs)
+
+
+def pull_of_a_map(count):
+    outs = dict(enumerate(arrays(count)))
+    kv = store(list(outs))
+    return lambda: kv.pull(outs)
+
+
+def push(count):
+    kv, values = store("w"), arrays(count)
+    return lambda: kv.push("w", values)
+
+
+def push_of_keys(count):
+    keys = list(range(count))
+    kv, values = store(keys), arrays(count)
+    return lambda: kv.push(keys, values)
+
+
+def pushpull(count):
+    kv, values, outs = store("w"), arrays(count), arrays(count)
+    return lambda: kv.pushpull("w", values, out=outs)
+
+
+def pushpull_in_place(count):
+    kv, values = store("w"), arrays(count)
+    return lambda: kv.pushpull("w", values)
+
+
+def broadcast(count):
+    keys = iter(range(1000))
+    kv, outs = mx.kv.create(), arrays(count)
+    return lambda: kv.broadcast(next(keys), nd.ones(1), out=outs)
+
+
+def init(count):
+    keys, values = list(range(count)), arrays(count)
+    return lambda: mx.kv.create().init(keys, values)
+
+
+def remove(count):
+    keys = list(range(count))
+    kv, values = mx.kv.create(), [nd.ones(1)] * count
+
+    def call():
+        kv.init(keys, values, existing="replace")
+        kv.remove(keys)
+
+    return call
+
+
+def row_sparse_pull(count):
+    kv, outs = store("w"), arrays(count)
+    outs = [out.reshape(1) for out in outs]
+    return lambda: kv.row_sparse_pull("w", out=outs, row_ids=[[0]] * count)
+
+
+def seconds(call):
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+CALLS = [pull, pull_into_one_array, pull_of_keys, pull_of_keys_in_reverse, pull_into_own_arrays,
+         pull_into_rows_of_an_array, pull_into_lists, pull_of_a_map, push, push_of_keys, pushpull,
+         pushpull_in_place, broadcast, init, remove, row_sparse_pull]
+
+
+@pytest.mark.parametrize("prepare", CALLS, ids=lambda prepare: prepare.__name__)
+def test_a_call_takes_time_in_proportion_to_its_items(prepare):
+    small, large = prepare(SMALL), prepare(SMALL * FACTOR)
+    small()
+    ratios = []
+    # Other processes slow some rounds down: the best round counts.
+    for _ in range(6):
+        ratios.append(seconds(large) / min(seconds(small) for _ in range(3)))
+        if ratios[-1] < MOST:
+            return
+    raise AssertionError(f"{FACTOR} times as many items take {min(ratios):.1f} times as long")
+
+
+def test_outputs_that_are_one_object_get_the_key_that_was_initialised_last():
+    kv, out, other = mx.kv.create(), numpy.zeros(2), numpy.zeros(2)
+    kv.init(["a", "b", "c"], [nd.full(2, number) for number in (1, 2, 3)])
+    kv.pull(["c", "a", "b"], out=[out, out, other])
+    assert (out.tolist(), other.tolist()) == ([3, 3], [2, 2])
+
+
+def test_outputs_that_overlap_are_written_in_the_order_of_the_call():
+    kv, room = mx.kv.create(), numpy.zeros(6)
+    kv.init(["a", "b"], [nd.full(4, 1), nd.full(4, 2)])
+    kv.pull(["b", "a"], out=[room[:4], room[2:]])
+    assert room.tolist() == [2, 2, 1, 1, 1, 1]
+    # Two views of the same elements are two outputs.
+    kv.pull(["b", "a"], out=[room[:4], room[:4]])
+    assert room.tolist() == [1, 1, 1, 1, 1, 1]
+
+
+def test_an_object_that_is_made_while_the_call_reads_its_list_is_an_output_of_its_own():
+    """An output must not be taken for another one that was at its address before."""
+    outs = []
+
+    class Outs:
+        """An array that is made anew each time it is asked for its elements."""
+
+        def __dlpack__(self, **options):
+            outs.append(numpy.zeros(2, dtype="float32"))
+            return outs[-1].__dlpack__(**options)
+
+    kv = store("w")
+    kv.init("v", nd.ones(2))
+    kv.pull("v", out=[Outs() for _ in range(20)])
+    assert [out.tolist() for out in outs] == [[1, 1]] * 20
