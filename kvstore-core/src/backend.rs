@@ -197,6 +197,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// its share right after; a storage that others hold is left alone.
     fn recycle(&self, storage: &mut Arc<dyn Storage>);
 
+    /// Checks that this process can use the backend. A forked child may not be able to.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] in a child of the process that made the backend.
+    fn check_process(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the bytes that storages of this backend hold on all its devices, without the
     /// memory kept for reuse.
     fn live_bytes(&self) -> usize;

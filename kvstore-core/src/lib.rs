@@ -40,6 +40,7 @@ mod ops;
 pub mod optimizer;
 mod parts;
 mod policy;
+pub mod process;
 mod push;
 mod random;
 mod reducer;

@@ -25,6 +25,11 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
         self.lent().is_some()
     }
 
+    /// Returns the reason why nobody can read the memory, if there is one.
+    fn refusal(&self) -> Option<Error> {
+        None
+    }
+
     /// Returns the backend that was noted last.
     fn owner(&self) -> Option<&Arc<dyn Backend>> {
         None
@@ -44,7 +49,7 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
 /// [`Error::Internal`] when it belongs to another backend.
 pub fn open<S: Storage>(storage: &dyn Storage) -> Result<&S> {
     let any: &dyn Any = storage;
-    any.downcast_ref().ok_or_else(wrong_backend::<S>)
+    any.downcast_ref().ok_or_else(|| storage.refusal().unwrap_or_else(wrong_backend::<S>))
 }
 
 /// Returns the storage as the type its backend knows, for writing.

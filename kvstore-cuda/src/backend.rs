@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kvstore_core::backend::{
     self, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob,
 };
+use kvstore_core::process::Origin;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
     Backend, BinaryOp, Check, DType, Device, DeviceKind, DeviceMemory, Distribution, Error,
@@ -40,6 +41,8 @@ pub struct CudaBackend {
     driver: Driver,
     /// Does what has no kernel.
     host: Arc<dyn Backend>,
+    /// The driver does not work in a forked child.
+    origin: Origin,
 }
 
 impl CudaBackend {
@@ -74,7 +77,8 @@ impl CudaBackend {
             error: error.chain(),
         })?;
         let (staging, memory) = (Staging::default(), Memory::new(devices));
-        Ok(Arc::new(Self { staging, memory, driver, host }))
+        let origin = Origin::current();
+        Ok(Arc::new(Self { staging, memory, driver, host, origin }))
     }
 
     pub(crate) fn pool(&self) -> &Arc<Memory> {
@@ -117,6 +121,10 @@ impl Backend for CudaBackend {
 
     fn recycle(&self, _storage: &mut Arc<dyn Storage>) {
         // A storage gives its block back itself, when the last one drops it.
+    }
+
+    fn check_process(&self) -> Result<()> {
+        self.origin.check("the memory of a GPU", "start this process with `spawn`")
     }
 
     fn live_bytes(&self) -> usize {

@@ -31,7 +31,7 @@ pub(crate) fn interruptible<T: Send>(
         if looked_at.elapsed() < PERIOD {
             return Ok(());
         }
-        let handled = Python::try_attach(|py| py.check_signals());
+        let handled = Python::try_attach(run_handlers);
         *looked_at = Instant::now();
         if let Some(Err(error)) = handled {
             *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -49,4 +49,8 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let main_thread = MAIN_THREAD.import(py, "threading", "main_thread")?.call0()?;
     let own = THREAD.import(py, "threading", "get_ident")?.call0()?;
     main_thread.getattr("ident")?.eq(own)
+}
+
+fn run_handlers(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()
 }

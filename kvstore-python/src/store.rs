@@ -36,7 +36,10 @@ pub(crate) struct PyStore {
 impl PyStore {
     fn store(&self, py: Python<'_>) -> PyResult<Store> {
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
-        store.clone().ok_or_else(|| to_python(py, Error::Closed { what: "the store".to_owned() }))
+        let store = store.as_ref().ok_or_else(|| Error::Closed { what: "the store".to_owned() });
+        store
+            .and_then(|store| store.check_process().map(|()| store.clone()))
+            .map_err(|error| to_python(py, error))
     }
 
     /// Runs `call` with the store, while other threads of Python go on.
@@ -83,7 +86,8 @@ impl PyStore {
     }
 
     /// Gives the memory back, and waits for the checkpoints of this store and for other workers if there are any. Raises
-    /// what went wrong with a checkpoint, unless its ``wait`` has raised it. A second time does nothing.
+    /// what went wrong with a checkpoint, unless its ``wait`` has raised it. Does nothing a second time, and in a
+    /// forked child.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let finished = checkpoint::finish(py, &self.checkpoints);
         let store = self.take();
@@ -97,6 +101,12 @@ impl PyStore {
     #[getter(_is_closed)]
     fn is_closed(&self) -> bool {
         self.store.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    #[getter(_is_inherited)]
+    fn is_inherited(&self) -> bool {
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+        store.as_ref().is_some_and(|store| store.check_process().is_err())
     }
 
     /// The name with which the store was created, in lower case.

@@ -1,6 +1,5 @@
-"""What a process lives through: forks, threads that it did not make, its own end."""
+"""What a process lives through: threads that it did not make, its own end. Forks have a file of their own."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -19,24 +18,6 @@ def run(program):
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_child_of_a_process_that_has_pushed_can_push():
-    program = """
-    import os
-    import numpy, mxkv as mx
-    kv = mx.kv.create()
-    value = numpy.ones(4_000_000, dtype='float32')
-    kv.init('w', value)
-    kv.push('w', [value] * 4)
-    child = os.fork()
-    if child == 0:
-        kv.push('w', [value] * 3)
-        os._exit(int(kv.pull('w').asnumpy()[-1]))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), kv.pull('w').asnumpy()[-1])
-    """
-    assert run(program) == "3 4.0\n"
 
 
 def test_a_process_ends_while_things_are_alive():

@@ -27,7 +27,7 @@ impl Store {
     /// [`Poisoned`](crate::Error::Poisoned), [`InvalidArgument`](crate::Error::InvalidArgument) from
     /// inside an updater of this store.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.inner().snapshot()
+        self.inner()?.snapshot()
     }
 
     /// Makes the store hold what the snapshot does and nothing else: the next steps give the bits that they would
@@ -36,7 +36,7 @@ impl Store {
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
     pub fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
-        self.inner().rollback(snapshot)
+        self.inner()?.rollback(snapshot)
     }
 
     /// Begins to write all that the store holds to a file, and returns at once: see [`Checkpoint`]. What is
@@ -80,7 +80,7 @@ impl Store {
     /// without an updater where one is needed.
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<()> {
         let own = Snapshot::read(backends(), path);
-        self.rollback(&self.inner().share_snapshot(own)?)
+        self.rollback(&self.inner()?.share_snapshot(own)?)
     }
 
     /// Writes the states of the optimizer to a file, and with `dump_optimizer` the optimizer with its
@@ -107,7 +107,7 @@ impl Store {
     /// nothing has changed then.
     pub fn load_optimizer_states(&self, path: impl AsRef<Path>) -> Result<()> {
         let OptimizerStates { optimizer, states } = OptimizerStates::read(backends(), path)?;
-        self.inner().set_optimizer_states(optimizer, states)
+        self.inner()?.set_optimizer_states(optimizer, states)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Stores that span processes: the one group of them that this process is in.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use kvstore_core::process::{Origin, PerProcess};
 use kvstore_core::{Error, Result};
 use kvstore_dist::{DEFAULT_TIMEOUT, DistStore, Group, MpiCollective, MpiOptions, Wait};
 
@@ -27,13 +28,21 @@ pub(crate) fn create(name: &str) -> Option<Result<Store>> {
 
 /// Returns the group of this process. Nothing of MPI is loaded before.
 fn group() -> Result<Arc<Group>> {
-    static GROUP: Mutex<Option<Arc<Group>>> = Mutex::new(None);
-    let mut group = GROUP.lock().unwrap_or_else(PoisonError::into_inner);
+    static GROUP: PerProcess<Mutex<Option<Arc<Group>>>> = PerProcess::new();
+    static OPENED_BY: OnceLock<Origin> = OnceLock::new();
+    if let Some(origin) = OPENED_BY.get() {
+        let to_do = "create stores that span processes in one process only";
+        origin.check("the group of processes", to_do)?;
+    }
+    let group = GROUP.get_or_init(|_| Mutex::default());
+    let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(group) = &*group {
         return Ok(Arc::clone(group));
     }
     let timeout = timeout()?;
     let wait = Wait::new(&"the first store that spans processes", timeout);
+    // From here on the library of MPI may be at work, which no forked child can use.
+    let _ = OPENED_BY.set(Origin::current());
     let collective = MpiCollective::open(&MpiOptions::default(), &wait)?;
     let new = Group::new(Arc::new(collective))?;
     new.set_timeout(timeout);

@@ -1,12 +1,13 @@
 //! Arrays of random numbers, from one sequence for the whole process.
 
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kvstore_core::process::PerProcess;
 use kvstore_core::{DType, Device, Distribution, Generator, NDArray, Result, Shape, TensorSpec};
 
 use crate::runtime::backends;
 
-static GENERATOR: LazyLock<Mutex<Generator>> = LazyLock::new(|| Mutex::new(Generator::new(0)));
+static GENERATOR: PerProcess<Mutex<Generator>> = PerProcess::new();
 
 /// Starts the sequence anew: after the same seed, the same calls give the same numbers.
 ///
@@ -20,7 +21,7 @@ static GENERATOR: LazyLock<Mutex<Generator>> = LazyLock::new(|| Mutex::new(Gener
 /// # Ok::<(), kvstore::Error>(())
 /// ```
 pub fn seed(seed: u64) {
-    *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Generator::new(seed);
+    *generator() = Generator::new(seed);
 }
 
 /// Returns an array of numbers from `low` up to `high`, all alike.
@@ -63,7 +64,17 @@ pub fn array(
     dtype: DType,
     device: Device,
 ) -> Result<NDArray> {
-    let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut generator = generator();
     let spec = TensorSpec::new(shape, dtype);
     generator.tensor(backends(), device, spec, distribution).map(NDArray::new)
+}
+
+/// Returns the sequence of this process. A forked child goes on where its parent was, unless another
+/// thread was using the sequence at the fork.
+fn generator() -> MutexGuard<'static, Generator> {
+    let made = |inherited: Option<&Mutex<Generator>>| {
+        let parents = inherited.and_then(|it| it.try_lock().ok());
+        Mutex::new(parents.map_or_else(|| Generator::new(0), |generator| generator.clone()))
+    };
+    GENERATOR.get_or_init(made).lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,30 +1,53 @@
 //! Which backends exist in this process. The only place that lists them.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use kvstore_core::process::PerProcess;
 use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Result};
 
 use crate::memory_limit::default_limit;
 
 /// Returns the backends of this process, the same ones ever after. Nobody looks for GPUs before somebody asks for one:
-/// a driver that is initialised takes a while, and does not survive a fork.
+/// a driver that is initialised takes a while, and does not survive a fork. A forked child has
+/// backends of its own.
 pub fn backends() -> &'static Backends {
-    static BACKENDS: OnceLock<Backends> = OnceLock::new();
-    BACKENDS.get_or_init(|| {
+    static BACKENDS: PerProcess<Backends> = PerProcess::new();
+    BACKENDS.get_or_init(|inherited| {
+        note_used_gpus(inherited);
         let host = CpuBackend::new();
         host.set_memory_limit(default_limit());
         Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || gpus(Arc::clone(&host)))
     })
 }
 
+/// Whether a parent of this process has used GPUs: their driver does not work in a forked child.
+static GPUS_ARE_LOST: AtomicBool = AtomicBool::new(false);
+
+fn note_used_gpus(inherited: Option<&Backends>) {
+    let is_gpu = |backend: &Arc<dyn Backend>| backend.kind() == DeviceKind::Gpu;
+    if inherited.is_some_and(|parents| parents.in_use().any(is_gpu)) {
+        GPUS_ARE_LOST.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Returns the backend of GPUs, or why there is none.
-#[cfg(feature = "cuda")]
 fn gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
+    if GPUS_ARE_LOST.load(Ordering::Relaxed) {
+        let text =
+            "the process had used them before it was forked: start this process with `spawn`";
+        return Err(text.to_owned());
+    }
+    look_for_gpus(host)
+}
+
+#[cfg(feature = "cuda")]
+fn look_for_gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     kvstore_cuda::CudaBackend::new(host).map_err(|absence| absence.to_string())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
+fn look_for_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     Err("this build was made without GPUs (feature `cuda`)".to_owned())
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kvstore_core::process::OwnedByProcess;
 use kvstore_core::{
     BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Pulled,
     Result, RowSparse, Tensor, TensorSpec, Updater,
@@ -22,24 +23,44 @@ use crate::values::ToValue;
 /// wins.
 ///
 /// A call is checked whole before anything changes; a call that fails changes nothing.
+///
+/// A store belongs to the process that made it. In a forked child every verb fails with
+/// [`Unsupported`](Error::Unsupported), those that cannot fail return nothing, and a drop does
+/// nothing: the child makes a store of its own.
 #[derive(Clone, Debug)]
 pub struct Store {
-    inner: Arc<dyn KvStore>,
+    inner: OwnedByProcess<Arc<dyn KvStore>>,
 }
+
+/// What a forked child is to do that uses a store of its parent.
+const MAKE_ANOTHER: &str = "create a new store in the child process";
 
 impl Store {
     /// Returns a handle to a store; [`create`](crate::create) makes those with a name.
     pub fn new(inner: Arc<dyn KvStore>) -> Self {
-        Self { inner }
+        Self { inner: OwnedByProcess::new(inner) }
     }
 
-    pub(crate) fn inner(&self) -> &dyn KvStore {
-        &*self.inner
+    /// Returns the store.
+    ///
+    /// # Errors
+    /// Those of [`Store::check_process`].
+    pub(crate) fn inner(&self) -> Result<&dyn KvStore> {
+        self.check_process()?;
+        self.inner.peek().map(|inner| &**inner)
+    }
+
+    /// Checks that this process made the store. Every verb that can fail checks it, too.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) in a forked child of the process that made the store.
+    pub fn check_process(&self) -> Result<()> {
+        self.inner.origin().check("the store", MAKE_ANOTHER)
     }
 
     /// Returns the name that the store was created with, in lower case.
     pub fn name(&self) -> &str {
-        self.inner.name()
+        self.inner.peek().map_or("", |inner| inner.name())
     }
 
     /// Stores a copy of an array under each key. Where most rows are 0, rows do instead ([`RowSparse`]).
@@ -119,7 +140,7 @@ impl Store {
     /// # Errors
     /// [`KeyNotFound`](Error::KeyNotFound), [`Poisoned`](Error::Poisoned).
     pub fn pull_new(&self, keys: impl IntoKeys) -> Result<Vec<NDArray>> {
-        let values = self.inner.pull(&list(keys)?, 0)?;
+        let values = self.inner()?.pull(&list(keys)?, 0)?;
         Ok(values.into_iter().map(NDArray::new).collect())
     }
 
@@ -148,7 +169,7 @@ impl Store {
         ids: &[impl AsRef<[i64]>],
     ) -> Result<Vec<RowSparse>> {
         let ids: Vec<&[i64]> = ids.iter().map(AsRef::as_ref).collect();
-        self.inner.pull_rows(&list(keys)?, &ids, 0)
+        self.inner()?.pull_rows(&list(keys)?, &ids, 0)
     }
 
     /// Pushes, then pulls the same keys.
@@ -181,7 +202,7 @@ impl Store {
     pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: Existing) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
             values.extend(pairs.arrays().iter().map(ToValue::to_value));
-            self.inner.init_with(pairs.keys(), values, existing)
+            self.inner()?.init_with(pairs.keys(), values, existing)
         })
     }
 
@@ -189,7 +210,7 @@ impl Store {
     pub fn push_pairs(&self, pairs: &Pairs<impl ToValue>, priority: i32) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
             values.extend(pairs.arrays().iter().map(ToValue::to_value));
-            self.inner.push(pairs.keys(), values, priority)
+            self.inner()?.push(pairs.keys(), values, priority)
         })
     }
 
@@ -209,14 +230,14 @@ impl Store {
     pub fn push_one(&self, key: &Key, value: &impl ToValue, priority: i32) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
             values.push(value.to_value());
-            self.inner.push(std::slice::from_ref(key), values, priority)
+            self.inner()?.push(std::slice::from_ref(key), values, priority)
         })
     }
 
     /// As [`Store::pull`], for one key and one array.
     pub fn pull_one(&self, key: &Key, out: &NDArray, priority: i32) -> Result<()> {
         kept::with(&kept::PULLED, |pulled| {
-            self.inner.pull_into(std::slice::from_ref(key), priority, pulled)?;
+            self.inner()?.pull_into(std::slice::from_ref(key), priority, pulled)?;
             pulled.drain(..).try_for_each(|Pulled { value, .. }| {
                 check_shape(key, value.spec(), out)?;
                 out.land(if out.can_share(&value) { value } else { out.convert(&value, None)? })
@@ -238,7 +259,7 @@ impl Store {
     ) -> Result<()> {
         let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (description, (key, out)) in
-            self.inner.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(borrowed(outs)))
+            self.inner()?.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(borrowed(outs)))
         {
             check_shape(key, &description.spec, out)?;
             reserved.push(out.reserve(description.spec.dtype())?);
@@ -257,14 +278,14 @@ impl Store {
     ) -> Result<()> {
         let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
         for (key, value) in values.keys().iter().zip(values.arrays()) {
-            if self.inner.contains(key) || specs.insert(key, value.spec()).is_some() {
+            if self.inner()?.contains(key) || specs.insert(key, value.spec()).is_some() {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
         let mut reserved = Vec::with_capacity(outs.arrays().len());
         for (key, out) in outs.keys().iter().zip(borrowed(outs)) {
             let Some(spec) = specs.get(key) else {
-                if self.inner.contains(key) {
+                if self.inner()?.contains(key) {
                     let text =
                         format!("outs: key `{key}` is not one of those that are initialised here");
                     return Err(Error::invalid(text));
@@ -283,12 +304,12 @@ impl Store {
     /// # Errors
     /// [`KeyNotFound`](Error::KeyNotFound); nothing is removed then.
     pub fn remove(&self, keys: impl IntoKeys) -> Result<()> {
-        self.inner.remove(&list(keys)?)
+        self.inner()?.remove(&list(keys)?)
     }
 
     /// Returns every key in the order of initialisation.
     pub fn keys(&self) -> Vec<Key> {
-        self.inner.keys()
+        self.inner.get().map_or_else(Vec::new, |inner| inner.keys())
     }
 
     /// Returns what every key holds, in the order of initialisation: shape, dtype, device, how many pushes
@@ -304,12 +325,12 @@ impl Store {
     /// # Ok::<(), kvstore::Error>(())
     /// ```
     pub fn stats(&self) -> Vec<KeyStats> {
-        self.inner.stats()
+        self.inner.get().map_or_else(Vec::new, |inner| inner.stats())
     }
 
     /// Returns whether the key is initialised.
     pub fn contains(&self, key: &Key) -> bool {
-        self.inner.contains(key)
+        self.inner.get().is_some_and(|inner| inner.contains(key))
     }
 
     /// Lets `update(key, pushed, stored)` change the stored value on every push from now on.
@@ -338,7 +359,7 @@ impl Store {
     where
         F: Fn(&Key, &NDArray, &NDArray) -> Result<(), BoxError> + Send + Sync + 'static,
     {
-        self.inner.set_updater(Some(Arc::new(OnArrays(update))))
+        self.inner()?.set_updater(Some(Arc::new(OnArrays(update))))
     }
 
     /// Lets the sum replace the stored value on every push from now on.
@@ -346,7 +367,7 @@ impl Store {
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
     pub fn clear_updater(&self) -> Result<()> {
-        self.inner.set_updater(None)
+        self.inner()?.set_updater(None)
     }
 
     /// Lets an optimizer run on the store from now on; the states of all keys start anew.
@@ -354,12 +375,12 @@ impl Store {
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
     pub fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        self.inner.set_optimizer(optimizer)
+        self.inner()?.set_optimizer(optimizer)
     }
 
     /// Returns the optimizer with its present hyper-parameters; none when there is an updater.
     pub fn optimizer(&self) -> Option<Optimizer> {
-        self.inner.optimizer()
+        self.inner.get()?.optimizer()
     }
 
     /// Returns the hyper-parameters of the optimizer that runs on the store.
@@ -367,7 +388,7 @@ impl Store {
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set.
     pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
-        let optimizer = self.inner.optimizer().ok_or_else(|| {
+        let optimizer = self.inner()?.optimizer().ok_or_else(|| {
             Error::InvalidArgument("the store has no optimizer with hyper-parameters".to_owned())
         })?;
         Ok(optimizer.hyper_parameters())
@@ -388,7 +409,7 @@ impl Store {
     /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set, it has none of such a
     /// name, or it cannot have such a value.
     pub fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
-        self.inner.set_hyper_parameters(parameters)
+        self.inner()?.set_hyper_parameters(parameters)
     }
 
     /// Compresses the values of every push from now on, `2bit` or `1bit` an element; see [`Compression`]. What is
@@ -410,7 +431,7 @@ impl Store {
     /// [`InvalidArgument`](Error::InvalidArgument) for another name, a threshold that is not a number above 0, or
     /// from inside an updater of this store.
     pub fn set_gradient_compression(&self, name: &str, threshold: f64) -> Result<()> {
-        self.inner.set_compression(Some(Compression::new(name, threshold)?))
+        self.inner()?.set_compression(Some(Compression::new(name, threshold)?))
     }
 
     /// Pushes values whole again. What was not sent yet is kept.
@@ -418,42 +439,42 @@ impl Store {
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
     pub fn clear_gradient_compression(&self) -> Result<()> {
-        self.inner.set_compression(None)
+        self.inner()?.set_compression(None)
     }
 
     /// Returns how pushed values are compressed.
     pub fn gradient_compression(&self) -> Option<Compression> {
-        self.inner.compression()
+        self.inner.get()?.compression()
     }
 
     /// Returns the number of this process among the workers, from 0.
     pub fn rank(&self) -> usize {
-        self.inner.rank()
+        self.inner.get().map_or(0, |inner| inner.rank())
     }
 
     /// Returns how many processes share the store.
     pub fn num_workers(&self) -> usize {
-        self.inner.num_workers()
+        self.inner.get().map_or(1, |inner| inner.num_workers())
     }
 
     /// Waits until every worker has called it.
     pub fn barrier(&self) -> Result<()> {
-        self.inner.barrier()
+        self.inner()?.barrier()
     }
 
     /// Sets whether closing the store waits for the other workers.
     pub fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
-        self.inner.set_barrier_before_exit(wait)
+        self.inner()?.set_barrier_before_exit(wait)
     }
 
     /// Returns how many processes of a group are known to be dead.
     pub fn num_dead_node(&self, node_id: i32) -> Result<usize> {
-        self.inner.num_dead_node(node_id)
+        self.inner()?.num_dead_node(node_id)
     }
 
     /// Sends a command to the processes that hold the values, if those are others.
     pub fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
-        self.inner.send_command_to_servers(head, body)
+        self.inner()?.send_command_to_servers(head, body)
     }
 
     /// Gives every output its value: first everything that can fail, then the changes, in the
@@ -465,7 +486,7 @@ impl Store {
         priority: i32,
     ) -> Result<()> {
         kept::with(&kept::PULLED, |pulled| {
-            self.inner.pull_into(outs.keys(), priority, pulled)?;
+            self.inner()?.pull_into(outs.keys(), priority, pulled)?;
             let places = outs.keys().iter().zip(borrowed(outs));
             for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
                 check_shape(key, pulled.value.spec(), out)?;

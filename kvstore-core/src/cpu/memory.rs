@@ -11,6 +11,7 @@ use crate::backend::Backend;
 use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::process::Origin;
 use crate::storage::{Span, SpanMut, Storage, open, open_mut};
 
 pub(super) const WORD: usize = size_of::<u64>();
@@ -40,6 +41,8 @@ pub(super) struct Memory {
     limit: AtomicUsize,
     /// How many long blocks there have been.
     num_long: AtomicUsize,
+    /// A forked child leaves the lists alone: it makes new blocks, and frees them.
+    origin: Origin,
 }
 
 impl Memory {
@@ -49,6 +52,7 @@ impl Memory {
             held: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
             num_long: AtomicUsize::new(0),
+            origin: Origin::current(),
         })
     }
 
@@ -77,7 +81,9 @@ impl Memory {
     }
 
     pub(super) fn trim(&self) {
-        self.free.clear();
+        if !self.origin.is_inherited() {
+            self.free.clear();
+        }
     }
 
     /// Returns a storage of arbitrary content.
@@ -112,6 +118,9 @@ impl Memory {
     }
 
     fn take(&self, class: SizeClass, num_bytes: usize) -> Option<Arc<dyn Storage>> {
+        if self.origin.is_inherited() {
+            return None;
+        }
         let mut storage = self.free.take(class)?;
         own(&mut storage)?.num_bytes = num_bytes;
         Some(storage)
@@ -136,7 +145,7 @@ impl Memory {
                 continue;
             }
             // A pool that is too small to help stays as it is.
-            if missing > self.pooled_bytes() {
+            if missing > self.pooled_bytes() || self.origin.is_inherited() {
                 let (requested, in_use, limit) = (num_bytes, self.live_bytes(), self.limit());
                 return Err(Error::OutOfMemory { device, requested, in_use, limit });
             }
@@ -147,6 +156,9 @@ impl Memory {
 
     /// Keeps the storage, unless somebody else holds it or the pool is full.
     pub(super) fn recycle(&self, storage: &mut Arc<dyn Storage>) {
+        if self.origin.is_inherited() {
+            return;
+        }
         let Some(own) = own(storage) else { return };
         let class = SizeClass::of(own.num_bytes);
         let bytes = class.num_bytes();

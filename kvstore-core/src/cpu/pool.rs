@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::invitation::Invitation;
+use crate::process::OwnedByProcess;
 
 /// Threads beside the caller's.
 #[derive(Debug)]
@@ -17,16 +18,18 @@ pub(super) struct Pool {
     /// Taken by the one call that they help. Another call that waited for them would wait for the end of that
     /// call's work; it goes on alone instead.
     busy: Mutex<()>,
-    threads: Threads,
+    /// A forked child has none of them.
+    threads: OwnedByProcess<Threads>,
 }
 
 impl Pool {
     pub(super) fn new(num_threads: usize) -> Option<Self> {
-        Some(Self { busy: Mutex::default(), threads: Threads::new(num_threads)? })
+        let threads = OwnedByProcess::new(Threads::new(num_threads)?);
+        Some(Self { busy: Mutex::default(), threads })
     }
 
     pub(super) fn num_threads(&self) -> usize {
-        self.threads.number()
+        self.threads.get().map_or(0, Threads::number)
     }
 
     /// Does work here and on up to that many other threads, and returns when all of it is done: `take_part` does
@@ -38,7 +41,8 @@ impl Pool {
             loop {
                 if held.is_none() {
                     let taken = self.try_take();
-                    held = taken.map(|hold| (hold, self.threads.invite(num_helpers, invitation)));
+                    let invite = |threads: &Threads| threads.invite(num_helpers, invitation);
+                    held = taken.map(|hold| (hold, self.threads.get().map(invite)));
                 }
                 if !take_part() {
                     return;
@@ -137,7 +141,7 @@ mod tests {
         let pool = Pool::new(2).unwrap();
         let (asleep, woken) = (Barrier::new(3), Barrier::new(3));
         let num_pieces = AtomicUsize::new(0);
-        pool.threads.0.in_place_scope(|scope| {
+        pool.threads.get().unwrap().0.in_place_scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|_| {
                     asleep.wait();

@@ -107,7 +107,10 @@ impl Workers {
         // A worker of the caller's pool that waits may meanwhile run another task of that pool,
         // which may want a lock that this thread holds. So there the work is done at once.
         let safe = rayon::current_thread_index().is_none();
-        self.others.as_ref().filter(|_| num_elements > GRAIN && safe)
+        self.others
+            .as_ref()
+            .filter(|_| num_elements > GRAIN && safe)
+            .filter(|it| it.num_threads() > 0)
     }
 }
 

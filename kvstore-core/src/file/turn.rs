@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf, absolute};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::process::PerProcess;
+
 /// Who waits for a file, by the number of the ticket: the lowest one writes.
 type Queue = BTreeMap<u64, Arc<Condvar>>;
 type Queues = BTreeMap<PathBuf, Queue>;
 
-static QUEUES: Mutex<Queues> = Mutex::new(BTreeMap::new());
+static QUEUES: PerProcess<Mutex<Queues>> = PerProcess::new();
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(0);
 
 /// A place in the queue for a file, until it is dropped.
@@ -57,7 +59,7 @@ impl Drop for Turn {
 }
 
 fn queues() -> MutexGuard<'static, Queues> {
-    QUEUES.lock().unwrap_or_else(PoisonError::into_inner)
+    QUEUES.get_or_init(|_| Mutex::default()).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns one name for all names of a file, whether it is there already or not.

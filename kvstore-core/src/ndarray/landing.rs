@@ -49,7 +49,7 @@ impl NDArray {
         let len = self.spec.num_elements();
         let mut in_order = firsts.to_vec();
         in_order.sort_unstable();
-        let mut cell = self.cell.lock();
+        let mut cell = self.cell.lock()?;
         if in_order.is_sorted_by(|one, next| one + len <= *next) {
             return cell.overwrite_parts(&in_order, value);
         }

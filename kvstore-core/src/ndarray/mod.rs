@@ -6,13 +6,14 @@ mod landing;
 mod view;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use crate::backend::Backend;
 use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Element, Scalar};
 use crate::error::{Error, Result};
+use crate::process::ForkMutex;
 use crate::shape::{Shape, TensorSpec};
 use crate::storage::{InOut, SpanMut};
 use crate::tensor::Tensor;
@@ -54,14 +55,16 @@ enum View {
 
 /// The place that all handles share. Its tensor's spec and device never change.
 struct Cell {
-    value: Mutex<Tensor>,
+    value: ForkMutex<Tensor>,
     num_elements: usize,
 }
 
 impl Cell {
-    fn lock(&self) -> MutexGuard<'_, Tensor> {
+    /// # Errors
+    /// [`Error::Unsupported`] in a forked child, if a thread of the parent held the lock at the fork.
+    fn lock(&self) -> Result<MutexGuard<'_, Tensor>> {
         // A panic in a kernel leaves arbitrary elements behind, but a whole tensor.
-        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+        self.value.lock()
     }
 }
 
@@ -70,13 +73,19 @@ impl NDArray {
     pub fn new(value: Tensor) -> Self {
         let (device, spec) = (value.device(), value.spec().clone());
         let num_elements = spec.num_elements();
-        let cell = Arc::new(Cell { value: Mutex::new(value), num_elements });
+        let cell = Arc::new(Cell { value: ForkMutex::new(value), num_elements });
         Self { cell, device, spec, view: None }
     }
 
     /// Returns the present value. O(1): the memory is shared until somebody writes.
+    ///
+    /// In a forked child, an array that another thread was using at the fork has a value that
+    /// cannot be read: every operation on it fails with [`Error::Unsupported`].
     pub fn tensor(&self) -> Tensor {
-        let value = self.cell.lock().clone();
+        let value = match self.cell.lock() {
+            Ok(value) => value.clone(),
+            Err(reason) => return Tensor::unreadable(self.device, self.spec.clone(), &reason),
+        };
         let first_element = match self.view {
             None => return value,
             Some(View::Whole) => 0,
@@ -136,7 +145,7 @@ impl NDArray {
         if let Some(View::Part { .. }) = self.view {
             return self.overwrite(|backend, dst| backend.copy(dst, value.span()));
         }
-        let mut cell = self.cell.lock();
+        let mut cell = self.cell.lock()?;
         let value = value.relabelled(self.device).reshaped(cell.shape())?;
         let previous = std::mem::replace(&mut *cell, value);
         // Memory is given back outside of the lock.
@@ -153,7 +162,7 @@ impl NDArray {
             let found = value.spec().with_dtype(self.dtype());
             return Err(Error::operand_mismatch("assign", expected, &found));
         }
-        let sample = self.cell.lock().clone();
+        let sample = self.cell.lock()?.clone();
         if let Some(mut converted) = reserved {
             converted.cast_from(&value.to_device_of(&sample)?)?;
             return Ok(converted);
@@ -236,6 +245,12 @@ impl NDArray {
         self.tensor().wait()
     }
 
+    /// Holds the array as an operation does.
+    #[cfg(all(test, unix, not(miri)))]
+    pub(crate) fn lock_for_test(&self) -> MutexGuard<'_, Tensor> {
+        self.cell.lock().expect("the process is not forked")
+    }
+
     fn overwrite(&self, write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>) -> Result<()> {
         self.mutate(|backend, in_out| match in_out {
             InOut::InPlace(dst) | InOut::Into { dst, .. } => write(backend, dst),
@@ -244,7 +259,7 @@ impl NDArray {
 
     /// Lets `change` read and replace the elements under the cell's lock.
     fn mutate(&self, change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>) -> Result<()> {
-        let mut cell = self.cell.lock();
+        let mut cell = self.cell.lock()?;
         match self.view {
             None | Some(View::Whole) => cell.mutate(change),
             Some(View::Part { first_element }) => {

@@ -38,6 +38,11 @@ impl Tensor {
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
+    /// Returns a tensor whose elements cannot be read: what reads them fails for this reason.
+    pub(crate) fn unreadable(device: Device, spec: TensorSpec, reason: &Error) -> Self {
+        Self { share: Share::unreadable(reason), device, spec, start: 0 }
+    }
+
     /// Returns whether nobody else has the memory, and it may be written to.
     pub(super) fn may_write(&mut self) -> bool {
         Arc::get_mut(&mut self.share.storage).is_some_and(|storage| !storage.is_lent())

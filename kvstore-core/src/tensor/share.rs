@@ -27,6 +27,11 @@ impl Share {
         *self = Self::of(self.backend().ok().cloned(), storage);
     }
 
+    /// Returns a share of a storage that cannot be read, for this reason.
+    pub(super) fn unreadable(reason: &Error) -> Self {
+        Self { storage: Arc::new(Unreadable(reason.to_string())), backend: None }
+    }
+
     fn of(mut backend: Option<Arc<dyn Backend>>, mut storage: Arc<dyn Storage>) -> Self {
         if let Some(own) = Arc::get_mut(&mut storage) {
             own.set_owner(backend.clone());
@@ -40,10 +45,16 @@ impl Share {
     /// Returns the backend.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the storage has forgotten whose it is.
+    /// [`Error::Internal`] when the storage has forgotten whose it is; [`Error::Unsupported`] in a
+    /// forked child that cannot use the backend.
     pub(super) fn backend(&self) -> Result<&Arc<dyn Backend>> {
         let backend = self.backend.as_ref().or_else(|| self.storage.owner());
-        backend.ok_or_else(|| Error::Internal("a storage without a backend".to_owned()))
+        let backend = backend.ok_or_else(|| {
+            let unknown = || Error::Internal("a storage without a backend".to_owned());
+            self.storage.refusal().unwrap_or_else(unknown)
+        })?;
+        backend.check_process()?;
+        Ok(backend)
     }
 }
 
@@ -52,11 +63,39 @@ impl Drop for Share {
         if Arc::strong_count(&self.storage) > 1 {
             return;
         }
+        // A forked child leaves the memory of such a backend alone.
+        if self.backend.as_ref().or_else(|| self.storage.owner()).is_some_and(is_lost) {
+            std::mem::forget(Arc::clone(&self.storage));
+            return;
+        }
         // Storages that are kept for reuse must not keep the backend that keeps them.
         let noted = Arc::get_mut(&mut self.storage).and_then(|own| own.set_owner(None));
         if let Some(backend) = noted.or_else(|| self.backend.take()) {
             backend.recycle(&mut self.storage);
         }
+    }
+}
+
+fn is_lost(backend: &Arc<dyn Backend>) -> bool {
+    backend.check_process().is_err()
+}
+
+/// A storage whose memory cannot be read: the reason.
+#[derive(Debug)]
+struct Unreadable(String);
+
+impl Storage for Unreadable {
+    fn num_bytes(&self) -> usize {
+        0
+    }
+
+    fn is_lent(&self) -> bool {
+        // A store copies what is lent, and cannot copy this.
+        true
+    }
+
+    fn refusal(&self) -> Option<Error> {
+        Some(Error::Unsupported(self.0.clone()))
     }
 }
 

@@ -4,10 +4,11 @@
 
 use std::ffi::c_int;
 use std::panic;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use kvstore_core::process::Origin;
 use kvstore_core::{Error, Result};
 
 use super::flight::Flight;
@@ -112,6 +113,7 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     SLOT.set(State::Open(Arc::clone(&process)));
     made?;
     if process.is_ours {
+        let _ = FINALIZED_BY.set(Origin::current());
         // There is room for 32 such functions at least, and without this one a launcher ends the job as failed.
         atexit(finalize_at_exit);
     }
@@ -135,8 +137,15 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
     if matches!(process.turns.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
 }
 
+/// The process that ends MPI at its end.
+static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
+
 /// What a program that has not ended MPI itself does at its end.
 extern "C" fn finalize_at_exit() {
+    // A forked child may not even lock: another thread of its parent may have held the lock.
+    if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
+        return;
+    }
     let end = || {
         let wait = |timeout| Wait::new(&"the end of the process", timeout);
         if let Some(process) = opened(&wait(DEFAULT_TIMEOUT))? {

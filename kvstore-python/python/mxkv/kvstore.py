@@ -199,8 +199,12 @@ class KVStore(_native.Store, KVStoreBase):
     returns. Every method may be called from any thread, and other threads run meanwhile.
 
     A signal such as Ctrl-C does not stop a call halfway: Python runs its handler while the call reads its arguments, and
-    the call then changes nothing, or when the call has returned. :meth:`Checkpoint.wait` and :func:`mxkv.nd.dot` run the
-    handler meanwhile, and end when it raises.
+    the call then changes nothing, or when the call has returned. :func:`mxkv.nd.dot` runs the handler meanwhile, and ends
+    when it raises.
+
+    A store belongs to the process that made it. In a child that ``os.fork`` or :mod:`multiprocessing` has forked, every use
+    of it raises :class:`~mxkv.errors.UnsupportedError`, except ``close``; a store that the child creates works. Arrays can
+    be used there, unless another thread was using them at the fork, or they are on a GPU.
     """
 
     def __init__(self, name: str = "local") -> None:
@@ -226,6 +230,8 @@ class KVStore(_native.Store, KVStoreBase):
     def __repr__(self) -> str:
         if self._is_closed:
             return "<KVStore, closed>"
+        if self._is_inherited:
+            return "<KVStore, made before this process was forked>"
         return f"<KVStore {self.type}, {len(self)} keys>"
 
     def __bool__(self) -> bool:

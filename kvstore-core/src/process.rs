@@ -1,0 +1,395 @@
+//! Forks: what a child may still use of its parent, and what it makes anew.
+//!
+//! A child has a copy of its parent's memory and only one thread, the one that called `fork`. A lock
+//! that another thread held at that moment is never released in the child, and threads of a pool do
+//! not exist there. So:
+//!
+//! - [`Origin`] remembers the process in which something was made.
+//! - [`OwnedByProcess`] is a value that a child can neither use nor drop.
+//! - [`PerProcess`] is a static value of which every process has its own.
+//! - [`ForkMutex`] is a mutex that a child can lock, unless it was locked at the fork.
+//!
+//! A counter is cheaper than the process identifier, for which every verb would call the system.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// How many forks lie between this process and the first one that used the library.
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+fn generation() -> usize {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Lets the system count forks from now on.
+fn count_forks() {
+    static IS_COUNTING: AtomicBool = AtomicBool::new(false);
+    if IS_COUNTING.load(Ordering::Acquire) {
+        return;
+    }
+    // Two threads may come here at the same time. A fork then counts twice, which does no harm.
+    #[cfg(all(unix, not(miri)))]
+    system::pthread_atfork(None, None, Some(system::count));
+    IS_COUNTING.store(true, Ordering::Release);
+}
+
+#[cfg(all(unix, not(miri)))]
+#[expect(unsafe_code, reason = "declares a function of the system")]
+mod system {
+    use std::ffi::c_int;
+    use std::sync::atomic::Ordering;
+
+    use super::GENERATION;
+
+    type Handler = Option<extern "C" fn()>;
+
+    unsafe extern "C" {
+        /// Registers functions that `fork` calls: before it, then in the parent, and in the child.
+        pub(super) safe fn pthread_atfork(
+            prepare: Handler,
+            parent: Handler,
+            child: Handler,
+        ) -> c_int;
+    }
+
+    pub(super) extern "C" fn count() {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The process in which something was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(usize);
+
+impl Origin {
+    /// Returns the current process.
+    pub fn current() -> Self {
+        count_forks();
+        Self(generation())
+    }
+
+    /// Returns whether the current process is a child, made by a fork since.
+    pub fn is_inherited(self) -> bool {
+        self.0 != generation()
+    }
+
+    /// Checks that the current process is the same.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] in a child, saying that `what` is the parent's and what `to_do` instead.
+    pub fn check(self, what: &str, to_do: &str) -> Result<()> {
+        if self.is_inherited() { Err(forked(what, to_do)) } else { Ok(()) }
+    }
+}
+
+fn forked(what: &str, to_do: &str) -> Error {
+    Error::Unsupported(format!("{what} was made before this process was forked: {to_do}"))
+}
+
+/// A value that only the process that made it uses. A forked child leaks it: dropping it could wait
+/// for a thread that the child does not have.
+#[derive(Clone)]
+pub struct OwnedByProcess<T> {
+    /// There until the drop.
+    value: Option<T>,
+    origin: Origin,
+}
+
+impl<T> OwnedByProcess<T> {
+    /// Makes a value of the current process.
+    pub fn new(value: T) -> Self {
+        Self { value: Some(value), origin: Origin::current() }
+    }
+
+    /// Returns the process that made the value.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Returns the value, or `None` in a forked child.
+    pub fn get(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| !self.origin.is_inherited())
+    }
+
+    /// Returns the value also in a forked child, for what takes no lock and needs no thread.
+    ///
+    /// # Errors
+    /// None that a caller sees: a value is there until it is dropped.
+    pub fn peek(&self) -> Result<&T> {
+        self.value.as_ref().ok_or_else(|| Error::Internal("a value was dropped".to_owned()))
+    }
+}
+
+impl<T> Drop for OwnedByProcess<T> {
+    fn drop(&mut self) {
+        if self.origin.is_inherited() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OwnedByProcess<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.get() {
+            Some(value) => value.fmt(f),
+            None => f.write_str("<made before this process was forked>"),
+        }
+    }
+}
+
+/// A static value of which every process has its own: a forked child makes a new one.
+#[derive(Debug)]
+pub struct PerProcess<T> {
+    /// By generation. A child never waits for an initialisation that was under way at the fork,
+    /// because it uses another place.
+    values: [OnceLock<T>; MOST_FORKS],
+    /// For all later generations.
+    last: OnceLock<T>,
+}
+
+/// Beyond this many forks, each in the child of the one before, processes share a value.
+const MOST_FORKS: usize = 32;
+
+impl<T> PerProcess<T> {
+    /// Returns a value that no process has made yet.
+    pub const fn new() -> Self {
+        Self { values: [const { OnceLock::new() }; MOST_FORKS], last: OnceLock::new() }
+    }
+
+    /// Returns the value of this process, and makes it at the first call. `make` gets the value that
+    /// the nearest parent had, if any had one: the child must not wait for its locks.
+    pub fn get_or_init(&self, make: impl FnOnce(Option<&T>) -> T) -> &T {
+        count_forks();
+        let generation = generation();
+        let own = self.values.get(generation).unwrap_or(&self.last);
+        let mut parents = self.values.iter().take(generation).rev();
+        own.get_or_init(|| make(parents.find_map(OnceLock::get)))
+    }
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How long a child waits for a lock that may have been held at the fork. Only a thread of the child
+/// that has just taken the lock, and has not noted it yet, keeps it waiting in vain.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// A mutex that a forked child can lock, unless another thread held it at the fork.
+pub(crate) struct ForkMutex<T> {
+    value: Mutex<T>,
+    /// A generation in which the lock was free at least once, so that its holder is alive.
+    generation: AtomicUsize,
+    /// A generation in which a thread has waited for the lock in vain.
+    dead_in: AtomicUsize,
+}
+
+impl<T> ForkMutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        count_forks();
+        let generation = AtomicUsize::new(generation());
+        Self { value: Mutex::new(value), generation, dead_in: AtomicUsize::new(usize::MAX) }
+    }
+
+    /// Waits for the lock. A panic of an earlier holder is no error.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] in a forked child, if a thread that it does not have holds the lock.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, T>> {
+        if self.generation.load(Ordering::Relaxed) == generation() {
+            return Ok(self.value.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.lock_inherited()
+    }
+
+    #[cold]
+    fn lock_inherited(&self) -> Result<MutexGuard<'_, T>> {
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            match self.value.try_lock() {
+                Ok(guard) => return Ok(self.noted(guard)),
+                Err(TryLockError::Poisoned(error)) => return Ok(self.noted(error.into_inner())),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if self.generation.load(Ordering::Relaxed) == generation() {
+                return Ok(self.value.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            let is_dead = self.dead_in.load(Ordering::Relaxed) == generation();
+            if is_dead || Instant::now() >= deadline {
+                self.dead_in.store(generation(), Ordering::Relaxed);
+                let to_do = "another thread was using it at that moment, make a new one";
+                return Err(forked("the array", to_do));
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn noted<'a>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.generation.store(generation(), Ordering::Relaxed);
+        guard
+    }
+}
+
+#[cfg(all(test, unix, not(miri)))]
+#[expect(unsafe_code, reason = "declares functions of the system")]
+mod tests {
+    use std::ffi::c_int;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+    use std::sync::mpsc::channel;
+
+    use crate::backends::Backends;
+    use crate::cpu::CpuBackend;
+    use crate::device::Device;
+    use crate::error::ErrorCode;
+    use crate::ndarray::NDArray;
+    use crate::tensor::Tensor;
+
+    use super::*;
+
+    unsafe extern "C" {
+        safe fn fork() -> c_int;
+        safe fn _exit(code: c_int) -> !;
+        safe fn alarm(seconds: u32) -> u32;
+        unsafe fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int;
+    }
+
+    /// Runs checks in a forked child, which has a deadline.
+    fn in_child(checks: impl FnOnce()) {
+        let child = fork();
+        if child == 0 {
+            // The system ends the child if it hangs.
+            alarm(60);
+            let passed = catch_unwind(AssertUnwindSafe(checks)).is_ok();
+            _exit(c_int::from(!passed));
+        }
+        let mut status = 0;
+        // SAFETY: the status is a place of this function.
+        let ended = unsafe { waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0), "the child has failed, or was ended by its alarm");
+    }
+
+    /// Runs `work` while another thread holds what `hold` returns.
+    fn while_held<G>(hold: impl FnOnce() -> G + Send, work: impl FnOnce()) {
+        thread::scope(|scope| {
+            let ((is_held, held), (may_go, go)) = (channel(), channel::<()>());
+            scope.spawn(move || {
+                let guard = hold();
+                is_held.send(()).unwrap();
+                go.recv().unwrap_or_default();
+                drop(guard);
+            });
+            held.recv().unwrap();
+            work();
+            drop(may_go);
+        });
+    }
+
+    #[test]
+    fn a_value_of_the_parent_is_neither_used_nor_dropped() {
+        static DROPS: AtomicU32 = AtomicU32::new(0);
+        struct Counted;
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                DROPS.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let value = OwnedByProcess::new(Counted);
+        assert!(value.get().is_some() && !value.origin().is_inherited());
+        in_child(move || {
+            assert!(value.get().is_none());
+            let error = value.origin().check("the store", "make one").unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Unsupported);
+            let text = "the store was made before this process was forked: make one";
+            assert_eq!(error.to_string(), text);
+            drop(value);
+            assert_eq!(DROPS.load(Ordering::Relaxed), 0);
+            // A child of the child is another process, too.
+            let own = OwnedByProcess::new(7);
+            in_child(move || assert!(own.get().is_none()));
+        });
+    }
+
+    #[test]
+    fn every_process_has_a_static_value_of_its_own() {
+        static NAMES: PerProcess<String> = PerProcess::new();
+        let named = |own: &'static str| {
+            NAMES.get_or_init(|inherited| {
+                inherited.map_or_else(|| own.to_owned(), |parents| format!("{parents} {own}"))
+            })
+        };
+        assert_eq!(named("parent"), "parent");
+        assert_eq!(named("again"), "parent");
+        in_child(|| {
+            assert_eq!(named("child"), "parent child");
+            in_child(|| assert_eq!(named("grandchild"), "parent child grandchild"));
+        });
+        // What the child does not use is inherited by its own children.
+        in_child(|| in_child(|| assert_eq!(named("grandchild"), "parent grandchild")));
+    }
+
+    #[test]
+    fn a_mutex_that_was_held_at_the_fork_is_an_error_and_one_that_was_free_is_locked() {
+        let (held, free) = (ForkMutex::new(1), ForkMutex::new(2));
+        while_held(
+            || held.lock().unwrap(),
+            || {
+                in_child(|| {
+                    assert_eq!(held.lock().unwrap_err().code(), ErrorCode::Unsupported);
+                    assert_eq!(*free.lock().unwrap(), 2);
+                    // Threads of the child wait for each other.
+                    while_held(|| free.lock().unwrap(), || assert!(free.value.try_lock().is_err()));
+                    assert_eq!(*free.lock().unwrap(), 2);
+                });
+            },
+        );
+        assert_eq!(*held.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_child_reads_changes_and_drops_arrays_of_its_parent() {
+        const LEN: usize = 1 << 18;
+        let backends = Backends::new(vec![CpuBackend::with_threads(3)]);
+        let tensor = |len: usize| {
+            Tensor::from_slice(&backends, Device::cpu(0), [len], &vec![1_f32; len]).unwrap()
+        };
+        let (array, held) = (NDArray::new(tensor(LEN)), Arc::new(NDArray::new(tensor(LEN))));
+        // Blocks for reuse.
+        drop((tensor(LEN), tensor(LEN)));
+        while_held(
+            || held.lock_for_test(),
+            || {
+                in_child(|| {
+                    let sum = array.add(&array).unwrap();
+                    assert!(sum.to_vec::<f32>().unwrap().iter().all(|element| *element == 2.0));
+                    array.fill(5.0.into()).unwrap();
+                    assert!(array.to_vec::<f32>().unwrap().iter().all(|element| *element == 5.0));
+                    let refused = [
+                        held.to_vec::<f32>().map(drop),
+                        held.fill(1.0.into()),
+                        held.add(&array).map(drop),
+                        array.add(&held).map(drop),
+                        held.copy().map(drop),
+                        array.copy_to(&held),
+                        held.copy_to(&array),
+                    ];
+                    for refused in refused {
+                        let error = refused.unwrap_err();
+                        assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+                        assert!(error.to_string().contains("forked"), "{error}");
+                    }
+                    drop((sum, array, Arc::clone(&held)));
+                    drop(backends);
+                });
+            },
+        );
+    }
+}

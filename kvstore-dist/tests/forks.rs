@@ -1,0 +1,137 @@
+//! Stores in a forked child, through the façade: stores of one process, and those that span processes.
+
+#![cfg(unix)]
+#![expect(unsafe_code, reason = "declares functions of the system")]
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use kvstore::{
+    DType, Device, ErrorCode, Existing, Key, NDArray, Optimizer, Result, Store, create, ones,
+};
+
+unsafe extern "C" {
+    safe fn fork() -> c_int;
+    safe fn _exit(code: c_int) -> !;
+    safe fn alarm(seconds: u32) -> u32;
+    unsafe fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int;
+}
+
+/// Runs checks in a forked child, which has a deadline.
+fn in_child(checks: impl FnOnce()) {
+    let child = fork();
+    if child == 0 {
+        // The system ends the child if it hangs.
+        alarm(60);
+        let passed = catch_unwind(AssertUnwindSafe(checks)).is_ok();
+        _exit(c_int::from(!passed));
+    }
+    let mut status = 0;
+    // SAFETY: the status is a place of this function.
+    let ended = unsafe { waitpid(child, &raw mut status, 0) };
+    assert_eq!((ended, status), (child, 0), "the child has failed, or was ended by its alarm");
+}
+
+const LEN: usize = 300_000;
+
+fn array(len: usize) -> NDArray {
+    ones([len], DType::F32, Device::cpu(0)).expect("an array of ones")
+}
+
+fn check_verbs(store: &Store, value: &NDArray) {
+    let key = Key::new("w").expect("a key");
+    let results: [(&str, Result<()>); 16] = [
+        ("init", store.init("v", value)),
+        ("init_with", store.init_with("w", value, Existing::Replace)),
+        ("push", store.push("w", value)),
+        ("push_one", store.push_one(&key, value, 0)),
+        ("pull", store.pull("w", value)),
+        ("pull_one", store.pull_one(&key, value, 0)),
+        ("pull_new", store.pull_new("w").map(drop)),
+        ("pull_rows", store.pull_rows("w", &[[0]]).map(drop)),
+        ("pushpull", store.pushpull("w", value, value)),
+        ("broadcast", store.broadcast("v", value, value)),
+        ("remove", store.remove("w")),
+        ("set_optimizer", store.set_optimizer(Optimizer::sgd())),
+        ("hyper_parameters", store.hyper_parameters().map(drop)),
+        ("snapshot", store.snapshot().map(drop)),
+        ("checkpoint", store.checkpoint("/nowhere/file").map(drop)),
+        ("barrier", store.barrier()),
+    ];
+    for (verb, result) in results {
+        let error = result.expect_err(verb);
+        assert_eq!(error.code(), ErrorCode::Unsupported, "{verb}: {error}");
+        let text = "the store was made before this process was forked: create a new store in the child process";
+        assert_eq!(error.to_string(), text, "{verb}");
+    }
+    assert!(store.keys().is_empty() && store.stats().is_empty() && !store.contains(&key));
+    assert!(store.optimizer().is_none() && store.gradient_compression().is_none());
+    assert_eq!(store.name(), "local");
+}
+
+fn use_new_store() {
+    let (store, value) = (create("local").expect("a store"), array(LEN));
+    store.init("w", &value).expect("init");
+    store.push("w", vec![value.clone(); 5]).expect("push");
+    let pulled = store.pull_new("w").expect("pull").remove(0);
+    let elements = pulled.to_vec::<f32>().expect("elements");
+    assert!(elements.iter().all(|element| *element == 5.0));
+}
+
+#[test]
+fn children_of_a_process_whose_threads_push_make_stores_of_their_own() {
+    let (store, value) = (create("local").expect("a store"), array(LEN));
+    store.init(["w", "x"], vec![value.clone(), value.clone()]).expect("init");
+    let is_over = AtomicBool::new(false);
+    let clone = store.clone();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let values = vec![vec![array(LEN); 2], vec![array(LEN)]];
+                let out = array(LEN);
+                while !is_over.load(Ordering::Relaxed) {
+                    store.push(["w", "x"], values.clone()).expect("push");
+                    store.pull("w", &out).expect("pull");
+                }
+            });
+        }
+        let children = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..20 {
+                let (clone, value) = (clone.clone(), value.copy().expect("a copy"));
+                in_child(move || {
+                    check_verbs(&clone, &value);
+                    use_new_store();
+                    drop((clone, value));
+                    in_child(use_new_store);
+                });
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        children.expect("every child passes");
+    });
+    store.push("w", &value).expect("the parent goes on");
+}
+
+/// Without a library of MPI there is no such store, in a child as in its parent.
+#[test]
+fn a_store_that_spans_processes_is_not_made_by_a_child_of_one_that_has_it() {
+    if let Err(error) = create("dist_sync") {
+        println!("not run, for there is no MPI: {error}");
+        return;
+    }
+    let store = create("dist_sync").expect("a second store of the group");
+    store.set_barrier_before_exit(false).expect("no barrier");
+    in_child(move || {
+        let error = store.push("w", &array(2)).expect_err("a push");
+        assert!(error.to_string().contains("forked"), "{error}");
+        drop(store);
+        let error = create("dist_sync").expect_err("a second group");
+        assert_eq!(error.code(), ErrorCode::Unsupported);
+        let text = "the group of processes was made before this process was forked: create stores \
+                    that span processes in one process only";
+        assert_eq!(error.to_string(), text);
+        use_new_store();
+    });
+}
