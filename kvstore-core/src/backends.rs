@@ -54,7 +54,7 @@ impl Backends {
         look: impl Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync + 'static,
     ) -> Self {
         let later = Later { kind, look: Box::new(look), found: OnceLock::new() };
-        Self(Arc::new(Table { present: vec![present], later: vec![later] }))
+        Self(Arc::new(Table { present: Vec::from([present]), later: Vec::from([later]) }))
     }
 
     /// Returns the backend that drives `device`.

@@ -29,6 +29,7 @@ mod device;
 pub mod dtype;
 mod error;
 mod exchange;
+pub mod fallible;
 mod file;
 pub mod key;
 mod layout;

@@ -16,6 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::backends::Backends;
 use crate::compression::Compression;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::key::{Key, check_lengths};
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::policy::{Policy, Running};
@@ -84,7 +85,7 @@ impl LocalStore {
     /// # Errors
     /// [`Error::KeyNotFound`], [`Error::Poisoned`].
     pub fn stored(&self, keys: &[Key]) -> Result<Vec<Value>> {
-        let mut values = Vec::with_capacity(keys.len());
+        let mut values = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |_, entry| {
             entry.check()?;
             values.push(entry.lock_value()?.clone());
@@ -101,7 +102,7 @@ impl LocalStore {
     pub fn set_rows(&self, keys: &[Key], rows: &[RowSparse]) -> Result<()> {
         let _gate = self.enter("set_rows")?;
         check_lengths("values of rows for keys", keys, rows)?;
-        let mut entries = Vec::with_capacity(keys.len());
+        let mut entries = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |position, entry| {
             let found = rows.get(position).map(RowSparse::spec);
             if let Some(found) = found.filter(|found| *found != entry.spec()) {
@@ -287,7 +288,7 @@ impl KvStore for LocalStore {
         let _span = tracing::debug_span!("init", keys = keys.len()).entered();
         let _gate = self.enter("init")?;
         check_lengths("values for keys", keys, values)?;
-        let mut copies = Vec::with_capacity(values.len());
+        let mut copies = fallible::with_capacity(values.len())?;
         for (key, value) in keys.iter().zip(values) {
             if value.spec().num_elements() == 0 {
                 let text = format!("key `{key}`: {} has no elements", value.spec());
@@ -337,7 +338,7 @@ impl KvStore for LocalStore {
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], _priority: i32) -> Result<Vec<RowSparse>> {
         let _span = tracing::debug_span!("pull_rows", keys = keys.len()).entered();
         check_lengths("lists of row numbers for keys", keys, ids)?;
-        let mut asked = Vec::with_capacity(keys.len());
+        let mut asked = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |position, entry| {
             entry.check()?;
             let ids = ids.get(position).copied().unwrap_or_default();
@@ -349,7 +350,7 @@ impl KvStore for LocalStore {
     }
 
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
-        let mut descriptions = Vec::with_capacity(keys.len());
+        let mut descriptions = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |_, entry| {
             descriptions.push(Description { order: entry.order(), spec: entry.spec().clone() });
             Ok(())

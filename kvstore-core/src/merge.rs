@@ -2,6 +2,7 @@
 //! Unless a step takes them as they are, one value is left of several of rows, which is their sum.
 
 use crate::error::Result;
+use crate::fallible;
 use crate::policy::RowUse;
 use crate::push::{Push, Pushed};
 use crate::row_sum::RowSum;
@@ -27,17 +28,17 @@ impl Push<'_> {
         if self.values.iter().all(|value| value.rows().is_none()) {
             return Ok(None);
         }
-        let mut values = self.values.to_vec();
-        let mut pushed = Vec::with_capacity(self.pushed.len());
+        let mut values = fallible::copied(self.values)?;
+        let mut pushed = fallible::with_capacity(self.pushed.len())?;
         let (mut places, mut sums, mut dense) = (Vec::new(), Vec::new(), Vec::new());
         for group in self.groups() {
             let Some(rows) = group.rows() else {
-                pushed.extend_from_slice(group.pushed);
+                fallible::extend(&mut pushed, group.pushed)?;
                 dense.extend(group.pushed.iter().map(|pushed| pushed.position));
                 continue;
             };
             if row_use == RowUse::Step {
-                pushed.extend_from_slice(group.pushed);
+                fallible::extend(&mut pushed, group.pushed)?;
                 continue;
             }
             pushed.extend(group.pushed.first());

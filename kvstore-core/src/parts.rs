@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::compression::Compression;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::policy::{Policy, Run, Running};
@@ -94,7 +95,7 @@ impl Snapshot {
         parts: &HashMap<Key, Vec<OptimizerState>>,
     ) -> Result<Self> {
         let running = Running::begin(optimizer);
-        let mut copies = self.copies().to_vec();
+        let mut copies = fallible::copied(self.copies())?;
         for copy in &mut copies {
             let Some(parts) = parts.get(&copy.key).filter(|parts| !parts.is_empty()) else {
                 continue;
@@ -115,7 +116,7 @@ impl Snapshot {
         compression: Option<Compression>,
         residuals: &HashMap<Key, Vec<Tensor>>,
     ) -> Self {
-        let mut copies = self.copies().to_vec();
+        let mut copies: Vec<_> = self.copies().iter().cloned().collect();
         for copy in &mut copies {
             let left = residuals.get(&copy.key).cloned().unwrap_or_default();
             Arc::make_mut(copy).progress.residuals = left;

@@ -11,6 +11,7 @@ use crate::backends::{Backends, in_the_midst};
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::optimizer::{Optimizer, Pending};
 use crate::policy::{Run, Running};
 use crate::reducer::Reducer;
@@ -128,7 +129,10 @@ impl<'a> Push<'a> {
             for (pushed, value) in group.pushed.iter().zip(group.values()) {
                 if !value.memory().is_at(home) {
                     let here = value.to_device(self.backends, home)?;
-                    let moved = moved.get_or_insert_with(|| self.values.to_vec());
+                    if moved.is_none() {
+                        moved = Some(fallible::copied(self.values)?);
+                    }
+                    let moved = moved.as_deref_mut().unwrap_or_default();
                     if let Some(place) = moved.get_mut(pushed.position) {
                         *place = here;
                     }
@@ -140,7 +144,7 @@ impl<'a> Push<'a> {
 
     /// Sums the values of each key. A single value is kept by sharing.
     pub(crate) fn sum(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
-        let mut sums = Vec::with_capacity(self.entries.len());
+        let mut sums = fallible::with_capacity(self.entries.len())?;
         for group in self.groups() {
             let first = group.first()?.memory().clone().relabelled(group.home(reducer)?);
             sums.push(match group.len() {
@@ -174,7 +178,7 @@ impl<'a> Push<'a> {
         changes: &mut [Change<'_>],
     ) -> Result<Option<Vec<Tensor>>> {
         let Some(compression) = compression else { return Ok(None) };
-        let mut keys = Vec::with_capacity(self.entries.len());
+        let mut keys = fallible::with_capacity(self.entries.len())?;
         for (group, change) in self.groups().zip(changes) {
             let residuals = &mut change.progress.residuals;
             keys.push(group.compressed(self.backends, reducer, compression, residuals)?);
@@ -248,7 +252,8 @@ impl<'a> Push<'a> {
         }
         // Sorting row numbers takes a while, and others may read the values meanwhile.
         let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {
-            self.groups().map(|group| group.rows().map(|rows| RowPlan::union(&rows))).collect()
+            let plan = |rows: Vec<&RowSparse>| RowPlan::union(&rows);
+            self.groups().map(|group| group.rows().map(plan).transpose()).collect::<Result<_>>()?
         } else {
             Vec::new()
         };

@@ -8,6 +8,7 @@ use crate::compression::{Compression, Quantizer};
 use crate::device::Device;
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::shape::TensorSpec;
 use crate::storage::{Span, Storage};
 use crate::tensor::Tensor;
@@ -96,7 +97,7 @@ pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Resu
         codes.push(key.codes.iter().map(Tensor::span).collect::<Vec<Span<'_>>>());
         sums.push((key.quantizer, &mut key.sum));
     }
-    let mut jobs = Vec::with_capacity(sums.len());
+    let mut jobs = fallible::with_capacity(sums.len())?;
     for ((quantizer, sum), codes) in sums.into_iter().zip(&codes) {
         let (device, dtype) = (sum.device(), sum.dtype());
         jobs.push(DequantizeJob { quantizer, device, dtype, codes, dst: sum.span_mut()? });

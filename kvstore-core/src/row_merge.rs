@@ -4,18 +4,21 @@
 //! value that has it are one integer, and lists are merged from both ends at once, which a processor does side by
 //! side.
 
+use crate::error::Result;
+use crate::fallible;
+
 /// Calls `visit` with every number and which list it is from, ascending; equal ones in the order of the lists.
 /// Each list ascends, and nothing in it is negative.
-pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) {
+pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
     let Some(packing) = Packing::of(lists) else {
         return sort(lists, visit);
     };
     let mut lens: Vec<usize> = lists.iter().map(|list| list.len()).collect();
-    let mut merged = Vec::with_capacity(lens.iter().sum());
+    let mut merged = fallible::with_capacity(lens.iter().sum())?;
     for (list, numbers) in lists.iter().enumerate() {
         merged.extend(numbers.iter().map(|&number| packing.pack(number, list)));
     }
-    let mut room = vec![0; merged.len()];
+    let mut room = fallible::zeroed(merged.len())?;
     while lens.len() > 1 {
         lens = merge_neighbours(&merged, &lens, &mut room);
         std::mem::swap(&mut merged, &mut room);
@@ -24,11 +27,12 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) {
         let (number, list) = packing.unpack(packed);
         visit(number, list);
     }
+    Ok(())
 }
 
 /// For numbers so large that they do not fit into one integer with their lists.
-fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) {
-    let mut pairs = Vec::new();
+fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
+    let mut pairs = fallible::with_capacity(lists.iter().map(|list| list.len()).sum())?;
     for (list, numbers) in lists.iter().enumerate() {
         pairs.extend(numbers.iter().map(|&number| (number, list)));
     }
@@ -36,6 +40,7 @@ fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) {
     for (number, list) in pairs {
         visit(number, list);
     }
+    Ok(())
 }
 
 /// Puts a number and its list into one integer that is neither the smallest nor the largest one.
@@ -117,6 +122,7 @@ fn merge_two(one: &[u64], other: &[u64], merged: &mut [u64]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
     use super::merge;
     use crate::random::Distribution;
@@ -129,7 +135,7 @@ mod tests {
         expected.sort_unstable();
         let slices: Vec<&[i64]> = lists.iter().map(Vec::as_slice).collect();
         let mut merged = Vec::new();
-        merge(&slices, |number, list| merged.push((number, list)));
+        merge(&slices, |number, list| merged.push((number, list))).unwrap();
         assert_eq!(merged, expected);
     }
 

@@ -4,6 +4,8 @@
 //! the sum of rows with the same number and picking rows out are one kernel.
 
 use crate::backend::{RowAddends, RowSource};
+use crate::error::Result;
+use crate::fallible;
 use crate::row_merge::merge;
 use crate::row_sparse::RowSparse;
 use crate::storage::Span;
@@ -23,38 +25,39 @@ pub(crate) struct RowPlan {
 impl RowPlan {
     /// Plans the sum of values of one shape: the rows that any of them has. The bits are those of the sum of whole
     /// values, where a row that is not there counts as `+0.0`.
-    pub(crate) fn union(values: &[&RowSparse]) -> Self {
+    pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         if let [only] = values {
             let mut rows = 0..;
-            return Self::of_one_source(only.indices().to_vec(), 1, |_| rows.next());
+            return Self::of_one_source(fallible::copied(only.indices())?, 1, |_| rows.next());
         }
         let lists: Vec<&[i64]> = values.iter().map(|value| value.indices()).collect();
         // The rows of a value ascend, so each comes after the one before it.
-        let mut num_rows = vec![0; values.len()];
-        let mut plan = Self::with_capacity(lists.iter().map(|list| list.len()).sum(), values.len());
+        let mut num_rows = fallible::zeroed::<usize>(values.len())?;
+        let num_sources = lists.iter().map(|list| list.len()).sum();
+        let mut plan = Self::with_capacity(num_sources, values.len())?;
         merge(&lists, |index, addend| {
             if let Some(row) = num_rows.get_mut(addend) {
                 plan.add(index, RowSource { addend, row: *row });
                 *row += 1;
             }
-        });
-        plan.finish()
+        })?;
+        Ok(plan.finish())
     }
 
     /// Plans the sum of the rows that have the same number.
-    pub(crate) fn of_ids(ids: &[i64]) -> Self {
-        let mut numbered: Vec<(i64, usize)> = ids.iter().copied().zip(0..).collect();
+    pub(crate) fn of_ids(ids: &[i64]) -> Result<Self> {
+        let mut numbered = fallible::collect(ids.iter().copied().zip(0..usize::MAX))?;
         // By their places, where numbers are the same.
         numbered.sort_unstable();
-        let mut plan = Self::with_capacity(numbered.len(), 0);
+        let mut plan = Self::with_capacity(numbered.len(), 0)?;
         for (index, row) in numbered {
             plan.add(index, RowSource { addend: 0, row });
         }
-        plan.finish()
+        Ok(plan.finish())
     }
 
     /// Plans to take rows out of a value: of each number the row that `row_of` gives, and 0 where it gives none.
-    pub(crate) fn pick(indices: Vec<i64>, row_of: impl Fn(i64) -> Option<usize>) -> Self {
+    pub(crate) fn pick(indices: Vec<i64>, row_of: impl Fn(i64) -> Option<usize>) -> Result<Self> {
         Self::of_one_source(indices, 0, row_of)
     }
 
@@ -62,22 +65,24 @@ impl RowPlan {
         indices: Vec<i64>,
         full: usize,
         mut row_of: impl FnMut(i64) -> Option<usize>,
-    ) -> Self {
-        let mut plan = Self::with_capacity(indices.len(), full);
+    ) -> Result<Self> {
+        let mut plan = Self::with_capacity(0, full)?;
+        fallible::reserve(&mut plan.starts, indices.len() + 1)?;
+        fallible::reserve(&mut plan.sources, indices.len())?;
         for &index in &indices {
             plan.starts.push(plan.sources.len());
             plan.sources.extend(row_of(index).map(|row| RowSource { addend: 0, row }));
         }
-        Self { indices, ..plan.finish() }
+        Ok(Self { indices, ..plan.finish() })
     }
 
-    fn with_capacity(num_rows: usize, full: usize) -> Self {
-        Self {
-            indices: Vec::with_capacity(num_rows),
-            starts: Vec::with_capacity(num_rows + 1),
-            sources: Vec::with_capacity(num_rows),
+    fn with_capacity(num_sources: usize, full: usize) -> Result<Self> {
+        Ok(Self {
+            indices: fallible::with_capacity(num_sources)?,
+            starts: fallible::with_capacity(num_sources + 1)?,
+            sources: fallible::with_capacity(num_sources)?,
             full,
-        }
+        })
     }
 
     /// Adds a source of the last row, or of a new one if that has another number.
@@ -98,6 +103,11 @@ impl RowPlan {
     /// Returns the numbers of the rows.
     pub(crate) fn indices(&self) -> &[i64] {
         &self.indices
+    }
+
+    /// Returns the numbers of the rows, and drops the rest.
+    pub(crate) fn into_indices(self) -> Vec<i64> {
+        self.indices
     }
 
     /// Returns the plan for a backend, with where the addends are.

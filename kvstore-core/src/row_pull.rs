@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::backends::Backends;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::row_sparse::RowSparse;
 use crate::row_sum::RowSum;
 use crate::table::Entry;
@@ -16,11 +17,11 @@ pub(crate) fn pull_rows(
     backends: &Backends,
     asked: &[(Arc<Entry>, &[i64])],
 ) -> Result<Vec<RowSparse>> {
-    let indices: Vec<Vec<i64>> = asked.iter().map(|(_, ids)| ascending(ids)).collect();
+    let indices = asked.iter().map(|(_, ids)| ascending(ids)).collect::<Result<Vec<_>>>()?;
     let mut entries: Vec<&Arc<Entry>> = asked.iter().map(|(entry, _)| entry).collect();
     entries.sort_unstable_by_key(|entry| entry.order());
     entries.dedup_by_key(|entry| entry.order());
-    let mut values = Vec::with_capacity(entries.len());
+    let mut values = fallible::with_capacity(entries.len())?;
     for entry in &entries {
         values.push(entry.lock_value()?);
     }
@@ -33,11 +34,11 @@ pub(crate) fn pull_rows(
 }
 
 /// Returns each number once, in ascending order.
-fn ascending(ids: &[i64]) -> Vec<i64> {
-    let mut indices = ids.to_vec();
+fn ascending(ids: &[i64]) -> Result<Vec<i64>> {
+    let mut indices = fallible::copied(ids)?;
     indices.sort_unstable();
     indices.dedup();
-    indices
+    Ok(indices)
 }
 
 fn lost() -> Error {

@@ -8,6 +8,7 @@ use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::row_sum::RowSum;
 use crate::shape::{Shape, TensorSpec};
 use crate::tensor::Tensor;
@@ -32,7 +33,7 @@ pub struct RowSparse(Arc<Parts>);
 struct Parts {
     /// Of the whole value.
     spec: TensorSpec,
-    indices: Arc<[i64]>,
+    indices: Arc<Vec<i64>>,
     rows: Tensor,
 }
 
@@ -40,12 +41,12 @@ impl RowSparse {
     /// Returns the value of this shape with these rows; `indices` are their numbers, ascending.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a shape without axes, for numbers that do not ascend or are not
-    /// rows of the shape; [`Error::SpecMismatch`] when there are not as many rows, or they have another
+    /// [`Error::InvalidArgument`] for a shape without axes or one that no memory can hold, for numbers
+    /// that do not ascend or are not rows of the shape; [`Error::SpecMismatch`] when there are not as many rows, or they have another
     /// shape.
     pub fn new(
         shape: impl Into<Shape>,
-        indices: impl Into<Arc<[i64]>>,
+        indices: impl Into<Vec<i64>>,
         rows: Tensor,
     ) -> Result<Self> {
         let (shape, indices) = (shape.into(), indices.into());
@@ -60,7 +61,7 @@ impl RowSparse {
             }
         }
         check("a value of rows", &shape, &indices, &rows)?;
-        Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), indices, rows))
+        Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), indices.into(), rows))
     }
 
     /// Returns the value of this shape with these rows, whose numbers may come in any order; rows of the
@@ -82,13 +83,14 @@ impl RowSparse {
         let shape = shape.into();
         check("a value of rows", &shape, ids, &rows)?;
         if ids.is_sorted_by(|one, next| one < next) {
+            let ids = fallible::copied(ids)?;
             return Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids.into(), rows));
         }
         RowSum::of_ids(shape, ids, &rows)?.run_alone(&rows)
     }
 
     /// Returns the value of checked parts.
-    pub(crate) fn from_parts(spec: TensorSpec, indices: Arc<[i64]>, rows: Tensor) -> Self {
+    pub(crate) fn from_parts(spec: TensorSpec, indices: Arc<Vec<i64>>, rows: Tensor) -> Self {
         Self(Arc::new(Parts { spec, indices, rows }))
     }
 
@@ -193,9 +195,8 @@ pub(crate) fn row_len(shape: &Shape) -> usize {
 /// Checks the rows of a shape.
 fn check(what: &str, shape: &Shape, indices: &[i64], rows: &Tensor) -> Result<()> {
     check_ids(what, shape, indices)?;
-    let mut dims = vec![indices.len()];
-    dims.extend_from_slice(shape.row().dims());
-    let expected = TensorSpec::new(dims, rows.dtype());
+    TensorSpec::new(shape.clone(), rows.dtype()).check_addressable(what)?;
+    let expected = TensorSpec::new(shape.with_num_rows(indices.len()), rows.dtype());
     if *rows.spec() == expected {
         return Ok(());
     }

@@ -24,15 +24,15 @@ impl RowSum {
     /// Prepares the sum of values of one shape: the rows that any of them has.
     pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         let first = values.first().ok_or_else(lost)?;
-        let plan = RowPlan::union(values);
+        let plan = RowPlan::union(values)?;
         let addends = values.iter().map(|value| value.rows().clone()).collect();
         Self::new(first.spec().clone(), plan, addends, first.rows())
     }
 
     /// Prepares the sum of the rows that have the same number.
     pub(crate) fn of_ids(shape: Shape, ids: &[i64], rows: &Tensor) -> Result<Self> {
-        let plan = RowPlan::of_ids(ids);
-        Self::new(TensorSpec::new(shape, rows.dtype()), plan, vec![rows.clone()], rows)
+        let plan = RowPlan::of_ids(ids)?;
+        Self::new(TensorSpec::new(shape, rows.dtype()), plan, Vec::from([rows.clone()]), rows)
     }
 
     /// Prepares the picking of rows of a value by their ascending numbers. Those that the value does not
@@ -41,15 +41,14 @@ impl RowSum {
         let plan = RowPlan::pick(indices, |index| match value {
             Value::Dense(_) => usize::try_from(index).ok(),
             Value::Rows(rows) => rows.indices().binary_search(&index).ok(),
-        });
+        })?;
         let memory = value.memory();
-        Self::new(value.spec().clone(), plan, vec![memory.clone()], memory)
+        Self::new(value.spec().clone(), plan, Vec::from([memory.clone()]), memory)
     }
 
     fn new(spec: TensorSpec, plan: RowPlan, addends: Vec<Tensor>, beside: &Tensor) -> Result<Self> {
-        let mut dims = vec![plan.indices().len()];
-        dims.extend_from_slice(spec.shape().row().dims());
-        let sum = beside.allocate_like(TensorSpec::new(dims, spec.dtype()))?;
+        let shape = spec.shape().with_num_rows(plan.indices().len());
+        let sum = beside.allocate_like(TensorSpec::new(shape, spec.dtype()))?;
         Ok(Self { spec, plan, addends, sum })
     }
 
@@ -63,7 +62,7 @@ impl RowSum {
     }
 
     fn finish(self) -> RowSparse {
-        RowSparse::from_parts(self.spec, self.plan.indices().into(), self.sum)
+        RowSparse::from_parts(self.spec, self.plan.into_indices().into(), self.sum)
     }
 
     /// Sums on the backend of this tensor.

@@ -20,6 +20,9 @@ pub struct Shape {
     dims: Dims,
 }
 
+/// The bytes that a process can address on today's 64-bit processors.
+const ADDRESS_SPACE: u64 = 1 << 47;
+
 /// The number of axes up to which a shape is copied and not shared: a copy costs less than counting.
 const FEW: usize = 4;
 
@@ -56,6 +59,16 @@ impl Shape {
     /// Returns the length of axis 0, 1 for a scalar.
     pub fn num_rows(&self) -> usize {
         self.dims().first().copied().unwrap_or(1)
+    }
+
+    /// Returns the shape with another length along axis 0; that of a scalar stays.
+    #[must_use]
+    pub(crate) fn with_num_rows(&self, num_rows: usize) -> Self {
+        let mut dims = Vec::from(self.dims());
+        if let Some(first) = dims.first_mut() {
+            *first = num_rows;
+        }
+        Self::from(&*dims)
     }
 
     /// Returns the shape of one row: all axes but the first.
@@ -171,6 +184,19 @@ impl TensorSpec {
         match elements.checked_mul(self.dtype.size()) {
             Some(bytes) if isize::try_from(bytes).is_ok() => Ok(bytes),
             _ => Err(Error::invalid(format!("a tensor of {self} is larger than memory can be"))),
+        }
+    }
+}
+
+impl TensorSpec {
+    /// Checks that the address space of a process has room for a dense tensor.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with `what` before it.
+    pub(crate) fn check_addressable(&self, what: &str) -> Result<()> {
+        match self.num_bytes().map(|num_bytes| num_bytes as u64) {
+            Ok(num_bytes) if num_bytes <= ADDRESS_SPACE => Ok(()),
+            _ => Err(Error::invalid(format!("{what}: {self} is larger than memory can be"))),
         }
     }
 }

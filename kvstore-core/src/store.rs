@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::compression::Compression;
 use crate::device::Device;
 use crate::error::Result;
+use crate::fallible;
 use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::row_sparse::RowSparse;
@@ -80,7 +81,7 @@ pub trait KvStore: Send + Sync + Debug {
     /// # Errors
     /// Those of [`KvStore::pull_into`].
     fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>> {
-        let mut pulled = Vec::with_capacity(keys.len());
+        let mut pulled = fallible::with_capacity(keys.len())?;
         self.pull_into(keys, priority, &mut pulled)?;
         Ok(pulled.into_iter().map(|pulled| pulled.value).collect())
     }

@@ -1,12 +1,13 @@
 //! The table of a store: key to stored tensor and optimizer state, with guarded access.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use foldhash::fast::RandomState;
 
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::key::Key;
 use crate::optimizer::OptimizerState;
 use crate::policy::{Run, Running};
@@ -89,7 +90,7 @@ impl Table {
         existing: Existing,
     ) -> Result<()> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let mut seen = HashSet::with_capacity(keys.len());
+        let mut seen = fallible::hash_set(keys.len())?;
         for key in keys {
             let is_refused = existing == Existing::Error && entries.contains_key(key);
             if !seen.insert(key) || is_refused {
@@ -189,7 +190,7 @@ impl Table {
         running: &Running,
     ) -> Result<()> {
         let keys: Vec<Key> = states.keys().cloned().collect();
-        let mut entries = Vec::with_capacity(keys.len());
+        let mut entries = fallible::with_capacity(keys.len())?;
         self.look_up(&keys, |_, entry| {
             entry.check()?;
             if let Some(state) = states.get(entry.key()) {

@@ -12,6 +12,7 @@ use super::limits::check_header;
 use super::unescape::unescape;
 use super::{DTYPES, MAX_HEADER_BYTES, METADATA};
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::file::{Input, short_list};
 use crate::shape::{Shape, TensorSpec};
 
@@ -44,7 +45,13 @@ impl Header {
             |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
         let Entries { manifest, tensors } =
             serde_json::from_slice(&text).map_err(|error| no_header(&error))?;
-        let manifest = manifest.map(unescape).transpose().map_err(|error| no_header(&error))?;
+        let manifest = match manifest {
+            Some(json) => {
+                let text = fallible::string(json.get().len())?;
+                Some(unescape(json, text).map_err(|error| no_header(&error))?)
+            }
+            None => None,
+        };
         let header = Self { manifest, tensors };
         let num_bytes = header.check().map_err(|error| no_header(&error))?;
         if num_bytes as u64 != input.remaining() {

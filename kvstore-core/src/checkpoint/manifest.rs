@@ -1,12 +1,13 @@
 //! What a checkpoint says beside its tensors, as JSON.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::VERSION;
 use crate::compression::Compression;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::file::short_list;
 use crate::key::Key;
 use crate::lr_scheduler::LrScheduler;
@@ -231,7 +232,7 @@ impl TryFrom<StateRecord> for Outline {
 }
 
 /// Returns the first key that stands twice in a list.
-pub(super) fn repeated(keys: &[Box<KeyRecord>]) -> Option<&str> {
-    let mut seen = HashSet::with_capacity(keys.len());
-    keys.iter().map(|record| record.key.as_str()).find(|key| !seen.insert(*key))
+pub(super) fn repeated(keys: &[Box<KeyRecord>]) -> Result<Option<&str>> {
+    let mut seen = fallible::hash_set(keys.len())?;
+    Ok(keys.iter().map(|record| record.key.as_str()).find(|key| !seen.insert(*key)))
 }

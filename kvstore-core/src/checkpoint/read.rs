@@ -176,7 +176,7 @@ impl<'a> Body<'a> {
         let mut input = input.with_checksum();
         let mut header = Header::read(&mut input)?;
         let manifest = read_manifest(&input, header.manifest.take())?;
-        if let Some(key) = repeated(&manifest.keys) {
+        if let Some(key) = repeated(&manifest.keys)? {
             return Err(input.corrupt(format!("it has key `{key}` twice")));
         }
         let said = |error: Error| input.corrupt(error.to_string());
@@ -265,11 +265,11 @@ fn find_key(
     match (content, record.num_rows) {
         (Content::Store, None) => header.expect(&value_name(&record.key), &spec)?,
         (Content::Store, Some(num_rows)) => {
+            // A push makes it dense where it meets a dense value.
+            spec.check_addressable(&format!("key `{key}`"))?;
             let indices = TensorSpec::new([num_rows], DType::I64);
             header.expect(&row_indices_name(&record.key), &indices)?;
-            let rest = spec.shape().dims().iter().skip(1).copied();
-            let dims: Vec<usize> = std::iter::once(num_rows).chain(rest).collect();
-            let rows = TensorSpec::new(Shape::from(dims), spec.dtype());
+            let rows = TensorSpec::new(spec.shape().with_num_rows(num_rows), spec.dtype());
             header.expect(&rows_name(&record.key), &rows)?;
         }
         (Content::OptimizerStates | Content::OptimizerAndStates, _) => {}

@@ -6,16 +6,16 @@ use serde_json::value::RawValue;
 /// How many bytes are handed to the parser at a time, and some more; few where they are interpreted.
 const PIECE: usize = if cfg!(miri) { 1 << 5 } else { 1 << 12 };
 
-/// Returns the text that a string in JSON stands for. It takes as much memory as the string.
+/// Returns the text that a string in JSON stands for. It goes into `text`, which is empty and has room for
+/// as many bytes as the string.
 ///
 /// # Errors
 /// The parser's, for what is no string.
-pub(super) fn unescape(json: &RawValue) -> Result<String> {
+pub(super) fn unescape(json: &RawValue, mut text: String) -> Result<String> {
     let json = json.get();
     let Some(inner) = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return serde_json::from_str(json);
     };
-    let mut text = String::with_capacity(inner.len());
     let mut rest = inner;
     while !rest.is_empty() {
         let (piece, behind) = rest.split_at(end_of_piece(rest));
@@ -66,7 +66,7 @@ mod tests {
             json += "\"";
             let whole: String = serde_json::from_str(&json).unwrap();
             let raw: Box<RawValue> = serde_json::from_str(&json).unwrap();
-            assert_eq!(unescape(&raw).unwrap(), whole);
+            assert_eq!(unescape(&raw, String::new()).unwrap(), whole);
         }
     }
 
@@ -74,12 +74,12 @@ mod tests {
     fn what_is_no_string_is_refused() {
         for json in ["1", "null", "{\"a\": \"b\"}", "[\"\"]"] {
             let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
-            assert!(unescape(&raw).is_err(), "{json}");
+            assert!(unescape(&raw, String::new()).is_err(), "{json}");
         }
         let [letters, halves] = ["a", "\\ud83d"].map(|it| it.repeat(2 * PIECE));
         for halves in [format!("\"{letters}\\ud83d\""), format!("\"{halves}\"")] {
             let raw: Box<RawValue> = serde_json::from_str(&halves).unwrap();
-            assert!(unescape(&raw).is_err());
+            assert!(unescape(&raw, String::new()).is_err());
         }
         assert!(end_of_piece(&halves) < 3 * PIECE);
     }

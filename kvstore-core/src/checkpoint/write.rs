@@ -16,6 +16,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::file::{MAX_ITEMS, Replacement, write_elements};
 use crate::optimizer::OptimizerState;
 use crate::policy::Policy;
@@ -43,7 +44,7 @@ impl Snapshot {
     /// Returns what [`Snapshot::write`] writes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] and [`Error::InvalidArgument`], as there.
+    /// [`Error::Unsupported`] and [`Error::InvalidArgument`], as there; [`Error::OutOfMemory`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         CheckpointFile::of_store(self)?.to_bytes()
     }
@@ -102,11 +103,11 @@ impl CheckpointFile {
                 .iter()
                 .find(|(dtype, _)| *dtype == spec.dtype())
                 .ok_or_else(|| Error::Internal(format!("{} has no name in files", spec.dtype())))?;
-            let shape = spec.shape().dims().to_vec();
+            let shape = fallible::copied(spec.shape().dims())?;
             Ok(TensorInfo { dtype: *dtype, shape, data_offsets: (start, end) })
         };
-        let mut infos = Vec::with_capacity(named.len() + 1);
-        let mut tensors = Vec::with_capacity(named.len());
+        let mut infos = fallible::with_capacity(named.len() + 1)?;
+        let mut tensors = fallible::with_capacity(named.len())?;
         for (name, tensor) in named {
             infos.push((name, place(tensor.spec())?));
             tensors.push(tensor.clone());
@@ -116,7 +117,8 @@ impl CheckpointFile {
         let header = header.map_err(|error| Error::Internal(format!("a header: {error}")))?;
         let mut header = serde_json::to_vec(&header).map_err(|error| no_json(&error))?;
         check_header(&header).map_err(|reason| no_room(&reason))?;
-        header.resize(header.len().next_multiple_of(8), b' ');
+        let padded = header.len().next_multiple_of(8);
+        header.extend(std::iter::repeat_n(b' ', padded - header.len()));
         let num_bytes = header.len() as u64;
         if num_bytes > MAX_HEADER_BYTES {
             return Err(Error::Unsupported(format!(
@@ -141,7 +143,8 @@ impl CheckpointFile {
     }
 
     fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        let num_bytes = usize::try_from(self.num_bytes()).unwrap_or(usize::MAX);
+        let mut bytes = fallible::with_capacity(num_bytes)?;
         let written = self.write_to(&mut bytes, &AtomicU64::new(0));
         written.map_err(|error| Error::Internal(format!("writing to memory: {error}")))?;
         Ok(bytes)
@@ -162,7 +165,7 @@ impl CheckpointFile {
 fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(String, Tensor)>)> {
     let is_whole = content == Content::Store;
     let mut tensors = Vec::new();
-    let mut keys = Vec::with_capacity(snapshot.len());
+    let mut keys = fallible::with_capacity(snapshot.len())?;
     for copy in snapshot.copies() {
         let (key, shape) = (copy.key.as_str(), copy.value.spec().shape());
         if shape.rank() > MAX_ITEMS {
@@ -194,7 +197,7 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
         keys.push(Box::new(KeyRecord {
             key: key.to_owned(),
             dtype: copy.value.spec().dtype().name().to_owned(),
-            shape: shape.dims().to_vec(),
+            shape: fallible::copied(shape.dims())?,
             num_rows: copy.value.rows().map(RowSparse::num_rows).filter(|_| is_whole),
             num_pushes: copy.num_pushes,
             state: outline.map(Into::into),

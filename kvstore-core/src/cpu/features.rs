@@ -2,7 +2,7 @@
 
 /// Returns the architecture and those of its extensions that matter to arithmetic and are there.
 pub(super) fn found() -> Vec<&'static str> {
-    let mut found = vec![std::env::consts::ARCH];
+    let mut found = Vec::from([std::env::consts::ARCH]);
     found.extend(extensions());
     found
 }

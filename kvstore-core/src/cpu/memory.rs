@@ -229,6 +229,7 @@ impl fmt::Debug for Memory {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the room is reserved before")]
 fn new_block(words: usize) -> Option<Vec<u64>> {
     let mut block = Vec::new();
     block.try_reserve_exact(words).ok()?;

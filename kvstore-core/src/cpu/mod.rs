@@ -100,7 +100,7 @@ impl Backend for CpuBackend {
 
     fn memory(&self) -> Vec<DeviceMemory> {
         let (live, pooled) = (self.live_bytes(), self.pooled_bytes());
-        vec![DeviceMemory { device: Device::cpu(0), live, pooled, total: None }]
+        Vec::from([DeviceMemory { device: Device::cpu(0), live, pooled, total: None }])
     }
 
     fn trim(&self) {

@@ -4,6 +4,7 @@ use super::arithmetic::Ordered;
 use super::workers::{Split, Workers};
 use crate::dtype::{Element, Scalar};
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::ops::Reduction;
 
 /// The elements of one block.
@@ -12,10 +13,10 @@ const BLOCK: usize = 4096;
 /// Returns all elements reduced to one.
 pub(super) fn reduce<T: Ordered>(workers: &Workers, op: Reduction, elements: &[T]) -> Result<T> {
     match op {
-        Reduction::Sum => Ok(total(workers, elements).to_element()),
-        Reduction::Mean => Ok(Scalar::Float(mean(workers, elements)).to_element()),
+        Reduction::Sum => Ok(total(workers, elements)?.to_element()),
+        Reduction::Mean => Ok(Scalar::Float(mean(workers, elements)?).to_element()),
         Reduction::Norm => {
-            let squares = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64() * x.to_f64());
+            let squares = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64() * x.to_f64())?;
             Ok(Scalar::Float(squares.into_iter().fold(0.0, |a, b| a + b).sqrt()).to_element())
         }
         Reduction::Max => extreme(workers, op, elements, T::larger),
@@ -24,23 +25,23 @@ pub(super) fn reduce<T: Ordered>(workers: &Workers, op: Reduction, elements: &[T
 }
 
 /// Integers add as wrapping `i64`, floats as `f64`.
-fn total<T: Element>(workers: &Workers, elements: &[T]) -> Scalar {
+fn total<T: Element>(workers: &Workers, elements: &[T]) -> Result<Scalar> {
     if T::DTYPE.is_float() {
-        let sums = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64());
-        Scalar::Float(sums.into_iter().fold(0.0, |a, b| a + b))
+        let sums = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64())?;
+        Ok(Scalar::Float(sums.into_iter().fold(0.0, |a, b| a + b)))
     } else {
-        let sums = fold(workers, elements, 0i64, |sum, x: T| sum.wrapping_add(x.to_i64()));
-        Scalar::Int(sums.into_iter().fold(0, i64::wrapping_add))
+        let sums = fold(workers, elements, 0i64, |sum, x: T| sum.wrapping_add(x.to_i64()))?;
+        Ok(Scalar::Int(sums.into_iter().fold(0, i64::wrapping_add)))
     }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a mean is a rounded number")]
-fn mean<T: Element>(workers: &Workers, elements: &[T]) -> f64 {
-    let total = match total(workers, elements) {
+fn mean<T: Element>(workers: &Workers, elements: &[T]) -> Result<f64> {
+    let total = match total(workers, elements)? {
         Scalar::Float(sum) => sum,
         Scalar::Int(sum) => sum as f64,
     };
-    total / elements.len() as f64
+    Ok(total / elements.len() as f64)
 }
 
 fn extreme<T: Element>(
@@ -52,7 +53,7 @@ fn extreme<T: Element>(
     let &first = elements
         .first()
         .ok_or_else(|| Error::invalid(format!("{} of an array without elements", op.name())))?;
-    let blocks = fold(workers, elements, first, &choose);
+    let blocks = fold(workers, elements, first, &choose)?;
     Ok(blocks.into_iter().fold(first, choose))
 }
 
@@ -62,14 +63,14 @@ fn fold<T: Element, R: Copy + Send + Sync>(
     elements: &[T],
     start: R,
     step: impl Fn(R, T) -> R + Sync,
-) -> Vec<R> {
-    let mut folded = vec![start; elements.len().div_ceil(BLOCK)];
+) -> Result<Vec<R>> {
+    let mut folded = fallible::filled(start, elements.len().div_ceil(BLOCK))?;
     workers.for_each_piece(Blocks { elements, folded: &mut folded }, &|piece| {
         for (block, folded) in piece.elements.chunks(BLOCK).zip(piece.folded) {
             *folded = block.iter().fold(start, |folded, &element| step(folded, element));
         }
     });
-    folded
+    Ok(folded)
 }
 
 /// Elements, and where the fold of each of their blocks goes.

@@ -7,6 +7,7 @@ use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::fallible;
 use crate::shape::TensorSpec;
 use crate::storage::InOut;
 use crate::tensor::Tensor;
@@ -21,7 +22,7 @@ pub(crate) fn write_elements(out: &mut (impl Write + ?Sized), tensor: &Tensor) -
         return out.write_all(&bytes);
     }
     for chunk in bytes.chunks(CHUNK) {
-        let mut chunk = chunk.to_vec();
+        let mut chunk = fallible::copied(chunk).map_err(io::Error::other)?;
         swap_on_big_endian(&mut chunk, tensor.dtype());
         out.write_all(&chunk)?;
     }
@@ -38,7 +39,7 @@ pub(crate) fn read_elements(
     let num_bytes = spec.num_bytes().map_err(|error| input.corrupt(error.to_string()))?;
     let num_bytes = input.expect(num_bytes as u64, "the elements")?;
     let mut tensor = Tensor::allocate(backends, Device::default(), spec)?;
-    let mut buffer = vec![0; CHUNK.min(num_bytes)];
+    let mut buffer = fallible::zeroed(CHUNK.min(num_bytes))?;
     let mut first = 0;
     while first < num_elements {
         let count = (num_elements - first).min(CHUNK / dtype.size());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crc32fast::Hasher;
 
 use crate::error::{Error, Result};
+use crate::fallible;
 
 /// What the input has no bytes for takes at most so many times its length, all together: the zeros of
 /// sparse arrays, and what an array is made of beside its elements.
@@ -109,7 +110,7 @@ impl<'a> Input<'a> {
     }
 
     pub(crate) fn bytes(&mut self, num_bytes: u64, what: &str) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.expect(num_bytes, what)?];
+        let mut bytes = fallible::zeroed(self.expect(num_bytes, what)?)?;
         self.fill(&mut bytes, what)?;
         Ok(bytes)
     }

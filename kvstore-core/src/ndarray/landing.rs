@@ -2,6 +2,7 @@
 
 use super::{NDArray, View};
 use crate::error::Result;
+use crate::fallible;
 use crate::tensor::Tensor;
 
 impl NDArray {
@@ -47,7 +48,7 @@ impl NDArray {
     /// overlap.
     fn land_at(&self, firsts: &[usize], value: &Tensor) -> Result<()> {
         let len = self.spec.num_elements();
-        let mut in_order = firsts.to_vec();
+        let mut in_order = fallible::copied(firsts)?;
         in_order.sort_unstable();
         let mut cell = self.cell.lock()?;
         if in_order.is_sorted_by(|one, next| one + len <= *next) {

@@ -20,9 +20,8 @@ impl NDArray {
             )));
         }
         let row = self.shape().row();
-        let mut dims = vec![stop - start];
-        dims.extend_from_slice(row.dims());
-        Ok(self.part(start * row.num_elements(), Shape::from(dims)))
+        let shape = self.shape().with_num_rows(stop - start);
+        Ok(self.part(start * row.num_elements(), shape))
     }
 
     /// Returns a handle to row `index` without its axis; of a vector, to one element as `[1]`.
@@ -100,7 +99,7 @@ impl NDArray {
 fn resolve(own: &[usize], wanted: &[i64]) -> Option<Shape> {
     let mut own_dims = own.iter().copied();
     let mut wanted_dims = wanted.iter().copied();
-    let mut result: Vec<usize> = Vec::with_capacity(wanted.len());
+    let mut result: Vec<usize> = Vec::new();
     let mut inferred = None;
     while let Some(dim) = wanted_dims.next() {
         match dim {

@@ -9,6 +9,7 @@ use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::key::Key;
 use crate::row_plan::RowPlan;
 use crate::row_sparse::row_len;
@@ -201,7 +202,7 @@ impl OptimizerState {
     /// Returns the state with the tensors that the rule needs, and those that it does not need parked.
     fn with_formula(&self, rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
         let arithmetic = Optimizer::arithmetic_of(weight.dtype())?;
-        let mut tensors = Vec::with_capacity(MAX_STATES);
+        let mut tensors = fallible::with_capacity(MAX_STATES)?;
         let has_master = arithmetic != weight.dtype();
         if has_master {
             // A hyper-parameter may change the formula; the master copy is the weight then, too.

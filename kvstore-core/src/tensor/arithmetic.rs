@@ -232,10 +232,10 @@ fn product_size(one: &Tensor, other: &Tensor) -> Result<(MatmulSize, Shape)> {
         Error::operand_mismatch("dot", &TensorSpec::new(shape, dtype), other.spec())
     };
     let (size, shape) = match (one.shape().dims(), other.shape().dims()) {
-        (&[k], &[_]) => (MatmulSize { m: 1, k, n: 1 }, vec![1]),
-        (&[m, k], &[_]) => (MatmulSize { m, k, n: 1 }, vec![m]),
-        (&[k], &[_, n]) => (MatmulSize { m: 1, k, n }, vec![n]),
-        (&[m, k], &[_, n]) => (MatmulSize { m, k, n }, vec![m, n]),
+        (&[k], &[_]) => (MatmulSize { m: 1, k, n: 1 }, Vec::from([1])),
+        (&[m, k], &[_]) => (MatmulSize { m, k, n: 1 }, Vec::from([m])),
+        (&[k], &[_, n]) => (MatmulSize { m: 1, k, n }, Vec::from([n])),
+        (&[m, k], &[_, n]) => (MatmulSize { m, k, n }, Vec::from([m, n])),
         _ => {
             return Err(Error::invalid(format!(
                 "dot takes vectors and matrices, not {} and {}",
@@ -245,7 +245,7 @@ fn product_size(one: &Tensor, other: &Tensor) -> Result<(MatmulSize, Shape)> {
         }
     };
     if other.shape().num_rows() != size.k || other.dtype() != dtype {
-        let mut expected = other.shape().dims().to_vec();
+        let mut expected = Vec::from(other.shape().dims());
         if let Some(inner) = expected.first_mut() {
             *inner = size.k;
         }
@@ -255,13 +255,13 @@ fn product_size(one: &Tensor, other: &Tensor) -> Result<(MatmulSize, Shape)> {
 }
 
 fn joined_shape(first: &Tensor, tensors: &[Tensor], axis: usize) -> Result<Shape> {
-    let mut joined = first.shape().dims().to_vec();
+    let mut joined = Vec::from(first.shape().dims());
     if axis >= joined.len() {
         return Err(Error::invalid(format!("concatenate: {} has no axis {axis}", first.spec())));
     }
     let mut length = 0;
     for tensor in tensors {
-        let mut expected = first.shape().dims().to_vec();
+        let mut expected = Vec::from(first.shape().dims());
         let own = tensor.shape().dims().get(axis).copied().unwrap_or(0);
         if let Some(dim) = expected.get_mut(axis) {
             *dim = own;

@@ -15,6 +15,7 @@ use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::{DType, Element, Scalar};
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::row_sparse::RowSparse;
 use crate::shape::{Shape, TensorSpec};
 use crate::storage::{InOut, Span, SpanMut, Storage};
@@ -433,7 +434,7 @@ impl Tensor {
     /// Overwrites several parts that do not overlap with the same value. Each begins at one of these elements.
     pub(crate) fn overwrite_parts(&mut self, first_elements: &[usize], value: &Self) -> Result<()> {
         let size = self.dtype().size();
-        let places: Vec<usize> = first_elements.iter().map(|first| first * size).collect();
+        let places = fallible::collect(first_elements.iter().map(|first| first * size))?;
         self.mutate_part(0, self.spec.num_elements(), |backend, in_out| match in_out {
             InOut::InPlace(dst) | InOut::Into { dst, .. } => {
                 backend.broadcast(dst, &places, value.span())
@@ -526,10 +527,10 @@ pub fn arange(backends: &Backends, device: Device, dtype: DType, range: &Range) 
         .ok_or_else(|| Error::invalid("arange: too many elements"))?;
     let mut tensor = Tensor::allocate(backends, device, TensorSpec::new([num_elements], dtype))?;
     with_element!(dtype, T => {
-        let mut elements: Vec<T> = Vec::with_capacity(num_elements);
+        let mut elements: Vec<T> = fallible::with_capacity(num_elements)?;
         for step in 0..num_steps {
             let value: T = Scalar::Float(range.at(step)).to_element();
-            elements.resize(elements.len() + range.repeat, value);
+            elements.extend(std::iter::repeat_n(value, range.repeat));
         }
         tensor.write_slice(&elements)?;
     });

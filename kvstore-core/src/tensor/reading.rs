@@ -2,18 +2,22 @@
 
 use std::borrow::Cow;
 
+use bytemuck::Zeroable;
+
 use super::{Tensor, check_length, exclusive};
+use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::storage::SpanMut;
 
 impl Tensor {
     /// Copies the elements to the host.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype.
+    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::OutOfMemory`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let mut elements = vec![T::default(); self.num_elements()];
+        let mut elements = self.host_memory(self.num_elements())?;
         self.read_slice(&mut elements)?;
         Ok(elements)
     }
@@ -39,10 +43,23 @@ impl Tensor {
     }
 
     /// Copies the elements to the host as bytes, row-major, in the machine's byte order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.num_bytes()];
+        let mut bytes = self.host_memory(self.num_bytes())?;
         self.read_bytes(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Returns so many zeros in the host's memory.
+    fn host_memory<T: Zeroable>(&self, len: usize) -> Result<Vec<T>> {
+        fallible::zeroed(len).map_err(|_| Error::OutOfMemory {
+            device: Device::default(),
+            requested: len.saturating_mul(size_of::<T>()),
+            in_use: self.share.backend().map_or(0, |backend| backend.live_bytes()),
+            limit: None,
+        })
     }
 
     /// Copies the elements into `bytes`.

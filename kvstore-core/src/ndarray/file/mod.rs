@@ -19,8 +19,8 @@ use std::path::Path;
 
 use super::NDArray;
 use crate::backends::Backends;
-use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::file::{Input, Replacement};
 use crate::tensor::Tensor;
 
@@ -160,14 +160,7 @@ impl NDArray {
     /// [`Error::OutOfMemory`].
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let tensor = self.tensor();
-        let mut bytes = Vec::new();
-        let requested = record::HEADER_BYTES + tensor.num_bytes();
-        bytes.try_reserve_exact(requested).map_err(|_| Error::OutOfMemory {
-            device: Device::default(),
-            requested,
-            in_use: tensor.backend().map_or(0, |backend| backend.live_bytes()),
-            limit: None,
-        })?;
+        let mut bytes = fallible::with_capacity(record::HEADER_BYTES + tensor.num_bytes())?;
         let written = record::write(&mut bytes, &tensor);
         written.map_err(|error| Error::Internal(format!("writing to memory: {error}")))?;
         Ok(bytes)

@@ -4,7 +4,8 @@ use super::record::{dtype, num_bytes, shape};
 use crate::backends::Backends;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::fallible;
 use crate::file::{Input, swap_on_big_endian};
 use crate::shape::{Shape, TensorSpec};
 use crate::tensor::Tensor;
@@ -76,9 +77,14 @@ fn positions(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<usize>> {
         DType::I32 => usize::try_from(i32::from_le_bytes(bytes.try_into().ok()?)).ok(),
         _ => None,
     };
-    let numbers: Option<Vec<usize>> = bytes.chunks_exact(spec.dtype().size()).map(number).collect();
-    numbers
-        .ok_or_else(|| input.corrupt(format!("positions of dtype {} or below zero", spec.dtype())))
+    let places = bytes.chunks_exact(spec.dtype().size());
+    let mut numbers = fallible::with_capacity(places.len())?;
+    for place in places {
+        numbers.push(number(place).ok_or_else(|| {
+            input.corrupt(format!("positions of dtype {} or below zero", spec.dtype()))
+        })?);
+    }
+    Ok(numbers)
 }
 
 /// Returns the bytes of a dense array of zeros.
@@ -86,15 +92,7 @@ fn zeros(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
     let wanted = num_bytes(input, spec)?;
     input.spend(wanted, &format!("a sparse array of {spec}, made dense,"))?;
     let num_bytes = usize::try_from(wanted).unwrap_or(usize::MAX);
-    let mut zeros = Vec::new();
-    zeros.try_reserve_exact(num_bytes).map_err(|_| Error::OutOfMemory {
-        device: Device::default(),
-        requested: num_bytes,
-        in_use: 0,
-        limit: None,
-    })?;
-    zeros.resize(num_bytes, 0);
-    Ok(zeros)
+    fallible::zeroed(num_bytes)
 }
 
 /// Puts whole rows where their numbers say; none when something does not fit.

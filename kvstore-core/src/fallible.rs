@@ -1,0 +1,142 @@
+//! Vectors and sets whose length comes from data: memory that is missing is an error.
+//!
+//! The constructors of the standard library end the process instead. Clippy rejects them in all
+//! crates (`clippy.toml`).
+
+#![expect(clippy::disallowed_methods, reason = "these are what is to be used instead")]
+
+use std::collections::{HashSet, TryReserveError};
+use std::hash::Hash;
+
+use bytemuck::Zeroable;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Returns an empty vector with room for so many items.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn with_capacity<T>(len: usize) -> Result<Vec<T>> {
+    let mut items = Vec::new();
+    reserve(&mut items, len)?;
+    Ok(items)
+}
+
+/// Reserves room for so many more items.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn reserve<T>(items: &mut Vec<T>, more: usize) -> Result<()> {
+    items.try_reserve(more).map_err(|_| out_of_memory::<T>(items.len().saturating_add(more)))
+}
+
+/// Returns so many zeros.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn zeroed<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    let items = bytemuck::allocation::try_zeroed_slice_box(len);
+    items.map(<[T]>::into_vec).map_err(|()| out_of_memory::<T>(len))
+}
+
+/// Returns so many copies of an item.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn filled<T: Clone>(item: T, len: usize) -> Result<Vec<T>> {
+    let mut items = with_capacity(len)?;
+    items.resize(len, item);
+    Ok(items)
+}
+
+/// Returns a copy of a list.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn copied<T: Clone>(list: &[T]) -> Result<Vec<T>> {
+    let mut items = Vec::new();
+    extend(&mut items, list)?;
+    Ok(items)
+}
+
+/// Returns the items of an iterator that knows how many there are.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut items = with_capacity(list.len())?;
+    items.extend(list);
+    Ok(items)
+}
+
+/// Appends a copy of a list.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn extend<T: Clone>(items: &mut Vec<T>, list: &[T]) -> Result<()> {
+    reserve(items, list.len())?;
+    items.extend_from_slice(list);
+    Ok(())
+}
+
+/// Returns an empty string with room for so many bytes.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn string(num_bytes: usize) -> Result<String> {
+    let mut text = String::new();
+    text.try_reserve_exact(num_bytes).map_err(|_| out_of_memory::<u8>(num_bytes))?;
+    Ok(text)
+}
+
+/// Returns an empty set with room for so many items.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn hash_set<T: Eq + Hash>(len: usize) -> Result<HashSet<T>> {
+    let mut items = HashSet::new();
+    let reserved: Result<(), TryReserveError> = items.try_reserve(len);
+    reserved.map_err(|_| out_of_memory::<T>(len))?;
+    Ok(items)
+}
+
+/// Returns the error of missing memory of the host for so many items.
+pub fn out_of_memory<T>(len: usize) -> Error {
+    let requested = len.saturating_mul(size_of::<T>());
+    Error::OutOfMemory { device: Device::default(), requested, in_use: 0, limit: None }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::error::ErrorCode;
+
+    #[test]
+    fn too_many_items_are_an_error() {
+        let errors = [
+            with_capacity::<u64>(usize::MAX).unwrap_err(),
+            zeroed::<u64>(usize::MAX).unwrap_err(),
+            zeroed::<u64>(usize::MAX / 16).unwrap_err(),
+            filled(1_u8, usize::MAX).unwrap_err(),
+            hash_set::<u64>(usize::MAX).unwrap_err(),
+            string(usize::MAX).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}");
+        }
+    }
+
+    #[test]
+    fn contents_are_those_of_the_standard_library() {
+        assert_eq!(zeroed::<u16>(3).unwrap(), [0; 3]);
+        assert!(zeroed::<u16>(0).unwrap().is_empty());
+        assert_eq!(filled(7, 3).unwrap(), [7; 3]);
+        assert_eq!(collect(1..4).unwrap(), [1, 2, 3]);
+        let mut items = copied(&[1, 2]).unwrap();
+        extend(&mut items, &[3]).unwrap();
+        assert_eq!(items, [1, 2, 3]);
+        assert!(with_capacity::<u8>(9).unwrap().capacity() >= 9);
+    }
+}

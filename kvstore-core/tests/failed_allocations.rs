@@ -1,0 +1,409 @@
+//! An allocation that fails is an error: it neither ends the process nor changes a store.
+//!
+//! One test in a file of its own, with an allocator that fails on request. Each case runs in a child
+//! process, so that one that ends its process is named.
+
+#![allow(unsafe_code, reason = "an allocator is one")]
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs::File;
+use std::process::Command;
+use std::ptr::null_mut;
+
+use kvstore_core::{
+    ArrayList, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ErrorCode, Key,
+    KvStore, LocalStore, NDArray, Optimizer, Range, Reduction, Result, RowSparse, Scalar, Snapshot,
+    Tensor, UnaryOp, Value,
+};
+
+/// Allocations of more bytes may fail: all smaller ones do not grow with the data of these cases.
+const LONG: usize = 64 << 10;
+
+/// The elements of the arrays of these cases.
+const LEN: usize = 100_000;
+
+thread_local! {
+    /// How many long allocations of this thread still succeed; below zero all do.
+    static LEFT: Cell<i64> = const { Cell::new(-1) };
+    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
+    /// Whether only one allocation fails.
+    static ONCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The system's allocator, which fails when it is told to.
+struct Failing;
+
+impl Failing {
+    fn fails(num_bytes: usize) -> bool {
+        if num_bytes < LONG || LEFT.get() < 0 {
+            return false;
+        }
+        if LEFT.get() > 0 {
+            LEFT.set(LEFT.get() - 1);
+            return false;
+        }
+        if ONCE.get() {
+            LEFT.set(-1);
+        }
+        HAS_FAILED.set(true);
+        true
+    }
+}
+
+// SAFETY: all of it is the system's allocator, or says that there is no memory.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if Self::fails(layout.size()) {
+            return null_mut();
+        }
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if Self::fails(layout.size()) {
+            return null_mut();
+        }
+        // SAFETY: the caller's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if Self::fails(size) {
+            return null_mut();
+        }
+        // SAFETY: the caller's.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Failing = Failing;
+
+/// What is allowed to fail. What a call needs is made before.
+type Call = Box<dyn FnOnce() -> Result<()>>;
+type Case = (&'static str, Box<dyn Fn() -> Call>);
+
+fn backends() -> Backends {
+    // Work in threads of the pool would not see this thread's failures.
+    Backends::new(vec![CpuBackend::with_threads(1)])
+}
+
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn tensor() -> Tensor {
+    let numbers: Vec<f32> = (0..LEN).map(|number| (number % 97) as f32).collect();
+    Tensor::from_slice(&backends(), Device::cpu(0), [LEN / 4, 4], &numbers).unwrap()
+}
+
+fn rows() -> RowSparse {
+    let indices: Vec<i64> = (0..LEN / 4).map(|row| 3 * i64::try_from(row).unwrap()).collect();
+    RowSparse::new([LEN, 4], indices, tensor()).unwrap()
+}
+
+fn key() -> [Key; 1] {
+    [Key::new("w").unwrap()]
+}
+
+fn store(value: impl Into<Value>) -> LocalStore {
+    let store = LocalStore::new("local", backends()).unwrap();
+    store.init(&key(), &[value.into()]).unwrap();
+    store
+}
+
+/// Returns a case that reads or computes.
+fn plain<T, R>(
+    name: &'static str,
+    prepare: impl Fn() -> T + 'static,
+    call: impl Fn(T) -> Result<R> + Clone + 'static,
+) -> Case
+where
+    T: 'static,
+{
+    let prepare = move || -> Call {
+        let (given, call) = (prepare(), call.clone());
+        Box::new(move || call(given).map(drop))
+    };
+    (name, Box::new(prepare))
+}
+
+/// Returns a case that changes a store, which a call that fails leaves as it is.
+fn change(
+    name: &'static str,
+    prepare: impl Fn() -> (LocalStore, Vec<Value>) + 'static,
+    call: impl Fn(&LocalStore, &[Value]) -> Result<()> + Clone + 'static,
+) -> Case {
+    let prepare = move || -> Call {
+        let ((store, values), call) = (prepare(), call.clone());
+        let before = store.snapshot().unwrap();
+        Box::new(move || {
+            let done = call(&store, &values);
+            let left = LEFT.replace(-1);
+            if done.is_err() {
+                assert!(store.snapshot().unwrap().is_identical(&before).unwrap());
+            }
+            LEFT.set(left);
+            done
+        })
+    };
+    (name, Box::new(prepare))
+}
+
+fn reading_cases() -> Vec<Case> {
+    vec![
+        plain("Tensor::to_vec", tensor, |it| it.to_vec::<f32>()),
+        plain("Tensor::read_as", tensor, |it| it.read_as::<f64>()),
+        plain("Tensor::to_bytes", tensor, |it| it.to_bytes()),
+        plain("NDArray::to_vec", || NDArray::new(tensor()), |it| it.to_vec::<f32>()),
+        plain("NDArray::serialize", || NDArray::new(tensor()), |it| it.serialize()),
+        plain(
+            "NDArray::deserialize",
+            || NDArray::new(tensor()).serialize().unwrap(),
+            |bytes| NDArray::deserialize(&backends(), &bytes),
+        ),
+        plain(
+            "Tensor::from_slice",
+            || vec![1.0_f32; LEN],
+            |it| Tensor::from_slice(&backends(), Device::cpu(0), [LEN], &it),
+        ),
+        plain(
+            "Tensor::full",
+            || (),
+            |()| {
+                let spec = kvstore_core::TensorSpec::new([LEN], DType::F32);
+                Tensor::full(&backends(), Device::cpu(0), spec, Scalar::Float(1.0))
+            },
+        ),
+        plain(
+            "arange",
+            || Range { start: 0.0, stop: 1e5, step: 1.0, repeat: 2 },
+            |range| kvstore_core::arange(&backends(), Device::cpu(0), DType::F32, &range),
+        ),
+        plain("ArrayList::write", tensor, |it| {
+            let folder = tempfile::tempdir().unwrap();
+            ArrayList::unnamed([NDArray::new(it)]).write(folder.path().join("arrays"))
+        }),
+        plain(
+            "ArrayList::read",
+            || {
+                let folder = tempfile::tempdir().unwrap();
+                ArrayList::unnamed([NDArray::new(tensor())])
+                    .write(folder.path().join("a"))
+                    .unwrap();
+                folder
+            },
+            |folder| ArrayList::read(&backends(), folder.path().join("a")),
+        ),
+    ]
+}
+
+// Without `dot`: the buffers of its library have a fixed length.
+fn computing_cases() -> Vec<Case> {
+    vec![
+        plain("a cast", tensor, |it| it.cast(DType::F64)),
+        plain("a cast to half precision", tensor, |it| it.cast(DType::F16)),
+        plain("a copy", tensor, |it| it.duplicate()),
+        plain(
+            "a change of a shared value",
+            || {
+                let array = NDArray::new(tensor());
+                (array.tensor(), array)
+            },
+            |(shared, array)| {
+                array.fill(Scalar::Float(1.0))?;
+                shared.to_vec::<f32>()
+            },
+        ),
+        plain(
+            "a change of a view",
+            || {
+                let array = NDArray::new(tensor());
+                (array.tensor(), array.slice(5, 9).unwrap())
+            },
+            |(shared, view)| {
+                view.fill(Scalar::Float(1.0))?;
+                shared.to_vec::<f32>()
+            },
+        ),
+        plain("arithmetic", tensor, |it| it.binary(BinaryOp::Add, &it)),
+        plain("a function", tensor, |it| it.unary(UnaryOp::Sqrt)),
+        plain("a reduction", tensor, |it| it.reduce(Reduction::Sum)),
+        plain("a transpose", tensor, |it| it.transpose()),
+        plain("a join", tensor, |it| Tensor::concatenate(&[it.clone(), it], 0)),
+    ]
+}
+
+fn row_cases() -> Vec<Case> {
+    vec![
+        plain(
+            "RowSparse::from_ids",
+            || {
+                let ids: Vec<i64> = rows().indices().iter().rev().copied().collect();
+                (ids, tensor())
+            },
+            |(ids, rows)| RowSparse::from_ids([LEN, 4], &ids, rows),
+        ),
+        plain("RowSparse::from_ids in order", rows, |it| {
+            RowSparse::from_ids([LEN, 4], it.indices(), it.rows().clone())
+        }),
+        plain("RowSparse::to_dense", rows, |it| it.to_dense()),
+        plain(
+            "pull_rows",
+            || (store(rows()), rows()),
+            |(store, rows)| store.pull_rows(&key(), &[rows.indices()], 0),
+        ),
+        change(
+            "push of rows",
+            || (store(rows()), vec![rows().into(), rows().into()]),
+            |store, values| store.push(&[key(), key()].concat(), values, 0),
+        ),
+        change(
+            "push of rows to an optimizer",
+            || {
+                let store = store(rows().to_dense().unwrap());
+                store.set_optimizer(Optimizer::sgd()).unwrap();
+                (store, vec![rows().into(), rows().into()])
+            },
+            |store, values| store.push(&[key(), key()].concat(), values, 0),
+        ),
+    ]
+}
+
+fn store_cases() -> Vec<Case> {
+    let pair = || vec![Value::from(tensor()), tensor().into()];
+    let both = || [key(), key()].concat();
+    vec![
+        change(
+            "init",
+            move || (LocalStore::new("local", backends()).unwrap(), pair()),
+            |store, values| store.init(&key(), &values[..1]),
+        ),
+        change(
+            "push",
+            move || (store(tensor()), pair()),
+            move |store, values| store.push(&both(), values, 0),
+        ),
+        change(
+            "push to an optimizer",
+            move || {
+                let store = store(tensor());
+                store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+                (store, pair())
+            },
+            move |store, values| store.push(&both(), values, 0),
+        ),
+        change(
+            "push of compressed values",
+            move || {
+                let store = store(tensor());
+                let compression = Compression::new("2bit", 0.5).unwrap();
+                store.set_compression(Some(compression)).unwrap();
+                (store, pair())
+            },
+            move |store, values| store.push(&both(), values, 0),
+        ),
+        plain("pull", || store(tensor()), |it| it.pull(&key(), 0)?[0].to_vec::<f32>()),
+    ]
+}
+
+/// Returns a store with states of an optimizer.
+fn trained() -> LocalStore {
+    let store = store(tensor());
+    store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+    store.push(&key(), &[tensor().into()], 0).unwrap();
+    store
+}
+
+fn checkpoint_cases() -> Vec<Case> {
+    let bytes = |it: &LocalStore| it.snapshot().unwrap().to_bytes().unwrap();
+    vec![
+        plain("Snapshot::to_bytes", trained, |it| it.snapshot()?.to_bytes()),
+        plain("Snapshot::to_bytes of rows", || store(rows()), |it| it.snapshot()?.to_bytes()),
+        plain("Snapshot::write", trained, |it| {
+            let folder = tempfile::tempdir().unwrap();
+            it.snapshot()?.write(folder.path().join("checkpoint"))
+        }),
+        plain(
+            "Snapshot::from_bytes",
+            move || bytes(&trained()),
+            |bytes| Snapshot::from_bytes(&backends(), &bytes),
+        ),
+        plain(
+            "Snapshot::from_bytes of rows",
+            move || bytes(&store(rows())),
+            |bytes| Snapshot::from_bytes(&backends(), &bytes),
+        ),
+        plain(
+            "Snapshot::read",
+            move || {
+                let folder = tempfile::tempdir().unwrap();
+                trained().snapshot().unwrap().write(folder.path().join("a")).unwrap();
+                folder
+            },
+            |folder| {
+                let path = folder.path().join("a");
+                assert!(File::open(&path).is_ok());
+                Snapshot::read(&backends(), path)
+            },
+        ),
+        plain("optimizer states", trained, |it| it.snapshot()?.optimizer_states_to_bytes(true)),
+    ]
+}
+
+fn cases() -> Vec<Case> {
+    let all = [reading_cases(), computing_cases(), row_cases(), store_cases(), checkpoint_cases()];
+    all.into_iter().flatten().collect()
+}
+
+/// Runs a call once for each of its long allocations, which fails. Returns how many there are.
+fn fail_each(prepare: &dyn Fn() -> Call, once: bool) -> usize {
+    for count in 0.. {
+        let call = prepare();
+        HAS_FAILED.set(false);
+        ONCE.set(once);
+        LEFT.set(count);
+        let done = call();
+        LEFT.set(-1);
+        match (HAS_FAILED.get(), done) {
+            (false, Ok(())) => return usize::try_from(count).unwrap(),
+            // A pool that is emptied may have made room.
+            (true, Ok(())) => {}
+            (true, Err(error)) => assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}"),
+            (false, Err(error)) => panic!("without a failure: {error}"),
+        }
+        assert!(count < 1000, "it needs no end of memory");
+    }
+    unreachable!()
+}
+
+const CASE: &str = "KVSTORE_TEST_CASE";
+
+#[test]
+fn a_failed_allocation_is_an_error() {
+    if let Ok(wanted) = std::env::var(CASE) {
+        let (_, prepare) = cases().into_iter().find(|(name, _)| *name == wanted).unwrap();
+        let counts = [true, false].map(|once| fail_each(&prepare, once));
+        println!("allocations: {counts:?}");
+        return;
+    }
+    let mut faults = Vec::new();
+    for (name, _) in cases() {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "a_failed_allocation_is_an_error", "--nocapture"]);
+        let output = child.env(CASE, name).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let count = said.lines().find(|line| line.contains("allocations"));
+        println!("{name}: {}, {}", output.status, count.unwrap_or_default());
+        if !output.status.success() || count.is_none() {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            faults.push(format!("{name}: {}: {text}", output.status));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
