@@ -110,13 +110,14 @@ impl Snapshot {
 
     /// Returns the snapshot of a store of this name with a compression, and what it has left of each key.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "a pointer for each key")]
     pub fn with_residuals(
         &self,
         store: &str,
         compression: Option<Compression>,
         residuals: &HashMap<Key, Vec<Tensor>>,
     ) -> Self {
-        let mut copies: Vec<_> = self.copies().iter().cloned().collect();
+        let mut copies = self.copies().to_vec();
         for copy in &mut copies {
             let left = residuals.get(&copy.key).cloned().unwrap_or_default();
             Arc::make_mut(copy).progress.residuals = left;

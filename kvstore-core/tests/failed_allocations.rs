@@ -3,6 +3,11 @@
 //! One test in a file of its own, with an allocator that fails on request. Each case runs in a child
 //! process, so that one that ends its process is named.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -13,9 +18,9 @@ use std::process::Command;
 use std::ptr::null_mut;
 
 use kvstore_core::{
-    ArrayList, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ErrorCode, Key,
-    KvStore, LocalStore, NDArray, Optimizer, Range, Reduction, Result, RowSparse, Scalar, Snapshot,
-    Tensor, UnaryOp, Value,
+    ArrayList, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ErrorCode, Key, KvStore,
+    LocalStore, NDArray, Optimizer, Range, Reduction, Result, RowSparse, Scalar, Snapshot, Tensor,
+    UnaryOp, Value,
 };
 
 /// Allocations of more bytes may fail: all smaller ones do not grow with the data of these cases.

@@ -2,6 +2,11 @@
 //!
 //! One test in a file of its own: it looks at every allocation of the process.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 

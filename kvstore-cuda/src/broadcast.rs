@@ -108,7 +108,7 @@ impl Copies {
         }
         let num_copies = axes.iter().try_fold(1_usize, |count, (_, len)| count.checked_mul(*len));
         num_copies.filter(|count| (1..=MOST).contains(count) && num_bytes >= SHORTEST)?;
-        let mut places = vec![vec![0]];
+        let mut places = Vec::from([Vec::from([0])]);
         for (from, to) in axes {
             // Each range so far is split along this axis: into rows of their own, or into the same one.
             let split = |before: &Vec<usize>| {
@@ -117,7 +117,7 @@ impl Copies {
                     (0..to).map(row).collect::<Vec<Vec<usize>>>()
                 } else {
                     let rows = |place: &usize| place * to..place * to + to;
-                    vec![before.iter().flat_map(rows).collect()]
+                    Vec::from([before.iter().flat_map(rows).collect()])
                 }
             };
             places = places.iter().flat_map(split).collect();
@@ -141,6 +141,7 @@ pub fn kernel(num_bytes: u64, places: impl IntoIterator<Item = Address>) -> (&'s
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test may end without memory")]
 mod tests {
     use super::{Copies, MOST, kernel};
 

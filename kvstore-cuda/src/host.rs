@@ -1,5 +1,6 @@
 //! What has no kernel: the host's backend does it on copies, so its bits are those of the host.
 
+use kvstore_core::fallible;
 use std::sync::Arc;
 
 use kvstore_core::backend::Operand;
@@ -24,7 +25,7 @@ impl Block {
     /// Returns a copy of a range.
     fn of(backend: &CudaBackend, src: Span<'_>) -> Result<Self> {
         let mut block = Self::new(backend, src.num_bytes)?;
-        let mut bytes = vec![0; src.num_bytes];
+        let mut bytes = fallible::zeroed(src.num_bytes)?;
         backend.read(src, &mut bytes)?;
         backend.host().write(block.span_mut()?, &bytes)?;
         Ok(block)

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "launches kernels on memory of a card")]
 
+use kvstore_core::fallible;
 use std::sync::Arc;
 
 use kvstore_core::{Error, Result};
@@ -103,8 +104,10 @@ impl<K, J: TableRow> Launch<K, J> {
         let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
         let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
         let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
+        let mut both = fallible::with_capacity(jobs.len() + addends.len())?;
+        both.extend(jobs.iter().chain(addends).copied());
         // SAFETY: the block is as long as both.
-        unsafe { backend.staging().upload(card, at, &[jobs, addends].concat()) }?;
+        unsafe { backend.staging().upload(card, at, &both) }?;
         Ok(Ready { card, function, args: batch.args(at, behind), _lists: lists })
     }
 }

@@ -120,12 +120,11 @@ impl Memory {
         }
         if block_bytes > 0 {
             let kept = self.free_of(device).and_then(|mut free| free.take(block_bytes));
-            storage.address = match kept {
-                Some(address) => address,
-                None => {
-                    self.keep_limit();
-                    self.grow(&storage.card, block_bytes)?
-                }
+            storage.address = if let Some(address) = kept {
+                address
+            } else {
+                self.keep_limit();
+                self.grow(&storage.card, block_bytes)?
             };
         }
         Ok(storage)

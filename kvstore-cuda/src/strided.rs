@@ -31,7 +31,7 @@ impl StridedArgs {
     /// Returns the argument for the elements of a layout, whose first one is at `first`; none for more axes than a kernel knows. Axes whose elements
     /// follow each other are one.
     pub fn new(packed: Address, first: Address, layout: &Layout) -> Option<Self> {
-        let mut merged: Vec<Axis> = Vec::with_capacity(layout.axes.len());
+        let mut merged: Vec<Axis> = Vec::new();
         for axis in layout.axes.iter().filter(|axis| axis.length != 1) {
             match merged.last_mut() {
                 Some(outer) if Some(outer.stride) == reach(axis) => {

@@ -2,6 +2,11 @@
 //!
 //! It opens its backend itself and drops it, so a tool that looks for leaks finds none of what a process keeps.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "lends memory by its address")]
 

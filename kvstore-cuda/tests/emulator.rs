@@ -1,5 +1,10 @@
 //! The emulated driver: it does what it is told, it is as strict as a real one, and it shows waits that are missing.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "functions of the driver")]

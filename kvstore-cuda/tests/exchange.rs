@@ -1,6 +1,11 @@
 //! Memory of cards that other libraries lend and see: what is refused, and who keeps what when a driver fails. How both
 //! sides wait for each other, the tests of the Python package try.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "lends memory by its address")]

@@ -3,6 +3,12 @@
 //! Each number is the median over rounds on rank 0, in microseconds. "exchange" is what a push with an optimizer and a
 //! pull send: each rank sends every other one a slice, and gathers what became of them.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
+
 use std::slice::from_mut;
 use std::time::Instant;
 

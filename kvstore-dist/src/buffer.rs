@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use kvstore_core::{Error, Result, Tensor};
+use kvstore_core::{Error, Result, Tensor, fallible};
 
 /// Bytes that a collective owns while it moves them. They begin at a multiple of 8, so that numbers may lie in them, or
 /// are those of a tensor, so that nothing has to be copied behind or before the journey.
@@ -26,8 +26,13 @@ enum Memory {
 
 impl Buffer {
     /// Returns so many zeros.
+    ///
+    /// # Panics
+    /// Without memory for them; see [`Buffer::resize`].
     pub fn zeroed(num_bytes: usize) -> Self {
-        Self { memory: Memory::Words(vec![0; num_words(num_bytes)]), num_bytes }
+        #[expect(clippy::expect_used, reason = "it is for few bytes; others are resized")]
+        let words = fallible::zeroed(num_words(num_bytes)).expect("memory for a buffer");
+        Self { memory: Memory::Words(words), num_bytes }
     }
 
     /// Returns the elements of a tensor. Where somebody else has them too, a change of the buffer makes other ones.
@@ -49,7 +54,10 @@ impl Buffer {
 
     /// Changes how many bytes there are. Memory is kept for later, unless it is a tensor's, and bytes that are new have
     /// any value.
-    pub fn resize(&mut self, num_bytes: usize) {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the buffer is as before, or empty if it was a tensor's.
+    pub fn resize(&mut self, num_bytes: usize) -> Result<()> {
         if let Memory::Elements(_) = self.memory {
             *self = Self::default();
         }
@@ -57,9 +65,17 @@ impl Buffer {
         if let Memory::Words(words) = &mut self.memory
             && words.len() < num_words(num_bytes)
         {
-            words.resize(num_words(num_bytes), 0);
+            let more = num_words(num_bytes) - words.len();
+            if words.is_empty() {
+                // The system's memory is zero already.
+                *words = fallible::zeroed(more)?;
+            } else {
+                fallible::reserve(words, more)?;
+                words.extend(std::iter::repeat_n(0, more));
+            }
         }
         self.num_bytes = num_bytes;
+        Ok(())
     }
 }
 
@@ -122,16 +138,33 @@ pub struct Slices {
 
 impl Slices {
     /// Returns slices of so many zeros each.
+    ///
+    /// # Panics
+    /// Without memory for them; see [`Slices::recount`].
     pub fn zeroed(counts: &[usize]) -> Self {
-        let mut slices = Self::default();
-        slices.recount(counts);
-        slices
+        let ends = ends(counts);
+        Self { buffer: Buffer::zeroed(ends.last().copied().unwrap_or_default()), ends }
     }
 
     /// Cuts the memory anew. The bytes are those that are there, or any.
-    pub fn recount(&mut self, counts: &[usize]) {
-        self.ends = ends(counts);
-        self.buffer.resize(self.ends.last().copied().unwrap_or_default());
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the slices are as before.
+    pub fn recount(&mut self, counts: &[usize]) -> Result<()> {
+        let ends = ends(counts);
+        self.buffer.resize(ends.last().copied().unwrap_or_default())?;
+        self.ends = ends;
+        Ok(())
+    }
+
+    /// Returns slices of so many bytes each, of any value.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn with_counts(counts: &[usize]) -> Result<Self> {
+        let mut slices = Self::default();
+        slices.recount(counts)?;
+        Ok(slices)
     }
 
     /// Returns the elements of a tensor as slices of so many bytes each.
@@ -306,9 +339,9 @@ mod tests {
         slices.slice_mut(2).fill(3);
         assert_eq!(slices.whole(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
         assert_eq!((slices.len(), slices.range(1)), (3, 3..3));
-        slices.recount(&[1]);
+        slices.recount(&[1]).unwrap();
         assert_eq!(slices.whole(), [1]);
-        slices.recount(&[2, 7]);
+        slices.recount(&[2, 7]).unwrap();
         assert_eq!(slices.whole(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
         assert_eq!(slices.slice(1).len(), 7);
     }

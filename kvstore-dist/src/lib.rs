@@ -5,6 +5,8 @@
 //! - [`LocalCollective`]: threads of one process
 //! - [`MpiCollective`]: processes that a launcher of MPI has started; its library is opened when the first one is made
 
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+
 mod buffer;
 mod call;
 mod collective;

@@ -1,5 +1,10 @@
 //! Workers that do not do the same, or fail: all of them hear of it, and none goes on with something else.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::sync::Arc;

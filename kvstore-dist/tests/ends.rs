@@ -1,5 +1,10 @@
 //! Processes that end with pushes on their way, the store unclosed: all of these are made, and the job ends well.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "a function is called when the process ends")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]

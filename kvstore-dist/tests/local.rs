@@ -1,5 +1,10 @@
 //! The suite, on members that are threads.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::sync::{Barrier, mpsc};

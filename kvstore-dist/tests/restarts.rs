@@ -1,6 +1,11 @@
 //! A rank that is killed amidst a push ends its job. The job is started again, goes on from its last checkpoint, and ends
 //! with the bits of a run that nobody has disturbed.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 

@@ -1,6 +1,11 @@
 //! Stores of several workers, who are threads: each call gives the bits of one store that is given the sum of every
 //! worker as a value.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::slice::from_ref;

@@ -1,6 +1,11 @@
 //! Stores of jobs, on one machine and on two hosts: what every store passes, and what ranks say of one that stands still
 //! or is cut off.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 

@@ -1,5 +1,10 @@
 //! What every store passes, on stores of 1, 2, 3 and 4 workers that are threads.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(clippy::expect_used, reason = "a check fails by panicking")]
 
 use std::cell::RefCell;

@@ -195,6 +195,7 @@ pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<
 }
 
 /// Returns the numbers of a Java array; `name` stands for it in errors.
+#[expect(clippy::disallowed_methods, reason = "the room is reserved before")]
 pub(crate) fn numbers<T: TypeArray + Default>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,
@@ -363,7 +364,7 @@ const GPU: jint = 1;
 /// Gives an array to Java and returns its description: handle, dtype, device kind, device ordinal,
 /// rank, dimensions. Java releases the handle.
 pub(crate) fn adopt<'local>(env: &mut Env<'local>, array: NDArray) -> Result<JLongArray<'local>> {
-    adopt_all(env, vec![array])
+    adopt_all(env, Vec::from([array]))
 }
 
 /// Gives arrays to Java and returns their descriptions, one after the other.
@@ -403,8 +404,8 @@ fn lend_in<'local, T>(
     env: &mut Env<'local>,
     described: impl ExactSizeIterator<Item = (TensorSpec, Device, T)>,
 ) -> Result<(Lent<T>, JLongArray<'local>)> {
-    let mut lent = Lent { table, handles: Vec::with_capacity(described.len()) };
-    let mut descriptions = Vec::with_capacity(described.len().saturating_mul(USUAL_DESCRIPTION));
+    let mut lent = Lent { table, handles: reserve(described.len())? };
+    let mut descriptions = reserve(described.len().saturating_mul(USUAL_DESCRIPTION))?;
     for (spec, device, value) in described {
         let handle = table.insert(value)?;
         lent.handles.push(handle);

@@ -48,7 +48,7 @@ fn load<'l>(
     let file = convert::string(env, &file, "file")?;
     let list = kvstore::read_arrays(file)?;
     let names = convert::strings_to_java(env, list.names().iter())?;
-    let (lent, descriptions) = convert::lend(env, list.arrays().to_vec())?;
+    let (lent, descriptions) = convert::lend(env, kvstore::fallible::copied(list.arrays())?)?;
     let result = convert::pair_to_java(env, &names, &descriptions)?;
     lent.keep();
     Ok(result)

@@ -12,6 +12,8 @@
 //! exception. The one exception is a read-only buffer on a value's memory, which holds the value until
 //! nothing can reach the buffer.
 
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+
 /// Defines `native!` for the rest of a file, after `natives_of!($ "dev.kvstore.NativeKVStore")`.
 ///
 /// `native!(fn rank(store: jlong) -> jint)` then exports `Java_dev_kvstore_NativeKVStore_rank__J`, which

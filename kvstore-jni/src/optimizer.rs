@@ -138,6 +138,8 @@ fn num_updates(_env: &mut Env<'_>, _class: JClass<'_>, state: jlong) -> Result<j
 native!(fn state_arrays(state: jlong) -> jlong[]);
 fn state_arrays<'l>(env: &mut Env<'l>, _class: JClass<'_>, state: jlong) -> Result<JLongArray<'l>> {
     let state = STATES.get(state)?;
-    let tensors = state.lock().unwrap_or_else(PoisonError::into_inner).tensors().to_vec();
+    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let tensors = kvstore::fallible::copied(state.tensors())?;
+    drop(state);
     convert::adopt_all(env, tensors.into_iter().map(NDArray::new).collect())
 }

@@ -29,7 +29,7 @@ fn create<'l>(
     } else {
         RowSparse::new(shape, indices, rows)?
     };
-    convert::adopt_rows(env, vec![value])
+    convert::adopt_rows(env, Vec::from([value]))
 }
 
 native!(fn release(row_sparse: jlong));
@@ -81,7 +81,7 @@ fn pull<'l>(
 
 /// Returns the numbers of each key.
 fn lists<'a>(mut ids: &'a [jlong], counts: &[jlong]) -> Result<Vec<&'a [jlong]>> {
-    let mut lists = Vec::with_capacity(counts.len());
+    let mut lists = convert::reserve(counts.len())?;
     for &count in counts {
         let (list, rest) = ids
             .split_at_checked(convert::position(count, "counts")?)

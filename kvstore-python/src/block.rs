@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "other libraries say where their arrays are by addresses")]
 
+use kvstore::fallible;
 use std::ffi::CStr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -217,7 +218,7 @@ impl Block {
 
     /// Calls `visit` with the number of bytes from the start to each run, in row-major order.
     fn visit_runs(outer: &[(usize, isize)], mut visit: impl FnMut(isize)) {
-        let mut index = vec![0; outer.len()];
+        let mut index: Vec<usize> = outer.iter().map(|_| 0).collect();
         let mut offset = 0_isize;
         let num_runs: usize = outer.iter().map(|(length, _)| length).product();
         for _ in 0..num_runs {
@@ -235,7 +236,7 @@ impl Block {
     }
 
     fn gather(&self) -> kvstore::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.spec.num_bytes()?];
+        let mut bytes = fallible::zeroed(self.spec.num_bytes()?)?;
         let (run, outer) = self.runs();
         let mut places = bytes.chunks_exact_mut(run.max(1));
         Self::visit_runs(&outer, |offset| {
@@ -341,7 +342,7 @@ fn numbers<'a>(start: *const i64, rank: usize) -> &'a [i64] {
 
 pub(crate) fn row_major(spec: &TensorSpec) -> Vec<isize> {
     let mut stride = spec.dtype().size().cast_signed();
-    let mut strides: Vec<isize> = Vec::with_capacity(spec.shape().rank());
+    let mut strides: Vec<isize> = Vec::new();
     for &length in spec.shape().dims().iter().rev() {
         strides.push(stride);
         stride = stride.saturating_mul(length.cast_signed());

@@ -2,10 +2,11 @@
 
 #![expect(unsafe_code, reason = "other libraries are told by addresses where a value is")]
 
+use kvstore::fallible;
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
-use kvstore::{Error, NDArray, Queue, Shown, Tensor};
+use kvstore::{Error, ErrorCode, NDArray, Queue, Shown, Tensor};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -144,13 +145,16 @@ fn in_host(py: Python<'_>, value: Tensor, is_copied: bool) -> PyResult<(Address,
     }
     let words = py.detach(|| {
         let bytes = value.seen_bytes()?;
-        let mut words = vec![0_u64; bytes.len().div_ceil(size_of::<u64>())];
+        let mut words: Vec<u64> = fallible::zeroed(bytes.len().div_ceil(size_of::<u64>()))?;
         let start = words.as_mut_ptr();
         // SAFETY: the words have room for as many bytes and are not the value's.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast(), bytes.len()) };
         Ok(words)
     });
-    let mut words = words.map_err(|error: Error| PyBufferError::new_err(error.chain()))?;
+    let mut words = words.map_err(|error: Error| match error.code() {
+        ErrorCode::OutOfMemory => to_python(py, error),
+        _ => PyBufferError::new_err(error.chain()),
+    })?;
     Ok((Address(words.as_mut_ptr().cast()), Memory::Own(words)))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kvstore::{ArrayList, NDArray};
 use pyo3::prelude::*;
 
-use crate::error::detached;
+use crate::error::{detached, to_python};
 use crate::ndarray::PyArray;
 
 /// Writes arrays to a file, with names or without.
@@ -31,5 +31,6 @@ pub(crate) fn save(
 pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<(Vec<String>, Vec<PyArray>)> {
     let list = detached(py, || kvstore::read_arrays(file))?;
     let arrays = list.arrays().iter().cloned().map(PyArray::from).collect();
-    Ok((list.names().to_vec(), arrays))
+    let names = kvstore::fallible::copied(list.names());
+    Ok((names.map_err(|error| to_python(py, error))?, arrays))
 }

@@ -38,7 +38,8 @@ impl KeyKind {
             return self.one(object).map(|key| Keys::One(key.into_owned()));
         }
         let mut kinds = None;
-        let mut keys = Vec::with_capacity(listed::len(object));
+        let room = kvstore::fallible::with_capacity(listed::len(object));
+        let mut keys = room.map_err(|error| to_python(object.py(), error))?;
         listed::each(object, |element| {
             let kind = Kind::of(element)?;
             if kind != *kinds.get_or_insert(kind) {

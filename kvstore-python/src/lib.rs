@@ -10,6 +10,8 @@
 //! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
 //! - `interrupt`: signals during long work
 
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+
 mod arguments;
 mod block;
 mod checkpoint;

@@ -6,7 +6,7 @@ use kvstore::Arrays;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
-use crate::error::type_error;
+use crate::error::{to_python, type_error};
 use crate::ndarray::PyArray;
 
 /// Returns whether an argument is a list or a tuple. Neither is an array, and to ask them for what arrays have takes
@@ -89,7 +89,8 @@ pub(crate) fn nested<'py, T>(
     if !is_list(object) {
         return item(object, Place::Itself).map(Arrays::One);
     }
-    let mut arrays = Vec::with_capacity(len(object));
+    let room = kvstore::fallible::with_capacity(len(object));
+    let mut arrays = room.map_err(|error| to_python(object.py(), error))?;
     // From the first list on, how long each is.
     let mut lengths: Option<Vec<usize>> = None;
     let mut outer = 0..;
@@ -108,7 +109,7 @@ pub(crate) fn nested<'py, T>(
             Ok(())
         })?;
         let found = arrays.len() - before;
-        lengths.get_or_insert_with(|| vec![1; before]).push(found);
+        lengths.get_or_insert_with(|| std::iter::repeat_n(1, before).collect()).push(found);
         Ok(())
     })?;
     Ok(match lengths {

@@ -104,3 +104,41 @@ def test_modules_are_there_without_others():
     names = "mxkv.np mxkv.npx mxkv.kv mxkv.nd mxkv.optimizer mxkv.errors mxkv.runtime mxkv.sparse"
     for name in names.split():
         assert run(f"import {name}; print({name}.__name__)") == f"{name}\n"
+
+
+# The address space of the process may grow by 50 MB: 160 MB more are an error.
+LIMITED = """
+import resource, numpy, mxkv as mx
+def limit():
+    used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 50_000_000, resource.RLIM_INFINITY))
+length = 20_000_000
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no limit of address space")
+@pytest.mark.parametrize(
+    "prepare, call",
+    [
+        ("wide = numpy.empty((length, 2), 'float64')", "mx.nd.array(wide[:, 0])"),
+        ("kv = mx.kv.create(); kv.init('w', mx.nd.zeros(2)); wide = numpy.empty((length, 2), 'float64')",
+         "kv.init('v', wide[:, 0])"),
+        ("a = mx.nd.ones(length, dtype='float64')", "a.__dlpack__(copy=True)"),
+        ("a = mx.nd.ones(length, dtype='float64')", "a.asnumpy()"),
+        ("a = mx.nd.ones(length, dtype='float64')", "a + 1"),
+    ],
+)
+def test_without_memory_there_is_an_error(prepare, call):
+    program = f"""
+{LIMITED}
+mx.nd.ones(2).asnumpy()
+{prepare}
+limit()
+try:
+    {call}
+    print('there was memory')
+except MemoryError:
+    print('MemoryError')
+print(mx.nd.ones(2).asnumpy().sum())
+"""
+    assert run(program) == "MemoryError\n2.0\n"

@@ -1,6 +1,11 @@
 //! What does a snapshot cost, how fast is a checkpoint beside a plain write, and how much slower are pushes while
 //! one is written?
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(missing_docs, reason = "made by criterion's macros")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
 

@@ -1,5 +1,10 @@
 //! What does a call with a thousand small keys cost, and what a call with one?
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(missing_docs, reason = "made by criterion's macros")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
 

@@ -1,5 +1,10 @@
 //! How fast are the values of a key summed, beside a copy of as many bytes?
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(missing_docs, reason = "made by criterion's macros")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
 

@@ -23,6 +23,8 @@
 //!
 //! Everything else is in [`Store`], [`NDArray`] and the functions of this page.
 
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+
 mod arrays;
 mod checkpoint;
 mod create;
@@ -49,6 +51,8 @@ pub use store::Store;
 pub use update::{update, update_rows};
 pub use values::{ArrayOrRows, ToValue};
 
+#[doc(hidden)]
+pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
     Checkpoints, Compression, DType, Description, Device, DeviceKind, DeviceMemory, Distribution,

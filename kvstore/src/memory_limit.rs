@@ -3,6 +3,8 @@
 //! An own parser, because `sysinfo` needs a newer compiler than this project, reads fixed paths, so
 //! that no test can make up a file tree, and `cgroups-rs` brings a client of D-Bus.
 
+#![expect(clippy::disallowed_methods, reason = "the kernel's files about a process are short")]
+
 use std::fs;
 use std::path::Path;
 

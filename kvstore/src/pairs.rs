@@ -1,7 +1,8 @@
 //! Keys and arrays side by side, from the four shapes in which a verb takes them.
 
+use kvstore_core::fallible;
 use kvstore_core::{Error, Key, NDArray, Result, RowSparse};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::values::ArrayOrRows;
 
@@ -74,13 +75,14 @@ impl<A> Pairs<A> {
     pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays<Item = A>) -> Result<Self> {
         match (keys.into_keys()?, arrays.into_arrays()) {
             (Keys::One(key), Arrays::One(array)) => {
-                Ok(Self { keys: smallvec![key], arrays: smallvec![array] })
+                let (keys, arrays) = (std::iter::once(key), std::iter::once(array));
+                Ok(Self { keys: keys.collect(), arrays: arrays.collect() })
             }
             (Keys::One(key), Arrays::Many(arrays)) => Ok(Self::of_one_key(&key, arrays)),
             (Keys::One(key), Arrays::Nested { arrays, lengths }) => {
                 Self::of_lists(&[key], arrays, &lengths)
             }
-            (Keys::Many(keys), Arrays::One(array)) => Self::zip(keys, vec![array]),
+            (Keys::Many(keys), Arrays::One(array)) => Self::zip(keys, Vec::from([array])),
             (Keys::Many(keys), Arrays::Many(arrays)) => Self::zip(keys, arrays),
             (Keys::Many(keys), Arrays::Nested { arrays, lengths }) => {
                 Self::of_lists(&keys, arrays, &lengths)
@@ -89,7 +91,8 @@ impl<A> Pairs<A> {
     }
 
     fn of_one_key(key: &Key, arrays: Vec<A>) -> Self {
-        Self { keys: smallvec![key.clone(); arrays.len()], arrays: arrays.into() }
+        let keys = std::iter::repeat_n(key, arrays.len()).cloned().collect();
+        Self { keys, arrays: arrays.into() }
     }
 
     fn zip(keys: Vec<Key>, arrays: Vec<A>) -> Result<Self> {
@@ -99,7 +102,7 @@ impl<A> Pairs<A> {
 
     fn of_lists(keys: &[Key], arrays: Vec<A>, lengths: &[usize]) -> Result<Self> {
         check(keys.len(), lengths.len())?;
-        let mut repeated = Vec::with_capacity(arrays.len());
+        let mut repeated = fallible::with_capacity(arrays.len())?;
         for (key, length) in keys.iter().zip(lengths) {
             repeated.extend(std::iter::repeat_n(key, *length).cloned());
         }
@@ -162,7 +165,7 @@ impl IntoKeys for Vec<Key> {
 
 impl IntoKeys for &[Key] {
     fn into_keys(self) -> Result<Keys> {
-        Ok(Keys::Many(self.to_vec()))
+        fallible::copied(self).map(Keys::Many)
     }
 }
 
@@ -221,6 +224,7 @@ macro_rules! into_arrays {
         impl IntoArrays for &[$Item] {
             type Item = $Item;
 
+            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
             fn into_arrays(self) -> Arrays<$Item> {
                 Arrays::Many(self.to_vec())
             }
@@ -237,6 +241,7 @@ macro_rules! into_arrays {
         impl<const N: usize> IntoArrays for &[$Item; N] {
             type Item = $Item;
 
+            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
             fn into_arrays(self) -> Arrays<$Item> {
                 Arrays::Many(self.to_vec())
             }
@@ -262,16 +267,20 @@ macro_rules! into_arrays {
         impl IntoArrays for &[Vec<$Item>] {
             type Item = $Item;
 
+            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
             fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Nested { arrays: self.concat(), lengths: self.iter().map(Vec::len).collect() }
+                let arrays = self.concat();
+                Arrays::Nested { arrays, lengths: self.iter().map(Vec::len).collect() }
             }
         }
 
         impl<const N: usize> IntoArrays for &[Vec<$Item>; N] {
             type Item = $Item;
 
+            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
             fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Nested { arrays: self.concat(), lengths: self.iter().map(Vec::len).collect() }
+                let arrays = self.concat();
+                Arrays::Nested { arrays, lengths: self.iter().map(Vec::len).collect() }
             }
         }
     )+};

@@ -59,7 +59,7 @@ fn look_for_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
 /// }
 /// ```
 pub fn doctor() -> Vec<(String, String)> {
-    let mut findings = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    let mut findings = Vec::from([("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
     for (kind, backend) in backends().look_for_all() {
         let finding = match backend {
             Ok(backend) => format!("available, {}", backend.description()),

@@ -1,5 +1,6 @@
 //! [`Store`]: the verbs on arrays.
 
+use kvstore_core::fallible;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -257,7 +258,7 @@ impl Store {
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        let mut reserved = Vec::with_capacity(outs.arrays().len());
+        let mut reserved = fallible::with_capacity(outs.arrays().len())?;
         for (description, (key, out)) in
             self.inner()?.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(borrowed(outs)))
         {
@@ -282,7 +283,7 @@ impl Store {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
-        let mut reserved = Vec::with_capacity(outs.arrays().len());
+        let mut reserved = fallible::with_capacity(outs.arrays().len())?;
         for (key, out) in outs.keys().iter().zip(borrowed(outs)) {
             let Some(spec) = specs.get(key) else {
                 if self.inner()?.contains(key) {
@@ -537,7 +538,7 @@ fn check_shape(key: &Key, stored: &TensorSpec, out: &NDArray) -> Result<()> {
 
 fn list(keys: impl IntoKeys) -> Result<Vec<Key>> {
     Ok(match keys.into_keys()? {
-        Keys::One(key) => vec![key],
+        Keys::One(key) => Vec::from([key]),
         Keys::Many(keys) => keys,
     })
 }

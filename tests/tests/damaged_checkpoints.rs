@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore::{ErrorCode, Result, Snapshot, backends, create};
+use kvstore::{Device, ErrorCode, Key, Result, RowSparse, Snapshot, Tensor, backends, create};
 use kvstore_tests::fuzz::{self, changed, with_checksum};
 use kvstore_tests::suite::array;
 use safetensors::SafeTensors;
@@ -230,4 +230,38 @@ fn changed_files_are_refused_or_read() {
     for seed in 0..20_000 {
         fuzz::checkpoint(&changed(&files, seed));
     }
+}
+
+/// Returns a checkpoint in which the text `from` of the header became `to`.
+fn with_header(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let (header, rest) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+    let mut header = std::str::from_utf8(header).unwrap().replace(from, to).into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    with_checksum([&(header.len() as u64).to_le_bytes(), &*header, rest].concat())
+}
+
+#[test]
+fn rows_of_a_shape_that_no_memory_can_hold_are_rejected() {
+    let key = Key::new("table").unwrap();
+    let row = || Tensor::from_slice(backends(), Device::cpu(0), [1, 3], &[1f32, 2.0, 3.0]).unwrap();
+    let store = create("local").unwrap();
+    store.init(&key, RowSparse::new([1_000_000, 3], vec![7], row()).unwrap()).unwrap();
+    let before = store.snapshot().unwrap();
+    let bytes = before.to_bytes().unwrap();
+
+    let large = with_header(&bytes, "[1000000,3]", "[1000000000000,3]");
+    assert!(read(&large).is_ok(), "it is large, but may exist");
+    let huge = with_header(&bytes, "[1000000,3]", "[1099511627776000,3]");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    std::fs::write(&path, huge).unwrap();
+    let error = store.restore(&path).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Corrupt);
+    let text = error.to_string();
+    assert!(text.contains("key `table`: [1099511627776000, 3] float32"), "{text}");
+    assert!(store.snapshot().unwrap().is_identical(&before).unwrap(), "nothing has changed");
+    // A value that could not be restored is not accepted either.
+    let error = RowSparse::new([1 << 60, 3], vec![7], row()).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
 }

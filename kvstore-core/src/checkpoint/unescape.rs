@@ -46,6 +46,7 @@ fn end_of_piece(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test may end without memory")]
     #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
     use super::*;

@@ -141,6 +141,8 @@ fn two_oldest(ages: &[u64]) -> (usize, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use super::*;
 
     #[derive(Debug)]
@@ -167,7 +169,9 @@ mod tests {
         let blocks = FreeBlocks::new();
         // One class: all are rounded to the same length.
         let lengths = [1000, 1001, 1002, 1003];
-        lengths.iter().for_each(|length| drop(put(&blocks, *length)));
+        for length in lengths {
+            drop(put(&blocks, length));
+        }
         assert_eq!(take(&blocks, 1000), Some(1003));
         blocks.evict(1);
         assert_eq!(take(&blocks, 1000), Some(1002));
@@ -196,7 +200,7 @@ mod tests {
             lengths.iter().map(|length| Arc::downgrade(&put(&blocks, *length))).collect();
         for gone in 1..=weak.len() {
             blocks.evict(1);
-            let left = weak.iter().map(|block| block.strong_count());
+            let left = weak.iter().map(Weak::strong_count);
             let expected = (0..weak.len()).map(|index| usize::from(index >= gone));
             assert!(left.eq(expected), "after {gone} evictions");
         }

@@ -77,7 +77,7 @@ fn receive_all(
     flight: &mut Flight<'_>,
     all: &mut [Slices],
 ) -> Result<Vec<Taken>, Fault> {
-    let mut taken = Vec::with_capacity(all.len());
+    let mut taken = Vec::new();
     for slices in all {
         let (buffer, ends) = std::mem::take(slices).into_parts();
         let hold = flight.load(buffer);

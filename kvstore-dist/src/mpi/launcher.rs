@@ -54,7 +54,7 @@ impl Launcher {
     /// Sets what libraries read when they are opened, where nobody has set it.
     pub(super) fn prepare(self) {
         // A virtual machine has handlers of its own for signals, and dies when UCX or Open MPI put theirs in place.
-        let mut variables = vec![("UCX_ERROR_SIGNALS", ""), ("OMPI_MCA_opal_signal", "")];
+        let mut variables = Vec::from([("UCX_ERROR_SIGNALS", ""), ("OMPI_MCA_opal_signal", "")]);
         if self.family.is_none() {
             // Else Open MPI 4 starts a daemon for a process without launcher, and ends the process where there is none.
             variables.push(("OMPI_MCA_ess_singleton_isolated", "1"));

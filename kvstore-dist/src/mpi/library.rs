@@ -71,7 +71,7 @@ fn usual_names(family: Option<Family>) -> Vec<&'static str> {
         Some(Family::OpenMpi) | None => [OPEN_MPI, STANDARD, MPICH, ANY],
         Some(Family::Mpich) => [MPICH, STANDARD, OPEN_MPI, ANY],
     };
-    let mut names = names.concat();
+    let mut names: Vec<_> = names.into_iter().flatten().copied().collect();
     names.retain(|name| name.contains(".dylib") == cfg!(target_os = "macos"));
     names
 }

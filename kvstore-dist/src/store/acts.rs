@@ -64,8 +64,8 @@ pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> 
             let (mut all_keys, mut all_sums) = (Vec::new(), Vec::new());
             for call in calls {
                 if let Act::Push { keys, sums } = &call.act {
-                    all_keys.extend_from_slice(keys);
-                    all_sums.extend_from_slice(sums);
+                    all_keys.extend(keys.iter().cloned());
+                    all_sums.extend(sums.iter().cloned());
                 }
             }
             stores.push(exchange, &all_keys, &all_sums)

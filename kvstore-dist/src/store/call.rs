@@ -160,7 +160,7 @@ impl Default for Earlier<'_> {
 /// Returns the calls that need not wait for an earlier one, those of a higher priority first, of several the first.
 fn in_order(calls: &[&Call]) -> Vec<usize> {
     if calls.len() == 1 {
-        return vec![0];
+        return Vec::from([0]);
     }
     let mut earlier: HashMap<u64, Earlier<'_>> = HashMap::new();
     let mut order = Vec::new();

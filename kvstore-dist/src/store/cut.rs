@@ -1,5 +1,6 @@
 //! [`Cut`]: which part of a value each rank steps.
 
+use kvstore_core::fallible;
 use std::ops::Range;
 
 use super::rows::number;
@@ -63,9 +64,11 @@ impl Cut {
             return Ok(rows.clone());
         }
         let row_len = self.spec.shape().row().num_elements();
+        let mut indices: Vec<i64> = fallible::with_capacity(rows.indices().len() * row_len)?;
         let row_len = number(row_len);
-        let elements = |index: &i64| index * row_len..(index + 1) * row_len;
-        let indices: Vec<i64> = rows.indices().iter().flat_map(elements).collect();
+        for index in rows.indices() {
+            indices.extend(index * row_len..(index + 1) * row_len);
+        }
         let elements = rows.rows().view(0, Shape::from([indices.len()]))?;
         RowSparse::new(self.listed().shape().clone(), indices, elements)
     }
@@ -78,9 +81,9 @@ impl Cut {
         let row = self.spec.shape().row();
         let row_len = row.num_elements();
         let first_elements = listed.indices().iter().step_by(row_len);
-        let indices: Vec<i64> = first_elements.map(|index| index / number(row_len)).collect();
-        let mut dims = vec![indices.len()];
-        dims.extend_from_slice(row.dims());
+        let indices = fallible::collect(first_elements.map(|index| index / number(row_len)))?;
+        let mut dims = Vec::from([indices.len()]);
+        dims.extend(row.dims());
         let rows = listed.rows().view(0, Shape::from(dims))?;
         RowSparse::new(self.spec.shape().clone(), indices, rows)
     }
@@ -121,7 +124,7 @@ impl Cut {
             Kind::Whole { .. } => self.spec.shape().clone(),
             Kind::Elements => Shape::from([len]),
             Kind::Rows => {
-                let mut dims = self.spec.shape().dims().to_vec();
+                let mut dims = Vec::from(self.spec.shape().dims());
                 *dims.first_mut()? = self.rows(rank).len();
                 Shape::from(dims)
             }

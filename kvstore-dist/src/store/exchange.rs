@@ -1,5 +1,6 @@
 //! [`Exchange`]: the sums of all ranks become one, each rank's part of it on that rank.
 
+use kvstore_core::fallible;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::slice::from_mut;
@@ -159,7 +160,9 @@ impl Exchange<'_> {
         let (own, size) = (self.collective.rank(), self.collective.size());
         let parcels = parcels(size, sums.iter().map(|sum| sum.content().num_bytes()));
         let room = &mut self.room.borrow_mut().parcels;
-        room.resize_with(room.len().max(parcels.len()), Parcel::default);
+        while room.len() < parcels.len() {
+            room.push(Parcel::default());
+        }
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         for (parcel, room) in parcels.iter().zip(room.iter_mut()) {
             sent.push(self.pack(sums, parcel, &mut room.sent)?);
@@ -169,7 +172,7 @@ impl Exchange<'_> {
             // A call that has failed may still hold what it got.
             let kept = Arc::into_inner(std::mem::take(&mut room.received));
             let mut slices = kept.unwrap_or_default();
-            slices.recount(&counts.collect::<Vec<_>>());
+            slices.recount(&counts.collect::<Vec<_>>())?;
             received.push(slices);
         }
         self.collective.all_to_all(&sent, &mut received, &self.wait())?;
@@ -221,7 +224,7 @@ impl Exchange<'_> {
         let contents = of(parcel, sums).map(|sum| sum.content().seen_bytes());
         let contents = contents.collect::<Result<Vec<_>>>()?;
         let mut pieces = Vec::new();
-        let mut ranges = vec![0..0; size];
+        let mut ranges = fallible::filled(0..0, size)?;
         let mut end = 0;
         for (rank, range) in ranges.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
             let start = end;
@@ -232,7 +235,7 @@ impl Exchange<'_> {
             }
             *range = start..end;
         }
-        buffer.resize(end);
+        buffer.resize(end)?;
         let mut rest = &mut **buffer;
         for piece in pieces {
             let to;
@@ -269,7 +272,7 @@ impl Exchange<'_> {
                 Slices::of_tensor(here, &counts)?
             } else {
                 let mut slices = std::mem::take(room);
-                slices.recount(&counts);
+                slices.recount(&counts)?;
                 slices
             };
             let mut slice = slices.slice_mut(own);
@@ -281,16 +284,16 @@ impl Exchange<'_> {
             gathered.push(slices);
         }
         self.collective.all_gather(&mut gathered, &self.wait())?;
-        let mut values = vec![None; cuts.len()];
+        let mut values = fallible::filled(None, cuts.len())?;
         for (parcel, slices) in parcels.iter().zip(gathered) {
             if let [index] = parcel[..] {
                 *values.get_mut(index).ok_or_else(lost)? = slices.into_tensor();
                 continue;
             }
-            let mut firsts = vec![0; size];
+            let mut firsts = fallible::zeroed::<usize>(size)?;
             for index in parcel {
                 let cut = cuts.get(*index).ok_or_else(lost)?;
-                let mut bytes = Vec::with_capacity(size);
+                let mut bytes = fallible::with_capacity(size)?;
                 for (rank, first) in firsts.iter_mut().enumerate() {
                     let end = *first + cut.num_bytes(rank);
                     bytes.push(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
@@ -308,12 +311,12 @@ impl Exchange<'_> {
     /// Gives every rank some bytes of each. They may be of different lengths.
     pub(crate) fn gather_bytes(&self, own: &[u8]) -> Result<Slices> {
         let (rank, size) = (self.collective.rank(), self.collective.size());
-        let mut lens = Slices::zeroed(&vec![8; size]);
+        let mut lens = Slices::with_counts(&fallible::filled(8, size)?)?;
         lens.slice_mut(rank).copy_from_slice(&(own.len() as u64).to_le_bytes());
         self.collective.all_gather(from_mut(&mut lens), &self.wait())?;
         let len = |rank| read_u64(lens.slice(rank)).and_then(|len| usize::try_from(len).ok());
         let counts = (0..size).map(len).collect::<Option<Vec<_>>>().ok_or_else(lost)?;
-        let mut slices = Slices::zeroed(&counts);
+        let mut slices = Slices::with_counts(&counts)?;
         slices.slice_mut(rank).copy_from_slice(own);
         self.collective.all_gather(from_mut(&mut slices), &self.wait())?;
         Ok(slices)
@@ -324,7 +327,8 @@ impl Exchange<'_> {
         let mut len = Buffer::from(&(own.len() as u64).to_le_bytes()[..]);
         self.collective.broadcast(root, &mut len, &self.wait())?;
         let len = read_u64(&len).and_then(|len| usize::try_from(len).ok()).ok_or_else(lost)?;
-        let mut bytes = Buffer::zeroed(len);
+        let mut bytes = Buffer::default();
+        bytes.resize(len)?;
         if self.collective.rank() == root {
             bytes.copy_from_slice(own);
         }
@@ -338,7 +342,7 @@ fn parcels(size: usize, lens: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
     let is_alone = |(_, len): &(usize, usize)| *len >= ALONE * size;
     let (alone, packed): (Vec<_>, Vec<_>) = lens.enumerate().partition(is_alone);
     let packed = packed.into_iter().map(|(index, _)| index).collect();
-    let alone = alone.into_iter().map(|(index, _)| vec![index]);
+    let alone = alone.into_iter().map(|(index, _)| Vec::from([index]));
     [packed].into_iter().chain(alone).filter(|parcel| !parcel.is_empty()).collect()
 }
 

@@ -6,6 +6,7 @@
 //! ready before it is done. All stores of a process share the queue: with one each, ranks could wait for each other in
 //! different ones.
 
+use kvstore_core::fallible;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -327,12 +328,12 @@ impl Shared {
             }
             calls.push((call.fingerprint, Arc::clone(&call.stores)));
         }
-        let mut words = vec![calls.len() as u64];
+        let mut words = Vec::from([calls.len() as u64]);
         for (fingerprint, stores) in calls {
             words.extend([fingerprint, stores.config().fingerprint()?]);
         }
-        words.resize(1 + WINDOW * WORDS, 0);
-        let mut told = Slices::zeroed(&vec![8 * words.len(); size]);
+        words.extend(std::iter::repeat_n(0, 1 + WINDOW * WORDS - words.len()));
+        let mut told = Slices::with_counts(&fallible::filled(8 * words.len(), size)?)?;
         let own = told.slice_mut(collective.rank());
         for (to, word) in own.as_chunks_mut().0.iter_mut().zip(&words) {
             *to = word.to_le_bytes();
@@ -441,7 +442,7 @@ fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
 
 /// Takes calls out of a queue, in this order.
 fn take(items: &mut VecDeque<Item>, indices: &[usize]) -> Vec<Call> {
-    let mut calls = Vec::with_capacity(indices.len());
+    let mut calls = Vec::new();
     for (place, index) in indices.iter().enumerate() {
         let gone = indices[..place].iter().filter(|gone| *gone < index).count();
         if let Some(Item::Together(call)) = items.remove(index - gone) {

@@ -11,7 +11,8 @@ mod stores;
 mod ticket;
 mod whole;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use kvstore_core::fallible;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::key::check_lengths;
@@ -203,7 +204,7 @@ impl KvStore for DistStore {
 
     fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
-        let mut seen = HashSet::with_capacity(keys.len());
+        let mut seen = fallible::hash_set(keys.len())?;
         if let Some(key) = keys.iter().find(|key| !seen.insert(*key)) {
             return Err(Error::KeyExists { key: key.clone() });
         }
@@ -213,7 +214,7 @@ impl KvStore for DistStore {
                 return Err(Error::InvalidArgument(text));
             }
         }
-        let (new, values) = (keys.to_vec(), values.to_vec());
+        let (new, values) = (fallible::copied(keys)?, fallible::copied(values)?);
         self.together("init", Act::Init { keys: new, values, existing })?;
         self.pending().forget(keys);
         Ok(())
@@ -267,7 +268,7 @@ impl KvStore for DistStore {
     }
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
-        self.together("remove", Act::Remove { keys: keys.to_vec() })?;
+        self.together("remove", Act::Remove { keys: fallible::copied(keys)? })?;
         self.pending().forget(keys);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Rows of all ranks: each goes to the rank that has it, and what becomes of it to all others.
 
+use kvstore_core::fallible;
 use std::slice::from_mut;
 
 use kvstore_core::{Device, Result, RowSparse, Shape, Tensor, TensorSpec};
@@ -27,11 +28,12 @@ impl<'a> Packed<'a> {
         Ok(Self { indices, rows })
     }
 
-    fn write(&self, to: &mut Vec<u8>) {
+    fn write(&self, to: &mut Vec<u8>) -> Result<()> {
+        fallible::reserve(to, self.indices.len() * INDEX_BYTES + self.rows.len())?;
         for index in self.indices {
-            to.extend_from_slice(&index.to_le_bytes());
+            to.extend(index.to_le_bytes());
         }
-        to.extend_from_slice(self.rows);
+        fallible::extend(to, self.rows)
     }
 }
 
@@ -55,13 +57,13 @@ impl Exchange<'_> {
             let (mut count, mut body) = (Vec::new(), Vec::new());
             for ((cut, sum), content) in cuts.iter().zip(sums).zip(&contents) {
                 let packed = Packed::of(sum, content, &cut.rows(rank))?;
-                count.extend_from_slice(&(packed.indices.len() as u64).to_le_bytes());
-                packed.write(&mut body);
+                fallible::extend(&mut count, &(packed.indices.len() as u64).to_le_bytes())?;
+                packed.write(&mut body)?;
             }
             counts.push(count);
             bodies.push(body);
         }
-        let counts = self.all_to_all(&counts, &vec![8 * cuts.len(); size])?;
+        let counts = self.all_to_all(&counts, &fallible::filled(8 * cuts.len(), size)?)?;
         let num_rows = |rank: usize| numbers(counts.slice(rank));
         let lens = |rank: usize| {
             let rows = num_rows(rank).into_iter().zip(cuts);
@@ -91,24 +93,24 @@ impl Exchange<'_> {
         let (mut counts, mut body) = (Vec::new(), Vec::new());
         for (cut, part) in cuts.iter().zip(parts) {
             let count = part.as_ref().map_or(0, |part| part.indices().len());
-            counts.extend_from_slice(&(count as u64).to_le_bytes());
+            fallible::extend(&mut counts, &(count as u64).to_le_bytes())?;
             if let Some(part) = part {
                 let first = number(cut.rows(own).start);
-                let indices: Vec<i64> = part.indices().iter().map(|index| index + first).collect();
-                Packed { indices: &indices, rows: &part.rows().seen_bytes()? }.write(&mut body);
+                let indices = fallible::collect(part.indices().iter().map(|index| index + first))?;
+                Packed { indices: &indices, rows: &part.rows().seen_bytes()? }.write(&mut body)?;
             }
         }
         let counts = self.gather_bytes(&counts)?;
         let bodies = self.gather_bytes(&body)?;
         let counts: Vec<Vec<usize>> = (0..size).map(|rank| numbers(counts.slice(rank))).collect();
         let mut rests: Vec<&[u8]> = (0..size).map(|rank| bodies.slice(rank)).collect();
-        let mut values = Vec::with_capacity(cuts.len());
+        let mut values = fallible::with_capacity(cuts.len())?;
         for (number, cut) in cuts.iter().enumerate() {
             let (mut indices, mut rows) = (Vec::new(), Vec::new());
             for (rest, counts) in rests.iter_mut().zip(&counts) {
                 let count = *counts.get(number).ok_or_else(lost)?;
-                indices.extend(take_indices(rest, count)?);
-                rows.extend_from_slice(take(rest, count * row_bytes(cut))?);
+                fallible::extend(&mut indices, &take_indices(rest, count)?)?;
+                fallible::extend(&mut rows, take(rest, count * row_bytes(cut))?)?;
             }
             values.push(self.value(&cut.listed(), indices, &rows)?);
         }
@@ -117,11 +119,11 @@ impl Exchange<'_> {
 
     fn all_to_all(&self, bodies: &[Vec<u8>], lens: &[usize]) -> Result<Slices> {
         let counts: Vec<usize> = bodies.iter().map(Vec::len).collect();
-        let mut sent = Slices::zeroed(&counts);
+        let mut sent = Slices::with_counts(&counts)?;
         for (slice, body) in sent.iter_mut().zip(bodies) {
             slice.copy_from_slice(body);
         }
-        let mut received = Slices::zeroed(lens);
+        let mut received = Slices::with_counts(lens)?;
         self.collective.all_to_all(&[sent.into()], from_mut(&mut received), &self.wait())?;
         Ok(received)
     }
@@ -140,8 +142,8 @@ impl Exchange<'_> {
     }
 
     fn value(&self, whole: &TensorSpec, indices: Vec<i64>, rows: &[u8]) -> Result<RowSparse> {
-        let mut dims = vec![indices.len()];
-        dims.extend_from_slice(whole.shape().row().dims());
+        let mut dims = Vec::from([indices.len()]);
+        dims.extend(whole.shape().row().dims());
         let spec = TensorSpec::new(Shape::from(dims), whole.dtype());
         let rows = Tensor::from_bytes(self.backends, Device::cpu(0), spec, rows)?;
         RowSparse::new(whole.shape().clone(), indices, rows)

@@ -1,5 +1,6 @@
 //! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do with them.
 
+use kvstore_core::fallible;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -187,7 +188,7 @@ impl Stores {
         let mut bytes = Vec::new();
         if self.rank() == 0 {
             for value in values {
-                bytes.extend_from_slice(&value.to_dense()?.to_bytes()?);
+                fallible::extend(&mut bytes, &value.to_dense()?.seen_bytes()?)?;
             }
         }
         let bytes = exchange.bytes_of(0, &bytes)?;
@@ -422,7 +423,7 @@ fn batches(sums: Vec<(Key, &Cut, Tensor)>) -> Vec<Vec<(Key, &Cut, Tensor)>> {
             Some(batch) if num_bytes + len <= MAX_BATCH => batch.push(sum),
             _ => {
                 num_bytes = 0;
-                batches.push(vec![sum]);
+                batches.push(Vec::from([sum]));
             }
         }
         num_bytes += len;

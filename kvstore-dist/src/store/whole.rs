@@ -1,5 +1,6 @@
 //! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of one store.
 
+use kvstore_core::fallible;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
@@ -47,7 +48,7 @@ impl Stores {
             let residual = self.residuals().get(key).cloned();
             own.push(u8::from(residual.is_some()));
             if let Some(residual) = residual {
-                own.extend_from_slice(&residual.to_bytes()?);
+                fallible::extend(&mut own, &residual.seen_bytes()?)?;
             }
         }
         let all = exchange.gather_bytes(&own)?;
@@ -68,7 +69,7 @@ impl Stores {
                 let of_key = residuals.entry(key.clone()).or_default();
                 // A rank that has never pushed the key has nothing left.
                 while of_key.len() < rank {
-                    let zeros = vec![0; bytes.len()];
+                    let zeros = fallible::zeroed(bytes.len())?;
                     of_key.push(Tensor::from_bytes(&self.backends, device, spec.clone(), &zeros)?);
                 }
                 of_key.push(Tensor::from_bytes(&self.backends, device, spec, bytes)?);
