@@ -126,6 +126,7 @@ impl<T> OwnedByProcess<T> {
 }
 
 impl<T> Drop for OwnedByProcess<T> {
+    #[expect(clippy::disallowed_methods, reason = "a drop could wait for ever")]
     fn drop(&mut self) {
         if self.origin.is_inherited() {
             std::mem::forget(self.value.take());
@@ -239,6 +240,7 @@ impl<T> ForkMutex<T> {
 
 #[cfg(all(test, unix, not(miri)))]
 #[expect(unsafe_code, reason = "declares functions of the system")]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
     use std::ffi::c_int;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -280,16 +282,16 @@ mod tests {
     /// Runs `work` while another thread holds what `hold` returns.
     fn while_held<G>(hold: impl FnOnce() -> G + Send, work: impl FnOnce()) {
         thread::scope(|scope| {
-            let ((is_held, held), (may_go, go)) = (channel(), channel::<()>());
+            let ((taken, is_taken), (release, is_released)) = (channel(), channel::<()>());
             scope.spawn(move || {
                 let guard = hold();
-                is_held.send(()).unwrap();
-                go.recv().unwrap_or_default();
+                taken.send(()).unwrap();
+                is_released.recv().unwrap_or_default();
                 drop(guard);
             });
-            held.recv().unwrap();
+            is_taken.recv().unwrap();
             work();
-            drop(may_go);
+            drop(release);
         });
     }
 

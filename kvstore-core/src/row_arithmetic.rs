@@ -3,6 +3,7 @@
 
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::row_merge::merge;
 use crate::row_sparse::RowSparse;
@@ -41,12 +42,13 @@ impl Value {
                 Self::Rows(right),
                 BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul,
             ) => {
-                let indices = union(left.indices(), right.indices());
+                let indices = union(left.indices(), right.indices())?;
                 let (left, right) = (pick(left, &indices)?, pick(right, &indices)?);
                 left.with_rows(left.rows().binary(op, right.rows())?).map(Self::Rows)
             }
             (Self::Rows(left), Self::Dense(right), BinaryOp::Mul) => {
-                let picked = RowSum::pick(other, left.indices().to_vec())?.run_alone(right)?;
+                let picked =
+                    RowSum::pick(other, fallible::copied(left.indices())?)?.run_alone(right)?;
                 left.with_rows(left.rows().binary(op, picked.rows())?).map(Self::Rows)
             }
             _ => self.to_dense()?.binary(op, &other.to_dense()?).map(Self::Dense),
@@ -176,14 +178,14 @@ impl UnaryOp {
 }
 
 /// Returns the row indices that either list has. Both ascend.
-fn union(left: &[i64], right: &[i64]) -> Vec<i64> {
-    let mut indices = Vec::with_capacity(left.len().max(right.len()));
+fn union(left: &[i64], right: &[i64]) -> Result<Vec<i64>> {
+    let mut indices = fallible::with_capacity(left.len().saturating_add(right.len()))?;
     merge(&[left, right], |index, _| {
         if indices.last() != Some(&index) {
             indices.push(index);
         }
-    });
-    indices
+    })?;
+    Ok(indices)
 }
 
 /// Returns the value with exactly these rows; those that it does not have are 0.
@@ -191,7 +193,7 @@ fn pick(value: &RowSparse, indices: &[i64]) -> Result<RowSparse> {
     if value.indices() == indices {
         return Ok(value.clone());
     }
-    RowSum::pick(&Value::Rows(value.clone()), indices.to_vec())?.run_alone(value.rows())
+    RowSum::pick(&Value::Rows(value.clone()), fallible::copied(indices)?)?.run_alone(value.rows())
 }
 
 /// Returns one element, 0, in the dtype and on the device of the rows.

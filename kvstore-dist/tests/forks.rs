@@ -1,6 +1,12 @@
 //! Stores in a forked child, through the façade: stores of one process, and those that span processes.
 
 #![cfg(unix)]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "declares functions of the system")]
 
 use std::ffi::c_int;

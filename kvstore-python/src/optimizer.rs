@@ -289,7 +289,7 @@ impl PyState {
             _ => PyTuple::new(py, rest)?.into_any(),
         };
         let is_last = matches!(name, "sgd" | "nag");
-        Ok(if is_last { vec![inner, master] } else { vec![master, inner] })
+        Ok(Vec::from(if is_last { [inner, master] } else { [master, inner] }))
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use kvstore::{BinaryOp, Error, NDArray, Reduction, RowSparse, UnaryOp, Value};
+use kvstore::{BinaryOp, Error, NDArray, Reduction, RowSparse, UnaryOp, Value, fallible};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-use crate::error::{detached, invalid};
+use crate::error::{detached, invalid, to_python};
 use crate::ndarray::{self, PyArray};
 use crate::{convert, indexing, operators, row_operators};
 
@@ -368,7 +368,9 @@ impl PyRows {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let (py, value) = (slf.py(), slf.get().value());
         let rows = Bound::new(py, slf.get().data())?.into_any();
-        let (indices, dims) = (value.indices().to_vec(), value.shape().dims().to_vec());
+        let raise = |error| to_python(py, error);
+        let indices = fallible::copied(value.indices()).map_err(raise)?;
+        let dims = fallible::copied(value.shape().dims()).map_err(raise)?;
         Ok((slf.get_type(), (rows, indices, dims)))
     }
 

@@ -233,7 +233,7 @@ fn changed_files_are_refused_or_read() {
 }
 
 /// Returns a checkpoint in which the text `from` of the header became `to`.
-fn with_header(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+fn with_text(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
     let (header, rest) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
     let mut header = std::str::from_utf8(header).unwrap().replace(from, to).into_bytes();
@@ -246,13 +246,13 @@ fn rows_of_a_shape_that_no_memory_can_hold_are_rejected() {
     let key = Key::new("table").unwrap();
     let row = || Tensor::from_slice(backends(), Device::cpu(0), [1, 3], &[1f32, 2.0, 3.0]).unwrap();
     let store = create("local").unwrap();
-    store.init(&key, RowSparse::new([1_000_000, 3], vec![7], row()).unwrap()).unwrap();
+    store.init(&key, &RowSparse::new([1_000_000, 3], vec![7], row()).unwrap()).unwrap();
     let before = store.snapshot().unwrap();
     let bytes = before.to_bytes().unwrap();
 
-    let large = with_header(&bytes, "[1000000,3]", "[1000000000000,3]");
+    let large = with_text(&bytes, "[1000000,3]", "[1000000000000,3]");
     assert!(read(&large).is_ok(), "it is large, but may exist");
-    let huge = with_header(&bytes, "[1000000,3]", "[1099511627776000,3]");
+    let huge = with_text(&bytes, "[1000000,3]", "[1099511627776000,3]");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint");
     std::fs::write(&path, huge).unwrap();

@@ -58,7 +58,9 @@ impl Checkpoints {
     #[must_use = "it returns errors that no other call reports"]
     pub fn finish(&self) -> Vec<Error> {
         let all = self.all();
-        all.iter().for_each(|writing| writing.wait_for_end());
+        for writing in &all {
+            writing.wait_for_end();
+        }
         take_errors(&all)
     }
 

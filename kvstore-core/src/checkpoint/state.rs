@@ -6,6 +6,7 @@ use super::OptimizerStates;
 use crate::backends::Backends;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::policy::{Policy, Running};
@@ -33,7 +34,7 @@ impl OptimizerState {
             num_pushes: self.num_updates(),
         };
         let rule = Rule::Known(Policy::Optimizer(running));
-        let snapshot = Snapshot::new("local", rule, None, vec![Arc::new(copy)]);
+        let snapshot = Snapshot::new("local", rule, None, Vec::from([Arc::new(copy)]));
         snapshot.optimizer_states_to_bytes(false)
     }
 
@@ -59,7 +60,7 @@ fn stand_in(backends: &Backends, spec: &TensorSpec) -> Result<Value> {
     if spec.shape().rank() == 0 {
         return Tensor::allocate(backends, device, spec.clone()).map(Value::Dense);
     }
-    let mut dims = spec.shape().dims().to_vec();
+    let mut dims = fallible::copied(spec.shape().dims())?;
     if let Some(num_rows) = dims.first_mut() {
         *num_rows = 0;
     }

@@ -51,17 +51,13 @@ impl Replacement {
             operation: operation.to_owned(),
             source,
         };
-        match place_of(&path).map_err(|source| failed(WRITING, source))? {
-            Some(place) => {
-                let folder = folder_of(&place);
-                beside(&place, &folder, write).map_err(|source| failed(WRITING, source))?;
-                sync(&folder).map_err(|source| failed(SYNCING, source))
-            }
-            None => {
-                let written = File::create(&path).and_then(|file| through(file, write));
-                written.map_err(|source| failed(WRITING, source))
-            }
-        }
+        let Some(place) = place_of(&path).map_err(|source| failed(WRITING, source))? else {
+            let written = File::create(&path).and_then(|file| through(file, write));
+            return written.map_err(|source| failed(WRITING, source));
+        };
+        let folder = folder_of(&place);
+        beside(&place, &folder, write).map_err(|source| failed(WRITING, source))?;
+        sync(&folder).map_err(|source| failed(SYNCING, source))
     }
 }
 
@@ -218,7 +214,7 @@ fn through(
 }
 
 #[cfg(all(test, unix))]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a check fails by panicking")]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 

@@ -73,30 +73,3 @@ fn one_name(path: &Path) -> PathBuf {
         _ => path,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the shortest of three times, in seconds, in which so many turns go by.
-    fn seconds_to_pass(num_turns: usize) -> f64 {
-        let once = || {
-            let path = Path::new("/no such folder/file");
-            let turns: Vec<Turn> = (0..num_turns).map(|_| Turn::take(path)).collect();
-            let start = std::time::Instant::now();
-            for turn in turns {
-                turn.wait();
-            }
-            start.elapsed().as_secs_f64()
-        };
-        (0..3).map(|_| once()).fold(f64::INFINITY, f64::min)
-    }
-
-    // Miri's times say nothing.
-    #[cfg(not(miri))]
-    #[test]
-    fn a_queue_moves_on_in_time_in_proportion_to_its_length() {
-        let (few, many) = (seconds_to_pass(2_000), seconds_to_pass(16_000));
-        assert!(many < 24.0 * few, "8 times as many turns: {few} s became {many} s");
-    }
-}

@@ -247,6 +247,7 @@ impl NDArray {
 
     /// Holds the array as an operation does.
     #[cfg(all(test, unix, not(miri)))]
+    #[allow(clippy::expect_used, reason = "a check fails by panicking")]
     pub(crate) fn lock_for_test(&self) -> MutexGuard<'_, Tensor> {
         self.cell.lock().expect("the process is not forked")
     }

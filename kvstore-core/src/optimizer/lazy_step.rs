@@ -46,7 +46,7 @@ impl Optimizer {
         }
         Self::arithmetic_of(weight.dtype())?;
         state.check(self.name(), key, weight.spec())?;
-        let plan = RowPlan::union(&[gradient]);
+        let plan = RowPlan::union(&[gradient])?;
         let rows = gradient.rows().to_device_of(weight)?;
         let spans = [rows.span()];
         let backend = weight.backend()?.clone();

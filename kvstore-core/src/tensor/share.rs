@@ -59,6 +59,7 @@ impl Share {
 }
 
 impl Drop for Share {
+    #[expect(clippy::disallowed_methods, reason = "what frees the memory fails in a forked child")]
     fn drop(&mut self) {
         if Arc::strong_count(&self.storage) > 1 {
             return;
