@@ -10,6 +10,7 @@ import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
 
 /**
  * An array as an ancestor of others: which arrays it was computed from, and those in turn. It keeps none
@@ -22,11 +23,24 @@ import java.util.Set;
 final class Ancestry extends WeakReference<NDArray> {
     private static final Ancestry[] NONE = {};
 
+    private static final AtomicReferenceFieldUpdater<NDArray, Ancestry> OF_ARRAY =
+            AtomicReferenceFieldUpdater.newUpdater(NDArray.class, Ancestry.class, "ancestry");
+
     /** Two threads may both pass over some parents: they find the same ones. */
     private volatile Ancestry[] parents = NONE;
 
-    Ancestry(NDArray array) {
+    private Ancestry(NDArray array) {
         super(array);
+    }
+
+    /** Without a lock: a caller may hold the array's monitor while it waits for another thread. */
+    static Ancestry of(NDArray array) {
+        Ancestry present = array.ancestry;
+        if (present != null) {
+            return present;
+        }
+        Ancestry created = new Ancestry(array);
+        return OF_ARRAY.compareAndSet(array, null, created) ? created : array.ancestry;
     }
 
     /** Enters what the array was computed from. */

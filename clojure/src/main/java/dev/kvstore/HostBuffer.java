@@ -155,9 +155,11 @@ final class HostBuffer {
         return direct;
     }
 
-    /** Whether its elements are numbers, and not the bytes of elements. */
-    boolean holdsNumbers() {
-        return kind != Kind.BYTES;
+    /** Checks that it holds as many numbers as an array has. The native library counts bytes. */
+    void checkCount(Shape shape, DType dtype) {
+        if (kind != Kind.BYTES) {
+            ElementCount.check(remaining(), shape, dtype);
+        }
     }
 
     int kind() {

@@ -10,7 +10,6 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
 
 /**
  * A dense, row-major array of numbers on one device. Shape, data type and device never change; the
@@ -35,15 +34,12 @@ import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
  * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
  */
 public final class NDArray implements Value {
-    private static final AtomicReferenceFieldUpdater<NDArray, Ancestry> ANCESTRY =
-            AtomicReferenceFieldUpdater.newUpdater(NDArray.class, Ancestry.class, "ancestry");
-
     private final NativeHandle handle;
     private final Shape shape;
     private final DType dtype;
     private final Context context;
-    /** Null until the first use. */
-    private volatile Ancestry ancestry;
+    /** Null until {@link Ancestry#of} sets it. */
+    volatile Ancestry ancestry;
 
     private NDArray(Description description, boolean owned) {
         this.dtype = description.dtype();
@@ -197,8 +193,7 @@ public final class NDArray implements Value {
      *     {@code DEVICE_UNAVAILABLE} when this machine has no such device
      */
     public static NDArray of(float[] data, Shape shape, DType dtype, Context context) {
-        requireNonNull(data, "data");
-        checkLength(data.length, shape, dtype);
+        ElementCount.check(requireNonNull(data, "data").length, shape, dtype);
         return create(shape, dtype, context, () -> NativeNDArray.fromFloats(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
@@ -213,8 +208,7 @@ public final class NDArray implements Value {
      * @return the array
      */
     public static NDArray of(double[] data, Shape shape, DType dtype, Context context) {
-        requireNonNull(data, "data");
-        checkLength(data.length, shape, dtype);
+        ElementCount.check(requireNonNull(data, "data").length, shape, dtype);
         return create(shape, dtype, context, () -> NativeNDArray.fromDoubles(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
@@ -229,8 +223,7 @@ public final class NDArray implements Value {
      * @return the array
      */
     public static NDArray of(int[] data, Shape shape, DType dtype, Context context) {
-        requireNonNull(data, "data");
-        checkLength(data.length, shape, dtype);
+        ElementCount.check(requireNonNull(data, "data").length, shape, dtype);
         return create(shape, dtype, context, () -> NativeNDArray.fromInts(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
@@ -245,8 +238,7 @@ public final class NDArray implements Value {
      * @return the array
      */
     public static NDArray of(long[] data, Shape shape, DType dtype, Context context) {
-        requireNonNull(data, "data");
-        checkLength(data.length, shape, dtype);
+        ElementCount.check(requireNonNull(data, "data").length, shape, dtype);
         return create(shape, dtype, context, () -> NativeNDArray.fromLongs(
                 data, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
@@ -261,8 +253,7 @@ public final class NDArray implements Value {
      * @return the array
      */
     public static NDArray of(byte[] data, Shape shape, DType dtype, Context context) {
-        requireNonNull(data, "data");
-        checkLength(data.length, shape, dtype);
+        ElementCount.check(requireNonNull(data, "data").length, shape, dtype);
         NDArray bytes = fromBytes(data, shape, DType.INT8, context);
         if (dtype == DType.INT8) {
             return bytes;
@@ -291,9 +282,7 @@ public final class NDArray implements Value {
     public static NDArray of(Buffer data, Shape shape, DType dtype, Context context) {
         requireNonNull(dtype, "dtype");
         HostBuffer source = HostBuffer.source(data, dtype.numBytes());
-        if (source.holdsNumbers()) {
-            checkLength(source.remaining(), shape, dtype);
-        }
+        source.checkCount(shape, dtype);
         try {
             return create(source.remaining(), shape, dtype, context, () -> NativeBuffer.create(
                     source.memory(), source.kind(), source.position(), source.remaining(),
@@ -371,21 +360,6 @@ public final class NDArray implements Value {
     static NDArray create(
             Shape shape, DType dtype, Context context, NativeMemory.Allocation allocation) {
         return create(Long.MAX_VALUE, shape, dtype, context, allocation);
-    }
-
-    /** Checked here, because the native library knows the type of the data only. */
-    private static void checkLength(long found, Shape shape, DType dtype) {
-        requireNonNull(shape, "shape");
-        requireNonNull(dtype, "dtype");
-        if (found != shape.product()) {
-            throw KVStoreException.lengthMismatch(
-                    "elements for " + dtype + " " + shape, shape.product(), found);
-        }
-    }
-
-    private void checkLength(long found) {
-        handle();
-        checkLength(found, shape, dtype);
     }
 
     /** A shape for which there is not enough data is refused by the call, not for want of memory. */
@@ -971,8 +945,7 @@ public final class NDArray implements Value {
      * @throws KVStoreException with {@code LENGTH_MISMATCH} when these are more or fewer
      */
     public NDArray set(float[] data) {
-        requireNonNull(data, "data");
-        checkLength(data.length);
+        ElementCount.check(requireNonNull(data, "data").length, this);
         return change(() -> NativeNDArray.assignFloats(handle(), data));
     }
 
@@ -983,8 +956,7 @@ public final class NDArray implements Value {
      * @return this array
      */
     public NDArray set(double[] data) {
-        requireNonNull(data, "data");
-        checkLength(data.length);
+        ElementCount.check(requireNonNull(data, "data").length, this);
         return change(() -> NativeNDArray.assignDoubles(handle(), data));
     }
 
@@ -995,8 +967,7 @@ public final class NDArray implements Value {
      * @return this array
      */
     public NDArray set(int[] data) {
-        requireNonNull(data, "data");
-        checkLength(data.length);
+        ElementCount.check(requireNonNull(data, "data").length, this);
         return change(() -> NativeNDArray.assignInts(handle(), data));
     }
 
@@ -1007,8 +978,7 @@ public final class NDArray implements Value {
      * @return this array
      */
     public NDArray set(long[] data) {
-        requireNonNull(data, "data");
-        checkLength(data.length);
+        ElementCount.check(requireNonNull(data, "data").length, this);
         return change(() -> NativeNDArray.assignLongs(handle(), data));
     }
 
@@ -1019,8 +989,7 @@ public final class NDArray implements Value {
      * @return this array
      */
     public NDArray set(byte[] data) {
-        requireNonNull(data, "data");
-        checkLength(data.length);
+        ElementCount.check(requireNonNull(data, "data").length, this);
         return set(ByteBuffer.wrap(data), DType.INT8);
     }
 
@@ -1040,9 +1009,8 @@ public final class NDArray implements Value {
 
     private NDArray set(Buffer data, DType bytesOf) {
         HostBuffer source = HostBuffer.source(data, bytesOf.numBytes());
-        if (source.holdsNumbers()) {
-            checkLength(source.remaining());
-        }
+        handle();
+        source.checkCount(shape, dtype);
         try {
             return change(() -> NativeBuffer.assign(
                     handle(), source.memory(), source.kind(), source.position(), source.remaining(),
@@ -1319,14 +1287,8 @@ public final class NDArray implements Value {
         return this;
     }
 
-    /** Without a lock: a caller may hold this array's monitor while it waits for another thread. */
     Ancestry ancestry() {
-        Ancestry present = ancestry;
-        if (present != null) {
-            return present;
-        }
-        Ancestry created = new Ancestry(this);
-        return ANCESTRY.compareAndSet(this, null, created) ? created : ancestry;
+        return Ancestry.of(this);
     }
 
     // ---- end of life ------------------------------------------------------------------------

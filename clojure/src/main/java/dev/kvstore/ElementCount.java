@@ -1,0 +1,22 @@
+package dev.kvstore;
+
+import static java.util.Objects.requireNonNull;
+
+/** Checks how many numbers a caller gives. The native library would name the type of the data, not the array's. */
+final class ElementCount {
+    private ElementCount() {}
+
+    static void check(long found, Shape shape, DType dtype) {
+        requireNonNull(shape, "shape");
+        requireNonNull(dtype, "dtype");
+        if (found != shape.product()) {
+            throw KVStoreException.lengthMismatch(
+                    "elements for " + dtype + " " + shape, shape.product(), found);
+        }
+    }
+
+    static void check(long found, NDArray array) {
+        array.handle();
+        check(found, array.shape(), array.dtype());
+    }
+}
