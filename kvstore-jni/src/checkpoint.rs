@@ -5,9 +5,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use jni::Env;
-use jni::objects::{JClass, JString};
+use jni::objects::{JClass, JObjectArray, JString};
 use jni::sys::{jboolean, jlong};
-use kvstore::{Checkpoint, Error};
+use kvstore::{Checkpoint, Checkpoints, Error};
 
 use crate::convert::{self, CHECKPOINTS, SNAPSHOTS};
 use crate::error::{Result, ThrowKVStoreException};
@@ -56,6 +56,12 @@ native!(fn release(checkpoint: jlong));
 fn release(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<()> {
     drop(CHECKPOINTS.remove(checkpoint));
     Ok(())
+}
+
+native!(fn finish() -> JString[]);
+fn finish<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<JObjectArray<'l, JString<'l>>> {
+    let errors: Vec<String> = Checkpoints::of_process().finish().iter().map(Error::chain).collect();
+    convert::strings_to_java(env, errors.iter().map(String::as_str))
 }
 
 native!(fn restore(store: jlong, file: JString));

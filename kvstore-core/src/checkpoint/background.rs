@@ -121,7 +121,7 @@ impl Writing {
         }
         outcome.is_reported = outcome.error.is_some();
         // The handle may still be there, and its `wait` returns the error itself.
-        outcome.error.as_ref().map(copy)
+        outcome.error.as_ref().map(Error::duplicate)
     }
 
     fn end(&self, written: Result<()>) {
@@ -143,18 +143,6 @@ impl Outcome {
                 "a checkpoint failed after its handle was dropped"
             );
         }
-    }
-}
-
-/// Returns an error with the same message. Errors of the system cannot be cloned.
-fn copy(error: &Error) -> Error {
-    match error {
-        Error::Io { path, operation, source } => Error::Io {
-            path: path.clone(),
-            operation: operation.clone(),
-            source: std::io::Error::new(source.kind(), source.to_string()),
-        },
-        other => Error::Internal(other.chain()),
     }
 }
 

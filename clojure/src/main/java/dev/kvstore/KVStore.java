@@ -46,6 +46,7 @@ public final class KVStore implements NativeResource {
     /** Then a push that has failed may have changed something. */
     private volatile boolean hasUpdater;
     private volatile boolean waitsAtExit = true;
+    private final PendingCheckpoints checkpoints = new PendingCheckpoints();
 
     private KVStore(String name) {
         long created = NativeKVStore.create(name);
@@ -989,7 +990,9 @@ public final class KVStore implements NativeResource {
     public Checkpoint checkpoint(Path file) {
         requireNonNull(file, "file");
         try (Snapshot snapshot = snapshot()) {
-            return snapshot.checkpoint(file);
+            Checkpoint checkpoint = snapshot.checkpoint(file);
+            checkpoints.add(checkpoint);
+            return checkpoint;
         }
     }
 
@@ -1060,20 +1063,38 @@ public final class KVStore implements NativeResource {
     // ---- end of life ------------------------------------------------------------------------
 
     /**
-     * Releases the values of the store. Closing again does nothing; calls that run finish. Of several processes each
-     * waits for the others, unless {@link #setBarrierBeforeExit} says otherwise; a store that is collected waits for
-     * nobody.
+     * Releases the values of the store, when its checkpoints are written. Closing again does nothing; calls that run
+     * finish. Of several processes each waits for the others, unless {@link #setBarrierBeforeExit} says otherwise; a
+     * store that is collected waits for nobody. A thread that is interrupted does not wait for checkpoints: the end of
+     * the virtual machine does.
      *
-     * @throws KVStoreException if the others do not come; the store is closed all the same
+     * @throws KVStoreException if a checkpoint of this store failed and the program has not asked for the failure, or
+     *     the others do not come; the store is closed all the same
      */
     @Override
     public void close() {
+        KVStoreException failure = null;
+        for (KVStoreException failed : checkpoints.finish()) {
+            if (failure == null) {
+                failure = failed;
+            } else {
+                failure.addSuppressed(failed);
+            }
+        }
         try {
             if (type.startsWith("dist") && waitsAtExit && !isClosed()) {
                 barrier();
             }
+        } catch (KVStoreException absent) {
+            if (failure != null) {
+                absent.addSuppressed(failure);
+            }
+            throw absent;
         } finally {
             handle.close();
+        }
+        if (failure != null) {
+            throw failure;
         }
     }
 

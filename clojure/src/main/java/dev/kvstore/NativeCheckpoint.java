@@ -15,6 +15,9 @@ final class NativeCheckpoint {
 
     static native void release(long checkpoint);
 
+    /** Blocks until every checkpoint of the process is written. Returns failures that nobody knows. */
+    static native String[] finish();
+
     static native void restore(long store, String file);
 
     static native void saveOptimizerStates(long store, String file, boolean dumpOptimizer);

@@ -150,8 +150,20 @@ public final class ResourceScope implements AutoCloseable {
         INNERMOST.set(outer);
         List<NativeResource> made = resources;
         resources = null;
+        RuntimeException failure = null;
         for (int i = made.size() - 1; i >= 0; i--) {
-            made.get(i).close();
+            try {
+                made.get(i).close();
+            } catch (RuntimeException failed) {
+                if (failure == null) {
+                    failure = failed;
+                } else {
+                    failure.addSuppressed(failed);
+                }
+            }
+        }
+        if (failure != null) {
+            throw failure;
         }
     }
 }

@@ -179,7 +179,7 @@ public final class Snapshot implements NativeResource {
     public Checkpoint checkpoint(Path file) {
         String name = NDArrayFile.name(file);
         try {
-            return new Checkpoint(NativeCheckpoint.begin(handle(), name), file);
+            return Checkpoint.begin(handle(), name, file);
         } finally {
             Reference.reachabilityFence(this);
         }
