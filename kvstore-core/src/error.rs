@@ -17,7 +17,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// Why an operation was refused or failed.
 ///
 /// The message names the key or device, what was expected and what was found. [`Error::code`] is
-/// the stable part for programs; messages may be reworded.
+/// the stable part for programs; messages may be reworded. The message of an error with a source ends
+/// with the message of the source; [`Error::chain`] adds the sources of that one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -85,7 +86,7 @@ pub enum Error {
         limit: Option<usize>,
     },
     /// The user's updater failed; its key keeps its old value.
-    #[error("updater failed on key `{key}`")]
+    #[error("updater failed on key `{key}`: {source}")]
     Updater {
         /// The key that was being updated.
         key: Key,
@@ -93,7 +94,7 @@ pub enum Error {
         source: BoxError,
     },
     /// A file could not be read or written.
-    #[error("{}: {operation}", path.display())]
+    #[error("{}: {operation}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -114,7 +115,7 @@ pub enum Error {
     #[error("timed out: {0}")]
     Timeout(String),
     /// A device or a library under a backend failed.
-    #[error("{device}: {operation}")]
+    #[error("{device}: {operation}: {source}")]
     Backend {
         /// The device.
         device: Device,
@@ -124,7 +125,7 @@ pub enum Error {
         source: BoxError,
     },
     /// What moves bytes between processes failed.
-    #[error("{operation}")]
+    #[error("{operation}: {source}")]
     Transport {
         /// What was being done.
         operation: String,
@@ -228,17 +229,78 @@ impl Error {
         }
     }
 
-    /// Returns the message and those of its causes, joined with `": "`.
+    /// Returns the message and those of its causes, joined with `": "`. A cause that ends the message
+    /// already is not repeated.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        chain(self)
     }
+
+    /// Returns an error of the same kind with the same message, for another caller that gets the
+    /// failure too. Its sources are text.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        match self {
+            Self::KeyNotFound { key } => Self::KeyNotFound { key: key.clone() },
+            Self::KeyExists { key } => Self::KeyExists { key: key.clone() },
+            Self::LengthMismatch { what, expected, found } => {
+                Self::LengthMismatch { what: what.clone(), expected: *expected, found: *found }
+            }
+            Self::SpecMismatch { subject, key, expected, found } => Self::SpecMismatch {
+                subject: subject.clone(),
+                key: key.clone(),
+                expected: expected.clone(),
+                found: found.clone(),
+            },
+            Self::InvalidArgument(text) => Self::InvalidArgument(text.clone()),
+            Self::Unsupported(text) => Self::Unsupported(text.clone()),
+            Self::DeviceUnavailable { device, reason } => {
+                Self::DeviceUnavailable { device: *device, reason: reason.clone() }
+            }
+            Self::OutOfMemory { device, requested, in_use, limit } => Self::OutOfMemory {
+                device: *device,
+                requested: *requested,
+                in_use: *in_use,
+                limit: *limit,
+            },
+            Self::Updater { key, source } => {
+                Self::Updater { key: key.clone(), source: chain(&**source).into() }
+            }
+            Self::Io { path, operation, source } => Self::Io {
+                path: path.clone(),
+                operation: operation.clone(),
+                source: std::io::Error::new(source.kind(), chain(source)),
+            },
+            Self::Corrupt { subject, reason } => {
+                Self::Corrupt { subject: subject.clone(), reason: reason.clone() }
+            }
+            Self::Timeout(text) => Self::Timeout(text.clone()),
+            Self::Backend { device, operation, source } => Self::Backend {
+                device: *device,
+                operation: operation.clone(),
+                source: chain(&**source).into(),
+            },
+            Self::Transport { operation, source } => {
+                Self::Transport { operation: operation.clone(), source: chain(&**source).into() }
+            }
+            Self::Closed { what } => Self::Closed { what: what.clone() },
+            Self::Poisoned { key } => Self::Poisoned { key: key.clone() },
+            Self::Internal(text) => Self::Internal(text.clone()),
+        }
+    }
+}
+
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// The kind of an [`Error`], the same in every language.
@@ -332,5 +394,45 @@ mod tests {
         let key = Key::new("w").unwrap();
         let error = Error::Updater { key, source: "no".into() };
         assert_eq!(error.chain(), "updater failed on key `w`: no");
+        let source = Error::Updater { key: Key::new("a").unwrap(), source: "deep".into() };
+        let error = Error::Transport { operation: "push".to_owned(), source: Box::new(source) };
+        assert_eq!(error.chain(), "push: updater failed on key `a`: deep");
+    }
+
+    #[test]
+    fn a_message_names_the_cause() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let cause = missing.to_string();
+        let error = Error::Io {
+            path: "model".into(),
+            operation: "reading a checkpoint".to_owned(),
+            source: missing,
+        };
+        assert_eq!(error.to_string(), format!("model: reading a checkpoint: {cause}"));
+        assert_eq!(error.chain(), error.to_string());
+    }
+
+    #[test]
+    fn a_duplicate_has_the_same_code_and_message() {
+        let key = Key::new("w").unwrap();
+        let errors = [
+            Error::Updater { key: key.clone(), source: "no".into() },
+            Error::Io {
+                path: "model".into(),
+                operation: "writing".to_owned(),
+                source: std::io::Error::other("no room"),
+            },
+            Error::Backend {
+                device: Device::cpu(0),
+                operation: "sum".to_owned(),
+                source: "no".into(),
+            },
+            Error::KeyNotFound { key },
+        ];
+        for error in errors {
+            let other = error.duplicate();
+            assert_eq!((other.code(), other.chain()), (error.code(), error.chain()));
+            assert_eq!(other.key(), error.key());
+        }
     }
 }

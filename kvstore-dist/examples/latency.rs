@@ -1,7 +1,8 @@
 //! How long do the verbs of an MPI job take? `mpirun -n 2 target/release/examples/latency`
 //!
 //! Each number is the median over rounds on rank 0, in microseconds. "exchange" is what a push with an optimizer and a
-//! pull send: each rank sends every other one a slice, and gathers what became of them.
+//! pull send: each rank sends every other one a slice, and gathers what became of them. "init" and "push" are those of a
+//! store: of one key, until a pull has its value.
 
 #![allow(
     clippy::disallowed_macros,
@@ -10,11 +11,13 @@
 )]
 
 use std::slice::from_mut;
+use std::sync::Arc;
 use std::time::Instant;
 
-use kvstore_core::Result;
+use kvstore_core::{Backends, CpuBackend, Device, Error, Key, KvStore, Result, Tensor, Value};
 use kvstore_dist::{
-    Buffer, Collective, DEFAULT_TIMEOUT, MpiCollective, MpiOptions, SharedSlices, Slices, Wait,
+    Buffer, Collective, DEFAULT_TIMEOUT, DistStore, Group, MpiCollective, MpiOptions, SharedSlices,
+    Slices, Wait,
 };
 
 /// What a round sends.
@@ -96,5 +99,48 @@ fn main() -> Result<()> {
             }
         }
     }
+    stores(member)?;
     MpiCollective::finalize(&Wait::new(&"end", DEFAULT_TIMEOUT))
+}
+
+/// Measures a store that gets the group of the collective.
+fn stores(member: MpiCollective) -> Result<()> {
+    let rank = member.rank();
+    let group = Group::new(Arc::new(member))?;
+    let backends = Backends::new(vec![CpuBackend::new()]);
+    let store = DistStore::new("dist_sync", &backends, &group)
+        .ok_or_else(|| Error::invalid("dist_sync is no name of a store"))?;
+    for (name, num_bytes, num_rounds) in
+        [("1 MiB", 1 << 20, 200), ("64 MiB", 64 << 20, 9), ("256 MiB", 256 << 20, 5)]
+    {
+        let elements = vec![1f32; num_bytes / 4];
+        let value = Tensor::from_slice(&backends, Device::cpu(0), [elements.len()], &elements)?;
+        let value = Value::from(value);
+        let (mut inits, mut pushes) = (Vec::new(), Vec::new());
+        for round in 0..num_rounds {
+            let keys = [Key::new(&format!("{name} {round}"))?];
+            let values = std::slice::from_ref(&value);
+            store.barrier()?;
+            let begun = Instant::now();
+            store.init(&keys, values)?;
+            inits.push(begun.elapsed());
+            // The first one gets memory, as the init does; the second one has it.
+            for _ in 0..2 {
+                store.barrier()?;
+                let begun = Instant::now();
+                store.push(&keys, values, 0)?;
+                store.pull(&keys, 0)?;
+                pushes.push(begun.elapsed());
+            }
+            store.remove(&keys)?;
+        }
+        for (verb, mut times) in [("init", inits), ("push", pushes)] {
+            times.sort_unstable();
+            if rank == 0 {
+                let median = times[times.len() / 2].as_secs_f64() * 1e6;
+                println!("{name:>7} {verb:<10} {median:>10.1} us");
+            }
+        }
+    }
+    Ok(())
 }

@@ -52,7 +52,7 @@ impl Fault {
 }
 
 /// Ranks in words: `ranks 1, 2`.
-struct Ranks<'a>(&'a [usize]);
+pub(crate) struct Ranks<'a>(pub(crate) &'a [usize]);
 
 impl fmt::Display for Ranks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -229,7 +229,13 @@ fn files_of_other_runs_are_refused() {
         let read = Snapshot::from_bytes(&backends(), &file);
         let shared = store.share_snapshot(read).unwrap();
         store.init(&[key("b")], &[small(0.0)]).unwrap();
-        assert!(text(store.rollback(&shared)).contains("something else"));
+        let text = text(store.rollback(&shared));
+        for rank in [0, 1] {
+            let call = format!("rank {rank}: rollback of ");
+            assert!(text.contains(&call), "{text}");
+        }
+        // Nothing else tells the two from each other.
+        assert_eq!(text.matches("a file with checksum").count(), 2, "{text}");
         assert_eq!(store.keys(), [key("b")]);
         // The same file is the same everywhere.
         let own = if store.rank() == 0 {
@@ -264,9 +270,102 @@ fn what_one_rank_has_read_is_there_for_all() {
         let after = store.snapshot().unwrap();
         let own = if store.rank() == 0 { before } else { after };
         assert!(store.share_snapshot(Ok(own.clone())).unwrap().is_identical(&own).unwrap());
+        // Each rank hears of its own reason first, and of those of the others.
         let text = text(store.share_snapshot(lost(store.rank())).map(drop));
-        assert!(text.contains(&format!("no file {}", store.rank())), "{text}");
+        let (own, other) = (store.rank(), 1 - store.rank());
+        assert_eq!(text, format!("no file {own}; rank {other}: no file {other}"));
     });
+}
+
+/// The reason why a rank has no file is not lost when the call fails for another one.
+#[test]
+fn a_restore_that_other_ranks_do_not_call_says_what_it_lacks() {
+    two(|store| {
+        store.init(&[key("a")], &[small(1.0)]).unwrap();
+        let text = if store.rank() == 0 {
+            text(store.share_snapshot(Err(Error::InvalidArgument("no file".to_owned()))).map(drop))
+        } else {
+            text(store.remove(&[key("a")]))
+        };
+        assert!(text.contains("(rank 0: restore; rank 1: remove of `a`)"), "{text}");
+        let lacks = text.ends_with("; this rank has no snapshot: no file");
+        assert_eq!(lacks, store.rank() == 0, "{text}");
+        store.barrier().unwrap();
+    });
+}
+
+/// Errors of files keep their kind, with the reasons of the other ranks.
+#[test]
+fn a_file_that_no_rank_can_read_names_the_cause_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = folder.path().join("damaged");
+    std::fs::write(&damaged, [0; 100]).unwrap();
+    let missing = folder.path().join("missing");
+    two(|store| {
+        let path = if store.rank() == 0 { &missing } else { &damaged };
+        let error = store.share_snapshot(Snapshot::read(&backends(), path)).map(drop).unwrap_err();
+        let expected = if store.rank() == 0 { ErrorCode::Io } else { ErrorCode::Corrupt };
+        assert_eq!(error.code(), expected);
+        let text = error.to_string();
+        for part in ["missing: reading a checkpoint: No such file", "damaged is damaged: "] {
+            assert!(text.contains(part), "{text}");
+        }
+    });
+}
+
+/// The text is the same on every rank, and shows what each of them calls.
+#[test]
+fn ranks_that_make_different_calls_hear_of_all_of_them() {
+    type Act = fn(&DistStore) -> Result<()>;
+    let programs: [(&str, Act, Act); 6] = [
+        (
+            "(rank 0: remove of `a`; ranks 1, 2: barrier)",
+            |store| store.remove(&[key("a")]),
+            DistStore::barrier,
+        ),
+        (
+            "(rank 0: init of `x` [4] f32; ranks 1, 2: init of `x` [2, 2] f32)",
+            |store| store.init(&[key("x")], &[small(0.0)]),
+            |store| store.init(&[key("x")], &[full(&backends(), &[2, 2], 0.0)]),
+        ),
+        (
+            "(rank 0: init of `x` [4] f32; ranks 1, 2: init of `x` [4] i32)",
+            |store| store.init(&[key("x")], &[small(0.0)]),
+            |store| {
+                let value = Tensor::from_slice(&backends(), Device::cpu(0), [4], &[0i32; 4])?;
+                store.init(&[key("x")], &[value.into()])
+            },
+        ),
+        (
+            "(rank 0: init of `x` [4] f32; ranks 1, 2: init that keeps keys of `x` [4] f32)",
+            |store| store.init(&[key("x")], &[small(0.0)]),
+            |store| store.init_with(&[key("x")], &[small(0.0)], Existing::Keep),
+        ),
+        (
+            "(rank 0: remove of `x`, number 4 of 5; ranks 1, 2: remove of `y`, number 4 of 5)",
+            |store| store.remove(&["a", "b", "c", "x", "d"].map(key)),
+            |store| store.remove(&["a", "b", "c", "y", "d"].map(key)),
+        ),
+        (
+            "(rank 0: remove of `a`, `b`; ranks 1, 2: remove of `b`, `a`)",
+            |store| store.remove(&["a", "b"].map(key)),
+            |store| store.remove(&["b", "a"].map(key)),
+        ),
+    ];
+    for (expected, of_first, of_others) in programs {
+        let texts = on_workers("dist_sync", 3, &backends(), |store| {
+            store.init(&[key("a")], &[small(0.0)]).unwrap();
+            let act = if store.rank() == 0 { of_first } else { of_others };
+            let error = act(store).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument);
+            // Nothing has changed, and the next call is made.
+            store.barrier().unwrap();
+            assert_eq!(store.keys(), [key("a")]);
+            error.to_string()
+        });
+        assert!(texts[0].contains(expected), "{}", texts[0]);
+        assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    }
 }
 
 #[test]
@@ -308,7 +407,8 @@ fn calls_that_differ_are_found_among_others() {
         store.push(&[key(name)], &[small(1.0)], priority.parse().unwrap()).unwrap();
         assert_eq!(floats(store, "a"), [2.0; 4]);
         let text = text(store.pull(&[key(name)], 0).map(drop));
-        assert!(text.contains("something else"), "{text}");
+        let calls = "(rank 0: push of `b` [4] f32 with priority 5; rank 1: push of `c` [4] f32 with priority -5)";
+        assert!(text.contains(calls), "{text}");
         assert!(store.barrier().is_err());
         // Then they are where they were.
         push(store, "a", rank(store)).unwrap();

@@ -1,6 +1,7 @@
 //! The verbs, as messages between two ranks.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::flight::{Flight, Hold};
 use super::process::Process;
@@ -108,18 +109,23 @@ pub(super) fn broadcast(
     let part = |rank| {
         parts.range(if is_cut { (rank + process.size - root) % process.size - 1 } else { 0 })
     };
-    let mut buffer = std::mem::take(bytes);
     let mut flight = flight(process, turn);
-    let hold = flight.load(std::mem::take(&mut buffer));
+    let buffer = std::mem::take(bytes);
     if process.rank == root {
+        // From which is only sent: a tensor that others have, too, need not be copied.
+        let buffer = Arc::new(buffer);
+        let hold = flight.share(&buffer);
         for peer in others(process) {
             flight.send(peer, hold, part(peer))?;
         }
-    } else {
-        flight.receive(root, hold, part(process.rank))?;
+        flight.land().map(drop)?;
+        *bytes = Arc::into_inner(buffer).unwrap_or_default();
+        return Ok(());
     }
+    let hold = flight.load(buffer);
+    flight.receive(root, hold, part(process.rank))?;
     *bytes = flight.land()?.next().unwrap_or_default();
-    if !is_cut || process.rank == root {
+    if !is_cut {
         return Ok(());
     }
     let mut flight = self::flight(process, turn);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use kvstore_core::{Error, Existing, Key, Snapshot, TensorSpec, Value};
+use kvstore_core::{Error, Existing, Key, KeyStats, Snapshot, TensorSpec, Value};
 
 use super::stores::{MAX_BATCH, Stores};
 use super::ticket::Ticket;
@@ -50,7 +50,7 @@ pub(crate) enum Act {
     /// Every rank gets what all of them hold, as a snapshot of a store of this name.
     Snapshot(String, Arc<Taken>),
     /// Every rank gets a snapshot: its own, which it has put there, or that of the first which has one.
-    Share(Arc<Taken>),
+    Share(Arc<SharedSnapshot>),
     /// Every rank goes back to its part of the same snapshot.
     Rollback(Box<Snapshot>),
 }
@@ -67,6 +67,16 @@ impl Act {
 
 /// Where a snapshot is put.
 pub(crate) type Taken = std::sync::Mutex<Option<Snapshot>>;
+
+/// A snapshot that ranks share.
+#[derive(Debug)]
+pub(crate) struct SharedSnapshot {
+    pub(crate) taken: Taken,
+    /// Why this rank has none of its own.
+    pub(crate) why_not: Option<String>,
+    /// Why each rank has none, if none has one.
+    pub(crate) reasons: std::sync::Mutex<Vec<String>>,
+}
 
 impl Call {
     pub(crate) fn new(stores: Arc<Stores>, act: Act, priority: i32, ticket: Arc<Ticket>) -> Self {
@@ -88,6 +98,46 @@ impl Call {
     /// Returns its name for texts, with its first key.
     pub(crate) fn subject(&self) -> String {
         subject_of(std::slice::from_ref(self))
+    }
+
+    /// Returns its verb, and how it is called; then what belongs to each key; then what else is the same on all ranks.
+    /// Calls with other fingerprints differ in one of these.
+    pub(crate) fn parts(&self) -> Vec<String> {
+        let (verb, keys) = self.name();
+        let mut parts = vec![self.head(verb)];
+        let of_values = |keys: &[Key], values: &[Value]| -> Vec<String> {
+            let part = |(key, value): (&Key, &Value)| {
+                let rows = if value.rows().is_some() { " as rows" } else { "" };
+                format!("`{key}` {}{rows}", value.spec())
+            };
+            keys.iter().zip(values).map(part).collect()
+        };
+        parts.extend(match &self.act {
+            Act::Init { keys, values, .. } => of_values(keys, values),
+            Act::Push { keys, sums } => of_values(keys, sums),
+            Act::Rollback(snapshot) => parts_of(snapshot),
+            _ => keys.iter().map(|key| format!("`{key}`")).collect(),
+        });
+        parts
+    }
+
+    fn head(&self, verb: &str) -> String {
+        let mut head = verb.to_owned();
+        if let Act::Init { existing, .. } = &self.act {
+            head.push_str(match existing {
+                Existing::Error => "",
+                Existing::Keep => " that keeps keys",
+                Existing::Replace => " that replaces keys",
+            });
+        }
+        // Those for which the caller waits have the highest one.
+        if self.priority != 0 && self.priority != i32::MAX {
+            head.push_str(&format!(" with priority {}", self.priority));
+        }
+        if self.stores.number != 0 {
+            head.push_str(&format!(" on store {}", self.stores.number + 1));
+        }
+        head
     }
 
     /// Returns its verb, and its keys.
@@ -113,6 +163,29 @@ impl Call {
         let bytes = |sum: &Value| sum.rows().is_none().then_some(sum.num_bytes());
         sums.iter().map(bytes).sum()
     }
+}
+
+/// Returns what tells a snapshot from another one.
+fn parts_of(snapshot: &Snapshot) -> Vec<String> {
+    let part = |of_key: KeyStats| {
+        let KeyStats { key, spec, num_pushes, state_bytes, .. } = of_key;
+        format!("`{key}` {spec} after {num_pushes} pushes with {state_bytes} bytes of state")
+    };
+    let mut parts: Vec<String> = snapshot.stats().into_iter().map(part).collect();
+    parts.push(match snapshot.checksum() {
+        Some(checksum) => format!("a file with checksum {checksum:08x}"),
+        None => "no file".to_owned(),
+    });
+    parts.push(if snapshot.has_updater() { "an updater" } else { "no updater" }.to_owned());
+    parts.push(match snapshot.compression() {
+        Some(it) => format!("compression {} with threshold {}", it.name(), it.threshold()),
+        None => "no compression".to_owned(),
+    });
+    parts.push(match snapshot.optimizer() {
+        Some(optimizer) => format!("optimizer {}", optimizer.to_json().unwrap_or_default()),
+        None => "no optimizer".to_owned(),
+    });
+    parts
 }
 
 /// Returns the name of calls that are made as one.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvstore_core::storage::Storage;
-use kvstore_core::{Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec};
+use kvstore_core::{
+    Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec, Value,
+};
 
 use super::cut::Cut;
 use crate::buffer::{Buffer, SharedSlices, Slices};
@@ -308,6 +310,59 @@ impl Exchange<'_> {
         values.into_iter().map(|value| value.ok_or_else(lost)).collect()
     }
 
+    /// Gives every rank the values of one, `root`. The other ranks say with theirs only of what kind they are. A long value
+    /// travels from where it is to where it stays; others are packed.
+    pub(crate) fn values_of(&self, root: usize, values: &[Value]) -> Result<Vec<Tensor>> {
+        let is_root = self.collective.rank() == root;
+        let mut tensors = vec![None; values.len()];
+        for parcel in parcels(1, values.iter().map(|value| dense_bytes(value.spec()))) {
+            let values = || of(&parcel, values);
+            if let [index] = parcel[..] {
+                let value = values().next().ok_or_else(lost)?;
+                let tensor = if is_root {
+                    self.on_host(value)?
+                } else {
+                    Tensor::allocate(self.backends, Device::cpu(0), value.spec().clone())?
+                };
+                let mut buffer = Buffer::of_tensor(tensor)?;
+                self.collective.broadcast(root, &mut buffer, &self.wait())?;
+                *tensors.get_mut(index).ok_or_else(lost)? = buffer.into_tensor();
+                continue;
+            }
+            let num_bytes = values().map(|value| dense_bytes(value.spec())).sum();
+            let mut packed = Buffer::zeroed(num_bytes);
+            if is_root {
+                let mut rest = &mut *packed;
+                for value in values() {
+                    let to;
+                    (to, rest) = rest.split_at_mut(dense_bytes(value.spec()));
+                    value.to_dense()?.read_bytes(to)?;
+                }
+            }
+            self.collective.broadcast(root, &mut packed, &self.wait())?;
+            let mut rest = &packed[..];
+            for (index, value) in parcel.iter().zip(values()) {
+                let (own, after) =
+                    rest.split_at_checked(dense_bytes(value.spec())).ok_or_else(lost)?;
+                rest = after;
+                let spec = value.spec().clone();
+                let tensor = Tensor::from_bytes(self.backends, Device::cpu(0), spec, own)?;
+                *tensors.get_mut(*index).ok_or_else(lost)? = Some(tensor);
+            }
+        }
+        tensors.into_iter().map(|tensor| tensor.ok_or_else(lost)).collect()
+    }
+
+    /// Returns a value in memory of the host that is not borrowed: a call that fails may keep it for ever.
+    fn on_host(&self, value: &Value) -> Result<Tensor> {
+        let value = value.to_dense()?;
+        let value = match value.host_bytes() {
+            Ok(_) => value,
+            Err(_) => value.to_device(self.backends, Device::cpu(0))?,
+        };
+        value.compact()
+    }
+
     /// Gives every rank some bytes of each. They may be of different lengths.
     pub(crate) fn gather_bytes(&self, own: &[u8]) -> Result<Slices> {
         let (rank, size) = (self.collective.rank(), self.collective.size());
@@ -335,6 +390,11 @@ impl Exchange<'_> {
         self.collective.broadcast(root, &mut bytes, &self.wait())?;
         Ok(bytes)
     }
+}
+
+/// Returns how many bytes the elements of a dense value have.
+fn dense_bytes(spec: &TensorSpec) -> usize {
+    spec.num_elements() * spec.dtype().size()
 }
 
 /// Returns which things travel together between so many ranks, of which each has so many bytes: the same on every rank.

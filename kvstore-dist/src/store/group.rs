@@ -20,9 +20,10 @@ use kvstore_core::{Error, Result};
 
 use super::acts::make;
 use super::call::{Act, Call, subject_of, together};
+use super::difference::describe;
 use super::exchange::{Exchange, Room, lost, read_u64};
 use super::stores::Stores;
-use super::ticket::{Ticket, copy};
+use super::ticket::Ticket;
 use crate::buffer::Slices;
 use crate::collective::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 
@@ -185,7 +186,7 @@ impl Group {
         let queue = self.shared.changed.wait_while(self.shared.queue(), is_full);
         let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
         if let Some(fault) = &queue.fault {
-            return Err(copy(fault));
+            return Err(fault.duplicate());
         }
         if queue.is_closed {
             return Err(Error::Closed { what: WHAT.to_owned() });
@@ -257,7 +258,7 @@ impl LastCalls for Shared {
         match &queue.fault {
             Some(Error::Closed { .. }) | None => Ok(()),
             Some(_) if was_told => Ok(()),
-            Some(fault) => Err(copy(fault)),
+            Some(fault) => Err(fault.duplicate()),
         }
     }
 }
@@ -365,19 +366,8 @@ impl Shared {
             }
             (index, take(&mut queue.items, &indices))
         };
-        let subject = subject_of(&calls);
-        if num_same == 0 {
-            let other = other_at(&0).unwrap_or_default();
-            let text = format!(
-                "rank {own} calls {subject}, rank {other} something else: ranks make the same calls in the same order, \
-                 with the same keys and values of the same shapes and dtypes"
-            );
-            // Nothing has been done.
-            self.end(&calls, Err(Error::InvalidArgument(text)));
-            return Ok(());
-        }
         let configs: Vec<u64> = (0..size).map(|rank| config(rank, index)).collect();
-        let subject = format!("{subject}, round {round}");
+        let subject = format!("{}, round {round}", subject_of(&calls));
         let exchange = Exchange {
             backends: &calls.first().ok_or_else(lost)?.stores.backends,
             collective,
@@ -385,6 +375,9 @@ impl Shared {
             timeout: self.timeout(),
             room,
         };
+        if num_same == 0 {
+            return self.refuse(&exchange, &calls);
+        }
         match make(&exchange, &calls, &configs) {
             Ok(result) => {
                 self.end(&calls, result);
@@ -392,11 +385,28 @@ impl Shared {
             }
             Err(error) => {
                 for call in &calls {
-                    call.ticket.end(Err(copy(&error)));
+                    call.ticket.end(Err(error.duplicate()));
                 }
                 Err(error)
             }
         }
+    }
+
+    /// Ends a call that is not the same on all ranks. Nothing has been done.
+    ///
+    /// # Errors
+    /// What keeps ranks from telling each other what they call.
+    fn refuse(&self, exchange: &Exchange<'_>, calls: &[Call]) -> Result<()> {
+        let described = describe(exchange, calls.first().ok_or_else(lost)?);
+        let text = described.as_ref().map_or_else(
+            |error| {
+                let subject = subject_of(calls);
+                format!("the ranks make different calls, this one {subject}: {}", error.chain())
+            },
+            String::clone,
+        );
+        self.end(calls, Err(Error::InvalidArgument(text)));
+        described.map(drop)
     }
 
     /// Ends calls, and no others.
@@ -415,7 +425,8 @@ impl Shared {
         }
         let mut result = Some(result);
         for call in calls {
-            let again = result.as_ref().map(|result| result.as_ref().copied().map_err(copy));
+            let again =
+                result.as_ref().map(|result| result.as_ref().copied().map_err(Error::duplicate));
             // The first has the error itself, with its sources.
             call.ticket.end(std::mem::replace(&mut result, again).unwrap_or(Ok(())));
         }
@@ -425,7 +436,7 @@ impl Shared {
     fn fail(&self, error: Error) {
         let mut queue = self.queue();
         for item in queue.items.drain(..) {
-            item.ticket().end(Err(copy(&error)));
+            item.ticket().end(Err(error.duplicate()));
         }
         queue.fault.get_or_insert(error);
         self.changed.notify_all();

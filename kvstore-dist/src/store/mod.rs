@@ -4,6 +4,7 @@ mod acts;
 mod call;
 mod config;
 mod cut;
+mod difference;
 mod exchange;
 mod group;
 mod rows;
@@ -21,7 +22,7 @@ use kvstore_core::{
     Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
 };
 
-use self::call::{Act, Taken};
+use self::call::{Act, SharedSnapshot, Taken};
 use self::config::Rule;
 pub use self::group::Group;
 use self::stores::Stores;
@@ -340,15 +341,24 @@ impl KvStore for DistStore {
     }
 
     fn share_snapshot(&self, own: Result<Snapshot>) -> Result<Snapshot> {
-        let (own, why_not) = match own {
+        let (own, error) = match own {
             Ok(own) => (Some(own), None),
             Err(error) => (None, Some(error)),
         };
-        let taken = Arc::new(Taken::new(own));
-        self.together("restore", Act::Share(Arc::clone(&taken)))?;
-        let shared = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        shared.ok_or_else(|| {
-            why_not.unwrap_or_else(|| Error::Internal("a snapshot that is gone".to_owned()))
+        let why_not = error.as_ref().map(Error::chain);
+        let shared = SharedSnapshot { taken: Taken::new(own), why_not, reasons: Mutex::default() };
+        let shared = Arc::new(shared);
+        if let Err(failure) = self.together("restore", Act::Share(Arc::clone(&shared))) {
+            return Err(match &shared.why_not {
+                Some(reason) => noted(failure, &format!("this rank has no snapshot: {reason}")),
+                None => failure,
+            });
+        }
+        let taken = shared.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let others = shared.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.ok_or_else(|| {
+            let lost = || Error::Internal("a snapshot that is gone".to_owned());
+            nobody_has_it(error.unwrap_or_else(lost), self.rank(), &others)
         })
     }
 
@@ -393,6 +403,35 @@ impl KvStore for DistStore {
 
     fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Returns the error of a rank that has no snapshot, with the reasons of the others.
+fn nobody_has_it(error: Error, own: usize, reasons: &[String]) -> Error {
+    let others = reasons.iter().enumerate().filter(|(rank, _)| *rank != own);
+    let others: Vec<String> =
+        others.map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
+    if others.is_empty() { error } else { noted(error, &others.join("; ")) }
+}
+
+/// Returns an error of the same kind whose message ends with a note.
+fn noted(error: Error, note: &str) -> Error {
+    match error {
+        Error::InvalidArgument(text) => Error::InvalidArgument(format!("{text}; {note}")),
+        Error::Unsupported(text) => Error::Unsupported(format!("{text}; {note}")),
+        Error::Timeout(text) => Error::Timeout(format!("{text}; {note}")),
+        Error::Internal(text) => Error::Internal(format!("{text}; {note}")),
+        Error::Corrupt { subject, reason } => {
+            Error::Corrupt { subject, reason: format!("{reason}; {note}") }
+        }
+        Error::Io { path, operation, source } => {
+            let source = std::io::Error::new(source.kind(), format!("{source}; {note}"));
+            Error::Io { path, operation, source }
+        }
+        Error::Transport { operation, source } => {
+            Error::Transport { operation, source: format!("{source}; {note}").into() }
+        }
+        other => other,
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
-    Backends, BoxError, Compression, Device, Error, Existing, Key, KvStore, LocalStore, Optimizer,
-    Result, RowSparse, Tensor, Updater, Value,
+    Backends, BoxError, Compression, Error, Existing, Key, KvStore, LocalStore, Optimizer, Result,
+    RowSparse, Tensor, Updater, Value,
 };
 
 use super::config::{Config, Rule, Step, Terms};
 use super::cut::Cut;
-use super::exchange::{Content, Exchange, Sent, lost, read_u64};
+use super::exchange::{Content, Exchange, Sent, read_u64};
 use crate::collective::Collective;
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
@@ -185,29 +185,21 @@ impl Stores {
         values: &[Value],
         existing: Existing,
     ) -> Result<()> {
-        let mut bytes = Vec::new();
-        if self.rank() == 0 {
-            for value in values {
-                fallible::extend(&mut bytes, &value.to_dense()?.seen_bytes()?)?;
-            }
-        }
-        let bytes = exchange.bytes_of(0, &bytes)?;
-        let mut rest = &bytes[..];
-        let (mut new, mut firsts) = (Vec::new(), Vec::new());
-        for (key, value) in keys.iter().zip(values) {
-            let spec = value.spec().clone();
-            let (own, after) = rest.split_at_checked(spec.num_bytes()?).ok_or_else(lost)?;
-            rest = after;
-            if existing == Existing::Keep && self.whole.contains(key) {
-                continue;
-            }
+        // What is kept does not travel. All ranks have the same keys.
+        let is_kept = |key: &Key| existing == Existing::Keep && self.whole.contains(key);
+        let (new, values): (Vec<Key>, Vec<Value>) = keys
+            .iter()
+            .zip(values)
+            .filter(|(key, _)| !is_kept(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .unzip();
+        let mut firsts = fallible::with_capacity(new.len())?;
+        for (first, value) in exchange.values_of(0, &values)?.into_iter().zip(&values) {
             let device = match value {
                 Value::Dense(value) => value.device(),
                 Value::Rows(rows) => rows.rows().device(),
             };
-            let first = Tensor::from_bytes(&self.backends, Device::cpu(0), spec, own)?;
             firsts.push(Value::from(first.to_device(&self.backends, device)?));
-            new.push(key.clone());
         }
         self.whole.init_with(&new, &firsts, existing)?;
         self.sums.init_with(&new, &firsts, existing)?;

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::{Error, Result};
+use kvstore_core::Result;
 
 /// What became of a call, for everybody who waits for it.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Ticket {
             match &mut *outcome {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(error)) => {
-                    let later = copy(error);
+                    let later = error.duplicate();
                     return Err(std::mem::replace(error, later));
                 }
                 None => outcome = self.ended.wait(outcome).unwrap_or_else(PoisonError::into_inner),
@@ -41,60 +41,5 @@ impl Ticket {
 
     fn outcome(&self) -> MutexGuard<'_, Option<Result<()>>> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns an error of the same kind and text.
-pub(crate) fn copy(error: &Error) -> Error {
-    match error {
-        Error::Updater { key, source } => {
-            Error::Updater { key: key.clone(), source: source.to_string().into() }
-        }
-        Error::KeyNotFound { key } => Error::KeyNotFound { key: key.clone() },
-        Error::KeyExists { key } => Error::KeyExists { key: key.clone() },
-        Error::Poisoned { key } => Error::Poisoned { key: key.clone() },
-        Error::LengthMismatch { what, expected, found } => {
-            Error::LengthMismatch { what: what.clone(), expected: *expected, found: *found }
-        }
-        Error::SpecMismatch { subject, key, expected, found } => Error::SpecMismatch {
-            subject: subject.clone(),
-            key: key.clone(),
-            expected: expected.clone(),
-            found: found.clone(),
-        },
-        Error::OutOfMemory { device, requested, in_use, limit } => Error::OutOfMemory {
-            device: *device,
-            requested: *requested,
-            in_use: *in_use,
-            limit: *limit,
-        },
-        Error::DeviceUnavailable { device, reason } => {
-            Error::DeviceUnavailable { device: *device, reason: reason.clone() }
-        }
-        Error::Io { path, operation, source } => Error::Io {
-            path: path.clone(),
-            operation: operation.clone(),
-            source: std::io::Error::new(source.kind(), source.to_string()),
-        },
-        Error::Corrupt { subject, reason } => {
-            Error::Corrupt { subject: subject.clone(), reason: reason.clone() }
-        }
-        Error::Backend { device, operation, source } => Error::Backend {
-            device: *device,
-            operation: operation.clone(),
-            source: source.to_string().into(),
-        },
-        Error::Transport { operation, source } => {
-            Error::Transport { operation: operation.clone(), source: source.to_string().into() }
-        }
-        Error::Closed { what } => Error::Closed { what: what.clone() },
-        Error::Timeout(text) => Error::Timeout(text.clone()),
-        Error::InvalidArgument(text) => Error::InvalidArgument(text.clone()),
-        Error::Unsupported(text) => Error::Unsupported(text.clone()),
-        Error::Internal(text) => Error::Internal(text.clone()),
-        other => Error::Transport {
-            operation: "a call of all ranks".to_owned(),
-            source: other.chain().into(),
-        },
     }
 }

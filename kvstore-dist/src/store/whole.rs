@@ -11,7 +11,7 @@ use kvstore_core::{
     Tensor,
 };
 
-use super::call::Taken;
+use super::call::SharedSnapshot;
 use super::config::{Rule, Terms};
 use super::exchange::{Exchange, lost};
 use super::stores::Stores;
@@ -78,15 +78,29 @@ impl Stores {
         Ok(residuals)
     }
 
-    /// Gives every rank a snapshot that has none of its own: that of the first which has one, if there is any.
-    pub(crate) fn share_snapshot(&self, exchange: &Exchange<'_>, taken: &Taken) -> Result<()> {
+    /// Gives every rank a snapshot that has none of its own: that of the first which has one, if there is any. Otherwise
+    /// each rank hears why each of them has none.
+    pub(crate) fn share_snapshot(
+        &self,
+        exchange: &Exchange<'_>,
+        shared: &SharedSnapshot,
+    ) -> Result<()> {
+        let SharedSnapshot { taken, why_not, reasons } = shared;
         let own = taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let all = exchange.gather_bytes(&[u8::from(own.is_some())])?;
-        let has_one = |rank: &usize| all.slice(*rank) == [1];
+        // Nothing says that there is one.
+        let all = exchange.gather_bytes(why_not.as_deref().unwrap_or_default().as_bytes())?;
+        let has_one = |rank: &usize| all.slice(*rank).is_empty();
         let mut ranks = 0..self.collective.size();
-        let Some(root) = ranks.clone().find(has_one) else { return Ok(()) };
+        let Some(root) = ranks.clone().find(has_one) else {
+            let text = |rank| String::from_utf8_lossy(all.slice(rank)).into_owned();
+            *reasons.lock().unwrap_or_else(PoisonError::into_inner) = ranks.map(text).collect();
+            return Ok(());
+        };
         if ranks.all(|rank| has_one(&rank)) {
             return Ok(());
+        }
+        if let Some(reason) = why_not {
+            tracing::warn!(reason, root, "restore: this rank takes the snapshot of another one");
         }
         let bytes = match &own {
             Some(own) if self.collective.rank() == root => own.to_bytes()?,
