@@ -58,7 +58,7 @@ with_torch() {
     install "$1" pytest
     install "$1" --no-compile "numpy<$numpy" jax || echo "python: JAX cannot be installed"
     "$1/bin/python" -c 'import platform, torch; print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
-    "$1/bin/python" -m pytest -q -rs -p no:cacheprovider "$2"/test_foreign.py "$2"/test_torch.py "$2"/test_torch_examples.py "$2"/test_jax.py
+    "$1/bin/python" -m pytest -q -rs -p no:cacheprovider "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py "$2"/test_torch_examples.py "$2"/test_jax.py
 }
 case " ${PYTHON_PACKAGES:-} " in *" torch "*) ;; *) with_torch ;; esac
 

@@ -8,6 +8,7 @@
 )]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "declares functions of the system")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
