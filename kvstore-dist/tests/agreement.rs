@@ -407,7 +407,7 @@ fn calls_that_differ_are_found_among_others() {
         store.push(&[key(name)], &[small(1.0)], priority.parse().unwrap()).unwrap();
         assert_eq!(floats(store, "a"), [2.0; 4]);
         let text = text(store.pull(&[key(name)], 0).map(drop));
-        let calls = "(rank 0: push of `b` [4] f32 with priority 5; rank 1: push of `c` [4] f32 with priority -5)";
+        let calls = "(rank 0: push with priority 5 of `b` [4] f32; rank 1: push with priority -5 of `c` [4] f32)";
         assert!(text.contains(calls), "{text}");
         assert!(store.barrier().is_err());
         // Then they are where they were.

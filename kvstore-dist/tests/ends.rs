@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jobs::{DONE, MPICH, Mpi, OPEN_MPI, OPEN_MPI_TCP};
+use jobs::{DONE, LIBRARY, MPICH, MPICH_5, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_5, OPEN_MPI_TCP};
 use kvstore_core::{
     Backends, BoxError, CpuBackend, ErrorCode, Key, KvStore, Optimizer, Result, Tensor, Value,
 };
@@ -30,7 +30,7 @@ mod jobs;
 mod values;
 
 /// What ranks do, by name.
-const PROGRAMS: [(&str, fn()); 5] = [
+const PROGRAMS: [(&str, fn()); 6] = [
     ("returned", || {
         Left::after_pushes();
     }),
@@ -45,6 +45,7 @@ const PROGRAMS: [(&str, fn()); 5] = [
     }),
     ("in_updater", exit_in_updater),
     ("deserted", push_alone),
+    ("ignored", panic_on_one_rank),
 ];
 
 #[test]
@@ -198,6 +199,33 @@ fn pushes_that_others_do_not_make_are_waited_for_until_the_deadline() {
         let Some(job) = mpi.job(2, "deserted") else { continue };
         job.is_ended(&mpi);
         assert!(begun.elapsed() < LONG, "{}", job.text());
+    }
+}
+
+/// Rank 0 panics. The others take no notice of the errors that they get, and end as if all was well.
+fn panic_on_one_rank() {
+    let left = Left::begin(&jobs::group());
+    left.store.barrier().unwrap();
+    assert!(values::rank(&left.store) > 0.0, "as it was told");
+    while left.push().is_ok() && left.store.barrier().is_ok() {}
+}
+
+#[test]
+fn a_job_fails_whose_rank_has_panicked_though_the_others_ignore_it() {
+    for (mpi, num_ranks) in [
+        (OPEN_MPI, 2),
+        (OPEN_MPI_TCP, 3),
+        (MPICH, 2),
+        (MPICH_TCP, 2),
+        (MPICH_5, 2),
+        (OPEN_MPI_5, 2),
+    ] {
+        let Some(job) = mpi.job_with(num_ranks, "ignored", &[(LIBRARY, mpi.library)]) else {
+            continue;
+        };
+        println!("{}: {}", mpi.command, job.text());
+        job.fails();
+        assert!(job.text().contains("as it was told"), "{}", job.text());
     }
 }
 

@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "a function is called when the process ends")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::io::{self, Write};
 use std::panic;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread;
@@ -61,7 +62,36 @@ pub(super) struct Process {
 
 unsafe extern "C" {
     /// Has a function called when the process ends, by `exit` or by the end of `main`.
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     safe fn atexit(function: extern "C" fn()) -> c_int;
+    /// The same, with the status of the process and this argument.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    safe fn on_exit(
+        function: extern "C" fn(c_int, Option<&'static c_void>),
+        argument: Option<&'static c_void>,
+    ) -> c_int;
+    /// Writes what is buffered; without a stream, of all of them.
+    safe fn fflush(stream: Option<&'static c_void>) -> c_int;
+    /// Ends the process, and calls nothing that was registered for its end.
+    safe fn _exit(status: c_int) -> !;
+}
+
+/// Has [`finalize_at_exit`] called when the process ends.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn register() {
+    extern "C" fn at_exit(status: c_int, _: Option<&'static c_void>) {
+        finalize_at_exit(status);
+    }
+    on_exit(at_exit, None);
+}
+
+/// The same, where a status is not to be had: it may be 0.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn register() {
+    extern "C" fn at_exit() {
+        finalize_at_exit(0);
+    }
+    atexit(at_exit);
 }
 
 impl Slot {
@@ -115,7 +145,7 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     if process.is_ours {
         let _ = FINALIZED_BY.set(Origin::current());
         // There is room for 32 such functions at least, and without this one a launcher ends the job as failed.
-        atexit(finalize_at_exit);
+        register();
     }
     Ok(process)
 }
@@ -140,27 +170,39 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 /// The process that ends MPI at its end.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// What a program that has not ended MPI itself does at its end.
-extern "C" fn finalize_at_exit() {
+/// What a program that has not ended MPI itself does at its end. MPICH's launcher takes a process that ends well for one
+/// whose part is done, and ends the others: then a rank that had an error must not end well.
+fn finalize_at_exit(status: c_int) {
     // A forked child may not even lock: another thread of its parent may have held the lock.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
         return;
     }
-    let end = || {
-        let wait = |timeout| Wait::new(&"the end of the process", timeout);
-        if let Some(process) = opened(&wait(DEFAULT_TIMEOUT))? {
-            // Each call has a deadline of its own, and there may be many.
-            process.make_last_calls(&wait(Duration::MAX))?;
-        }
-        finalize(&wait(DEFAULT_TIMEOUT))
-    };
     // Nobody is left whom a panic could be told.
-    match panic::catch_unwind(end) {
-        Ok(Ok(())) | Err(_) => {}
-        Ok(Err(error)) => {
-            tracing::error!(error = error.chain(), "MPI is not finalised: the job ends as failed");
+    let may_end_well = panic::catch_unwind(|| {
+        let Err((error, is_alone)) = end_of_process() else { return true };
+        tracing::error!(error = error.chain(), "MPI is not finalised: the job ends as failed");
+        if status == 0 && !is_alone {
+            let text = format!("kvstore: the process ends with status 1: {}\n", error.chain());
+            // There may be no such stream.
+            let _ = io::stderr().write_all(text.as_bytes());
         }
+        is_alone
+    });
+    if status == 0 && !may_end_well.unwrap_or_default() {
+        fflush(None);
+        _exit(1);
     }
+}
+
+/// Makes the calls that are queued, and ends MPI. An error comes with whether this is the only process of its job.
+fn end_of_process() -> Result<(), (Error, bool)> {
+    let wait = |timeout| Wait::new(&"the end of the process", timeout);
+    let process = opened(&wait(DEFAULT_TIMEOUT)).map_err(|error| (error, false))?;
+    let Some(process) = process else { return Ok(()) };
+    // Each call has a deadline of its own, and there may be many.
+    let made = process.make_last_calls(&wait(Duration::MAX));
+    let ended = made.and_then(|()| finalize(&wait(DEFAULT_TIMEOUT)));
+    ended.map_err(|error| (error, process.size == 1))
 }
 
 /// Initialises a library, which waits in there for all other processes of the job, without an end of its own: so it does in a

@@ -7,12 +7,19 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayOutputStream;
+import java.io.FileInputStream;
+import java.io.IOException;
+import java.io.RandomAccessFile;
+import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -81,22 +88,54 @@ class PendingCheckpointsTest {
         return KVStore.create().init("w", NDArray.ones(Shape.of(4)));
     }
 
+    @Test
+    void aCheckpointThatNoCallWaitsForIsInItsPlace() throws Exception {
+        Path file = folder.resolve("model");
+        ChildJvm.Result result = run(file, "exit");
+        assertEquals(new ChildJvm.Result(3, ""), result);
+        assertComplete(file);
+        try (Stream<Path> files = Files.list(folder)) {
+            assertEquals(List.of(file), files.toList());
+        }
+    }
+
+    /** The virtual machine waits some 300 ms for threads in native code anyway. The reader takes longer. */
     @ParameterizedTest
     @CsvSource({"return,0", "exit,3", "throw,1", "close,4", "cancel,5", "stage,6", "signal,143", "daemon,0"})
-    void aCheckpointThatNoCallWaitsForIsComplete(String end, int status) throws Exception {
-        Path file = folder.resolve("model");
-        ChildJvm.Result result = run(file, end);
+    void theProgramEndsWhenASlowReaderHasItAll(String end, int status) throws Exception {
+        Path pipe = folder.resolve("pipe");
+        assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
+        CompletableFuture<byte[]> read = CompletableFuture.supplyAsync(() -> readSlowly(pipe));
+        ChildJvm.Result result = run(pipe, end);
+        // If no writer ever came, the reader still waits for one.
+        try (RandomAccessFile writer = new RandomAccessFile(pipe.toFile(), "rw")) {
+            assertTrue(writer.getFD().valid());
+        }
         assertEquals(status, result.status(), result.output());
         if (!end.equals("throw")) {
             assertEquals("", result.output());
         }
+        assertComplete(Files.write(folder.resolve("model"), read.get(60, TimeUnit.SECONDS)));
+    }
+
+    private static byte[] readSlowly(Path pipe) {
+        ByteArrayOutputStream content = new ByteArrayOutputStream();
+        try (FileInputStream input = new FileInputStream(pipe.toFile())) {
+            byte[] few = new byte[64];
+            for (int count = input.read(few); count > 0; count = input.read(few)) {
+                content.write(few, 0, count);
+            }
+        } catch (IOException exception) {
+            throw new UncheckedIOException(exception);
+        }
+        return content.toByteArray();
+    }
+
+    private static void assertComplete(Path file) {
         try (KVStore store = KVStore.create().restore(file); NDArray found = store.pull("w")) {
             float[] expected = new float[NUM_ELEMENTS];
-            java.util.Arrays.fill(expected, 7);
+            Arrays.fill(expected, 7);
             assertArrayEquals(expected, found.toFloats());
-        }
-        try (Stream<Path> files = Files.list(folder)) {
-            assertEquals(List.of(file), files.toList());
         }
     }
 

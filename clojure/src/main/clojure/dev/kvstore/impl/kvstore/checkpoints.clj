@@ -43,7 +43,8 @@
 
   What is pushed meanwhile is not in the file. At every moment, after a crash too, the old file or the new one
   is there and whole. What goes wrong with the file, code `:io`, is thrown by the deref. `realized?` and
-  `progress` ask without waiting. Throws \"Invalid filename\", and what `snapshot`
+  `progress` ask without waiting. Without a deref, closing `kvstore` waits and throws what went wrong; the end of the
+  program waits as well, and prints it. Throws \"Invalid filename\", and what `snapshot`
   throws.
 
       (let [f (java.io.File/createTempFile \"model\" \".checkpoint\")]
