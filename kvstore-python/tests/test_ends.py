@@ -219,3 +219,12 @@ def save(path):
     kv = mx.kv.create()
     kv.init("w", numpy.full(NUM_ELEMENTS, 7, dtype="float32"))
     kv.checkpoint(path)
+
+
+def test_a_restore_that_fails_names_the_cause(tmp_path):
+    kv = mx.kv.create()
+    with pytest.raises(mx.errors.StoreIOError, match="reading a checkpoint: No such file or directory"):
+        kv.restore(tmp_path / "missing")
+    (tmp_path / "damaged").write_bytes(bytes(100))
+    with pytest.raises(mx.errors.CorruptError, match="damaged is damaged: "):
+        kv.restore(tmp_path / "damaged")

@@ -96,7 +96,8 @@ impl MpiCollective {
     ///
     /// A rank that does not get here in time, or whose collective has ended before by an error, does not finalise MPI:
     /// when it exits its launcher ends all other processes. Open MPI's also says that the job has failed; MPICH's says
-    /// what the exit codes are, so a program that has met an error must not exit with 0.
+    /// what the exit codes are. So a process of several that has met an error ends with status 1 where it would end with
+    /// 0, unless it ends by `_exit`.
     ///
     /// # Errors
     /// What ends a collective. Inside an updater [`InvalidArgument`](Error::InvalidArgument), and nothing has ended: the

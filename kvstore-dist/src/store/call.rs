@@ -122,22 +122,21 @@ impl Call {
     }
 
     fn head(&self, verb: &str) -> String {
-        let mut head = verb.to_owned();
-        if let Act::Init { existing, .. } = &self.act {
-            head.push_str(match existing {
-                Existing::Error => "",
-                Existing::Keep => " that keeps keys",
-                Existing::Replace => " that replaces keys",
-            });
-        }
-        // Those for which the caller waits have the highest one.
-        if self.priority != 0 && self.priority != i32::MAX {
-            head.push_str(&format!(" with priority {}", self.priority));
-        }
-        if self.stores.number != 0 {
-            head.push_str(&format!(" on store {}", self.stores.number + 1));
-        }
-        head
+        let existing = match &self.act {
+            Act::Init { existing: Existing::Keep, .. } => " that keeps keys",
+            Act::Init { existing: Existing::Replace, .. } => " that replaces keys",
+            _ => "",
+        };
+        // All other calls have the same one.
+        let priority = match (&self.act, self.priority) {
+            (Act::Push { .. }, priority) if priority != 0 => format!(" with priority {priority}"),
+            _ => String::new(),
+        };
+        let store = match self.stores.number {
+            0 => String::new(),
+            number => format!(" on store {}", number + 1),
+        };
+        format!("{verb}{existing}{priority}{store}")
     }
 
     /// Returns its verb, and its keys.

@@ -168,7 +168,9 @@ class SnapshotTest {
             KVStoreException failure = assertInstanceOf(KVStoreException.class, thrown);
             assertEquals(IO, failure.code());
             assertTrue(failure.getMessage().contains(file.toString()));
-            Expect.code(IO, () -> store.restore(file));
+            KVStoreException missing = Expect.code(IO, () -> store.restore(file));
+            String cause = file + ": reading a checkpoint: No such file or directory";
+            assertTrue(missing.getMessage().startsWith(cause), missing.getMessage());
 
             Path damaged = folder.resolve("damaged");
             Files.write(damaged, new byte[100]);

@@ -1,0 +1,116 @@
+//! What ranks hear when they make different calls, or when none of them can read a file.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use kvstore_core::{Device, Error, ErrorCode, Existing, KvStore, Result, Snapshot, Tensor, Value};
+use kvstore_dist::DistStore;
+use values::{full, key};
+use workers::{backends, on_workers};
+
+mod threads;
+#[allow(dead_code, reason = "each program of tests uses some of it")]
+mod values;
+mod workers;
+
+fn small(number: f32) -> Value {
+    full(&backends(), &[4], number)
+}
+
+fn two(work: impl Fn(&DistStore) + Sync) {
+    on_workers("dist_sync", 2, &backends(), work);
+}
+
+fn text(result: Result<()>) -> String {
+    result.unwrap_err().chain()
+}
+
+/// The reason why a rank has no file is not lost when the call fails for another one.
+#[test]
+fn a_restore_that_other_ranks_do_not_call_says_what_it_lacks() {
+    two(|store| {
+        store.init(&[key("a")], &[small(1.0)]).unwrap();
+        let text = if store.rank() == 0 {
+            text(store.share_snapshot(Err(Error::InvalidArgument("no file".to_owned()))).map(drop))
+        } else {
+            text(store.remove(&[key("a")]))
+        };
+        assert!(text.contains("(rank 0: restore; rank 1: remove of `a`)"), "{text}");
+        let lacks = text.ends_with("; this rank has no snapshot: no file");
+        assert_eq!(lacks, store.rank() == 0, "{text}");
+        store.barrier().unwrap();
+    });
+}
+
+/// Errors of files keep their kind, with the reasons of the other ranks.
+#[test]
+fn a_file_that_no_rank_can_read_names_the_cause_of_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = folder.path().join("damaged");
+    std::fs::write(&damaged, [0; 100]).unwrap();
+    let missing = folder.path().join("missing");
+    two(|store| {
+        let path = if store.rank() == 0 { &missing } else { &damaged };
+        let error = store.share_snapshot(Snapshot::read(&backends(), path)).map(drop).unwrap_err();
+        let expected = if store.rank() == 0 { ErrorCode::Io } else { ErrorCode::Corrupt };
+        assert_eq!(error.code(), expected);
+        let text = error.to_string();
+        for part in ["missing: reading a checkpoint: No such file", "damaged is damaged: "] {
+            assert!(text.contains(part), "{text}");
+        }
+    });
+}
+
+/// The text is the same on every rank, and shows what each of them calls.
+#[test]
+fn ranks_that_make_different_calls_hear_of_all_of_them() {
+    type Act = fn(&DistStore) -> Result<()>;
+    let programs: [(&str, Act, Act); 6] = [
+        (
+            "(rank 0: remove of `a`; ranks 1, 2: barrier)",
+            |store| store.remove(&[key("a")]),
+            DistStore::barrier,
+        ),
+        (
+            "(rank 0: init of `x` [4] f32; ranks 1, 2: init of `x` [2, 2] f32)",
+            |store| store.init(&[key("x")], &[small(0.0)]),
+            |store| store.init(&[key("x")], &[full(&backends(), &[2, 2], 0.0)]),
+        ),
+        (
+            "(rank 0: init of `x` [4] f32; ranks 1, 2: init of `x` [4] i32)",
+            |store| store.init(&[key("x")], &[small(0.0)]),
+            |store| {
+                let value = Tensor::from_slice(&backends(), Device::cpu(0), [4], &[0i32; 4])?;
+                store.init(&[key("x")], &[value.into()])
+            },
+        ),
+        (
+            "(rank 0: init of `x` [4] f32; ranks 1, 2: init that keeps keys of `x` [4] f32)",
+            |store| store.init(&[key("x")], &[small(0.0)]),
+            |store| store.init_with(&[key("x")], &[small(0.0)], Existing::Keep),
+        ),
+        (
+            "(rank 0: remove of `x`, number 4 of 5; ranks 1, 2: remove of `y`, number 4 of 5)",
+            |store| store.remove(&["a", "b", "c", "x", "d"].map(key)),
+            |store| store.remove(&["a", "b", "c", "y", "d"].map(key)),
+        ),
+        (
+            "(rank 0: remove of `a`, `b`; ranks 1, 2: remove of `b`, `a`)",
+            |store| store.remove(&["a", "b"].map(key)),
+            |store| store.remove(&["b", "a"].map(key)),
+        ),
+    ];
+    for (expected, of_first, of_others) in programs {
+        let texts = on_workers("dist_sync", 3, &backends(), |store| {
+            store.init(&[key("a")], &[small(0.0)]).unwrap();
+            let act = if store.rank() == 0 { of_first } else { of_others };
+            let error = act(store).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument);
+            // Nothing has changed, and the next call is made.
+            store.barrier().unwrap();
+            assert_eq!(store.keys(), [key("a")]);
+            error.to_string()
+        });
+        assert!(texts[0].contains(expected), "{}", texts[0]);
+        assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    }
+}

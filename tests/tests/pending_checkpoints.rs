@@ -1,0 +1,51 @@
+//! A process can wait for the checkpoints that it has begun, and hears of each failure once.
+//!
+//! One test in a file of its own: the list is the whole process's.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+
+use kvstore::{Checkpoints, DType, Device, ErrorCode, create, finish_checkpoints, full};
+use kvstore_tests::suite::before_the_deadline;
+
+#[test]
+fn a_process_waits_for_what_it_has_begun_and_hears_of_each_failure_once() {
+    before_the_deadline(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (good, bad) = (folder.path().join("model"), folder.path().join("none").join("model"));
+        let store = create("local").unwrap();
+        let value = full([1 << 20], 7.0, DType::F32, Device::cpu(0)).unwrap();
+        store.init("w", &value).unwrap();
+
+        // Neither the handle nor the store is there any more.
+        drop(store.checkpoint(&good).unwrap());
+        drop(store);
+        finish_checkpoints().unwrap();
+        let store = create("local").unwrap();
+        store.restore(&good).unwrap();
+        assert_eq!(store.pull_new("w").unwrap()[0].to_vec::<f32>().unwrap(), [7.0; 1 << 20]);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+
+        // A handle that is there reports the failure, too.
+        let failed = store.checkpoint(&bad).unwrap();
+        let error = finish_checkpoints().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Io);
+        assert!(error.to_string().starts_with(&format!("{}: writing: ", bad.display())), "{error}");
+        finish_checkpoints().unwrap();
+        assert!(failed.is_done());
+        assert_eq!(failed.wait().unwrap_err().to_string(), error.to_string());
+
+        // What a caller has waited for is no news.
+        store.checkpoint(&bad).unwrap().wait().unwrap_err();
+        finish_checkpoints().unwrap();
+
+        // All of those that no caller knows, up to a limit that keeps the list short.
+        for _ in 0..300 {
+            drop(store.checkpoint(&bad).unwrap());
+        }
+        let all = Checkpoints::of_process();
+        let errors = all.finish();
+        assert!((1..300).contains(&errors.len()), "{}", errors.len());
+        assert!(all.finish().is_empty() && all.running().is_empty());
+        drop(errors);
+    });
+}
