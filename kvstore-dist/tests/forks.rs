@@ -6,7 +6,6 @@
     clippy::disallowed_methods,
     reason = "a test may end without memory"
 )]
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a check fails by panicking")]
 #![expect(unsafe_code, reason = "declares functions of the system")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 

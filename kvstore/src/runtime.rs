@@ -16,7 +16,8 @@ pub fn backends() -> &'static Backends {
     BACKENDS.get_or_init(|inherited| {
         note_used_gpus(inherited);
         let host = CpuBackend::new();
-        host.set_memory_limit(default_limit());
+        let inherited = inherited.and_then(|parents| parents.in_use().find(|it| is_host(it)));
+        host.set_memory_limit(inherited.map_or_else(default_limit, |it| it.memory_limit()));
         Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || gpus(Arc::clone(&host)))
     })
 }
@@ -127,8 +128,12 @@ pub fn set_memory_limit(num_bytes: Option<usize>) {
     host().for_each(|backend| backend.set_memory_limit(num_bytes));
 }
 
+fn is_host(backend: &Arc<dyn Backend>) -> bool {
+    backend.kind() == DeviceKind::Cpu
+}
+
 fn host() -> impl Iterator<Item = &'static Arc<dyn Backend>> {
-    backends().in_use().filter(|backend| backend.kind() == DeviceKind::Cpu)
+    backends().in_use().filter(|backend| is_host(backend))
 }
 
 /// Waits until all work on every device is done.

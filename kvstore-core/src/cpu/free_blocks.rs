@@ -86,7 +86,7 @@ impl FreeBlocks {
             let (index, next_age) = two_oldest(&ages);
             let Some(age) = ages.get_mut(index).filter(|age| **age != u64::MAX) else { return };
             // As long as this class has the oldest block, the other classes need no look.
-            while freed < num_bytes && *age <= next_age {
+            while freed < num_bytes && *age <= next_age && *age != u64::MAX {
                 let Some(mut list) = self.list(index) else { return };
                 let Some(block) = list.pop_front() else {
                     *age = u64::MAX;

@@ -104,7 +104,7 @@ impl Call {
     /// Calls with other fingerprints differ in one of these.
     pub(crate) fn parts(&self) -> Vec<String> {
         let (verb, keys) = self.name();
-        let mut parts = vec![self.head(verb)];
+        let mut parts = Vec::from([self.head(verb)]);
         let of_values = |keys: &[Key], values: &[Value]| -> Vec<String> {
             let part = |(key, value): (&Key, &Value)| {
                 let rows = if value.rows().is_some() { " as rows" } else { "" };

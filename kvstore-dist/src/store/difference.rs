@@ -29,7 +29,7 @@ pub(super) fn describe(exchange: &Exchange<'_>, call: &Call) -> Result<String> {
         let text = String::from_utf8_lossy(all.slice(rank)).into_owned();
         match calls.iter_mut().find(|(known, _)| *known == text) {
             Some((_, ranks)) => ranks.push(rank),
-            None => calls.push((text, vec![rank])),
+            None => calls.push((text, Vec::from([rank]))),
         }
     }
     let calls: Vec<String> =

@@ -314,7 +314,7 @@ impl Exchange<'_> {
     /// travels from where it is to where it stays; others are packed.
     pub(crate) fn values_of(&self, root: usize, values: &[Value]) -> Result<Vec<Tensor>> {
         let is_root = self.collective.rank() == root;
-        let mut tensors = vec![None; values.len()];
+        let mut tensors = fallible::filled(None, values.len())?;
         for parcel in parcels(1, values.iter().map(|value| dense_bytes(value.spec()))) {
             let values = || of(&parcel, values);
             if let [index] = parcel[..] {
