@@ -1,5 +1,10 @@
 //! What travels when keys are made: the values once, long ones from where they are to where they stay.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may end without memory"
+)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::sync::{Arc, Mutex, Weak};
