@@ -22,7 +22,8 @@ fn a_process_waits_for_what_it_has_begun_and_hears_of_each_failure_once() {
         finish_checkpoints().unwrap();
         let store = create("local").unwrap();
         store.restore(&good).unwrap();
-        assert_eq!(store.pull_new("w").unwrap()[0].to_vec::<f32>().unwrap(), [7.0; 1 << 20]);
+        let found = store.pull_new("w").unwrap()[0].to_vec::<f32>().unwrap();
+        assert_eq!(found, vec![7.0; 1 << 20]);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 
         // A handle that is there reports the failure, too.

@@ -6,9 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-#[cfg(doc)]
 use super::pending::Checkpoints;
-use super::pending::OF_PROCESS;
 use super::write::CheckpointFile;
 use crate::error::{Error, Result};
 use crate::file::Replacement;
@@ -192,7 +190,7 @@ impl Checkpoint {
             source,
         })?;
         let checkpoint = Self { progress: CheckpointProgress(Arc::clone(&writing)), writing };
-        OF_PROCESS.add(&checkpoint);
+        Checkpoints::of_process().add(&checkpoint);
         Ok(checkpoint)
     }
 

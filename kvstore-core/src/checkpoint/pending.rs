@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::background::{Checkpoint, CheckpointProgress, Writing};
 use crate::error::{Error, Result};
+use crate::process::PerProcess;
 
 /// At this number of entries the oldest failure is forgotten. Without a limit, a program that never
 /// calls `finish` would keep every failure.
 const MAX_FAILURES: usize = 100;
-
-/// The checkpoints that this process has begun.
-pub(super) static OF_PROCESS: Checkpoints = Checkpoints::new();
 
 /// Checkpoints that are being written, and failures that no caller knows yet.
 #[derive(Debug, Default)]
@@ -22,13 +20,11 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    const fn new() -> Self {
-        Self { begun: Mutex::new(Vec::new()), process: AtomicU32::new(0) }
-    }
-
-    /// Returns the checkpoints that this process has begun.
+    /// Returns the checkpoints that this process has begun. A forked child begins with none: another
+    /// thread may have held the parent's lock.
     pub fn of_process() -> &'static Self {
-        &OF_PROCESS
+        static OF_PROCESS: PerProcess<Checkpoints> = PerProcess::new();
+        OF_PROCESS.get_or_init(|_| Self::default())
     }
 
     /// Adds a checkpoint.
