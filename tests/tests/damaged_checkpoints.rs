@@ -259,7 +259,7 @@ fn rows_of_a_shape_that_no_memory_can_hold_are_rejected() {
     let error = store.restore(&path).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Corrupt);
     let text = error.to_string();
-    assert!(text.contains("key `table`: [1099511627776000, 3] float32"), "{text}");
+    assert!(text.contains("key `table`: [1099511627776000, 3] f32"), "{text}");
     assert!(store.snapshot().unwrap().is_identical(&before).unwrap(), "nothing has changed");
     // A value that could not be restored is not accepted either.
     let error = RowSparse::new([1 << 60, 3], vec![7], row()).unwrap_err();

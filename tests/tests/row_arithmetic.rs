@@ -189,10 +189,10 @@ fn rows_of_no_rows_and_of_all() {
 #[test]
 fn other_specs_are_rejected_before_memory_is_taken() {
     everywhere(|backends| {
-        // No memory holds this shape as a dense value.
+        // No machine holds this shape as a dense value.
         let row =
             Tensor::from_slice(backends, place::device(0), [1, 1], &[1f32]).expect("an element");
-        let huge = RowSparse::new([1usize << 46, 1], vec![7], row).expect("a row");
+        let huge = RowSparse::new([1usize << 44, 1], vec![7], row).expect("a row");
         let huge = Value::Rows(huge);
         let small = Value::Rows(rows(backends, DType::F32, &[1], 1.0));
         for &op in BinaryOp::ALL.iter().filter(|op| !op.is_comparison()) {
