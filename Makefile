@@ -39,7 +39,8 @@ test: test-setup jar wheel ## runs every test, with the jar and the wheel that a
 	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
 	scripts/tally.sh check-gpu clojure/bin/check-gpu
 	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
-	scripts/tally.sh --summary jar wheel rust dist gpu jvm check-jni check-gpu python
+	scripts/tally.sh replay scripts/replay.sh
+	scripts/tally.sh --summary jar wheel rust dist gpu jvm check-jni check-gpu python replay
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh

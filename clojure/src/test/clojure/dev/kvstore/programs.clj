@@ -10,7 +10,6 @@
   (:require [clojure.data.json :as json]
             [clojure.java.io :as io]
             [clojure.set :as set]
-            [clojure.string :as str]
             [dev.kvstore.recorded :refer [->number]]
             [org.apache.clojure-mxnet.context :as context]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
@@ -381,8 +380,11 @@
 (defn -main
   "Replays a file of records. Ends with status 1 when a program differs, or when there is none."
   [file]
-  (let [{:keys [passed failed calls failed-alike skipped]} (replay file)]
+  (let [start (System/nanoTime)
+        {:keys [passed failed calls failed-alike skipped]} (replay file)
+        seconds (/ (- (System/nanoTime) start) 1e9)]
     (println (str "replayed from Python: " (+ passed failed) " programs, " calls " calls, " failed-alike
                   " failed alike, " skipped " calls that only Python has"))
-    (println (str/join ", " [(str passed " passed") (str failed " failed")]))
+    ;; As pytest ends, for scripts/tally.sh.
+    (println (format "%d failed, %d passed in %.2fs" failed passed seconds))
     (System/exit (if (and (pos? passed) (zero? failed)) 0 1))))

@@ -1,0 +1,16 @@
+#!/bin/sh
+# replay.sh [NUMBER [SEED]]   plays random programs in Python with the released wheel, and replays them from Clojure with the
+# released jar: every result must be the same to the last bit. 1000 programs by default, the first one of seed 0. Runs after
+# `make jar wheel` and Maven's `verify`, which leaves the class path of the tests.
+set -eu
+cd "$(dirname "$0")/.."
+
+number=${1:-1000} seed=${2:-0}
+python=$(scripts/pythons.sh | tail -n 1)
+venv=target/replay-venv
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall target/wheels/mxkv-*_"$(uname -m)".whl
+"$venv/bin/python" kvstore-python/tests/record_programs.py "$number" "$seed" >target/programs.jsonl
+jar=$(ls clojure/target/kvstore-*.jar | grep -vE 'sources|javadoc')
+exec java -cp "clojure/src/test/clojure:$jar:$(cat clojure/target/test-classpath.txt)" \
+    clojure.main -m dev.kvstore.programs target/programs.jsonl
