@@ -9,8 +9,8 @@
 set -eu
 . "$(dirname "$0")/apt.sh"
 
-OPEN_MPI="openmpi-bin libopenmpi3"
-MPICH="mpich libmpich12"
+OPEN_MPI="openmpi-bin"
+MPICH="mpich"
 IP="iproute2"
 
 # The command, by whichever name, that says this of itself.

@@ -246,12 +246,7 @@ fn what_is_not_there_is_told_with_the_packages_that_have_it() {
     let error = MpiCollective::open(&options, &Wait::new(&"a store", suite::LONG)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unsupported);
     let text = error.to_string();
-    for part in [
-        "openmpi-bin libopenmpi3",
-        "mpich libmpich12",
-        "not found: libmpi.so.1234;",
-        "libc.so.6: it is",
-    ] {
+    for part in ["openmpi-bin", "mpich", "not found: libmpi.so.1234;", "libc.so.6: it is"] {
         assert!(text.contains(part), "{text}");
     }
     MpiCollective::finalize(&suite::wait()).expect("there is nothing to end");

@@ -61,7 +61,7 @@ pub(super) fn find(names: &[String], launcher: Launcher) -> Result<Found> {
     }
     let missing = missing.join(", ");
     Err(Error::Unsupported(format!(
-        "no MPI is installed that could be used: on Debian, install `openmpi-bin libopenmpi3` or `mpich libmpich12`, \
+        "no MPI is installed that could be used: on Debian, install `openmpi-bin` or `mpich`, \
          and start the program with its `mpirun` (not found: {missing}{refused})"
     )))
 }

@@ -37,9 +37,9 @@ class DistIT {
     enum Mpi {
         OPEN_MPI(
                 "mpirun.openmpi --oversubscribe --allow-run-as-root --mca btl tcp,self --mca btl_tcp_if_include lo",
-                "openmpi-bin libopenmpi3",
+                "openmpi-bin",
                 true),
-        MPICH("mpirun.mpich", "mpich libmpich12", false);
+        MPICH("mpirun.mpich", "mpich", false);
 
         private final List<String> command = new ArrayList<>();
         private final String packages;
