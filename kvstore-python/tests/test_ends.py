@@ -26,7 +26,7 @@ checkpoint = kv.checkpoint(path)
 def run(program, path, **options):
     """Runs a program with the path of a file in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-c", BEGIN + textwrap.dedent(program), str(path)],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN + textwrap.dedent(program), str(path)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -137,7 +137,7 @@ def test_ctrl_c_ends_the_wait_at_exit(tmp_path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     program = "atexit.register(print, 'begins to end', flush=True)"
     process = subprocess.Popen(
-        [sys.executable, "-c", BEGIN + program, str(pipe)],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN + program, str(pipe)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

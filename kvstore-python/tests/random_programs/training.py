@@ -49,6 +49,10 @@ WARMUPS = {
 FLOAT32_STATES = {"adagrad", "adadelta", "rmsprop", "ftrl"}
 
 
+#: Optimizers that divide by the learning rate: where it is 0, MXNet makes NaN of the weight.
+DIVIDE_BY_THE_RATE = {"ftrl", "ftml"}
+
+
 #: Optimizers that begin where a schedule does if no learning rate is given.
 BEGIN_AT_THE_SCHEDULES = {"sgd", "ccsgd", "nag", "dcasgd"}
 
@@ -77,6 +81,11 @@ class Training(Verbs):
             if "max_update" in arguments and "warmup_steps" in arguments:
                 # It has to be over before the end.
                 arguments["warmup_steps"] = 1
+        if self.optimizer in DIVIDE_BY_THE_RATE:
+            if "max_update" in arguments:
+                arguments["final_lr"] = 0.01
+            if "warmup_steps" in arguments:
+                arguments["warmup_begin_lr"] = 0.01
         return [name, arguments]
 
     def set_optimizer(self, options=()):

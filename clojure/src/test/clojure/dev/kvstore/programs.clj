@@ -159,9 +159,9 @@
   [[_ {:strs [base_lr]}]]
   (or base_lr 0.01))
 
-(defn- ->double
+(defn- ->number-of-option
   [value]
-  (case value true 1.0 false 0.0 (double value)))
+  (case value true 1 false 0 value))
 
 (defn- optimizer
   "Makes the optimizer with the options of Python: its formulas are the ones that the core has under a name."
@@ -170,7 +170,7 @@
         options (cond-> (set/rename-keys (dissoc kwargs "lr_scheduler" "multi_precision") {"eps" "epsilon"})
                   (and schedule (not (kwargs "learning_rate"))) (assoc "learning_rate" (base-rate schedule)))
         made (reduce-kv (fn [^Optimizer o option value]
-                          (if (nil? value) o (.with o option (->double value))))
+                          (if (nil? value) o (.with o ^String option (double (->number-of-option value)))))
                         (Optimizer/of name)
                         options)
         made (if schedule (.scheduler ^Optimizer made (scheduler schedule)) made)
