@@ -7,7 +7,7 @@
 //! - [`Origin`] remembers the process in which something was made.
 //! - [`OwnedByProcess`] is a value that a child can neither use nor drop.
 //! - [`PerProcess`] is a static value of which every process has its own.
-//! - [`ForkMutex`] is a mutex that a child can lock, unless it was locked at the fork.
+//! - `ForkMutex` is a mutex that a child can lock, unless it was locked at the fork.
 //!
 //! A counter is cheaper than the process identifier, for which every verb would call the system.
 
