@@ -17,7 +17,7 @@ THREADS="concurrency lib values whole_store"
 # Not run, with the reason.
 left_out() {
     case $1 in
-        elementwise) echo "every operation of every dtype; lib and values run some of them" ;;
+        elementwise | row_arithmetic) echo "every operation of every dtype; lib and values run some of them" ;;
         backends) echo "takes a quarter of an hour; stores run the same kernels in the other suites" ;;
         optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
         compression) echo "reads 800 KB of JSON, and the rest is in the programs of other suites" ;;

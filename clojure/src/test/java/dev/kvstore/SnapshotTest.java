@@ -210,6 +210,8 @@ class SnapshotTest {
             store.checkpoint(folder.resolve("model")).join();
             store.restore(folder.resolve("model"));
         }
-        assertEquals(open, NativeMemory.open());
+        // The collector may find what other tests have left, so there may be fewer.
+        long left = NativeMemory.open();
+        assertTrue(left <= open, left + " are open, before there were " + open);
     }
 }

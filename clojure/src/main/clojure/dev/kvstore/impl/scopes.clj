@@ -79,7 +79,7 @@
 (defn- marked-form
   [form locals]
   (let [head (resolved form locals)
-        inner (with-bound locals form)]
+        inner (if head (with-bound locals form) locals)]
     (cond
       (changes-of-state head) `(state ~form)
       (bodies head) (with-meta (list* (first form) (marked (rest form) inner)) (meta form))

@@ -106,6 +106,18 @@
       (is (= 3 (resource-scope/using (swap! (atom 2) inc))))
       (is (nil? (resource-scope/using))))))
 
+(deftest last-forms-of-every-kind
+  (let [x 2.0]
+    (is (= 1.0 (resource-scope/using (if (pos? x) 1.0 nil))))
+    (is (= [1.5 x :k "s" nil \c]
+           [(resource-scope/using 1.5)
+            (resource-scope/using (when x x))
+            (resource-scope/using (let [y :k] y))
+            (resource-scope/using (if-not x 1 "s"))
+            (resource-scope/using)
+            (resource-scope/with-let [] \c)]))
+    (is (= [{:a x} #{x}] (resource-scope/with-do (do [{:a x} #{x}]))))))
+
 (deftest an-exception-comes-out-after-everything-is-freed
   (let [made (atom nil)
         thrown (ex-info "mine" {})]
