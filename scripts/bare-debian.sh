@@ -3,14 +3,13 @@
 #                             needs: debootstrap's smallest system, git, make and the certificates of authorities.
 #
 # The repository is cloned as it is committed. SUITE names the release (trixie, the oldest that packages rustup), MIRROR the
-# server, ROOT the folder of the root file system, which is made anew. The host's settings for the network travel along:
+# server if it is not debootstrap's own, ROOT the folder of the root file system, which is made anew. The host's settings for the network travel along:
 # proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root, for debootstrap and chroot.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
 
 SUITE=${SUITE:-trixie}
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
 root=${ROOT:-$PWD/target/bare-debian/$SUITE}
 [ $# -gt 0 ] || set -- "make demo" "make test"
 
@@ -47,7 +46,7 @@ copy_home() {
 
 rm -rf --one-file-system "$root"
 mkdir -p "$root"
-debootstrap --variant=minbase "$SUITE" "$root" "$MIRROR" >"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
+debootstrap --variant=minbase "$SUITE" "$root" ${MIRROR:+"$MIRROR"} >"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
 
 copy /etc/resolv.conf
 copy /etc/hosts
