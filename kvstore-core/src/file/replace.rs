@@ -213,7 +213,7 @@ fn through(
     writer.flush()
 }
 
-#[cfg(all(test, unix))]
+#[cfg(all(test, unix, not(miri)))]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a check fails by panicking")]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
