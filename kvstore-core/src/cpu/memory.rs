@@ -367,6 +367,8 @@ mod tests {
         memory.pooled_bytes() - before
     }
 
+    // Miri takes minutes for so many elements.
+    #[cfg(not(miri))]
     #[test]
     fn the_limit_counts_the_pool_too_and_the_oldest_blocks_make_room() {
         let memory = Memory::new();
@@ -389,6 +391,8 @@ mod tests {
         drop((live, new));
     }
 
+    // Miri takes minutes for so many elements.
+    #[cfg(not(miri))]
     #[test]
     fn a_lower_limit_evicts_the_pool_and_keeps_it_empty() {
         let memory = Memory::new();
