@@ -113,7 +113,8 @@ mod tests {
                 }
             }
         }
-        assert!(num_overlapping > 0 && num_overlapping < num_layouts);
+        // Miri tries few of them.
+        assert!(cfg!(miri) || (num_overlapping > 0 && num_overlapping < num_layouts));
     }
 
     #[test]
