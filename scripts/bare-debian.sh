@@ -3,8 +3,8 @@
 #                             needs: debootstrap's smallest system, git, make and the certificates of authorities.
 #
 # The repository is cloned as it is committed. SUITE names the release (trixie, the oldest that packages rustup), MIRROR the
-# server if it is not debootstrap's own, ROOT the folder of the root file system, which is made anew. The host's settings for the network travel along:
-# proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root, for debootstrap and chroot.
+# server if it is not debootstrap's own, ROOT the folder of the root file system, which is made anew. The script copies the
+# host's network settings: proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root, for debootstrap and chroot.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -37,11 +37,14 @@ copy() {
     cp -RL "$1" "$root$(dirname "$1")/"
 }
 
-# copy_home FILE   from the caller's home into root's
+# The home of the user root in the new system.
+home=$root/root
+
+# copy_home FILE   from the caller's home into that one
 copy_home() {
     [ -e "$HOME/$1" ] || return 0
-    mkdir -p "$root/root/$(dirname "$1")"
-    cp -L "$HOME/$1" "$root/root/$1"
+    mkdir -p "$home/$(dirname "$1")"
+    cp -L "$HOME/$1" "$home/$1"
 }
 
 rm -rf --one-file-system "$root"
@@ -64,7 +67,7 @@ mount -t tmpfs tmpfs "$root/run"
 
 in_root "apt-get -q update && DEBIAN_FRONTEND=noninteractive \
     apt-get -q install -y --no-install-recommends ca-certificates git make" >>"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
-git bundle create --quiet "$root/root/kvstore.bundle" HEAD
+git bundle create --quiet "$home/kvstore.bundle" HEAD
 in_root "cd && git clone --quiet kvstore.bundle kvstore && cd kvstore && git log -1 --oneline"
 
 for command in "$@"; do

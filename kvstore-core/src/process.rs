@@ -6,7 +6,7 @@
 //!
 //! - [`Origin`] remembers the process in which something was made.
 //! - [`OwnedByProcess`] is a value that a child can neither use nor drop.
-//! - [`PerProcess`] is a static value of which every process has its own.
+//! - [`PerProcess`] is a static value with one instance per process.
 //! - `ForkMutex` is a mutex that a child can lock, unless it was locked at the fork.
 //!
 //! A counter is cheaper than the process identifier, for which every verb would call the system.
@@ -143,7 +143,7 @@ impl<T: fmt::Debug> fmt::Debug for OwnedByProcess<T> {
     }
 }
 
-/// A static value of which every process has its own: a forked child makes a new one.
+/// A static value with one instance per process: a forked child makes a new one.
 #[derive(Debug)]
 pub struct PerProcess<T> {
     /// By generation. A child never waits for an initialisation that was under way at the fork,

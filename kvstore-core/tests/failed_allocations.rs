@@ -37,7 +37,7 @@ thread_local! {
     static ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The system's allocator, which fails when it is told to.
+/// The system's allocator, which fails on request.
 struct Failing;
 
 impl Failing {

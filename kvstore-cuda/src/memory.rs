@@ -93,7 +93,7 @@ impl Memory {
     fn keep_limit(&self) {
         let held = self.live_bytes().saturating_add(self.pooled_bytes());
         if held > self.limit.load(Ordering::Relaxed) {
-            // A card that fails reports that to whoever works on it.
+            // A card that fails reports that to the next call on it.
             let _ = self.trim();
         }
     }

@@ -129,7 +129,7 @@ def test_a_full_disk_is_reported(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
 def test_ctrl_c_ends_the_wait_at_exit(tmp_path):
-    """A pipe that nobody reads is never written to the end."""
+    """A checkpoint to a pipe without a reader never ends."""
     import signal
 
     pipe = tmp_path / "pipe"

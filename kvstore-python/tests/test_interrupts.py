@@ -299,7 +299,7 @@ def test_signals_at_any_moment_are_keyboard_interrupts(library):
 
 
 def test_signals_are_handled_during_a_product():
-    """Signals that come while nobody looks at them are one signal when the call has returned."""
+    """Several signals that arrive before Python handles them count as one when the call returns."""
     program = """
     import signal
     from mxkv import nd

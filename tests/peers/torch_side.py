@@ -84,7 +84,7 @@ SUMS = {
     "sum(out=)": row_sums,
 }
 
-# Optimizers: what `torch.optim` is told.
+# Optimizers: the options of `torch.optim`.
 STEPS = {"default": {}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 
 

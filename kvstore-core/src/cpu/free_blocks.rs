@@ -58,7 +58,7 @@ impl FreeBlocks {
             return;
         }
         let num_bytes = class.num_bytes();
-        // Counted under the lock: whoever takes the block subtracts it.
+        // Counted under the lock, because the thread that takes the block subtracts it.
         self.num_bytes.fetch_add(num_bytes, Ordering::Relaxed);
         let age = self.next_age.fetch_add(1, Ordering::Relaxed);
         list.push_back(Free { age, num_bytes, storage });

@@ -115,7 +115,7 @@ fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 
     let found = file.metadata()?;
-    // Only root may give a file away. Whoever is in the group may keep that.
+    // Only root may change the owner. A member of the group may keep the group.
     if (found.uid(), found.gid()) != (old.uid(), old.gid())
         && fchown(file, Some(old.uid()), Some(old.gid())).is_err()
     {
@@ -148,7 +148,7 @@ fn prefix_for(place: &Path) -> String {
     format!(".kvstore-{:08x}-", crc32fast::hash(name.as_encoded_bytes()))
 }
 
-/// Makes a file that is locked as long as somebody writes to it. One that replaces no other file gets the mode that
+/// Makes a file that is locked while it is written. A file that replaces no other file gets the mode that
 /// files of this process get; another one is only for us, until it has the mode of the file that it replaces.
 fn locked_file(folder: &Path, prefix: &str, is_first: bool) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();

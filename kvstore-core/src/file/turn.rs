@@ -50,7 +50,7 @@ impl Drop for Turn {
         let mut queues = queues();
         let Some(queue) = queues.get_mut(&self.file) else { return };
         queue.remove(&self.ticket);
-        // Nobody but the next one has to wake up.
+        // Only the next ticket has to wake up.
         match queue.first_key_value() {
             Some((_, is_first)) => is_first.notify_all(),
             None => drop(queues.remove(&self.file)),

@@ -300,7 +300,7 @@ impl Pending {
     }
 
     /// Returns the work for the weight's backend that changes nothing but the rows that are planned; none for
-    /// an update that is not a step. Where somebody else holds weight or state, this copies them first.
+    /// an update that is not a step. Copies weight and state first if they are shared.
     pub(crate) fn row_job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,

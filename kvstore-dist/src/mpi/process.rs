@@ -167,10 +167,10 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
     if matches!(process.turns.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
 }
 
-/// The process that ends MPI at its end.
+/// The process that finalises MPI when it exits.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// What a program that has not ended MPI itself does at its end. MPICH's launcher takes a process that ends well for one
+/// Finalises MPI when the process exits, unless the program has done so. A rank that had an error exits with status 1. MPICH's launcher takes a process that ends well for one
 /// whose part is done, and ends the others: then a rank that had an error must not end well.
 fn finalize_at_exit(status: c_int) {
     // A forked child may not even lock: another thread of its parent may have held the lock.

@@ -105,7 +105,7 @@ class NativeMemoryTest {
         }
     }
 
-    /** A virtual thread that waits under a native frame keeps its carrier, whoever holds the monitor. */
+    /** A virtual thread that waits under a native frame keeps its carrier until it gets the monitor. */
     @Test
     void verbsWaitForNoMonitorThatAnotherThreadCanHold() throws Exception {
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
