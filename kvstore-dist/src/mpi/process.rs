@@ -170,8 +170,8 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 /// The process that finalises MPI when it exits.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// Finalises MPI when the process exits, unless the program has done so. A rank that had an error exits with status 1. MPICH's launcher takes a process that ends well for one
-/// whose part is done, and ends the others: then a rank that had an error must not end well.
+/// Finalises MPI when the process exits, unless the program has done so. A rank that had an error exits with status 1,
+/// because MPICH's launcher takes status 0 as success, and then ends the other ranks.
 fn finalize_at_exit(status: c_int) {
     // A forked child may not even lock: another thread of its parent may have held the lock.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
