@@ -35,9 +35,9 @@ test: test-setup jar wheel ## runs every test, with the jar and the wheel that a
 	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist
 	scripts/tally.sh dist scripts/dist-tests.sh
 	scripts/tally.sh gpu scripts/gpu-tests.sh
-	scripts/tally.sh jvm $(MAVEN) verify -Dtested.folder="$$PWD/clojure/target"
+	scripts/tally.sh jvm $(MAVEN) verify -Preleased
 	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
-	scripts/tally.sh check-gpu clojure/bin/check-gpu
+	scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
 	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
 	scripts/tally.sh replay scripts/replay.sh
 	scripts/tally.sh --summary jar wheel rust dist gpu jvm check-jni check-gpu python replay

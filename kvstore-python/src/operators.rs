@@ -62,12 +62,15 @@ pub(crate) fn in_place(
             detached(slf.py(), || array.binary_scalar_assign(op, number))
         }
         Some(Operand::Array(other)) => detached(slf.py(), move || array.binary_assign(op, &other)),
-        None => {
-            let class = other.get_type().name()?;
-            let text = format!("{}: expected an array or a number, found a `{class}`", op.name());
-            Err(type_error(slf.py(), text))
-        }
+        None => Err(not_an_operand(op, other)?),
     }
+}
+
+/// Returns the error for an operand that is neither an array nor a number.
+pub(crate) fn not_an_operand(op: BinaryOp, other: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let class = other.get_type().name()?;
+    let text = format!("{}: expected an array or a number, found a `{class}`", op.name());
+    Ok(type_error(other.py(), text))
 }
 
 pub(crate) fn compare<'py>(

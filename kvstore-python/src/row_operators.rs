@@ -5,8 +5,9 @@ use kvstore::{BinaryOp, NDArray, RowSparse, Scalar, UnaryOp, Value};
 use pyo3::prelude::*;
 
 use crate::convert;
-use crate::error::{detached, type_error};
+use crate::error::detached;
 use crate::ndarray::PyArray;
+use crate::operators;
 use crate::rows::PyRows;
 
 /// The other side of an operator.
@@ -77,12 +78,10 @@ pub(crate) fn in_place(
     op: BinaryOp,
     other: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    if let Some(value) = computed(slf, op, other, false)? {
-        return slf.get().receive(slf.py(), &value);
+    match computed(slf, op, other, false)? {
+        Some(value) => slf.get().receive(slf.py(), &value),
+        None => Err(operators::not_an_operand(op, other)?),
     }
-    let class = other.get_type().name()?;
-    let text = format!("{}: expected an array or a number, found a `{class}`", op.name());
-    Err(type_error(slf.py(), text))
 }
 
 pub(crate) fn unary(py: Python<'_>, rows: RowSparse, op: UnaryOp) -> PyResult<Bound<'_, PyAny>> {

@@ -10,6 +10,7 @@ use super::pending::Checkpoints;
 use super::write::CheckpointFile;
 use crate::error::{Error, Result};
 use crate::file::Replacement;
+use crate::process::Origin;
 use crate::snapshot::Snapshot;
 
 /// A checkpoint that a thread of its own writes.
@@ -43,15 +44,17 @@ impl CheckpointProgress {
         self.0.num_bytes_written.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the file is in its place, or writing it has failed.
+    /// Returns whether the file is in its place, or writing it has failed. In a forked child of the
+    /// process that writes it, returns `true`: there is nothing to wait for.
     pub fn is_done(&self) -> bool {
-        self.0.outcome().is_done
+        // The parent's thread may have held the mutex at the fork.
+        self.0.origin.is_inherited() || !self.0.is_running()
     }
 
     /// Waits until the checkpoint is done, at most for `limit`. Returns whether [`Checkpoint::wait`]
     /// would return at once. An error stays for that call or for [`Checkpoints::finish`].
     pub fn wait_timeout(&self, limit: Duration) -> bool {
-        if !self.0.is_of_this_process() {
+        if self.0.origin.is_inherited() {
             return true;
         }
         let is_running = |outcome: &mut Outcome| !outcome.is_done;
@@ -66,8 +69,8 @@ pub(super) struct Writing {
     path: PathBuf,
     num_bytes: u64,
     num_bytes_written: AtomicU64,
-    /// The process that has the thread. In a forked child no thread ends what the parent has begun.
-    process: u32,
+    /// The process that has the writing thread.
+    origin: Origin,
     outcome: Mutex<Outcome>,
     ended: Condvar,
 }
@@ -85,10 +88,6 @@ struct Outcome {
 impl Writing {
     fn outcome(&self) -> MutexGuard<'_, Outcome> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -172,7 +171,7 @@ impl Checkpoint {
             path: path.to_owned(),
             num_bytes: file.num_bytes(),
             num_bytes_written: AtomicU64::new(0),
-            process: std::process::id(),
+            origin: Origin::current(),
             outcome: Mutex::default(),
             ended: Condvar::new(),
         });
@@ -220,7 +219,7 @@ impl Checkpoint {
     /// says otherwise. [`Error::InvalidArgument`] in a forked child of the process that began the
     /// checkpoint.
     pub fn wait(self) -> Result<()> {
-        if !self.writing.is_of_this_process() {
+        if self.writing.origin.is_inherited() {
             return Err(Error::InvalidArgument(format!(
                 "{}: the checkpoint was begun before the fork, only the parent process can wait for it",
                 self.path().display()
@@ -235,7 +234,7 @@ impl Checkpoint {
 impl Drop for Checkpoint {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread that only the parent has.
-        if !self.writing.is_of_this_process() {
+        if self.writing.origin.is_inherited() {
             return;
         }
         let mut outcome = self.writing.outcome();

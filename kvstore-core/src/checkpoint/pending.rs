@@ -1,22 +1,27 @@
 //! [`Checkpoints`]: the checkpoints that a store or a process has begun.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::background::{Checkpoint, CheckpointProgress, Writing};
 use crate::error::{Error, Result};
-use crate::process::PerProcess;
+use crate::process::{Origin, PerProcess};
 
 /// At this number of entries the oldest failure is forgotten. Without a limit, a program that never
 /// calls `finish` would keep every failure.
 const MAX_FAILURES: usize = 100;
 
 /// Checkpoints that are being written, and failures that no caller knows yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Checkpoints {
     begun: Mutex<Vec<Arc<Writing>>>,
-    /// The process that began the last one, 0 before the first.
-    process: AtomicU32,
+    /// The process that writes them. A forked child of it must not wait for the mutex.
+    origin: Origin,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self { begun: Mutex::default(), origin: Origin::current() }
+    }
 }
 
 impl Checkpoints {
@@ -27,14 +32,13 @@ impl Checkpoints {
         OF_PROCESS.get_or_init(|_| Self::default())
     }
 
-    /// Adds a checkpoint.
+    /// Adds a checkpoint. Does nothing in a forked child of the process that made this list.
     pub fn add(&self, checkpoint: &Checkpoint) {
-        self.process.store(std::process::id(), Ordering::Relaxed);
+        if self.origin.is_inherited() {
+            return;
+        }
         let mut begun = self.begun();
-        begun.retain(|writing| {
-            let is_ours = writing.is_of_this_process();
-            is_ours && (writing.is_running() || writing.has_unreported_error())
-        });
+        begun.retain(|writing| writing.is_running() || writing.has_unreported_error());
         if begun.len() >= MAX_FAILURES
             && let Some(oldest) = begun.iter().position(|writing| !writing.is_running())
         {
@@ -79,14 +83,10 @@ impl Checkpoints {
         first.map_or(Ok(()), Err)
     }
 
-    /// A forked child has none before it begins one: the threads of its parent are not there, and
-    /// one of them may have held the lock.
+    /// Returns every checkpoint, and none in a forked child: a thread of its parent may have held the
+    /// mutex, and only the parent has the threads that write.
     fn all(&self) -> Vec<Arc<Writing>> {
-        if self.process.load(Ordering::Relaxed) != std::process::id() {
-            return Vec::new();
-        }
-        let begun = self.begun();
-        begun.iter().filter(|writing| writing.is_of_this_process()).map(Arc::clone).collect()
+        if self.origin.is_inherited() { Vec::new() } else { self.begun().clone() }
     }
 
     fn begun(&self) -> MutexGuard<'_, Vec<Arc<Writing>>> {

@@ -353,36 +353,9 @@ def norm(data: Any) -> NDArray:
     return operand(data).norm()
 
 
-def random_uniform(
-    low: float = 0,
-    high: float = 1,
-    shape: Any = (1,),
-    dtype: Any = None,
-    ctx: Context | None = None,
-    out: NDArray | None = None,
-) -> NDArray:
-    """Returns numbers from ``low`` up to ``high``, as :func:`mxkv.random.uniform` does.
-
-    >>> random_uniform(2, 3, shape=(2, 2)).shape
-    (2, 2)
-    """
-    return random.uniform(low, high, shape, dtype, ctx, out)
-
-
-def random_normal(
-    loc: float = 0,
-    scale: float = 1,
-    shape: Any = (1,),
-    dtype: Any = None,
-    ctx: Context | None = None,
-    out: NDArray | None = None,
-) -> NDArray:
-    """Returns normally distributed numbers, as :func:`mxkv.random.normal` does.
-
-    >>> random_normal(shape=3).shape
-    (3,)
-    """
-    return random.normal(loc, scale, shape, dtype, ctx, out)
+# MXNet has two names for these.
+random_uniform = random.uniform
+random_normal = random.normal
 
 
 def maximum(lhs: Any, rhs: Any) -> Any:
