@@ -72,7 +72,9 @@ pub enum Error {
     },
     /// Memory for an array could not be had.
     #[error(
-        "out of memory on {device}: {requested} bytes asked for, {in_use} bytes in use{}",
+        "out of memory on {device}: {requested} bytes asked for{}{}",
+        Some(in_use).filter(|in_use| **in_use > 0 || limit.is_some())
+            .map_or_else(String::new, |in_use| format!(", {in_use} bytes in use")),
         limit.map_or_else(String::new, |limit| format!(", the limit is {limit}"))
     )]
     OutOfMemory {
@@ -80,7 +82,7 @@ pub enum Error {
         device: Device,
         /// Bytes asked for.
         requested: usize,
-        /// Bytes that arrays hold there at the moment.
+        /// Bytes that arrays hold there at the moment, or 0 if that is not known.
         in_use: usize,
         /// How many they may hold, where somebody has set that.
         limit: Option<usize>,

@@ -5,8 +5,8 @@
 
 #![expect(clippy::disallowed_methods, reason = "these are what is to be used instead")]
 
-use std::collections::{HashSet, TryReserveError};
-use std::hash::Hash;
+use std::collections::{HashMap, HashSet, TryReserveError};
+use std::hash::{BuildHasher, Hash};
 
 use bytemuck::Zeroable;
 
@@ -70,6 +70,18 @@ pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     Ok(items)
 }
 
+/// Returns the items of an iterator that knows how many there are, or the first error.
+///
+/// # Errors
+/// [`Error::OutOfMemory`], and the errors of the iterator.
+pub fn try_collect<T>(list: impl ExactSizeIterator<Item = Result<T>>) -> Result<Vec<T>> {
+    let mut items = with_capacity(list.len())?;
+    for item in list {
+        items.push(item?);
+    }
+    Ok(items)
+}
+
 /// Appends a copy of a list.
 ///
 /// # Errors
@@ -88,6 +100,17 @@ pub fn string(num_bytes: usize) -> Result<String> {
     let mut text = String::new();
     text.try_reserve_exact(num_bytes).map_err(|_| out_of_memory::<u8>(num_bytes))?;
     Ok(text)
+}
+
+/// Returns an empty map with room for so many entries.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn hash_map<K: Eq + Hash, V, S: BuildHasher + Default>(len: usize) -> Result<HashMap<K, V, S>> {
+    let mut entries = HashMap::default();
+    let reserved: Result<(), TryReserveError> = entries.try_reserve(len);
+    reserved.map_err(|_| out_of_memory::<(K, V)>(len))?;
+    Ok(entries)
 }
 
 /// Returns an empty set with room for so many items.
@@ -110,6 +133,8 @@ pub fn out_of_memory<T>(len: usize) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
+    use std::hash::RandomState;
+
     use super::*;
     use crate::error::ErrorCode;
 
@@ -122,6 +147,7 @@ mod tests {
             zeroed::<u64>(if cfg!(miri) { usize::MAX } else { usize::MAX / 16 }).unwrap_err(),
             filled(1_u8, usize::MAX).unwrap_err(),
             hash_set::<u64>(usize::MAX).unwrap_err(),
+            hash_map::<u64, u64, RandomState>(usize::MAX).unwrap_err(),
             string(usize::MAX).unwrap_err(),
         ];
         for error in errors {
@@ -135,6 +161,9 @@ mod tests {
         assert!(zeroed::<u16>(0).unwrap().is_empty());
         assert_eq!(filled(7, 3).unwrap(), [7; 3]);
         assert_eq!(collect(1..4).unwrap(), [1, 2, 3]);
+        assert_eq!(try_collect((1..4).map(Ok)).unwrap(), [1, 2, 3]);
+        let error = |number| if number < 2 { Ok(number) } else { Err(Error::invalid("two")) };
+        assert_eq!(try_collect((1..4).map(error)).unwrap_err().to_string(), "two");
         let mut items = copied(&[1, 2]).unwrap();
         extend(&mut items, &[3]).unwrap();
         assert_eq!(items, [1, 2, 3]);

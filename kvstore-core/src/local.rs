@@ -434,7 +434,7 @@ impl KvStore for LocalStore {
                 return Err(Error::invalid(text));
             }
         };
-        self.table.replace(snapshot.copies());
+        self.table.replace(snapshot.copies())?;
         self.change_settings().compression = snapshot.compression();
         self.set_policy(policy, gate);
         Ok(())

@@ -241,7 +241,7 @@ impl<T> ForkMutex<T> {
 #[cfg(all(test, unix, not(miri)))]
 #[expect(unsafe_code, reason = "declares functions of the system")]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
-mod tests {
+pub(crate) mod tests {
     use std::ffi::c_int;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// Runs checks in a forked child, which has a deadline.
-    fn in_child(checks: impl FnOnce()) {
+    pub(crate) fn in_child(checks: impl FnOnce()) {
         let child = fork();
         if child == 0 {
             // The system ends the child if it hangs.
@@ -280,7 +280,7 @@ mod tests {
     }
 
     /// Runs `work` while another thread holds what `hold` returns.
-    fn while_held<G>(hold: impl FnOnce() -> G + Send, work: impl FnOnce()) {
+    pub(crate) fn while_held<G>(hold: impl FnOnce() -> G + Send, work: impl FnOnce()) {
         thread::scope(|scope| {
             let ((taken, is_taken), (release, is_released)) = (channel(), channel::<()>());
             scope.spawn(move || {

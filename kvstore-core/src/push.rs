@@ -152,9 +152,9 @@ impl<'a> Push<'a> {
                 _ => first.allocate_like(first.spec().clone())?,
             });
         }
-        let mut spans = scratch.lend_spans();
+        let mut spans = scratch.lend_spans(self.values.len())?;
         spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
-        let mut jobs = scratch.lend_sums();
+        let mut jobs = scratch.lend_sums(self.entries.len())?;
         let mut rest = spans.as_slice();
         for (group, sum) in self.groups().zip(&mut sums) {
             let addends = take(&mut rest, group.len())?;
@@ -179,12 +179,14 @@ impl<'a> Push<'a> {
     ) -> Result<Option<Vec<Tensor>>> {
         let Some(compression) = compression else { return Ok(None) };
         let mut keys = fallible::with_capacity(self.entries.len())?;
+        let mut sums = fallible::with_capacity(self.entries.len())?;
         for (group, change) in self.groups().zip(changes) {
             let residuals = &mut change.progress.residuals;
             keys.push(group.compressed(self.backends, reducer, compression, residuals)?);
         }
         compress(self.backends, &mut keys)?;
-        Ok(Some(keys.into_iter().map(Compressed::into_sum).collect()))
+        sums.extend(keys.into_iter().map(Compressed::into_sum));
+        Ok(Some(sums))
     }
 
     /// Makes the sum of each key's values its stored value.
@@ -194,7 +196,7 @@ impl<'a> Push<'a> {
         compression: Option<&Compression>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let mut changes = scratch.lend_changes();
+        let mut changes = scratch.lend_changes(self.entries.len())?;
         self.lock(&mut changes)?;
         if let Some(sums) = self.compress(reducer, compression, &mut changes)? {
             for (sum, change) in sums.into_iter().zip(&mut changes) {
@@ -215,9 +217,9 @@ impl<'a> Push<'a> {
                 Prepared::Sum(value.fresh_if_shared()?)
             };
         }
-        let mut spans = scratch.lend_spans();
+        let mut spans = scratch.lend_spans(self.values.len())?;
         spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
-        let mut jobs = scratch.lend_sums();
+        let mut jobs = scratch.lend_sums(self.entries.len())?;
         let mut rest = spans.as_slice();
         for (group, change) in self.groups().zip(&mut changes) {
             let addends = take(&mut rest, group.len())?;
@@ -246,18 +248,20 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         for group in self.groups() {
-            let (key, dtype) = (group.entry.key(), group.entry.spec().dtype());
-            Optimizer::arithmetic_of(dtype)
-                .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
+            Optimizer::check_dtype(group.entry.key(), group.entry.spec().dtype())?;
         }
         // Sorting row numbers takes a while, and others may read the values meanwhile.
         let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {
             let plan = |rows: Vec<&RowSparse>| RowPlan::union(&rows);
-            self.groups().map(|group| group.rows().map(plan).transpose()).collect::<Result<_>>()?
+            let mut plans = fallible::with_capacity(self.entries.len())?;
+            for group in self.groups() {
+                plans.push(group.rows().map(plan).transpose()?);
+            }
+            plans
         } else {
             Vec::new()
         };
-        let mut changes = scratch.lend_changes();
+        let mut changes = scratch.lend_changes(self.entries.len())?;
         self.lock(&mut changes)?;
         for (group, change) in self.groups().zip(&mut changes) {
             let value = change.value.as_mut().ok_or_else(lost)?.make_dense()?;
@@ -271,14 +275,15 @@ impl<'a> Push<'a> {
             let pending = Pending::new(&running.optimizer, group.entry.key(), value, state)?;
             change.prepared = Prepared::Step(pending, running.run);
         }
+        let mut spans = scratch.lend_spans(self.values.len())?;
+        let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates(self.entries.len())?;
+        let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(plans.len())?;
+        // From here on nothing can fail without a loss: the residuals have changed.
         let compressed = self.compress(reducer, compression, &mut changes)?;
-        let mut spans = scratch.lend_spans();
         match &compressed {
             Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
             None => spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span)),
         }
-        let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates();
-        let mut row_jobs: Vec<RowUpdateJob<'_>> = Vec::new();
         let mut rest = spans.as_slice();
         let plans = plans.iter().map(Option::as_ref).chain(std::iter::repeat(None));
         for ((group, change), plan) in self.groups().zip(&mut changes).zip(plans) {

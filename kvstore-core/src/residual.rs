@@ -10,7 +10,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::fallible;
 use crate::shape::TensorSpec;
-use crate::storage::{Span, Storage};
+use crate::storage::Storage;
 use crate::tensor::Tensor;
 
 /// The values of one key.
@@ -89,20 +89,32 @@ impl<'a> Compressed<'a> {
 
 /// Compresses the values of all keys, as one batch.
 pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Result<()> {
-    let jobs: Result<Vec<_>> = keys.iter_mut().flat_map(Compressed::quantize_jobs).collect();
-    backends.run(&mut jobs?, |backend, jobs| backend.quantize(jobs))?;
-    let (mut codes, mut sums) = (Vec::new(), Vec::new());
+    // Reserved before any residual changes: a push that has lost part of its values cannot be repeated.
+    let num_codes = keys.iter().map(|key| key.codes.len()).sum();
+    let mut quantize = fallible::with_capacity(num_codes)?;
+    let mut codes = fallible::with_capacity(num_codes)?;
+    let mut sums = fallible::with_capacity(keys.len())?;
+    let mut dequantize = fallible::with_capacity(keys.len())?;
+    for key in keys.iter_mut() {
+        for job in key.quantize_jobs() {
+            quantize.push(job?);
+        }
+    }
+    backends.run(&mut quantize, |backend, jobs| backend.quantize(jobs))?;
+    drop(quantize);
     for key in keys {
         key.settle();
-        codes.push(key.codes.iter().map(Tensor::span).collect::<Vec<Span<'_>>>());
-        sums.push((key.quantizer, &mut key.sum));
+        codes.extend(key.codes.iter().map(Tensor::span));
+        sums.push((key.quantizer, key.codes.len(), &mut key.sum));
     }
-    let mut jobs = fallible::with_capacity(sums.len())?;
-    for ((quantizer, sum), codes) in sums.into_iter().zip(&codes) {
+    let mut rest = codes.as_slice();
+    for (quantizer, num_codes, sum) in sums {
+        let (codes, others) = rest.split_at_checked(num_codes).ok_or_else(lost)?;
+        rest = others;
         let (device, dtype) = (sum.device(), sum.dtype());
-        jobs.push(DequantizeJob { quantizer, device, dtype, codes, dst: sum.span_mut()? });
+        dequantize.push(DequantizeJob { quantizer, device, dtype, codes, dst: sum.span_mut()? });
     }
-    let result = backends.run(&mut jobs, |backend, jobs| backend.dequantize(jobs));
+    let result = backends.run(&mut dequantize, |backend, jobs| backend.dequantize(jobs));
     result.map_err(|error| in_the_midst(error, true))
 }
 

@@ -122,12 +122,15 @@ impl Value {
     /// Returns the value as rows: a dense value with every row.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a value without axes.
+    /// - [`Error::InvalidArgument`] for a value without axes.
+    /// - [`Error::OutOfMemory`] if the row indices do not fit into memory.
     pub fn into_rows(self) -> Result<RowSparse> {
         match self {
             Self::Rows(rows) => Ok(rows),
             Self::Dense(tensor) => {
-                let indices: Vec<i64> = (0_i64..).take(tensor.shape().num_rows()).collect();
+                let num_rows = tensor.shape().num_rows();
+                let mut indices = fallible::with_capacity(num_rows)?;
+                indices.extend((0_i64..).take(num_rows));
                 RowSparse::new(tensor.shape().clone(), indices, tensor)
             }
         }

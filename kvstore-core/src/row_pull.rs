@@ -17,8 +17,8 @@ pub(crate) fn pull_rows(
     backends: &Backends,
     asked: &[(Arc<Entry>, &[i64])],
 ) -> Result<Vec<RowSparse>> {
-    let indices = asked.iter().map(|(_, ids)| ascending(ids)).collect::<Result<Vec<_>>>()?;
-    let mut entries: Vec<&Arc<Entry>> = asked.iter().map(|(entry, _)| entry).collect();
+    let indices = fallible::try_collect(asked.iter().map(|(_, ids)| ascending(ids)))?;
+    let mut entries = fallible::collect(asked.iter().map(|(entry, _)| entry))?;
     entries.sort_unstable_by_key(|entry| entry.order());
     entries.dedup_by_key(|entry| entry.order());
     let mut values = fallible::with_capacity(entries.len())?;
@@ -30,7 +30,7 @@ pub(crate) fn pull_rows(
         let value = found.and_then(|found| values.get(found)).ok_or_else(lost)?;
         RowSum::pick(value, indices)
     });
-    RowSum::run(backends, picks.collect::<Result<_>>()?)
+    RowSum::run(backends, fallible::try_collect(picks)?)
 }
 
 /// Returns each number once, in ascending order.

@@ -3,6 +3,7 @@
 use crate::backend::RowSumJob;
 use crate::backends::Backends;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::row_plan::RowPlan;
 use crate::row_sparse::{RowSparse, row_len};
 use crate::shape::{Shape, TensorSpec};
@@ -75,13 +76,12 @@ impl RowSum {
 
     /// Sums all of them, as one batch.
     pub(crate) fn run(backends: &Backends, mut sums: Vec<Self>) -> Result<Vec<RowSparse>> {
-        let addends: Vec<Vec<Tensor>> = sums.iter().map(|sum| sum.addends.clone()).collect();
-        let spans: Vec<Vec<Span<'_>>> =
-            addends.iter().map(|addends| addends.iter().map(Tensor::span).collect()).collect();
-        let jobs: Result<Vec<_>> =
-            sums.iter_mut().zip(&spans).map(|(sum, spans)| sum.job(spans)).collect();
-        backends.run(&mut jobs?, |backend, jobs| backend.sum_rows(jobs))?;
-        Ok(sums.into_iter().map(Self::finish).collect())
+        let addends = fallible::collect(sums.iter().map(|sum| sum.addends.clone()))?;
+        let spans = addends.iter().map(|addends| addends.iter().map(Tensor::span).collect());
+        let spans: Vec<Vec<Span<'_>>> = fallible::collect(spans)?;
+        let jobs = sums.iter_mut().zip(&spans).map(|(sum, spans)| sum.job(spans));
+        backends.run(&mut fallible::try_collect(jobs)?, |backend, jobs| backend.sum_rows(jobs))?;
+        fallible::collect(sums.into_iter().map(Self::finish))
     }
 }
 

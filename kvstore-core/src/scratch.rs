@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::backend::{SumJob, UpdateJob};
+use crate::error::Result;
+use crate::fallible;
 use crate::push::{Change, Pushed};
 use crate::storage::Span;
 use crate::table::Entry;
@@ -56,9 +58,11 @@ impl Scratch {
 macro_rules! lend {
     ($lend:ident, $keep:ident, $field:ident: $Item:ident) => {
         impl Scratch {
-            /// Lends the vector for the call.
-            pub(crate) fn $lend<'a>(&mut self) -> Vec<$Item<'a>> {
-                reuse(std::mem::take(&mut self.$field))
+            /// Lends the vector for the call, with room for so many items.
+            pub(crate) fn $lend<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
+                let mut lent = reuse(std::mem::take(&mut self.$field));
+                fallible::reserve(&mut lent, len)?;
+                Ok(lent)
             }
 
             /// Keeps the vector's memory for the next call.

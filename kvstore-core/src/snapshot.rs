@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::policy::Policy;
+use crate::process::ForkMutex;
 use crate::store::KeyStats;
 use crate::table::KeyCopy;
 use crate::value::Value;
@@ -43,8 +44,10 @@ struct Content {
     copies: Vec<Arc<KeyCopy>>,
     /// That of the file, if it was read from one.
     checksum: Option<u32>,
-    /// Made when somebody asks for a key.
+    /// The index of each key in `copies`. The first search for a key makes it.
     positions: OnceLock<HashMap<Key, usize>>,
+    /// Held by the thread that makes `positions`.
+    making_positions: ForkMutex<()>,
 }
 
 /// What pushes did.
@@ -73,8 +76,15 @@ impl Snapshot {
         copies: Vec<Arc<KeyCopy>>,
         checksum: Option<u32>,
     ) -> Self {
-        let (store, positions) = (store.to_owned(), OnceLock::new());
-        Self(Arc::new(Content { store, rule, compression, copies, checksum, positions }))
+        Self(Arc::new(Content {
+            store: store.to_owned(),
+            rule,
+            compression,
+            copies,
+            checksum,
+            positions: OnceLock::new(),
+            making_positions: ForkMutex::new(()),
+        }))
     }
 
     /// Returns the checksum of the file that it was read from: another one is another snapshot.
@@ -198,9 +208,19 @@ impl Snapshot {
     }
 
     pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
-        let keys = || self.0.copies.iter().map(|copy| copy.key.clone());
-        let positions = self.0.positions.get_or_init(|| keys().zip(0..).collect());
-        self.0.copies.get(*positions.get(key)?).map(|copy| &**copy)
+        let Content { copies, positions, .. } = &*self.0;
+        let positions = match positions.get() {
+            Some(positions) => positions,
+            None => {
+                // A thread that a forked child does not have may be making the map.
+                let Ok(_turn) = self.0.making_positions.lock() else {
+                    return copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy);
+                };
+                let keys = || copies.iter().map(|copy| copy.key.clone());
+                positions.get_or_init(|| keys().zip(0..).collect())
+            }
+        };
+        copies.get(*positions.get(key)?).map(|copy| &**copy)
     }
 }
 
@@ -212,5 +232,37 @@ impl fmt::Debug for Snapshot {
             .field("rule", &self.0.rule)
             .field("compression", &self.0.compression)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, unix, not(miri)))]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use crate::backends::Backends;
+    use crate::cpu::CpuBackend;
+    use crate::device::Device;
+    use crate::local::LocalStore;
+    use crate::process::tests::{in_child, while_held};
+    use crate::store::KvStore;
+    use crate::tensor::Tensor;
+
+    use super::*;
+
+    #[test]
+    fn a_child_finds_keys_while_a_thread_of_its_parent_makes_the_map() {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let keys = ["a", "b"].map(|key| Key::new(key).unwrap());
+        let value = |x: f32| Tensor::from_slice(&backends, Device::cpu(0), [1], &[x]).unwrap();
+        let store = LocalStore::new("local", backends.clone()).unwrap();
+        store.init(&keys, &[value(1.0).into(), value(2.0).into()]).unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let check = || {
+            let found = snapshot.copy(&keys[1]).unwrap();
+            assert_eq!(found.value.to_dense().unwrap().to_vec::<f32>().unwrap(), [2.0]);
+            assert!(snapshot.copy(&Key::new("c").unwrap()).is_none());
+        };
+        while_held(|| snapshot.0.making_positions.lock().unwrap(), || in_child(check));
+        check();
+        in_child(check);
     }
 }

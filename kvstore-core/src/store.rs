@@ -83,7 +83,7 @@ pub trait KvStore: Send + Sync + Debug {
     fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>> {
         let mut pulled = fallible::with_capacity(keys.len())?;
         self.pull_into(keys, priority, &mut pulled)?;
-        Ok(pulled.into_iter().map(|pulled| pulled.value).collect())
+        fallible::collect(pulled.into_iter().map(|pulled| pulled.value))
     }
 
     /// Returns rows of the newest value for each position of the list: those whose numbers stand in

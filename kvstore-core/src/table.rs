@@ -162,22 +162,25 @@ impl Table {
     /// # Errors
     /// [`Error::Poisoned`].
     pub(crate) fn copies(&self) -> Result<Vec<Arc<KeyCopy>>> {
-        self.ordered().into_iter().map(|entry| entry.copy().map(Arc::new)).collect()
+        fallible::try_collect(self.ordered().into_iter().map(|entry| entry.copy().map(Arc::new)))
     }
 
     /// Forgets every key, and takes these with all they hold.
-    pub(crate) fn replace(&self, copies: &[Arc<KeyCopy>]) {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the table is then unchanged.
+    pub(crate) fn replace(&self, copies: &[Arc<KeyCopy>]) -> Result<()> {
         let first = self.next_order.fetch_add(copies.len() as u64, Ordering::Relaxed);
-        let entries = copies
-            .iter()
-            .zip(first..)
-            .map(|(copy, order)| (copy.key.clone(), Arc::new(Entry::restored(order, copy))));
-        let mut entries: Entries = entries.collect();
+        let mut entries: Entries = fallible::hash_map(copies.len())?;
+        for (copy, order) in copies.iter().zip(first..) {
+            entries.insert(copy.key.clone(), Arc::new(Entry::restored(order, copy)));
+        }
         std::mem::swap(
             &mut entries,
             &mut *self.entries.write().unwrap_or_else(PoisonError::into_inner),
         );
         // What the store held goes here, when readers wait no more.
+        Ok(())
     }
 
     /// Gives each of the keys a state, all or none. Nobody changes a key meanwhile.

@@ -16,11 +16,12 @@ use std::cell::Cell;
 use std::fs::File;
 use std::process::Command;
 use std::ptr::null_mut;
+use std::slice::from_ref;
 
 use kvstore_core::{
     ArrayList, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ErrorCode, Key, KvStore,
-    LocalStore, NDArray, Optimizer, Range, Reduction, Result, RowSparse, Scalar, Snapshot, Tensor,
-    UnaryOp, Value,
+    LocalStore, NDArray, Optimizer, OptimizerState, Range, Reduction, Result, RowSparse, Scalar,
+    Snapshot, Tensor, UnaryOp, Value,
 };
 
 /// Allocations of more bytes may fail: all smaller ones do not grow with the data of these cases.
@@ -259,6 +260,27 @@ fn row_cases() -> Vec<Case> {
         }),
         plain("RowSparse::to_dense", rows, |it| it.to_dense()),
         plain(
+            "arithmetic of rows",
+            || (Value::from(rows()), Value::from(rows())),
+            |(left, right)| left.binary(BinaryOp::Sub, &right),
+        ),
+        plain(
+            "arithmetic of rows and a dense value",
+            || (Value::from(rows()), Value::from(rows().to_dense().unwrap())),
+            |(left, right)| left.binary(BinaryOp::Mul, &right),
+        ),
+        plain(
+            "arithmetic of rows and a number",
+            || Value::from(rows()),
+            |rows| rows.binary_scalar(BinaryOp::Add, Scalar::Float(1.0), false),
+        ),
+        plain(
+            "Value::clip",
+            || Value::from(rows()),
+            |rows| rows.clip(Scalar::Float(1.0), Scalar::Float(2.0)),
+        ),
+        plain("Value::into_rows", || Value::from(tensor()), Value::into_rows),
+        plain(
             "pull_rows",
             || (store(rows()), rows()),
             |(store, rows)| store.pull_rows(&key(), &[rows.indices()], 0),
@@ -276,6 +298,38 @@ fn row_cases() -> Vec<Case> {
                 (store, vec![rows().into(), rows().into()])
             },
             |store, values| store.push(&[key(), key()].concat(), values, 0),
+        ),
+    ]
+}
+
+/// Returns a step, and the bytes of its state, of an optimizer outside of any store.
+fn optimizer_cases() -> Vec<Case> {
+    let prepare = || {
+        let weight = rows().to_dense().unwrap();
+        let optimizer = Optimizer::new("adam").unwrap();
+        let state = optimizer.create_state(&weight).unwrap();
+        (optimizer, weight, state)
+    };
+    vec![
+        plain(
+            "Optimizer::update",
+            move || (prepare(), rows().to_dense().unwrap()),
+            |((optimizer, mut weight, mut state), gradient)| {
+                optimizer.update(&key()[0], &mut weight, &[gradient], &mut state)
+            },
+        ),
+        plain(
+            "Optimizer::update_rows",
+            move || (prepare(), rows()),
+            |((optimizer, mut weight, mut state), gradient)| {
+                optimizer.update_rows(&key()[0], &mut weight, &gradient, &mut state)
+            },
+        ),
+        plain("OptimizerState::to_bytes", prepare, |(_, _, state)| state.to_bytes(&backends())),
+        plain(
+            "OptimizerState::from_bytes",
+            move || prepare().2.to_bytes(&backends()).unwrap(),
+            |bytes| OptimizerState::from_bytes(&backends(), &bytes),
         ),
     ]
 }
@@ -314,6 +368,66 @@ fn store_cases() -> Vec<Case> {
             move |store, values| store.push(&both(), values, 0),
         ),
         plain("pull", || store(tensor()), |it| it.pull(&key(), 0)?[0].to_vec::<f32>()),
+    ]
+}
+
+/// Returns the keys of a store with many small ones.
+fn many_keys() -> Vec<Key> {
+    (0..2000).map(|number| Key::new(&format!("w{number}")).unwrap()).collect()
+}
+
+/// Returns the case of a change of many keys, with one value for each of them.
+fn many(
+    name: &'static str,
+    configure: impl Fn(&LocalStore) -> Result<()> + 'static,
+    call: impl Fn(&LocalStore, &[Key], &[Value]) -> Result<()> + Clone + 'static,
+) -> Case {
+    let prepare = move || {
+        let value = || Tensor::from_slice(&backends(), Device::cpu(0), [2], &[0.25_f32; 2]);
+        let values: Vec<Value> = (0..2000).map(|_| value().unwrap().into()).collect();
+        let store = LocalStore::new("local", backends()).unwrap();
+        store.init(&many_keys(), &values).unwrap();
+        configure(&store).unwrap();
+        (store, values)
+    };
+    change(name, prepare, move |store, values| {
+        let left = LEFT.replace(-1);
+        let keys = many_keys();
+        LEFT.set(left);
+        call(store, &keys, values)
+    })
+}
+
+fn cases_of_many_keys() -> Vec<Case> {
+    let push = |store: &LocalStore, keys: &[Key], values: &[Value]| store.push(keys, values, 0);
+    let compress =
+        |store: &LocalStore| store.set_compression(Some(Compression::new("2bit", 0.5).unwrap()));
+    vec![
+        many("push to many keys", |_| Ok(()), push),
+        many("push to many keys with an optimizer", |it| it.set_optimizer(Optimizer::sgd()), push),
+        many("push to many keys with a compression", compress, push),
+        many("pull of many keys", |_| Ok(()), |store, keys, _| store.pull(keys, 0).map(drop)),
+        many(
+            "init of many keys",
+            |store| many_keys().iter().try_for_each(|key| store.remove(from_ref(key))),
+            |store, keys, values| store.init(keys, values),
+        ),
+        many(
+            "pull of rows of many keys",
+            |_| Ok(()),
+            |store, keys, _| store.pull_rows(keys, &vec![[0].as_slice(); keys.len()], 0).map(drop),
+        ),
+        many("a snapshot of many keys", |_| Ok(()), |store, _, _| store.snapshot().map(drop)),
+        many(
+            "a rollback of many keys",
+            |_| Ok(()),
+            |store, _, _| {
+                let left = LEFT.replace(-1);
+                let snapshot = store.snapshot()?;
+                LEFT.set(left);
+                store.rollback(&snapshot)
+            },
+        ),
     ]
 }
 
@@ -362,8 +476,18 @@ fn checkpoint_cases() -> Vec<Case> {
 }
 
 fn cases() -> Vec<Case> {
-    let all = [reading_cases(), computing_cases(), row_cases(), store_cases(), checkpoint_cases()];
-    all.into_iter().flatten().collect()
+    [
+        reading_cases(),
+        computing_cases(),
+        row_cases(),
+        optimizer_cases(),
+        store_cases(),
+        cases_of_many_keys(),
+        checkpoint_cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Runs a call once for each of its long allocations, which fails. Returns how many there are.

@@ -41,9 +41,12 @@ fn group() -> Result<Arc<Group>> {
     }
     let timeout = timeout()?;
     let wait = Wait::new(&"the first store that spans processes", timeout);
-    // From here on the library of MPI may be at work, which no forked child can use.
-    let _ = OPENED_BY.set(Origin::current());
-    let collective = MpiCollective::open(&MpiOptions::default(), &wait)?;
+    let collective = MpiCollective::open(&MpiOptions::default(), &wait);
+    // No forked child can use an MPI library that its parent has started.
+    if !matches!(collective, Err(Error::Unsupported(_))) {
+        let _ = OPENED_BY.set(Origin::current());
+    }
+    let collective = collective?;
     let new = Group::new(Arc::new(collective))?;
     new.set_timeout(timeout);
     *group = Some(Arc::clone(&new));

@@ -1,6 +1,6 @@
 //! Arrays of random numbers, from one sequence for the whole process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use kvstore_core::process::PerProcess;
 use kvstore_core::{DType, Device, Distribution, Generator, NDArray, Result, Shape, TensorSpec};
@@ -73,7 +73,11 @@ pub fn array(
 /// thread was using the sequence at the fork.
 fn generator() -> MutexGuard<'static, Generator> {
     let made = |inherited: Option<&Mutex<Generator>>| {
-        let parents = inherited.and_then(|it| it.try_lock().ok());
+        let parents = inherited.and_then(|parents| match parents.try_lock() {
+            Ok(generator) => Some(generator),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        });
         Mutex::new(parents.map_or_else(|| Generator::new(0), |generator| generator.clone()))
     };
     GENERATOR.get_or_init(made).lock().unwrap_or_else(PoisonError::into_inner)

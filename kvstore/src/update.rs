@@ -31,9 +31,9 @@ pub fn update(
     gradient: &NDArray,
     state: &mut OptimizerState,
 ) -> Result<()> {
-    let mut stepped = weight.tensor();
-    optimizer.update(key, &mut stepped, &[gradient.tensor()], state)?;
-    weight.assign(&stepped)
+    // Before the weight is locked: the gradient may be the same array.
+    let gradient = gradient.tensor();
+    weight.modify(|weight| optimizer.update(key, weight, &[gradient], state))
 }
 
 /// Changes `weight` by one step with a gradient of rows, as [`update`] does with a dense one.
@@ -62,7 +62,5 @@ pub fn update_rows(
     gradient: &RowSparse,
     state: &mut OptimizerState,
 ) -> Result<()> {
-    let mut stepped = weight.tensor();
-    optimizer.update_rows(key, &mut stepped, gradient, state)?;
-    weight.assign(&stepped)
+    weight.modify(|weight| optimizer.update_rows(key, weight, gradient, state))
 }

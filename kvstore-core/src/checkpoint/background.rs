@@ -242,3 +242,35 @@ impl Drop for Checkpoint {
         outcome.log();
     }
 }
+
+#[cfg(all(test, unix, not(miri)))]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use crate::backends::Backends;
+    use crate::cpu::CpuBackend;
+    use crate::local::LocalStore;
+    use crate::process::tests::{in_child, while_held};
+    use crate::store::KvStore;
+
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_a_checkpoint_of_its_parent() {
+        let folder = tempfile::tempdir().unwrap();
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let snapshot = LocalStore::new("local", backends).unwrap().snapshot().unwrap();
+        let checkpoint = Checkpoint::begin(&snapshot, folder.path().join("store")).unwrap();
+        let writing = Arc::clone(&checkpoint.writing);
+        // Dropped in the parent after the lock is released: the drop waits for it.
+        let mut checkpoint = Some(checkpoint);
+        let check = || {
+            let checkpoint = checkpoint.take().unwrap();
+            assert!(checkpoint.is_done() && checkpoint.progress().wait_timeout(Duration::MAX));
+            let error = checkpoint.wait().unwrap_err();
+            assert!(error.to_string().contains("before the fork"), "{error}");
+            assert!(Checkpoints::of_process().running().is_empty());
+        };
+        while_held(|| writing.outcome(), || in_child(check));
+        writing.wait_for_end();
+    }
+}

@@ -39,7 +39,7 @@ impl Checkpoints {
         }
         let mut begun = self.begun();
         begun.retain(|writing| writing.is_running() || writing.has_unreported_error());
-        if begun.len() >= MAX_FAILURES
+        while begun.len() >= MAX_FAILURES
             && let Some(oldest) = begun.iter().position(|writing| !writing.is_running())
         {
             begun.remove(oldest);

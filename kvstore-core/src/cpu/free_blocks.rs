@@ -70,6 +70,7 @@ impl FreeBlocks {
         // A thread that has just put a block here may still hold it: at most one block per thread.
         let index = list.iter_mut().rposition(|it| Arc::get_mut(&mut it.storage).is_some())?;
         let block = list.remove(index)?;
+        shrink(&mut list);
         drop(list);
         self.num_bytes.fetch_sub(block.num_bytes, Ordering::Relaxed);
         Some(block.storage)
@@ -96,8 +97,7 @@ impl FreeBlocks {
                 shrink(&mut list);
                 // The system takes a while to free a long block.
                 drop(list);
-                self.num_bytes.fetch_sub(block.num_bytes, Ordering::Relaxed);
-                freed += block.num_bytes;
+                freed += self.free(block);
             }
         }
     }
@@ -106,9 +106,19 @@ impl FreeBlocks {
     pub(super) fn clear(&self) {
         for list in &self.lists {
             let blocks = std::mem::take(&mut *lock(list));
-            let num_bytes = blocks.iter().map(|block| block.num_bytes).sum();
-            self.num_bytes.fetch_sub(num_bytes, Ordering::Relaxed);
+            for block in blocks {
+                self.free(block);
+            }
         }
+    }
+
+    /// Frees a block and returns its bytes. They count until the block is freed: a thread at the
+    /// memory limit then tries again, and does not report that memory is missing.
+    fn free(&self, block: Free) -> usize {
+        let num_bytes = block.num_bytes;
+        drop(block);
+        self.num_bytes.fetch_sub(num_bytes, Ordering::Relaxed);
+        num_bytes
     }
 
     fn list(&self, index: usize) -> Option<MutexGuard<'_, List>> {

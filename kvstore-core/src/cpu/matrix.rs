@@ -16,9 +16,11 @@ use crate::storage::{Span, SpanMut};
 /// Rows of the product that are computed together. Fixed, so that the bits do not depend on the
 /// number of threads.
 const ROWS: usize = 64;
+/// Multiplications between two checks, where a block of 64 columns has no more: about 0.1 s.
+const WORK_PER_CHECK: usize = 1 << 30;
 
 /// Writes the product of `[m, k]` and `[k, n]`. The calling thread calls `check` at the start and
-/// before each of its blocks of [`ROWS`] rows. The other threads may compute all of the blocks.
+/// before each of its blocks of the product. The other threads may compute all of the blocks.
 pub(super) fn product<T: Element + LinalgScalar>(
     workers: &Workers,
     dst: SpanMut<'_>,
@@ -36,19 +38,42 @@ pub(super) fn product<T: Element + LinalgScalar>(
     let dst = ArrayViewMut2::from_shape((m, n), dst).map_err(shape)?;
     let work = k.saturating_mul(n).max(1);
     let stop = Stop { check, caller: thread::current().id(), error: OnceLock::new() };
+    let num_columns = columns_per_check(k);
     check()?;
     workers.for_each_piece(Product { lhs, dst, work }, &|piece| {
         let Product { lhs, mut dst, .. } = piece;
         let lhs_blocks = lhs.axis_chunks_iter(::ndarray::Axis(0), ROWS);
         let dst_blocks = dst.axis_chunks_iter_mut(::ndarray::Axis(0), ROWS);
-        for (lhs, mut dst) in lhs_blocks.zip(dst_blocks) {
-            if stop.is_set() {
-                return;
-            }
-            general_mat_mul(T::one(), &lhs, &rhs, T::zero(), &mut dst);
+        for (lhs, dst) in lhs_blocks.zip(dst_blocks) {
+            multiply(lhs, rhs, dst, num_columns, &stop);
         }
     });
     stop.error.into_inner().map_or(Ok(()), Err)
+}
+
+/// Returns how many columns of a block of [`ROWS`] rows are computed between two checks.
+fn columns_per_check(k: usize) -> usize {
+    let columns = WORK_PER_CHECK / ROWS.saturating_mul(k).max(1);
+    (columns / ROWS).max(1) * ROWS
+}
+
+/// Writes the product of some rows, so many columns at a time, until `stop` is set. Each element is
+/// summed along `k` in one go, so the bits do not depend on the number of columns.
+fn multiply<T: LinalgScalar>(
+    lhs: ArrayView2<'_, T>,
+    rhs: ArrayView2<'_, T>,
+    mut dst: ArrayViewMut2<'_, T>,
+    num_columns: usize,
+    stop: &Stop<'_>,
+) {
+    let rhs_blocks = rhs.axis_chunks_iter(::ndarray::Axis(1), num_columns);
+    let dst_blocks = dst.axis_chunks_iter_mut(::ndarray::Axis(1), num_columns);
+    for (rhs, mut dst) in rhs_blocks.zip(dst_blocks) {
+        if stop.is_set() {
+            return;
+        }
+        general_mat_mul(T::one(), &lhs, &rhs, T::zero(), &mut dst);
+    }
 }
 
 /// Whether the threads of a product stop before its end: when the check has failed.
@@ -121,6 +146,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use ::ndarray::Array2;
+
     use crate::backends::Backends;
     use crate::cpu::CpuBackend;
     use crate::device::Device;
@@ -128,6 +155,45 @@ mod tests {
     use crate::tensor::Tensor;
 
     use super::*;
+
+    // Miri takes minutes for so many elements.
+    #[cfg(not(miri))]
+    #[test]
+    fn columns_are_cut_without_a_change_of_bits_and_checked_one_cut_at_a_time() {
+        let generator = |seed: u32| {
+            let mut state = seed;
+            move || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                f32::from_bits(0x3f80_0000 | state >> 9) - 1.4
+            }
+        };
+        for (m, k, n) in [(64, 300, 200), (1, 1000, 129), (7, 1, 65), (64, 64, 64), (3, 0, 70)] {
+            let (mut left, mut right) = (generator(1), generator(2));
+            let lhs = Array2::from_shape_simple_fn((m, k), &mut left);
+            let rhs = Array2::from_shape_simple_fn((k, n), &mut right);
+            let run = |num_columns: usize, last: usize| {
+                let calls = AtomicUsize::new(0);
+                let check = || {
+                    let number = calls.fetch_add(1, Ordering::Relaxed) + 1;
+                    if number < last { Ok(()) } else { Err(Error::Internal("stop".to_owned())) }
+                };
+                let caller = thread::current().id();
+                let stop = Stop { check: &check, caller, error: OnceLock::new() };
+                let mut dst = Array2::from_elem((m, n), 9.0_f32);
+                multiply(lhs.view(), rhs.view(), dst.view_mut(), num_columns, &stop);
+                let bits: Vec<u32> = dst.iter().map(|element| element.to_bits()).collect();
+                (bits, calls.load(Ordering::Relaxed))
+            };
+            let (whole, num_calls) = run(n, usize::MAX);
+            assert_eq!(num_calls, 1);
+            assert_eq!(run(64, usize::MAX), (whole, n.div_ceil(64)), "{m} x {k} x {n}");
+            assert_eq!(run(64, 1), (vec![9.0_f32.to_bits(); m * n], 1));
+        }
+        assert_eq!(columns_per_check(1 << 20), 64);
+        assert_eq!(columns_per_check(1 << 30), 64);
+        assert_eq!(columns_per_check(1 << 10), 1 << 14);
+        assert!(columns_per_check(0) > 0);
+    }
 
     // Miri takes minutes for so many elements.
     #[cfg(not(miri))]

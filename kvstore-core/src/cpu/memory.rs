@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use super::free_blocks::FreeBlocks;
 use super::size_class::SizeClass;
@@ -77,6 +78,9 @@ impl Memory {
     pub(super) fn set_limit(&self, num_bytes: Option<usize>) {
         let limit = num_bytes.unwrap_or(usize::MAX);
         self.limit.store(limit, Ordering::Relaxed);
+        if self.origin.is_inherited() {
+            return;
+        }
         self.free.evict(self.held_bytes().saturating_sub(limit));
     }
 
@@ -128,10 +132,14 @@ impl Memory {
 
     /// Counts the bytes of a new block. At the limit blocks of the pool go first.
     fn charge(&self, device: Device, num_bytes: usize) -> Result<Charge<'_>> {
+        let is_inherited = self.origin.is_inherited();
+        // A forked child never uses the pool of its parent, so the pool does not count there.
+        let unused = if is_inherited { self.pooled_bytes() } else { 0 };
         let mut held = self.held_bytes();
         loop {
             let limit = self.limit.load(Ordering::Relaxed);
-            let missing = num_bytes.saturating_sub(limit.saturating_sub(held));
+            let room = limit.saturating_sub(held.saturating_sub(unused));
+            let missing = num_bytes.saturating_sub(room);
             if missing == 0 {
                 match self.held.compare_exchange_weak(
                     held,
@@ -145,11 +153,13 @@ impl Memory {
                 continue;
             }
             // A pool that is too small to help stays as it is.
-            if missing > self.pooled_bytes() || self.origin.is_inherited() {
+            if missing > self.pooled_bytes() || is_inherited {
                 let (requested, in_use, limit) = (num_bytes, self.live_bytes(), self.limit());
                 return Err(Error::OutOfMemory { device, requested, in_use, limit });
             }
             self.free.evict(missing.max(EVICTED_AT_ONCE));
+            // Another thread may be freeing what is missing.
+            thread::yield_now();
             held = self.held_bytes();
         }
     }

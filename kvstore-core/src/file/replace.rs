@@ -29,8 +29,8 @@ impl Replacement {
 
     /// Writes beside the file, then renames into place, and returns when both have reached the disk. What is no
     /// regular file (a pipe, a terminal) is written to as it is; a link stays one, and what it leads to is
-    /// replaced or made. A file that replaces another one keeps its owner, group and mode. At no moment
-    /// can anyone read the new file who could not read the old one.
+    /// replaced or made. A file that replaces another one keeps its owner, group and mode, so that no other
+    /// user can read the new file who could not read the old one. Access control lists are not copied.
     ///
     /// # Errors
     /// [`Error::Io`]. The old file is then as it was, unless the error says that the new one is in place.
@@ -132,13 +132,14 @@ fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
     file.set_permissions(old.permissions())
 }
 
-/// Returns the mode of a file that replaces one of this mode. A group that could not be kept may do
-/// what all others may: its members could do no more before.
+/// Returns the mode of a file that replaces one of this mode. Without the old group, the new group and
+/// all others get what both the old group and all others had: members of the old group are others now.
 #[cfg(unix)]
 fn mode_for(old: u32, keeps_owner: bool, keeps_group: bool) -> u32 {
-    let group = if keeps_group { 0o070 } else { (old & 0o007) << 3 };
+    let shared = (old >> 3) & old & 0o007;
+    let allowed = if keeps_group { 0o777 } else { 0o700 | (shared << 3) | shared };
     let special = if keeps_owner && keeps_group { 0o7000 } else { 0 };
-    old & (special | 0o707 | group)
+    old & (special | allowed)
 }
 
 /// Returns what the names of files begin with that are to replace this one.
@@ -313,7 +314,8 @@ mod tests {
         // The group is another one now.
         assert_eq!(mode_for(0o640, true, false), 0o600);
         assert_eq!(mode_for(0o664, true, false), 0o644);
-        assert_eq!(mode_for(0o604, true, false), 0o604);
+        // Members of the old group could not read it, and are others now.
+        assert_eq!(mode_for(0o604, true, false), 0o600);
         assert_eq!(mode_for(0o6775, false, true), 0o775);
         assert_eq!(mode_for(0o2770, false, false), 0o700);
     }

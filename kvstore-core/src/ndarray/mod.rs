@@ -187,6 +187,21 @@ impl NDArray {
         self.land(value)
     }
 
+    /// Lets `change` change the value in place. Until it returns, other threads wait for the array.
+    ///
+    /// A view of a part of another array changes a copy, which then replaces the part.
+    ///
+    /// # Errors
+    /// Those of `change`, which must keep shape, dtype and device.
+    pub fn modify(&self, change: impl FnOnce(&mut Tensor) -> Result<()>) -> Result<()> {
+        if self.view.is_none() {
+            return change(&mut *self.cell.lock()?);
+        }
+        let mut value = self.tensor();
+        change(&mut value)?;
+        self.assign(&value)
+    }
+
     /// Sets every element to `value`.
     pub fn fill(&self, value: Scalar) -> Result<()> {
         let dtype = self.dtype();

@@ -44,7 +44,7 @@ impl Optimizer {
         if !self.is_lazy() {
             return self.update(key, weight, &[gradient.to_dense()?], state);
         }
-        Self::arithmetic_of(weight.dtype())?;
+        Self::check_dtype(key, weight.dtype())?;
         state.check(self.name(), key, weight.spec())?;
         let plan = RowPlan::union(&[gradient])?;
         let rows = gradient.rows().to_device_of(weight)?;

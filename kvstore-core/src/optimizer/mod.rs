@@ -315,8 +315,7 @@ impl Optimizer {
         gradients: &[Tensor],
         state: &mut OptimizerState,
     ) -> Result<()> {
-        Self::arithmetic_of(weight.dtype())
-            .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
+        Self::check_dtype(key, weight.dtype())?;
         state.check(self.name(), key, weight.spec())?;
         if gradients.is_empty() {
             return Err(Error::invalid(format!("key `{key}`: an update without gradients")));
@@ -347,6 +346,16 @@ impl Optimizer {
         dtype.arithmetic().ok_or_else(|| {
             Error::invalid(format!("an optimizer needs floating-point weights, not {dtype}"))
         })
+    }
+
+    /// Checks that an optimizer can update the weight of a key.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for integers, with the key.
+    pub fn check_dtype(key: &Key, dtype: DType) -> Result<()> {
+        Self::arithmetic_of(dtype)
+            .map(drop)
+            .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))
     }
 
     /// Returns whether a gradient of rows changes weight and state in those rows only: whether the

@@ -2,10 +2,7 @@
 
 use std::borrow::Cow;
 
-use bytemuck::Zeroable;
-
 use super::{Tensor, check_length, exclusive};
-use crate::device::Device;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::fallible;
@@ -17,7 +14,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::OutOfMemory`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let mut elements = self.host_memory(self.num_elements())?;
+        let mut elements = fallible::zeroed(self.num_elements())?;
         self.read_slice(&mut elements)?;
         Ok(elements)
     }
@@ -47,19 +44,9 @@ impl Tensor {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let mut bytes = self.host_memory(self.num_bytes())?;
+        let mut bytes = fallible::zeroed(self.num_bytes())?;
         self.read_bytes(&mut bytes)?;
         Ok(bytes)
-    }
-
-    /// Returns so many zeros in the host's memory.
-    fn host_memory<T: Zeroable>(&self, len: usize) -> Result<Vec<T>> {
-        fallible::zeroed(len).map_err(|_| Error::OutOfMemory {
-            device: Device::default(),
-            requested: len.saturating_mul(size_of::<T>()),
-            in_use: self.share.backend().map_or(0, |backend| backend.live_bytes()),
-            limit: None,
-        })
     }
 
     /// Copies the elements into `bytes`.

@@ -330,7 +330,8 @@ impl Exchange<'_> {
                 continue;
             }
             let num_bytes = values().map(|value| dense_bytes(value.spec())).sum();
-            let mut packed = Buffer::zeroed(num_bytes);
+            let mut packed = Buffer::default();
+            packed.resize(num_bytes)?;
             if is_root {
                 let mut rest = &mut *packed;
                 for value in values() {

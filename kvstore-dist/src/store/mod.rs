@@ -146,11 +146,11 @@ impl DistStore {
                 continue;
             }
             let dtype = value.spec().dtype();
-            let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
             if let Rule::Optimizer(_) = &config.rule {
-                Optimizer::arithmetic_of(dtype).map_err(refused)?;
+                Optimizer::check_dtype(key, dtype)?;
             }
             let Some(compression) = config.compression else { continue };
+            let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
             compression.of(dtype).map_err(refused)?;
             if value.rows().is_some() {
                 let text =
@@ -431,7 +431,14 @@ fn noted(error: Error, note: &str) -> Error {
         Error::Transport { operation, source } => {
             Error::Transport { operation, source: format!("{source}; {note}").into() }
         }
-        other => other,
+        Error::Updater { key, source } => {
+            Error::Updater { key, source: format!("{source}; {note}").into() }
+        }
+        // These have no text to which the note could be added.
+        other => {
+            tracing::error!(error = other.chain(), note, "a call failed on several ranks");
+            other
+        }
     }
 }
 

@@ -172,5 +172,5 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8]> {
 
 fn take_indices(rest: &mut &[u8], count: usize) -> Result<Vec<i64>> {
     let bytes = take(rest, count * INDEX_BYTES)?;
-    Ok(bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
+    fallible::collect(bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)))
 }

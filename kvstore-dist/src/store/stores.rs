@@ -327,7 +327,7 @@ impl Stores {
             rows.push(sum);
         }
         let received = exchange.scatter_rows(&cuts, &rows)?;
-        let touched = received.iter().map(|rows| union(rows)).collect::<Vec<_>>();
+        let touched = received.iter().map(|rows| union(rows)).collect::<Result<Vec<_>>>()?;
         let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
         self.push_parts(&keys, values.map(Iterator::collect))?;
         // What has changed: of a sum all that is there.
@@ -423,12 +423,14 @@ fn batches(sums: Vec<(Key, &Cut, Tensor)>) -> Vec<Vec<(Key, &Cut, Tensor)>> {
     batches
 }
 
-/// Returns the numbers of the rows that any of the values has.
-fn union(values: &[RowSparse]) -> Vec<i64> {
-    let mut ids: Vec<i64> = values.iter().flat_map(RowSparse::indices).copied().collect();
-    ids.sort_unstable();
-    ids.dedup();
-    ids
+/// Returns the row indices that any of the values has, in ascending order.
+fn union(values: &[RowSparse]) -> Result<Vec<i64>> {
+    let num_indices = values.iter().map(|rows| rows.indices().len()).sum();
+    let mut indices = fallible::with_capacity(num_indices)?;
+    indices.extend(values.iter().flat_map(RowSparse::indices));
+    indices.sort_unstable();
+    indices.dedup();
+    Ok(indices)
 }
 
 /// An updater whose panic is an error: the thread that it runs in is that of all stores.

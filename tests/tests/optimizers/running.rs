@@ -1,7 +1,9 @@
 //! Hyper-parameters that are read and changed while a store runs, what is refused, and what happens
 //! to the counts and states of keys.
 
-use kvstore::{DType, Device, ErrorCode, Key, NDArray, Optimizer, create, full, ones, zeros};
+use kvstore::{
+    DType, Device, ErrorCode, Key, NDArray, Optimizer, RowSparse, create, full, ones, zeros,
+};
 use kvstore_tests::arrays::{from_array, to_array};
 use kvstore_tests::compare::{assert_same_bits, same_number};
 use kvstore_tests::optimizer::Naive;
@@ -356,6 +358,10 @@ fn integers_are_refused_and_nothing_changes() {
             assert_code(optimizer.create_state(&weight), ErrorCode::InvalidArgument);
             let gradients = [weight.clone()];
             let updated = optimizer.update(&key, &mut weight, &gradients, &mut state);
+            assert!(names_key_i(&updated), "{updated:?}");
+            assert_code(updated, ErrorCode::InvalidArgument);
+            let rows = RowSparse::new([3], vec![0, 1, 2], weight.clone()).expect("three rows");
+            let updated = optimizer.update_rows(&key, &mut weight, &rows, &mut state);
             assert!(names_key_i(&updated), "{updated:?}");
             assert_code(updated, ErrorCode::InvalidArgument);
             assert_eq!(weight.to_bytes().ok(), gradients[0].to_bytes().ok());
