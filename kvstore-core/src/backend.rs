@@ -167,7 +167,7 @@ pub enum Operand<'a> {
     Scalar(Scalar),
 }
 
-/// Asks whether long work may go on: an error ends it.
+/// Decides whether a long operation continues. An error cancels it.
 pub type Check<'a> = dyn Fn() -> Result<()> + Sync + 'a;
 
 /// What one kind of memory can do. Knows bytes, dtypes and update rules; not keys, not stores.
@@ -197,10 +197,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// its share right after; a storage that others hold is left alone.
     fn recycle(&self, storage: &mut Arc<dyn Storage>);
 
-    /// Checks that this process can use the backend. A forked child may not be able to.
+    /// Checks that this process can use the backend, which a forked child may be unable to.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] in a child of the process that made the backend.
+    /// [`Error::Unsupported`] in a forked child, if the backend does not work there.
     fn check_process(&self) -> Result<()> {
         Ok(())
     }
@@ -218,11 +218,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Gives the memory kept for reuse back to the system.
     fn trim(&self);
 
-    /// Returns the limit that [`Backend::set_memory_limit`] has set; `None` without a limit.
+    /// Returns the limit set by [`Backend::set_memory_limit`], or `None`.
     fn memory_limit(&self) -> Option<usize>;
 
-    /// Limits [`Backend::live_bytes`] and [`Backend::pooled_bytes`] together. `None` removes the
-    /// limit. Memory that exists is not touched, except the memory kept for reuse.
+    /// Limits the sum of [`Backend::live_bytes`] and [`Backend::pooled_bytes`]. `None` removes the
+    /// limit. If the sum is above the limit, frees pooled memory. Memory in use stays.
     fn set_memory_limit(&self, num_bytes: Option<usize>);
 
     /// Returns whether the two devices of this kind are the same memory under two names.
@@ -306,12 +306,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
         src: Span<'_>,
         from: &[usize],
     ) -> Result<()>;
-    /// The matrix product of `[m, k]` and `[k, n]`. The calling thread calls `check` between parts
-    /// of the work, where there are such.
+    /// Computes the matrix product of `[m, k]` and `[k, n]`. If the backend computes it in blocks,
+    /// the calling thread calls `check` between them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for dtypes other than `F32` and `F64`; the error of `check`, which
-    /// leaves arbitrary elements in `dst`.
+    /// - [`Error::Unsupported`] for dtypes other than `F32` and `F64`.
+    /// - The error of `check`. The contents of `dst` are then unspecified.
     fn matmul(
         &self,
         dtype: DType,

@@ -17,8 +17,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// Why an operation was refused or failed.
 ///
 /// The message names the key or device, what was expected and what was found. [`Error::code`] is
-/// the stable part for programs; messages may be reworded. The message of an error with a source ends
-/// with the message of the source; [`Error::chain`] adds the sources of that one.
+/// the stable part for programs; messages may be reworded. If an error has a source, its message
+/// ends with the message of the source. [`Error::chain`] appends the deeper sources.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -231,14 +231,14 @@ impl Error {
         }
     }
 
-    /// Returns the message and those of its causes, joined with `": "`. A cause that ends the message
-    /// already is not repeated.
+    /// Returns the message and the messages of all sources, joined with `": "`. Skips a source
+    /// whose message the text already ends with.
     pub fn chain(&self) -> String {
         chain(self)
     }
 
-    /// Returns an error of the same kind with the same message, for another caller that gets the
-    /// failure too. Its sources are text.
+    /// Returns a copy for a second caller: the same kind and message, with its sources converted to
+    /// text.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         match self {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_the_cause() {
+    fn a_message_ends_with_its_source() {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
         let cause = missing.to_string();
         let error = Error::Io {

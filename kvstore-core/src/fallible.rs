@@ -1,9 +1,9 @@
-//! Vectors and sets whose length comes from data: memory that is missing is an error.
+//! Allocation of vectors, strings and sets whose length comes from data.
 //!
-//! The constructors of the standard library end the process instead. Clippy rejects them in all
-//! crates (`clippy.toml`).
+//! If memory is missing, these functions return an error. The standard constructors abort the
+//! process, so Clippy rejects them in all crates (`clippy.toml`).
 
-#![expect(clippy::disallowed_methods, reason = "these are what is to be used instead")]
+#![expect(clippy::disallowed_methods, reason = "the fallible replacements are implemented here")]
 
 use std::collections::{HashMap, HashSet, TryReserveError};
 use std::hash::{BuildHasher, Hash};
@@ -13,57 +13,57 @@ use bytemuck::Zeroable;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Returns an empty vector with room for so many items.
+/// Returns an empty vector with capacity for `len` items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn with_capacity<T>(len: usize) -> Result<Vec<T>> {
     let mut items = Vec::new();
     reserve(&mut items, len)?;
     Ok(items)
 }
 
-/// Reserves room for so many more items.
+/// Reserves capacity for `more` additional items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn reserve<T>(items: &mut Vec<T>, more: usize) -> Result<()> {
     items.try_reserve(more).map_err(|_| out_of_memory::<T>(items.len().saturating_add(more)))
 }
 
-/// Returns so many zeros.
+/// Returns `len` zeros.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn zeroed<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let items = bytemuck::allocation::try_zeroed_slice_box(len);
     items.map(<[T]>::into_vec).map_err(|()| out_of_memory::<T>(len))
 }
 
-/// Returns so many copies of an item.
+/// Returns `len` clones of `item`.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn filled<T: Clone>(item: T, len: usize) -> Result<Vec<T>> {
     let mut items = with_capacity(len)?;
     items.resize(len, item);
     Ok(items)
 }
 
-/// Returns a copy of a list.
+/// Returns a copy of a slice.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn copied<T: Clone>(list: &[T]) -> Result<Vec<T>> {
     let mut items = Vec::new();
     extend(&mut items, list)?;
     Ok(items)
 }
 
-/// Returns the items of an iterator that knows how many there are.
+/// Collects an iterator of known length.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut items = with_capacity(list.len())?;
     items.extend(list);
@@ -82,30 +82,30 @@ pub fn try_collect<T>(list: impl ExactSizeIterator<Item = Result<T>>) -> Result<
     Ok(items)
 }
 
-/// Appends a copy of a list.
+/// Appends a copy of a slice.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn extend<T: Clone>(items: &mut Vec<T>, list: &[T]) -> Result<()> {
     reserve(items, list.len())?;
     items.extend_from_slice(list);
     Ok(())
 }
 
-/// Returns an empty string with room for so many bytes.
+/// Returns an empty string with capacity for `num_bytes` bytes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn string(num_bytes: usize) -> Result<String> {
     let mut text = String::new();
     text.try_reserve_exact(num_bytes).map_err(|_| out_of_memory::<u8>(num_bytes))?;
     Ok(text)
 }
 
-/// Returns an empty map with room for so many entries.
+/// Returns an empty map with capacity for `len` entries.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn hash_map<K: Eq + Hash, V, S: BuildHasher + Default>(len: usize) -> Result<HashMap<K, V, S>> {
     let mut entries = HashMap::default();
     let reserved: Result<(), TryReserveError> = entries.try_reserve(len);
@@ -113,10 +113,10 @@ pub fn hash_map<K: Eq + Hash, V, S: BuildHasher + Default>(len: usize) -> Result
     Ok(entries)
 }
 
-/// Returns an empty set with room for so many items.
+/// Returns an empty set with capacity for `len` items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`].
+/// [`Error::OutOfMemory`] if memory is missing.
 pub fn hash_set<T: Eq + Hash>(len: usize) -> Result<HashSet<T>> {
     let mut items = HashSet::new();
     let reserved: Result<(), TryReserveError> = items.try_reserve(len);
@@ -143,7 +143,7 @@ mod tests {
         let errors = [
             with_capacity::<u64>(usize::MAX).unwrap_err(),
             zeroed::<u64>(usize::MAX).unwrap_err(),
-            // Less than an address space. Miri ends a program that asks for so much.
+            // 8 EiB: a valid layout that no system can allocate. Miri aborts on it.
             zeroed::<u64>(if cfg!(miri) { usize::MAX } else { usize::MAX / 16 }).unwrap_err(),
             filled(1_u8, usize::MAX).unwrap_err(),
             hash_set::<u64>(usize::MAX).unwrap_err(),

@@ -1,9 +1,9 @@
-//! Elements of memory that others own, at regular distances.
+//! Strided layouts of external memory.
 
-/// The most elements whose places [`Layout::overlaps`] compares one by one.
+/// The most element offsets that [`Layout::overlaps`] compares.
 const MAX_COMPARED: usize = 1 << 20;
 
-/// Elements that do not stand one after the other, but at regular distances.
+/// The layout of a strided array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The bytes of an element.
@@ -15,18 +15,18 @@ pub struct Layout {
 /// An axis of a [`Layout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// How many elements there are along it.
+    /// The number of elements.
     pub length: usize,
-    /// From one of them to the next, in bytes.
+    /// The distance between neighbouring elements in bytes.
     pub stride: isize,
 }
 
 impl Layout {
-    /// Returns whether two elements have a byte in common.
+    /// Returns whether two elements share a byte.
     ///
-    /// The answer is exact where each stride is at least the extent of the axes with smaller strides, as in
-    /// every slice and transpose of a row-major array, or where a stride is smaller than an element. For other layouts it
-    /// is exact up to a million elements, and above that `true`.
+    /// Exact if each stride is at least the extent of the axes with smaller strides, as in slices
+    /// and transposes of row-major arrays, or if a stride is smaller than an element. Otherwise
+    /// exact if the interleaved axes have at most 2^20 elements, and `true` above that.
     pub fn overlaps(&self) -> bool {
         let mut axes: Vec<Axis> =
             self.axes.iter().filter(|axis| axis.length != 1).copied().collect();
@@ -37,7 +37,7 @@ impl Layout {
         if axes.first().is_some_and(|axis| axis.stride.unsigned_abs() < self.size) {
             return true;
         }
-        // Bytes from the first one to the last one of the axes so far.
+        // The number of bytes that the axes so far span.
         let mut extent = self.size;
         let mut num_interleaved = 0;
         for (index, axis) in axes.iter().enumerate() {
@@ -47,11 +47,11 @@ impl Layout {
             }
             extent = extent.saturating_add(stride.saturating_mul(axis.length - 1));
         }
-        // An axis whose stride is beyond all others has each of their elements in another place.
+        // An axis whose stride exceeds the span of all smaller ones cannot cause an overlap.
         num_interleaved > 0 && self.has_near(axes.get(..num_interleaved).unwrap_or_default())
     }
 
-    /// Compares the places of all elements along these axes; `true` where there are too many.
+    /// Compares the offsets of all elements along these axes. Returns `true` if there are too many.
     fn has_near(&self, axes: &[Axis]) -> bool {
         let num_elements = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.length));
         let mut places: Vec<usize> = Vec::new();
@@ -60,7 +60,7 @@ impl Layout {
         }
         places.push(0);
         for axis in axes {
-            // The sign of a stride does not change whether elements meet.
+            // Overlap is independent of the sign of a stride.
             let (stride, num_places) = (axis.stride.unsigned_abs(), places.len());
             for index in 1..axis.length {
                 let distance = stride.saturating_mul(index);
@@ -79,7 +79,7 @@ mod tests {
     use super::{Axis, Layout};
     use std::collections::HashSet;
 
-    /// Marks every byte of every element.
+    /// Checks every byte of every element.
     fn shares_bytes(layout: &Layout) -> bool {
         let mut starts = vec![0_isize];
         for axis in &layout.axes {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn overlaps_is_what_counting_bytes_gives() {
+    fn overlaps_agrees_with_counting_bytes() {
         let lengths = if cfg!(miri) { 2..4 } else { 0..4 };
         let strides: Vec<isize> = if cfg!(miri) { vec![-2, 3] } else { (-5..=7).collect() };
         let axes: Vec<Axis> = lengths
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_of_any_size_are_answered() {
+    fn overlaps_handles_layouts_of_any_size() {
         let of = |axes: &[(usize, isize)]| {
             let axes = axes.iter().map(|&(length, stride)| Axis { length, stride });
             Layout { size: 4, axes: axes.collect() }.overlaps()

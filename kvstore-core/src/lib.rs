@@ -19,7 +19,7 @@
 //! [`Backend`] (what one kind of memory can do), [`Reducer`] (where the values of a key become one)
 //! and [`KvStore`] (what the verbs mean).
 
-#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 pub mod backend;
 mod backends;

@@ -110,7 +110,7 @@ impl Snapshot {
 
     /// Returns the snapshot of a store of this name with a compression, and what it has left of each key.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "a pointer for each key")]
+    #[expect(clippy::disallowed_methods, reason = "one pointer per key")]
     pub fn with_residuals(
         &self,
         store: &str,

@@ -1,15 +1,14 @@
-//! Forks: what a child may still use of its parent, and what it makes anew.
+//! Support for `fork`: what a child may use of its parent's state, and what it recreates.
 //!
-//! A child has a copy of its parent's memory and only one thread, the one that called `fork`. A lock
-//! that another thread held at that moment is never released in the child, and threads of a pool do
-//! not exist there. So:
+//! A child has a copy of its parent's memory, but only the thread that called `fork`. A lock that
+//! another thread held is never released there, and the threads of a pool do not exist.
 //!
 //! - [`Origin`] remembers the process in which something was made.
-//! - [`OwnedByProcess`] is a value that a child can neither use nor drop.
+//! - [`OwnedByProcess`] holds a value that a child neither uses nor drops.
 //! - [`PerProcess`] is a static value with one instance per process.
-//! - `ForkMutex` is a mutex that a child can lock, unless it was locked at the fork.
+//! - `ForkMutex` is a mutex that a child can lock unless another thread held it at the fork.
 //!
-//! A counter is cheaper than the process identifier, for which every verb would call the system.
+//! A counter identifies the process, because `getpid` would be a system call in every verb.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,20 +18,21 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// How many forks lie between this process and the first one that used the library.
+/// The number of forks between the first process that used the library and this one, or a multiple
+/// of it: see `count_forks`.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 fn generation() -> usize {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Lets the system count forks from now on.
+/// Registers the handler that counts forks.
 fn count_forks() {
     static IS_COUNTING: AtomicBool = AtomicBool::new(false);
     if IS_COUNTING.load(Ordering::Acquire) {
         return;
     }
-    // Two threads may come here at the same time. A fork then counts twice, which does no harm.
+    // Two threads may register it at once. A fork then counts twice, which does no harm.
     #[cfg(all(unix, not(miri)))]
     system::pthread_atfork(None, None, Some(system::count));
     IS_COUNTING.store(true, Ordering::Release);
@@ -49,7 +49,7 @@ mod system {
     type Handler = Option<extern "C" fn()>;
 
     unsafe extern "C" {
-        /// Registers functions that `fork` calls: before it, then in the parent, and in the child.
+        /// Registers functions that `fork` calls: before the fork, in the parent, and in the child.
         pub(super) safe fn pthread_atfork(
             prepare: Handler,
             parent: Handler,
@@ -62,7 +62,7 @@ mod system {
     }
 }
 
-/// The process in which something was made.
+/// The process that created something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin(usize);
 
@@ -73,40 +73,41 @@ impl Origin {
         Self(generation())
     }
 
-    /// Returns whether the current process is a child, made by a fork since.
+    /// Returns whether this process is a forked child of the creator.
     pub fn is_inherited(self) -> bool {
         self.0 != generation()
     }
 
-    /// Checks that the current process is the same.
+    /// Checks that this process is the creator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] in a child, saying that `what` is the parent's and what `to_do` instead.
+    /// [`Error::Unsupported`] in a forked child. The message names `what` and gives the advice
+    /// `to_do`.
     pub fn check(self, what: &str, to_do: &str) -> Result<()> {
         if self.is_inherited() { Err(forked(what, to_do)) } else { Ok(()) }
     }
 }
 
 fn forked(what: &str, to_do: &str) -> Error {
-    Error::Unsupported(format!("{what} was made before this process was forked: {to_do}"))
+    Error::Unsupported(format!("{what} was created before this process was forked: {to_do}"))
 }
 
-/// A value that only the process that made it uses. A forked child leaks it: dropping it could wait
-/// for a thread that the child does not have.
+/// A value for the process that created it. A forked child leaks it, because dropping it could wait
+/// for a thread that does not exist there.
 #[derive(Clone)]
 pub struct OwnedByProcess<T> {
-    /// There until the drop.
+    /// `Some` until the drop.
     value: Option<T>,
     origin: Origin,
 }
 
 impl<T> OwnedByProcess<T> {
-    /// Makes a value of the current process.
+    /// Wraps a value of this process.
     pub fn new(value: T) -> Self {
         Self { value: Some(value), origin: Origin::current() }
     }
 
-    /// Returns the process that made the value.
+    /// Returns the process that created the value.
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -116,17 +117,21 @@ impl<T> OwnedByProcess<T> {
         self.value.as_ref().filter(|_| !self.origin.is_inherited())
     }
 
-    /// Returns the value also in a forked child, for what takes no lock and needs no thread.
+    /// Returns the value, in a forked child too. Use it only for what takes no lock and needs no
+    /// thread.
     ///
     /// # Errors
-    /// None that a caller sees: a value is there until it is dropped.
+    /// [`Error::Internal`] during the drop, which no caller can observe.
     pub fn peek(&self) -> Result<&T> {
         self.value.as_ref().ok_or_else(|| Error::Internal("a value was dropped".to_owned()))
     }
 }
 
 impl<T> Drop for OwnedByProcess<T> {
-    #[expect(clippy::disallowed_methods, reason = "a drop could wait for ever")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "dropping could wait for a thread that does not exist"
+    )]
     fn drop(&mut self) {
         if self.origin.is_inherited() {
             std::mem::forget(self.value.take());
@@ -138,22 +143,22 @@ impl<T: fmt::Debug> fmt::Debug for OwnedByProcess<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.get() {
             Some(value) => value.fmt(f),
-            None => f.write_str("<made before this process was forked>"),
+            None => f.write_str("<created before this process was forked>"),
         }
     }
 }
 
-/// A static value with one instance per process: a forked child makes a new one.
+/// A static with one instance per process. A forked child creates its own.
 #[derive(Debug)]
 pub struct PerProcess<T> {
-    /// By generation. A child never waits for an initialisation that was under way at the fork,
-    /// because it uses another place.
+    /// One slot per generation, so that a child never waits for an initialisation interrupted by
+    /// the fork.
     values: [OnceLock<T>; MOST_FORKS],
-    /// For all later generations.
+    /// The slot of all later generations.
     last: OnceLock<T>,
 }
 
-/// Beyond this many forks, each in the child of the one before, processes share a value.
+/// The number of generations with a slot of their own. All deeper ones share `last`.
 const MOST_FORKS: usize = 32;
 
 impl<T> PerProcess<T> {
@@ -162,8 +167,8 @@ impl<T> PerProcess<T> {
         Self { values: [const { OnceLock::new() }; MOST_FORKS], last: OnceLock::new() }
     }
 
-    /// Returns the value of this process, and makes it at the first call. `make` gets the value that
-    /// the nearest parent had, if any had one: the child must not wait for its locks.
+    /// Returns the value of this process. The first call creates it: `make` receives the value of
+    /// the nearest ancestor that has one, whose locks it must not wait for.
     pub fn get_or_init(&self, make: impl FnOnce(Option<&T>) -> T) -> &T {
         count_forks();
         let generation = generation();
@@ -179,16 +184,16 @@ impl<T> Default for PerProcess<T> {
     }
 }
 
-/// How long a child waits for a lock that may have been held at the fork. Only a thread of the child
-/// that has just taken the lock, and has not noted it yet, keeps it waiting in vain.
+/// How long a child waits for a lock that may be locked for ever. If a thread of the child locks
+/// the mutex and is suspended for longer before it notes that, other threads report an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A mutex that a forked child can lock, unless another thread held it at the fork.
 pub(crate) struct ForkMutex<T> {
     value: Mutex<T>,
-    /// A generation in which the lock was free at least once, so that its holder is alive.
+    /// The last generation in which the mutex was created or locked, so that its holder exists.
     generation: AtomicUsize,
-    /// A generation in which a thread has waited for the lock in vain.
+    /// The generation in which a wait for the lock timed out.
     dead_in: AtomicUsize,
 }
 
@@ -199,10 +204,10 @@ impl<T> ForkMutex<T> {
         Self { value: Mutex::new(value), generation, dead_in: AtomicUsize::new(usize::MAX) }
     }
 
-    /// Waits for the lock. A panic of an earlier holder is no error.
+    /// Locks the mutex. Ignores poisoning.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] in a forked child, if a thread that it does not have holds the lock.
+    /// [`Error::Unsupported`] in a forked child, if the holder does not exist.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, T>> {
         if self.generation.load(Ordering::Relaxed) == generation() {
             return Ok(self.value.lock().unwrap_or_else(PoisonError::into_inner));
@@ -225,8 +230,9 @@ impl<T> ForkMutex<T> {
             let is_dead = self.dead_in.load(Ordering::Relaxed) == generation();
             if is_dead || Instant::now() >= deadline {
                 self.dead_in.store(generation(), Ordering::Relaxed);
-                let to_do = "another thread was using it at that moment, make a new one";
-                return Err(forked("the array", to_do));
+                let text = "the array was in use by another thread when this process was forked: \
+                            create a new one";
+                return Err(Error::Unsupported(text.to_owned()));
             }
             thread::yield_now();
         }
@@ -268,15 +274,15 @@ pub(crate) mod tests {
     pub(crate) fn in_child(checks: impl FnOnce()) {
         let child = fork();
         if child == 0 {
-            // The system ends the child if it hangs.
+            // SIGALRM kills a child that hangs.
             alarm(60);
             let passed = catch_unwind(AssertUnwindSafe(checks)).is_ok();
             _exit(c_int::from(!passed));
         }
         let mut status = 0;
-        // SAFETY: the status is a place of this function.
+        // SAFETY: `status` is a valid, writable `c_int`.
         let ended = unsafe { waitpid(child, &raw mut status, 0) };
-        assert_eq!((ended, status), (child, 0), "the child has failed, or was ended by its alarm");
+        assert_eq!((ended, status), (child, 0), "the child failed or timed out");
     }
 
     /// Runs `work` while another thread holds what `hold` returns.
@@ -310,11 +316,11 @@ pub(crate) mod tests {
             assert!(value.get().is_none());
             let error = value.origin().check("the store", "make one").unwrap_err();
             assert_eq!(error.code(), ErrorCode::Unsupported);
-            let text = "the store was made before this process was forked: make one";
+            let text = "the store was created before this process was forked: make one";
             assert_eq!(error.to_string(), text);
             drop(value);
             assert_eq!(DROPS.load(Ordering::Relaxed), 0);
-            // A child of the child is another process, too.
+            // A grandchild is another process.
             let own = OwnedByProcess::new(7);
             in_child(move || assert!(own.get().is_none()));
         });
@@ -334,7 +340,7 @@ pub(crate) mod tests {
             assert_eq!(named("child"), "parent child");
             in_child(|| assert_eq!(named("grandchild"), "parent child grandchild"));
         });
-        // What the child does not use is inherited by its own children.
+        // A grandchild inherits what its parent did not use.
         in_child(|| in_child(|| assert_eq!(named("grandchild"), "parent grandchild")));
     }
 
@@ -347,7 +353,7 @@ pub(crate) mod tests {
                 in_child(|| {
                     assert_eq!(held.lock().unwrap_err().code(), ErrorCode::Unsupported);
                     assert_eq!(*free.lock().unwrap(), 2);
-                    // Threads of the child wait for each other.
+                    // Threads of a child can wait for each other.
                     while_held(|| free.lock().unwrap(), || assert!(free.value.try_lock().is_err()));
                     assert_eq!(*free.lock().unwrap(), 2);
                 });
@@ -364,7 +370,7 @@ pub(crate) mod tests {
             Tensor::from_slice(&backends, Device::cpu(0), [len], &vec![1_f32; len]).unwrap()
         };
         let (array, held) = (NDArray::new(tensor(LEN)), Arc::new(NDArray::new(tensor(LEN))));
-        // Blocks for reuse.
+        // Fill the pool.
         drop((tensor(LEN), tensor(LEN)));
         while_held(
             || held.lock_for_test(),

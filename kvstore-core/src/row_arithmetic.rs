@@ -1,5 +1,4 @@
-//! Arithmetic of a [`Value`]: the result keeps the form of rows where the rows that are absent stay
-//! 0.
+//! Arithmetic of a [`Value`]. The result is row-sparse if absent rows remain 0.
 
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
@@ -15,9 +14,9 @@ use crate::value::Value;
 impl Value {
     /// Returns `self op other` on the device of `self`.
     ///
-    /// The sum, the difference and the product of two values of rows have the rows of either. The
-    /// product of rows and a dense value has the rows of the first: absent rows stay 0, whatever
-    /// the dense value is there. Every other result is dense.
+    /// The sum, difference and product of two row-sparse values have the rows of either. The
+    /// product of a row-sparse `self` and a dense `other` has the rows of `self`; absent rows stay
+    /// 0 even where `other` is NaN or infinite. Every other result is dense.
     ///
     /// ```
     /// use kvstore_core::{Backends, BinaryOp, CpuBackend, Device, RowSparse, Tensor, Value};
@@ -55,10 +54,11 @@ impl Value {
         }
     }
 
-    /// Returns `self op number`, or `number op self` when `reversed`.
+    /// Returns `self op number`, or `number op self` if `reversed`.
     ///
-    /// Rows times or divided by a number stay rows: absent rows stay 0, also for infinity and 0. So
-    /// do rows plus or minus 0, and comparisons that are false for 0. Every other result is dense.
+    /// A row-sparse value stays row-sparse if it is multiplied or divided by a number (also 0,
+    /// infinity and NaN), if 0 is added to it or subtracted from it, and in comparisons that are
+    /// false for 0. Every other result is dense.
     ///
     /// # Errors
     /// Those of [`Tensor::binary_scalar`] and [`Value::to_dense`].
@@ -75,7 +75,7 @@ impl Value {
         self.by_rows(keeps_zeros, of)
     }
 
-    /// Returns `op(self)`: rows where `op(0)` is 0, otherwise a dense value.
+    /// Returns `op(self)`. The result is row-sparse if `self` is and `op(0)` is 0.
     ///
     /// # Errors
     /// Those of [`Tensor::unary`] and [`Value::to_dense`].
@@ -83,8 +83,8 @@ impl Value {
         self.by_rows(op.keeps_zero(), |tensor| tensor.unary(op))
     }
 
-    /// Returns every element clamped to `[low, high]`: rows where that interval contains 0,
-    /// otherwise a dense value.
+    /// Clamps every element to `[low, high]`. The result is row-sparse if `self` is and the
+    /// interval contains 0.
     ///
     /// # Errors
     /// Those of [`Tensor::clip`] and [`Value::to_dense`].
@@ -97,7 +97,7 @@ impl Value {
         self.by_rows(keeps_zeros, of)
     }
 
-    /// Returns the value in another dtype and in the same form.
+    /// Converts to another dtype. The form stays.
     ///
     /// # Errors
     /// Those of [`Tensor::cast`].
@@ -108,7 +108,7 @@ impl Value {
         })
     }
 
-    /// Returns all elements reduced to one, of shape `[1]`. Absent rows count as 0.
+    /// Reduces all elements to a tensor of shape `[1]`. Absent rows count as 0.
     ///
     /// # Errors
     /// Those of [`Tensor::reduce`] and [`Value::to_dense`].
@@ -180,7 +180,7 @@ impl UnaryOp {
     }
 }
 
-/// Returns the row indices that either list has. Both ascend.
+/// Returns the sorted union of two ascending lists.
 fn union(left: &[i64], right: &[i64]) -> Result<Vec<i64>> {
     let mut indices = fallible::with_capacity(left.len().saturating_add(right.len()))?;
     merge(&[left, right], |index, _| {
@@ -191,7 +191,7 @@ fn union(left: &[i64], right: &[i64]) -> Result<Vec<i64>> {
     Ok(indices)
 }
 
-/// Returns the value with exactly these rows; those that it does not have are 0.
+/// Returns the value with these rows. Rows that it lacks are 0.
 fn pick(value: &RowSparse, indices: &[i64]) -> Result<RowSparse> {
     if value.indices() == indices {
         return Ok(value.clone());
@@ -199,7 +199,7 @@ fn pick(value: &RowSparse, indices: &[i64]) -> Result<RowSparse> {
     RowSum::pick(&Value::Rows(value.clone()), fallible::copied(indices)?)?.run_alone(value.rows())
 }
 
-/// Returns one element, 0, in the dtype and on the device of the rows.
+/// Returns a zero of shape `[1]`, in the dtype and on the device of the rows.
 fn zero_beside(rows: &RowSparse) -> Result<Tensor> {
     let mut zero = rows.rows().allocate_like(TensorSpec::new([1], rows.dtype()))?;
     zero.fill(Scalar::Float(0.0))?;

@@ -100,12 +100,12 @@ impl RowPlan {
         self
     }
 
-    /// Returns the numbers of the rows.
+    /// Returns the row indices.
     pub(crate) fn indices(&self) -> &[i64] {
         &self.indices
     }
 
-    /// Returns the numbers of the rows, and drops the rest.
+    /// Returns the row indices, and drops the rest.
     pub(crate) fn into_indices(self) -> Vec<i64> {
         self.indices
     }

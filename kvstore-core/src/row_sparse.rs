@@ -41,9 +41,10 @@ impl RowSparse {
     /// Returns the value of this shape with these rows; `indices` are their numbers, ascending.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a shape without axes or one that no memory can hold, for numbers
-    /// that do not ascend or are not rows of the shape; [`Error::SpecMismatch`] when there are not as many rows, or they have another
-    /// shape.
+    /// - [`Error::InvalidArgument`] if the shape has no axes or exceeds the address space.
+    /// - [`Error::InvalidArgument`] if the indices do not ascend.
+    /// - [`Error::InvalidArgument`] if an index is out of range.
+    /// - [`Error::SpecMismatch`] if `rows` has another number or shape of rows.
     pub fn new(
         shape: impl Into<Shape>,
         indices: impl Into<Vec<i64>>,
@@ -170,7 +171,7 @@ impl RowSparse {
         self.with_rows(self.rows().compact()?.relabelled(device))
     }
 
-    /// Returns the value with other elements in its rows, of any dtype.
+    /// Returns a value with the same indices and other rows, of any dtype.
     pub(crate) fn with_rows(&self, rows: Tensor) -> Result<Self> {
         if rows.shape() != self.rows().shape() {
             let expected = self.rows().spec().with_dtype(rows.dtype());

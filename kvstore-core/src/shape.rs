@@ -20,7 +20,7 @@ pub struct Shape {
     dims: Dims,
 }
 
-/// The bytes that a process can address on today's 64-bit processors.
+/// The size of the user address space on 64-bit processors with 4-level paging.
 const ADDRESS_SPACE: u64 = 1 << 47;
 
 /// The number of axes up to which a shape is copied and not shared: a copy costs less than counting.
@@ -61,7 +61,7 @@ impl Shape {
         self.dims().first().copied().unwrap_or(1)
     }
 
-    /// Returns the shape with another length along axis 0; that of a scalar stays.
+    /// Returns the shape with another length of axis 0. A scalar stays a scalar.
     #[must_use]
     pub(crate) fn with_num_rows(&self, num_rows: usize) -> Self {
         let mut dims = Vec::from(self.dims());
@@ -189,14 +189,14 @@ impl TensorSpec {
 }
 
 impl TensorSpec {
-    /// Checks that the address space of a process has room for a dense tensor.
+    /// Checks that a dense tensor of this spec fits in the address space.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with `what` before it.
+    /// [`Error::InvalidArgument`]; its message begins with `what`.
     pub(crate) fn check_addressable(&self, what: &str) -> Result<()> {
         match self.num_bytes().map(|num_bytes| num_bytes as u64) {
             Ok(num_bytes) if num_bytes <= ADDRESS_SPACE => Ok(()),
-            _ => Err(Error::invalid(format!("{what}: {self} is larger than memory can be"))),
+            _ => Err(Error::invalid(format!("{what}: {self} exceeds the address space"))),
         }
     }
 }
@@ -208,7 +208,7 @@ impl fmt::Display for TensorSpec {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a test may end without memory")]
+#[allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
 mod tests {
     use super::*;
 

@@ -25,7 +25,7 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
         self.lent().is_some()
     }
 
-    /// Returns the reason why nobody can read the memory, if there is one.
+    /// Returns the error of every read, if the memory is unreadable.
     fn refusal(&self) -> Option<Error> {
         None
     }

@@ -1,12 +1,12 @@
-//! An allocation that fails is an error: it neither ends the process nor changes a store.
+//! A failed allocation returns an error. It neither aborts the process nor changes a store.
 //!
-//! One test in a file of its own, with an allocator that fails on request. Each case runs in a child
-//! process, so that one that ends its process is named.
+//! Each case runs in a child process, so that an abort names its case. The file has one test,
+//! because the allocator is global.
 
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
@@ -24,24 +24,25 @@ use kvstore_core::{
     Snapshot, Tensor, UnaryOp, Value,
 };
 
-/// Allocations of more bytes may fail: all smaller ones do not grow with the data of these cases.
+/// Only allocations of at least this size fail. Smaller ones do not depend on the size of the
+/// arrays.
 const LONG: usize = 64 << 10;
 
 /// The elements of the arrays of these cases.
 const LEN: usize = 100_000;
 
 thread_local! {
-    /// How many long allocations of this thread still succeed; below zero all do.
+    /// The number of long allocations that still succeed; all do if negative.
     static LEFT: Cell<i64> = const { Cell::new(-1) };
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
-    /// Whether only one allocation fails.
+    /// Whether exactly one allocation fails.
     static ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The system's allocator, which fails on request.
-struct Failing;
+struct FailingAllocator;
 
-impl Failing {
+impl FailingAllocator {
     fn fails(num_bytes: usize) -> bool {
         if num_bytes < LONG || LEFT.get() < 0 {
             return false;
@@ -58,13 +59,13 @@ impl Failing {
     }
 }
 
-// SAFETY: all of it is the system's allocator, or says that there is no memory.
-unsafe impl GlobalAlloc for Failing {
+// SAFETY: forwards to the system's allocator, or returns null.
+unsafe impl GlobalAlloc for FailingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if Self::fails(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -72,7 +73,7 @@ unsafe impl GlobalAlloc for Failing {
         if Self::fails(layout.size()) {
             return null_mut();
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
@@ -80,25 +81,25 @@ unsafe impl GlobalAlloc for Failing {
         if Self::fails(size) {
             return null_mut();
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(block, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Failing = Failing;
+static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-/// What is allowed to fail. What a call needs is made before.
+/// The call whose allocations may fail.
 type Call = Box<dyn FnOnce() -> Result<()>>;
 type Case = (&'static str, Box<dyn Fn() -> Call>);
 
 fn backends() -> Backends {
-    // Work in threads of the pool would not see this thread's failures.
+    // Failures are per thread, so the work must stay in this thread.
     Backends::new(vec![CpuBackend::with_threads(1)])
 }
 
@@ -123,7 +124,7 @@ fn store(value: impl Into<Value>) -> LocalStore {
     store
 }
 
-/// Returns a case that reads or computes.
+/// Returns a case that changes no store.
 fn plain<T, R>(
     name: &'static str,
     prepare: impl Fn() -> T + 'static,
@@ -139,7 +140,7 @@ where
     (name, Box::new(prepare))
 }
 
-/// Returns a case that changes a store, which a call that fails leaves as it is.
+/// Returns a case whose failed call must leave the store unchanged.
 fn change(
     name: &'static str,
     prepare: impl Fn() -> (LocalStore, Vec<Value>) + 'static,
@@ -209,7 +210,7 @@ fn reading_cases() -> Vec<Case> {
     ]
 }
 
-// Without `dot`: the buffers of its library have a fixed length.
+// `dot` is missing: the buffers of its library have a fixed length.
 fn computing_cases() -> Vec<Case> {
     vec![
         plain("a cast", tensor, |it| it.cast(DType::F64)),
@@ -490,7 +491,8 @@ fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// Runs a call once for each of its long allocations, which fails. Returns how many there are.
+/// Runs the call once per long allocation, and lets that allocation fail. Returns the number of
+/// allocations.
 fn fail_each(prepare: &dyn Fn() -> Call, once: bool) -> usize {
     for count in 0.. {
         let call = prepare();
@@ -501,12 +503,12 @@ fn fail_each(prepare: &dyn Fn() -> Call, once: bool) -> usize {
         LEFT.set(-1);
         match (HAS_FAILED.get(), done) {
             (false, Ok(())) => return usize::try_from(count).unwrap(),
-            // A pool that is emptied may have made room.
+            // Emptying the pool may have freed enough.
             (true, Ok(())) => {}
             (true, Err(error)) => assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}"),
             (false, Err(error)) => panic!("without a failure: {error}"),
         }
-        assert!(count < 1000, "it needs no end of memory");
+        assert!(count < 1000, "too many long allocations");
     }
     unreachable!()
 }

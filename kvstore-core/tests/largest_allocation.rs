@@ -5,7 +5,7 @@
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]

@@ -41,7 +41,7 @@ pub struct CudaBackend {
     driver: Driver,
     /// Does what has no kernel.
     host: Arc<dyn Backend>,
-    /// The driver does not work in a forked child.
+    /// The process that opened the driver, which does not work in a forked child.
     origin: Origin,
 }
 
@@ -124,7 +124,7 @@ impl Backend for CudaBackend {
     }
 
     fn check_process(&self) -> Result<()> {
-        self.origin.check("the memory of a GPU", "start this process with `spawn`")
+        self.origin.check("the CUDA backend", "start this process with `spawn`")
     }
 
     fn live_bytes(&self) -> usize {

@@ -141,7 +141,7 @@ pub fn kernel(num_bytes: u64, places: impl IntoIterator<Item = Address>) -> (&'s
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a test may end without memory")]
+#[allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
 mod tests {
     use super::{Copies, MOST, kernel};
 

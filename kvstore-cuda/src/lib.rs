@@ -8,7 +8,7 @@
 //!   copies of arrays of other libraries, as their kernels read them; [`fan`] is what the first two have in common
 //! - `emulated`, a feature: a driver and two devices on any machine, for tests
 
-#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 mod backend;
 pub mod batch;

@@ -29,7 +29,7 @@ pub(crate) struct Memory {
     free: Vec<Mutex<Free>>,
     /// Of all cards.
     live: AtomicUsize,
-    /// What `live` and the bytes of `free` may not exceed together.
+    /// The upper bound of `live` plus the pooled bytes.
     limit: AtomicUsize,
 }
 
@@ -89,11 +89,11 @@ impl Memory {
         self.keep_limit();
     }
 
-    /// Empties the pool if live and pooled bytes exceed the limit together.
+    /// Empties the pool if live and pooled bytes exceed the limit.
     fn keep_limit(&self) {
         let held = self.live_bytes().saturating_add(self.pooled_bytes());
         if held > self.limit.load(Ordering::Relaxed) {
-            // A card that fails reports that to the next call on it.
+            // The next call on a failed card reports the error.
             let _ = self.trim();
         }
     }

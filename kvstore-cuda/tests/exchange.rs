@@ -4,7 +4,7 @@
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]

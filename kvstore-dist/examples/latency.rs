@@ -1,13 +1,14 @@
 //! How long do the verbs of an MPI job take? `mpirun -n 2 target/release/examples/latency`
 //!
-//! Each number is the median over rounds on rank 0, in microseconds. "exchange" is what a push with an optimizer and a
-//! pull send: each rank sends every other one a slice, and gathers what became of them. "init" and "push" are those of a
-//! store: of one key, until a pull has its value.
+//! Each number is the median over rounds on rank 0, in microseconds. "exchange" is what a push with
+//! an optimizer and a pull send: each rank sends every other one a slice, and gathers what became
+//! of them. "init" and "push" measure one key of a store: an init, and a push until a pull returns
+//! the value.
 
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 
 use std::slice::from_mut;
@@ -103,13 +104,13 @@ fn main() -> Result<()> {
     MpiCollective::finalize(&Wait::new(&"end", DEFAULT_TIMEOUT))
 }
 
-/// Measures a store that gets the group of the collective.
+/// Measures a store on the collective.
 fn stores(member: MpiCollective) -> Result<()> {
     let rank = member.rank();
     let group = Group::new(Arc::new(member))?;
     let backends = Backends::new(vec![CpuBackend::new()]);
     let store = DistStore::new("dist_sync", &backends, &group)
-        .ok_or_else(|| Error::invalid("dist_sync is no name of a store"))?;
+        .ok_or_else(|| Error::invalid("`dist_sync` is not a store name"))?;
     for (name, num_bytes, num_rounds) in
         [("1 MiB", 1 << 20, 200), ("64 MiB", 64 << 20, 9), ("256 MiB", 256 << 20, 5)]
     {
@@ -124,7 +125,7 @@ fn stores(member: MpiCollective) -> Result<()> {
             let begun = Instant::now();
             store.init(&keys, values)?;
             inits.push(begun.elapsed());
-            // The first one gets memory, as the init does; the second one has it.
+            // The first push allocates, as init does. The second reuses the memory.
             for _ in 0..2 {
                 store.barrier()?;
                 let begun = Instant::now();

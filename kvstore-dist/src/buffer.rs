@@ -28,10 +28,10 @@ impl Buffer {
     /// Returns so many zeros.
     ///
     /// # Panics
-    /// Without memory for them; see [`Buffer::resize`].
+    /// If memory is missing. [`Buffer::resize`] returns an error instead.
     pub fn zeroed(num_bytes: usize) -> Self {
-        #[expect(clippy::expect_used, reason = "it is for few bytes; others are resized")]
-        let words = fallible::zeroed(num_words(num_bytes)).expect("memory for a buffer");
+        #[expect(clippy::expect_used, reason = "only for a few bytes")]
+        let words = fallible::zeroed(num_words(num_bytes)).expect("memory for a few bytes");
         Self { memory: Memory::Words(words), num_bytes }
     }
 
@@ -56,7 +56,7 @@ impl Buffer {
     /// any value.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the buffer is as before, or empty if it was a tensor's.
+    /// [`Error::OutOfMemory`]. The buffer is then unchanged, or empty if it held a tensor.
     pub fn resize(&mut self, num_bytes: usize) -> Result<()> {
         if let Memory::Elements(_) = self.memory {
             *self = Self::default();
@@ -67,7 +67,7 @@ impl Buffer {
         {
             let more = num_words(num_bytes) - words.len();
             if words.is_empty() {
-                // The system's memory is zero already.
+                // New memory of the system is zero already.
                 *words = fallible::zeroed(more)?;
             } else {
                 fallible::reserve(words, more)?;
@@ -140,7 +140,7 @@ impl Slices {
     /// Returns slices of so many zeros each.
     ///
     /// # Panics
-    /// Without memory for them; see [`Slices::recount`].
+    /// If memory is missing. [`Slices::with_counts`] returns an error instead.
     pub fn zeroed(counts: &[usize]) -> Self {
         let ends = ends(counts);
         Self { buffer: Buffer::zeroed(ends.last().copied().unwrap_or_default()), ends }
@@ -157,7 +157,7 @@ impl Slices {
         Ok(())
     }
 
-    /// Returns slices of so many bytes each, of any value.
+    /// Returns slices of these lengths, with unspecified contents.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].

@@ -5,7 +5,7 @@
 //! - [`LocalCollective`]: threads of one process
 //! - [`MpiCollective`]: processes that a launcher of MPI has started; its library is opened when the first one is made
 
-#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 mod buffer;
 mod call;

@@ -3,7 +3,7 @@
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -234,7 +234,7 @@ fn files_of_other_runs_are_refused() {
             let call = format!("rank {rank}: rollback of ");
             assert!(text.contains(&call), "{text}");
         }
-        // Nothing else tells the two from each other.
+        // They differ in nothing else.
         assert_eq!(text.matches("a file with checksum").count(), 2, "{text}");
         assert_eq!(store.keys(), [key("b")]);
         // The same file is the same everywhere.
@@ -270,7 +270,7 @@ fn what_one_rank_has_read_is_there_for_all() {
         let after = store.snapshot().unwrap();
         let own = if store.rank() == 0 { before } else { after };
         assert!(store.share_snapshot(Ok(own.clone())).unwrap().is_identical(&own).unwrap());
-        // Each rank hears of its own reason first, and of those of the others.
+        // Each rank receives its own reason first, then those of the others.
         let text = text(store.share_snapshot(lost(store.rank())).map(drop));
         let (own, other) = (store.rank(), 1 - store.rank());
         assert_eq!(text, format!("no file {own}; rank {other}: no file {other}"));
@@ -316,7 +316,8 @@ fn calls_that_differ_are_found_among_others() {
         store.push(&[key(name)], &[small(1.0)], priority.parse().unwrap()).unwrap();
         assert_eq!(floats(store, "a"), [2.0; 4]);
         let text = text(store.pull(&[key(name)], 0).map(drop));
-        let calls = "(rank 0: push with priority 5 of `b` [4] f32; rank 1: push with priority -5 of `c` [4] f32)";
+        let calls = "(rank 0: push with priority 5 of `b` [4] f32; \
+                     rank 1: push with priority -5 of `c` [4] f32)";
         assert!(text.contains(calls), "{text}");
         assert!(store.barrier().is_err());
         // Then they are where they were.

@@ -3,7 +3,7 @@
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "a function is called when the process ends")]
@@ -202,16 +202,16 @@ fn pushes_that_others_do_not_make_are_waited_for_until_the_deadline() {
     }
 }
 
-/// Rank 0 panics. The others take no notice of the errors that they get, and end as if all was well.
+/// Rank 0 panics. The others ignore their errors and exit with status 0.
 fn panic_on_one_rank() {
     let left = Left::begin(&jobs::group());
     left.store.barrier().unwrap();
-    assert!(values::rank(&left.store) > 0.0, "as it was told");
+    assert!(values::rank(&left.store) > 0.0, "rank 0 panics on purpose");
     while left.push().is_ok() && left.store.barrier().is_ok() {}
 }
 
 #[test]
-fn a_job_fails_whose_rank_has_panicked_though_the_others_ignore_it() {
+fn a_job_with_a_panicked_rank_fails_even_if_the_others_ignore_it() {
     for (mpi, num_ranks) in [
         (OPEN_MPI, 2),
         (OPEN_MPI_TCP, 3),
@@ -225,7 +225,7 @@ fn a_job_fails_whose_rank_has_panicked_though_the_others_ignore_it() {
         };
         println!("{}: {}", mpi.command, job.text());
         job.fails();
-        assert!(job.text().contains("as it was told"), "{}", job.text());
+        assert!(job.text().contains("rank 0 panics on purpose"), "{}", job.text());
     }
 }
 

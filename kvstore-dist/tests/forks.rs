@@ -1,10 +1,10 @@
-//! Stores in a forked child, through the façade: stores of one process, and those that span processes.
+//! Stores in a forked child: local and distributed ones.
 
 #![cfg(unix)]
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![expect(unsafe_code, reason = "declares functions of the system")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
@@ -29,15 +29,15 @@ unsafe extern "C" {
 fn in_child(checks: impl FnOnce()) {
     let child = fork();
     if child == 0 {
-        // The system ends the child if it hangs.
+        // SIGALRM kills a child that hangs.
         alarm(60);
         let passed = catch_unwind(AssertUnwindSafe(checks)).is_ok();
         _exit(c_int::from(!passed));
     }
     let mut status = 0;
-    // SAFETY: the status is a place of this function.
+    // SAFETY: `status` is a valid, writable `c_int`.
     let ended = unsafe { waitpid(child, &raw mut status, 0) };
-    assert_eq!((ended, status), (child, 0), "the child has failed, or was ended by its alarm");
+    assert_eq!((ended, status), (child, 0), "the child failed or timed out");
 }
 
 const LEN: usize = 300_000;
@@ -69,7 +69,8 @@ fn check_verbs(store: &Store, value: &NDArray) {
     for (verb, result) in results {
         let error = result.expect_err(verb);
         assert_eq!(error.code(), ErrorCode::Unsupported, "{verb}: {error}");
-        let text = "the store was made before this process was forked: create a new store in the child process";
+        let text = "the store was created before this process was forked: \
+                    create a new store in the child process";
         assert_eq!(error.to_string(), text, "{verb}");
     }
     assert!(store.keys().is_empty() && store.stats().is_empty() && !store.contains(&key));
@@ -87,7 +88,7 @@ fn use_new_store() {
 }
 
 #[test]
-fn children_of_a_process_whose_threads_push_make_stores_of_their_own() {
+fn children_forked_during_pushes_create_their_own_stores() {
     let (store, value) = (create("local").expect("a store"), array(LEN));
     store.init(["w", "x"], vec![value.clone(), value.clone()]).expect("init");
     let is_over = AtomicBool::new(false);
@@ -120,11 +121,11 @@ fn children_of_a_process_whose_threads_push_make_stores_of_their_own() {
     store.push("w", &value).expect("the parent goes on");
 }
 
-/// Without a library of MPI there is no such store, in a child as in its parent.
+/// Skipped without MPI.
 #[test]
-fn a_store_that_spans_processes_is_not_made_by_a_child_of_one_that_has_it() {
+fn a_child_cannot_use_or_create_distributed_stores_of_its_parent() {
     if let Err(error) = create("dist_sync") {
-        println!("not run, for there is no MPI: {error}");
+        println!("skipped: no MPI: {error}");
         return;
     }
     let store = create("dist_sync").expect("a second store of the group");
@@ -135,8 +136,8 @@ fn a_store_that_spans_processes_is_not_made_by_a_child_of_one_that_has_it() {
         drop(store);
         let error = create("dist_sync").expect_err("a second group");
         assert_eq!(error.code(), ErrorCode::Unsupported);
-        let text = "the group of processes was made before this process was forked: create stores \
-                    that span processes in one process only";
+        let text = "the group of processes was created before this process was forked: create \
+                    stores that span processes in one process only";
         assert_eq!(error.to_string(), text);
         use_new_store();
     });

@@ -1,9 +1,9 @@
-//! What travels when keys are made: the values once, long ones from where they are to where they stay.
+//! Traffic of `init`: each value is sent once, and long values are not copied.
 
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -19,20 +19,20 @@ use values::{floats, full, key};
 #[allow(dead_code, reason = "each program of tests uses some of it")]
 mod values;
 
-/// A member that notes the length of what it broadcasts, and whether that is the memory of a tensor.
+/// A collective that records the length of each broadcast and whether it sends a tensor.
 #[derive(Debug)]
-struct Counting {
+struct CountingCollective {
     member: LocalCollective,
     broadcasts: Mutex<Vec<(usize, bool)>>,
 }
 
-impl Counting {
+impl CountingCollective {
     fn taken(&self) -> Vec<(usize, bool)> {
         std::mem::take(&mut self.broadcasts.lock().unwrap())
     }
 }
 
-impl Collective for Counting {
+impl Collective for CountingCollective {
     fn rank(&self) -> usize {
         self.member.rank()
     }
@@ -69,13 +69,14 @@ impl Collective for Counting {
     }
 }
 
-/// Has two ranks do the same.
-fn two(act: impl Fn(&DistStore, &Backends, &Counting) + Sync) {
+/// Runs two ranks.
+fn two(act: impl Fn(&DistStore, &Backends, &CountingCollective) + Sync) {
     thread::scope(|scope| {
         for member in LocalCollective::group(2) {
             let act = &act;
             scope.spawn(move || {
-                let counting = Arc::new(Counting { member, broadcasts: Mutex::default() });
+                let counting =
+                    Arc::new(CountingCollective { member, broadcasts: Mutex::default() });
                 let collective: Arc<dyn Collective> = counting.clone();
                 let group = Group::new(collective).unwrap();
                 let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
@@ -100,7 +101,7 @@ fn values_travel_once_and_long_ones_without_a_copy() {
         found.sort_unstable();
         assert_eq!(found, [(4 * 5, false), (4 * LONG, true)]);
         for name in ["long", "a", "b"] {
-            assert!(floats(store, name).iter().all(|it| *it == 3.0));
+            assert!(floats(store, name).iter().all(|number| *number == 3.0));
         }
     });
 }
@@ -112,7 +113,8 @@ fn keys_that_are_kept_do_not_travel() {
         counting.taken();
         let values = [full(backends, &[LONG], 2.0), full(backends, &[2], 2.0)];
         store.init_with(&[key("a"), key("b")], &values, Existing::Keep).unwrap();
-        let num_bytes: Vec<usize> = counting.taken().iter().map(|it| it.0).collect();
+        let num_bytes: Vec<usize> =
+            counting.taken().iter().map(|(num_bytes, _)| *num_bytes).collect();
         assert_eq!(num_bytes, [4 * 2]);
         assert_eq!((floats(store, "a")[0], floats(store, "b")[0]), (1.0, 2.0));
         store.init_with(&[key("a")], &values[..1], Existing::Replace).unwrap();

@@ -1,9 +1,9 @@
-//! What ranks hear when they make different calls, or when none of them can read a file.
+//! The errors of ranks that make different calls or cannot read a file.
 
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -29,9 +29,9 @@ fn text(result: Result<()>) -> String {
     result.unwrap_err().chain()
 }
 
-/// The reason why a rank has no file is not lost when the call fails for another one.
+/// The reason why a rank has no file survives another failure of the call.
 #[test]
-fn a_restore_that_other_ranks_do_not_call_says_what_it_lacks() {
+fn a_failed_restore_names_the_missing_file() {
     two(|store| {
         store.init(&[key("a")], &[small(1.0)]).unwrap();
         let text = if store.rank() == 0 {
@@ -46,7 +46,7 @@ fn a_restore_that_other_ranks_do_not_call_says_what_it_lacks() {
     });
 }
 
-/// Errors of files keep their kind, with the reasons of the other ranks.
+/// The error keeps its kind and lists the reasons of all ranks.
 #[test]
 fn a_file_that_no_rank_can_read_names_the_cause_of_each() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,9 +65,9 @@ fn a_file_that_no_rank_can_read_names_the_cause_of_each() {
     });
 }
 
-/// The text is the same on every rank, and shows what each of them calls.
+/// Every rank receives the same text, with the call of each rank.
 #[test]
-fn ranks_that_make_different_calls_hear_of_all_of_them() {
+fn different_calls_are_named_on_every_rank() {
     type Act = fn(&DistStore) -> Result<()>;
     let programs: [(&str, Act, Act); 6] = [
         (

@@ -12,7 +12,7 @@
 //! exception. The one exception is a read-only buffer on a value's memory, which holds the value until
 //! nothing can reach the buffer.
 
-#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 /// Defines `native!` for the rest of a file, after `natives_of!($ "dev.kvstore.NativeKVStore")`.
 ///
@@ -22,8 +22,11 @@ macro_rules! natives_of {
     ($dollar:tt $class:literal) => {
         macro_rules! native {
             ($dollar($dollar signature:tt)*) => {
-                // The macro of jni 0.22 calls `fetch_update` of an atomic, which Rust 1.99 has renamed.
-                #[allow(deprecated)]
+                // Remove with the first release of jni that does not call `fetch_update`.
+                #[allow(
+                    deprecated,
+                    reason = "jni 0.22.4 calls `fetch_update`, deprecated in Rust 1.99"
+                )]
                 const _: jni::NativeMethod = jni::native_method! {
                     java_type = $class,
                     error_policy = ThrowKVStoreException,

@@ -42,7 +42,7 @@ def refused(call):
     try:
         call()
     except mx.errors.UnsupportedError as error:
-        text = "the store was made before this process was forked: create a new store in the child process"
+        text = "the store was created before this process was forked: create a new store in the child process"
         assert str(error) == text, error
         assert error.code == "Unsupported"
     else:
@@ -232,7 +232,7 @@ def child():
         try:
             use()
         except mx.errors.UnsupportedError as error:
-            assert 'the array was made before this process was forked' in str(error), error
+            assert 'the array was in use by another thread when this process was forked' in str(error), error
 found = [forked(child) for _ in range(10)]
 is_over.set()
 print(found == [0] * 10 or found)

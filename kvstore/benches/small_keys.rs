@@ -3,7 +3,7 @@
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![allow(missing_docs, reason = "made by criterion's macros")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]

@@ -56,8 +56,8 @@ impl Store {
     /// # Ok::<(), kvstore::Error>(())
     /// ```
     ///
-    /// The end of the process does not wait for the file, nor does dropping the store: call
-    /// [`Checkpoint::wait`], or [`finish_checkpoints`] before `main` returns.
+    /// Neither dropping the store nor the end of the process waits for the file. Before `main`
+    /// returns, call [`Checkpoint::wait`] or [`finish_checkpoints`].
     ///
     /// # Errors
     /// Those of [`Store::snapshot`] and [`Checkpoint::begin`]; what goes wrong with the file is an error of
@@ -111,8 +111,8 @@ impl Store {
     }
 }
 
-/// Waits until every checkpoint that this process has begun is written. Call it before `main` returns
-/// or `std::process::exit`: both end the threads that write.
+/// Waits until every checkpoint of this process is written. Call it before `main` returns and
+/// before `std::process::exit`, which both stop the writer threads.
 ///
 /// ```
 /// use kvstore::{DType, Device, create, finish_checkpoints, ones};
@@ -128,8 +128,7 @@ impl Store {
 /// ```
 ///
 /// # Errors
-/// Those of [`Checkpoint::wait`], of a checkpoint whose failure was not returned before. If several
-/// failed, the first is returned and the others are logged.
+/// The first failure that no caller has received. Logs the others.
 pub fn finish_checkpoints() -> Result<()> {
     Checkpoints::of_process().wait()
 }

@@ -23,7 +23,7 @@
 //!
 //! Everything else is in [`Store`], [`NDArray`] and the functions of this page.
 
-#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 mod arrays;
 mod checkpoint;

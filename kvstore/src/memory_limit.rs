@@ -1,17 +1,18 @@
-//! The default memory limit: a part of what the machine or the container of this process has.
+//! The default memory limit: 80 percent of the memory of the machine or container.
 //!
-//! An own parser, because `sysinfo` needs a newer compiler than this project, reads fixed paths, so
-//! that no test can make up a file tree, and `cgroups-rs` brings a client of D-Bus.
+//! Parses the kernel's files itself: `sysinfo` needs a newer compiler and reads fixed paths, which
+//! no test can replace; `cgroups-rs` depends on a D-Bus client.
 
-#![expect(clippy::disallowed_methods, reason = "the kernel's files about a process are short")]
+#![expect(clippy::disallowed_methods, reason = "these kernel files are short")]
 
 use std::fs;
 use std::path::Path;
 
-/// Returns the default limit in bytes: 80 percent of the machine's memory, or of what the control
-/// groups of this process and their parents allow. `None` where neither is known: not on Linux.
+/// Returns 80 percent of the memory of the machine, or of the lowest limit of the control groups of
+/// this process and their parents. Returns `None` if neither is known, as on systems other than
+/// Linux.
 pub(crate) fn default_limit() -> Option<usize> {
-    // Miri keeps programs away from the machine's files.
+    // Miri isolates programs from the file system.
     if cfg!(miri) {
         return None;
     }
@@ -23,14 +24,14 @@ fn default_limit_in(root: &Path) -> Option<usize> {
     usize::try_from(memory / 5 * 4).ok()
 }
 
-/// Returns the memory of the machine.
+/// Returns the memory of the machine in bytes.
 fn machine_bytes(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the limit of each control group that this process is in, parents included.
+/// Returns the limits of the control groups of this process and of their parents.
 fn group_bytes(root: &Path) -> Vec<u64> {
     let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
     let (groups, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -39,22 +40,22 @@ fn group_bytes(root: &Path) -> Vec<u64> {
         let Some(group) = groups.lines().find_map(|line| mount.version.group(line)) else {
             continue;
         };
-        // A group outside of what is mounted cannot be read: the root of the mount has to do.
+        // A group outside the mount is unreadable: use the root of the mount.
         let group = Path::new(group).strip_prefix(mount.root).unwrap_or(Path::new(""));
         let point = root.join(mount.point.trim_start_matches('/'));
         let texts = group.ancestors().filter_map(|group| {
             fs::read_to_string(point.join(group).join(mount.version.file())).ok()
         });
-        // Version 2 writes `max`, version 1 a huge number where there is no limit.
+        // Without a limit, version 2 writes `max` and version 1 a huge number.
         limits.extend(texts.filter_map(|text| text.trim().parse::<u64>().ok()));
     }
     limits
 }
 
-/// A place where control groups for memory are mounted.
+/// A mount point of the memory control groups.
 struct Mount<'a> {
     version: Version,
-    /// The group that is seen at the mount point.
+    /// The group at the mount point.
     root: &'a str,
     point: &'a str,
 }
@@ -67,7 +68,7 @@ enum Version {
 }
 
 impl<'a> Mount<'a> {
-    /// Returns the mount of a line of `mountinfo`, if it is one of control groups for memory.
+    /// Parses a line of `mountinfo`. Returns `None` for other mounts.
     fn parse(line: &'a str) -> Option<Self> {
         let (place, kind) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
@@ -83,7 +84,7 @@ impl<'a> Mount<'a> {
 }
 
 impl Version {
-    /// Returns the group that a line of `/proc/self/cgroup` names, if it is one of this version.
+    /// Returns the group in a line of `/proc/self/cgroup`, if it has this version.
     fn group(self, line: &str) -> Option<&str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, group) = (fields.next()?, fields.next()?);
@@ -94,7 +95,7 @@ impl Version {
         is_own.then_some(group)
     }
 
-    /// Returns the name of the file with the limit of a group.
+    /// Returns the name of the limit file.
     fn file(self) -> &'static str {
         match self {
             Self::One => "memory.limit_in_bytes",
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_container_sees_its_group_at_the_mount_point() {
-        // A namespace of its own.
+        // A private cgroup namespace.
         let own = [
             ("proc/meminfo", MACHINE),
             ("proc/self/cgroup", "0::/\n"),
@@ -193,7 +194,7 @@ mod tests {
             ("sys/fs/cgroup/memory.max", "1000\n"),
         ];
         assert_eq!(limit(&own), Some(800));
-        // The host's names, and a mount of the container's group.
+        // The host's group names, with the container's group mounted.
         let hosts = [
             ("proc/meminfo", MACHINE),
             ("proc/self/cgroup", "4:memory:/docker/abc/inner\n"),
@@ -205,7 +206,7 @@ mod tests {
             ("sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "1000\n"),
         ];
         assert_eq!(limit(&hosts), Some(800));
-        // A group that is not in the mount.
+        // A group outside the mount.
         let outside = [
             ("proc/meminfo", MACHINE),
             ("proc/self/cgroup", "0::/../elsewhere\n"),

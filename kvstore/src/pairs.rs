@@ -224,7 +224,7 @@ macro_rules! into_arrays {
         impl IntoArrays for &[$Item] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
+            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
             fn into_arrays(self) -> Arrays<$Item> {
                 Arrays::Many(self.to_vec())
             }
@@ -241,7 +241,7 @@ macro_rules! into_arrays {
         impl<const N: usize> IntoArrays for &[$Item; N] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
+            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
             fn into_arrays(self) -> Arrays<$Item> {
                 Arrays::Many(self.to_vec())
             }
@@ -267,7 +267,7 @@ macro_rules! into_arrays {
         impl IntoArrays for &[Vec<$Item>] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
+            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
             fn into_arrays(self) -> Arrays<$Item> {
                 let arrays = self.concat();
                 Arrays::Nested { arrays, lengths: self.iter().map(Vec::len).collect() }
@@ -277,7 +277,7 @@ macro_rules! into_arrays {
         impl<const N: usize> IntoArrays for &[Vec<$Item>; N] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words for each array of a call")]
+            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
             fn into_arrays(self) -> Arrays<$Item> {
                 let arrays = self.concat();
                 Arrays::Nested { arrays, lengths: self.iter().map(Vec::len).collect() }

@@ -69,8 +69,8 @@ pub fn array(
     generator.tensor(backends(), device, spec, distribution).map(NDArray::new)
 }
 
-/// Returns the sequence of this process. A forked child goes on where its parent was, unless another
-/// thread was using the sequence at the fork.
+/// Returns the generator of this process. A forked child continues the sequence of its parent,
+/// unless another thread held the generator at the fork.
 fn generator() -> MutexGuard<'static, Generator> {
     let made = |inherited: Option<&Mutex<Generator>>| {
         let parents = inherited.and_then(|parents| match parents.try_lock() {

@@ -8,21 +8,24 @@ use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Resu
 
 use crate::memory_limit::default_limit;
 
-/// Returns the backends of this process, the same ones ever after. Nobody looks for GPUs before somebody asks for one:
-/// a driver that is initialised takes a while, and does not survive a fork. A forked child has
-/// backends of its own.
+/// Returns the backends of this process, the same ones ever after. The first request for a GPU
+/// looks for GPUs: initialising a driver takes long, and it does not work after a fork. A forked
+/// child creates its own backends.
 pub fn backends() -> &'static Backends {
     static BACKENDS: PerProcess<Backends> = PerProcess::new();
     BACKENDS.get_or_init(|inherited| {
         note_used_gpus(inherited);
         let host = CpuBackend::new();
-        let inherited = inherited.and_then(|parents| parents.in_use().find(|it| is_host(it)));
-        host.set_memory_limit(inherited.map_or_else(default_limit, |it| it.memory_limit()));
+        let inherited =
+            inherited.and_then(|parents| parents.in_use().find(|backend| is_host(backend)));
+        host.set_memory_limit(
+            inherited.map_or_else(default_limit, |backend| backend.memory_limit()),
+        );
         Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || gpus(Arc::clone(&host)))
     })
 }
 
-/// Whether a parent of this process has used GPUs: their driver does not work in a forked child.
+/// Whether an ancestor used GPUs: their driver does not work in a forked child.
 static GPUS_ARE_LOST: AtomicBool = AtomicBool::new(false);
 
 fn note_used_gpus(inherited: Option<&Backends>) {
@@ -35,8 +38,7 @@ fn note_used_gpus(inherited: Option<&Backends>) {
 /// Returns the backend of GPUs, or why there is none.
 fn gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     if GPUS_ARE_LOST.load(Ordering::Relaxed) {
-        let text =
-            "the process had used them before it was forked: start this process with `spawn`";
+        let text = "GPUs were used before this process was forked: start it with `spawn`";
         return Err(text.to_owned());
     }
     look_for_gpus(host)
@@ -103,11 +105,11 @@ pub fn trim() {
     backends().in_use().for_each(|backend| backend.trim());
 }
 
-/// Returns the limit of the host's memory in bytes; `None` without a limit.
+/// Returns the limit of the host's memory in bytes, or `None`.
 ///
-/// Arrays, stored values and the memory kept for reuse stay below it together. The limit is 80
-/// percent of the machine's memory, or of what the container of this process may use, as found at
-/// the first use of the library, unless [`set_memory_limit`] has changed it.
+/// It bounds arrays, stored values and pooled memory together. The default, determined at the first
+/// use of the library, is 80 percent of the memory of the machine or container.
+/// [`set_memory_limit`] changes the limit.
 ///
 /// ```
 /// let default = kvstore::memory_limit();
@@ -121,9 +123,9 @@ pub fn memory_limit() -> Option<usize> {
 
 /// Sets the [limit of the host's memory](memory_limit); `None` removes it.
 ///
-/// An allocation that would exceed the limit takes memory from what is kept for reuse first, and
-/// then fails with [`OutOfMemory`](crate::Error::OutOfMemory). Arrays and values that exist stay. A
-/// GPU is limited by its own memory.
+/// An allocation above the limit first frees pooled memory, then fails with
+/// [`OutOfMemory`](crate::Error::OutOfMemory). Existing arrays and stored values stay. GPUs have no
+/// limit but their memory.
 pub fn set_memory_limit(num_bytes: Option<usize>) {
     host().for_each(|backend| backend.set_memory_limit(num_bytes));
 }

@@ -25,16 +25,16 @@ use crate::values::ToValue;
 ///
 /// A call is checked whole before anything changes; a call that fails changes nothing.
 ///
-/// A store belongs to the process that made it. In a forked child every verb fails with
-/// [`Unsupported`](Error::Unsupported), those that cannot fail return nothing, and a drop does
-/// nothing: the child makes a store of its own.
+/// A store belongs to the process that created it. In a forked child, every fallible verb fails
+/// with [`Unsupported`](Error::Unsupported), every infallible one except [`Store::name`] returns a
+/// default, and dropping the store leaks it. Create a new store in the child.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: OwnedByProcess<Arc<dyn KvStore>>,
 }
 
-/// What a forked child is to do that uses a store of its parent.
-const MAKE_ANOTHER: &str = "create a new store in the child process";
+/// The advice for a forked child that uses a store of its parent.
+const FORK_HINT: &str = "create a new store in the child process";
 
 impl Store {
     /// Returns a handle to a store; [`create`](crate::create) makes those with a name.
@@ -51,12 +51,12 @@ impl Store {
         self.inner.peek().map(|inner| &**inner)
     }
 
-    /// Checks that this process made the store. Every verb that can fail checks it, too.
+    /// Checks that this process created the store. Every fallible verb does this first.
     ///
     /// # Errors
-    /// [`Unsupported`](Error::Unsupported) in a forked child of the process that made the store.
+    /// [`Unsupported`](Error::Unsupported) in a forked child of the process that created the store.
     pub fn check_process(&self) -> Result<()> {
-        self.inner.origin().check("the store", MAKE_ANOTHER)
+        self.inner.origin().check("the store", FORK_HINT)
     }
 
     /// Returns the name that the store was created with, in lower case.

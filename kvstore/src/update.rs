@@ -36,10 +36,10 @@ pub fn update(
     weight.modify(|weight| optimizer.update(key, weight, &[gradient], state))
 }
 
-/// Changes `weight` by one step with a gradient of rows, as [`update`] does with a dense one.
+/// Updates `weight` with a row-sparse gradient, as [`update`] does with a dense one.
 ///
-/// An optimizer with `lazy_update` changes weight and state in the rows of the gradient only. Every
-/// other optimizer takes the absent rows as zeros.
+/// A lazy optimizer (`lazy_update`) changes only the rows of the gradient, in weight and state.
+/// Other optimizers treat absent rows as zeros.
 ///
 /// ```
 /// use kvstore::{Device, Key, Optimizer, RowSparse, array, update_rows};

@@ -1,11 +1,11 @@
-//! The memory limit in a container: this test runs itself again in a control group of its own.
+//! The default memory limit in a container: the test runs itself again in a control group.
 //!
-//! One test in a file of its own: the child must not use the library before it is in the group.
+//! The file has one test, because the child must enter the group before it uses the library.
 
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
-    reason = "a test may end without memory"
+    reason = "a test may abort without memory"
 )]
 #![cfg(target_os = "linux")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a check")]
@@ -20,11 +20,11 @@ const GROUP: &str = "KVSTORE_TEST_GROUP";
 const ALLOWED: usize = 512 << 20;
 const LIMIT: usize = ALLOWED / 5 * 4;
 
-/// A control group that is removed at the end.
+/// A control group, removed on drop.
 struct Group(PathBuf);
 
 impl Group {
-    /// Makes a group below that of this process, which may use `ALLOWED` bytes.
+    /// Creates a child group of this process's group with a limit of `ALLOWED` bytes.
     fn new() -> Result<Self, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let mut reasons = Vec::new();
@@ -49,7 +49,7 @@ impl Group {
     fn at(path: &Path, file: &str) -> Result<Self, std::io::Error> {
         fs::create_dir(path)?;
         let group = Self(path.to_owned());
-        // Of version 2 a group has this file if its parent hands the controller down.
+        // In version 2, the file exists only if the parent enables the controller.
         fs::metadata(path.join(file))?;
         fs::write(path.join(file), ALLOWED.to_string())?;
         Ok(group)
@@ -69,7 +69,7 @@ impl Drop for Group {
     }
 }
 
-/// Takes all the memory that there is, in and out of the pool.
+/// Allocates up to the limit, pooled and live.
 fn child(group: &str) {
     fs::write(Path::new(group).join("cgroup.procs"), std::process::id().to_string()).unwrap();
     assert_eq!(kvstore::memory_limit(), Some(LIMIT));
@@ -79,7 +79,7 @@ fn child(group: &str) {
             error.to_string()
         })
     };
-    // Each length has blocks of its own in the pool.
+    // Each length has its own size class in the pool.
     for mega_bytes in (10..150).step_by(10) {
         drop(ones(mega_bytes).unwrap());
         assert!(kvstore::live_bytes() + kvstore::pooled_bytes() <= LIMIT);
@@ -93,7 +93,7 @@ fn child(group: &str) {
     };
     assert!((7..10).contains(&arrays.len()), "{} arrays of 40 MiB", arrays.len());
     assert!(error.ends_with(&format!("the limit is {LIMIT}")), "{error}");
-    println!("the child has held {} arrays", arrays.len());
+    println!("the child held {} arrays", arrays.len());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_default_limit_is_that_of_the_container() {
     let group = match Group::new() {
         Ok(group) => group,
         Err(reasons) => {
-            println!("skipped: no control group can be made here: {reasons}");
+            println!("skipped: cannot create a control group: {reasons}");
             return;
         }
     };
@@ -112,5 +112,5 @@ fn the_default_limit_is_that_of_the_container() {
     let (stdout, stderr) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
-    assert!(stdout.contains("the child has held"), "{stdout}");
+    assert!(stdout.contains("the child held"), "{stdout}");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::approximate::Approximate;
 
-/// The smallest learning rate with which the formulas that divide by it make a step.
+/// Below this learning rate, formulas that divide by it skip the update.
 const SMALLEST_DIVISOR: f64 = 7.888_609_052_210_118e-31;
 
 /// An optimizer: its name and its hyper-parameters.
@@ -124,7 +124,7 @@ impl Naive {
         state: &mut State,
     ) -> Approximate {
         if matches!(self.name, "ftrl" | "ftml") && due.learning_rate.abs() < SMALLEST_DIVISOR {
-            // Not a step: the bias corrections of later steps do not count it.
+            // Skipped: later bias corrections do not count it.
             state.skipped += 1;
             return weight;
         }
@@ -237,7 +237,7 @@ impl Step<'_> {
         self.bias_after(b, self.t)
     }
 
-    /// The same after `t` steps.
+    /// `1 - b^t` for another `t`.
     fn bias_after(&self, b: f64, t: u32) -> Approximate {
         let power = b.powi(t.cast_signed());
         Approximate::folded(1.0 - power, 16.0 * f64::EPSILON, self.g.unit())

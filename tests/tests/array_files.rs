@@ -107,17 +107,19 @@ fn the_numpy_version_has_ranks_of_its_own() {
     assert_eq!(record(-2, &[]).expect_err("no such rank").code(), ErrorCode::Corrupt);
 }
 
-/// Old files have arrays that never got a shape as four zero bytes. Without a file around them nothing says
-/// that these are one.
+/// In old files, four zero bytes are an array without a shape. Alone they are ambiguous.
 #[test]
-fn bytes_behind_an_array_and_zeros_alone_are_no_array() {
+fn trailing_bytes_and_zeros_are_rejected() {
     let spec = Spec::new(&[2], DType::F32);
     let array = to_array(&Value::new(spec, &[Number::Float(1.0), Number::Float(2.0)]));
     let bytes = array.serialize().expect("bytes");
     for more in [&[0][..], b"more", &bytes] {
         let error = NDArray::deserialize(backends(), &[&bytes[..], more].concat());
-        let error = error.expect_err("an array and more");
-        let text = format!("a serialized array is damaged: {} bytes behind the array", more.len());
+        let error = error.expect_err("trailing bytes");
+        let text = format!(
+            "a serialized array is damaged: {} bytes after the end of the array",
+            more.len()
+        );
         assert_eq!((error.code(), error.to_string()), (ErrorCode::Corrupt, text));
     }
     for len in 0..=40 {
@@ -193,7 +195,7 @@ fn absurd_sizes_are_refused() {
         for number in [1, 0, 0] {
             bytes.extend(i32::to_le_bytes(number));
         }
-        // Elements, where there are to be some.
+        // Elements, if the shape has any.
         bytes.extend(vec![0; if dims.contains(&0) { 0 } else { 16 }]);
         bytes
     };

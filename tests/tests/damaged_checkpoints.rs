@@ -232,7 +232,7 @@ fn changed_files_are_refused_or_read() {
     }
 }
 
-/// Returns a checkpoint in which the text `from` of the header became `to`.
+/// Replaces `from` by `to` in the header of a checkpoint.
 fn with_text(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
     let (header, rest) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
@@ -242,7 +242,7 @@ fn with_text(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
 }
 
 #[test]
-fn rows_of_a_shape_that_no_memory_can_hold_are_rejected() {
+fn row_sparse_shapes_beyond_the_address_space_are_rejected() {
     let key = Key::new("table").unwrap();
     let row = || Tensor::from_slice(backends(), Device::cpu(0), [1, 3], &[1f32, 2.0, 3.0]).unwrap();
     let store = create("local").unwrap();
@@ -251,7 +251,7 @@ fn rows_of_a_shape_that_no_memory_can_hold_are_rejected() {
     let bytes = before.to_bytes().unwrap();
 
     let large = with_text(&bytes, "[1000000,3]", "[1000000000000,3]");
-    assert!(read(&large).is_ok(), "it is large, but may exist");
+    assert!(read(&large).is_ok(), "large, but addressable");
     let huge = with_text(&bytes, "[1000000,3]", "[1099511627776000,3]");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint");
@@ -261,7 +261,7 @@ fn rows_of_a_shape_that_no_memory_can_hold_are_rejected() {
     let text = error.to_string();
     assert!(text.contains("key `table`: [1099511627776000, 3] f32"), "{text}");
     assert!(store.snapshot().unwrap().is_identical(&before).unwrap(), "nothing has changed");
-    // A value that could not be restored is not accepted either.
+    // `RowSparse::new` rejects it, too.
     let error = RowSparse::new([1 << 60, 3], vec![7], row()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
 }

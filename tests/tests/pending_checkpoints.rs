@@ -1,6 +1,6 @@
-//! A process can wait for the checkpoints that it has begun, and hears of each failure once.
+//! A process can wait for its checkpoints, and receives each failure once.
 //!
-//! One test in a file of its own: the list is the whole process's.
+//! The file has one test, because the list belongs to the process.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -10,7 +10,7 @@ use kvstore::{Checkpoints, DType, Device, ErrorCode, create, finish_checkpoints,
 use kvstore_tests::suite::before_the_deadline;
 
 #[test]
-fn a_process_waits_for_what_it_has_begun_and_hears_of_each_failure_once() {
+fn finish_checkpoints_waits_and_reports_each_failure_once() {
     before_the_deadline(|| {
         let folder = tempfile::tempdir().unwrap();
         let (good, bad) = (folder.path().join("model"), folder.path().join("none").join("model"));
@@ -18,7 +18,7 @@ fn a_process_waits_for_what_it_has_begun_and_hears_of_each_failure_once() {
         let value = full([1 << 20], 7.0, DType::F32, Device::cpu(0)).unwrap();
         store.init("w", &value).unwrap();
 
-        // Neither the handle nor the store is there any more.
+        // Handle and store are dropped.
         drop(store.checkpoint(&good).unwrap());
         drop(store);
         finish_checkpoints().unwrap();
@@ -28,7 +28,7 @@ fn a_process_waits_for_what_it_has_begun_and_hears_of_each_failure_once() {
         assert_eq!(found, vec![7.0; 1 << 20]);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 
-        // A handle that is there reports the failure, too.
+        // An existing handle reports the failure, too.
         let failed = store.checkpoint(&bad).unwrap();
         let error = finish_checkpoints().unwrap_err();
         assert_eq!(error.code(), ErrorCode::Io);
@@ -37,11 +37,11 @@ fn a_process_waits_for_what_it_has_begun_and_hears_of_each_failure_once() {
         assert!(failed.is_done());
         assert_eq!(failed.wait().unwrap_err().to_string(), error.to_string());
 
-        // What a caller has waited for is no news.
+        // A failure returned by `wait` is not reported again.
         store.checkpoint(&bad).unwrap().wait().unwrap_err();
         finish_checkpoints().unwrap();
 
-        // All of those that no caller knows, up to a limit that keeps the list short.
+        // Unreported failures are kept up to a limit.
         for _ in 0..300 {
             let checkpoint = store.checkpoint(&bad).unwrap();
             assert!(checkpoint.progress().wait_timeout(Duration::from_secs(60)));

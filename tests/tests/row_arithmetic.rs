@@ -1,5 +1,5 @@
-//! Arithmetic of values of rows: the elements are those of dense values, and the form is the
-//! promised one.
+//! Arithmetic of row-sparse values: the elements equal those of dense values, and the form is as
+//! documented.
 
 use kvstore_core::{
     Backends, BinaryOp, DType, ErrorCode, Reduction, RowSparse, Scalar, Tensor, UnaryOp, Value,
@@ -15,23 +15,22 @@ fn everywhere(check: impl Fn(&Backends)) {
     }
 }
 
-/// Returns rows with small whole numbers other than 0, beginning at `first`.
+/// Returns rows of consecutive integers that start at `first`.
 fn rows(backends: &Backends, dtype: DType, indices: &[i64], first: f32) -> RowSparse {
     let len = indices.len() * SHAPE[1];
     let numbers: Vec<f32> =
         std::iter::successors(Some(first), |x| Some(x + 1.0)).take(len).collect();
     let dims = [indices.len(), SHAPE[1]];
     let elements = Tensor::from_slice(backends, place::device(0), dims, &numbers);
-    let elements = elements.and_then(|it| it.cast(dtype)).expect("whole numbers");
+    let elements = elements.and_then(|tensor| tensor.cast(dtype)).expect("whole numbers");
     RowSparse::new(SHAPE, indices.to_vec(), elements).expect("ascending rows")
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
-    value.to_dense().and_then(|it| it.read_as::<f64>()).expect("a value of this machine")
+    value.to_dense().and_then(|tensor| tensor.read_as::<f64>()).expect("a value of this machine")
 }
 
-/// Compares numbers: NaN equals NaN, and 0 equals -0, as absent rows are 0 whatever the sign of a
-/// product would be.
+/// Compares elements. NaN equals NaN and 0 equals -0, because absent rows are +0.
 #[expect(clippy::float_cmp, reason = "the same operation on the same numbers")]
 fn assert_same(found: &Value, expected: &Value, what: &str) {
     let (found, expected) = (numbers(found), numbers(expected));
@@ -50,7 +49,7 @@ fn dtypes() -> impl Iterator<Item = DType> {
 }
 
 #[test]
-fn two_values_give_what_dense_ones_give() {
+fn binary_operations_agree_with_dense_values() {
     everywhere(|backends| {
         for dtype in dtypes() {
             let a = Value::Rows(rows(backends, dtype, &[1, 3, 4], 1.0));
@@ -61,7 +60,7 @@ fn two_values_give_what_dense_ones_give() {
                 for (left, right) in [(&a, &b), (&b, &a), (&a, &dense), (&dense, &a), (&a, &a)] {
                     let what = format!("{} of {dtype}: {left:?}, {right:?}", op.name());
                     let [x, y] =
-                        [left, right].map(|it| Value::Dense(it.to_dense().expect("it fits")));
+                        [left, right].map(|value| Value::Dense(value.to_dense().expect("it fits")));
                     match (left.binary(op, right), x.binary(op, &y)) {
                         (Ok(found), Ok(expected)) => assert_same(&found, &expected, &what),
                         (Err(found), Err(expected)) => {
@@ -86,14 +85,14 @@ fn two_values_give_what_dense_ones_give() {
 }
 
 #[test]
-fn a_number_gives_what_it_gives_with_a_dense_value() {
+fn scalar_operations_agree_with_dense_values() {
     everywhere(|backends| {
         for dtype in dtypes() {
             let a = Value::Rows(rows(backends, dtype, &[1, 3, 4], 1.0));
             let dense = Value::Dense(a.to_dense().expect("it fits"));
             for &op in BinaryOp::ALL {
                 for (number, reversed) in [(2.0, false), (2.0, true), (0.0, false), (0.0, true)] {
-                    // Dividing absent rows by 0 is no operation on them.
+                    // Absent rows stay 0 if divided by 0, dense zeros become NaN.
                     if op == BinaryOp::Div && number == 0.0 && !reversed {
                         continue;
                     }
@@ -138,7 +137,7 @@ fn operations_with_a_number_that_keep_rows() {
 }
 
 #[test]
-fn functions_of_each_element() {
+fn unary_operations_agree_with_dense_values() {
     everywhere(|backends| {
         for dtype in dtypes() {
             let a = Value::Rows(rows(backends, dtype, &[0, 2], 1.0));
@@ -146,19 +145,21 @@ fn functions_of_each_element() {
             for &op in UnaryOp::ALL {
                 let (found, expected) = (a.unary(op).expect("any"), dense.unary(op).expect("any"));
                 assert_same(&found, &expected, op.name());
-                // Of the float dtypes, those of the others truncate.
+                // Computed in f32: integer dtypes truncate the result.
                 let of_0 = Tensor::from_slice(backends, place::device(0), [1], &[0f32]);
-                let of_0 = of_0.and_then(|it| it.unary(op)?.to_scalar()).expect("any");
+                let of_0 = of_0.and_then(|zero| zero.unary(op)?.to_scalar()).expect("any");
                 assert_eq!(found.rows().is_some(), of_0 == 0.0, "{}", op.name());
             }
             for (low, high, keeps) in [(-1.0, 1.0, true), (0.0, 2.0, true), (1.0, 2.0, false)] {
-                let of =
-                    |it: &Value| it.clip(Scalar::Float(low), Scalar::Float(high)).expect("any");
+                let of = |value: &Value| {
+                    value.clip(Scalar::Float(low), Scalar::Float(high)).expect("any")
+                };
                 assert_same(&of(&a), &of(&dense), "clip");
                 assert_eq!(of(&a).rows().is_some(), keeps);
             }
             for &op in Reduction::ALL {
-                let of = |it: &Value| it.reduce(op).and_then(|it| it.to_scalar()).expect("any");
+                let of =
+                    |value: &Value| value.reduce(op).and_then(|sum| sum.to_scalar()).expect("any");
                 assert!((of(&a) - of(&dense)).abs() <= of(&dense).abs() * 1e-6, "{}", op.name());
             }
             let cast = a.cast(DType::F64).expect("any");
@@ -169,7 +170,7 @@ fn functions_of_each_element() {
 }
 
 #[test]
-fn rows_of_no_rows_and_of_all() {
+fn values_with_no_rows_and_with_all_rows() {
     everywhere(|backends| {
         let none = Value::Rows(rows(backends, DType::F32, &[], 1.0));
         let some = Value::Rows(rows(backends, DType::F32, &[2], 1.0));
@@ -200,6 +201,9 @@ fn other_specs_are_rejected_before_memory_is_taken() {
             assert_eq!(error.code(), ErrorCode::SpecMismatch, "{}", op.name());
         }
         let twice = huge.binary(BinaryOp::Add, &huge).expect("one row");
-        assert_eq!(twice.rows().map(|it| it.rows().to_vec::<f32>().expect("f32")), Some(vec![2.0]));
+        assert_eq!(
+            twice.rows().map(|sum| sum.rows().to_vec::<f32>().expect("f32")),
+            Some(vec![2.0])
+        );
     });
 }

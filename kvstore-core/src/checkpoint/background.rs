@@ -13,11 +13,11 @@ use crate::file::Replacement;
 use crate::process::Origin;
 use crate::snapshot::Snapshot;
 
-/// A checkpoint that a thread of its own writes.
+/// A checkpoint that a background thread writes.
 ///
-/// Dropping the handle does not stop the thread. The end of the process does: call
-/// [`Checkpoint::wait`], or [`Checkpoints::finish`] for all of them, before `main` returns. A failure
-/// after the handle was dropped is logged, and [`Checkpoints::finish`] returns it.
+/// Dropping the handle does not stop the thread, but the end of the process does: before `main`
+/// returns, call [`Checkpoint::wait`], or [`Checkpoints::finish`] for all checkpoints. If the
+/// handle was dropped, a failure is logged, and [`Checkpoints::finish`] returns it.
 #[derive(Debug)]
 pub struct Checkpoint {
     writing: Arc<Writing>,
@@ -44,15 +44,15 @@ impl CheckpointProgress {
         self.0.num_bytes_written.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the file is in its place, or writing it has failed. In a forked child of the
-    /// process that writes it, returns `true`: there is nothing to wait for.
+    /// Returns whether the file is in place or writing it has failed. Returns `true` in a forked
+    /// child, which has nothing to wait for.
     pub fn is_done(&self) -> bool {
         // The parent's thread may have held the mutex at the fork.
         self.0.origin.is_inherited() || !self.0.is_running()
     }
 
-    /// Waits until the checkpoint is done, at most for `limit`. Returns whether [`Checkpoint::wait`]
-    /// would return at once. An error stays for that call or for [`Checkpoints::finish`].
+    /// Waits until the checkpoint is done, for at most `limit`. Returns whether it is done. Does
+    /// not report a failure: [`Checkpoint::wait`] and [`Checkpoints::finish`] do.
     pub fn wait_timeout(&self, limit: Duration) -> bool {
         if self.0.origin.is_inherited() {
             return true;
@@ -63,7 +63,7 @@ impl CheckpointProgress {
     }
 }
 
-/// What the thread that writes a checkpoint shares with those that wait for it.
+/// The state that the writing thread shares with waiting threads.
 #[derive(Debug)]
 pub(super) struct Writing {
     path: PathBuf,
@@ -79,9 +79,9 @@ pub(super) struct Writing {
 struct Outcome {
     is_done: bool,
     error: Option<Error>,
-    /// The error was returned to a caller, or will be.
+    /// A caller has received the error, or `wait` is about to return it.
     is_reported: bool,
-    /// The handle is gone, so [`Checkpoint::wait`] cannot report the error any more.
+    /// The handle was dropped, so only [`Checkpoints`] can report the error.
     is_dropped: bool,
 }
 
@@ -94,13 +94,13 @@ impl Writing {
         !self.outcome().is_done
     }
 
-    /// Returns whether writing has failed, and no caller knows.
+    /// Returns whether writing failed and no caller has received the error.
     pub(super) fn has_unreported_error(&self) -> bool {
         let outcome = self.outcome();
         outcome.error.is_some() && !outcome.is_reported
     }
 
-    /// Waits for the end.
+    /// Waits until the thread is done.
     fn wait(&self) -> MutexGuard<'_, Outcome> {
         let waited = self.ended.wait_while(self.outcome(), |outcome| !outcome.is_done);
         waited.unwrap_or_else(PoisonError::into_inner)
@@ -110,14 +110,14 @@ impl Writing {
         drop(self.wait());
     }
 
-    /// Returns an error that no caller knows yet.
+    /// Returns the error, unless a caller has received it.
     pub(super) fn take_error(&self) -> Option<Error> {
         let mut outcome = self.outcome();
         if outcome.is_reported {
             return None;
         }
         outcome.is_reported = outcome.error.is_some();
-        // The handle may still be there, and its `wait` returns the error itself.
+        // A handle that still exists returns the error from `wait`.
         outcome.error.as_ref().map(Error::duplicate)
     }
 
@@ -143,22 +143,24 @@ impl Outcome {
     }
 }
 
-/// Ends the writing also if the thread panics: otherwise those that wait for it never return.
-struct Ending(Arc<Writing>);
+/// Marks the checkpoint as failed if the thread panics: otherwise waiting threads would never wake
+/// up.
+struct FinishOnDrop(Arc<Writing>);
 
-impl Drop for Ending {
+impl Drop for FinishOnDrop {
     fn drop(&mut self) {
         if self.0.is_running() {
             let path = self.0.path.display();
-            self.0.end(Err(Error::Internal(format!("writing {path} panicked"))));
+            let text = format!("{path}: the thread that writes the checkpoint panicked");
+            self.0.end(Err(Error::Internal(text)));
         }
     }
 }
 
 impl Checkpoint {
-    /// Begins to write the snapshot, as [`Snapshot::write`] does. Of several checkpoints that a process
-    /// writes to the same file, each waits for those begun before it. Returns when the header is made,
-    /// in time of the number of keys.
+    /// Starts to write the snapshot, as [`Snapshot::write`] does. Checkpoints of one process to the
+    /// same file are written in the order of their `begin` calls. Returns when the header is ready,
+    /// which takes time proportional to the number of keys.
     ///
     /// # Errors
     /// - [`Error::Io`] if no thread can be started.
@@ -175,17 +177,17 @@ impl Checkpoint {
             outcome: Mutex::default(),
             ended: Condvar::new(),
         });
-        let (place, ending) = (Replacement::begin(path), Ending(Arc::clone(&writing)));
+        let (place, ending) = (Replacement::begin(path), FinishOnDrop(Arc::clone(&writing)));
         let write = move || {
             let written = file.write(place, &ending.0.num_bytes_written);
-            // Releases the values before a caller that waits goes on.
+            // Frees the values before waiting threads continue.
             drop(file);
             ending.0.end(written);
         };
         let thread = thread::Builder::new().name("kvstore-checkpoint".to_owned()).spawn(write);
         thread.map_err(|source| Error::Io {
             path: path.to_owned(),
-            operation: "starting the thread that writes it".to_owned(),
+            operation: "starting the writer thread".to_owned(),
             source,
         })?;
         let checkpoint = Self { progress: CheckpointProgress(Arc::clone(&writing)), writing };
@@ -193,12 +195,12 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Returns the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.writing.path
     }
 
-    /// Returns the progress of the writing.
+    /// Returns the progress of the checkpoint.
     pub fn progress(&self) -> &CheckpointProgress {
         &self.progress
     }
@@ -207,21 +209,22 @@ impl Checkpoint {
         &self.writing
     }
 
-    /// Returns whether the file is in its place, or writing it has failed.
+    /// Returns whether the file is in place or writing it has failed.
     pub fn is_done(&self) -> bool {
         self.progress.is_done()
     }
 
-    /// Waits until the file is in its place and has reached the disk.
+    /// Waits until the file is in place and has reached the disk.
     ///
     /// # Errors
-    /// Those of [`Snapshot::write`]. The old file, if there was one, is then as it was, unless the error
-    /// says otherwise. [`Error::InvalidArgument`] in a forked child of the process that began the
-    /// checkpoint.
+    /// - Those of [`Snapshot::write`]. The old file is unchanged unless the error says otherwise.
+    /// - [`Error::InvalidArgument`] in a forked child: only the process that began the checkpoint
+    ///   can wait.
     pub fn wait(self) -> Result<()> {
         if self.writing.origin.is_inherited() {
             return Err(Error::InvalidArgument(format!(
-                "{}: the checkpoint was begun before the fork, only the parent process can wait for it",
+                "{}: only the process that began the checkpoint can wait for it, not a forked \
+                 child",
                 self.path().display()
             )));
         }
@@ -233,7 +236,7 @@ impl Checkpoint {
 
 impl Drop for Checkpoint {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread that only the parent has.
+        // In a forked child, no thread may ever unlock the mutex.
         if self.writing.origin.is_inherited() {
             return;
         }

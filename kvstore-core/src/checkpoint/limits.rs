@@ -100,7 +100,7 @@ fn too_long(what: &str, text: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::disallowed_methods, reason = "a test may end without memory")]
+    #![allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
     #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
     use super::*;

@@ -1,4 +1,4 @@
-//! [`Checkpoints`]: the checkpoints that a store or a process has begun.
+//! [`Checkpoints`]: the unfinished checkpoints of a store or a process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,15 +6,15 @@ use super::background::{Checkpoint, CheckpointProgress, Writing};
 use crate::error::{Error, Result};
 use crate::process::{Origin, PerProcess};
 
-/// At this number of entries the oldest failure is forgotten. Without a limit, a program that never
-/// calls `finish` would keep every failure.
+/// From this many entries on, adding one discards the oldest failure, so that a program that never
+/// calls `finish` does not accumulate failures.
 const MAX_FAILURES: usize = 100;
 
-/// Checkpoints that are being written, and failures that no caller knows yet.
+/// The running checkpoints, and the failures that no caller has received.
 #[derive(Debug)]
 pub struct Checkpoints {
     begun: Mutex<Vec<Arc<Writing>>>,
-    /// The process that writes them. A forked child of it must not wait for the mutex.
+    /// The process that made this list. A forked child must not lock the mutex.
     origin: Origin,
 }
 
@@ -25,14 +25,13 @@ impl Default for Checkpoints {
 }
 
 impl Checkpoints {
-    /// Returns the checkpoints that this process has begun. A forked child begins with none: another
-    /// thread may have held the parent's lock.
+    /// Returns the checkpoints of this process. A forked child starts with an empty list.
     pub fn of_process() -> &'static Self {
         static OF_PROCESS: PerProcess<Checkpoints> = PerProcess::new();
         OF_PROCESS.get_or_init(|_| Self::default())
     }
 
-    /// Adds a checkpoint. Does nothing in a forked child of the process that made this list.
+    /// Adds a checkpoint. Does nothing in a forked child.
     pub fn add(&self, checkpoint: &Checkpoint) {
         if self.origin.is_inherited() {
             return;
@@ -47,14 +46,14 @@ impl Checkpoints {
         begun.push(Arc::clone(checkpoint.writing()));
     }
 
-    /// Returns the progress of those that are being written.
+    /// Returns the progress of the running checkpoints.
     pub fn running(&self) -> Vec<CheckpointProgress> {
         let running = self.all().into_iter().filter(|writing| writing.is_running());
         running.map(CheckpointProgress::of).collect()
     }
 
-    /// Waits for every checkpoint that was begun before the call. Returns the errors that no caller
-    /// knows yet, as [`Checkpoints::take_errors`] does.
+    /// Waits for every checkpoint begun before the call. Returns the failures that no caller has
+    /// received.
     #[must_use = "it returns errors that no other call reports"]
     pub fn finish(&self) -> Vec<Error> {
         let all = self.all();
@@ -64,16 +63,16 @@ impl Checkpoints {
         take_errors(&all)
     }
 
-    /// Returns the errors that no caller knows yet, neither by [`Checkpoint::wait`] nor by this function.
+    /// Returns the failures that no caller has received, without waiting.
     #[must_use = "it returns errors that no other call reports"]
     pub fn take_errors(&self) -> Vec<Error> {
         take_errors(&self.all())
     }
 
-    /// Waits as [`Checkpoints::finish`] does.
+    /// Waits for every checkpoint begun before the call.
     ///
     /// # Errors
-    /// The first error that `finish` returns. The others are logged.
+    /// The first failure that no caller has received. Logs the others.
     pub fn wait(&self) -> Result<()> {
         let mut errors = self.finish().into_iter();
         let first = errors.next();
@@ -83,8 +82,8 @@ impl Checkpoints {
         first.map_or(Ok(()), Err)
     }
 
-    /// Returns every checkpoint, and none in a forked child: a thread of its parent may have held the
-    /// mutex, and only the parent has the threads that write.
+    /// Returns every checkpoint. Returns none in a forked child, where the mutex may be locked for
+    /// ever.
     fn all(&self) -> Vec<Arc<Writing>> {
         if self.origin.is_inherited() { Vec::new() } else { self.begun().clone() }
     }

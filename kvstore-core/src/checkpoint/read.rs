@@ -265,7 +265,7 @@ fn find_key(
     match (content, record.num_rows) {
         (Content::Store, None) => header.expect(&value_name(&record.key), &spec)?,
         (Content::Store, Some(num_rows)) => {
-            // A push makes it dense where it meets a dense value.
+            // A push of a dense value converts the stored value to dense.
             spec.check_addressable(&format!("key `{key}`"))?;
             let indices = TensorSpec::new([num_rows], DType::I64);
             header.expect(&row_indices_name(&record.key), &indices)?;

@@ -1,4 +1,4 @@
-//! The state of one key as bytes: a file of states with one key in it.
+//! The optimizer state of one key as bytes: a state file with a single key.
 
 use std::sync::Arc;
 
@@ -18,18 +18,19 @@ use crate::tensor::Tensor;
 use crate::value::Value;
 
 impl OptimizerState {
-    /// Returns the state as bytes, in the format of a file of optimizer states.
+    /// Serializes the state in the format of optimizer state files.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a state that no optimizer made.
+    /// [`Error::InvalidArgument`] for a default state, which belongs to no optimizer.
     pub fn to_bytes(&self, backends: &Backends) -> Result<Vec<u8>> {
-        let unmade = || Error::invalid("a state that no optimizer made has no bytes");
-        let name = self.optimizer_name().ok_or_else(unmade)?;
-        let weight = self.weight().ok_or_else(unmade)?;
+        let text = "an empty optimizer state cannot be serialized: no optimizer has initialised it";
+        let empty = || Error::invalid(text);
+        let name = self.optimizer_name().ok_or_else(empty)?;
+        let weight = self.weight().ok_or_else(empty)?;
         let running = Running::begin(Optimizer::from_options(name, &[])?);
         let copy = KeyCopy {
             key: Key::default(),
-            value: stand_in(backends, weight)?,
+            value: empty_value(backends, weight)?,
             progress: Progress { run: running.run, state: self.clone(), residuals: Vec::new() },
             num_pushes: self.num_updates(),
         };
@@ -38,24 +39,28 @@ impl OptimizerState {
         snapshot.optimizer_states_to_bytes(false)
     }
 
-    /// Returns the state that [`OptimizerState::to_bytes`] made bytes of, on the host.
+    /// Returns the state that [`OptimizerState::to_bytes`] serialized, in host memory.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damaged bytes and for the states of several keys.
+    /// - [`Error::Corrupt`] for damaged bytes.
+    /// - [`Error::Corrupt`] if the bytes hold no key or several keys.
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
-        let mut states = OptimizerStates::from_bytes(backends, bytes)?.states.into_values();
+        let states = OptimizerStates::from_bytes(backends, bytes)?.states;
+        let num_keys = states.len();
+        let mut states = states.into_values();
         match (states.next(), states.next()) {
             (Some(state), None) => Ok(state),
             _ => Err(Error::Corrupt {
                 subject: "an optimizer state".to_owned(),
-                reason: "it does not have one key".to_owned(),
+                reason: format!("expected the state of one key, found {num_keys}"),
             }),
         }
     }
 }
 
-/// Returns a value of this spec that takes no memory where it can: a file of states has no values.
-fn stand_in(backends: &Backends, spec: &TensorSpec) -> Result<Value> {
+/// Returns a value of this spec without rows, because a state file stores no values. A scalar is
+/// allocated.
+fn empty_value(backends: &Backends, spec: &TensorSpec) -> Result<Value> {
     let device = Device::default();
     if spec.shape().rank() == 0 {
         return Tensor::allocate(backends, device, spec.clone()).map(Value::Dense);

@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 /// How many bytes are handed to the parser at a time, and some more; few where they are interpreted.
 const PIECE: usize = if cfg!(miri) { 1 << 5 } else { 1 << 12 };
 
-/// Returns the text that a string in JSON stands for. It goes into `text`, which is empty and has room for
-/// as many bytes as the string.
+/// Decodes a JSON string into `text` and returns it. `text` must be empty, with capacity for the
+/// encoded length.
 ///
 /// # Errors
 /// The parser's, for what is no string.
@@ -46,7 +46,7 @@ fn end_of_piece(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::disallowed_methods, reason = "a test may end without memory")]
+    #![allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
     #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
     use super::*;

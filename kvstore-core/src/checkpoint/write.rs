@@ -44,7 +44,8 @@ impl Snapshot {
     /// Returns what [`Snapshot::write`] writes.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] and [`Error::InvalidArgument`], as there; [`Error::OutOfMemory`].
+    /// - Those of [`Snapshot::write`] except [`Error::Io`].
+    /// - [`Error::OutOfMemory`].
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         CheckpointFile::of_store(self)?.to_bytes()
     }

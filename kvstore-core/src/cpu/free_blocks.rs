@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::size_class::SizeClass;
 use crate::storage::Storage;
 
-/// A list that has become empty keeps room for this many blocks.
+/// The largest capacity, in blocks, that an empty list keeps.
 const ROOM_KEPT: usize = 1 << 10;
 
 /// The blocks that no tensor uses, in one list per size class.
 ///
-/// A block is taken from the back of its list, where the newest ones are. Eviction removes blocks
-/// from the front, so the cost of both does not depend on how many blocks there are.
+/// `take` removes the newest block, at the back of a list; `evict` removes the oldest, at the
+/// front. The cost of both is independent of the number of blocks.
 pub(super) struct FreeBlocks {
-    /// By [`SizeClass::index`].
+    /// One list per [`SizeClass::index`].
     lists: Box<[Mutex<VecDeque<Free>>]>,
     num_bytes: AtomicUsize,
-    /// The age of the next block.
+    /// The sequence number of the next block.
     next_age: AtomicU64,
-    /// How often a list was locked.
+    /// The number of list locks taken.
     #[cfg(test)]
     num_looks: AtomicUsize,
 }
 
 /// A block that no tensor uses.
 struct Free {
-    /// When it was put here: a lower number is older.
+    /// The sequence number of the insertion: lower is older.
     age: u64,
     num_bytes: usize,
     storage: Arc<dyn Storage>,
@@ -46,12 +46,12 @@ impl FreeBlocks {
         }
     }
 
-    /// Returns the bytes of all blocks.
+    /// Returns the total size of all blocks.
     pub(super) fn num_bytes(&self) -> usize {
         self.num_bytes.load(Ordering::Relaxed)
     }
 
-    /// Adds a block of a class, unless the list of the class cannot grow.
+    /// Adds a block to the list of its class. Drops the block if the list cannot grow.
     pub(super) fn put(&self, class: SizeClass, storage: Arc<dyn Storage>) {
         let Some(mut list) = self.list(class.index) else { return };
         if list.try_reserve(1).is_err() {
@@ -64,7 +64,7 @@ impl FreeBlocks {
         list.push_back(Free { age, num_bytes, storage });
     }
 
-    /// Takes the newest block of a class that no other thread holds.
+    /// Takes the newest block of a class that no other thread references.
     pub(super) fn take(&self, class: SizeClass) -> Option<Arc<dyn Storage>> {
         let mut list = self.list(class.index)?;
         // A thread that has just put a block here may still hold it: at most one block per thread.
@@ -76,7 +76,7 @@ impl FreeBlocks {
         Some(block.storage)
     }
 
-    /// Removes the oldest blocks until they have had so many bytes in all, or until none is left.
+    /// Frees the oldest blocks until `num_bytes` are freed or no block is left.
     pub(super) fn evict(&self, num_bytes: usize) {
         let mut ages = [u64::MAX; SizeClass::COUNT];
         for (index, age) in ages.iter_mut().enumerate() {
@@ -132,7 +132,7 @@ fn lock(list: &Mutex<List>) -> MutexGuard<'_, List> {
     list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the age of the oldest block of a list; `u64::MAX` for an empty list.
+/// Returns the age of the oldest block, or `u64::MAX` for an empty list.
 fn age_of(list: &List) -> u64 {
     list.front().map_or(u64::MAX, |block| block.age)
 }
@@ -143,7 +143,7 @@ fn shrink(list: &mut List) {
     }
 }
 
-/// Returns the index of the lowest age, and the second lowest age.
+/// Returns the index of the lowest age, and the second-lowest age.
 fn two_oldest(ages: &[u64]) -> (usize, u64) {
     let (mut index, mut oldest, mut second) = (0, u64::MAX, u64::MAX);
     for (at, &age) in ages.iter().enumerate() {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_a_thread_holds_stays_in_its_place() {
+    fn take_skips_referenced_blocks() {
         let blocks = FreeBlocks::new();
         drop(put(&blocks, 1000));
         drop(put(&blocks, 1001));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn eviction_frees_what_is_asked_for_and_no_block_more() {
+    fn eviction_frees_no_more_blocks_than_needed() {
         let blocks = FreeBlocks::new();
         let class = SizeClass::of(1000).num_bytes();
         (0..10).for_each(|_| drop(put(&blocks, 1000)));
@@ -241,10 +241,10 @@ mod tests {
         assert_eq!(blocks.num_bytes(), 0);
     }
 
-    // Miri takes minutes for so many blocks.
+    // Too slow under Miri.
     #[cfg(not(miri))]
     #[test]
-    fn a_long_list_gives_its_room_back() {
+    fn eviction_shrinks_an_empty_list() {
         let blocks = FreeBlocks::new();
         (0..20 * ROOM_KEPT).for_each(|_| drop(put(&blocks, 1000)));
         blocks.evict(usize::MAX);
@@ -252,10 +252,9 @@ mod tests {
         assert!(list.is_empty() && list.capacity() <= ROOM_KEPT);
     }
 
-    /// One look for each block, beside one at each list: removal itself takes the same time for any
-    /// number of blocks.
+    /// Eviction locks once per block and once per list, so its cost per block is constant.
     #[test]
-    fn eviction_looks_once_for_each_block() {
+    fn eviction_locks_once_per_block() {
         let blocks = FreeBlocks::new();
         let num_blocks = if cfg!(miri) { 30 } else { 30_000 };
         (0..num_blocks).for_each(|number| drop(put(&blocks, 100 << (number % 3))));

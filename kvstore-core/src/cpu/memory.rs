@@ -29,20 +29,20 @@ pub(super) const LONG: usize = 16 * PAGE;
 /// The pool may always keep this much; beyond it, half of what is in use.
 const POOL_FLOOR: usize = 256 << 20;
 
-/// At the limit at least this much of the pool is evicted at a time: finding out which blocks are
-/// the oldest takes longer than making a short block.
+/// The least number of bytes to evict at the limit: finding the oldest block costs more than making
+/// a short one.
 const EVICTED_AT_ONCE: usize = 1 << 20;
 
 /// The host's memory for tensors, with the storages kept for reuse.
 pub(super) struct Memory {
     free: FreeBlocks,
-    /// The bytes of all blocks, those kept for reuse included.
+    /// The size of all blocks, live and pooled.
     held: AtomicUsize,
-    /// What `held` may not exceed.
+    /// The upper bound of `held`.
     limit: AtomicUsize,
     /// How many long blocks there have been.
     num_long: AtomicUsize,
-    /// A forked child leaves the lists alone: it makes new blocks, and frees them.
+    /// The process that may use the pool. A forked child allocates and frees directly.
     origin: Origin,
 }
 
@@ -130,7 +130,7 @@ impl Memory {
         Some(storage)
     }
 
-    /// Counts the bytes of a new block. At the limit blocks of the pool go first.
+    /// Counts the bytes of a new block as held. At the limit, evicts pooled blocks first.
     fn charge(&self, device: Device, num_bytes: usize) -> Result<Charge<'_>> {
         let is_inherited = self.origin.is_inherited();
         // A forked child never uses the pool of its parent, so the pool does not count there.
@@ -205,14 +205,14 @@ impl Memory {
     }
 }
 
-/// Bytes that count as held until it is dropped.
+/// Bytes counted as held until the guard is dropped.
 struct Charge<'a> {
     memory: &'a Memory,
     num_bytes: usize,
 }
 
 impl Charge<'_> {
-    /// Leaves the bytes counted: a block has them.
+    /// Keeps the bytes counted: the new block owns them.
     fn keep(mut self) {
         self.num_bytes = 0;
     }
@@ -239,7 +239,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the room is reserved before")]
+#[expect(clippy::disallowed_methods, reason = "the capacity is reserved first")]
 fn new_block(words: usize) -> Option<Vec<u64>> {
     let mut block = Vec::new();
     block.try_reserve_exact(words).ok()?;
@@ -377,10 +377,10 @@ mod tests {
         memory.pooled_bytes() - before
     }
 
-    // Miri takes minutes for so many elements.
+    // Too slow under Miri.
     #[cfg(not(miri))]
     #[test]
-    fn the_limit_counts_the_pool_too_and_the_oldest_blocks_make_room() {
+    fn the_limit_includes_the_pool_and_evicts_its_oldest_blocks() {
         let memory = Memory::new();
         let live = memory.allocate(Device::cpu(0), 1 << 20).unwrap();
         let oldest = recycled(&memory, 3 << 20);
@@ -401,7 +401,7 @@ mod tests {
         drop((live, new));
     }
 
-    // Miri takes minutes for so many elements.
+    // Too slow under Miri.
     #[cfg(not(miri))]
     #[test]
     fn a_lower_limit_evicts_the_pool_and_keeps_it_empty() {

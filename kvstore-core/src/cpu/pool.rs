@@ -18,7 +18,7 @@ pub(super) struct Pool {
     /// Taken by the one call that they help. Another call that waited for them would wait for the end of that
     /// call's work; it goes on alone instead.
     busy: Mutex<()>,
-    /// A forked child has none of them.
+    /// The threads. A forked child has none.
     threads: OwnedByProcess<Threads>,
 }
 

@@ -110,7 +110,7 @@ impl Workers {
         self.others
             .as_ref()
             .filter(|_| num_elements > GRAIN && safe)
-            .filter(|it| it.num_threads() > 0)
+            .filter(|pool| pool.num_threads() > 0)
     }
 }
 

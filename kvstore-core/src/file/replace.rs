@@ -38,7 +38,7 @@ impl Replacement {
         self.write_with(write, sync_folder)
     }
 
-    /// Writes the file; `sync` syncs the folder.
+    /// Writes the file, then calls `sync` with its folder.
     fn write_with(
         self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -62,9 +62,9 @@ impl Replacement {
 }
 
 const WRITING: &str = "writing";
-/// The old file is gone by then, so an error must not look as if the new one was not written.
-const SYNCING: &str = "the new file is complete and in its place, but syncing its folder failed, so a power failure may \
-                       bring back the old one";
+/// The new file has already replaced the old one, and the message must say so.
+const SYNCING: &str = "the new file is in place, but a power failure may bring back the old one, \
+                       because syncing its folder failed";
 
 /// Returns where the file is or will be, which is where links lead to; none for what is no regular file.
 fn place_of(path: &Path) -> io::Result<Option<PathBuf>> {
@@ -109,7 +109,7 @@ fn beside(
     Ok(())
 }
 
-/// Gives a file that only we can read the owner, the group and the mode of another one.
+/// Copies owner, group and mode of another file to a private file.
 #[cfg(unix)]
 fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -149,8 +149,8 @@ fn prefix_for(place: &Path) -> String {
     format!(".kvstore-{:08x}-", crc32fast::hash(name.as_encoded_bytes()))
 }
 
-/// Makes a file that is locked while it is written. A file that replaces no other file gets the mode that
-/// files of this process get; another one is only for us, until it has the mode of the file that it replaces.
+/// Creates the temporary file and locks it while it is written. A new file gets the default mode of
+/// the process. A replacement is private (0600) until it gets the mode of the old file.
 fn locked_file(folder: &Path, prefix: &str, is_first: bool) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(prefix).rand_bytes(NUM_RANDOM);
@@ -229,7 +229,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns a folder with a file.
+    /// Returns a temporary folder with one file.
     fn folder_with_file(content: &str, mode: u32) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_folder_says_that_the_new_file_is_in_place() {
+    fn a_failed_folder_sync_reports_that_the_new_file_is_in_place() {
         let (folder, path) = folder_with_file("old", 0o600);
         let synced = Replacement::begin(&path).write_with(
             |file| file.write_all(b"new"),
@@ -249,14 +249,14 @@ mod tests {
             },
         );
         let text = synced.unwrap_err().chain();
-        let expected = format!("{}: the new file is complete and in its place", path.display());
+        let expected = format!("{}: the new file is in place", path.display());
         assert!(text.starts_with(&expected), "{text}");
-        assert!(text.ends_with("a power failure may bring back the old one: the disk is gone"));
+        assert!(text.ends_with("because syncing its folder failed: the disk is gone"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 
     #[test]
-    fn an_error_of_the_content_leaves_the_old_file_and_does_not_sync() {
+    fn a_failed_write_keeps_the_old_file() {
         let (folder, path) = folder_with_file("old", 0o600);
         let written = Replacement::begin(&path).write_with(
             |_| Err(io::Error::other("no room")),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_replaces_another_is_private_from_the_first_moment() {
+    fn a_replacement_is_created_private() {
         let folder = tempfile::tempdir().unwrap();
         let file = locked_file(folder.path(), "x", false).unwrap();
         assert_eq!(mode(file.path()), 0o600);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_or_group_that_cannot_be_kept_gives_no_more_access() {
+    fn a_changed_owner_or_group_gains_no_access() {
         assert_eq!(mode_for(0o100_640, true, true), 0o640);
         assert_eq!(mode_for(0o4755, true, true), 0o4755);
         // The group is another one now.

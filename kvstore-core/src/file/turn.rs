@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::process::PerProcess;
 
-/// Who waits for a file, by the number of the ticket: the lowest one writes.
+/// The tickets that wait for a file. The lowest ticket writes.
 type Queue = BTreeMap<u64, Arc<Condvar>>;
 type Queues = BTreeMap<PathBuf, Queue>;
 
@@ -20,7 +20,7 @@ static NEXT_TICKET: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Turn {
     file: PathBuf,
     ticket: u64,
-    /// Notified when this ticket is the first of the queue.
+    /// Notified when this ticket becomes the lowest of the queue.
     is_first: Arc<Condvar>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Turn {
         let mut queues = queues();
         let Some(queue) = queues.get_mut(&self.file) else { return };
         queue.remove(&self.ticket);
-        // Only the next ticket has to wake up.
+        // Wake only the next ticket.
         match queue.first_key_value() {
             Some((_, is_first)) => is_first.notify_all(),
             None => drop(queues.remove(&self.file)),

@@ -63,7 +63,7 @@ impl NDArray {
         self.tensor().dot(&other.tensor()).map(Self::new)
     }
 
-    /// Returns the product of matrices and vectors, unless `check` fails meanwhile; see
+    /// Returns the product of matrices or vectors. An error of `check` cancels it: see
     /// [`Tensor::dot_checked`].
     pub fn dot_checked(&self, other: &Self, check: &Check<'_>) -> Result<Self> {
         self.tensor().dot_checked(&other.tensor(), check).map(Self::new)

@@ -61,7 +61,7 @@ struct Cell {
 
 impl Cell {
     /// # Errors
-    /// [`Error::Unsupported`] in a forked child, if a thread of the parent held the lock at the fork.
+    /// [`Error::Unsupported`] in a forked child, if another thread held the lock at the fork.
     fn lock(&self) -> Result<MutexGuard<'_, Tensor>> {
         // A panic in a kernel leaves arbitrary elements behind, but a whole tensor.
         self.value.lock()
@@ -79,8 +79,8 @@ impl NDArray {
 
     /// Returns the present value. O(1): the memory is shared until somebody writes.
     ///
-    /// In a forked child, an array that another thread was using at the fork has a value that
-    /// cannot be read: every operation on it fails with [`Error::Unsupported`].
+    /// In a forked child, an array that another thread was using at the fork is unreadable: every
+    /// operation on it fails with [`Error::Unsupported`].
     pub fn tensor(&self) -> Tensor {
         let value = match self.cell.lock() {
             Ok(value) => value.clone(),
@@ -260,7 +260,7 @@ impl NDArray {
         self.tensor().wait()
     }
 
-    /// Holds the array as an operation does.
+    /// Locks the array as an operation does.
     #[cfg(all(test, unix, not(miri)))]
     #[allow(clippy::expect_used, reason = "a check fails by panicking")]
     pub(crate) fn lock_for_test(&self) -> MutexGuard<'_, Tensor> {

@@ -149,7 +149,7 @@ fn split(axis: usize, left: i64, right: i64) -> Option<(usize, usize)> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a test may end without memory")]
+#[allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
 mod tests {
     use super::*;
 

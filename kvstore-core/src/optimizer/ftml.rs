@@ -2,8 +2,9 @@
 //!
 //! With `q = clip(rescale * gradient + wd * w)`: `v = beta2 * v + (1 - beta2) * q^2`,
 //! `D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)`,
-//! `z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w`, then `d = D` and `w = -z / d`. An update
-//! with learning rate 0 is not a step: weight and state do not change, and `t` does not count it.
+//! `z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w`, then `d = D` and `w = -z / d`.
+//!
+//! An update with learning rate 0 is skipped: weight, state and `t` do not change.
 //!
 //! Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
 
@@ -22,7 +23,7 @@ pub(super) const FTML: Definition = Definition {
     rule: |due| {
         let [beta1, beta2, epsilon] = due.own();
         let learning_rate = due.divisor();
-        due.leave_out_skipped(learning_rate == 0.0);
+        due.subtract_skipped(learning_rate == 0.0);
         Ftml {
             strength: due.bias_correction(beta1) / learning_rate,
             correction: due.bias_correction(beta2),
@@ -42,7 +43,7 @@ pub(super) const FTML: Definition = Definition {
 scalars! {
     /// The scalars of a step; the state is `d`, `v` and `z`.
     Ftml<3> [Zero, Zero, Zero] {
-        /// `(1 - beta1^t) / lr`; infinite for an update that is not a step.
+        /// `(1 - beta1^t) / lr`; infinite if the update is skipped.
         strength,
         /// `1 - beta2^t`
         correction,

@@ -2,8 +2,9 @@
 //!
 //! With `q = clip(rescale * gradient)`: `z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr`,
 //! `n = n + q^2`, and `w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)` where
-//! `|z| > lamda1`, else 0. An update with learning rate 0 is not a step: weight and state do not
-//! change.
+//! `|z| > lamda1`, else 0.
+//!
+//! An update with learning rate 0 is skipped: weight and state do not change.
 //!
 //! `McMahan` and others, "Ad click prediction: a view from the trenches", 2013.
 
@@ -30,7 +31,7 @@ pub(super) const FTRL: Definition = Definition {
 scalars! {
     /// The scalars of a step; the state is `z` and the sum of the squared gradients.
     Ftrl<2> [Zero, Zero] {
-        /// Step size; 0 for an update that is not a step.
+        /// Step size; 0 if the update is skipped.
         learning_rate,
         /// Weight decay.
         weight_decay,

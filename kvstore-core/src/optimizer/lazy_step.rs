@@ -1,4 +1,4 @@
-//! An optimizer's step with a gradient of rows, outside of any store.
+//! Optimizer steps with row-sparse gradients, outside any store.
 
 use super::{Optimizer, OptimizerState, Pending};
 use crate::error::{Error, Result};
@@ -8,11 +8,11 @@ use crate::row_sparse::RowSparse;
 use crate::tensor::Tensor;
 
 impl Optimizer {
-    /// Updates a weight with a gradient of rows, outside of any store.
+    /// Updates a weight with a row-sparse gradient, outside any store.
     ///
-    /// A lazy optimizer changes weight and state in the rows of the gradient only, as a push does.
-    /// Every other optimizer takes the gradient as a dense one. Gradient and state may be on other
-    /// devices; the state then moves to the weight's.
+    /// A lazy optimizer changes only the rows of the gradient, in weight and state, as a push does.
+    /// Other optimizers convert the gradient to dense. Gradient and state may be on other devices;
+    /// the state moves to the weight's.
     ///
     /// ```
     /// use kvstore_core::{Backends, CpuBackend, Device, Key, Optimizer, RowSparse, Tensor};

@@ -161,8 +161,10 @@ impl Optimizer {
     /// defaults.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] naming an unknown optimizer or hyper-parameter, a value that
-    /// it cannot have, or two names of one hyper-parameter.
+    /// [`Error::InvalidArgument`], which names:
+    /// - an unknown optimizer or hyper-parameter,
+    /// - a value outside the domain of its hyper-parameter,
+    /// - or two names of one hyper-parameter.
     pub fn from_options(name: &str, options: &[(String, f64)]) -> Result<Self> {
         let mut optimizer = Self::new(name)?;
         optimizer.set_all(options)?;
@@ -209,8 +211,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes several hyper-parameters, all or none. One that has two names, such as `lr` and
-    /// `learning_rate`, is given by one of them.
+    /// Changes several hyper-parameters, or none if one is invalid. Give a hyper-parameter with two
+    /// names, such as `lr` and `learning_rate`, under one of them.
     ///
     /// # Errors
     /// As [`Optimizer::with`], and [`Error::InvalidArgument`] for two names of one hyper-parameter.
@@ -222,7 +224,8 @@ impl Optimizer {
             if let Some(other) = others.find(|other| is_same(other)) {
                 let name = name.as_ref();
                 return Err(Error::invalid(format!(
-                    "`{other}` and `{name}` name the same hyper-parameter: expected one of them, found both"
+                    "`{other}` and `{name}` name the same hyper-parameter: expected one of them, \
+                     found both"
                 )));
             }
         }
@@ -234,8 +237,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Returns whether an optimizer has a hyper-parameter of this name that is 0 or 1: a boolean, for a
-    /// language that has them.
+    /// Returns whether a hyper-parameter of this name takes only 0 and 1, so that a binding can
+    /// offer a boolean.
     pub fn is_flag(name: &str) -> bool {
         let mut own = DEFINITIONS.iter().flat_map(|definition| definition.own);
         own.any(|parameter| parameter.name == resolve(name) && parameter.domain == Domain::Flag)
@@ -366,8 +369,8 @@ impl Optimizer {
     }
 
     /// Returns the step of a key's update number `num_updates`, counted from 1. The product is the
-    /// key's own, 1 at first and changed by the optimizers that need it. A rule that
-    /// [is skipped](UpdateRule::is_skipped) changes nothing.
+    /// key's own, 1 at first and changed by the optimizers that need it. A
+    /// [skipped](UpdateRule::is_skipped) rule changes nothing.
     #[allow(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits")]
     #[allow(clippy::cast_sign_loss, reason = "and at least 0")]
     pub fn rule(&self, key: &Key, num_updates: u64, momentum_product: &mut f64) -> UpdateRule {

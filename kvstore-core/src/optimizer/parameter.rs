@@ -88,8 +88,8 @@ pub(super) struct Due<'a> {
     pub(super) rescale: f64,
     /// Infinite when gradients are not clipped.
     pub(super) clip: f64,
-    /// The number that an optimizer keeps for a key, 1 at first: Nadam the product of its momentum
-    /// factors, FTML 1 plus the number of updates that were not steps.
+    /// A scalar that an optimizer keeps for each key, initially 1. Nadam: the product of its
+    /// momentum factors. FTML: 1 plus the number of skipped updates.
     pub(super) momentum_product: &'a mut f64,
     pub(super) own: &'a [f64],
 }
@@ -101,24 +101,24 @@ impl Due<'_> {
         std::array::from_fn(|index| self.own.get(index).copied().unwrap_or_default())
     }
 
-    /// Returns the learning rate for a formula that divides by it: 0 for an update that is not a step,
-    /// and otherwise a number whose reciprocal is far from the largest `f32`.
+    /// Returns the learning rate as a divisor: 0 for a skipped update, otherwise a number whose
+    /// reciprocal does not overflow `f32`.
     pub(super) fn divisor(&self) -> f64 {
         /// 2^-100
         const SMALLEST: f64 = f64::from_bits((1023 - 100) << 52);
         if self.learning_rate.abs() < SMALLEST { 0.0 } else { self.learning_rate }
     }
 
-    /// Takes the key's updates that were not steps off the count, so that bias corrections are those of
-    /// the steps. `is_skipped` is whether this update is one of them.
+    /// Subtracts the skipped updates of the key from the count, so that the bias corrections ignore
+    /// them. `is_skipped` says whether this update is one of them.
     #[allow(clippy::cast_possible_truncation, reason = "a cast saturates")]
     #[allow(clippy::cast_sign_loss, reason = "a cast saturates")]
-    pub(super) fn leave_out_skipped(&mut self, is_skipped: bool) {
+    pub(super) fn subtract_skipped(&mut self, is_skipped: bool) {
         if is_skipped {
             *self.momentum_product += 1.0;
         }
         let num_skipped = (*self.momentum_product - 1.0) as u64;
-        // A damaged file may count more of them than updates.
+        // A damaged file may contain more skipped updates than updates.
         self.count = self.count.saturating_sub(num_skipped).max(1);
     }
 

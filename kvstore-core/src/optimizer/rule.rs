@@ -285,8 +285,8 @@ impl UpdateRule {
         })
     }
 
-    /// Returns whether the update is not a step: its learning rate is 0, and its formula divides by the
-    /// learning rate. Weight and state then do not change, and backends do not get the rule.
+    /// Returns whether the update is skipped: its formula divides by the learning rate, which is 0.
+    /// Weight and state do not change, and backends do not receive the rule.
     pub fn is_skipped(&self) -> bool {
         match self {
             Self::Ftrl(rule) => rule.learning_rate == 0.0,

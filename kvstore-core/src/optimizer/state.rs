@@ -84,24 +84,23 @@ impl OptimizerState {
         &self.tensors
     }
 
-    /// Returns the `f32` master copy of a half-precision weight, if there is one, and the other
-    /// tensors.
+    /// Returns the `f32` master copy of a half-precision weight, or `None`, and the other tensors.
     pub fn split_master(&self) -> (Option<&Tensor>, &[Tensor]) {
         let has_master =
-            self.weight().is_some_and(|it| it.dtype().arithmetic() != Some(it.dtype()));
+            self.weight().is_some_and(|weight| weight.dtype().arithmetic() != Some(weight.dtype()));
         match self.tensors.split_first() {
             Some((master, rest)) if has_master => (Some(master), rest),
             _ => (None, &self.tensors),
         }
     }
 
-    /// Returns the name of the optimizer that made the state; `None` before the first update of a
-    /// key.
+    /// Returns the name of the optimizer of the state. Returns `None` for an empty state, as before
+    /// the first update of a key.
     pub fn optimizer_name(&self) -> Option<&'static str> {
         self.made_for.as_ref().map(|(name, _)| *name)
     }
 
-    /// Returns shape and dtype of the weight that the state was made for.
+    /// Returns the spec of the weight, or `None` for an empty state.
     pub(crate) fn weight(&self) -> Option<&TensorSpec> {
         self.made_for.as_ref().map(|(_, weight)| weight)
     }
@@ -266,7 +265,7 @@ impl Pending {
         };
         let mut fresh_states = [const { None }; MAX_STATES];
         let mut fresh_weight = None;
-        // What is not a step writes nothing, so other owners may keep the present memory.
+        // A skipped update writes nothing, so shared memory may stay shared.
         if !rule.is_skipped() {
             if let Some(state) = next_state.as_deref_mut().or(state) {
                 for (fresh, tensor) in fresh_states.iter_mut().zip(&mut state.tensors) {
@@ -278,7 +277,7 @@ impl Pending {
         Ok(Self { rule, num_updates, momentum_product, next_state, fresh_weight, fresh_states })
     }
 
-    /// Returns the work for the weight's backend; none for an update that is not a step.
+    /// Returns the job for the weight's backend, or `None` if the update is skipped.
     pub(crate) fn job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,
@@ -299,8 +298,8 @@ impl Pending {
         Ok(Some(UpdateJob { rule: self.rule, device, dtype, weight, states, addends }))
     }
 
-    /// Returns the work for the weight's backend that changes nothing but the rows that are planned; none for
-    /// an update that is not a step. Copies weight and state first if they are shared.
+    /// Returns the job that changes only the planned rows, or `None` if the update is skipped.
+    /// Copies weight and state first if they are shared.
     pub(crate) fn row_job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,

@@ -105,8 +105,8 @@ impl Tensor {
         self.dot_checked(other, &|| Ok(()))
     }
 
-    /// Returns what [`Tensor::dot`] does. The calling thread calls `check` between parts of the
-    /// work; an error of it ends the work.
+    /// Returns the product, as [`Tensor::dot`] does. The calling thread calls `check` between
+    /// blocks; an error cancels the product.
     ///
     /// # Errors
     /// Those of [`Tensor::dot`], and the error of `check`.

@@ -38,7 +38,7 @@ impl Tensor {
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
-    /// Returns a tensor whose elements cannot be read: what reads them fails for this reason.
+    /// Returns a tensor whose reads all fail with this reason.
     pub(crate) fn unreadable(device: Device, spec: TensorSpec, reason: &Error) -> Self {
         Self { share: Share::unreadable(reason), device, spec, start: 0 }
     }

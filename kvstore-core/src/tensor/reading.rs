@@ -12,7 +12,8 @@ impl Tensor {
     /// Copies the elements to the host.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::OutOfMemory`].
+    /// - [`Error::SpecMismatch`] when `T` is not the tensor's dtype.
+    /// - [`Error::OutOfMemory`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let mut elements = fallible::zeroed(self.num_elements())?;
         self.read_slice(&mut elements)?;

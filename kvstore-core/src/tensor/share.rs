@@ -27,9 +27,9 @@ impl Share {
         *self = Self::of(self.backend().ok().cloned(), storage);
     }
 
-    /// Returns a share of a storage that cannot be read, for this reason.
+    /// Returns a share of an unreadable storage.
     pub(super) fn unreadable(reason: &Error) -> Self {
-        Self { storage: Arc::new(Unreadable(reason.to_string())), backend: None }
+        Self { storage: Arc::new(UnreadableStorage(reason.to_string())), backend: None }
     }
 
     fn of(mut backend: Option<Arc<dyn Backend>>, mut storage: Arc<dyn Storage>) -> Self {
@@ -45,8 +45,8 @@ impl Share {
     /// Returns the backend.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the storage has forgotten whose it is; [`Error::Unsupported`] in a
-    /// forked child that cannot use the backend.
+    /// - [`Error::Internal`] if the storage has no backend.
+    /// - [`Error::Unsupported`] in a forked child that cannot use the backend.
     pub(super) fn backend(&self) -> Result<&Arc<dyn Backend>> {
         let backend = self.backend.as_ref().or_else(|| self.storage.owner());
         let backend = backend.ok_or_else(|| {
@@ -59,12 +59,12 @@ impl Share {
 }
 
 impl Drop for Share {
-    #[expect(clippy::disallowed_methods, reason = "what frees the memory fails in a forked child")]
+    #[expect(clippy::disallowed_methods, reason = "freeing the memory fails in a forked child")]
     fn drop(&mut self) {
         if Arc::strong_count(&self.storage) > 1 {
             return;
         }
-        // A forked child leaves the memory of such a backend alone.
+        // A forked child leaks memory whose backend it cannot use.
         if self.backend.as_ref().or_else(|| self.storage.owner()).is_some_and(is_lost) {
             std::mem::forget(Arc::clone(&self.storage));
             return;
@@ -81,17 +81,18 @@ fn is_lost(backend: &Arc<dyn Backend>) -> bool {
     backend.check_process().is_err()
 }
 
-/// A storage whose memory cannot be read: the reason.
+/// A storage that cannot be read, with the reason.
 #[derive(Debug)]
-struct Unreadable(String);
+struct UnreadableStorage(String);
 
-impl Storage for Unreadable {
+impl Storage for UnreadableStorage {
     fn num_bytes(&self) -> usize {
         0
     }
 
     fn is_lent(&self) -> bool {
-        // A store copies what is lent, and cannot copy this.
+        // A store copies external memory before it keeps it. Here that copy fails, so nothing is
+        // kept.
         true
     }
 

@@ -112,7 +112,7 @@ pub(super) fn broadcast(
     let mut flight = flight(process, turn);
     let buffer = std::mem::take(bytes);
     if process.rank == root {
-        // From which is only sent: a tensor that others have, too, need not be copied.
+        // The root only sends, so a shared tensor needs no copy.
         let buffer = Arc::new(buffer);
         let hold = flight.share(&buffer);
         for peer in others(process) {

@@ -94,10 +94,10 @@ impl MpiCollective {
     /// virtual machine calls it in its shutdown hook. From then on every call is an error. Nothing is done when MPI has
     /// not begun here, or has ended before.
     ///
-    /// A rank that does not get here in time, or whose collective has ended before by an error, does not finalise MPI:
-    /// when it exits its launcher ends all other processes. Open MPI's also says that the job has failed; MPICH's says
-    /// what the exit codes are. So a process of several that has met an error ends with status 1 where it would end with
-    /// 0, unless it ends by `_exit`.
+    /// A rank that does not get here in time, or whose collective has ended before by an error,
+    /// does not finalise MPI: when it exits its launcher ends all other processes. Open MPI's also
+    /// says that the job has failed; MPICH's reports the exit codes. So a rank of several that had
+    /// an error exits with status 1 instead of 0, unless it calls `_exit`.
     ///
     /// # Errors
     /// What ends a collective. Inside an updater [`InvalidArgument`](Error::InvalidArgument), and nothing has ended: the

@@ -64,19 +64,19 @@ unsafe extern "C" {
     /// Has a function called when the process ends, by `exit` or by the end of `main`.
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     safe fn atexit(function: extern "C" fn()) -> c_int;
-    /// The same, with the status of the process and this argument.
+    /// As `atexit`, but passes the exit status and this argument.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     safe fn on_exit(
         function: extern "C" fn(c_int, Option<&'static c_void>),
         argument: Option<&'static c_void>,
     ) -> c_int;
-    /// Writes what is buffered; without a stream, of all of them.
+    /// Flushes a stream, or all streams for `None`.
     safe fn fflush(stream: Option<&'static c_void>) -> c_int;
-    /// Ends the process, and calls nothing that was registered for its end.
+    /// Terminates the process without calling exit handlers.
     safe fn _exit(status: c_int) -> !;
 }
 
-/// Has [`finalize_at_exit`] called when the process ends.
+/// Registers [`finalize_at_exit`] as exit handler.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn register() {
     extern "C" fn at_exit(status: c_int, _: Option<&'static c_void>) {
@@ -85,7 +85,7 @@ fn register() {
     on_exit(at_exit, None);
 }
 
-/// The same, where a status is not to be had: it may be 0.
+/// As above, on systems that do not pass the status: assumes 0.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn register() {
     extern "C" fn at_exit() {
@@ -170,20 +170,20 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 /// The process that finalises MPI when it exits.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// Finalises MPI when the process exits, unless the program has done so. A rank that had an error exits with status 1,
-/// because MPICH's launcher takes status 0 as success, and then ends the other ranks.
+/// Finalises MPI at exit, if the program has not. A rank that had an error exits with status 1,
+/// because MPICH's launcher treats status 0 as success, and then ends the other ranks.
 fn finalize_at_exit(status: c_int) {
-    // A forked child may not even lock: another thread of its parent may have held the lock.
+    // A forked child must not lock: a thread of its parent may have held the lock.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
         return;
     }
     // Nobody is left whom a panic could be told.
     let may_end_well = panic::catch_unwind(|| {
         let Err((error, is_alone)) = end_of_process() else { return true };
-        tracing::error!(error = error.chain(), "MPI is not finalised: the job ends as failed");
+        tracing::error!(error = error.chain(), "MPI was not finalised, so the job fails");
         if status == 0 && !is_alone {
             let text = format!("kvstore: the process ends with status 1: {}\n", error.chain());
-            // There may be no such stream.
+            // Ignore a closed stderr.
             let _ = io::stderr().write_all(text.as_bytes());
         }
         is_alone
@@ -194,12 +194,13 @@ fn finalize_at_exit(status: c_int) {
     }
 }
 
-/// Makes the calls that are queued, and ends MPI. An error comes with whether this is the only process of its job.
+/// Makes the queued calls and finalises MPI. The error comes with whether the job has only this
+/// process.
 fn end_of_process() -> Result<(), (Error, bool)> {
     let wait = |timeout| Wait::new(&"the end of the process", timeout);
     let process = opened(&wait(DEFAULT_TIMEOUT)).map_err(|error| (error, false))?;
     let Some(process) = process else { return Ok(()) };
-    // Each call has a deadline of its own, and there may be many.
+    // No common deadline: each call has its own.
     let made = process.make_last_calls(&wait(Duration::MAX));
     let ended = made.and_then(|()| finalize(&wait(DEFAULT_TIMEOUT)));
     ended.map_err(|error| (error, process.size == 1))

@@ -68,13 +68,13 @@ impl Act {
 /// Where a snapshot is put.
 pub(crate) type Taken = std::sync::Mutex<Option<Snapshot>>;
 
-/// A snapshot that ranks share.
+/// The snapshot of a restore, exchanged between ranks.
 #[derive(Debug)]
 pub(crate) struct SharedSnapshot {
     pub(crate) taken: Taken,
-    /// Why this rank has none of its own.
+    /// Why this rank has no snapshot.
     pub(crate) why_not: Option<String>,
-    /// Why each rank has none, if none has one.
+    /// The reasons of all ranks, if no rank has a snapshot.
     pub(crate) reasons: std::sync::Mutex<Vec<String>>,
 }
 
@@ -100,8 +100,8 @@ impl Call {
         subject_of(std::slice::from_ref(self))
     }
 
-    /// Returns its verb, and how it is called; then what belongs to each key; then what else is the same on all ranks.
-    /// Calls with other fingerprints differ in one of these.
+    /// Returns the verb with its options, one part per key, and the rest of what ranks must agree
+    /// on. Calls with different fingerprints differ in a part.
     pub(crate) fn parts(&self) -> Vec<String> {
         let (verb, keys) = self.name();
         let mut parts = Vec::from([self.head(verb)]);
@@ -164,7 +164,7 @@ impl Call {
     }
 }
 
-/// Returns what tells a snapshot from another one.
+/// Returns the parts in which snapshots can differ.
 fn parts_of(snapshot: &Snapshot) -> Vec<String> {
     let part = |of_key: KeyStats| {
         let KeyStats { key, spec, num_pushes, state_bytes, .. } = of_key;
@@ -198,7 +198,7 @@ pub(crate) fn subject_of(calls: &[Call]) -> String {
     }
 }
 
-/// The calls of one store that have been looked at.
+/// The preceding calls of one store.
 struct Earlier<'a> {
     /// The keys that they push.
     pushed: HashSet<&'a Key>,
@@ -210,8 +210,8 @@ struct Earlier<'a> {
 }
 
 impl<'a> Earlier<'a> {
-    /// Adds a call, and returns whether it may run before all earlier ones. The cost grows with
-    /// its keys, not with those of the earlier calls.
+    /// Adds a call. Returns whether it may run before all preceding ones. The cost is proportional
+    /// to its keys.
     fn lets_pass(&mut self, act: &'a Act) -> bool {
         let is_first = std::mem::replace(&mut self.is_empty, false);
         let Act::Push { keys, .. } = act else {

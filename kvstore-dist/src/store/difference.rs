@@ -1,4 +1,4 @@
-//! What ranks hear when their calls differ: the same text on all of them, with the call of each.
+//! The error of ranks that make different calls: the same text on all ranks, with the call of each.
 
 use kvstore_core::Result;
 
@@ -6,24 +6,25 @@ use super::call::Call;
 use super::exchange::{Exchange, read_u64};
 use crate::fault::Ranks;
 
-/// A call of no more keys is shown with all of them.
+/// A call with at most this many keys is shown with all of them.
 const MAX_SHOWN: usize = 3;
-/// Lies between the parts of a call. No key has it.
+/// Separates the parts of a call. Keys contain no NUL.
 const SEPARATOR: &str = "\0";
 
-/// Returns what every rank calls. All ranks call this.
+/// Describes the call of every rank. All ranks must call this.
 ///
-/// Only the parts of a call travel in which it differs from rank 0's: there may be many ranks and many keys.
+/// Rank 0 broadcasts its complete call; the others send only the part that differs, to limit the
+/// traffic.
 pub(super) fn describe(exchange: &Exchange<'_>, call: &Call) -> Result<String> {
     let own = call.parts();
     let first = exchange.bytes_of(0, own.join(SEPARATOR).as_bytes())?;
     let first = String::from_utf8_lossy(&first);
-    let place = place(&own, &first.split(SEPARATOR).collect::<Vec<_>>());
+    let difference = first_difference(&own, &first.split(SEPARATOR).collect::<Vec<_>>());
     let size = exchange.collective.size();
-    let all = exchange.gather_bytes(&place.to_le_bytes())?;
+    let all = exchange.gather_bytes(&difference.to_le_bytes())?;
     let earliest = (0..size).filter_map(|rank| read_u64(all.slice(rank))).min();
     let earliest = usize::try_from(earliest.unwrap_or_default()).unwrap_or(0);
-    let all = exchange.gather_bytes(shown(&own, earliest).as_bytes())?;
+    let all = exchange.gather_bytes(describe_part(&own, earliest).as_bytes())?;
     let mut calls: Vec<(String, Vec<usize>)> = Vec::new();
     for rank in 0..size {
         let text = String::from_utf8_lossy(all.slice(rank)).into_owned();
@@ -35,21 +36,22 @@ pub(super) fn describe(exchange: &Exchange<'_>, call: &Call) -> Result<String> {
     let calls: Vec<String> =
         calls.iter().map(|(text, ranks)| format!("{}: {text}", Ranks(ranks))).collect();
     Ok(format!(
-        "the ranks make different calls ({}); all ranks have to make the same calls in the same order, with the same keys, \
-         shapes and dtypes",
+        "the ranks make different calls ({}): every rank must make the same calls in the same \
+         order, with the same keys, shapes and dtypes",
         calls.join("; ")
     ))
 }
 
-/// Returns the first place where they differ, the last number if there is none.
-fn place(own: &[String], other: &[&str]) -> u64 {
-    let len = own.len().max(other.len());
-    let differs = |index: &usize| own.get(*index).map(String::as_str) != other.get(*index).copied();
+/// Returns the first index at which they differ, or `u64::MAX`.
+fn first_difference(left: &[String], right: &[&str]) -> u64 {
+    let len = left.len().max(right.len());
+    let differs =
+        |index: &usize| left.get(*index).map(String::as_str) != right.get(*index).copied();
     (0..len).find(differs).map_or(u64::MAX, |index| index as u64)
 }
 
-/// Returns a call as text that shows this part of it.
-fn shown(parts: &[String], index: usize) -> String {
+/// Describes a call with the part at `index`.
+fn describe_part(parts: &[String], index: usize) -> String {
     let Some((head, keys)) = parts.split_first() else { return String::new() };
     if keys.is_empty() {
         return head.clone();
@@ -59,8 +61,10 @@ fn shown(parts: &[String], index: usize) -> String {
     }
     // The first part is the head.
     let number = index.max(1);
-    let key = parts.get(number).map_or("nothing", String::as_str);
-    format!("{head} of {}, number {number} of {}", key, keys.len())
+    match parts.get(number) {
+        Some(key) => format!("{head} of {key}, number {number} of {}", keys.len()),
+        None => format!("{head} of {} keys", keys.len()),
+    }
 }
 
 #[cfg(test)]
@@ -74,19 +78,19 @@ mod tests {
     #[test]
     fn the_part_that_differs_is_shown() {
         let many = parts(&["push", "`a` [1] f32", "`b` [2] f32", "`c` [3] f32", "`d` [4] f32"]);
-        assert_eq!(shown(&many, 3), "push of `c` [3] f32, number 3 of 4");
-        assert_eq!(shown(&many, 9), "push of nothing, number 9 of 4");
-        assert_eq!(shown(&many, 0), "push of `a` [1] f32, number 1 of 4");
-        assert_eq!(shown(&many[..3], 2), "push of `a` [1] f32, `b` [2] f32");
-        assert_eq!(shown(&many[..1], 0), "push");
+        assert_eq!(describe_part(&many, 3), "push of `c` [3] f32, number 3 of 4");
+        assert_eq!(describe_part(&many, 9), "push of 4 keys");
+        assert_eq!(describe_part(&many, 0), "push of `a` [1] f32, number 1 of 4");
+        assert_eq!(describe_part(&many[..3], 2), "push of `a` [1] f32, `b` [2] f32");
+        assert_eq!(describe_part(&many[..1], 0), "push");
     }
 
     #[test]
     fn the_first_place_that_differs_is_found() {
         let own = parts(&["push", "`a`", "`b`"]);
-        assert_eq!(place(&own, &["push", "`a`", "`b`"]), u64::MAX);
-        assert_eq!(place(&own, &["push", "`a`", "`c`"]), 2);
-        assert_eq!(place(&own, &["push", "`a`"]), 2);
-        assert_eq!(place(&own, &["init", "`a`"]), 0);
+        assert_eq!(first_difference(&own, &["push", "`a`", "`b`"]), u64::MAX);
+        assert_eq!(first_difference(&own, &["push", "`a`", "`c`"]), 2);
+        assert_eq!(first_difference(&own, &["push", "`a`"]), 2);
+        assert_eq!(first_difference(&own, &["init", "`a`"]), 0);
     }
 }

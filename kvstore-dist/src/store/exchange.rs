@@ -310,8 +310,8 @@ impl Exchange<'_> {
         values.into_iter().map(|value| value.ok_or_else(lost)).collect()
     }
 
-    /// Gives every rank the values of one, `root`. The other ranks say with theirs only of what kind they are. A long value
-    /// travels from where it is to where it stays; others are packed.
+    /// Broadcasts the values of `root`. The values of the other ranks only provide the specs.
+    /// Values of at least 128 KiB travel without a copy; smaller ones are packed.
     pub(crate) fn values_of(&self, root: usize, values: &[Value]) -> Result<Vec<Tensor>> {
         let is_root = self.collective.rank() == root;
         let mut tensors = fallible::filled(None, values.len())?;
@@ -354,7 +354,8 @@ impl Exchange<'_> {
         tensors.into_iter().map(|tensor| tensor.ok_or_else(lost)).collect()
     }
 
-    /// Returns a value in memory of the host that is not borrowed: a call that fails may keep it for ever.
+    /// Returns the value in host memory that the store owns, because a failed call may keep it for
+    /// ever.
     fn on_host(&self, value: &Value) -> Result<Tensor> {
         let value = value.to_dense()?;
         let value = match value.host_bytes() {
@@ -393,7 +394,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Returns how many bytes the elements of a dense value have.
+/// Returns the size of a dense value in bytes.
 fn dense_bytes(spec: &TensorSpec) -> usize {
     spec.num_elements() * spec.dtype().size()
 }

@@ -376,7 +376,7 @@ impl Shared {
             room,
         };
         if num_same == 0 {
-            return self.refuse(&exchange, &calls);
+            return self.reject(&exchange, &calls);
         }
         match make(&exchange, &calls, &configs) {
             Ok(result) => {
@@ -392,16 +392,16 @@ impl Shared {
         }
     }
 
-    /// Ends a call that is not the same on all ranks. Nothing has been done.
+    /// Rejects a call that differs between ranks, before anything is done.
     ///
     /// # Errors
-    /// What keeps ranks from telling each other what they call.
-    fn refuse(&self, exchange: &Exchange<'_>, calls: &[Call]) -> Result<()> {
+    /// Errors of exchanging the descriptions.
+    fn reject(&self, exchange: &Exchange<'_>, calls: &[Call]) -> Result<()> {
         let described = describe(exchange, calls.first().ok_or_else(lost)?);
         let text = described.as_ref().map_or_else(
             |error| {
                 let subject = subject_of(calls);
-                format!("the ranks make different calls, this one {subject}: {}", error.chain())
+                format!("the ranks make different calls (this rank: {subject}): {}", error.chain())
             },
             String::clone,
         );

@@ -406,7 +406,7 @@ impl KvStore for DistStore {
     }
 }
 
-/// Returns the error of a rank that has no snapshot, with the reasons of the others.
+/// Returns the error of this rank, with the reasons of the other ranks.
 fn nobody_has_it(error: Error, own: usize, reasons: &[String]) -> Error {
     let others = reasons.iter().enumerate().filter(|(rank, _)| *rank != own);
     let others: Vec<String> =
@@ -414,7 +414,7 @@ fn nobody_has_it(error: Error, own: usize, reasons: &[String]) -> Error {
     if others.is_empty() { error } else { noted(error, &others.join("; ")) }
 }
 
-/// Returns an error of the same kind whose message ends with a note.
+/// Appends a note to the message. The kind stays.
 fn noted(error: Error, note: &str) -> Error {
     match error {
         Error::InvalidArgument(text) => Error::InvalidArgument(format!("{text}; {note}")),

@@ -78,8 +78,8 @@ impl Stores {
         Ok(residuals)
     }
 
-    /// Gives every rank a snapshot that has none of its own: that of the first which has one, if there is any. Otherwise
-    /// each rank hears why each of them has none.
+    /// Gives the snapshot of the first rank that has one to every rank without. If no rank has one,
+    /// each rank receives the reasons of all.
     pub(crate) fn share_snapshot(
         &self,
         exchange: &Exchange<'_>,
@@ -87,7 +87,7 @@ impl Stores {
     ) -> Result<()> {
         let SharedSnapshot { taken, why_not, reasons } = shared;
         let own = taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Nothing says that there is one.
+        // An empty reason means that the rank has a snapshot.
         let all = exchange.gather_bytes(why_not.as_deref().unwrap_or_default().as_bytes())?;
         let has_one = |rank: &usize| all.slice(*rank).is_empty();
         let mut ranks = 0..self.collective.size();
@@ -100,7 +100,7 @@ impl Stores {
             return Ok(());
         }
         if let Some(reason) = why_not {
-            tracing::warn!(reason, root, "restore: this rank takes the snapshot of another one");
+            tracing::warn!(reason, root, "restore: this rank uses the snapshot of another rank");
         }
         let bytes = match &own {
             Some(own) if self.collective.rank() == root => own.to_bytes()?,

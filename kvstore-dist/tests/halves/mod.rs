@@ -1,4 +1,5 @@
-//! What half precision guarantees over ranks: each rank rounds its own sum once, and the sum over ranks is rounded once.
+//! Half precision over ranks: each rank rounds its own sum once, and the sum of the ranks is
+//! rounded once.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -7,7 +8,7 @@ use kvstore_core::{DType, Device, Key, KvStore, Tensor, Value};
 use crate::values::{floats, key};
 use crate::workers::{backends, on_workers};
 
-/// Returns what all ranks pull after each has pushed its numbers, a value of `dtype` for each.
+/// Returns the pulled value after each rank has pushed its numbers as separate values.
 fn sum_over_ranks(dtype: DType, numbers: &[&[f32]]) -> f32 {
     let backends = backends();
     let value = |number: f32| -> Value {
@@ -16,7 +17,8 @@ fn sum_over_ranks(dtype: DType, numbers: &[&[f32]]) -> f32 {
     };
     let pulled = on_workers("dist_sync", numbers.len(), &backends, |store| {
         store.init(&[key("w")], &[value(0.0)]).unwrap();
-        let values: Vec<Value> = numbers[store.rank()].iter().map(|it| value(*it)).collect();
+        let values: Vec<Value> =
+            numbers[store.rank()].iter().map(|number| value(*number)).collect();
         let keys: Vec<Key> = values.iter().map(|_| key("w")).collect();
         store.push(&keys, &values, 0).unwrap();
         floats(store, "w")[0]
@@ -25,7 +27,7 @@ fn sum_over_ranks(dtype: DType, numbers: &[&[f32]]) -> f32 {
     pulled[0]
 }
 
-/// Next to `large` only every second integer is a number of the dtype, and `large + 1` is rounded to `large`.
+/// Above `large`, the dtype holds only even integers: `large + 1` rounds to `large`.
 const DTYPES: [(DType, f32); 2] = [(DType::F16, 2048.0), (DType::Bf16, 256.0)];
 
 #[test]
@@ -38,7 +40,7 @@ fn one_half_value_on_each_rank_gives_the_bits_of_one_process() {
 }
 
 #[test]
-fn several_half_values_on_a_rank_are_rounded_to_that_rank_s_sum_first() {
+fn several_half_values_on_a_rank_are_rounded_to_its_sum_first() {
     for (dtype, large) in DTYPES {
         assert_eq!(sum_over_ranks(dtype, &[&[large, 1.0, 1.0], &[0.0]]), large + 2.0);
         assert_eq!(sum_over_ranks(dtype, &[&[large, 1.0], &[1.0]]), large);

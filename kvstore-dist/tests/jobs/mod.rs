@@ -232,7 +232,7 @@ pub(crate) fn signal(name: &str) {
     send_signal(name, &std::process::id().to_string());
 }
 
-/// Sends a process a signal. The shell does it itself: a program `kill` is not on every system.
+/// Sends a signal with the shell's `kill`: not every system has the program.
 pub(crate) fn send_signal(name: &str, process: &str) {
     let shell = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, process]).status();
     shell.expect("a shell can be started");

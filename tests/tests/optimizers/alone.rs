@@ -1,4 +1,5 @@
-//! Steps without a store: with rows they are those of a store, and states go through bytes.
+//! Optimizer steps outside a store: row-sparse steps agree with a store, and states survive
+//! serialization.
 
 use kvstore::{Device, Key, NDArray, Optimizer, OptimizerState, RowSparse, array, create};
 use kvstore_core::{DType, ErrorCode};
@@ -15,21 +16,22 @@ fn rows(indices: &[i64], dtype: DType) -> RowSparse {
 fn weight(dtype: DType) -> NDArray {
     let numbers: Vec<f32> = [1.0, -2.0, 3.0].repeat(SHAPE[0]);
     let weight = array(&numbers, SHAPE, Device::cpu(0)).expect("a whole weight");
-    weight.as_type(dtype).and_then(|it| it.copy()).expect("any dtype")
+    weight.as_type(dtype).and_then(|array| array.copy()).expect("any dtype")
 }
 
 fn bytes(array: &NDArray) -> Vec<u8> {
     array.tensor().to_bytes().expect("a value of this machine")
 }
 
-/// Returns every optimizer, lazy ones also with `lazy_update` off.
+/// Returns every optimizer; lazy ones twice, with `lazy_update` on and off.
 fn optimizers() -> Vec<Optimizer> {
     let all = Optimizer::names()
         .map(|name| (name, 1.0))
         .chain(Optimizer::names().map(|name| (name, 0.0)));
     all.filter_map(|(name, lazy)| {
-        let optimizer =
-            Optimizer::new(name).and_then(|it| it.with("wd", 0.01)).expect("every one has it");
+        let optimizer = Optimizer::new(name)
+            .and_then(|optimizer| optimizer.with("wd", 0.01))
+            .expect("every one has it");
         match (optimizer.clone().with("lazy_update", lazy), lazy == 1.0) {
             (Ok(optimizer), _) => Some(optimizer),
             (Err(_), is_first) => is_first.then_some(optimizer),
@@ -39,7 +41,7 @@ fn optimizers() -> Vec<Optimizer> {
 }
 
 #[test]
-fn steps_with_rows_are_those_of_a_store() {
+fn row_sparse_steps_agree_with_a_store() {
     let key = Key::new("w").expect("a key");
     for optimizer in optimizers() {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
@@ -78,7 +80,7 @@ fn wrong_rows_change_neither_weight_nor_state() {
 }
 
 #[test]
-fn states_go_through_bytes() {
+fn states_survive_serialization() {
     let (key, backends) = (Key::new("w").expect("a key"), kvstore::backends());
     for optimizer in optimizers() {
         for dtype in [DType::F32, DType::Bf16] {
@@ -106,7 +108,7 @@ fn states_go_through_bytes() {
 }
 
 #[test]
-fn states_of_weights_without_axes_go_through_bytes() {
+fn states_of_scalar_weights_survive_serialization() {
     let adam = Optimizer::new("adam").expect("a known name");
     let scalar = array(&[1f32], [0usize; 0], Device::cpu(0)).expect("one element");
     let state = adam.create_state(&scalar.tensor()).expect("a float");
@@ -116,7 +118,7 @@ fn states_of_weights_without_axes_go_through_bytes() {
 }
 
 #[test]
-fn damaged_bytes_are_no_state() {
+fn damaged_state_bytes_are_rejected() {
     let backends = kvstore::backends();
     let state = Optimizer::new("adam")
         .expect("a known name")
@@ -133,17 +135,17 @@ fn damaged_bytes_are_no_state() {
         let error = OptimizerState::from_bytes(backends, &damaged).expect_err("another checksum");
         assert_eq!(error.code(), ErrorCode::Corrupt, "byte {index}: {error}");
     }
-    let unmade = OptimizerState::default().to_bytes(backends).expect_err("nothing made it");
-    assert_eq!(unmade.code(), ErrorCode::InvalidArgument);
+    let empty = OptimizerState::default().to_bytes(backends).expect_err("an empty state");
+    assert_eq!(empty.code(), ErrorCode::InvalidArgument);
 }
 
 #[test]
-fn the_states_of_several_keys_are_no_state() {
+fn a_file_with_several_keys_is_rejected() {
     let store = create("local").expect("a store");
     store.init(["a", "b"], vec![weight(DType::F32), weight(DType::F32)]).expect("new keys");
     store.set_optimizer(Optimizer::new("adam").expect("a known name")).expect("any can be set");
     store.push(["a", "b"], vec![weight(DType::F32), weight(DType::F32)]).expect("gradients");
-    let bytes = store.snapshot().and_then(|it| it.optimizer_states_to_bytes(false));
+    let bytes = store.snapshot().and_then(|snapshot| snapshot.optimizer_states_to_bytes(false));
     let error = OptimizerState::from_bytes(kvstore::backends(), &bytes.expect("states"));
     assert_eq!(error.expect_err("two keys").code(), ErrorCode::Corrupt);
 }

@@ -163,7 +163,7 @@ fn two_names_of_one_hyper_parameter_are_rejected() {
     assert_eq!(sgd, Optimizer::sgd(), "all or none");
 }
 
-/// Languages that have booleans take them for these only.
+/// Bindings accept booleans for flags only.
 #[test]
 fn flags_are_the_hyper_parameters_that_are_0_or_1() {
     for name in Optimizer::names() {

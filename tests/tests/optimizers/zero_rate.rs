@@ -1,5 +1,5 @@
-//! A learning rate of 0: no optimizer makes NaN or infinity of it, and where a formula divides by
-//! the learning rate such an update is not a step.
+//! Learning rate 0: no optimizer produces NaN or infinity, and formulas that divide by the rate
+//! skip the update.
 
 use kvstore::{DType, Key, NDArray, Optimizer, OptimizerState, RowSparse, Store, Tensor, create};
 use kvstore_tests::arrays::{from_array, from_tensor, to_array};
@@ -12,7 +12,7 @@ use kvstore_tests::value::{Number, Spec, Value};
 
 /// The optimizers whose formulas divide by the learning rate.
 const DIVIDING: [&str; 2] = ["ftrl", "ftml"];
-/// Learning rates that are 0, or so small that their reciprocals are infinite or almost so.
+/// Learning rates that count as 0, because their reciprocals overflow `f32` or almost do.
 const ZEROS: [f64; 5] = [0.0, -0.0, 1e-300, 1e-39, 1e-31];
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
@@ -64,7 +64,7 @@ fn with_rate(name: &str, rate: f64) -> Optimizer {
     optimizer.with("learning_rate", rate).expect("a learning rate")
 }
 
-/// Schedules that end at 0, one of them through numbers that `f32` cannot hold.
+/// Schedules that end at 0, one of them through numbers below the range of `f32`.
 #[test]
 fn schedules_to_0_leave_every_optimizer_finite() {
     let kinds = [
@@ -88,7 +88,7 @@ fn schedules_to_0_leave_every_optimizer_finite() {
                 model.push(&setup, &[gradient]);
                 let values = direct.values();
                 assert_finite(&values, &what);
-                // The model has no noise.
+                // The model does not simulate noise.
                 let wrong = model.difference(&values[0]).filter(|_| name != "sgld");
                 assert_eq!(wrong, None, "{what}");
             }
@@ -96,9 +96,9 @@ fn schedules_to_0_leave_every_optimizer_finite() {
     }
 }
 
-/// Before, between and after steps; whatever the gradient, also one that is not finite.
+/// Skipped updates before, between and after steps, with finite and infinite gradients.
 #[test]
-fn a_step_with_a_rate_of_0_is_no_step() {
+fn updates_at_rate_0_are_skipped() {
     for (name, dtype) in DIVIDING.iter().flat_map(|name| DTYPES.map(|dtype| (*name, dtype))) {
         let optimizer = with_rate(name, 0.1);
         let (mut with, mut without) =
@@ -140,7 +140,7 @@ fn values_of(store: &Store) -> Vec<Value> {
     pulled(store).iter().map(from_array).collect()
 }
 
-/// The factor of one key is 0; what was pulled before is another owner of the stored value.
+/// A multiplier of 0 freezes one key, also while its value is shared with a pull.
 #[test]
 fn a_factor_of_0_freezes_one_key_of_a_push() {
     let (start, gradient) = (value(DType::F32, 1), value(DType::F32, 2));
@@ -165,11 +165,11 @@ fn a_factor_of_0_freezes_one_key_of_a_push() {
             assert_same_bits(&expected[1], &found[1], &(name, push));
             drop(shared);
         }
-        assert_eq!(store.stats().iter().map(|it| it.num_pushes).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(store.stats().iter().map(|stats| stats.num_pushes).collect::<Vec<_>>(), [3, 3]);
     }
 }
 
-/// What a compressed push has not sent is kept for later, as it is with any learning rate.
+/// A skipped compressed push keeps its residuals.
 #[test]
 fn a_compressed_push_at_0_keeps_what_it_has_not_sent() {
     for name in DIVIDING {
@@ -184,9 +184,9 @@ fn a_compressed_push_at_0_keeps_what_it_has_not_sent() {
     }
 }
 
-/// The number of updates that were no steps is part of a state, in files too.
+/// The number of skipped updates is saved with the state.
 #[test]
-fn saved_states_know_which_updates_were_no_steps() {
+fn saved_states_keep_the_number_of_skipped_updates() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("states");
     let start = to_array(&value(DType::F32, 1));

@@ -170,18 +170,19 @@ impl NDArray {
     ///
     /// # Errors
     /// - [`Error::Corrupt`], as [`ArrayList::read`].
-    /// - [`Error::Corrupt`] for bytes behind the array, and for four zero bytes: the oldest version of the
-    ///   format has them in a file for an array that never got a shape, and nothing marks them as one.
+    /// - [`Error::Corrupt`] for trailing bytes.
+    /// - [`Error::Corrupt`] for four zero bytes. In an old file they are an array without a shape;
+    ///   alone they are ambiguous.
     pub fn deserialize(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
         let mut input = Input::of_bytes(&mut reader, num_bytes, CONTENT);
         let tensor = record::read(backends, &mut input)?;
         if bytes.starts_with(&record::NO_SHAPE) {
-            return Err(input.corrupt("it begins with four zero bytes"));
+            return Err(input.corrupt("it begins with four zero bytes instead of a version"));
         }
         match input.remaining() {
             0 => Ok(Self::new(tensor)),
-            left => Err(input.corrupt(format!("{left} bytes behind the array"))),
+            left => Err(input.corrupt(format!("{left} bytes after the end of the array"))),
         }
     }
 }

@@ -30,7 +30,7 @@ const V2: u32 = 0xF993_FAC9;
 /// As `V2`, of programs in which no axes mean a scalar and not an empty array.
 const V3: u32 = 0xF993_FACA;
 
-/// An array of the oldest version that never got a shape: a rank of 0 in place of a version.
+/// An array without a shape in the oldest version: rank 0 instead of a version number.
 pub(super) const NO_SHAPE: [u8; 4] = [0; 4];
 
 const CPU: i32 = 1;
