@@ -50,6 +50,7 @@ fuzz: setup ## random bytes and changed files where files are read, a minute eac
 	scripts/fuzz.sh
 
 check: setup ## format, lints, layers, dependencies, documentation, reflection, kernels
+	scripts/setup.sh portable
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings

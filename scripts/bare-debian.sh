@@ -19,7 +19,7 @@ command -v debootstrap >/dev/null 2>&1 || apt_install debootstrap ||
 
 # The mounts below exist in this process and its children only, and end with them.
 if [ "${BARE_DEBIAN_MOUNTS:-}" != private ]; then
-    BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- "$0" "$@"
+    BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- scripts/bare-debian.sh "$@"
 fi
 
 # in_root COMMAND   with the environment that a login has, and the host's proxies

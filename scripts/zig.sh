@@ -35,9 +35,17 @@ use_system_unwinder() {
         -Wl,--version-script=scripts/libgcc_s/unwind.map scripts/libgcc_s/unwind.c -o "$unwinder"
     name=CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_RUSTFLAGS
     eval "flags=\${$name:-}"
-    export "$name=$flags -Clink-arg=$unwinder"
-    # Where this is set, cargo ignores the other one.
-    [ -z "$callers_flags" ] || export RUSTFLAGS="$callers_flags -Clink-arg=$unwinder"
+    flag=-Clink-arg=$unwinder
+    # A caller that has sourced this file exports the flag. Twice the flag is another fingerprint for cargo.
+    case " $flags " in
+        *" $flag "*) ;;
+        *) export "$name=$flags $flag" ;;
+    esac
+    # cargo ignores the variable above if this one is set.
+    case " $callers_flags " in
+        "  " | *" $flag "*) ;;
+        *) export RUSTFLAGS="$callers_flags $flag" ;;
+    esac
 }
 
 # Makes zig the linker of `cargo zigbuild` and sets `target`, for a platform.

@@ -111,5 +111,35 @@ class Setup(ScriptTest):
         self.assertIn("python3-venv", done.stderr)
 
 
+class Zig(ScriptTest):
+    """`scripts/zig.sh`"""
+
+    def test_the_flag_is_set_once_even_if_the_caller_has_sourced_the_file(self):
+        self.link("scripts/zig.sh")
+        python = self.root / "target" / "portable-venv" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\n")
+        python.chmod(0o755)
+        use = ". scripts/zig.sh; target=a-b; use_system_unwinder linux-a"
+        show = 'echo "$CARGO_TARGET_A_B_RUSTFLAGS;${RUSTFLAGS:-}"'
+        flag = "-Clink-arg=target/zigbuild/a-b/libgcc_s.so.1"
+        for flags, expected in [("", f" {flag};"), ("-Ca", f" {flag};-Ca {flag}")]:
+            done, _ = self.run_script("-c", f"{use}; {use}; {show}", RUSTFLAGS=flags)
+            self.assertEqual((done.stdout, done.stderr), (f"{expected}\n", ""))
+
+
+class BareDebian(ScriptTest):
+    """`scripts/bare-debian.sh`"""
+
+    def test_runs_from_any_folder(self):
+        self.link("scripts/bare-debian.sh", "scripts/apt.sh")
+        self.program("id", "echo 0")
+        self.program("debootstrap", "")
+        self.program("unshare", 'test -x "$4"')
+        done, calls = self.run_script("-c", "cd scripts && ./bare-debian.sh true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("-- scripts/bare-debian.sh true\n", calls)
+
+
 if __name__ == "__main__":
     unittest.main()
