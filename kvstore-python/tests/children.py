@@ -1,8 +1,13 @@
 """Programs in child processes."""
 
+import signal
 import subprocess
 import sys
 import textwrap
+
+# A shell's background jobs ignore SIGINT, and their children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run(program, *arguments, timeout=120, **options):
