@@ -1,4 +1,4 @@
-"""What the project's scripts do where a tool is missing.
+"""The project's scripts on machines without a tool.
 
 Runs with any Python:
     python3 tests/packaging/test_scripts.py
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class ScriptTest(unittest.TestCase):
-    """Runs scripts in a folder of their own, with programs that only write down how they were called."""
+    """Runs scripts in a temporary folder, with stub programs that record their calls."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -29,7 +29,7 @@ class ScriptTest(unittest.TestCase):
             (self.root / name).symlink_to(ROOT / name)
 
     def program(self, name, script):
-        """Puts a program in front of the machine's own one."""
+        """Adds a stub that hides the machine's program."""
         path = self.root / "bin" / name
         path.write_text(f"#!/bin/sh\necho {name} \"$@\" >>{self.root}/calls\n{script}\n")
         path.chmod(0o755)
@@ -50,7 +50,7 @@ class Deny(ScriptTest):
     def setUp(self):
         super().setUp()
         self.link("scripts/deny.sh")
-        # The machine has Python, and nothing is installed on it.
+        # A stub of setup.sh: Python is present, nothing is installed.
         (self.root / "scripts" / "setup.sh").write_text("#!/bin/sh\n")
         (self.root / "scripts" / "setup.sh").chmod(0o755)
 
@@ -85,7 +85,7 @@ class Deny(ScriptTest):
 
 
 class Setup(ScriptTest):
-    """`scripts/setup.sh` for a user who may not install anything."""
+    """`scripts/setup.sh` without root."""
 
     def setUp(self):
         super().setUp()
@@ -104,7 +104,7 @@ class Setup(ScriptTest):
         self.assertNotIn("apt-get", calls)
 
     def test_a_python_that_is_too_old_for_the_wheel_is_not_enough(self):
-        # It can make environments, but pythons.sh finds no release that the wheel works with.
+        # It can create environments, but its version is too old for pythons.sh.
         self.program("python3", 'case $2 in "import venv, ensurepip") ;; *) exit 1 ;; esac')
         done, _ = self.run_script("scripts/setup.sh", "test", PYTHONS="python3")
         self.assertNotEqual(done.returncode, 0)

@@ -1,4 +1,4 @@
-"""What `make wheel` made, read from the outside.
+"""The contents of the wheel that `make wheel` builds.
 
 Runs with the Python that scripts/wheel.sh installs:
     target/portable-venv/bin/python tests/packaging/test_wheel.py
