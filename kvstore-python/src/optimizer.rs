@@ -71,7 +71,6 @@ impl PyOptimizer {
     }
 
     /// A schedule may refer to its optimizer: the collector must see that cycle.
-    #[expect(clippy::needless_pass_by_value, reason = "the signature that PyO3 calls")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Waiting could block the collector for ever. An object that is in use is not garbage.
         match self.schedule.try_lock() {
