@@ -31,7 +31,7 @@ demo-python: wheel ## trains it with PyTorch, four replicas over a store, beside
 test-setup:
 	@scripts/setup.sh test
 
-test: test-setup jar wheel ## runs every test, with the jar and the wheel that are released, on the host and on GPUs, real or emulated
+test: test-setup jar wheel ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
 	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist
 	scripts/tally.sh dist scripts/dist-tests.sh
 	scripts/tally.sh gpu scripts/gpu-tests.sh
@@ -50,6 +50,7 @@ fuzz: setup ## random bytes and changed files where files are read, a minute eac
 	scripts/fuzz.sh
 
 check: setup ## format, lints, layers, dependencies, documentation, reflection, kernels
+	scripts/setup.sh portable
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -69,7 +70,7 @@ nightly: test-setup ## longer runs: both commands of the README in a bare Debian
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
 	scripts/fuzz.sh 600
 
-release-check: setup ## what a release has to pass beside CI: the advisories of RustSec, jar and wheel for both processors
+release-check: setup ## runs the release checks: RustSec advisories, jar and wheel for both processors
 	scripts/deny.sh advisories
 	$(MAKE) jar wheel PLATFORMS="linux-x86_64 linux-aarch64"
 

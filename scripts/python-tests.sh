@@ -1,9 +1,9 @@
 #!/bin/sh
-# python-tests.sh [WHEEL]   tries a wheel in an empty environment, and runs the tests of kvstore-python with it: on the oldest
-# and the newest Python that pythons.sh finds, beside MXNet 1.9.1 on the newest where that can be installed, those of other
-# libraries' arrays with PyTorch and JAX, and what uses GPUs on emulated ones, too. PYTHON_PACKAGES are packages that the tests
-# get beside NumPy, for instance `torch jax`; tests of those that are not there are counted as skipped. `make test` names the
-# wheel that is released; without WHEEL one is built for this machine, unoptimized, which is faster while working.
+# python-tests.sh [WHEEL]   installs a wheel in an empty environment and runs the tests of
+# kvstore-python on the oldest and the newest Python of pythons.sh: beside MXNet 1.9.1 on the newest
+# if it can be installed, with PyTorch and JAX, and on emulated GPUs. PYTHON_PACKAGES are further
+# packages, such as `torch jax`; tests of missing packages are skipped. Without WHEEL, builds an
+# unoptimized wheel for this machine.
 set -eu
 cd "$(dirname "$0")/.."
 

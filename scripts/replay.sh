@@ -1,7 +1,7 @@
 #!/bin/sh
-# replay.sh [NUMBER [SEED]]   plays random programs in Python with the released wheel, and replays them from Clojure with the
-# released jar: every result must be the same to the last bit. 1000 programs by default, the first one of seed 0. Runs after
-# `make jar wheel` and Maven's `verify`, which leaves the class path of the tests.
+# replay.sh [NUMBER [SEED]]   plays random programs in Python with the released wheel and replays
+# them in Clojure with the released jar. Every result must be bit-identical. Default: 1000 programs
+# from seed 0. Needs `make jar wheel` and Maven's `verify`, which writes the class path.
 set -eu
 cd "$(dirname "$0")/.."
 

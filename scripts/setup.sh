@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK and Maven.
-# `setup.sh portable` checks for Python with venv too, for scripts/portable.sh and scripts/kernels.sh; `setup.sh test` for a
-# Python that the wheel works with, too; `setup.sh wheel` for Python with venv, and for nothing of Java's, C++'s or Maven's.
+# `setup.sh portable` also checks for Python with venv, `setup.sh test` also for a Python that the
+# wheel supports; `setup.sh wheel` checks for Python with venv, but not for Java, C++ and Maven.
 # What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
 # Says nothing and takes a moment when everything is there.
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tally.sh NAME COMMAND..   runs a test command, shows its output and keeps it to be counted
-# tally.sh --summary NAME.. counts the tests of these outputs, with the seconds that each command took
+# tally.sh --summary NAME.. prints the test counts of these outputs and the seconds per command
 set -eu
 logs=$(dirname "$0")/../target/tally
 

@@ -24,10 +24,11 @@ this_platform() {
     uname -sm | tr '[:upper:] ' '[:lower:]-' | sed 's/^darwin/macos/; s/arm64$/aarch64/'
 }
 
-# Makes the linker take the system's unwinder, libgcc_s.so.1. Otherwise cargo-zigbuild replaces it by zig's own, which is
-# linked statically: when a thread ends in pthread_exit, as Python's daemon threads do, glibc unwinds its frames with
-# libgcc_s, but our frames call the other unwinder, which does not know the state of the first one, and the process crashes.
-# A library of its names is enough to link, for any processor. The paths are relative to the workspace, where cargo links.
+# Links libgcc_s.so.1. Otherwise cargo-zigbuild links zig's LLVM unwinder statically, and the
+# process crashes when a thread ends in pthread_exit, as Python's daemon threads do: glibc unwinds
+# with libgcc_s, enters our frames, and these call the other unwinder. A stub with the symbols of
+# libgcc_s is enough for the linker, for any processor. Paths are relative to the workspace, where
+# cargo runs the linker.
 use_system_unwinder() {
     unwinder=target/zigbuild/$target/libgcc_s.so.1
     mkdir -p "$(dirname "$unwinder")"
@@ -35,9 +36,18 @@ use_system_unwinder() {
         -Wl,--version-script=scripts/libgcc_s/unwind.map scripts/libgcc_s/unwind.c -o "$unwinder"
     name=CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_RUSTFLAGS
     eval "flags=\${$name:-}"
-    export "$name=$flags -Clink-arg=$unwinder"
-    # Where this is set, cargo ignores the other one.
-    [ -z "$callers_flags" ] || export RUSTFLAGS="$callers_flags -Clink-arg=$unwinder"
+    flag=-Clink-arg=$unwinder
+    # A caller that has sourced this file exports the flag. Twice the flag is another fingerprint
+    # for cargo.
+    case " $flags " in
+        *" $flag "*) ;;
+        *) export "$name=$flags $flag" ;;
+    esac
+    # cargo ignores the variable above if this one is set.
+    case " $callers_flags " in
+        "  " | *" $flag "*) ;;
+        *) export RUSTFLAGS="$callers_flags $flag" ;;
+    esac
 }
 
 # Makes zig the linker of `cargo zigbuild` and sets `target`, for a platform.

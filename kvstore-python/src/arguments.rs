@@ -59,13 +59,13 @@ pub(crate) fn values(
     values: &Bound<'_, PyAny>,
 ) -> PyResult<Pairs<Argument>> {
     let keys = kind.keys(keys)?;
-    let explain = |error, place| of_key(values.py(), error, &keys, "value", place);
+    let explain = |error, place| with_key(values.py(), error, &keys, "value", place);
     let arrays = listed::nested(values, value, explain)?;
     Pairs::new(keys, arrays).map_err(|error| to_python(values.py(), error))
 }
 
-/// Returns the error of an array with its key, and its place among the arrays.
-fn of_key(py: Python<'_>, error: PyErr, keys: &Keys, name: &str, place: Place) -> PyErr {
+/// Adds the key and the place of an array to its error.
+fn with_key(py: Python<'_>, error: PyErr, keys: &Keys, name: &str, place: Place) -> PyErr {
     let key = match keys {
         Keys::One(key) => Some(key),
         Keys::Many(keys) => place.outer().and_then(|outer| keys.get(outer)),
@@ -141,9 +141,9 @@ pub(crate) fn outs(
 ) -> PyResult<Option<Outs>> {
     let keys = kind.keys(keys)?;
     let (mut foreign, mut has_rows): (Vec<Foreign>, _) = (Vec::new(), false);
-    // The index in `foreign` by the address of the object, which `foreign` keeps alive.
+    // Maps an object's address to its index in `foreign`, which keeps the object alive.
     let mut index_of: HashMap<usize, usize> = HashMap::new();
-    let explain = |error, place| of_key(outs.py(), error, &keys, "out", place);
+    let explain = |error, place| with_key(outs.py(), error, &keys, "out", place);
     let output = |object: &Bound<'_, PyAny>| {
         if let Ok(array) = object.cast::<PyArray>() {
             return Ok(Some(Output::Ours(array.clone().unbind())));

@@ -144,7 +144,7 @@ impl Block {
         self.is_writable
     }
 
-    /// Returns where the elements are, from the first one on.
+    /// Returns the lengths and strides of the elements, starting at the first one.
     pub(crate) fn layout(&self) -> Layout {
         let axes = self.spec.shape().dims().iter().zip(&self.strides);
         let axes = axes.map(|(&length, &stride)| Axis { length, stride }).collect();
@@ -267,7 +267,7 @@ impl Block {
             return Err(Error::operand_mismatch("out", value.spec(), &self.spec));
         }
         if !self.is_writable {
-            return Err(Error::invalid("out: the memory is for reading only"));
+            return Err(Error::invalid("out: the memory is read-only"));
         }
         if self.is_on_gpu() && self.spec.num_elements() > 0 {
             return value.copy_to_foreign(self.foreign()?).map(Some);

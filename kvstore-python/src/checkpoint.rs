@@ -1,4 +1,4 @@
-//! The class `Checkpoint`, and what waits for checkpoints that the program does not wait for.
+//! The class `Checkpoint`, and the hooks that wait for checkpoints at exit.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,13 +10,14 @@ use pyo3::types::{IntoPyDict, PyDict, PyString};
 
 use crate::error::{detached, to_python};
 
-/// How long Ctrl-C may have to wait.
+/// How long a signal handler is delayed at most.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A checkpoint that is being written while the store goes on.
 ///
-/// The store's ``close``, and the end of the program, wait for it if the program does not: they report an error that
-/// ``wait`` has not raised. ``os._exit`` and signals that end the process at once do not wait.
+/// If the program does not call ``wait``, the store's ``close`` and the end of the program wait,
+/// and raise an error that ``wait`` has not raised. ``os._exit`` and signals that kill the process
+/// do not.
 #[pyclass(frozen, name = "Checkpoint", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyCheckpoint {
@@ -34,20 +35,20 @@ impl PyCheckpoint {
 
 #[pymethods]
 impl PyCheckpoint {
-    /// How long the file will be.
+    /// The length of the complete file in bytes.
     #[getter]
     fn num_bytes(&self) -> u64 {
         self.progress.num_bytes()
     }
 
-    /// How many bytes have been written.
+    /// The number of bytes written so far.
     #[getter]
     fn num_bytes_written(&self) -> u64 {
         self.progress.num_bytes_written()
     }
 
-    /// Returns when the file is written, and raises what went wrong; that is said once. Ctrl-C ends the wait, not the
-    /// writing.
+    /// Waits until the file is written. Raises an error of the writing once. Ctrl-C ends the wait,
+    /// not the writing.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         wait_for(py, std::slice::from_ref(&self.progress))?;
         detached(py, || {
@@ -62,7 +63,7 @@ impl PyCheckpoint {
     }
 }
 
-/// Waits while other threads of Python go on, and until Ctrl-C in the main thread.
+/// Waits for checkpoints with the GIL released. Ctrl-C in the main thread ends the wait.
 fn wait_for(py: Python<'_>, running: &[CheckpointProgress]) -> PyResult<()> {
     for progress in running {
         while !detached(py, || Ok(progress.wait_timeout(STEP)))? {
@@ -72,8 +73,8 @@ fn wait_for(py: Python<'_>, running: &[CheckpointProgress]) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits for checkpoints, and raises the first error that the program does not know; of the others
-/// `sys.unraisablehook` is told.
+/// Waits for checkpoints. Raises the first error that the program has not seen, and passes the
+/// others to `sys.unraisablehook`.
 pub(crate) fn finish(py: Python<'_>, checkpoints: &Checkpoints) -> PyResult<()> {
     wait_for(py, &checkpoints.running())?;
     let mut errors = checkpoints.take_errors().into_iter();
@@ -85,21 +86,21 @@ pub(crate) fn finish(py: Python<'_>, checkpoints: &Checkpoints) -> PyResult<()> 
     first.map_or(Ok(()), |error| Err(to_python(py, error)))
 }
 
-/// Waits for the checkpoints of the process, and raises an error that the program does not know.
+/// Waits for all checkpoints of the process, and raises an error that the program has not seen.
 #[pyfunction]
 fn finish_checkpoints(py: Python<'_>) -> PyResult<()> {
     finish(py, Checkpoints::of_process())
 }
 
-/// Lets the end of the interpreter wait for checkpoints, when threads that are no daemons have ended.
+/// Registers the wait with `atexit`, which runs after all non-daemon threads have ended.
 pub(crate) fn wait_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let finish = wrap_pyfunction!(finish_checkpoints, module)?;
     module.py().import("atexit")?.call_method1("register", (finish,))?;
     Ok(())
 }
 
-/// Does the same in a process that `multiprocessing` has forked. It ends by `os._exit`, before which only functions
-/// that are registered with that module are called.
+/// Registers the wait in a child of `multiprocessing`. Such a child ends by `os._exit`, which runs
+/// only the finalizers of `multiprocessing.util`.
 fn wait_at_exit_of_child(py: Python<'_>) -> PyResult<()> {
     static REGISTERED_IN: AtomicU32 = AtomicU32::new(0);
     let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;

@@ -64,7 +64,7 @@ pub(crate) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Some(length) = optional(py, object.extract::<usize>())? {
         return Ok(Shape::from([length]));
     }
-    let expected = "shape: expected a whole number of at least 0, or a sequence of them";
+    let expected = "shape: expected an integer of at least 0, or a sequence of them";
     let dims: Vec<usize> =
         object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))?;
     Ok(Shape::from(dims))
@@ -110,9 +110,9 @@ fn whole_number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
         return Ok(Scalar::from(number));
     }
     if !dtype.is_float() {
-        return Err(invalid(py, "a number for whole elements has to fit into `int64`"));
+        return Err(invalid(py, "expected an integer that fits into `int64`"));
     }
-    let too_large = || invalid(py, "a number has to fit into `float64`");
+    let too_large = || invalid(py, "expected a number that fits into `float64`");
     object.extract::<f64>().map(Scalar::from).map_err(|raised| replaced(py, raised, too_large))
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
 /// Returns the rows that a call names: integers, in a list or an array.
 pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let py = object.py();
-    let expected = "row numbers: expected an array or a list of integers";
+    let expected = "row_ids: expected an array or a list of integers";
     match array(object)? {
         Some(ids) => detached(py, move || ids.read_as::<i64>()),
         None => {

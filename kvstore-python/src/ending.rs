@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 unsafe extern "C-unwind" {
@@ -57,6 +58,13 @@ pub(crate) fn call_method<'py>(
 pub(crate) fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     call(&py.get_type::<PyString>(), &PyTuple::new(py, [object])?, None)
+}
+
+/// Returns the text of an object for programmers, which its class may make.
+pub(crate) fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    static REPR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    call(REPR.import(py, "builtins", "repr")?, &PyTuple::new(py, [object])?, None)
 }
 
 struct StandStill {

@@ -24,17 +24,17 @@ pub(crate) fn detached<T: Send>(
     result.map_err(|error| to_python(py, error))
 }
 
-/// Returns whether a verb may replace or ignore an exception that code of other libraries raised.
+/// Returns whether a verb may replace or ignore an exception raised by another library.
 ///
 /// A verb passes on:
-/// - what is no `Exception`: `KeyboardInterrupt`, `SystemExit`, `GeneratorExit`;
+/// - exceptions that are not an `Exception`: `KeyboardInterrupt`, `SystemExit`, `GeneratorExit`;
 /// - `MemoryError`.
 pub(crate) fn is_replaceable(py: Python<'_>, raised: &PyErr) -> bool {
     raised.is_instance_of::<PyException>(py) && !raised.is_instance_of::<PyMemoryError>(py)
 }
 
-/// Returns the exception to raise in place of one that code of other libraries raised: what `make`
-/// returns, or the exception itself if it [must be passed on](is_replaceable).
+/// Returns the exception to raise instead of `raised`: that of `make`, or `raised` itself if it
+/// [must be passed on](is_replaceable).
 pub(crate) fn replaced(
     py: Python<'_>,
     raised: impl Into<PyErr>,
@@ -44,8 +44,7 @@ pub(crate) fn replaced(
     if is_replaceable(py, &raised) { make() } else { raised }
 }
 
-/// Returns the result of code of other libraries, or `None` if it raised an exception that a verb
-/// may ignore.
+/// Returns the result of another library, or `None` if it raised an exception that may be ignored.
 ///
 /// # Errors
 /// An exception that [must be passed on](is_replaceable).
@@ -82,30 +81,34 @@ pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
     to_python(py, Error::invalid(text))
 }
 
-/// Returns an exception of ours with the key and the argument that it is about in front of its text. Other
-/// exceptions stay as they are, for they may be those of a program.
+/// Prefixes the message of a `KVStoreError` with the key and the argument. Returns other exceptions
+/// unchanged, because they may be the program's own.
+///
+/// Python code runs meanwhile. An exception of that code is returned instead if it
+/// [must be passed on](is_replaceable).
 pub(crate) fn about(py: Python<'_>, error: PyErr, key: Option<&Key>, argument: &str) -> PyErr {
-    prefixed(py, &error, key, argument).unwrap_or(error)
+    let prefixed = prefixed(py, &error, key, argument);
+    prefixed.unwrap_or_else(|raised| if is_replaceable(py, &raised) { error } else { raised })
 }
 
-fn prefixed(py: Python<'_>, error: &PyErr, key: Option<&Key>, argument: &str) -> Option<PyErr> {
+fn prefixed(py: Python<'_>, error: &PyErr, key: Option<&Key>, argument: &str) -> PyResult<PyErr> {
     static KIND: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let value = error.value(py);
-    if !value.is_instance(KIND.import(py, "mxkv.errors", "KVStoreError").ok()?).ok()? {
-        return None;
+    if !value.is_instance(KIND.import(py, "mxkv.errors", "KVStoreError")?)? {
+        return Ok(error.clone_ref(py));
     }
-    let of_key = key.map(|key| format!("key `{key}`: ")).unwrap_or_default();
-    let text = format!("{of_key}{argument}: {}", value.str().ok()?);
+    let key_text = key.map(|key| format!("key `{key}`: ")).unwrap_or_default();
+    let text = format!("{key_text}{argument}: {}", ending::text(value.as_any())?);
     let details = PyDict::new(py);
-    details.set_item("key", key.map(ToString::to_string)).ok()?;
+    details.set_item("key", key.map(ToString::to_string))?;
     for name in ["expected", "found"] {
-        details.set_item(name, value.getattr(name).ok()?).ok()?;
+        details.set_item(name, value.getattr(name)?)?;
     }
-    let arguments = PyTuple::new(py, [text]).ok()?;
-    let made = ending::call(value.get_type().as_any(), &arguments, Some(&details)).ok()?;
+    let arguments = PyTuple::new(py, [text])?;
+    let made = ending::call(value.get_type().as_any(), &arguments, Some(&details))?;
     let made = PyErr::from_value(made);
     made.set_cause(py, error.cause(py));
-    Some(made)
+    Ok(made)
 }
 
 /// Returns an exception of the class that `mxkv.errors` has under this name.

@@ -78,8 +78,8 @@ pub(crate) fn to_dlpack<'py>(
     }
     let is_copied = wanted.copy != Some(false);
     if !is_copied && (!stays || !is_versioned) {
-        let text = "only a copy can be handed out: on another device, or to a consumer that does not know what is \
-                    for reading only";
+        let text = "only a copy can be exported: the consumer asked for another device, or does \
+                    not support read-only memory";
         return Err(PyBufferError::new_err(text));
     }
     let value = array.tensor();

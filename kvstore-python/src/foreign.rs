@@ -50,7 +50,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     match handed_out {
         Ok((capsule, device)) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
         Err(reason) if !is_replaceable(py, &reason) => Err(reason),
-        // NumPy before 2.1 hands out nothing that is for reading only, and no elements of other packages.
+        // NumPy before 2.1 hands out nothing that is read-only, and no elements of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
         Err(reason) => Err(refused(object, reason).unwrap_or_else(|raised| raised)),
     }
@@ -59,8 +59,8 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
 /// Returns the array as [`block`], if it can be written to.
 ///
 /// # Errors
-/// Those of [`block`]; for memory that is for reading only, or on a device that is none of ours, and where elements
-/// share memory with others.
+/// Those of [`block`]. [`Error::InvalidArgument`] for read-only memory and for elements that
+/// overlap; a `TypeError` for a device that this build does not support.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
@@ -68,12 +68,12 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     let module = optional(object.py(), class.module())?;
     let is_jax = module.is_some_and(|module| module.to_string_lossy().starts_with("jax"));
     if is_jax || is_scalar(object)? || !block.is_writable() {
-        let text = format!("{} {} is for reading only", class.name()?, block.spec());
+        let text = format!("{} {} is read-only", class.name()?, block.spec());
         return Err(invalid(object.py(), text));
     }
     if block.layout().overlaps() {
         let spec = block.spec();
-        let text = format!("{} {spec} has elements that share memory with others", class.name()?);
+        let text = format!("{} {spec} has elements that overlap in memory", class.name()?);
         return Err(invalid(object.py(), text));
     }
     Ok(Some(block))
@@ -143,10 +143,10 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     }
 }
 
-/// Returns the error for an object that does not hand out its elements.
+/// Returns the error for an object that does not export its elements.
 ///
 /// # Errors
-/// What must be passed on of what is raised while the hint is made.
+/// An exception that must be passed on, raised while the hint is made.
 fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     let py = object.py();
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
@@ -203,7 +203,7 @@ fn described(
     is_read_only: bool,
 ) -> PyResult<Arc<Block>> {
     if !interface.call_method1("get", ("mask",))?.is_none() {
-        let text = "an array with a mask: expected one whose elements all count";
+        let text = "an array with a mask: expected an array without one";
         return Err(type_error(object.py(), text));
     }
     let typestr: String = interface.get_item("typestr")?.extract()?;
@@ -235,7 +235,7 @@ fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
     }))
 }
 
-/// Returns the name of the dtype that an object has, if it has one.
+/// Returns the name of the object's dtype, or `None` without a dtype.
 fn dtype_name(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let name = object.getattr("dtype").and_then(|dtype| ending::text(&dtype)?.extract());
     optional(object.py(), name)

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 
 use crate::error::{detached, optional, to_python, type_error};
-use crate::{convert, numpy};
+use crate::{convert, ending, numpy};
 
 /// Returns the part of an array that an index names: a number, a slice in steps of 1, or numbers for the first axes
 /// with at most one slice behind them.
@@ -16,7 +16,7 @@ pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArra
     let mut is_last = false;
     for index in indices.iter() {
         if is_last && !is_all(&index)? {
-            return Err(refused(&index, "nothing can follow a slice but `:`")?);
+            return Err(refused(&index, "only `:` can follow a slice")?);
         }
         if is_last {
             continue;
@@ -42,12 +42,12 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     detached(py, move || part.assign(&array.tensor()))
 }
 
-/// Fails for an index other than `:` or `...`, with this reason.
+/// Fails with `reason` unless the index is `:` or `...`.
 pub(crate) fn check_all(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<()> {
     if is_all(index)? {
         return Ok(());
     }
-    let text = index.repr().map(|it| it.to_string()).unwrap_or_default();
+    let text = shown(index)?;
     Err(type_error(index.py(), format!("index {text}: {reason}")))
 }
 
@@ -60,7 +60,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     if let Ok(slice) = index.cast::<PySlice>() {
         let range = slice.indices(rows.cast_signed())?;
         if range.step != 1 {
-            return Err(refused(index, "a slice goes in steps of 1")?);
+            return Err(refused(index, "expected a slice with step 1")?);
         }
         let (start, stop) = (range.start.cast_unsigned(), range.stop.cast_unsigned());
         return array.slice(start, stop.max(start)).map_err(|error| to_python(py, error));
@@ -69,7 +69,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
         return Err(PyIndexError::new_err("an array without axes has no rows"));
     }
     let Some(number) = optional(py, index.extract::<isize>())? else {
-        return Err(refused(index, "expected numbers and slices")?);
+        return Err(refused(index, "expected an integer or a slice")?);
     };
     let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
     let row = usize::try_from(from_start).ok().filter(|row| *row < rows).ok_or_else(|| {
@@ -89,6 +89,12 @@ fn is_all(index: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 fn refused(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<PyErr> {
-    let text = optional(index.py(), index.repr())?.map(|it| it.to_string()).unwrap_or_default();
+    let text = shown(index)?;
     Ok(type_error(index.py(), format!("index {text}: {reason}; use `asnumpy()` for others")))
+}
+
+/// Returns the index as Python prints it, or an empty string if its class fails to print it.
+fn shown(index: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = ending::repr(index).and_then(|text| text.extract::<String>());
+    Ok(optional(index.py(), text)?.unwrap_or_default())
 }

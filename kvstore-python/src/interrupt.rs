@@ -1,4 +1,4 @@
-//! Signals during long work: Ctrl-C ends it.
+//! Signal handlers during long work, so that Ctrl-C can end it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,19 +9,20 @@ use pyo3::sync::PyOnceLock;
 
 use crate::error::detached;
 
-/// How long work goes on between two looks at the signals. A look waits for the interpreter's lock.
+/// How often the work checks for signals. A check waits for the GIL.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Runs `work` while other threads of Python go on. In the main thread, the check that `work` gets
-/// runs the handlers of signals.
+/// Runs `work` with the GIL released. In the main thread, the check passed to `work` runs pending
+/// signal handlers.
 ///
 /// # Errors
-/// What `work` returns, as an exception; what a handler raises, which ends the work.
+/// - The error of `work`, as an exception.
+/// - The exception of a handler, which ends the work.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Check<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
-    // Python runs handlers in its main thread only.
+    // Python runs signal handlers in the main thread only.
     if !is_main_thread(py)? {
         return detached(py, move || work(&|| Ok(())));
     }

@@ -62,7 +62,7 @@ impl KeyKind {
         Ok(key)
     }
 
-    #[allow(deprecated, reason = "`fetch_update` has a new name that Rust 1.89 does not know")]
+    #[allow(deprecated, reason = "`fetch_update` was renamed after Rust 1.89")]
     fn remember(&self, py: Python<'_>, kind: Kind) -> PyResult<()> {
         let (order, wanted) = (Ordering::Relaxed, kind as u8);
         if self.kind.load(order) == wanted {
@@ -140,10 +140,10 @@ impl Kind {
     }
 }
 
-/// Returns the error for a string that holds halves of characters.
+/// Returns the error for a string with unpaired surrogates, which UTF-8 cannot encode.
 fn not_unicode(text: &Bound<'_, PyString>) -> PyResult<PyErr> {
     let shown = optional(text.py(), text.repr())?.map(|it| it.to_string()).unwrap_or_default();
-    Ok(invalid(text.py(), format!("key {shown}: expected a text that UTF-8 can hold")))
+    Ok(invalid(text.py(), format!("key {shown}: expected a string that UTF-8 can encode")))
 }
 
 /// Returns whether a text is what an integer is written as.

@@ -5,12 +5,16 @@
 //! - `convert`: every other conversion of arguments and results
 //! - `dlpack`: what the protocol's structures mean; `block`: memory of other libraries; `export`: memory for them; `stream`: streams of GPUs
 //! - `foreign`: arrays of other libraries as values and as outputs; `pytorch`: what only PyTorch's tensors have
-//! - `ndarray`, `operators`, `row_operators`, `indexing`, `making`: the arrays; `numpy`: what NumPy gets of them
+//! - `ndarray`, `operators`, `row_operators`, `indexing`, `making`: the arrays
+//! - `numpy`: exports to NumPy
 //! - `store`, `snapshot`, `checkpoint`, `optimizer`, `rows`, `file`, `runtime`: the other classes and functions, one file each
 //! - `updater`: the way back, from a push into a Python function; `ending`: where the interpreter ends meanwhile
-//! - `interrupt`: signals during long work
+//! - `interrupt`: signal handlers during long work
 
-#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may end without memory"))]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_macros, reason = "a test may abort when memory runs out")
+)]
 
 mod arguments;
 mod block;

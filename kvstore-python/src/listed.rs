@@ -43,7 +43,7 @@ pub(crate) fn each<'py>(
     tuple.iter_borrowed().try_for_each(|element| item(&element))
 }
 
-/// The place of an item in an argument: the argument itself, or positions in a list and in a list of it.
+/// The place of an item in an argument: no index, an index, or an index in a nested list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Itself,
@@ -52,7 +52,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Returns the position in the outer list.
+    /// Returns the index in the outer list.
     pub(crate) fn outer(self) -> Option<usize> {
         match self {
             Self::Itself => None,
@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-/// Writes the place as Python's index.
+/// Formats the place as a Python index.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -76,7 +76,7 @@ impl fmt::Display for Place {
 /// nothing for what is none.
 ///
 /// # Errors
-/// What `explain` makes of the error of an item and its place.
+/// The error of `item`, passed through `explain` with the place of the item.
 pub(crate) fn nested<'py, T>(
     object: &Bound<'py, PyAny>,
     mut item: impl FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
@@ -118,11 +118,11 @@ pub(crate) fn nested<'py, T>(
     })
 }
 
-/// Returns the error for an object that is no array.
+/// Returns the error for an object that is not an array.
 pub(crate) fn unexpected(object: &Bound<'_, PyAny>, place: Place) -> PyErr {
     let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
     let expected = match place {
-        Place::Itself => "an array, a list of arrays or a list of such lists",
+        Place::Itself => "an array, a list of arrays or a nested list of arrays",
         Place::At(_) => "an array or a list of arrays",
         Place::Within(..) => "an array",
     };

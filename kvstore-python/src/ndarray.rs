@@ -2,13 +2,12 @@
 
 use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp, Value};
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple, PyType};
 
 use crate::convert;
-use crate::error::{detached, invalid, optional, to_python, type_error};
+use crate::error::{detached, invalid, is_replaceable, optional, to_python, type_error};
 use crate::export::Wanted;
 use crate::rows::{self, PyRows};
 use crate::{dlpack, ending, export, indexing, interrupt, numpy, operators};
@@ -197,7 +196,7 @@ impl PyArray {
     }
 
     /// Gives another array the value of this one, cast to its dtype and moved to its device, and returns it; for a
-    /// device, returns a new array there. An array of rows gets every row.
+    /// device, returns a new array there. A row-sparse target then has every row.
     fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
         if let Ok(rows) = other.cast::<PyRows>() {
             rows.get().receive(slf.py(), &slf.get().array.tensor().into())?;
@@ -240,8 +239,8 @@ impl PyArray {
             )
         };
         let given: Vec<i64> = match only {
-            Some(list) if !is_number(&list)? => convert::argument(&list, "whole numbers as shape")?,
-            _ => convert::argument(shape, "whole numbers as shape")?,
+            Some(list) if !is_number(&list)? => convert::argument(&list, "integers as shape")?,
+            _ => convert::argument(shape, "integers as shape")?,
         };
         derived(slf, move |array| array.reshape(&given))
     }
@@ -256,23 +255,21 @@ impl PyArray {
         detached(py, || array.wait_to_read())
     }
 
-    /// Returns a function of each element, by its name: ``exp``, ``sqrt``, ..
+    /// Applies a function to each element, by its name: ``exp``, ``sqrt``, ..
     #[pyo3(name = "_unary")]
     fn unary<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        let op = UnaryOp::ALL.iter().find(|op| op.name() == name).copied();
-        let op = op.ok_or_else(|| invalid(slf.py(), format!("no function `{name}`")))?;
+        let op = operators::unary_named(slf.py(), name)?;
         derived(slf, move |array| array.unary(op))
     }
 
-    /// Returns a function of each pair of elements, by its name: ``maximum``, ``minimum``, ..
+    /// Applies a function to each pair of elements, by its name: ``maximum``, ``minimum``, ..
     #[pyo3(name = "_binary")]
     fn binary<'py>(
         slf: &Bound<'py, Self>,
         name: &str,
         other: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let op = BinaryOp::ALL.iter().find(|op| op.name() == name).copied();
-        let op = op.ok_or_else(|| invalid(slf.py(), format!("no function `{name}`")))?;
+        let op = operators::binary_named(slf.py(), name)?;
         operators::binary(slf, op, other, false)
     }
 
@@ -386,8 +383,8 @@ impl PyArray {
     }
 
     /// Returns the present value for another library, by `DLPack`: a copy on the same device, which it may write to. With
-    /// ``copy=False`` nothing is copied and the value is for reading only, which is for consumers that know the versions of
-    /// the protocol. Not every library heeds that: tensors of PyTorch's can be written to all the same, so ask for it only
+    /// ``copy=False`` nothing is copied and the value is read-only: only consumers that know the
+    /// versions of the protocol get it. Not every library heeds that: tensors of PyTorch's can be written to all the same, so ask for it only
     /// where nobody does.
     #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn to_dlpack<'py>(
@@ -463,7 +460,7 @@ impl PyArray {
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
         match self.to_show(py).and_then(|it| it.map(|it| ending::text(&it)).transpose()) {
             Ok(Some(elements)) => Ok(format!("\n{elements}\n{name}")),
-            Err(raised) if !raised.is_instance_of::<PyException>(py) => Err(raised),
+            Err(raised) if !is_replaceable(py, &raised) => Err(raised),
             Ok(None) | Err(_) => Ok(name),
         }
     }
@@ -583,7 +580,7 @@ pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tens
     array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
 }
 
-/// Returns the present value of an array, dense or rows.
+/// Returns the current value of a dense or row-sparse array.
 pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value> {
     match object.cast::<PyRows>() {
         Ok(rows) => Ok(Value::Rows(rows.get().value())),

@@ -60,10 +60,11 @@ pub(crate) fn array<'py>(
     Ok(cast)
 }
 
-/// Returns what NumPy makes of numbers, lists of them, and arrays.
+/// Converts numbers, nested lists and arrays to NumPy.
 ///
 /// # Errors
-/// What NumPy raises; a `TypeError` for arrays with a mask, also in lists.
+/// - The exception of NumPy.
+/// - A `TypeError` for masked arrays, also inside of lists.
 pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
@@ -71,32 +72,25 @@ pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     ending::call(asarray, &PyTuple::new(py, [object])?, None)
 }
 
-/// Checks that an object is not an array of NumPy's with a mask.
+/// Rejects NumPy's masked arrays.
 ///
 /// # Errors
-/// A `TypeError`: to take all elements would lose the mask silently.
+/// A `TypeError`, because the mask would be lost.
 pub(crate) fn check_unmasked(object: &Bound<'_, PyAny>) -> PyResult<()> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static MASKED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let class = match MASKED.get(py) {
         Some(class) => class.bind(py),
-        // To import it takes a while, and without it there are no such arrays.
+        // Importing `numpy.ma` is slow, and masked arrays exist only after an import.
         None if MODULES.import(py, "sys", "modules")?.contains(intern!(py, "numpy.ma"))? => {
             MASKED.import(py, "numpy.ma", "MaskedArray")?
         }
         None => return Ok(()),
     };
-    if !object.is_instance(class)? {
-        return Ok(());
-    }
-    let name = object.get_type().name()?;
-    let text = format!("a `{name}` would lose its mask: {WITHOUT_MASK}");
-    Err(type_error(py, text))
+    // `asarray` rejects all of them, with the same message for arrays and lists.
+    if object.is_instance(class)? { asarray(object).map(drop) } else { Ok(()) }
 }
-
-/// What a program does with an array that has a mask.
-const WITHOUT_MASK: &str = "use `.filled(..)`, or `.data` for the elements without the mask";
 
 /// What keeps a value for whom reads its memory.
 #[pyclass(frozen, module = "mxkv._native")]

@@ -1,11 +1,11 @@
 //! The operators of `NDArray`: with arrays, numbers, and arrays of other libraries.
 
-use kvstore::{BinaryOp, DType, NDArray, Scalar};
+use kvstore::{BinaryOp, DType, NDArray, Scalar, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 
 use crate::convert;
-use crate::error::{detached, type_error};
+use crate::error::{detached, invalid, type_error};
 use crate::ndarray::PyArray;
 use crate::rows::PyRows;
 
@@ -81,7 +81,7 @@ pub(crate) fn compare<'py>(
     binary(slf, comparison(op), other, false)
 }
 
-/// Returns the operation that an operator of Python's stands for.
+/// Returns the operation of a Python comparison operator.
 pub(crate) fn comparison(op: CompareOp) -> BinaryOp {
     match op {
         CompareOp::Eq => BinaryOp::Equal,
@@ -91,4 +91,20 @@ pub(crate) fn comparison(op: CompareOp) -> BinaryOp {
         CompareOp::Gt => BinaryOp::Greater,
         CompareOp::Ge => BinaryOp::GreaterEqual,
     }
+}
+
+/// Returns the function of one element with this name.
+pub(crate) fn unary_named(py: Python<'_>, name: &str) -> PyResult<UnaryOp> {
+    let op = UnaryOp::ALL.iter().find(|op| op.name() == name).copied();
+    op.ok_or_else(|| unknown(py, name))
+}
+
+/// Returns the function of two elements with this name.
+pub(crate) fn binary_named(py: Python<'_>, name: &str) -> PyResult<BinaryOp> {
+    let op = BinaryOp::ALL.iter().find(|op| op.name() == name).copied();
+    op.ok_or_else(|| unknown(py, name))
+}
+
+fn unknown(py: Python<'_>, name: &str) -> PyErr {
+    invalid(py, format!("unknown function `{name}`"))
 }

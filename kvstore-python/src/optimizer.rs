@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Tensor, Value, Warmup};
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
@@ -17,13 +18,13 @@ use crate::{convert, keys};
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyOptimizer {
-    /// Without its schedule.
+    /// The optimizer without its schedule.
     optimizer: Mutex<Optimizer>,
     schedule: Mutex<Option<Py<PyScheduler>>>,
 }
 
 impl PyOptimizer {
-    /// Returns the optimizer as it is now: its schedule begins at the `base_lr` of this moment.
+    /// Returns the optimizer with the current `base_lr` of its schedule.
     pub(crate) fn optimizer(&self, py: Python<'_>) -> PyResult<Optimizer> {
         let mut optimizer = self.lock().clone();
         let Some(schedule) = self.schedule(py) else { return Ok(optimizer) };
@@ -64,9 +65,22 @@ impl PyOptimizer {
     fn set_schedule(&self, scheduler: Option<Py<PyScheduler>>) {
         let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *schedule, scheduler);
-        // Dropping the old one can run Python code that uses this optimizer.
+        // Dropping the old schedule can run Python code that uses this optimizer.
         drop(schedule);
         drop(old);
+    }
+
+    /// A schedule may refer to its optimizer: the collector must see that cycle.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Waiting could block the collector for ever. An object that is in use is not garbage.
+        match self.schedule.try_lock() {
+            Ok(schedule) => schedule.as_ref().map_or(Ok(()), |schedule| visit.call(schedule)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.set_schedule(None);
     }
 
     /// The name by which :func:`mxkv.optimizer.create` knows it.
@@ -82,21 +96,25 @@ impl PyOptimizer {
 
     #[pyo3(name = "_set")]
     fn set(&self, py: Python<'_>, name: &str, value: f64) -> PyResult<()> {
-        self.lock().set(name, value).map_err(|error| to_python(py, error))
+        // Creating an exception runs Python code, so release the lock first.
+        let changed = self.lock().set(name, value);
+        changed.map_err(|error| to_python(py, error))
     }
 
     /// Multiplies the learning rate, or the weight decay, of one key.
     #[pyo3(name = "_multiply")]
     fn multiply(&self, py: Python<'_>, what: &str, key: &str, factor: f64) -> PyResult<()> {
         let key = keys::of_text(py, key)?;
-        let mut optimizer = self.lock();
-        let changed = match what {
-            "lr" => optimizer.clone().with_lr_multiplier(key, factor),
-            "wd" => optimizer.clone().with_wd_multiplier(key, factor),
+        let multiply = match what {
+            "lr" => Optimizer::with_lr_multiplier,
+            "wd" => Optimizer::with_wd_multiplier,
             _ => return Err(invalid(py, format!("what: expected `lr` or `wd`, found `{what}`"))),
         };
-        *optimizer = changed.map_err(|error| to_python(py, error))?;
-        Ok(())
+        let mut optimizer = self.lock();
+        let changed = multiply(optimizer.clone(), key, factor).map(|new| *optimizer = new);
+        // Creating an exception runs Python code, so release the lock first.
+        drop(optimizer);
+        changed.map_err(|error| to_python(py, error))
     }
 
     #[pyo3(name = "_create_state")]
@@ -106,7 +124,7 @@ impl PyOptimizer {
         detached(py, || optimizer.create_state(&weight)).map(PyState::from)
     }
 
-    /// Steps a weight in place; weight and gradient are dense or rows.
+    /// Updates a weight in place. Weight and gradient may be dense or row-sparse.
     #[pyo3(name = "_update")]
     fn update(
         &self,
@@ -159,8 +177,8 @@ impl PyOptimizer {
 
 /// What an optimizer keeps for one weight.
 ///
-/// It is a sequence of arrays, in the order in which MXNet's ``create_state`` has them. Each is a
-/// copy. A state of one array has what the array has, as ``asnumpy()``.
+/// A sequence of copies of its arrays, in the order of MXNet's ``create_state``. A state of one
+/// array also has the attributes of that array, such as ``shape`` and ``asnumpy()``.
 ///
 /// >>> from mxkv import nd, optimizer
 /// >>> adam, weight = optimizer.Adam(), nd.ones(2)
@@ -194,25 +212,29 @@ impl PyState {
         self.lock().num_updates()
     }
 
-    /// Returns the arrays of the state: copies, those of half-precision weights after the
-    /// ``float32`` copy of the weight.
+    /// Returns copies of the arrays. For half-precision weights the ``float32`` master copy comes
+    /// first.
     fn arrays(&self) -> Vec<PyArray> {
         self.lock().tensors().iter().map(array_of).collect()
     }
 
-    /// Returns how many parts MXNet's state has.
+    /// Returns the number of parts in MXNet's layout.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.parts(py).map(|parts| parts.len())
     }
 
-    /// Returns a part as MXNet's state has it: an array, a tuple of arrays, or ``None``. Arrays are
+    /// Returns a part in MXNet's layout: an array, a tuple of arrays, or ``None``. Arrays are
     /// copies.
     fn __getitem__<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         let parts = self.parts(py)?;
         let len = parts.len().cast_signed();
         let position = if index < 0 { index + len } else { index };
         let part = usize::try_from(position).ok().and_then(|it| parts.into_iter().nth(it));
-        let missing = || PyIndexError::new_err(format!("part {index} of a state of {len} parts"));
+        let missing = || {
+            PyIndexError::new_err(format!(
+                "index {index} is out of range for a state of {len} parts"
+            ))
+        };
         part.ok_or_else(missing)
     }
 
@@ -222,7 +244,7 @@ impl PyState {
         self.only(py, "shape")
     }
 
-    /// The type of the elements, if the state is one array.
+    /// The dtype of the array, if the state is one array.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.only(py, "dtype")
@@ -234,12 +256,12 @@ impl PyState {
         self.only(py, "context")
     }
 
-    /// Returns the array as NumPy's, if the state is one array.
+    /// Returns the array as a NumPy array, if the state is one array.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.only(py, "asnumpy")?.call0()
     }
 
-    /// What `pickle` and `copy` take: the state in the format of a file of states.
+    /// Supports `pickle` and `copy`: returns the state in the format of a state file.
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
     ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
@@ -248,7 +270,7 @@ impl PyState {
         Ok((slf.get_type().getattr("_of_bytes")?, (PyBytes::new(py, &bytes),)))
     }
 
-    /// Returns the state that was pickled.
+    /// Restores a pickled state.
     #[staticmethod]
     #[pyo3(name = "_of_bytes")]
     fn of_bytes(py: Python<'_>, content: &[u8]) -> PyResult<Self> {
@@ -261,8 +283,7 @@ impl PyState {
 }
 
 impl PyState {
-    /// Returns what the array has under this name, if the state is one array: that is MXNet's state
-    /// then.
+    /// Returns an attribute of the only array, because MXNet's state is that array itself.
     fn only<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         match self.parts(py)?.as_slice() {
             [only] => only.getattr(name),
@@ -273,10 +294,10 @@ impl PyState {
         }
     }
 
-    /// Returns the state in MXNet's layout. For a half-precision weight that is the ``float32``
-    /// copy beside the state of that copy; sgd and nag have them the other way round.
+    /// Returns the state in MXNet's layout. For a half-precision weight: the ``float32`` master
+    /// copy, then its state; for sgd and nag: the state, then the master copy.
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        // Making objects can run Python code that uses this state: not under the lock.
+        // Creating Python objects can run code that uses this state, so release the lock first.
         let state = self.lock().clone();
         let (master, rest) = state.split_master();
         let made = |tensor: &Tensor| Bound::new(py, array_of(tensor)).map(Bound::into_any);
@@ -306,9 +327,9 @@ pub(crate) struct PyScheduler {
     arguments: Arguments,
 }
 
-/// The kind of a schedule, its steps, its numbers and its warm-up.
+/// Kind, steps, numbers and warm-up of a schedule.
 type Arguments = (String, Vec<u64>, Vec<f64>, (u64, f64, String));
-/// The function that makes a schedule anew, its arguments, and attributes.
+/// What `__reduce__` returns: the function that restores a schedule, its arguments, its attributes.
 type ReducedSchedule<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 impl PyScheduler {
@@ -376,14 +397,13 @@ impl PyScheduler {
         py: Python<'_>,
         #[pyo3(from_py_with = convert::float)] base_lr: f64,
     ) -> PyResult<()> {
-        // Every optimizer has this hyper-parameter, with the same limits.
+        // Uses the limits of `learning_rate`, which every optimizer has.
         Optimizer::sgd().set("learning_rate", base_lr).map_err(|error| to_python(py, error))?;
         *self.base_lr.lock().unwrap_or_else(PoisonError::into_inner) = base_lr;
         Ok(())
     }
 
-    /// What `pickle` and `copy` take: the arguments, and the attributes of a class of a program's
-    /// own.
+    /// Supports `pickle` and `copy`: returns the arguments, and the attributes of a subclass.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<ReducedSchedule<'py>> {
         static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let restored = RESTORED.import(slf.py(), "mxkv.lr_scheduler", "_restored")?.clone();
@@ -403,7 +423,7 @@ impl PyScheduler {
     }
 }
 
-/// Returns whether a hyper-parameter is 0 or 1, which Python's booleans are, too.
+/// Returns whether a hyper-parameter is a boolean, so that `True` and `False` are valid values.
 #[pyfunction]
 pub(crate) fn is_flag(name: &str) -> bool {
     Optimizer::is_flag(name)

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use crate::ending;
 use crate::error::optional;
 
 /// Returns the tensor whose memory can be handed out in the place of `object`; what is no tensor of PyTorch's as it is.
@@ -42,7 +43,7 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
     let Some(tensor) = optional(py, torch.getattr(intern!(py, "Tensor")))? else { return Ok(()) };
     let note = |name| torch.getattr("autograd")?.getattr("graph")?.getattr(name);
     let Some(note) = optional(py, note("increment_version"))? else { return Ok(()) };
-    // All of them have been written to: an interrupt is raised when the last one is noted.
+    // Every tensor was written to, so note all of them before raising an interrupt.
     let noted = objects.iter().map(|object| {
         let object = object.bind(py);
         if object.is_instance(&tensor)? {
@@ -53,18 +54,20 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
     noted.fold(Ok(()), PyResult::and)
 }
 
-/// What a program does with a sparse tensor, whose memory is no dense array.
-pub(crate) const ROWS_OF_SPARSE: &str = ": pass a gradient of rows as `t = t.coalesce()` and \
+/// What to do with a sparse tensor, which has no dense memory, for error messages.
+pub(crate) const ROWS_OF_SPARSE: &str = ": pass a row-sparse gradient as `t = t.coalesce()` and \
     `nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape), dtype=..)`, any other \
     sparse tensor as `t.to_dense()`";
 
-/// Returns the layout of a sparse tensor, with what stands before it in a message; none for a dense one.
+/// Returns the layout of a sparse tensor, ready for a message, or `None` for a dense tensor.
 ///
 /// # Errors
-/// What must be passed on of what is raised while the layout is read.
+/// An exception that must be passed on, raised while the layout is read.
 pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = object.py();
-    let layout = optional(py, object.getattr(intern!(py, "layout")))?.map(|it| it.to_string());
+    let layout = object.getattr(intern!(py, "layout"));
+    let layout = layout.and_then(|layout| ending::text(&layout)?.extract::<String>());
+    let layout = optional(py, layout)?;
     let sparse = layout.filter(|layout| layout.starts_with("torch.sparse"));
     Ok(sparse.map(|layout| format!(", it is `{layout}`")))
 }

@@ -1,5 +1,5 @@
-//! The operators of `RowSparseNDArray`: with rows, dense arrays, numbers, and arrays of other
-//! libraries.
+//! Operators of `RowSparseNDArray` with row-sparse arrays, dense arrays, numbers and arrays of
+//! other libraries.
 
 use kvstore::{BinaryOp, NDArray, RowSparse, Scalar, UnaryOp, Value};
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use crate::ndarray::PyArray;
 use crate::operators;
 use crate::rows::PyRows;
 
-/// The other side of an operator.
+/// The right operand.
 enum Operand {
     Value(Value),
     Number(Scalar),
@@ -30,7 +30,7 @@ fn operand(object: &Bound<'_, PyAny>, rows: &RowSparse) -> PyResult<Option<Opera
     Ok(array.map(|array| Operand::Value(array.tensor().into())))
 }
 
-/// Returns a value as an object: an array of rows or a dense one.
+/// Returns a value as a Python object: a row-sparse or a dense array.
 pub(crate) fn object(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
     Ok(match value {
         Value::Rows(rows) => Bound::new(py, PyRows::from(rows))?.into_any(),
@@ -38,7 +38,7 @@ pub(crate) fn object(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>>
     })
 }
 
-/// Computes `slf op other`, or `other op slf` when `reversed`; `None` where the other is no
+/// Computes `slf op other`, or `other op slf` if `reversed`. Returns `None` if `other` is not an
 /// operand.
 fn computed(
     slf: &Bound<'_, PyRows>,
@@ -72,7 +72,7 @@ pub(crate) fn binary<'py>(
     }
 }
 
-/// Replaces the rows by those of `slf op other`: all of them where the result is dense.
+/// Replaces the array by `slf op other`. A dense result fills every row.
 pub(crate) fn in_place(
     slf: &Bound<'_, PyRows>,
     op: BinaryOp,

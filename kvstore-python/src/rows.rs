@@ -24,8 +24,8 @@ type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Vec<i64>, Vec<usize>));
 /// >>> rows.asnumpy().tolist()
 /// [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
 ///
-/// Arithmetic keeps the rows where the others stay 0, as in MXNet: a sum, difference or product of
-/// two such arrays, and a product or quotient with a number. Other results are dense.
+/// The sum, difference or product of two row-sparse arrays stays row-sparse, as does a product or
+/// quotient with a number. Other results are dense, as in MXNet.
 ///
 /// >>> (rows * 2).data.tolist(), (rows + rows).stype, (rows + 1).stype
 /// ([[6.0, 8.0], [2.0, 4.0]], 'row_sparse', 'default')
@@ -51,7 +51,7 @@ impl PyRows {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
-    /// Takes a value of the same shape, cast to this array's dtype and moved to its device.
+    /// Replaces the array by a value of the same shape, cast to its dtype and moved to its device.
     pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
         let own = self.value();
         let received = detached(py, || {
@@ -81,7 +81,7 @@ impl PyRows {
         detached(py, || RowSparse::from_ids(shape, &indices, rows)).map(Self::from)
     }
 
-    /// Binary operations with arrays of NumPy are ours, on whichever side they stand.
+    /// Gives our operators precedence over those of NumPy arrays.
     #[classattr]
     #[pyo3(name = "__array_priority__")]
     const ARRAY_PRIORITY: f64 = 1000.0;
@@ -169,13 +169,13 @@ impl PyRows {
         Ok(Bound::new(py, Self::from(cast))?.into_any())
     }
 
-    /// Returns a new array with the same rows.
+    /// Returns a copy.
     fn copy(&self) -> Self {
         self.value().into()
     }
 
-    /// Gives another array, dense or of rows, the value of this one, cast to its dtype and moved to
-    /// its device, and returns it; for a device, returns a new array there.
+    /// Copies the elements into a dense or row-sparse array, with a cast and a move if needed, and
+    /// returns that array. For a device, returns a copy there.
     fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
         let (py, value) = (slf.py(), slf.get().value());
         if let Ok(rows) = other.cast::<Self>() {
@@ -191,7 +191,7 @@ impl PyRows {
         Ok(other.clone())
     }
 
-    /// Returns the array itself where it is on the device, otherwise a new one there.
+    /// Returns this array if it is on the device, otherwise a copy there.
     fn as_in_context<'py>(slf: &Bound<'py, Self>, context: &Any<'py>) -> PyResult<Any<'py>> {
         if convert::device_like(context)? == slf.get().value().device() {
             return Ok(slf.clone().into_any());
@@ -199,17 +199,17 @@ impl PyRows {
         Self::copyto(slf, context)
     }
 
-    /// Returns the sum of all elements, as a dense array of one.
+    /// Returns the sum of all elements, as a dense array with one element.
     fn sum(&self, py: Python<'_>) -> PyResult<PyArray> {
         self.reduced(py, Reduction::Sum)
     }
 
-    /// Returns the mean of all elements, as a dense array of one.
+    /// Returns the mean of all elements, as a dense array with one element.
     fn mean(&self, py: Python<'_>) -> PyResult<PyArray> {
         self.reduced(py, Reduction::Mean)
     }
 
-    /// Returns the square root of the sum of the squares, as a dense array of one.
+    /// Returns the square root of the sum of the squares, as a dense array with one element.
     fn norm(&self, py: Python<'_>) -> PyResult<PyArray> {
         self.reduced(py, Reduction::Norm)
     }
@@ -225,35 +225,36 @@ impl PyRows {
         row_operators::object(py, detached(py, || value.clip(a_min.into(), a_max.into()))?)
     }
 
-    /// Returns a function of each element, by its name: ``exp``, ``sqrt``, ..
+    /// Applies a function to each element, by its name: ``exp``, ``sqrt``, ..
     #[pyo3(name = "_unary")]
     fn unary<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Any<'py>> {
-        let op = UnaryOp::ALL.iter().find(|op| op.name() == name).copied();
-        let op = op.ok_or_else(|| invalid(py, format!("no function `{name}`")))?;
+        let op = operators::unary_named(py, name)?;
         row_operators::unary(py, self.value(), op)
     }
 
-    /// Returns a function of each pair of elements, by its name: ``maximum``, ``minimum``, ..
+    /// Applies a function to each pair of elements, by its name: ``maximum``, ``minimum``, ..
     #[pyo3(name = "_binary")]
     fn binary<'py>(
         slf: &Bound<'py, Self>,
         name: &str,
         other: &Bound<'py, PyAny>,
     ) -> PyResult<Any<'py>> {
-        let op = BinaryOp::ALL.iter().find(|op| op.name() == name).copied();
-        let op = op.ok_or_else(|| invalid(slf.py(), format!("no function `{name}`")))?;
+        let op = operators::binary_named(slf.py(), name)?;
         row_operators::binary(slf, op, other, false)
     }
 
-    /// Returns the array itself for ``[:]``. Other parts are those of ``todense()``.
+    /// Returns this array for ``[:]``, the only supported index. Use ``todense()`` for parts.
     fn __getitem__<'py>(slf: &Bound<'py, Self>, index: &Any<'py>) -> PyResult<Any<'py>> {
-        indexing::check_all(index, "rows are indexed by `[:]` only; use `todense()` for parts")?;
+        indexing::check_all(
+            index,
+            "a row-sparse array supports only `[:]`; use `todense()` for parts",
+        )?;
         Ok(slf.clone().into_any())
     }
 
-    /// Replaces all elements: ``[:]`` is the only index.
+    /// Replaces all elements. ``[:]`` is the only supported index.
     fn __setitem__(&self, index: &Any<'_>, value: &Any<'_>) -> PyResult<()> {
-        indexing::check_all(index, "rows are assigned by `[:]` only")?;
+        indexing::check_all(index, "a row-sparse array supports only `[:]`")?;
         let py = index.py();
         if let Ok(rows) = value.cast::<Self>() {
             return self.receive(py, &rows.get().value().into());
@@ -364,7 +365,7 @@ impl PyRows {
         row_operators::in_place(slf, BinaryOp::Pow, other)
     }
 
-    /// What `pickle` and `copy` take: the rows, their indices and the shape.
+    /// Supports `pickle` and `copy`: returns the rows, their indices and the shape.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let (py, value) = (slf.py(), slf.get().value());
         let rows = Bound::new(py, slf.get().data())?.into_any();

@@ -41,13 +41,13 @@ pub(crate) fn trim(py: Python<'_>) -> PyResult<()> {
     })
 }
 
-/// Returns the limit of the host's memory in bytes, or ``None`` without a limit.
+/// Returns the host's memory limit in bytes, or ``None`` without a limit.
 #[pyfunction]
 pub(crate) fn memory_limit() -> Option<usize> {
     kvstore::memory_limit()
 }
 
-/// Sets the limit of the host's memory in bytes; ``None`` removes it.
+/// Sets the host's memory limit in bytes. ``None`` removes the limit.
 #[pyfunction]
 #[pyo3(signature = (num_bytes))]
 pub(crate) fn set_memory_limit(num_bytes: Option<usize>) {

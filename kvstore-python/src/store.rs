@@ -29,16 +29,18 @@ pub(crate) struct PyStore {
     is_opened: AtomicBool,
     /// Shared with the store's updater, which must not keep the store.
     key_kind: Arc<KeyKind>,
-    /// Those that were begun by this store.
+    /// The checkpoints that this store has begun.
     checkpoints: Checkpoints,
 }
 
 impl PyStore {
     fn store(&self, py: Python<'_>) -> PyResult<Store> {
-        let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
-        let store = store.as_ref().ok_or_else(|| Error::Closed { what: "the store".to_owned() });
+        // Creating an exception runs Python code, which may call `close`, so release the lock
+        // first.
+        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let store = store.ok_or_else(|| Error::Closed { what: "the store".to_owned() });
         store
-            .and_then(|store| store.check_process().map(|()| store.clone()))
+            .and_then(|store| store.check_process().map(|()| store))
             .map_err(|error| to_python(py, error))
     }
 
@@ -85,9 +87,9 @@ impl PyStore {
         Ok(())
     }
 
-    /// Gives the memory back, and waits for the checkpoints of this store and for other workers if there are any. Raises
-    /// what went wrong with a checkpoint, unless its ``wait`` has raised it. Does nothing a second time, and in a
-    /// forked child.
+    /// Releases the values. Waits for the store's checkpoints, and for the other workers if there
+    /// are any. Raises the error of a checkpoint unless its ``wait`` has raised it. Does nothing
+    /// when called again or in a forked child.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let finished = checkpoint::finish(py, &self.checkpoints);
         let store = self.take();

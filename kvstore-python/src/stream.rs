@@ -29,7 +29,7 @@ pub(crate) fn producer(stream: &Bound<'_, PyAny>) -> PyResult<Option<Queue>> {
 }
 
 fn number(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
-    let (py, expected) = (stream.py(), "stream: expected None or the number of a stream of CUDA's");
+    let (py, expected) = (stream.py(), "stream: expected None or the number of a CUDA stream");
     stream.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
 }
 

@@ -84,8 +84,8 @@ NOT_MADE = {
     "clip_gradient of 0": "It is off here; MXNet's dcasgd, adagrad, adadelta and sgld make every gradient 0.",
     "zero gradients": "MXNet's adamax divides by them, and its centered rmsprop takes roots of what may be below 0.",
     "multi_precision": "Half floats always have a copy in float32 here, so programs with them turn it on.",
-    "learning rate 0": "MXNet's ftrl and ftml divide by it and make NaN of the weight; here such an update is no step. Programs"
-    " of DIVIDE_BY_THE_RATE have schedules that stay above 0.",
+    "learning rate 0": "MXNet's ftrl and ftml divide by it, so the weight becomes NaN; here such an update is"
+    " not a step. Programs of DIVIDE_BY_THE_RATE have schedules that stay above 0.",
     "noise": "sgld's stream is another one.",
     "rows": "MXNet gives no rows of a value without any, even where they are zeros; it pulls rows of float32 only into"
     " whole arrays, wants the lists of a key to be all of rows or all whole, and takes a key as whole for ever once a"

@@ -1,8 +1,8 @@
-"""Writes random programs with the results of this package, one program a line.
+"""Records random programs and their results, one JSON object per line.
 
-``record_programs.py NUMBER SEED`` plays NUMBER programs, the first one of seed SEED, and prints a JSON object for each:
-``program``, and ``outcomes``, what became of making the store and of each step. The JVM's tests replay them
-(``clojure/src/test/clojure/dev/kvstore/programs.clj``).
+``record_programs.py NUMBER SEED`` plays NUMBER programs, starting with seed SEED. Each object has
+``program``, and ``outcomes``: one for creating the store and one per step. ``programs.clj`` replays
+them.
 """
 
 import json
@@ -17,7 +17,7 @@ import mxkv as mx
 
 
 def spelled(value):
-    """Returns the value with numbers that JSON cannot hold as strings."""
+    """Replaces numbers that JSON does not support by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, list):

@@ -130,7 +130,7 @@ def test_bad_indices():
         a[2]
     with pytest.raises(IndexError):
         a[-3]
-    with pytest.raises(TypeError, match="steps of 1"):
+    with pytest.raises(TypeError, match="slice with step 1"):
         a[::2]
     assert len(list(a)) == 2
 

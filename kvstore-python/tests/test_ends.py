@@ -1,16 +1,18 @@
-"""What becomes of checkpoints that a program begins and does not wait for."""
+"""Checkpoints that a program begins and does not wait for."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 
+import children
 import numpy
 import pytest
 
 import mxkv as mx
 
-#: Long enough that no writer is done when the program ends: 64 MiB.
+#: 64 MiB, so that writing takes longer than ending the program.
 NUM_ELEMENTS = 16 << 20
 
 BEGIN = f"""
@@ -24,15 +26,8 @@ checkpoint = kv.checkpoint(path)
 
 
 def run(program, path, **options):
-    """Runs a program with the path of a file in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN + textwrap.dedent(program), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
+    """Runs a program that begins a checkpoint of a file."""
+    return children.run(BEGIN + textwrap.dedent(program), path, **options)
 
 
 def is_complete(path):
@@ -67,7 +62,7 @@ def is_complete(path):
         ("checkpoint.wait(); kv.close()", 0),
     ],
 )
-def test_a_checkpoint_that_no_call_waits_for_is_complete(tmp_path, end, status):
+def test_unawaited_checkpoint_is_complete(tmp_path, end, status):
     path = tmp_path / "model"
     done = run(end, path)
     assert done.returncode == status, done.stderr
@@ -85,7 +80,7 @@ def test_a_checkpoint_that_no_call_waits_for_is_complete(tmp_path, end, status):
         ("with kv: pass", 1, "Traceback"),
     ],
 )
-def test_a_failed_checkpoint_that_no_call_waits_for_is_reported(tmp_path, end, status, expected):
+def test_unawaited_failure_is_reported(tmp_path, end, status, expected):
     path = tmp_path / "missing" / "model"
     done = run(end, path)
     assert done.returncode == status, done.stderr
@@ -110,7 +105,7 @@ def test_every_failed_checkpoint_is_reported_once(tmp_path):
     done = run(program, tmp_path / "missing" / "model")
     assert done.returncode == 0
     reported = [line for line in done.stderr.splitlines() if "StoreIOError" in line]
-    # `close` has raised that of the second one, and the program has caught it.
+    # `close` has raised the error of `other`, and the program has caught it.
     assert len(reported) == 1 and "model3: writing: No such file" in reported[0], done.stderr
 
 
@@ -127,11 +122,20 @@ def test_a_full_disk_is_reported(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def _interrupted(process):
+    """Sends SIGINT until the process ends, because the first one may end another callback."""
+    for _ in range(600):
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=0.1)[1]
+        except subprocess.TimeoutExpired:
+            pass
+    raise AssertionError("the process goes on")
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
 def test_ctrl_c_ends_the_wait_at_exit(tmp_path):
-    """A checkpoint to a pipe without a reader never ends."""
-    import signal
-
+    """Writing to a full pipe that is never read does not end."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -143,10 +147,9 @@ def test_ctrl_c_ends_the_wait_at_exit(tmp_path):
         text=True,
     )
     try:
-        # What is registered last is called first.
+        # `atexit` calls functions in reverse order of registration.
         assert process.stdout.readline() == "begins to end\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        errors = _interrupted(process)
     finally:
         process.kill()
         os.close(reader)
@@ -160,13 +163,14 @@ def test_ctrl_c_ends_wait_and_close(tmp_path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     program = """
     import signal
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
     for wait in [checkpoint.wait, kv.close]:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
             wait()
         except KeyboardInterrupt:
-            print('interrupted')
+            # `os._exit` does not flush.
+            print('interrupted', flush=True)
     os._exit(0)
     """
     done = run(program, pipe)

@@ -1,17 +1,17 @@
-"""Forks: what a child may use of its parent, and the stores that it makes."""
+"""Forks: what a child may use of its parent's objects, and its own stores."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from children import output
 
 import mxkv as mx
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
-#: A child that hangs is ended by its alarm, prints where it was, and its parent sees the signal.
+#: `signal.alarm` ends a child that hangs, after printing its stack; the parent sees the signal.
 CHILD = """
 import faulthandler, os, signal, sys, threading, time
 import numpy, mxkv as mx
@@ -28,14 +28,14 @@ def forked(work, seconds=60):
     try:
         code = work() or 0
     except SystemExit:
-        # The end of a child of this child.
+        # A grandchild is ending.
         raise
     except BaseException:
         import traceback
         traceback.print_exc()
     if code:
         os._exit(1)
-    # The end of the interpreter drops what is inherited.
+    # The interpreter drops inherited objects at exit.
     sys.exit(0)
 
 def refused(call):
@@ -51,16 +51,8 @@ def refused(call):
 
 
 def run(program, timeout=180):
-    """Runs a program in a process of its own, and returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", CHILD + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    """Returns what a program prints."""
+    return output(CHILD + textwrap.dedent(program), timeout)
 
 
 #: Every verb of a store `kv` that has the keys `a` and `b`, arrays `one` and a snapshot of it.
@@ -187,7 +179,7 @@ def child():
     refused(lambda: kv.keys())
     refused(lambda: kv.checkpoint('file'))
     new_store()
-    # An array that another thread was changing cannot be read; no array makes the child wait for ever.
+    # An array that another thread was changing is unreadable, but no array blocks the child.
     for array in arrays + outs:
         try:
             assert array.asnumpy().shape == (size,)
@@ -299,7 +291,7 @@ print(code, os.read(read, 1000).decode() == repr(second), first == second)
 
 
 def test_the_interpreter_of_a_child_ends_while_the_parent_works(tmp_path, monkeypatch):
-    """A fork within an updater: the child has the locks that its only thread holds."""
+    """A fork inside of an updater: the child's only thread holds the locks."""
     monkeypatch.setenv("FOLDER", str(tmp_path))
     program = f"""
 {NEW_STORE}

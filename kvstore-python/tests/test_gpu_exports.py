@@ -191,5 +191,5 @@ def test_there_and_back(copy):
     kv = store(Library(array))
     kv.push("w", [Library(array), Library(array)])
     assert kv.pull("w").tolist() == [[2, 4, 6], [8, 10, 12]]
-    with pytest.raises(ValueError, match="reading only"):
+    with pytest.raises(ValueError, match="read-only"):
         kv.pull("w", out=Library(array))

@@ -49,10 +49,10 @@ def test_dtypes_that_no_tensor_has_are_named(jax, dtype):
 
 def test_an_array_is_no_output(jax):
     kv, array, good = store(nd.zeros(2)), jax.numpy.ones(2), nd.ones(2)
-    with pytest.raises(ValueError, match="Array.* is for reading only") as caught:
+    with pytest.raises(ValueError, match="Array.* is read-only") as caught:
         kv.pull("w", out=[good, array])
     assert caught.value.code == "InvalidArgument"
-    with pytest.raises(ValueError, match="is for reading only"):
+    with pytest.raises(ValueError, match="is read-only"):
         kv.pushpull("w", [array, array])
     assert array.tolist() == good.tolist() == [1, 1]
     assert kv.pull("w").tolist() == [0, 0]

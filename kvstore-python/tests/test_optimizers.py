@@ -1,5 +1,8 @@
 """Optimizers as objects: what is set on them, and what a store would not do with them."""
 
+import gc
+import weakref
+
 import pytest
 
 import mxkv as mx
@@ -43,6 +46,15 @@ def test_changes_after_a_store_has_taken_it_are_warned_of():
     assert (kv.pull("w").tolist(), sgd.lr) == ([0.0], 0.25)
 
 
+def test_a_schedule_that_refers_to_its_optimizer_is_collected():
+    schedule = type("Schedule", (mx.lr_scheduler.FactorScheduler,), {})(1)
+    schedule.owner = mx.optimizer.SGD(lr_scheduler=schedule)
+    reference = weakref.ref(schedule)
+    del schedule
+    gc.collect()
+    assert reference() is None
+
+
 def test_classes_say_what_their_options_are():
     assert "learning_rate=0.01, wd=0, rescale_grad=1" in mx.optimizer.SGD.__doc__
     assert "beta2=0.999" in mx.optimizer.Adam.__doc__
@@ -75,7 +87,7 @@ def test_factors_of_keys_are_those_given_last():
 @pytest.mark.parametrize("name", ["update", "create_state", "step", "update_multi_precision"])
 def test_an_optimizer_with_steps_of_its_own_is_refused(name):
     made = type("Mine", (mx.optimizer.SGD,), {name: lambda self, *_: None})()
-    with pytest.raises(mx.errors.UnsupportedError, match=f"its own `{name}`"):
+    with pytest.raises(mx.errors.UnsupportedError, match=f"defines `{name}`"):
         mx.kv.create().set_optimizer(made)
     named = type("Named", (mx.optimizer.SGD,), {})(learning_rate=0.5)
     assert after_a_push(named) == 0.5
@@ -86,7 +98,7 @@ def test_schedules_of_a_program_s_own_are_refused():
         def __call__(self, num_update):
             return 0.125
 
-    with pytest.raises(mx.errors.UnsupportedError, match="`Mine` has its own `__call__`"):
+    with pytest.raises(mx.errors.UnsupportedError, match="`Mine` defines `__call__`"):
         mx.optimizer.SGD(lr_scheduler=Mine(1))
     with pytest.raises(mx.errors.ArgumentTypeError, match="lr_scheduler: expected one of"):
         mx.optimizer.SGD(lr_scheduler=lambda num_update: 0.1)

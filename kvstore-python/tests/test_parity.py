@@ -1,4 +1,4 @@
-"""What programs for MXNet 1.9 use beside the verbs: functions, optimizers of their own, updaters."""
+"""MXNet 1.9 API beside the verbs: functions, custom optimizers, updaters."""
 
 import copy
 import pickle
@@ -44,6 +44,18 @@ def test_random_numbers_by_mxnet_s_names():
         mx.random.normal(out=[0.0])
 
 
+@pytest.mark.parametrize(
+    "given", [{"shape": (2, 2)}, {"shape": 3}, {"dtype": "float64"}, {"ctx": mx.cpu(1)}]
+)
+def test_random_numbers_reject_arguments_that_differ_from_out(given):
+    out = nd.zeros((2, 3))
+    mx.random.uniform(3, 4, shape=[2, 3], dtype=numpy.float32, ctx=mx.cpu(), out=out)
+    mx.random.seed(3)
+    with pytest.raises(mx.errors.SpecMismatchError, match=f"{next(iter(given))}: expected that of `out`"):
+        mx.random.uniform(0, 1, out=out, **given)
+    assert out.asnumpy().min() >= 3
+
+
 def test_keys_as_strings():
     assert (mx.base.py_str(b"w"), mx.base.py_str("w")) == ("w", "w")
     with pytest.raises(UnicodeDecodeError):
@@ -84,7 +96,7 @@ def test_verbs_that_a_class_of_stores_lacks():
         "broadcast": ("w", 1, 2), "pushpull": ("w", 1), "set_optimizer": (mx.optimizer.SGD(),),
         "save_optimizer_states": ("f",), "load_optimizer_states": ("f",),
     }.items():  # fmt: skip
-        with pytest.raises(NotImplementedError, match=f"`Plain` have no `{name}`"):
+        with pytest.raises(NotImplementedError, match=f"`Plain` does not define `{name}`"):
             getattr(kv, name)(*arguments)
     store = mx.kv.create("teststore")
     with pytest.raises(NotImplementedError):
@@ -149,7 +161,7 @@ def test_steps_of_several_weights():
     states = [sgd.create_state(index, weight) for index, weight in enumerate(weights)]
     sgd.update([0, 1], weights, [nd.ones(1), nd.ones(2)], states)
     assert [weight.tolist() for weight in weights] == [[0.5], [0.5, 0.5]]
-    with pytest.raises(mx.errors.LengthMismatchError, match="as many of each, found 2, 2, 1, 2"):
+    with pytest.raises(mx.errors.LengthMismatchError, match="gradients and states, found 2, 2, 1, 2"):
         sgd.update([0, 1], weights, [nd.ones(1)], states)
 
 
@@ -238,7 +250,7 @@ def test_an_optimizer_in_python_is_the_built_in_one(dtype):
 
 
 def test_half_precision_without_a_copy_is_warned_of():
-    with pytest.warns(UserWarning, match="float16 lose digits"):
+    with pytest.warns(UserWarning, match="float16 updates lose precision"):
         PySGD().create_state_multi_precision(0, nd.ones(1, dtype="float16"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -253,7 +265,7 @@ def test_what_the_base_of_optimizers_has():
     base._update_count(1)
     assert (base.num_update, base._index_update_count) == (2, {0: 1, 1: 2})
     assert (base.create_state(0, None), base.clip_gradient, base.multi_precision) == (None, None, False)
-    with pytest.raises(NotImplementedError, match="`Optimizer` have no `update`"):
+    with pytest.raises(NotImplementedError, match="`Optimizer` does not define `update`"):
         base.update(0, None, None, None)
     with pytest.raises(mx.errors.UnsupportedError, match="sym"):
         mx.optimizer.Optimizer(sym=object())
@@ -271,16 +283,23 @@ def test_registered_classes_are_created_by_name():
     assert isinstance(mx.optimizer.create("sgd"), mx.optimizer.Optimizer)
     with pytest.warns(UserWarning, match="replaces"):
         mx.optimizer.register(type("Mine", (PySGD,), {}))
-    with pytest.raises(TypeError, match="register: expected a class"):
+    with pytest.raises(TypeError, match="register: expected a subclass"):
         mx.optimizer.register(len)
     del mx.optimizer.Optimizer.opt_registry["mine"]
 
 
+def test_create_rejects_options_beside_an_optimizer():
+    sgd = mx.optimizer.SGD()
+    assert mx.optimizer.create(sgd) is sgd
+    with pytest.raises(mx.errors.InvalidArgumentError, match="found learning_rate, wd"):
+        mx.optimizer.create(sgd, learning_rate=0.5, wd=0.1)
+
+
 def test_a_store_says_how_to_run_an_optimizer_in_python():
     kv = mx.kv.create()
-    with pytest.raises(mx.errors.UnsupportedError, match=r"`PySGD` has its own `create_state`.*get_updater\(optimizer\)"):
+    with pytest.raises(mx.errors.UnsupportedError, match=r"`PySGD` defines `create_state`.*get_updater\(optimizer\)"):
         kv.set_optimizer(PySGD())
-    with pytest.raises(mx.errors.UnsupportedError, match="`Optimizer` has no `update`"):
+    with pytest.raises(mx.errors.UnsupportedError, match="`Optimizer` does not define `update`"):
         kv.set_optimizer(mx.optimizer.Optimizer())
 
 
@@ -293,7 +312,7 @@ def test_a_store_runs_an_optimizer_in_python_by_an_updater(key):
     theirs.set_updater(mx.optimizer.get_updater(PySGD(**OPTIONS)))
     for gradient in (nd.ones((2, 2)), rows([[1, 1]], [1], shape=(2, 2))):
         for kv in (ours, theirs):
-            # As rows are dense to an updater, both get them dense.
+            # Updaters receive dense arrays, so push dense arrays to both stores.
             kv.push(key, [gradient.tostype("default"), nd.ones((2, 2))])
     numpy.testing.assert_allclose(ours.pull(key).asnumpy(), theirs.pull(key).asnumpy(), rtol=1e-6)
 
@@ -307,7 +326,7 @@ def test_an_updater_keeps_a_state_for_each_key(kind):
     updater(3, nd.ones(2), weight)
     assert weight.tolist() == [0.5, 0.5]
     updater(3, nd.ones(2), weight)
-    # What MXNet 1.9.1 gives, also after the states went into another updater.
+    # The result of MXNet 1.9.1, also after moving the states to another updater.
     numpy.testing.assert_allclose(weight.asnumpy(), -0.45, rtol=1e-6)
     again = mx.optimizer.get_updater(kind(learning_rate=0.25, momentum=0.9))
     again.set_states(updater.get_states())
@@ -325,7 +344,7 @@ def test_an_updater_takes_lists_and_keys_as_bytes():
     assert ([weight.tolist() for weight in weights], list(updater.states)) == ([[0.5], [0.0]], ["a", "b"])
     with pytest.raises(TypeError, match="optimizer: expected an optimizer"):
         mx.optimizer.Updater("sgd")
-    with pytest.raises(TypeError, match="states: expected what"):
+    with pytest.raises(TypeError, match="states: expected the result"):
         updater.set_states(pickle.dumps([1]))
 
 
@@ -342,7 +361,12 @@ def test_an_updater_gives_an_optimizer_several_weights_if_it_wants_them():
 
     kinds = ["float32", "float64", "float32", "float32"]
     weights = [nd.ones(1, dtype=kind) for kind in kinds]
-    mx.optimizer.get_updater(Together())([0, 1, 2, 3], weights, weights)
+    updater = mx.optimizer.get_updater(Together())
+    for lists in [(3, 2, 3), (3, 3, 2), (2, 3, 3)]:
+        with pytest.raises(mx.errors.LengthMismatchError, match="indices, gradients and weights"):
+            updater(*(list(range(count)) if i == 0 else weights[:count] for i, count in enumerate(lists)))
+    assert updater.states == {}
+    updater([0, 1, 2, 3], weights, weights)
     assert calls == [((0, 2), ["float32"] * 2, 2, 2), ((3,), ["float32"], 1, 1), ((1,), ["float64"], 1, 1)]
 
 
@@ -394,6 +418,11 @@ def test_the_schedule_of_an_optimizer_can_begin_elsewhere():
             schedule.base_lr = wrong
     with pytest.raises(TypeError):
         schedule.base_lr = "high"
+    for wrong in ["0.5", b"0.5"]:
+        with pytest.raises(mx.errors.ArgumentTypeError, match="base_lr: expected a number"):
+            mx.lr_scheduler.FactorScheduler(step=1, base_lr=wrong)
+        with pytest.raises(mx.errors.ArgumentTypeError, match="momentum`: expected a number"):
+            mx.optimizer.SGD(momentum=wrong)
     assert schedule.base_lr == 1024
 
 
@@ -413,7 +442,7 @@ def test_an_optimizer_gets_a_schedule_or_loses_it():
 @pytest.mark.parametrize("kind", [mx.optimizer.Optimizer, mx.optimizer.SGD])
 def test_a_schedule_sets_the_learning_rate(kind):
     optimizer = kind(lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1), learning_rate=0.3)
-    with pytest.raises(UserWarning, match="the optimizer has a schedule") as caught:
+    with pytest.raises(UserWarning, match="the schedule sets it") as caught:
         optimizer.set_learning_rate(0.5)
     assert isinstance(caught.value, mx.errors.KVStoreError)
     optimizer.lr_scheduler = None

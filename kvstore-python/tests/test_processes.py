@@ -1,23 +1,9 @@
-"""What a process lives through: threads that it did not make, its own end. Forks have a file of their own."""
+"""Processes: foreign threads, and the end of the interpreter. Forks are in test_forks.py."""
 
-import subprocess
 import sys
-import textwrap
 
 import pytest
-
-
-def run(program):
-    """Runs a program in a process of its own, and returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+from children import output
 
 
 def test_a_process_ends_while_things_are_alive():
@@ -35,13 +21,13 @@ def test_a_process_ends_while_things_are_alive():
     threading.Thread(target=push, daemon=True).start()
     """
     for _ in range(8):
-        assert run(program) == ""
+        assert output(program) == ""
 
 
 @pytest.mark.parametrize("waiting", ["updater", "updater that prints", "value"])
 def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
     program = f"""
-    import sys, threading, time
+    import os, sys, threading, time
     import numpy, mxkv as mx
     class Value:
         def __dlpack__(self, **options):
@@ -51,7 +37,8 @@ def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
         if {waiting!r} == 'updater':
             time.sleep(0.001)
         else:
-            print('.', end='', flush=True)
+            # Python aborts if a daemon thread holds the lock of a buffered file at the end.
+            os.write(1, b'.')
     kv = mx.kv.create()
     kv.init('w', mx.nd.ones(2))
     if {waiting!r}.startswith('updater'):
@@ -64,7 +51,7 @@ def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
     time.sleep(0.05)
     """
     for _ in range(8):
-        assert set(run(program)) <= {"."}
+        assert set(output(program)) <= {"."}
 
 
 @pytest.mark.parametrize(
@@ -97,16 +84,16 @@ def test_a_process_ends_while_threads_call_us_all_the_time(call):
     time.sleep(0.05)
     """
     for _ in range(4):
-        assert run(program) == ""
+        assert output(program) == ""
 
 
 def test_modules_are_there_without_others():
     names = "mxkv.np mxkv.npx mxkv.kv mxkv.nd mxkv.optimizer mxkv.errors mxkv.runtime mxkv.sparse"
     for name in names.split():
-        assert run(f"import {name}; print({name}.__name__)") == f"{name}\n"
+        assert output(f"import {name}; print({name}.__name__)") == f"{name}\n"
 
 
-# The address space of the process may grow by 50 MB: 160 MB more are an error.
+# Limits the address space to 50 MB more; each call needs at least 160 MB.
 LIMITED = """
 import resource, numpy, mxkv as mx
 def limit():
@@ -141,4 +128,4 @@ except MemoryError:
     print('MemoryError')
 print(mx.nd.ones(2).asnumpy().sum())
 """
-    assert run(program) == "MemoryError\n2.0\n"
+    assert output(program) == "MemoryError\n2.0\n"

@@ -1,4 +1,5 @@
-"""Values, outputs and options that are rejected: the message names key, place and reason, and nothing changes."""
+"""Rejected values, outputs and options: the message names key, place and reason; nothing changes.
+"""
 
 import numpy
 import pytest
@@ -24,7 +25,7 @@ def rejected(call, kind=mx.errors.InvalidArgumentError):
 
 def sparse_gradient():
     class Sparse:
-        """What PyTorch's sparse tensors are to others."""
+        """Behaves like a sparse tensor of PyTorch."""
 
         layout, requires_grad = "torch.sparse_coo", False
 
@@ -62,7 +63,7 @@ def test_one_bad_gradient_among_640_is_named():
 @pytest.mark.parametrize(
     ("keys", "values", "text"),
     [
-        ("w", None, "key `w`: value: expected an array, a list of arrays or a list of such lists, found a `NoneType`"),
+        ("w", None, "key `w`: value: expected an array, a list of arrays or a nested list of arrays, found a `NoneType`"),
         ("w", [nd.ones(2), 3], "key `w`: value[1]: expected an array or a list of arrays, found a `int`"),
         (["w", "b"], [[nd.ones(2)], [nd.ones(2), None]], "key `b`: value[1][1]: expected an array, found a `NoneType`"),
         (["w", "b"], [nd.ones(2), [nd.ones(2), "a"]], "key `b`: value[1][1]: expected an array, found a `str`"),
@@ -74,7 +75,7 @@ def test_the_place_of_a_value_is_named(keys, values, text):
     kv = filled("w", "b")
     arguments = (keys,) if isinstance(keys, dict) else (keys, values)
     if values is None and not isinstance(keys, dict):
-        # Without a value at all there is no call that a key could belong to.
+        # Without a value, the message names no key.
         text = text.removeprefix("key `w`: ")
     assert str(rejected(lambda: kv.push(*arguments))).startswith(text)
     assert [array.tolist() for array in kv.pull(["w", "b"])] == [[0, 0]] * 2
@@ -90,8 +91,8 @@ def test_keys_that_are_numbers_are_named():
 def test_outputs_that_cannot_be_written_to_are_named():
     kv, good = filled("w", "b"), numpy.full(2, 7.0)
     for bad, found in (
-        (read_only(), "ndarray [2] f64 is for reading only"),
-        (WINDOWS(numpy.zeros(2), (2,), (0,)), "ndarray [2] f64 has elements that share memory with others"),
+        (read_only(), "ndarray [2] f64 is read-only"),
+        (WINDOWS(numpy.zeros(2), (2,), (0,)), "ndarray [2] f64 has elements that overlap in memory"),
         (numpy.ma.zeros(2), "a `MaskedArray` would lose its mask: use `.filled(..)`"),
         (numpy.zeros(2, dtype="uint16"), "dtype `uint16`: expected one of float32"),
         ("text", "expected an array or a list of arrays, found a `str`"),
@@ -109,7 +110,7 @@ def test_outputs_that_cannot_be_written_to_are_named():
     kv.init("rows", nd.ones((3, 2)))
     pull = lambda: kv.row_sparse_pull("rows", out=read_only(), row_ids=[0])  # noqa: E731
     error = rejected(pull)
-    assert (error.key, str(error)) == ("rows", "key `rows`: out[0]: ndarray [2] f64 is for reading only")
+    assert (error.key, str(error)) == ("rows", "key `rows`: out[0]: ndarray [2] f64 is read-only")
 
 
 def test_the_gradient_of_an_update_without_a_store_is_named():
@@ -136,7 +137,7 @@ def test_the_cause_of_a_rejected_value_is_kept():
     assert isinstance(error.__cause__, RuntimeError)
 
 
-def test_a_sparse_gradient_of_pytorch_is_told_what_takes_it():
+def test_message_for_sparse_gradients_shows_the_conversion():
     error = rejected(lambda: filled("w").push("w", sparse_gradient()), TypeError)
     assert str(error).startswith("key `w`: value: a `Sparse` does not hand out its elements, it is `torch.sparse_coo`: ")
     assert "nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape)" in str(error)
@@ -201,7 +202,7 @@ def test_an_output_whose_elements_overlap_is_rejected(name):
     kv = mx.kv.create()
     kv.init("w", numpy.ones(shape))
     error = rejected(lambda: kv.pull("w", out=out))
-    assert str(error).endswith("f64 has elements that share memory with others")
+    assert str(error).endswith("f64 has elements that overlap in memory")
     assert room.sum() == 0
     kv.push("w", out)
     assert kv.pull("w").asnumpy().sum() == 0
@@ -247,7 +248,7 @@ def test_other_names_of_one_option_are_not_given_together():
     assert "`eps` and `epsilon`" in str(rejected(lambda: mx.optimizer.AdaGrad(eps=1e-3, epsilon=1e-3)))
     kv = filled("w")
     kv.set_optimizer(mx.optimizer.SGD())
-    assert "`wd`: expected once" in str(rejected(lambda: kv.set_hyper_parameters({"wd": 1}, wd=2)))
+    assert "`wd`: given in `changed` and as keyword" in str(rejected(lambda: kv.set_hyper_parameters({"wd": 1}, wd=2)))
 
 
 def test_a_schedule_starts_at_the_rate_by_either_name():

@@ -1,4 +1,4 @@
-"""Arrays of rows in arithmetic and in copies, as in MXNet 1.9."""
+"""Arithmetic and copies of row-sparse arrays, as in MXNet 1.9."""
 
 import copy
 import pickle
@@ -24,7 +24,7 @@ def dense():
     return nd.ones(SHAPE) * 5
 
 
-#: The operation, and the rows of the result; None where it is dense. All of it is what MXNet 1.9.1 gives.
+#: Operation -> row indices of the result, or None for a dense result, from MXNet 1.9.1.
 OPERATIONS = {
     "a + 2": None, "2 + a": None, "a + b": [0, 1, 3], "a + d": None, "d + a": None,
     "a - 2": None, "2 - a": None, "a - b": [0, 1, 3], "a - d": None, "d - a": None,
@@ -57,7 +57,7 @@ def test_absent_rows_stay_0_whatever_they_are_multiplied_with():
         assert found.asnumpy()[0].tolist() == [0, 0]
 
 
-#: The functions of each element that MXNet 1.9.1 gives rows of.
+#: Functions that keep the array row-sparse in MXNet 1.9.1.
 ROWS = {"abs", "ceil", "fix", "floor", "negative", "relu", "rint", "round", "sign", "sin", "sqrt", "square", "tanh"}
 
 
@@ -69,7 +69,7 @@ def test_functions_of_rows(name):
     numpy.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
 
 
-def test_what_rows_come_to():
+def test_reductions_and_clip_of_rows():
     a = rows()
     assert (nd.sum(a).tolist(), a.norm().tolist(), a.mean().tolist()) == ([4.0], nd.norm(a.todense()).tolist(), [0.5])
     assert (nd.clip(a, -1, 1).stype, nd.clip(a, 1, 2).stype) == ("row_sparse", "default")

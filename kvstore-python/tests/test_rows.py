@@ -77,10 +77,24 @@ def test_rows_of_whole_arrays_and_back():
 def test_a_pull_of_rows_that_fails_changes_nothing():
     out, rows = nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
     read_only = numpy.broadcast_to(numpy.float32(0), (4, 2))
-    with pytest.raises(mx.errors.InvalidArgumentError, match="for reading only"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="is read-only"):
         filled().row_sparse_pull("e", out=[rows, out, read_only], row_ids=[1])
     assert out.tolist() == [[1, 1]] * 4
     assert rows.indices.tolist() == []
+
+
+def test_an_output_of_rows_with_the_wrong_shape_is_named():
+    kv = filled()
+    kv.init("f", nd.ones((4, 2)))
+    outs = [nd.sparse.zeros("row_sparse", (4, 2)), nd.sparse.zeros("row_sparse", (3, 2))]
+    for call in [
+        lambda: kv.row_sparse_pull(["e", "f"], out=outs, row_ids=[1]),
+        lambda: kv.pull(["e", "f"], out=outs, ignore_sparse=False),
+    ]:
+        with pytest.raises(mx.errors.SpecMismatchError, match="key `f`: out: expected") as caught:
+            call()
+        assert (caught.value.key, caught.value.found) == ("f", "(3, 2)")
+        assert outs[0].indices.tolist() == []
 
 
 def test_a_key_may_have_several_outputs_with_numbers_of_their_own():

@@ -1,4 +1,4 @@
-/* The names of the unwinder in libgcc_s.so.1. scripts/zig.sh links against a library of them, which is never loaded. */
+/* A stub with the unwinder's symbols of libgcc_s.so.1, for the linker only (scripts/zig.sh). */
 
 #define NAME(name) \
     void name(void) {}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "packaging"))
-from library import Library  # noqa: E402, the folder of another test
+from library import Library  # noqa: E402 after the path
 BUNDLE = ROOT / "target" / "gpu-bundle"
 SUITES = [
     "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "rows",

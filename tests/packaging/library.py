@@ -1,4 +1,4 @@
-"""Reads ELF files that others get: shared libraries and programs for Linux."""
+"""Reads released ELF files: shared libraries and programs for Linux."""
 
 import io
 import re
@@ -8,15 +8,15 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-# What every glibc system has, under the names of any processor.
+# Libraries that every glibc system has, on any processor.
 MAY_NEED = re.compile(r"lib(c|m|dl|pthread|gcc_s)\.so\.\d+|ld-linux[-\w]*\.so\.\d+")
 NEWEST_GLIBC = (2, 28)
 MACHINES = {"linux-x86_64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 
 UNWINDER = "libgcc_s.so.1"
-# What Rust's panics call. A linker that has the unwinder of LLVM leaves none of these to the system.
+# Functions that Rust's panics call. With a static unwinder none of them is undefined.
 UNWINDS = ["_Unwind_Backtrace", "_Unwind_DeleteException", "_Unwind_RaiseException", "_Unwind_Resume"]
-# All messages of LLVM's unwinder begin so. Its names are gone after `strip`, its strings are not.
+# The prefix of the LLVM unwinder's messages. `strip` removes its symbols, but not its strings.
 LLVM_UNWINDER = b"libunwind: "
 
 
@@ -54,7 +54,7 @@ class Library:
         )
 
     def complaints(self):
-        """Returns why it would not run on every system that the README promises."""
+        """Returns the reasons why a system that the README names could not run it."""
         found = [f"needs {name}" for name in self.needed if not MAY_NEED.fullmatch(name)]
         for version in self.versions:
             glibc = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", version)
@@ -65,7 +65,8 @@ class Library:
         return found + self.unwinder_complaints()
 
     def unwinder_complaints(self):
-        """Returns why it would crash in a thread that ends in `pthread_exit`: it has an unwinder of its own."""
+        """Returns the reasons why it has an unwinder of its own, which crashes in `pthread_exit`.
+        """
         found = [f"does not need {UNWINDER}"] if UNWINDER not in self.needed else []
         found += [f"does not take {name} from the system" for name in UNWINDS if name not in self.undefined]
         found += [f"defines {name}" for name in self.defined if name.startswith(("_Unwind_", "__unw_"))]

@@ -1,4 +1,4 @@
-"""What the project's scripts do where a tool is missing.
+"""The project's scripts on machines without a tool.
 
 Runs with any Python:
     python3 tests/packaging/test_scripts.py
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class ScriptTest(unittest.TestCase):
-    """Runs scripts in a folder of their own, with programs that only write down how they were called."""
+    """Runs scripts in a temporary folder, with stub programs that record their calls."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -29,7 +29,7 @@ class ScriptTest(unittest.TestCase):
             (self.root / name).symlink_to(ROOT / name)
 
     def program(self, name, script):
-        """Puts a program in front of the machine's own one."""
+        """Adds a stub that hides the machine's program."""
         path = self.root / "bin" / name
         path.write_text(f"#!/bin/sh\necho {name} \"$@\" >>{self.root}/calls\n{script}\n")
         path.chmod(0o755)
@@ -50,7 +50,7 @@ class Deny(ScriptTest):
     def setUp(self):
         super().setUp()
         self.link("scripts/deny.sh")
-        # The machine has Python, and nothing is installed on it.
+        # A stub of setup.sh: Python is present, nothing is installed.
         (self.root / "scripts" / "setup.sh").write_text("#!/bin/sh\n")
         (self.root / "scripts" / "setup.sh").chmod(0o755)
 
@@ -85,7 +85,7 @@ class Deny(ScriptTest):
 
 
 class Setup(ScriptTest):
-    """`scripts/setup.sh` for a user who may not install anything."""
+    """`scripts/setup.sh` without root."""
 
     def setUp(self):
         super().setUp()
@@ -104,11 +104,41 @@ class Setup(ScriptTest):
         self.assertNotIn("apt-get", calls)
 
     def test_a_python_that_is_too_old_for_the_wheel_is_not_enough(self):
-        # It can make environments, but pythons.sh finds no release that the wheel works with.
+        # It can create environments, but its version is too old for pythons.sh.
         self.program("python3", 'case $2 in "import venv, ensurepip") ;; *) exit 1 ;; esac')
         done, _ = self.run_script("scripts/setup.sh", "test", PYTHONS="python3")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("python3-venv", done.stderr)
+
+
+class Zig(ScriptTest):
+    """`scripts/zig.sh`"""
+
+    def test_the_flag_is_set_once_even_if_the_caller_has_sourced_the_file(self):
+        self.link("scripts/zig.sh")
+        python = self.root / "target" / "portable-venv" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text("#!/bin/sh\n")
+        python.chmod(0o755)
+        use = ". scripts/zig.sh; target=a-b; use_system_unwinder linux-a"
+        show = 'echo "$CARGO_TARGET_A_B_RUSTFLAGS;${RUSTFLAGS:-}"'
+        flag = "-Clink-arg=target/zigbuild/a-b/libgcc_s.so.1"
+        for flags, expected in [("", f" {flag};"), ("-Ca", f" {flag};-Ca {flag}")]:
+            done, _ = self.run_script("-c", f"{use}; {use}; {show}", RUSTFLAGS=flags)
+            self.assertEqual((done.stdout, done.stderr), (f"{expected}\n", ""))
+
+
+class BareDebian(ScriptTest):
+    """`scripts/bare-debian.sh`"""
+
+    def test_runs_from_any_folder(self):
+        self.link("scripts/bare-debian.sh", "scripts/apt.sh")
+        self.program("id", "echo 0")
+        self.program("debootstrap", "")
+        self.program("unshare", 'test -x "$4"')
+        done, calls = self.run_script("-c", "cd scripts && ./bare-debian.sh true")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("-- scripts/bare-debian.sh true\n", calls)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""What `make wheel` made, read from the outside.
+"""The contents of the wheel that `make wheel` builds.
 
 Runs with the Python that scripts/wheel.sh installs:
     target/portable-venv/bin/python tests/packaging/test_wheel.py
 """
 
 import re
+import sys
 import unittest
 import zipfile
 from pathlib import Path
@@ -12,13 +13,14 @@ from pathlib import Path
 from library import MACHINES, Library
 
 ROOT = Path(__file__).resolve().parents[2]
+WHEELS = ROOT / "target" / "wheels"
 MODULE = "mxkv/_native.abi3.so"
 WHEEL = re.compile(r"mxkv-[\d.]+-cp310-abi3-manylinux_2_28_(\w+)\.whl")
 
 
 def wheels():
     """Yields the platform, the names and the native module of each wheel for Linux."""
-    for path in sorted((ROOT / "target" / "wheels").glob("mxkv-*linux*.whl")):
+    for path in sorted(WHEELS.glob("mxkv-*linux*.whl")):
         platform = WHEEL.fullmatch(path.name)
         assert platform, f"{path.name} is not for every Linux system with glibc 2.28"
         with zipfile.ZipFile(path) as wheel:
@@ -27,7 +29,11 @@ def wheels():
 
 class WheelTest(unittest.TestCase):
     def test_there_is_a_wheel(self):
-        self.assertTrue(list(wheels()), "`make wheel` leaves a wheel in target/wheels")
+        self.assertTrue(list(WHEELS.glob("mxkv-*.whl")), "`make wheel` leaves a wheel in target/wheels")
+
+    def test_a_wheel_of_linux_is_for_every_linux_system(self):
+        if sys.platform == "linux":
+            self.assertTrue(list(wheels()), "`make wheel` leaves a wheel for Linux")
 
     def test_the_native_module_runs_on_the_systems_of_the_readme(self):
         for platform, _, content in wheels():

@@ -38,7 +38,7 @@ ABSOLUTE = 1e-6
 PYTHON_PART = 0.9
 # How many pairs of 64 MiB the copy copies.
 NUM_COPIES = 4
-# How often each form of PyTorch is tried before the rounds, and how many of the fastest take part in them.
+# Trials per form of PyTorch before the rounds, and how many of the fastest take part.
 TRIALS = 3
 NUM_FINALISTS = 2
 COMPILED = "compiled by PyTorch"
@@ -88,7 +88,7 @@ def seconds_of(turns, num_rounds):
 
 
 def torch_forms(workload):
-    """Tries every form of PyTorch. Returns the fastest, and what it can compile, ready for the rounds by name."""
+    """Tries every form of PyTorch. Returns the fastest ones and the compiled one, by name."""
     forms, missing = torch_side.forms(workload)
     for line in missing:
         print(f"peers: {workload.name}: skipped: PyTorch's {line}")
@@ -98,7 +98,7 @@ def torch_forms(workload):
         running = torch_side.RunningTorch(workload, inputs, form)
         seconds = min(timed(running.turn) for _ in range(TRIALS))
         del running
-        gc.collect()  # an optimizer is part of a cycle
+        gc.collect()  # an optimizer is in a reference cycle
         return seconds
 
     seconds = {form: trial(form) for form in forms}
@@ -111,7 +111,7 @@ def torch_forms(workload):
 
 @functools.cache
 def compiles():
-    """Returns whether PyTorch can compile here, and prints why not."""
+    """Returns whether `torch.compile` works here. Prints the reason if not."""
     error = torch_side.compile_error()
     if error:
         print(f"peers: skipped: torch.compile: {error}")

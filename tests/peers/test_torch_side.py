@@ -1,4 +1,4 @@
-"""Every form of PyTorch computes the same: `run` runs this before it measures."""
+"""Tests that all forms of PyTorch compute the same. `run` runs this before it measures."""
 
 import unittest
 
@@ -12,7 +12,7 @@ NUM_TURNS = 3
 
 
 def expected(workload):
-    """Returns the value of each key after some turns, by the optimizers' formulas in `f64`."""
+    """Computes the values after `NUM_TURNS` turns with the optimizers' formulas, in `f64`."""
     found = []
     for index, shape in enumerate(workload.shapes):
         gradients = [values(1000 * (1 + n) + index, shape) for n in range(workload.pushed)]

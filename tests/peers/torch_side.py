@@ -1,5 +1,6 @@
-"""PyTorch without a store, in every form that it has for a workload: the gradients of the replicas are summed, an
-optimizer steps, and the replicas copy the weights. PyTorch may be missing."""
+"""PyTorch without a store: sum the replicas' gradients, step, copy the weights to the replicas.
+
+PyTorch may be missing."""
 
 import itertools
 import math
@@ -10,7 +11,7 @@ import numpy as np
 
 from workloads import values
 
-# PyTorch then asks the system for large pages, as NumPy does.
+# Makes PyTorch request huge pages, as NumPy does.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 try:
     import torch
@@ -38,7 +39,7 @@ class Inputs:
         shapes, count = workload.shapes, workload.pushed
         self.by_key = [[tensor(n, i, shape) for n in range(count)] for i, shape in enumerate(shapes)]
         self.by_replica = [list(gradients) for gradients in zip(*self.by_key)]
-        # The same gradients, those of a key as the rows of one tensor: only `sum(out=)` reads these.
+        # The gradients of a key stacked into one tensor, for `sum(out=)`.
         self.together = [torch.stack(gradients) for gradients in self.by_key]
 
 
@@ -46,7 +47,7 @@ def empty(shape):
     return torch.from_numpy(np.empty(shape, np.float32))
 
 
-# Sums: they get the inputs and a kept tensor per key, and return the tensors that have the sums.
+# Sums take the inputs and one kept tensor per key, and return the tensors with the sums.
 
 
 def stack_sums(inputs, _kept):
@@ -97,7 +98,7 @@ def optimizer(weights, workload, step):
 
 
 def step_error(workload, step):
-    """Returns why this version of PyTorch cannot do the step so on the CPU, or `None`."""
+    """Returns the reason why this PyTorch cannot do the step so on the CPU, or `None`."""
     weight = torch.ones(2)
     weight.grad = torch.ones(2)
     try:
@@ -107,7 +108,7 @@ def step_error(workload, step):
     return None
 
 
-# Pulls: they get the weights and a list of tensors for each replica.
+# Pulls take the weights and a list of tensors per replica.
 
 
 def copy_pull(weights, replicas):
@@ -143,7 +144,8 @@ def can(workload):
 
 
 def forms(workload):
-    """Returns each form of a workload that this version of PyTorch has, and a line for each part that it has not."""
+    """Returns every form that this version of PyTorch supports, and a line for each missing part.
+    """
     steps = {step: step_error(workload, step) for step in STEPS} if workload.optimizer else {None: None}
     pulls = {pull: pull_error(pull) for pull in PULLS} if workload.pulled else {None: None}
     names = itertools.product(SUMS, available(steps), available(pulls))
@@ -184,10 +186,10 @@ class RunningTorch:
     def outputs(self):
         """Returns what `Running.outputs` does: the outputs of each key, or the value of each."""
         outputs = zip(*self.replicas) if self.pull else [[weight] for weight in self.weights]
-        return [output.numpy() for of_key in outputs for output in of_key]
+        return [output.numpy() for outputs_of_key in outputs for output in outputs_of_key]
 
 
-# What `torch.compile` turns into one pass over a key: the sum, and the optimizer's formula written by hand.
+# One pass over a key for `torch.compile`: the sum and the optimizer's formula.
 
 
 def compiled_sum(total, gradients):
@@ -211,7 +213,7 @@ def compile_error():
     total = torch.zeros(64)
     try:
         torch.compile(compiled_sum)(total, [torch.ones(64)] * 2)
-    except Exception as error:  # of any kind: no compiler, no header of Python's, another system
+    except Exception as error:  # any kind of error: no compiler, no Python headers, another system
         return str(error).strip().partition("\n")[0]
     return None
 
@@ -221,7 +223,7 @@ class RunningCompiled:
 
     def __init__(self, workload, inputs):
         torch.set_num_threads(os.cpu_count())
-        # One compiled function serves all keys, whatever their shapes.
+        # Flat tensors, so that one compiled function serves all shapes.
         flat = lambda tensor: tensor.view(-1)
         self.shapes = workload.shapes
         self.gradients = [[flat(gradient) for gradient in gradients] for gradients in inputs.by_key]
@@ -251,7 +253,7 @@ class RunningCompiled:
             return []
         if self.name == "sgd":
             return [options["wd"], options["momentum"], options["learning_rate"]]
-        # A tensor, for a number that changes would be compiled again.
+        # A tensor, because a changing Python number triggers a recompilation.
         rate = options["learning_rate"] * math.sqrt(1 - 0.999**turn) / (1 - 0.9**turn)
         return [options["wd"], torch.tensor(rate)]
 
@@ -259,4 +261,4 @@ class RunningCompiled:
         """Returns what `RunningTorch.outputs` does."""
         outputs = list(zip(*self.replicas)) or [[weight] for weight in self.weights]
         pairs = zip(self.shapes, outputs)
-        return [output.view(shape).numpy() for shape, of_key in pairs for output in of_key]
+        return [output.view(shape).numpy() for shape, outputs_of_key in pairs for output in outputs_of_key]

@@ -37,10 +37,10 @@ class Workload:
 
     def __init__(self, name, bar, shapes, **rest):
         self.name = name
-        # How many times as fast as MXNet it is to be, or `None`.
+        # The required speedup over MXNet, or `None`.
         self.bar = bar
         self.shapes = shapes
-        # Whether PyTorch does the same.
+        # Whether PyTorch can do the same.
         self.has_torch = rest.pop("has_torch", False)
         # How many values a push has, none for no push, and into how many arrays a pull goes.
         self.pushed = rest.pop("pushed", 0)
@@ -163,7 +163,7 @@ ADAM = ("adam", {"learning_rate": 0.001, "wd": 0.0001})
 ONE = [(MIB64,)]
 EMBEDDING = [(1_000_000, 64)]
 
-# A sum of four gradients and a step of SGD: gradients, weight and momentum are read, the last two are written.
+# Reads four gradients, weight and momentum; writes weight and momentum.
 SGD_OF_4 = {"pushed": 4, "optimizer": SGD, "crossings": 8, "has_torch": True}
 
 WORKLOADS = [

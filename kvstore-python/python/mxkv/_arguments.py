@@ -29,17 +29,17 @@ def shown(value: Any) -> str:
 
 
 def asarray(source: Any) -> numpy.ndarray[Any, Any]:
-    """Returns what NumPy makes of numbers, lists of them, and arrays. Arrays with a mask are rejected, in lists too.
+    """Converts numbers, nested lists and arrays to NumPy. Rejects masked arrays, also in lists.
 
     >>> asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    # To import it takes a while, and without it there are no such arrays.
+    # Importing `numpy.ma` is slow, and masked arrays exist only after an import.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and _has_mask(source, masked, 0):
         text = "a list with a `MaskedArray` would lose the mask"
         if isinstance(source, masked):
-            text = "a `MaskedArray` would lose its mask"
+            text = f"a `{type(source).__name__}` would lose its mask"
         raise ArgumentTypeError(f"{text}: use `.filled(..)`, or `.data` for the elements without the mask")
     return numpy.asarray(source)
 
@@ -47,10 +47,10 @@ def asarray(source: Any) -> numpy.ndarray[Any, Any]:
 def _has_mask(source: Any, masked: type, depth: int) -> bool:
     if isinstance(source, masked):
         return True
-    # NumPy takes no lists that are deeper.
+    # NumPy rejects deeper lists.
     if not isinstance(source, (list, tuple)) or depth > 64:
         return False
-    # A list has few types, and may have millions of numbers.
+    # Looks at the types first: a list has few types and may have millions of numbers.
     kinds = set(map(type, source))
     if any(issubclass(kind, masked) for kind in kinds):
         return True
@@ -59,8 +59,8 @@ def _has_mask(source: Any, masked: type, depth: int) -> bool:
 
 
 def number(name: str, value: Any) -> float:
-    """Returns a number. A boolean is none."""
-    if isinstance(value, (bool, numpy.bool_)):
+    """Returns a number. Rejects booleans, and strings, which ``float`` would parse."""
+    if isinstance(value, (bool, numpy.bool_, str, bytes, bytearray)):
         raise ArgumentTypeError(f"{name}: expected a number, found {shown(value)}")
     try:
         return float(value)
@@ -71,7 +71,7 @@ def number(name: str, value: Any) -> float:
 
 
 def option(name: str, value: Any) -> float:
-    """Returns the value of a hyper-parameter. One that is 0 or 1 may be a boolean, others are numbers."""
+    """Returns the value of a hyper-parameter. Accepts a boolean only if the parameter is one."""
     if isinstance(value, (bool, numpy.bool_)) and _native.is_flag(name):
         return float(value)
     return number(f"option `{name}`", value)

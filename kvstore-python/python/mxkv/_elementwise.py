@@ -1,4 +1,4 @@
-"""Functions of each element, for :mod:`mxkv.nd`, and their operands."""
+"""Elementwise functions for :mod:`mxkv.nd`, and their operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_array(source: Any) -> bool:
 
 
 def array_of(data: Any) -> NDArray:
-    """Returns an argument that is to be an array; one of another library is copied."""
+    """Returns the argument as a dense array. Copies an array of another library."""
     if isinstance(data, NDArray):
         return data
     if not is_array(data):
@@ -27,17 +27,17 @@ def array_of(data: Any) -> NDArray:
 
 
 def each(name: str, data: Any, out: Any = None) -> Any:
-    """Returns a function of each element; with ``out``, writes the results there."""
+    """Applies a function to each element. Writes the result to ``out`` if given."""
     return into(out, operand(data)._unary(name))
 
 
 def operand(data: Any) -> Any:
-    """Returns an argument that is to be a dense array or an array of rows."""
+    """Returns the argument as a dense or row-sparse array."""
     return data if isinstance(data, RowSparseNDArray) else array_of(data)
 
 
 def into(out: Any, result: Any) -> Any:
-    """Returns a result, or the array that it is written to."""
+    """Returns the result, or ``out`` after copying the result into it."""
     return result if out is None else result.copyto(out)
 
 
@@ -52,7 +52,7 @@ def abs(data: Any, out: Any = None) -> Any:
 
 
 def negative(data: Any, out: Any = None) -> Any:
-    """Returns each element with the other sign.
+    """Returns the negated elements.
 
     >>> from mxkv.nd import array
     >>> negative(array([-2, 0.5])).tolist()
@@ -62,7 +62,7 @@ def negative(data: Any, out: Any = None) -> Any:
 
 
 def sign(data: Any, out: Any = None) -> Any:
-    """Returns -1, 0 or 1 with the sign of each element.
+    """Returns the sign of each element: -1, 0 or 1.
 
     >>> from mxkv.nd import array
     >>> sign(array([-2, 0, 3])).tolist()
@@ -92,7 +92,7 @@ def sqrt(data: Any, out: Any = None) -> Any:
 
 
 def rsqrt(data: Any, out: Any = None) -> Any:
-    """Returns one over the square root of each element.
+    """Returns the reciprocal square root of each element.
 
     >>> from mxkv.nd import array
     >>> rsqrt(array([4, 0.25])).tolist()
@@ -162,7 +162,7 @@ def sigmoid(data: Any, out: Any = None) -> Any:
 
 
 def relu(data: Any, out: Any = None) -> Any:
-    """Returns the larger one of each element and 0.
+    """Returns the maximum of each element and 0.
 
     >>> from mxkv.nd import array
     >>> relu(array([-2, 3])).tolist()
@@ -172,7 +172,7 @@ def relu(data: Any, out: Any = None) -> Any:
 
 
 def ceil(data: Any, out: Any = None) -> Any:
-    """Returns the next whole number above each element.
+    """Rounds each element up to an integer.
 
     >>> from mxkv.nd import array
     >>> ceil(array([1.5, -1.5])).tolist()
@@ -182,7 +182,7 @@ def ceil(data: Any, out: Any = None) -> Any:
 
 
 def floor(data: Any, out: Any = None) -> Any:
-    """Returns the next whole number below each element.
+    """Rounds each element down to an integer.
 
     >>> from mxkv.nd import array
     >>> floor(array([1.5, -1.5])).tolist()
@@ -192,7 +192,7 @@ def floor(data: Any, out: Any = None) -> Any:
 
 
 def round(data: Any, out: Any = None) -> Any:
-    """Returns the nearest whole number, half away from zero.
+    """Rounds each element to the nearest integer, halves away from zero.
 
     >>> from mxkv.nd import array
     >>> round(array([1.5, -2.5])).tolist()
@@ -202,7 +202,7 @@ def round(data: Any, out: Any = None) -> Any:
 
 
 def rint(data: Any, out: Any = None) -> Any:
-    """Returns the nearest whole number, half down.
+    """Rounds each element to the nearest integer, halves down.
 
     >>> from mxkv.nd import array
     >>> rint(array([1.5, -2.5])).tolist()
@@ -212,7 +212,7 @@ def rint(data: Any, out: Any = None) -> Any:
 
 
 def fix(data: Any, out: Any = None) -> Any:
-    """Returns the next whole number towards zero.
+    """Rounds each element towards zero.
 
     >>> from mxkv.nd import array
     >>> fix(array([1.5, -1.5])).tolist()

@@ -1,4 +1,4 @@
-"""Optimizers that programs write in Python, and updaters that run them: what MXNet's ``Optimizer`` and ``Updater`` are."""
+"""Optimizers written in Python, and the updaters that run them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ import numpy
 from ._arguments import shown
 from ._native import LrScheduler, NDArray, RowSparseNDArray
 from .base import py_str
-from .errors import ArgumentTypeError, InvalidArgumentError, UnsupportedError
+from .errors import (
+    ArgumentTypeError,
+    InvalidArgumentError,
+    LengthMismatchError,
+    UnsupportedError,
+)
 
 _Class = TypeVar("_Class", bound="type[Optimizer]")
 
 
 class ScheduledRateError(InvalidArgumentError, UserWarning):
-    """The optimizer has a schedule, which sets its learning rate. MXNet raises a ``UserWarning`` for it."""
+    """Raised when a learning rate is set beside a schedule. A ``UserWarning``, as in MXNet."""
 
     __module__ = "mxkv.optimizer"
 
 
 class Optimizer:
-    """The base of all optimizers. A class of a program's own defines ``update``, and ``create_state`` if it has states:
+    """The base class of all optimizers. A subclass defines ``update``, and ``create_state`` if it
+    has state:
 
     >>> from mxkv import nd
     >>> @register
@@ -37,15 +43,16 @@ class Optimizer:
     >>> weight.tolist()
     [0.5, 0.5]
 
-    A store runs it by ``kv.set_updater(get_updater(optimizer))``; :meth:`mxkv.kv.KVStore.set_optimizer` takes the
-    optimizers of this module, which run without Python.
+    Run it on a store with ``kv.set_updater(get_updater(optimizer))``.
+    :meth:`mxkv.kv.KVStore.set_optimizer` takes only the built-in optimizers, which run without
+    Python.
 
-    ``lr``, ``wd``, ``rescale_grad`` and ``clip_gradient`` are attributes, ``num_update`` is the largest count of any key,
-    and a schedule is asked with that. ``lr_mult`` and ``wd_mult`` are factors by key, or by the name that
-    ``param_idx2name`` has for it.
+    ``lr``, ``wd``, ``rescale_grad`` and ``clip_gradient`` are attributes. ``num_update`` is the
+    largest update count of any key, and the argument of the schedule. ``lr_mult`` and ``wd_mult``
+    are factors by key, or by the key's name in ``param_idx2name``.
     """
 
-    #: The classes by their names in lower case.
+    #: Classes by lower-case name.
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
 
     def __init__(
@@ -62,9 +69,9 @@ class Optimizer:
         param_dict: Mapping[Any, Any] | None = None,
     ) -> None:
         if sym is not None:
-            raise UnsupportedError("sym: there are no symbols here; `param_idx2name` names parameters")
+            raise UnsupportedError("sym: symbols are not supported; use `param_idx2name` to name parameters")
         if not isinstance(param_idx2name, (Mapping, type(None))):
-            text = "param_idx2name: expected a map of index to name"
+            text = "param_idx2name: expected a mapping from index to name"
             raise ArgumentTypeError(f"{text}, found {shown(param_idx2name)}")
         self.rescale_grad, self.wd, self.clip_gradient = rescale_grad, wd, clip_gradient
         self.lr_scheduler = schedule_from(lr_scheduler, learning_rate)
@@ -81,9 +88,9 @@ class Optimizer:
 
     @staticmethod
     def register(klass: _Class) -> _Class:
-        """Lets :func:`mxkv.optimizer.create` make optimizers of this class, by its name in any case."""
+        """Registers a class for :func:`mxkv.optimizer.create`, by its name in any case."""
         if not (isinstance(klass, type) and issubclass(klass, Optimizer)):
-            text = f"register: expected a class of optimizers, found {shown(klass)}"
+            text = f"register: expected a subclass of `Optimizer`, found {shown(klass)}"
             raise ArgumentTypeError(text)
         name = klass.__name__.lower()
         known = Optimizer.opt_registry.get(name)
@@ -100,36 +107,36 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Any:
-        """The learning rate of now: that of the schedule if there is one."""
+        """The current learning rate: that of the schedule if there is one."""
         return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
 
     def set_learning_rate(self, lr: float) -> None:
-        """Changes the learning rate. A schedule sets it, so beside one this is a ``UserWarning``, raised as an error."""
+        """Sets the learning rate. Raises a ``UserWarning`` if the optimizer has a schedule."""
         check_unscheduled(self)
         self.lr = lr
 
     def create_state(self, index: Any, weight: Any) -> Any:
-        """Returns the state of a weight that has not been updated yet."""
+        """Returns the state of a new weight. The default has no state."""
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
-        """Returns the state of a weight; with ``multi_precision``, for ``float16`` a copy in ``float32`` beside the state
-        of that.
+        """Returns the state of a weight. For ``float16`` with ``multi_precision``: a ``float32``
+        copy and its state.
         """
         if weight.dtype != numpy.float16:
             return self.create_state(index, weight)
         if self.multi_precision:
             master = weight.astype(numpy.float32)
             return master, self.create_state(index, master)
-        text = "steps in float16 lose digits; multi_precision=True steps a copy of the weight in float32"
+        text = "float16 updates lose precision; multi_precision=True updates a float32 copy"
         warnings.warn(text, stacklevel=2)
         return self.create_state(index, weight)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Changes a weight by one step: what a class has to define."""
-        raise UnsupportedError(f"optimizers of class `{type(self).__name__}` have no `update`")
+        """Updates a weight by one step. Subclasses define this."""
+        raise UnsupportedError(f"optimizer class `{type(self).__name__}` does not define `update`")
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Changes a weight by one step, with the state of :meth:`create_state_multi_precision`."""
+        """Updates a weight by one step with the state of :meth:`create_state_multi_precision`."""
         if not self.multi_precision or weight.dtype != numpy.float16:
             self.update(index, weight, grad, state)
             return
@@ -138,24 +145,24 @@ class Optimizer:
         master.copyto(weight)
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
-        """Multiplies the learning rate of these keys, and of no others any more."""
+        """Sets factors of the learning rate by key. Other keys have the factor 1 again."""
         self.lr_mult = dict(args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
-        """Multiplies the weight decay of these keys, and of no others any more. Parameters that ``param_idx2name`` names,
-        but not as ``.._weight`` or ``.._gamma``, have no weight decay otherwise.
+        """Sets factors of the weight decay by key. Other keys have the factor 1 again, or 0 if
+        ``param_idx2name`` gives them a name that ends neither in ``_weight`` nor in ``_gamma``.
         """
         names = self.idx2name.values()
         plain = [name for name in names if not name.endswith(("_weight", "_gamma"))]
         self.wd_mult = {**dict.fromkeys(plain, 0.0), **args_wd_mult}
 
-    # What MXNet's classes call.
+    # Methods that MXNet's subclasses call.
 
     def _set_current_context(self, device_id: int) -> None:
         self._index_update_count = self._all_index_update_counts.setdefault(device_id, {})
 
     def _update_count(self, index: Any) -> None:
-        """Counts an update of a key, or of each of several."""
+        """Counts an update of one key, or of each key in a list."""
         for one in index if isinstance(index, (list, tuple)) else [index]:
             count = self._index_update_count.get(one, self.begin_num_update) + 1
             self._index_update_count[one] = count
@@ -187,7 +194,7 @@ class Optimizer:
         self.param_dict = {}
 
 
-#: MXNet's name of :meth:`Optimizer.register`.
+#: An alias, as in MXNet.
 register = Optimizer.register
 
 
@@ -198,15 +205,19 @@ def create(name: str | Optimizer, **options: Any) -> Optimizer:
     0.1
     """
     if isinstance(name, Optimizer):
+        if options:
+            found = ", ".join(map(str, options))
+            text = f"create: expected no options beside an optimizer, found {found}"
+            raise InvalidArgumentError(text)
         return name
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a string, found {shown(name)}")
+        raise ArgumentTypeError(f"name: expected a string, found {shown(name)}")
     made = Optimizer.opt_registry.get(name.lower())
     return _unknown(name, **options) if made is None else made(**options)
 
 
 def _unknown(name: str, **options: Any) -> Optimizer:
-    """Returns what has this name, but no class; otherwise fails with the names that there are."""
+    """Returns a built-in optimizer without a class, or fails with the list of known names."""
     from .optimizer import _Native
 
     return _Native(name, **options)
@@ -215,8 +226,8 @@ def _unknown(name: str, **options: Any) -> Optimizer:
 def schedule_from(
     schedule: LrScheduler | None, learning_rate: float | None
 ) -> LrScheduler | None:
-    """Returns a schedule that begins at the learning rate: a new one if the schedule begins elsewhere, for other optimizers
-    may have that one.
+    """Returns a schedule that begins at the learning rate. Copies the schedule if it begins
+    elsewhere, because other optimizers may share it.
     """
     if schedule is None or learning_rate is None or schedule.base_lr == learning_rate:
         return schedule
@@ -228,15 +239,15 @@ def schedule_from(
 def check_unscheduled(optimizer: Any) -> None:
     """Fails if an optimizer has a schedule."""
     if optimizer.lr_scheduler is not None:
-        text = "learning_rate: the optimizer has a schedule, which sets it"
-        raise ScheduledRateError(f"{text}: change `lr_scheduler.base_lr`, or set `lr_scheduler` to None first")
+        text = "learning_rate: the schedule sets it; change `lr_scheduler.base_lr`, or set "
+        raise ScheduledRateError(text + "`lr_scheduler` to None")
 
 
 class Updater:
-    """A function ``updater(key, gradient, weight)`` that steps weights with an optimizer, and keeps a state for each key.
+    """A function ``updater(key, gradient, weight)`` that updates weights with an optimizer.
 
-    The optimizer is a built-in one or one of a program's own. A store runs the updater by
-    :meth:`mxkv.kv.KVStore.set_updater`, and it runs without a store, too:
+    It keeps a state per key. The optimizer is built-in or written in Python. Pass the updater to
+    :meth:`mxkv.kv.KVStore.set_updater`, or call it without a store:
 
     >>> from mxkv import nd, optimizer
     >>> updater, weight = get_updater(optimizer.SGD(learning_rate=0.5, momentum=0.5)), nd.ones(1)
@@ -255,44 +266,48 @@ class Updater:
         self.aggregate_updates = optimizer.aggregate_num > 0
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
-        """Steps a weight with its gradient, or each of a list of weights."""
+        """Updates a weight with its gradient, or lists of both."""
         is_list = isinstance(index, (list, tuple))
         given = list(index) if is_list else [index]
-        indices = [py_str(one) if isinstance(one, bytes) else one for one in given]
+        indices = [py_str(key) if isinstance(key, bytes) else key for key in given]
         grads, weights = (list(grad), list(weight)) if is_list else ([grad], [weight])
+        if not len(indices) == len(grads) == len(weights):
+            found = f"{len(indices)} indices, {len(grads)} gradients, {len(weights)} weights"
+            text = "expected equally many indices, gradients and weights"
+            raise LengthMismatchError(f"{text}, found {found}")
         if weights:
             self.optimizer._set_current_context(weights[0].context.device_id)
-        for one, its_weight in zip(indices, weights):
-            self._prepare(one, its_weight)
+        for key, weight in zip(indices, weights):
+            self._prepare(key, weight)
         if self.aggregate_updates:
             self._update_together(indices, grads, weights)
             return
-        for one, its_grad, its_weight in zip(indices, grads, weights):
-            self.optimizer.update_multi_precision(one, its_weight, its_grad, self.states[one])
+        for key, gradient, weight in zip(indices, grads, weights):
+            self.optimizer.update_multi_precision(key, weight, gradient, self.states[key])
 
     def _prepare(self, index: Any, weight: Any) -> None:
-        """Makes the state of a key, or brings a loaded one to the device of its weight."""
+        """Creates the state of a key, or moves a loaded state to the weight's device."""
         if index not in self.states:
-            made = self.optimizer.create_state_multi_precision(index, weight)
-            self.states[index] = made
+            state = self.optimizer.create_state_multi_precision(index, weight)
+            self.states[index] = state
         elif not self.states_synced[index]:
             self.states[index] = self.sync_state_context(self.states[index], weight.context)
         self.states_synced[index] = True
 
     def _update_together(self, indices: list, grads: list, weights: list) -> None:
-        """Gives the optimizer up to ``aggregate_num`` weights of one dtype at a time, in lists."""
-        kinds: dict[str, list[tuple[Any, Any, Any]]] = {}
-        for one in zip(indices, weights, grads):
-            kinds.setdefault(str(one[1].dtype), []).append(one)
+        """Updates up to ``aggregate_num`` weights of one dtype per call of the optimizer."""
+        updates_by_dtype: dict[str, list[tuple[Any, Any, Any]]] = {}
+        for index, weight, grad in zip(indices, weights, grads):
+            updates_by_dtype.setdefault(str(weight.dtype), []).append((index, weight, grad))
         step = self.optimizer.aggregate_num
-        for kind in kinds.values():
-            for first in range(0, len(kind), step):
-                some, their_weights, their_grads = zip(*kind[first : first + step])
-                states = [self.states[one] for one in some]
-                self.optimizer.update_multi_precision(some, their_weights, their_grads, states)
+        for updates in updates_by_dtype.values():
+            for first in range(0, len(updates), step):
+                keys, some_weights, some_grads = zip(*updates[first : first + step])
+                states = [self.states[key] for key in keys]
+                self.optimizer.update_multi_precision(keys, some_weights, some_grads, states)
 
     def sync_state_context(self, state: Any, context: Any) -> Any:
-        """Returns a state with its arrays on a device."""
+        """Moves the arrays of a state to a device."""
         if isinstance(state, (NDArray, RowSparseNDArray)):
             return state.as_in_context(context)
         if isinstance(state, (list, tuple)):
@@ -300,7 +315,7 @@ class Updater:
         return state
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
-        """Returns the states as bytes, with ``dump_optimizer`` those of the optimizer, too.
+        """Returns the states as bytes, followed by the optimizer with ``dump_optimizer``.
 
         >>> from mxkv import nd, optimizer
         >>> updater, weight = get_updater(optimizer.Adam()), nd.ones(1)
@@ -313,14 +328,14 @@ class Updater:
         return pickle.dumps((self.states, self.optimizer) if dump_optimizer else self.states)
 
     def set_states(self, states: bytes) -> None:
-        """Takes the states that :meth:`get_states` returned. They are a pickle, which can run any code: take only bytes
-        that you trust.
+        """Restores states from :meth:`get_states`. Unpickling can run any code: pass only trusted
+        bytes.
         """
         loaded = pickle.loads(states)
         if isinstance(loaded, tuple) and len(loaded) == 2:
             loaded, self.optimizer = loaded
         if not isinstance(loaded, dict):
-            text = "states: expected what `get_states` returned"
+            text = "states: expected the result of `get_states`"
             raise ArgumentTypeError(f"{text}, found {shown(loaded)}")
         self.states = loaded
         self.states_synced = dict.fromkeys(loaded, False)

@@ -38,7 +38,7 @@ def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[Key], list, l
         outs = outs * len(names)
     if not len(names) == len(outs) == len(ids):
         found = f"{len(names)} keys, {len(outs)} outs, {len(ids)} row_ids"
-        raise LengthMismatchError(f"keys, outs and row_ids: expected as many, found {found}")
+        raise LengthMismatchError(f"keys, outs and row_ids: expected equally many, found {found}")
     return _flat(names, outs, ids)
 
 
@@ -50,7 +50,7 @@ def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list
         each = list(numbers) if is_nested(numbers) else [numbers] * len(parts)
         if len(each) != len(parts):
             found = f"{len(parts)} outs, {len(each)} row_ids"
-            raise LengthMismatchError(f"key {shown(key)}: expected as many, found {found}")
+            raise LengthMismatchError(f"key {shown(key)}: expected equally many, found {found}")
         flat.extend(zip([key] * len(parts), parts, each))
     return [key for key, _, _ in flat], [out for _, out, _ in flat], [ids for _, _, ids in flat]
 
@@ -91,28 +91,30 @@ def _numbers_of_rows(value: NDArray) -> list[int]:
     return numpy.flatnonzero(is_there).tolist()
 
 
-def checked(pulled: Iterable[tuple[Any, RowSparseNDArray]]) -> list[tuple[Any, RowSparseNDArray]]:
-    """Returns outputs and their rows, cast for each output of rows. Fails if any output has another shape, before any
-    output changes.
+def checked(
+    pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Iterable[Key]
+) -> list[tuple[Any, RowSparseNDArray]]:
+    """Casts the rows for each row-sparse output. Fails before any output changes if a shape differs.
+
+    Errors name the key of an output.
     """
-    return [(out, _cast_for(out, rows)) for out, rows in pulled]
+    return [(out, _cast_for(out, rows, key)) for (out, rows), key in zip(pulled, keys)]
 
 
-def _cast_for(out: Any, rows: RowSparseNDArray) -> RowSparseNDArray:
+def _cast_for(out: Any, rows: RowSparseNDArray, key: Key) -> RowSparseNDArray:
     if not isinstance(out, RowSparseNDArray):
-        # The store that it is pulled from checks it.
+        # The temporary store in `assign` checks dense outputs.
         return rows
     if out.shape != rows.shape:
         expected, found = str(rows.shape), str(out.shape)
-        text = f"out: expected {expected}, found {found}"
-        raise SpecMismatchError(text, expected=expected, found=found)
+        text = f"key `{key}`: out: expected {expected}, found {found}"
+        raise SpecMismatchError(text, key=str(key), expected=expected, found=found)
     return rows.astype(out.dtype).as_in_context(out.context)
 
 
 def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] = ()) -> None:
-    """Gives outputs their rows: arrays of rows as they are, whole arrays of any library with zeros in between. All or none.
-
-    Errors name the keys, which are those of the outputs.
+    """Writes rows to their outputs, row-sparse or dense, all or none. Errors name the key of an
+    output.
     """
     pairs = list(pulled)
     is_whole = [not isinstance(out, RowSparseNDArray) for out, _ in pairs]

@@ -1,4 +1,4 @@
-"""What programs take from MXNet's ``mxnet.base``.
+"""The part of MXNet's ``mxnet.base`` that stores need.
 
 >>> py_str(b'weight'), py_str('weight')
 ('weight', 'weight')
@@ -12,5 +12,6 @@ __all__ = ["MXNetError", "py_str"]
 
 
 def py_str(x: bytes | str) -> str:
-    """Returns the key that an updater got as a string. MXNet gives updaters ``bytes``; here they get strings already."""
+    """Returns a key as a string. MXNet passes ``bytes`` to updaters; this package passes strings.
+    """
     return x if isinstance(x, str) else x.decode("utf-8")

@@ -66,8 +66,8 @@ class KeyStats(NamedTuple):
 
 
 class KVStoreBase:
-    """The base of every class of stores, which registers them by name. Verbs that a class does not define raise a
-    ``NotImplementedError``.
+    """The base class of stores, and the registry of their classes by name. Methods that a subclass
+    does not define raise ``NotImplementedError``.
     """
 
     OPTIMIZER = "optimizer"
@@ -115,11 +115,11 @@ class KVStoreBase:
         raise self._lacks("broadcast")
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Sums the values of each key into the outputs, or into the values."""
+        """Sums the values of each key into the outputs, or back into the values."""
         raise self._lacks("pushpull")
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Runs an optimizer on the store."""
+        """Runs an optimizer on every push."""
         raise self._lacks("set_optimizer")
 
     def save_optimizer_states(self, fname: Any, dump_optimizer: bool = False) -> None:
@@ -131,7 +131,7 @@ class KVStoreBase:
         raise self._lacks("load_optimizer_states")
 
     def _lacks(self, verb: str) -> UnsupportedError:
-        return UnsupportedError(f"stores of class `{type(self).__name__}` have no `{verb}`")
+        return UnsupportedError(f"store class `{type(self).__name__}` does not define `{verb}`")
 
 
 @KVStoreBase.register
@@ -198,13 +198,16 @@ class KVStore(_native.Store, KVStoreBase):
     A call is checked whole before anything changes; a call that fails changes nothing. What a call does is done when it
     returns. Every method may be called from any thread, and other threads run meanwhile.
 
-    A signal such as Ctrl-C does not stop a call halfway: Python runs its handler while the call reads its arguments, and
-    the call then changes nothing, or when the call has returned. :func:`mxkv.nd.dot` runs the handler meanwhile, and ends
-    when it raises.
+    Python runs signal handlers while a call reads its arguments, or after the call has returned. So
+    Ctrl-C leaves a call either not begun or complete, with these exceptions: an updater in Python
+    is interrupted at its key, and the keys before it are updated; :func:`mxkv.nd.dot` runs handlers
+    between blocks of 64 rows, and ends when one raises; ``close`` and ``Checkpoint.wait`` run
+    handlers while they wait for checkpoints.
 
-    A store belongs to the process that made it. In a child that ``os.fork`` or :mod:`multiprocessing` has forked, every use
-    of it raises :class:`~mxkv.errors.UnsupportedError`, except ``close``; a store that the child creates works. Arrays can
-    be used there, unless another thread was using them at the fork, or they are on a GPU.
+    A store belongs to the process that created it. In a forked child (``os.fork``,
+    :mod:`multiprocessing`) every use except ``close`` raises
+    :class:`~mxkv.errors.UnsupportedError`. The child can create its own store. It can use inherited
+    arrays, except arrays on a GPU and arrays that another thread was using at the fork.
     """
 
     def __init__(self, name: str = "local") -> None:
@@ -258,12 +261,9 @@ class KVStore(_native.Store, KVStoreBase):
         self, outs: Sequence[tuple[Key, RowSparseNDArray]], ignore: bool
     ) -> list[tuple[RowSparseNDArray, RowSparseNDArray]]:
         """Returns outputs and the rows for them, unless they are ignored, when there only have to be the keys."""
-        pulled = []
-        for key, out in outs:
-            if ignore and key in self:
-                continue
-            pulled.append((out, rows_of(self._pulled(key)[0])))
-        return checked(pulled)
+        pairs = [(key, out) for key, out in outs if not (ignore and key in self)]
+        pulled = [(out, rows_of(self._pulled(key)[0])) for key, out in pairs]
+        return checked(pulled, [key for key, _ in pairs])
 
     def row_sparse_pull(
         self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None
@@ -292,7 +292,7 @@ class KVStore(_native.Store, KVStoreBase):
         if out is None:
             is_list = isinstance(key, (list, tuple)) or is_nested(row_ids)
             return pulled if is_list else pulled[0]
-        assign(checked(zip(outs, pulled)), keys)
+        assign(checked(zip(outs, pulled), keys), keys)
         return None
 
     # What a push does.
@@ -362,7 +362,8 @@ class KVStore(_native.Store, KVStoreBase):
             raise ArgumentTypeError(f"changed: expected a map of name to number, found {shown(changed)}")
         twice = set(changed or {}) & set(more)
         if twice:
-            text = f"{', '.join(f'`{name}`' for name in sorted(twice))}: expected once, found in `changed` and by name"
+            names = ", ".join(f"`{name}`" for name in sorted(twice))
+            text = f"{names}: given in `changed` and as keyword, expected one of them"
             raise InvalidArgumentError(text)
         options = {**(changed or {}), **more}
         numbers = [(str(name), option(str(name), it)) for name, it in options.items()]
@@ -426,7 +427,7 @@ def _calling(
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a string, found {shown(name)}")
+        raise ArgumentTypeError(f"name: expected a string, found {shown(name)}")
     return name
 
 

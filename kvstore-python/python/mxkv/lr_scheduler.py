@@ -5,8 +5,8 @@
 >>> [schedule(n) for n in range(1, 6)]
 [0.1, 0.1, 0.05, 0.05, 0.025]
 
-An optimizer that gets one without a learning rate of its own begins at ``base_lr``; with one it begins there. ``base_lr``
-can be set, and an optimizer's own schedule is its ``lr_scheduler``:
+An optimizer starts the schedule at its ``learning_rate`` if given, otherwise at ``base_lr``.
+``base_lr`` can be changed through the optimizer's ``lr_scheduler``:
 
 >>> from mxkv.optimizer import SGD
 >>> sgd = SGD(lr_scheduler=schedule)
@@ -43,8 +43,8 @@ def _restored(
     base_lr: float,
     warmup: tuple[int, float, str],
 ) -> LrScheduler:
-    """Returns a schedule that was pickled."""
-    # It may have been set to less than where the warm-up begins.
+    """Restores a pickled schedule."""
+    # `base_lr` may be below the start of the warm-up, which the constructor rejects.
     schedule = LrScheduler.__new__(kind, name, steps, numbers, max(base_lr, warmup[1]), warmup)
     schedule.base_lr = base_lr
     return schedule

@@ -11,9 +11,9 @@ array([[3., 3., 3.],
 [3. 3. 3.]
 <NDArray 3 @cpu(0)>
 
-Arithmetic of two arrays needs equal shapes and dtypes; comparisons broadcast. Functions of each element write to ``out``
-if it is given. Elements are ``float32`` where nobody
-says more: also those of :func:`array` from arrays of other dtypes, as in MXNet (:func:`from_dlpack` keeps them).
+Arithmetic of two arrays needs equal shapes and dtypes; comparisons broadcast. Elementwise functions
+write to ``out`` if given. The default dtype is ``float32``, also for :func:`array` from arrays of
+other dtypes, as in MXNet (:func:`from_dlpack` keeps the dtype).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, *, stype: s
 def zeros(
     shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
 ) -> Any:
-    """Returns an array of zeros: dense, or for the ``stype`` ``'row_sparse'`` one without rows.
+    """Returns zeros: a dense array, or one without rows for ``stype='row_sparse'``.
 
     >>> zeros(2).tolist()
     [0.0, 0.0]
@@ -183,8 +183,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
-    """Returns a new array with the elements of a number, nested lists, or an array of any library; of an array of rows
-    a new one.
+    """Returns a new array from a number, nested lists, or an array of any library. A row-sparse
+    array stays row-sparse.
 
     >>> array([[1, 2], [3, 4]], dtype='int64').asnumpy()
     array([[1, 2],
@@ -268,7 +268,7 @@ def arange(
 
 
 def zeros_like(data: Any) -> Any:
-    """Returns zeros of the same shape, dtype, device and form.
+    """Returns zeros with the shape, dtype, device and storage type of an array.
 
     >>> zeros_like(ones(2, dtype='int8')).asnumpy()
     array([0, 0], dtype=int8)
@@ -327,7 +327,7 @@ def transpose(data: NDArray) -> NDArray:
 
 
 def clip(data: Any, a_min: float, a_max: float, out: Any = None) -> Any:
-    """Returns every element clamped to ``[a_min, a_max]``; with ``out``, writes them there.
+    """Clamps every element to ``[a_min, a_max]``. Writes the result to ``out`` if given.
 
     >>> clip(array([-2, 0.5, 2]), -1, 1).tolist()
     [-1.0, 0.5, 1.0]
@@ -353,7 +353,7 @@ def norm(data: Any) -> NDArray:
     return operand(data).norm()
 
 
-# MXNet has two names for these.
+# MXNet exports these two under both names.
 random_uniform = random.uniform
 random_normal = random.normal
 

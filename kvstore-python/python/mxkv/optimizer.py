@@ -8,9 +8,10 @@
 >>> kv.pull(0).tolist()
 [0.5, 0.5]
 
-Options are the names that MXNet's Python has, and every one is honoured or refused. ``lr`` is another name of
-``learning_rate``, and only one of them is given. Options that are 0 or 1, such as ``centered``, take booleans too; those
-that are numbers do not. Options that are left out have MXNet's defaults, which :attr:`Optimizer.hyper_parameters` shows:
+Options have the names of MXNet's Python package. An unknown option is an error. ``lr`` is an alias
+of ``learning_rate``; giving both is an error. Boolean options, such as ``centered``, take booleans,
+0 and 1; other options do not take booleans. :attr:`Optimizer.hyper_parameters` shows MXNet's
+defaults:
 
 >>> mx.optimizer.create('adam').hyper_parameters['beta2']
 0.999
@@ -21,7 +22,7 @@ mxkv.errors.InvalidArgumentError: optimizer `adam` has no hyper-parameter `momen
 
 Weights of half floats always have a copy in ``float32`` beside them, so ``multi_precision`` changes nothing.
 
-A program's own optimizer is a class of :class:`Optimizer` with an ``update``; an :class:`Updater` runs it.
+Subclass :class:`Optimizer` to write an optimizer in Python; an :class:`Updater` runs it.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ __all__ = [
 
 
 class _Native(_native.Optimizer, Optimizer):
-    """A built-in optimizer by its name. A store that gets it takes it as it is at that moment.
+    """A built-in optimizer by name. A store copies its settings when it receives it.
 
     Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
     are factors of the learning rate and of the weight decay by key. Hyper-parameters are attributes, too.
@@ -115,9 +116,9 @@ class _Native(_native.Optimizer, Optimizer):
         return optimizer
 
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
-        """Does nothing: ``__new__`` has made the optimizer."""
+        """Does nothing, because ``__new__`` creates the optimizer."""
 
-    #: How many weights an :class:`Updater` gives at a time, in lists: one, and no list.
+    #: Weights per call from an :class:`Updater`. 0: one weight, not in a list.
     aggregate_num = 0
 
     def __getattr__(self, name: str) -> float:
@@ -155,7 +156,7 @@ class _Native(_native.Optimizer, Optimizer):
             raise AttributeError(text)
         wanted = _option(parameter, 0.0 if value is None else value)
         if parameter == "learning_rate":
-            # Where a schedule begins, if there is one.
+            # A schedule starts at the new rate.
             self._set_scheduler(schedule_from(self.lr_scheduler, wanted))
         self._set(parameter, wanted)
 
@@ -176,14 +177,14 @@ class _Native(_native.Optimizer, Optimizer):
 
     def set_learning_rate(self, lr: float) -> None:
         """Changes the learning rate. A store that has the optimizer already keeps its own:
-        :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that. A schedule sets the learning rate, so beside one this is
-        a ``UserWarning``, raised as an error as in MXNet.
+        :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that. If the optimizer has a schedule,
+        raises a ``UserWarning``, as MXNet does.
 
         >>> from mxkv.lr_scheduler import FactorScheduler
         >>> SGD(lr_scheduler=FactorScheduler(step=1)).set_learning_rate(0.5)
         Traceback (most recent call last):
          ..
-        mxkv.optimizer.ScheduledRateError: learning_rate: the optimizer has a schedule, which sets it: ...
+        mxkv.optimizer.ScheduledRateError: learning_rate: the schedule sets it; ...
         """
         check_unscheduled(self)
         self._warn_if_taken()
@@ -235,18 +236,18 @@ class _Native(_native.Optimizer, Optimizer):
         object.__setattr__(self, name, factors)
 
     def create_state(self, index: Any, weight: Any) -> OptimizerState:
-        """Returns the state of a weight, dense or of rows, that has not been updated yet."""
+        """Returns the state of a new weight, dense or row-sparse."""
         return self._create_state(weight)
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> OptimizerState:
-        """As :meth:`create_state`: half floats always have a copy in ``float32``."""
+        """The same as :meth:`create_state`: half precision always has a ``float32`` copy."""
         return self.create_state(index, weight)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Changes a weight by one step, without a store. With lists, changes each weight.
+        """Updates a weight by one step, without a store; with lists, updates each weight.
 
-        A gradient of rows changes these rows only if the optimizer has ``lazy_update``, and it is 1. A weight of rows has
-        every row after the step.
+        A row-sparse gradient updates only its rows if the optimizer has ``lazy_update=1``,
+        otherwise all rows. A row-sparse weight has every row afterwards.
 
         >>> from mxkv import nd, optimizer
         >>> sgd, weight = optimizer.SGD(learning_rate=0.5), nd.ones((2, 1))
@@ -261,20 +262,20 @@ class _Native(_native.Optimizer, Optimizer):
             return
         if not len(index) == len(weight) == len(grad) == len(state):
             found = f"{len(index)}, {len(weight)}, {len(grad)}, {len(state)}"
-            text = f"index, weight, grad and state: expected as many of each, found {found}"
+            text = f"expected equally many indices, weights, gradients and states, found {found}"
             raise LengthMismatchError(text)
-        for one, its_weight, its_grad, its_state in zip(index, weight, grad, state):
-            self._update(str(one), its_weight, its_grad, its_state)
+        for key, *arrays in zip(index, weight, grad, state):
+            self._update(str(key), *arrays)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """As :meth:`update`: half floats always have a copy in ``float32``."""
+        """The same as :meth:`update`: half precision always has a ``float32`` copy."""
         self.update(index, weight, grad, state)
 
     def _set_current_context(self, device_id: int) -> None:
-        """Counts belong to the states, on whatever device they are."""
+        """Does nothing: each state has its own count."""
 
     def __reduce__(self) -> Any:
-        """What ``pickle`` and ``copy`` take."""
+        """Supports ``pickle`` and ``copy``."""
         return _restored, (
             type(self),
             self.name,
@@ -291,7 +292,7 @@ def _restored(
     scheduler: LrScheduler | None,
     others: tuple[dict[str, float], dict[str, float], bool],
 ) -> _Native:
-    """Returns an optimizer that was pickled."""
+    """Restores a pickled optimizer."""
     optimizer = _native.Optimizer.__new__(kind, name, numbers, scheduler)
     lr_mult, wd_mult, multi_precision = others
     optimizer.set_lr_mult(lr_mult)
@@ -315,16 +316,19 @@ _STEPS = (
 
 
 def check_own(optimizer: Optimizer) -> _Native:
-    """Returns a built-in optimizer. Fails for one whose class has steps of its own: a store would not call them."""
+    """Returns a built-in optimizer. Rejects a class with its own steps, which a store would not
+    call.
+    """
     base = _Native if isinstance(optimizer, _Native) else Optimizer
     kind = type(optimizer)
     for name in _STEPS:
         if getattr(kind, name, None) is not getattr(base, name, None):
             hint = "use `set_updater(mxkv.optimizer.get_updater(optimizer))`"
-            text = f"optimizer: `{kind.__name__}` has its own `{name}`, which no store calls: {hint}"
+            text = f"optimizer: `{kind.__name__}` defines `{name}`, which a store does not call"
+            text = f"{text}: {hint}"
             raise UnsupportedError(text)
     if not isinstance(optimizer, _Native):
-        raise UnsupportedError(f"optimizer: `{kind.__name__}` has no `update`")
+        raise UnsupportedError(f"optimizer: `{kind.__name__}` does not define `update`")
     return optimizer
 
 
@@ -332,7 +336,8 @@ def _check_schedule(schedule: Any) -> None:
     if not isinstance(schedule, LrScheduler):
         raise ArgumentTypeError(f"lr_scheduler: expected one of mxkv.lr_scheduler, found {shown(schedule)}")
     if type(schedule).__call__ is not LrScheduler.__call__:
-        text = f"lr_scheduler: `{type(schedule).__name__}` has its own `__call__`, which no store calls: use `set_hyper_parameters`"
+        kind, hint = type(schedule).__name__, "use `set_hyper_parameters`"
+        text = f"lr_scheduler: `{kind}` defines `__call__`, which a store does not call: {hint}"
         raise UnsupportedError(text)
 
 
@@ -351,9 +356,6 @@ def names() -> list[str]:
     return _native.optimizer_names()
 
 
-_classes: dict[str, type[_Native]] = {}
-
-
 class _Named(_Native):
     """An optimizer whose class has its name."""
 
@@ -362,13 +364,13 @@ class _Named(_Native):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "_name" in cls.__dict__:
-            _classes[cls._name] = Optimizer.opt_registry[cls._name] = cls
+            Optimizer.opt_registry[cls._name] = cls
             defaults = _native.Optimizer(cls._name, [], None)._hyper_parameters()
             listed = ", ".join(f"{name}={value:g}" for name, value in defaults)
             cls.__doc__ = f"""{cls.__doc__}
 
     All hyper-parameters: {listed}.
-    Beside them ``lr_scheduler``, ``lr_mult`` and ``wd_mult``, and as attributes every hyper-parameter.
+    Other options: ``lr_scheduler``, ``lr_mult``, ``wd_mult``. Hyper-parameters are also attributes.
     """
 
     def __new__(cls, **options: Any):

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
+
 from . import _native
 from ._arguments import shown
 from ._dtypes import name_of
 from ._native import NDArray
 from .context import Context, _pair
-from .errors import ArgumentTypeError
+from .errors import ArgumentTypeError, SpecMismatchError
 
 __all__ = ["normal", "seed", "uniform"]
 
@@ -30,12 +32,14 @@ def seed(seed_state: int) -> None:
 def uniform(
     low: float = 0,
     high: float = 1,
-    shape: Any = (1,),
+    shape: Any = None,
     dtype: Any = None,
     ctx: Context | None = None,
     out: NDArray | None = None,
 ) -> NDArray:
-    """Returns numbers from ``low`` up to ``high``, all alike; with ``out``, writes them there.
+    """Returns uniform random numbers from ``[low, high)``. Writes them to ``out`` if given.
+
+    The default shape is ``(1,)``. Beside ``out``, shape, dtype and device must be those of ``out``.
 
     >>> uniform(2, 3, shape=(2, 2)).shape
     (2, 2)
@@ -51,12 +55,12 @@ def uniform(
 def normal(
     loc: float = 0,
     scale: float = 1,
-    shape: Any = (1,),
+    shape: Any = None,
     dtype: Any = None,
     ctx: Context | None = None,
     out: NDArray | None = None,
 ) -> NDArray:
-    """Returns normally distributed numbers; with ``out``, writes them there.
+    """Returns normally distributed random numbers. Writes them to ``out`` if given.
 
     >>> normal(shape=3).shape
     (3,)
@@ -67,9 +71,21 @@ def normal(
 
 
 def _like(out: NDArray | None, shape: Any, dtype: Any, ctx: Context | None) -> tuple:
-    """Returns shape, dtype and device: those of the output if there is one."""
+    """Returns shape, dtype and device, taken from ``out`` if given."""
     if out is None:
-        return shape, dtype, ctx
+        return (1,) if shape is None else shape, dtype, ctx
     if not isinstance(out, NDArray):
         raise ArgumentTypeError(f"out: expected an `NDArray`, found {shown(out)}")
+    if shape is not None:
+        _check("shape", tuple(shape) if numpy.iterable(shape) else (shape,), out.shape)
+    if dtype is not None:
+        _check("dtype", name_of(dtype), name_of(out.dtype))
+    if ctx is not None:
+        _check("ctx", _pair(ctx), _pair(out.context))
     return out.shape, out.dtype, out.context
+
+
+def _check(name: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        text = f"{name}: expected that of `out`, {expected}, found {found}"
+        raise SpecMismatchError(text, expected=str(expected), found=str(found))

@@ -66,10 +66,10 @@ def trim() -> None:
 
 
 def memory_limit() -> int | None:
-    """Returns the limit of the host's memory in bytes, or ``None`` without a limit.
+    """Returns the host's memory limit in bytes, or ``None`` without a limit.
 
-    Arrays, stored values and the memory kept for reuse stay below it together. The limit is 80 percent of the
-    machine's memory, or of what the container of this process may use, unless :func:`set_memory_limit` has changed it.
+    The limit covers arrays, stored values and memory kept for reuse. The default is 80 percent of
+    the memory of the machine or container.
 
     >>> memory_limit() > 0
     True
@@ -78,10 +78,10 @@ def memory_limit() -> int | None:
 
 
 def set_memory_limit(num_bytes: int | None) -> None:
-    """Sets the limit of the host's memory in bytes; ``None`` removes it.
+    """Sets the host's memory limit in bytes. ``None`` removes the limit.
 
-    An allocation that would exceed it raises :class:`mxkv.errors.OutOfMemoryError`, a ``MemoryError``. Arrays that exist
-    stay, and a GPU is limited by its own memory.
+    An allocation beyond the limit raises :class:`mxkv.errors.OutOfMemoryError`, a ``MemoryError``.
+    Existing arrays are kept. Memory of GPUs is not included.
     """
     _native.set_memory_limit(num_bytes)
 

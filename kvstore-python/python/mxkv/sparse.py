@@ -65,6 +65,6 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None)
 
 
 def copied(source: RowSparseNDArray, ctx: Context | None, dtype: str | None) -> RowSparseNDArray:
-    """Returns a new array of rows, on the device and in the dtype if they are given."""
+    """Returns a copy of a row-sparse array, with a cast or a move if given."""
     cast = source.copy() if dtype is None else source.astype(dtype)
     return cast if ctx is None else cast.as_in_context(ctx)

@@ -14,11 +14,11 @@ __all__ = ["SHARES", "program"]
 #: Every kind of program, as a function of the seed.
 KINDS = {"verbs": verbs, "optimizers": optimizers, "rows": rows, "compression": compression}
 
-#: How many of ten programs are of a kind.
+#: Programs of each kind among ten.
 SHARES = {"verbs": 3, "optimizers": 5, "rows": 1, "compression": 1}
 _TENTH = [name for name, share in SHARES.items() for _ in range(share)]
 
 
 def program(seed):
-    """Makes the program of a seed: of ten in a row, each kind has its share."""
+    """Returns the program of a seed. Ten consecutive seeds have the shares of `SHARES`."""
     return KINDS[_TENTH[seed % len(_TENTH)]](seed)

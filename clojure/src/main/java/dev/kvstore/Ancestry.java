@@ -33,7 +33,7 @@ final class Ancestry extends WeakReference<NDArray> {
         super(array);
     }
 
-    /** Without a lock: a caller may hold the array's monitor while it waits for another thread. */
+    /** Lock-free, because a caller may hold the array's monitor while it waits for a thread. */
     static Ancestry of(NDArray array) {
         Ancestry present = array.ancestry;
         if (present != null) {

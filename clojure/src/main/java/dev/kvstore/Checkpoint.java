@@ -2,20 +2,27 @@ package dev.kvstore;
 
 import java.nio.file.Path;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * A checkpoint that is being written while the store goes on: a future that is complete when the file is in its
  * place and has reached the disk, or has failed with a {@link KVStoreException}. Then the old file, if there
- * was one, is as it was, unless the message says that the new one is in its place.
+ * was one, is unchanged, unless the message says that the new file is in place.
  *
- * <p>{@link KVStore#close} waits for the checkpoints of its store, and the virtual machine for all of them, however
- * it ends: by the end of {@code main}, {@code System.exit} or a signal such as SIGTERM, but not by {@code
- * Runtime.halt} or SIGKILL. A failure that the program has not asked for is thrown by {@code close}, or printed to the
- * standard error stream at the end. Cancelling or completing the future does not stop the writing.
+ * <p>{@link KVStore#close} waits for the checkpoints of its store. The JVM waits for all
+ * checkpoints when it ends by the end of {@code main}, {@code System.exit} or a signal such as
+ * SIGTERM, but not by {@code Runtime.halt} or SIGKILL. {@code close} throws a failure that the
+ * program has not seen; at the end of the JVM it is printed to standard error. Cancelling or
+ * completing the future does not stop the writing.
+ *
+ * <p>The program has seen a failure that a method of the future has thrown, or that a dependent
+ * stage has received. {@link CompletableFuture#allOf} and other combinations of futures count as
+ * such stages if they are created before the checkpoint fails.
  *
  * @see KVStore#checkpoint
  */
@@ -24,12 +31,16 @@ public final class Checkpoint extends CompletableFuture<Void> {
     private final long numBytes;
     private final NativeHandle handle;
     private final CountDownLatch ended = new CountDownLatch(1);
-    /** In the end; nothing is there to ask then. */
+    /** Set at the end, because the native checkpoint is then released. */
     private volatile long written;
-    /** Set before {@link #ended} is. */
+    /** Set before {@link #ended}. */
     private volatile Throwable failure;
-    /** The program has the failure, or a stage that gets it. */
-    private volatile boolean isReported;
+    /** The program has completed or cancelled the future itself. Set before {@link #ended}. */
+    private volatile boolean isReplaced;
+    /** A stage depends on this future, and receives its failure. */
+    private volatile boolean hasStage;
+    /** A method of the future, {@code close} or the shutdown hook has delivered the failure. */
+    private final AtomicBoolean isReported = new AtomicBoolean();
 
     private Checkpoint(long checkpoint, Path file) {
         this.file = file;
@@ -37,7 +48,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
         this.numBytes = NativeCheckpoint.bytes(checkpoint);
     }
 
-    /** Begins to write a snapshot. */
+    /** Starts writing a snapshot. */
     static Checkpoint begin(long snapshot, String name, Path file) {
         PendingCheckpoints ofProcess = PendingCheckpoints.ofProcess();
         Checkpoint checkpoint = new Checkpoint(NativeCheckpoint.begin(snapshot, name), file);
@@ -58,7 +69,12 @@ public final class Checkpoint extends CompletableFuture<Void> {
         written = numBytesWritten();
         handle.close();
         failure = thrown;
-        // First: what follows the future may end the machine, which waits for this.
+        isReplaced = isDone();
+        if (getNumberOfDependents() > 0) {
+            hasStage = true;
+        }
+        // Before completing: a dependent stage may call System.exit, whose hook waits for this
+        // latch.
         ended.countDown();
         if (thrown == null) {
             complete(null);
@@ -67,7 +83,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
         }
     }
 
-    /** Waits until it is written, or has failed, whatever has become of the future. */
+    /** Waits until the writing has ended, even if the future was completed or cancelled. */
     void awaitEnd() throws InterruptedException {
         ended.await();
     }
@@ -76,18 +92,21 @@ public final class Checkpoint extends CompletableFuture<Void> {
         return ended.getCount() == 0;
     }
 
-    /** Whether it has ended, and the program knows of a failure. */
+    /** Returns whether it has ended and no failure is unreported. */
     boolean isSettled() {
-        return hasEnded() && (failure == null || isReported);
+        return hasEnded() && (failure == null || isKnown());
     }
 
-    /** Returns a failure that the program does not know yet, once; otherwise null. */
-    synchronized KVStoreException takeFailure() {
+    private boolean isKnown() {
+        return isReported.get() || hasStage && !isReplaced;
+    }
+
+    /** Returns a failure that the program has not seen, once; otherwise null. */
+    KVStoreException takeFailure() {
         Throwable thrown = failure;
-        if (thrown == null || isReported) {
+        if (thrown == null || isKnown() || !isReported.compareAndSet(false, true)) {
             return null;
         }
-        isReported = true;
         KVStoreException.Code code = thrown instanceof KVStoreException exception
                 ? exception.code()
                 : KVStoreException.Code.INTERNAL;
@@ -95,14 +114,15 @@ public final class Checkpoint extends CompletableFuture<Void> {
         return new KVStoreException(code, message, thrown);
     }
 
-    // ---- where the program learns of a failure ------------------------------------------------
+    // ---- methods that deliver a failure to the program ----
 
     @Override
     public Void get() throws InterruptedException, ExecutionException {
         try {
             return super.get();
-        } finally {
-            reported();
+        } catch (ExecutionException delivered) {
+            report(delivered);
+            throw delivered;
         }
     }
 
@@ -111,8 +131,9 @@ public final class Checkpoint extends CompletableFuture<Void> {
             throws InterruptedException, ExecutionException, TimeoutException {
         try {
             return super.get(timeout, unit);
-        } finally {
-            reported();
+        } catch (ExecutionException delivered) {
+            report(delivered);
+            throw delivered;
         }
     }
 
@@ -120,8 +141,9 @@ public final class Checkpoint extends CompletableFuture<Void> {
     public Void join() {
         try {
             return super.join();
-        } finally {
-            reported();
+        } catch (CompletionException delivered) {
+            report(delivered);
+            throw delivered;
         }
     }
 
@@ -129,21 +151,23 @@ public final class Checkpoint extends CompletableFuture<Void> {
     public Void getNow(Void valueIfAbsent) {
         try {
             return super.getNow(valueIfAbsent);
-        } finally {
-            reported();
+        } catch (CompletionException delivered) {
+            report(delivered);
+            throw delivered;
         }
     }
 
-    /** Called for every stage that depends on this one, which then has the failure. */
+    /** Called when a dependent stage is created, which receives the failure. */
     @Override
     public <U> CompletableFuture<U> newIncompleteFuture() {
-        isReported = true;
+        hasStage = true;
         return super.newIncompleteFuture();
     }
 
-    private void reported() {
-        if (hasEnded()) {
-            isReported = true;
+    /** Other exceptions, such as that of a cancelled future, say nothing about the failure. */
+    private void report(Exception delivered) {
+        if (failure != null && delivered.getCause() == failure) {
+            isReported.set(true);
         }
     }
 

@@ -2,7 +2,7 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
-/** Checks how many numbers a caller gives. The native library would name the type of the data, not the array's. */
+/** Checks the number of elements, because native messages name the type of the data instead. */
 final class ElementCount {
     private ElementCount() {}
 

@@ -155,7 +155,9 @@ final class HostBuffer {
         return direct;
     }
 
-    /** Checks that it holds as many numbers as an array has. The native library counts bytes. */
+    /**
+     * Checks that the buffer has as many elements as the array. The native library checks bytes.
+     */
     void checkCount(Shape shape, DType dtype) {
         if (kind != Kind.BYTES) {
             ElementCount.check(remaining(), shape, dtype);

@@ -847,11 +847,11 @@ public final class KVStore implements NativeResource {
      * Changes hyper-parameters of the optimizer that runs on the store, all or none. States and counts
      * stay, and pushes that are under way keep the old values.
      *
-     * @param changed new values by name: numbers, or booleans for what {@link Optimizer#isFlag}
+     * @param changed new values by name: numbers, or booleans if {@link Optimizer#isFlag} is true
      * @return this store
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when no optimizer is set, when it has no
-     *     such hyper-parameter, when a value is of another kind or out of range, or when two names, such
-     *     as {@code lr} and {@code learning_rate}, name the same one
+     *     such hyper-parameter, when a value has another type or is out of range, or when two
+     *     names, such as {@code lr} and {@code learning_rate}, name the same one
      */
     public KVStore setHyperParameters(Map<String, ?> changed) {
         Map<String, Double> canonical =
@@ -1063,13 +1063,13 @@ public final class KVStore implements NativeResource {
     // ---- end of life ------------------------------------------------------------------------
 
     /**
-     * Releases the values of the store, when its checkpoints are written. Closing again does nothing; calls that run
-     * finish. Of several processes each waits for the others, unless {@link #setBarrierBeforeExit} says otherwise; a
-     * store that is collected waits for nobody. A thread that is interrupted does not wait for checkpoints: the end of
-     * the virtual machine does.
+     * Waits for the store's checkpoints, then releases its values. Closing again does nothing;
+     * running calls finish. Processes wait for each other, unless {@link #setBarrierBeforeExit}
+     * says otherwise; a store that is garbage-collected does not wait. An interrupted thread does
+     * not wait for checkpoints; the end of the JVM does.
      *
-     * @throws KVStoreException if a checkpoint of this store failed and the program has not asked for the failure, or
-     *     the others do not come; the store is closed all the same
+     * @throws KVStoreException if a checkpoint failed and the program has not seen the failure, or
+     *     if other processes do not arrive; the store is closed in both cases
      */
     @Override
     public void close() {
@@ -1198,7 +1198,7 @@ public final class KVStore implements NativeResource {
         check(elements, parameter, new String[0]);
     }
 
-    /** The message names the element, and the key beside it if there is one. */
+    /** The message names the element and its key, if there is one. */
     private static void check(Object[] elements, String parameter, String[] keys) {
         requireNonNull(elements, parameter);
         for (int i = 0; i < elements.length; i++) {

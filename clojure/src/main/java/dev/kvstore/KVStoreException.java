@@ -130,7 +130,7 @@ public final class KVStoreException extends RuntimeException {
     }
 
     /**
-     * Returns whether an {@link Updater} threw this exception, and a push passed it on.
+     * Returns whether an {@link Updater} threw this exception.
      *
      * @return false if the library itself reports a failure
      */
@@ -138,7 +138,7 @@ public final class KVStoreException extends RuntimeException {
         return fromUpdater;
     }
 
-    /** Called for what an updater throws. */
+    /** Marks an exception that an updater threw. */
     void markFromUpdater() {
         fromUpdater = true;
     }

@@ -15,7 +15,7 @@ final class NativeCheckpoint {
 
     static native void release(long checkpoint);
 
-    /** Blocks until every checkpoint of the process is written. Returns the failures that no caller knows. */
+    /** Waits for all checkpoints of the process. Returns failures that no caller has seen. */
     static native String[] finish();
 
     static native void restore(long store, String file);

@@ -72,7 +72,10 @@ final class NativeLibrary {
         return known != null ? known : tryOnce();
     }
 
-    /** The one lock of this library that a caller may wait for: before the end there is no native frame of ours. */
+    /**
+     * The only lock that is held during slow work: no native frame exists before the library is
+     * loaded.
+     */
     private static synchronized Outcome tryOnce() {
         if (outcome == null) {
             List<String> attempts = new ArrayList<>();
@@ -90,7 +93,7 @@ final class NativeLibrary {
 
     private static final class Loader {
         private final List<String> attempts;
-        /** Then another file is no help. */
+        /** Native access is denied, so loading another file cannot succeed. */
         private boolean isDenied;
 
         Loader(List<String> attempts) {
@@ -180,7 +183,7 @@ final class NativeLibrary {
             }
         }
 
-        /** How the option of Java names this library. */
+        /** Returns the name of this module for {@code --enable-native-access}. */
         private static String module() {
             Module module = NativeLibrary.class.getModule();
             return module.isNamed() ? module.getName() : "ALL-UNNAMED";

@@ -20,9 +20,9 @@ import java.util.concurrent.locks.LockSupport;
  * may not run twice, with an updater or with a pull after it, asks for a collection before it runs and not
  * again.) Programs that close their arrays never notice any of this.
  *
- * <p>The collection runs on a daemon thread, {@code kvstore-worker}. Callers hold no lock while they wait for it, and
- * they wait a minute at most: threads that share few carriers, such as virtual threads in an {@link Updater}, cannot
- * block each other.
+ * <p>Collections run on the daemon thread {@code kvstore-worker}. Callers hold no lock while they
+ * wait, and wait for one minute at most, so virtual threads that share few carriers cannot block
+ * each other.
  *
  * <p>Where a JVM does not collect on request ({@code -XX:+DisableExplicitGC}, Epsilon), only closing helps.
  *
@@ -30,8 +30,8 @@ import java.util.concurrent.locks.LockSupport;
  * arrays are collected before it is {@code OUT_OF_MEMORY}.
  *
  * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
- * suffix k, m or g), otherwise 80 percent of the memory of the machine or container. Memory that is kept for
- * reuse counts, too, and is given back before an allocation fails.
+ * suffix k, m or g), otherwise 80 percent of the memory of the machine or container. Memory kept for
+ * reuse is included, and is freed before an allocation fails.
  */
 public final class NativeMemory {
     private static final String PROPERTY = "dev.kvstore.softCap";
@@ -44,14 +44,14 @@ public final class NativeMemory {
 
     private static final long LONGEST_CLEANING_NANOS = TimeUnit.SECONDS.toNanos(2);
 
-    /** How long a caller waits for a collection at most. A large heap takes many seconds. */
+    /** The longest wait for a collection. Collecting a large heap takes many seconds. */
     private static final long LONGEST_COLLECTION_NANOS = TimeUnit.SECONDS.toNanos(60);
 
     private static final int QUIET_PAUSES = 3;
     private static final int ATTEMPTS = 3;
     private static final boolean CONFIGURED = System.getProperty(PROPERTY) != null;
 
-    /** Zero until the first call that needs it. */
+    /** Zero until the first use. */
     private static final AtomicLong SOFT_CAP = new AtomicLong();
 
     /** The collection that has not started yet, or null. */
@@ -182,7 +182,7 @@ public final class NativeMemory {
         setNativeLimit();
     }
 
-    /** Two threads may change the cap at once: the native library gets the cap that stays. */
+    /** Sets the native limit again if another thread has changed the cap meanwhile. */
     private static void setNativeLimit() {
         NativeLibrary.load();
         long cap;
@@ -244,8 +244,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Runs the call again after each collection that frees something, and once more after the first one.
-     * Gives up after a limited time, because other threads may take what a collection frees.
+     * Retries the call after each collection that frees memory, at least once. Gives up after one
+     * minute, because other threads may take the freed memory.
      */
     private static long[] attempt(Allocation call) {
         long deadline = System.nanoTime() + LONGEST_COLLECTION_NANOS;
@@ -271,7 +271,7 @@ public final class NativeMemory {
      * much memory is in sight: what is asked for here is an estimate, and the library counts.
      */
     private static boolean watch(long numBytes) {
-        // No cap is below the least threshold, unless somebody set it.
+        // With a smaller amount no default cap is near; a configured cap may be of any size.
         if (SOFT_CAP.get() == 0
                 && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.hostLiveBytes())) {
             softCap();
@@ -319,7 +319,7 @@ public final class NativeMemory {
         return live + BYTES_PER_HANDLE * NativeHandle.open();
     }
 
-    /** A thread that finds a collection under way waits for it and looks again. */
+    /** Waits for a running collection first, and collects only if it is still due. */
     private static void collectIfDue(long numBytes) {
         CompletableFuture<Void> running = RUNNING.get();
         if (running != null) {
@@ -331,8 +331,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Requests a collection that starts after this call, waits for its end and returns the live bytes. All
-     * threads that request one before it starts share it.
+     * Requests a collection that starts after this call, waits for its end and returns the live
+     * bytes. Threads that request one before it starts share it.
      */
     private static long collect() {
         CompletableFuture<Void> created = new CompletableFuture<>();
@@ -370,8 +370,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Waits on the platform thread. The cleaner works through what the collector found in no particular
-     * order: it is done when it has run the action that sets {@code found}, and nothing more happens.
+     * Waits on the platform thread until the cleaner has run the action that sets {@code found} and
+     * is idle. The cleaner works in no particular order.
      */
     private static void awaitCleaner(AtomicBoolean found) {
         long deadline = System.nanoTime() + LONGEST_CLEANING_NANOS;
@@ -392,7 +392,7 @@ public final class NativeMemory {
         return property == null ? mostOfTheMemory() : parseSize(property);
     }
 
-    /** The default of all languages; where the library knows none, a JVM has taken a quarter as its heap. */
+    /** The library's default; without one, 80 percent of four times the maximal heap. */
     private static long mostOfTheMemory() {
         NativeLibrary.load();
         long limit = NativeRuntime.memoryLimit();

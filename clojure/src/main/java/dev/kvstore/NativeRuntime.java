@@ -24,7 +24,7 @@ final class NativeRuntime {
     /** Returns the limit of the host's memory in bytes, or -1 without a limit. */
     static native long memoryLimit();
 
-    /** Limits live and pooled bytes of the host's memory together. */
+    /** Sets the limit of live and pooled host memory together. */
     static native void setMemoryLimit(long numBytes);
 
     static native void synchronize();

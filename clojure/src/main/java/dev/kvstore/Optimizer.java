@@ -37,7 +37,7 @@ public final class Optimizer {
     private static final String CLIP_GRADIENT = "clip_gradient";
     private static final String RESCALE_GRAD = "rescale_grad";
 
-    /** Other names of hyper-parameters; the native library has the same. */
+    /** Aliases of hyper-parameters; the native library has the same table. */
     private static final Map<String, String> ALIASES = Map.of(
             "lr", LEARNING_RATE,
             "weight_decay", WEIGHT_DECAY,
@@ -46,7 +46,7 @@ public final class Optimizer {
             "lambda1", "lamda1",
             "num_update", "begin_num_update");
 
-    /** Hyper-parameters that are 0 or 1. */
+    /** Boolean hyper-parameters. */
     private static final Set<String> FLAGS = Set.of("lazy_update", "centered", "decoupled_wd");
 
     private final String name;
@@ -193,7 +193,7 @@ public final class Optimizer {
     /**
      * Returns this optimizer with another value of one hyper-parameter.
      *
-     * @param hyperParameter a key of {@link #hyperParameters()}, or another name of one, such as {@code lr}
+     * @param hyperParameter a key of {@link #hyperParameters()}, or an alias such as {@code lr}
      * @param value its value; 0 or 1 for a boolean
      * @return the changed optimizer
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -215,9 +215,9 @@ public final class Optimizer {
     }
 
     /**
-     * Returns this optimizer with another value of a hyper-parameter that is a boolean.
+     * Returns this optimizer with another value of a boolean hyper-parameter.
      *
-     * @param hyperParameter a hyper-parameter that {@link #isFlag}
+     * @param hyperParameter the name of a hyper-parameter for which {@link #isFlag} is true
      * @param value its value
      * @return the changed optimizer
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -228,7 +228,7 @@ public final class Optimizer {
     }
 
     /**
-     * Returns whether a hyper-parameter is a boolean. Its number is 0 or 1.
+     * Returns whether a hyper-parameter is boolean, stored as 0 or 1.
      *
      * @param hyperParameter the name of a hyper-parameter of any optimizer
      * @return true for {@code lazy_update}, {@code centered} and {@code decoupled_wd}
@@ -241,7 +241,7 @@ public final class Optimizer {
         return ALIASES.getOrDefault(hyperParameter, hyperParameter);
     }
 
-    /** The number of a value, which may be a boolean if the hyper-parameter is one. */
+    /** Returns a number, or 0 or 1 for a boolean hyper-parameter. */
     private static double number(String hyperParameter, Object value) {
         requireNonNull(value, hyperParameter);
         if (value instanceof Number number) {
@@ -251,11 +251,12 @@ public final class Optimizer {
             return flag ? 1 : 0;
         }
         throw KVStoreException.invalidArgument(
-                "hyper-parameter `" + hyperParameter + "` cannot be " + value + " (" + value.getClass().getName()
-                        + "): expected " + (isFlag(hyperParameter) ? "true, false, 0 or 1" : "a number"));
+                "hyper-parameter `" + hyperParameter + "`: expected "
+                        + (isFlag(hyperParameter) ? "true, false, 0 or 1" : "a number") + ", found " + value + " ("
+                        + value.getClass().getName() + ")");
     }
 
-    /** The values by their names in the native library. */
+    /** Returns the values by canonical name. */
     static Map<String, Double> canonical(Map<String, ?> changed) {
         Map<String, Double> values = new LinkedHashMap<>();
         Map<String, String> given = new LinkedHashMap<>();

@@ -6,30 +6,31 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 
-/** Checkpoints that are being written, and those that failed without the program knowing. */
+/** Running checkpoints, and failed ones whose failure the program has not seen. */
 final class PendingCheckpoints {
-    /** At this number the oldest failure is forgotten: a program that never asks would keep all of them. */
+    /** Limits the memory of failures that no program reads. The oldest is dropped. */
     private static final int MAX_FAILURES = 100;
 
-    /** Those of this virtual machine. */
+    /** The checkpoints of this JVM. */
     private static final PendingCheckpoints ALL = new PendingCheckpoints();
 
-    private static boolean waitsAtExit;
+    private static final Thread HOOK = new Thread(PendingCheckpoints::atExit, "kvstore-checkpoints");
+
+    private static volatile boolean hasHook;
 
     private final Set<Checkpoint> pending = new LinkedHashSet<>();
 
-    /** Returns the checkpoints of this virtual machine, whose end waits for them from now on. */
+    /** Returns the checkpoints of this JVM. Its end waits for them from now on. */
     static PendingCheckpoints ofProcess() {
-        synchronized (ALL) {
-            if (!waitsAtExit) {
-                waitsAtExit = true;
-                try {
-                    Thread hook = new Thread(PendingCheckpoints::atExit, "kvstore-checkpoints");
-                    Runtime.getRuntime().addShutdownHook(hook);
-                } catch (IllegalStateException ending) {
-                    // Only a thread that the end of the machine waits for, or that it ends, comes here.
-                }
+        if (!hasHook) {
+            try {
+                Runtime.getRuntime().addShutdownHook(HOOK);
+            } catch (IllegalArgumentException registered) {
+                // Another thread has registered the hook.
+            } catch (IllegalStateException ending) {
+                // The JVM is shutting down: it waits for this thread anyway, or kills it.
             }
+            hasHook = true;
         }
         return ALL;
     }
@@ -52,8 +53,8 @@ final class PendingCheckpoints {
     }
 
     /**
-     * Waits for those that have begun, and returns the failures that the program does not know. Where the thread
-     * is interrupted it does not wait, and stays interrupted.
+     * Waits for the checkpoints begun so far, and returns failures that the program has not seen.
+     * An interrupted thread does not wait and stays interrupted.
      */
     List<KVStoreException> finish() {
         List<Checkpoint> begun;
@@ -77,13 +78,13 @@ final class PendingCheckpoints {
         return failures;
     }
 
-    /** The shutdown hook. No program is there to catch anything. */
+    /** The shutdown hook. It prints failures, because no caller can receive them. */
     private static void atExit() {
         for (KVStoreException failure : ALL.finish()) {
             System.err.println("kvstore: a checkpoint failed, and the program did not wait for it: "
                     + failure.getMessage());
         }
-        // Those for which no thread of Java could be started.
+        // Checkpoints whose Java thread could not be started.
         for (String failure : NativeCheckpoint.finish()) {
             System.err.println(
                     "kvstore: a checkpoint failed, and the program did not wait for it: " + failure);

@@ -12,13 +12,13 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * Runs work on one platform daemon thread.
  *
- * <p>A virtual thread under a native frame, such as an updater, keeps its carrier while it waits. If the
- * owner of a lock is unmounted, and threads like that wait for the lock on every carrier, the owner never
- * runs again. Work that sleeps or waits therefore runs here. Callers hold no lock: the queue is lock-free,
- * and they wait for a future with a timeout. (An executor of the JDK has locks in its queue.)
+ * <p>A virtual thread under a native frame, such as an updater, keeps its carrier while it waits.
+ * If such threads wait on every carrier for a lock whose owner is unmounted, the owner never runs
+ * again. So work that sleeps or waits runs here: the queue is lock-free, and callers wait for a
+ * future with a timeout. Executors of the JDK have locks in their queues.
  */
 final class PlatformThread implements Runnable {
-    /** An idle thread ends, because it keeps the class loader of the library alive. */
+    /** An idle thread ends, so that the class loader can be unloaded. */
     private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
 
     private static final Queue<Runnable> WORK = new ConcurrentLinkedQueue<>();
@@ -28,7 +28,7 @@ final class PlatformThread implements Runnable {
 
     private PlatformThread() {}
 
-    /** Runs {@code work} after the work that was submitted before. What it throws is lost. */
+    /** Queues {@code work}. Exceptions of the work are dropped. */
     static void execute(Runnable work) {
         WORK.add(work);
         if (THREAD.get() == null) {
@@ -44,7 +44,7 @@ final class PlatformThread implements Runnable {
             try {
                 thread.start();
             } catch (Throwable failure) {
-                // The operating system has no thread left. The next call tries again.
+                // The operating system refused a thread. The next call tries again.
                 THREAD.set(null);
                 throw failure;
             }
@@ -58,11 +58,12 @@ final class PlatformThread implements Runnable {
                 try {
                     work.run();
                 } catch (Throwable failure) {
-                    // The work reports its failures itself. A full Java heap must not end this thread.
+                    // The work reports its own failures. An OutOfMemoryError must not end this
+                    // thread.
                 }
             }
             THREAD.set(null);
-            // Work that was submitted before the line above did not start another thread.
+            // Work queued before the line above saw a running thread and did not start another.
         } while (!WORK.isEmpty() && THREAD.compareAndSet(null, Thread.currentThread()));
     }
 
@@ -77,8 +78,8 @@ final class PlatformThread implements Runnable {
     }
 
     /**
-     * Waits until {@code future} is complete, but no longer than {@code nanos}. Returns whether it is. The
-     * caller must not hold a lock.
+     * Waits for {@code future} at most {@code nanos}. Returns whether it is complete. The caller
+     * must not hold a lock.
      */
     static boolean await(CompletableFuture<?> future, long nanos) {
         long deadline = System.nanoTime() + nanos;

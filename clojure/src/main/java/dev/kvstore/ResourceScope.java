@@ -150,11 +150,11 @@ public final class ResourceScope implements AutoCloseable {
         INNERMOST.set(outer);
         List<NativeResource> made = resources;
         resources = null;
-        RuntimeException failure = null;
+        Throwable failure = null;
         for (int i = made.size() - 1; i >= 0; i--) {
             try {
                 made.get(i).close();
-            } catch (RuntimeException failed) {
+            } catch (RuntimeException | Error failed) {
                 if (failure == null) {
                     failure = failed;
                 } else {
@@ -162,8 +162,11 @@ public final class ResourceScope implements AutoCloseable {
                 }
             }
         }
+        if (failure instanceof Error error) {
+            throw error;
+        }
         if (failure != null) {
-            throw failure;
+            throw (RuntimeException) failure;
         }
     }
 }

@@ -10,7 +10,7 @@
 (defn failure*
   "Calls `f` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause.
 
-  :start is the message before the first colon: MXNet's text, where it has one."
+  :start is the part before the first colon, which is MXNet's message."
   [f]
   (try
     (f)

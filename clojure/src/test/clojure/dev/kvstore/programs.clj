@@ -19,14 +19,15 @@
   (:import (dev.kvstore Optimizer)
            (java.io File)
            (java.nio.file Files)
-           (java.nio.file.attribute FileAttribute)))
+           (java.nio.file.attribute FileAttribute)
+           (java.util Locale)))
 
 (set! *warn-on-reflection* true)
 
 ;; Arguments.
 
 (defn- ->array
-  "Makes an array on the CPU device that belongs to its position in a list. A view is rows of a larger array."
+  "Makes an array on the CPU device of its position. A view is a slice of a larger array."
   [{:strs [shape dtype data view]} position]
   (let [data (map ->number (or data (repeat (apply * shape) 0)))
         opts {:dtype dtype :ctx (context/cpu (mod position 4))}
@@ -43,7 +44,8 @@
     (ndarray/row-sparse-array rows-of rows shape)))
 
 (defn- ->value
-  "Makes the array that `given` describes, or returns what is no array. `slots` has the arrays that stand several times."
+  "Makes the array that `given` describes; returns other values unchanged. `slots` has repeated
+  arrays."
   [slots given position]
   (let [{:strs [slot rows data]} (when (map? given) given)]
     (cond
@@ -63,7 +65,8 @@
      (->value slots given position))))
 
 (defn- ->key
-  "Where all keys are integers, the key of one is the string of its digits. Beside strings it is no key."
+  "Returns an integer key as a string if all keys are integers; otherwise `k`, which is then
+  invalid."
   [{:keys [int-keys?]} k]
   (if (and int-keys? (integer? k)) (str k) k))
 
@@ -155,7 +158,7 @@
                           max_update (assoc warmup :final-lr (or final_lr 0))))))
 
 (defn- base-rate
-  "Where a schedule of Python's begins."
+  "Returns the start of a Python schedule."
   [[_ {:strs [base_lr]}]]
   (or base_lr 0.01))
 
@@ -164,7 +167,7 @@
   (case value true 1 false 0 value))
 
 (defn- optimizer
-  "Makes the optimizer with the options of Python: its formulas are the ones that the core has under a name."
+  "Makes the optimizer from Python's options."
   ^Optimizer [player {:strs [name kwargs lr_mult wd_mult]}]
   (let [schedule (kwargs "lr_scheduler")
         options (cond-> (set/rename-keys (dissoc kwargs "lr_scheduler" "multi_precision") {"eps" "epsilon"})
@@ -181,7 +184,7 @@
 ;; Steps.
 
 (defmulti ^:private play
-  "Makes a call and returns what came of it, in the form that the record has."
+  "Makes a call and returns its result in the form of the record."
   (fn [_ step] (step "op")))
 
 (defmethod play "init"
@@ -267,7 +270,7 @@
 ;; Programs.
 
 (defn- only-in-python
-  "Returns why a step that failed in Python has no counterpart here, if it has none. Such a step changes nothing."
+  "Returns why Clojure cannot replay a step, or nil. Such a step has failed in Python."
   [{:strs [int_keys]} {:strs [op keys outs row_ids kwargs]}]
   (cond
     (= op "is_capable") "capabilities"
@@ -278,7 +281,7 @@
       (< (base-rate schedule) (or warmup_begin_lr 0))) "a schedule that knows its base"))
 
 (defn- expected-results
-  "Returns the recorded result in the form in which Clojure gives it."
+  "Converts a recorded result to Clojure's form."
   [player {:strs [op]} given]
   (case op
     "updater_log" (mapv #(->key player %) given)
@@ -288,7 +291,7 @@
       given)))
 
 (defn- ignores-rows?
-  "Does Python leave some outputs of this step alone, as MXNet does with outputs of rows?"
+  "Returns whether Python leaves outputs of this step unchanged, as MXNet does for rows."
   [{:strs [op outs ignore_sparse]}]
   (and (= op "pull") (not (false? ignore_sparse)) (some #(get % "rows") (arrays outs))))
 
@@ -306,7 +309,7 @@
       {:error e})))
 
 (defn- difference
-  "Returns how a step differs from its record, nil where it does not, or a keyword when there is nothing to compare."
+  "Compares a step with its record: nil if equal, a string if not, a keyword if not comparable."
   [player program step {:strs [error given]}]
   (if-let [reason (only-in-python program step)]
     (if (or error (= reason "capabilities")) ::skipped (str "worked in Python: " reason))
@@ -377,6 +380,11 @@
                {:passed 0 :failed 0 :calls 0 :failed-alike 0 :skipped 0}
                (line-seq reader))))
 
+(defn summary
+  "Returns the last line in the format of pytest, which scripts/tally.sh reads, in any locale."
+  [failed passed seconds]
+  (String/format Locale/ROOT "%d failed, %d passed in %.2fs" (object-array [failed passed seconds])))
+
 (defn -main
   "Replays a file of records. Ends with status 1 when a program differs, or when there is none."
   [file]
@@ -385,6 +393,5 @@
         seconds (/ (- (System/nanoTime) start) 1e9)]
     (println (str "replayed from Python: " (+ passed failed) " programs, " calls " calls, " failed-alike
                   " failed alike, " skipped " calls that only Python has"))
-    ;; As pytest ends, for scripts/tally.sh.
-    (println (format "%d failed, %d passed in %.2fs" failed passed seconds))
+    (println (summary failed passed seconds))
     (System/exit (if (and (pos? passed) (zero? failed)) 0 1))))

@@ -1,7 +1,8 @@
 (ns dev.kvstore.programs-test
-  "That the comparison with recorded programs notices a result that is not the recorded one."
+  "Tests that a replay reports every result that differs from the record."
   (:require [clojure.test :refer [deftest is testing]]
-            [dev.kvstore.programs :as programs]))
+            [dev.kvstore.programs :as programs])
+  (:import (java.util Locale)))
 
 (set! *warn-on-reflection* true)
 
@@ -46,7 +47,15 @@
                              ["the keys of an updater" [6 "given"] [9 9]]
                              ["a call that works" [2] {"given" nil}]
                              ["a call that fails" [7] {"error" "KeyNotFoundError"}]
-                             ["a call that only Python refuses" [3] {"given" nil}]
+                             ["a call that only Python rejects" [3] {"given" nil}]
                              ["a store that cannot be made" [0] {"error" "InvalidArgumentError"}]]]
     (testing what
       (is (= 1 (count (found (assoc-in record (into ["outcomes"] path) value))))))))
+
+(deftest summary-has-the-format-of-pytest-in-any-locale
+  (let [locale (Locale/getDefault)]
+    (try
+      (Locale/setDefault Locale/GERMANY)
+      (is (= "0 failed, 12 passed in 3.21s" (programs/summary 0 12 3.21)))
+      (finally
+        (Locale/setDefault locale)))))

@@ -27,7 +27,7 @@ final class ChildJvm {
         builder = new ProcessBuilder().redirectErrorStream(true);
     }
 
-    /** A process of this JDK without an option of Java that begins so. */
+    /** A process of the JDK at {@code home}, without options that begin with {@code option}. */
     static ChildJvm without(String option, Path home, String... options) {
         ChildJvm jvm = new ChildJvm(home, options);
         jvm.command.removeIf(part -> part.startsWith(option));

@@ -38,7 +38,7 @@ class NativeLibraryTest {
         assertTrue(lines.get(2).contains(missing), output);
     }
 
-    /** From Java 24 on, an option of Java denies native access to what no other option enables. */
+    /** {@code --illegal-native-access=deny} (JDK 24) denies access without the other option. */
     @Test
     void deniedNativeAccessNamesTheOptionThatEnablesIt() throws Exception {
         Path home = Jdk.atLeast(24);

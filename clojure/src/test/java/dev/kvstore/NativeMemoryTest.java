@@ -105,7 +105,7 @@ class NativeMemoryTest {
         }
     }
 
-    /** A virtual thread that waits under a native frame keeps its carrier until it gets the monitor. */
+    /** Under a native frame, a virtual thread that waits for a monitor keeps its carrier. */
     @Test
     void verbsWaitForNoMonitorThatAnotherThreadCanHold() throws Exception {
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);

@@ -173,7 +173,7 @@ class OptimizerTest {
         }
     }
 
-    /** Returns the parameter if the native library takes 0 and 1 alone. */
+    /** Returns the parameter if the native library accepts only 0 and 1. */
     private static String flagIn(KVStore store, String parameter) {
         try {
             store.setHyperParameters(Map.of(parameter, 0.5));

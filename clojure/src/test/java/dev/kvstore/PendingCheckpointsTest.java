@@ -16,9 +16,11 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
@@ -26,9 +28,9 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** What becomes of checkpoints that a program begins and does not wait for. */
+/** Checkpoints that a program begins and does not wait for. */
 class PendingCheckpointsTest {
-    /** Long enough that no writer is done when the program ends: 64 MiB. */
+    /** 64 MiB, so that writing takes longer than ending the program. */
     private static final int NUM_ELEMENTS = 16 << 20;
 
     private static final String REPORT = "kvstore: a checkpoint failed, and the program did not wait for it: ";
@@ -36,7 +38,9 @@ class PendingCheckpointsTest {
     @TempDir
     Path folder;
 
-    /** Begins a checkpoint of the file in its first argument, and ends as its second one says. */
+    /**
+     * Begins a checkpoint of the file in its first argument. The second one selects how it ends.
+     */
     static final class Program {
         public static void main(String[] arguments) throws Exception {
             KVStore store = KVStore.create()
@@ -99,7 +103,7 @@ class PendingCheckpointsTest {
         }
     }
 
-    /** The virtual machine waits some 300 ms for threads in native code anyway. The reader takes longer. */
+    /** The JVM waits about 300 ms for native threads at exit, so the reader must be slower. */
     @ParameterizedTest
     @CsvSource({"return,0", "exit,3", "throw,1", "close,4", "cancel,5", "stage,6", "signal,143", "daemon,0"})
     void theProgramEndsWhenASlowReaderHasItAll(String end, int status) throws Exception {
@@ -107,7 +111,7 @@ class PendingCheckpointsTest {
         assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
         CompletableFuture<byte[]> read = CompletableFuture.supplyAsync(() -> readSlowly(pipe));
         ChildJvm.Result result = run(pipe, end);
-        // If no writer ever came, the reader still waits for one.
+        // Unblocks the reader if no writer has opened the pipe.
         try (RandomAccessFile writer = new RandomAccessFile(pipe.toFile(), "rw")) {
             assertTrue(writer.getFD().valid());
         }
@@ -175,7 +179,7 @@ class PendingCheckpointsTest {
         Path file = folder.resolve("model");
         KVStore store = ones();
         Checkpoint checkpoint = store.checkpoint(file);
-        // What becomes of the future is nothing to the file.
+        // The future's state does not affect the file.
         checkpoint.cancel(true);
         store.close();
         assertTrue(Files.exists(file));
@@ -201,6 +205,63 @@ class PendingCheckpointsTest {
             assertThrows(CompletionException.class, store.checkpoint(file)::join);
             CompletableFuture<String> stage = store.checkpoint(file).handle((nothing, failure) -> "handled");
             assertEquals("handled", stage.join());
+        }
+    }
+
+    @Test
+    void closingAStoreThrowsAFailureThatTheFutureDidNotDeliver() throws Exception {
+        KVStore store = KVStore.create().init("w", NDArray.full(Shape.of(NUM_ELEMENTS), 7));
+        Path pipe = pipe("cancelled");
+        Checkpoint cancelled = store.checkpoint(pipe);
+        cancelled.cancel(true);
+        breakOff(pipe);
+        cancelled.awaitEnd();
+        assertThrows(CancellationException.class, cancelled::get);
+        assertThrows(CancellationException.class, cancelled::join);
+        assertThrows(CancellationException.class, () -> cancelled.getNow(null));
+        pipe = pipe("completed");
+        Checkpoint completed = store.checkpoint(pipe);
+        completed.completeExceptionally(new IllegalStateException("of the program"));
+        breakOff(pipe);
+        completed.awaitEnd();
+        assertThrows(ExecutionException.class, () -> completed.get(1, TimeUnit.SECONDS));
+        assertEquals(1, Expect.code(IO, store::close).getSuppressed().length);
+    }
+
+    /** The writer waits for a reader of the pipe, so the stages are there before the failure. */
+    @Test
+    void closingAStoreDoesNotRepeatAFailureThatACombinationOfFuturesGets() throws Exception {
+        Path pipe = pipe("pipe");
+        KVStore store = KVStore.create().init("w", NDArray.full(Shape.of(NUM_ELEMENTS), 7));
+        Checkpoint checkpoint = store.checkpoint(pipe);
+        CompletableFuture<Void> all = CompletableFuture.allOf(checkpoint);
+        CompletableFuture<Object> any = CompletableFuture.anyOf(checkpoint, new CompletableFuture<>());
+        breakOff(pipe);
+        assertThrows(CompletionException.class, all::join);
+        assertThrows(CompletionException.class, any::join);
+        store.close();
+    }
+
+    private Path pipe(String name) throws Exception {
+        Path pipe = folder.resolve(name);
+        assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
+        return pipe;
+    }
+
+    /** Reads the beginning, so that the writer fails. It waits for a reader before. */
+    private static void breakOff(Path pipe) throws IOException {
+        try (FileInputStream reader = new FileInputStream(pipe.toFile())) {
+            assertTrue(reader.read() >= 0);
+        }
+    }
+
+    @Test
+    void theProgramMayLockACheckpoint() throws Exception {
+        KVStore store = ones();
+        Checkpoint checkpoint = store.checkpoint(folder.resolve("missing").resolve("model"));
+        synchronized (checkpoint) {
+            CompletableFuture<Void> closed = CompletableFuture.runAsync(store::close);
+            assertThrows(ExecutionException.class, () -> closed.get(60, TimeUnit.SECONDS));
         }
     }
 

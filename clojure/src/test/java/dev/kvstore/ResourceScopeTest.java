@@ -2,6 +2,7 @@ package dev.kvstore;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -56,6 +57,31 @@ class ResourceScopeTest {
         try (NDArray array = one()) {
             assertEquals(1, array.toScalar());
         }
+    }
+
+    @Test
+    void anErrorOfOneResourceClosesTheOthers() {
+        NDArray[] made = new NDArray[1];
+        OutOfMemoryError error = new OutOfMemoryError("of the test");
+        OutOfMemoryError thrown = assertThrows(OutOfMemoryError.class, () -> {
+            try (ResourceScope scope = ResourceScope.open()) {
+                made[0] = one();
+                ResourceScope.register(new NativeResource() {
+                    @Override
+                    public boolean isClosed() {
+                        return false;
+                    }
+
+                    @Override
+                    public void close() {
+                        throw error;
+                    }
+                });
+                assertEquals(2, scope.size());
+            }
+        });
+        assertSame(error, thrown);
+        assertTrue(made[0].isClosed());
     }
 
     /** A scope around a long loop does not grow with what the loop closes. */

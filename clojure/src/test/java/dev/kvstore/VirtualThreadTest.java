@@ -11,9 +11,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /**
- * Virtual threads that push, with an updater, and close no array. An updater runs on top of a native
- * frame, so its thread keeps its carrier: if all carriers wait for a thread that needs one, the process
- * hangs.
+ * Virtual threads that push with an updater and close no array. An updater runs under a native
+ * frame, so its thread keeps its carrier: if all carriers wait for a thread that needs one, the
+ * process hangs.
  */
 @Tag("memory")
 class VirtualThreadTest {
@@ -68,7 +68,7 @@ class VirtualThreadTest {
                             Integer.parseInt(arguments[2]),
                             Long.parseLong(arguments[3]))
                     .run();
-            // Without waiting: threads that hang would keep the process alive.
+            // `halt`, because hanging threads would keep the process alive.
             System.out.flush();
             Runtime.getRuntime().halt(0);
         }
@@ -131,7 +131,7 @@ class VirtualThreadTest {
             return sum;
         }
 
-        /** By reflection, since the tests are compiled for Java 17. */
+        /** Uses reflection, because the tests are compiled for Java 17. */
         private static void start(Runnable body) {
             try {
                 Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, body);

@@ -35,7 +35,7 @@
         (if (closed?) {:closed true} (throw e))))))
 
 (defn array-data
-  "Returns a map of what `nd` is, with its `:elements`, in their own type and nested vectors, or `...` when they are many.
+  "Returns a map of `nd`'s properties; `:elements` are nested vectors in the array's type, or `...`.
 
   Navigating to `:elements` gives them all."
   [^NDArray nd]

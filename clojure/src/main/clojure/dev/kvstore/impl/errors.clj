@@ -28,8 +28,7 @@
 (defn outward
   "Returns the exception to throw in place of `e`.
 
-  A KVStoreException becomes an `ex-info` with the same message and `e` as its cause; everything
-  else, and everything that an updater threw, stays the same object."
+  else, and any exception of an updater, is returned unchanged."
   ^Throwable [e]
   (if (and (instance? KVStoreException e) (not (.isFromUpdater ^KVStoreException e)))
     (ex-info (ex-message e) (facts e) e)
@@ -55,7 +54,7 @@
 (def ^:private max-shown 80)
 
 (defn- text
-  "Returns `x` as the REPL prints it, but short: a message must not print a large collection."
+  "Returns `x` as the REPL prints it, cut short."
   [x]
   (binding [*print-length* 5
             *print-level* 3
@@ -67,7 +66,7 @@
               x))))
 
 (defn shown
-  "Returns `x` with its class, as in `3 (java.lang.Long)`. Never throws."
+  "Returns `x` and its class for a message, as in `3 (java.lang.Long)`. Never throws."
   [x]
   (if (nil? x)
     "nil"
@@ -79,10 +78,9 @@
            " (" class-name ")"))))
 
 (defn reject
-  "Throws \"Invalid `what`\", followed by what was expected and the `value` that was found.
+  "Throws \"Invalid `what`: expected .., found ..\".
 
-  `facts` is a map for the `ex-data`. With `:found` and `:place` in it, the message names a part of `value` and
-  where it is."
+  `facts` goes into the `ex-data`. `:found` and `:place` in it name the offending part of `value`."
   ([what expected value]
    (reject what expected value {:found value}))
   ([what expected value {:keys [found place] :as facts}]

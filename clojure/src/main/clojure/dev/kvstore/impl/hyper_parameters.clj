@@ -1,5 +1,5 @@
 (ns dev.kvstore.impl.hyper-parameters
-  "What hyper-parameters are called in Clojure and in the native library, and which values they take.
+  "Names of hyper-parameters in Clojure and in the native library, and their valid values.
 
     native-name    :learning-rate is \"learning_rate\", and so is :lr
     native-values  a map of options as the native library takes it
@@ -13,7 +13,7 @@
 (set! *warn-on-reflection* true)
 
 (def ^:private aliases
-  "Options that are called otherwise than by the rule. The native library has the names of MXNet."
+  "Options that the rule does not cover. Native names are MXNet's."
   {:lr "learning_rate"
    :weight-decay "wd"
    :eps "epsilon"
@@ -29,8 +29,8 @@
       (string/replace (name option) "-" "_")))
 
 (defn wrong-value
-  "Returns what is wrong with the `value` of `option`, in words; nil if it is a number, or a boolean for an option
-  that is one. Booleans may be given as 0 or 1."
+  "Returns why `value` is wrong for `option`, or nil. Boolean options take true, false, 0 and 1;
+  others take numbers."
   [option value]
   (let [flag? (Optimizer/isFlag (native-name option))]
     (when-not (or (number? value) (and flag? (boolean? value)))

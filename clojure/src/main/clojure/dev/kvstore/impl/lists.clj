@@ -1,7 +1,7 @@
 (ns dev.kvstore.impl.lists
-  "What counts as a list in an argument.
+  "Lists in arguments.
 
-    as-list   the elements in order, or nil for what is no list"
+    as-list   the elements in order, or nil if the argument is not a list"
   (:import (java.nio.file Path)
            (java.util Map Set)))
 
@@ -13,8 +13,8 @@
 (defn as-list
   "Returns the elements of `x` as a counted sequential; nil if `x` is not a list.
 
-  Lists are sequentials (vectors, lists, lazy sequences, eductions), other collections of Java that have an
-  order, and arrays of objects. Maps and sets are not, because they have no order."
+  Lists are sequentials (also lazy sequences and eductions), ordered Java collections, and object
+  arrays. Maps and sets are not lists, because they have no order."
   [x]
   (cond
     (sequential? x) (if (counted? x) x (into [] x))

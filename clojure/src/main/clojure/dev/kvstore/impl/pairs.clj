@@ -33,7 +33,7 @@
   "a string, keyword or symbol")
 
 (defn- first-wrong
-  "Returns the first position in `xs` where `valid?` does not hold; nil if it holds for all."
+  "Returns the first index in `xs` whose element is not `valid?`, or nil."
   [valid? xs]
   (first (keep-indexed (fn [i x] (when-not (valid? x) i)) xs)))
 
@@ -81,12 +81,13 @@
                         (filterv #(= text (name %)) (keys m)))))))
 
 (defn- expected-in
-  "Returns what a value of the role is, in words."
+  "Returns the expected type of a role, for messages."
   [role]
   (if (= "values" role) "an NDArray or RowSparse" "an NDArray"))
 
 (defn- reject-element
-  "Throws \"Invalid `role`\" for `found`, at the position `i` of a list for the key `k`, or of no list."
+  "Throws \"Invalid `role`\" for `found`, the value of the key `k`, at index `i` if it is in a
+  list."
   [role vs found k i]
   (errors/reject role (expected-in role) vs
                  (cond-> {:found found
@@ -95,9 +96,10 @@
                    i (assoc :kvstore/position i))))
 
 (defn- array-list
-  "Returns `found`, one array or a list of arrays for the key `k`, as a list; `i` is its position among several.
+  "Returns `found`, an array or a list of arrays for the key `k`, as a list; `i` is its index, or
+  nil.
 
-  Throws \"Invalid `role`\", also `vs` in the `ex-data`."
+  Throws \"Invalid `role`\" with `vs` in the `ex-data`."
   [^Class of role vs found k i]
   (if (.isInstance of found)
     [found]
@@ -108,17 +110,17 @@
       listed)))
 
 (defn- lists-per-key
-  "Returns a list of arrays for each of the keys `ks` with these `names` that `vs` has values for.
+  "Returns a list of arrays for each key. `ordered?` is false for the values of a map, which have no position.
 
   Throws \"Invalid `role`\"."
-  [ks ^objects names vs role]
+  [ks ^objects names vs role ordered?]
   (let [of (class-of role)
         key-at #(if (< (long %) (alength names)) (aget names (int %)) "?")]
     (if (or (single-key? ks) (.isInstance of vs))
       [(array-list of role vs vs (key-at 0) nil)]
       (let [listed (or (lists/as-list vs)
                        (errors/reject role (str (expected-in role) " for each key, or a list of them") vs))]
-        (map-indexed (fn [i found] (array-list of role vs found (key-at i) i)) listed)))))
+        (map-indexed (fn [i found] (array-list of role vs found (key-at i) (when ordered? i))) listed)))))
 
 (defn- one-each
   "Returns `vs` as a Java array when it is one for each of `n` keys, which most calls have; else nil."
@@ -131,12 +133,19 @@
 
 (defn- listed
   "Returns the pairs of `names` and `vs` where a key may have several values."
-  [ks names vs role]
-  (let [lists (vec (lists-per-key ks names vs role))]
+  [ks names vs role ordered?]
+  (let [lists (vec (lists-per-key ks names vs role ordered?))]
     (when-not (= (count names) (count lists))
       (errors/length-mismatch (str "len(keys) != len(" role ")") (count names) (count lists)))
     {:names (into-array String (mapcat (fn [k vs] (repeat (count vs) k)) names lists))
      :arrays (into-array (class-of role) (apply concat lists))}))
+
+(defn- all-pairs
+  [ks vs role ordered?]
+  (let [names (key-names ks)]
+    (if-let [arrays (one-each (class-of role) (alength names) vs)]
+      {:names names :arrays arrays}
+      (listed ks names vs role ordered?))))
 
 (defn pairs
   "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays` or `values`.
@@ -146,18 +155,15 @@
 
   Throws \"Invalid keys\", \"Invalid values\" (or \"Invalid outs\"), or code `:length-mismatch`."
   [ks vs role]
-  (let [names (key-names ks)]
-    (if-let [arrays (one-each (class-of role) (alength names) vs)]
-      {:names names :arrays arrays}
-      (listed ks names vs role))))
+  (all-pairs ks vs role true))
 
 (defn map-pairs
-  "Returns the pairs of the map `m` from keys to an array or a list of arrays, in its order.
+  "Returns the pairs of the map `m`, whose values are arrays or lists of arrays, in its order.
 
   Throws as `pairs` does, and \"Invalid keys\" when `m` is no map, or has two keys with one name."
   [m role]
   (if (map? m)
-    (let [found (pairs (or (keys m) []) (or (vals m) []) role)]
+    (let [found (all-pairs (or (keys m) []) (or (vals m) []) role false)]
       (check-names m)
       found)
     (errors/reject "keys" (str "a map of keys to " role) m)))
@@ -180,7 +186,8 @@
       found
       (let [values (vec found)]
         (when-let [i (first-wrong array? values)]
-          (reject-element "outs" values (nth values i) (nth (:names pairs) i) i))
+          ;; `i` is an index in the flattened pairs, not in the argument.
+          (reject-element "outs" values (nth values i) (nth (:names pairs) i) nil))
         (into-array NDArray values)))))
 
 (defn values

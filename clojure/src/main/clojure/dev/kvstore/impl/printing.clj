@@ -16,7 +16,7 @@
 (def ^:private max-values 16)
 
 (defn- values-text
-  "The first values of `nd` in their own type, in parentheses, empty for an array that is large or not on the host."
+  "Returns the first elements of `nd` in parentheses; empty if `nd` is large or not on the host."
   [^NDArray nd]
   (if (and (= "cpu" (.deviceType (.context nd)))
            (<= (.size nd) max-size))

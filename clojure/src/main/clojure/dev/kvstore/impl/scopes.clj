@@ -1,13 +1,14 @@
 (ns dev.kvstore.impl.scopes
-  "Which results of a resource scope keep their arrays.
+  "Decides which results of a resource scope keep their arrays.
 
-  The value of swap! or reset! is the state of an atom, so it usually holds every array that the program noted
-  there. As the last form of a scope it keeps none of them; only a value that is an array itself is a result.
+  swap! and reset! return the state of an atom, which usually holds every array that the program
+  stored there. As the last form of a scope their value keeps no arrays, unless it is an array
+  itself.
 
-    run      runs a function in a scope, returns its result
-    value    the result without its mark
-    state    marks the value of swap! or reset!
-    marked   the forms of a scope, with marks around such last forms"
+    run      calls a function in a scope
+    value    removes the mark from a result
+    state    marks a value of swap! or reset!
+    marked   marks such last forms"
   (:import (dev.kvstore ResourceScope)
            (java.lang AutoCloseable)))
 
@@ -28,7 +29,7 @@
     result))
 
 (defn run
-  "Calls `f` in a scope of its own, and returns its result with its mark."
+  "Calls `f` in a new scope and returns its result, still marked."
   [f]
   (with-open [scope (ResourceScope/open)]
     (let [result (f)]
@@ -42,12 +43,12 @@
   '#{clojure.core/swap! clojure.core/reset! clojure.core/swap-vals! clojure.core/reset-vals!})
 
 (def ^:private bodies
-  "Forms whose value is that of their last form."
+  "Forms that return the value of their last form."
   '#{do let* clojure.core/let clojure.core/when clojure.core/when-not clojure.core/when-let clojure.core/when-some
      clojure.core/binding clojure.core/with-open clojure.core/dosync clojure.core/locking})
 
 (def ^:private branches
-  "Forms whose value is that of one of the forms behind the first argument."
+  "Forms that return the value of one of their branches, which follow the first argument."
   '#{if clojure.core/if-not clojure.core/if-let clojure.core/if-some})
 
 (def ^:private scopes
@@ -57,7 +58,7 @@
   'org.apache.clojure-mxnet.resource-scope/with-let)
 
 (defn- resolved
-  "Returns the full name of the symbol at the head of `form`; nil if it is a local."
+  "Returns the qualified name of the head of `form`, or nil if the head is a local."
   [form locals]
   (when-let [head (and (seq? form) (symbol? (first form)) (first form))]
     (when-not (contains? locals head)
@@ -71,7 +72,9 @@
   [locals form]
   (let [bindings (second form)]
     (if (vector? bindings)
-      (into locals (filter symbol?) (tree-seq coll? seq bindings))
+      (into locals
+            (comp (take-nth 2) (mapcat #(tree-seq coll? seq %)) (filter symbol?))
+            bindings)
       locals)))
 
 (declare marked)
@@ -90,8 +93,7 @@
       :else form)))
 
 (defn marked
-  "Returns `forms`, the last one marked where its value is that of swap! or reset!. `locals` are names that do not
-  mean vars."
+  "Returns `forms` with the last one marked if it is a swap! or reset!. `locals` shadow vars."
   [forms locals]
   (when (seq forms)
     (concat (butlast forms) [(marked-form (last forms) locals)])))

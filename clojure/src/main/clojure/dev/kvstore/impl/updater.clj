@@ -9,7 +9,7 @@
 (defn java
   "Returns an Updater that calls `f` with the key and the two arrays.
 
-  The caller of push gets what `f` throws, the same object."
+  Exceptions of `f` reach the caller of push unchanged."
   ^dev.kvstore.Updater [f]
   (reify Updater
     (update [_ key pushed stored]

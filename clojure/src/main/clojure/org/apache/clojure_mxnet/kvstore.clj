@@ -26,15 +26,16 @@
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
 
-  Keys are strings; a keyword or a symbol is a key by its name, without its namespace. Where keys and
-  values are taken, four forms will do: a key and an array; a key and a list of arrays; keys and as
-  many arrays; keys and as many lists of arrays. Lists are sequentials, eductions too, other collections of Java
-  that have an order, and arrays of objects. A key that stands several times in a call, as in
+  Keys are strings; a keyword or a symbol is a key by its name, without its namespace. For keys and
+  values, four forms are accepted: a key and an array; a key and a list of arrays; keys and as many
+  arrays; keys and as many lists of arrays. Lists are sequentials (also eductions), ordered Java
+  collections, and object arrays. A key that occurs several times in a call, as in
   [\"3\" \"3\" \"3\"], has several values: pushed they are summed, pulled each gets the value. A map from
   keys to any of these is both arguments in one; two of its keys must not have one name. A call is checked whole before it changes anything.
 
   Failures are `ex-info` with `:kvstore/code`, and `:kvstore/key`, `:kvstore/expected` and `:kvstore/found`
-  where they apply; a wrong argument is `:kvstore/value`, and `:kvstore/position` is where in it the fault is. Whatever an updater of yours throws comes out of push as the same object.
+  where they apply. `:kvstore/value` is the wrong argument, `:kvstore/position` the index of the fault
+  in it; a map has none. Exceptions of your updater reach the caller of push unchanged.
 
       (def kv (create \"local\"))
       (init kv \"w\" (ndarray/zeros [2 3]))

@@ -26,10 +26,10 @@
     :lr-scheduler       a schedule of the lr-scheduler namespace
     :lr-mult :wd-mult   maps of key to a factor on its learning rate or weight decay
   sgd, adam, ada-grad and ftrl also take
-    :lazy-update        true, the default: a push of rows (`ndarray/row-sparse-array`) changes weight and state
-                        in these rows only; false: the other rows of the gradient count as 0, as everywhere else
+    :lazy-update        true (the default): a row-sparse push changes weight and state in its rows
+                        only; false: the other rows of the gradient are 0
 
-  Options that are true or false may be 1 or 0. An option that has two names is given by one of them.
+  Boolean options also take 1 and 0. Give an option that has two names by one of them.
 
   Each throws \"Incorrect sgd optimizer options\" (with its own name) for a value of another kind, code
   `:invalid-argument` for a number out of range, and names an option that it does not know."
@@ -55,14 +55,14 @@
              (or key->factor {})))
 
 (defn- wrong-factors
-  "Returns what is wrong with the map `x` of key to factor under `option`, in words; nil if it is one."
+  "Returns why the map `x` of key to factor is wrong for `option`, for a message, or nil."
   [option x]
   (when-not (or (nil? x)
                 (and (map? x) (every? pairs/single-key? (keys x)) (every? number? (vals x))))
     (str "expected a map of keys to numbers for " option ", found " (errors/shown x))))
 
 (defn- wrong-option
-  "Returns the first thing that is wrong with the values of `opts`, in words; nil if they are right."
+  "Returns why the first wrong value of `opts` is wrong, for a message, or nil."
   [numbers {:keys [lr-scheduler lr-mult wd-mult]}]
   (or (some (fn [[option value]] (hyper-parameters/wrong-value option value)) numbers)
       (when-not (or (nil? lr-scheduler) (instance? LrScheduler lr-scheduler))

@@ -11,9 +11,9 @@
   lazy sequences realised. These belong to the scope around, if there is one. What was made outside is left
   alone, and an exception comes out after everything has been disposed.
 
-  The value of `(swap! ..)` or `(reset! ..)` is not a result: as the last form of a scope, also inside of let, do,
-  when or if, it keeps what it returns only if that is an array itself. A program that notes arrays in an atom
-  does not keep them by chance.
+  The value of `(swap! ..)` or `(reset! ..)` as the last form, also inside of let, do, when or if, is
+  not a result: its arrays are freed unless it is an array itself. So a program that stores arrays in an
+  atom does not keep them.
 
       (ndarray/->vec (with-let [a (ndarray/ones [2]) b (ndarray/+ a 1)] (ndarray/* b b))) ;=> [4.0 4.0]"
   (:require [dev.kvstore.impl.printing]

@@ -51,8 +51,15 @@
                ((juxt :kvstore/key :kvstore/position :kvstore/found) failed)))))
     (testing "a list of arrays for one key, and a map"
       (is (= ["w0" 1] ((juxt :kvstore/key :kvstore/position) (failure (kvstore/push kv "w0" [(ones 0) nil])))))
-      (is (= "w7" (:kvstore/key (failure (kvstore/pull kv (assoc (zipmap ks ones) "w7" 5))))))
+      (is (= ["Invalid outs: expected an NDArray for key `w7`, found 5 (java.lang.Long)" nil]
+             ((juxt :message :kvstore/position) (failure (kvstore/pull kv (assoc (zipmap ks ones) "w7" 5))))))
+      (is (= 1 (:kvstore/position (failure (kvstore/push kv {"w0" [(ones 0) nil]})))) "in the list of that key")
       (is (= "w0" (:kvstore/key (failure (kvstore/pull kv "w0" (ndarray/row-sparse-array (ones 0) [0] [1])))))))
+    (testing "values that are outs, too"
+      (let [rows (ndarray/row-sparse-array (ones 0) [0] [1])
+            failed (failure (kvstore/pushpull kv {"w0" [(ones 0) (ones 1)] "w1" [rows]}))]
+        (is (= ["w1" nil] ((juxt :kvstore/key :kvstore/position) failed)))
+        (is (string/starts-with? (:message failed) "Invalid outs: expected an NDArray for key `w1`, found "))))
     (testing "keys"
       (is (= "Invalid keys: expected a string, keyword or symbol at position 3, found 3.5 (java.lang.Double)"
              (:message (failure (kvstore/push kv (assoc ks 3 3.5) ones))))))
@@ -61,7 +68,7 @@
       (kvstore/set-optimizer kv (optimizer/sgd))
       (is (= "key `i`: an optimizer needs floating-point weights, not i32"
              (:message (failure (kvstore/push kv (conj ks "i") (conj ones (ndarray/ones [1] {:dtype :int32}))))))))
-    (testing "what is found is cut short, and may fail to print"
+    (testing "found values are truncated, and may fail to print"
       (is (> 300 (count (:message (failure (kvstore/push kv "w0" (vec (range 1000))))))))
       (is (> 300 (count (:message (failure (kvstore/push kv "w0" (apply str (repeat 100000 "x"))))))))
       (is (= "Invalid keys" (:start (failure (kvstore/pull kv (map #(/ 1 %) [1])))))))))
@@ -101,10 +108,10 @@
       (is (= [1.0 2.0] (ndarray/->vec (ndarray/concatenate (as-list arrays)))))
       (is (= [[1.0 2.0] [3.0 4.0]] (ndarray/->nd-vec (ndarray/->ndarray (as-list [(as-list [1 2]) [3 4]])))))
       (is (= [2 1] (ndarray/shape-vec (ndarray/reshape (ndarray/array (as-list [1 2]) (as-list [2])) (as-list [2 1]))))))
-    (testing "arrays of Java of another class"
+    (testing "Java arrays of other types"
       (let [kv (kvstore/init (kvstore/create) (into-array String ["a" "b"]) (into-array NDArray arrays))]
         (is (= expected (mapv ndarray/->vec (kvstore/pull kv (into-array Object ["a" "b"])))))))
-    (testing "what has no order is no list"
+    (testing "unordered collections are not lists"
       (doseq [unordered [#{"a"} {"a" 1} (java.util.HashSet. ["a"]) (java.util.HashMap. {"a" 1})]]
         (is (= "Invalid keys" (:start (failure (kvstore/remove (store) unordered)))))))))
 

@@ -129,7 +129,7 @@
              (:message failed))))
     (is (= 0.125 (rate)))))
 
-(deftest booleans-are-for-options-that-are-booleans
+(deftest only-boolean-options-take-booleans
   (let [kv (kvstore/create)
         lazy-of #(:lazy-update (kvstore/hyper-parameters kv))]
     (doseq [[lazy expected] [[true 1.0] [false 0.0] [1 1.0] [0 0.0]]]

@@ -56,7 +56,7 @@
                    (note :result (ndarray/+ inner 1))))]
     (is (= [true false] (disposed (:inner @made) result)))))
 
-(deftest the-state-of-an-atom-is-no-result
+(deftest swap-and-reset-keep-no-arrays
   (let [state (atom {})
         note (fn [k] (swap! state assoc k (ndarray/ones [1])))
         freed? (fn [& ks] (every? ndarray/is-disposed (map @state ks)))]
@@ -76,6 +76,12 @@
                   (swap! state assoc :f f)
                   nil)))))
       (is (freed? :f)))
+    (testing "symbols on the right-hand side of a binding are not locals"
+      (resource-scope/with-let [n (swap! (atom 0) inc)] (swap! state assoc :n n :p (ndarray/ones [1])))
+      (resource-scope/using
+        (let [x (if @state (ndarray/ones [1]) (ndarray/zeros [1]))]
+          (if x (swap! state assoc :q x) nil)))
+      (is (freed? :p :q)))
     (testing "in a scope that is the last form of another one"
       (resource-scope/using
         (let [outer (ndarray/ones [1])]
@@ -93,7 +99,7 @@
             kept (resource-scope/using (reset! only (ndarray/ones [1])))]
         (is (identical? @only kept))
         (is (= [false] (disposed kept)))))
-    (testing "another last form is a result as ever"
+    (testing "other last forms keep their arrays"
       (let [kept (resource-scope/using (swap! state assoc :g (ndarray/ones [1])) @state)]
         (is (= [false] (disposed (:g kept)))))
       (let [swap! (fn [_ a] {:mine a})

@@ -43,8 +43,9 @@
 
   What is pushed meanwhile is not in the file. At every moment, after a crash too, the old file or the new one
   is there and whole. What goes wrong with the file, code `:io`, is thrown by the deref. `realized?` and
-  `progress` ask without waiting. Without a deref, closing `kvstore` waits and throws what went wrong; the end of the
-  program waits as well, and prints it. Throws \"Invalid filename\", and what `snapshot`
+  `progress` do not wait. If the program does not deref, closing `kvstore` waits and throws the
+  failure, and the end of the program waits and prints it. Throws \"Invalid filename\", and what
+  `snapshot`
   throws.
 
       (let [f (java.io.File/createTempFile \"model\" \".checkpoint\")]

@@ -81,10 +81,10 @@
 (defn soft-cap
   "Returns how many bytes of the host's memory arrays and stores may use together; GPUs have what they have.
 
-  Memory that is kept for reuse counts, too, and is given back first. An allocation that would exceed the cap
-  asks for a garbage collection, and then throws code `:out-of-memory`. The cap is the system property
-  dev.kvstore.softCap, or else 80 percent of the memory of the machine or container. Throws code
-  `:invalid-argument` when the property is no size.
+  The cap includes memory kept for reuse, which is freed first. An allocation beyond the cap runs a
+  garbage collection, then throws code `:out-of-memory`. The cap is the system property
+  dev.kvstore.softCap, or 80 percent of the memory of the machine or container. Throws code
+  `:invalid-argument` when the property is not a size.
 
       (pos? (soft-cap)) ;=> true"
   []

@@ -12,7 +12,8 @@
 (set! *warn-on-reflection* true)
 
 (defn row-sparse-pull
-  "Returns rows of the newest value of the key `ks` in `kvstore`: those whose numbers are in `row-ids`, a list of integers
+  "Returns rows of the newest value of the key `ks` in `kvstore`: those with the
+  indices `row-ids`, a list of integers
   or a long[], in any order and any number of times.
 
   The result has each of them once, ascending, also those that are 0. It costs what these rows cost. For a

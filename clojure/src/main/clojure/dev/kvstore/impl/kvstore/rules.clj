@@ -13,7 +13,8 @@
 (set! *warn-on-reflection* true)
 
 (defn- updater?
-  "Can `f` be called as an updater? Keywords, symbols and collections can be called, too, but only look up."
+  "Returns whether `f` can be an updater. Keywords, symbols and collections are callable, but only
+  look up."
   [f]
   (or (fn? f)
       (var? f)
@@ -32,8 +33,8 @@
   array `stored` in place and its result is ignored. Both arrays end with the call. When it throws, the
   key keeps its value and the caller of push gets that very object. Inside it, pull gives the last
   committed value of any key; push, init, remove and the setters of the same store are code
-  `:invalid-argument`, and waiting for another thread that calls them may never end. Throws \"Invalid updater\" when `f` is neither
-  nil nor a function; a keyword, a symbol or a collection is not a function here.
+  `:invalid-argument`, and waiting for another thread that calls them may never end. Throws
+  \"Invalid updater\" unless `f` is nil or a function. Keywords, symbols and collections are rejected.
 
   The store keeps `f`. A store that `f` refers to, as one that closes over it does, is therefore never
   collected: dispose such a store.
@@ -70,8 +71,9 @@
 (defn set-hyper-parameters
   "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.
 
-  `changed` is a map of keyword to number, or to a boolean where the option is one; the names are those of the
-  optimizer namespace, `:lr` too. States and counts stay. Throws \"Invalid hyper-parameters\" for anything else, and code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter,
+  `changed` maps keywords to numbers, or to booleans for boolean options. The names are those of the
+  optimizer namespace, also `:lr`. States and counts are kept. Throws \"Invalid hyper-parameters\" for
+  anything else, and code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter,
   and for a number that it cannot have.
 
       (set-hyper-parameters kv {:learning-rate 0.001})"

@@ -194,7 +194,7 @@
     (errors/guard (.contains kvstore key-name))))
 
 (defn remove
-  "Takes `ks`, one key or a list, with all that belongs to them out of `kvstore`, and returns it.
+  "Removes `ks`, one key or a list, with all their data, and returns `kvstore`.
 
   Throws \"Invalid keys\" and code `:key-not-found`.
 

@@ -77,7 +77,7 @@
   "Returns the numbers in `source`, for an array of `dtype`, as a float[], double[], int[], long[] or byte[],
   or as a buffer.
 
-  Such an array or buffer is itself; of a list, integers become a long[], other numbers a double[].
+  Arrays and buffers are returned unchanged. Of a list, integers become a long[], others a double[].
   Throws \"Invalid source\" for anything else."
   [source dtype]
   (if (or (instance? Buffer source)
@@ -133,7 +133,7 @@
             (apply concat parts)))))))
 
 (defn ->ndarray
-  "Returns a new array with the shape and the numbers of the nested lists `nd-vec`.
+  "Returns a new array with the shape and the elements of the nested lists `nd-vec`.
 
   `opts` are those of `zeros`. Throws \"Invalid N-D sequence\" when it is empty or ragged, or holds
   something else than numbers.
@@ -168,7 +168,7 @@
        (NDArray/arange (double start) (double stop) (double step) (int repeat) dtype ctx)))))
 
 (defn concatenate
-  "Returns a new array of the arrays in the list `ndarrays`, one after the other along an axis.
+  "Joins the arrays in the list `ndarrays` along an axis.
 
   Without options the axis is 0; in the map `opts` it is `:axis`, 1 by default. `:always-copy` is accepted:
   the result is a copy always. Throws \"Invalid arrays\", \"Invalid axis\", or code `:spec-mismatch` when

@@ -108,8 +108,8 @@
             (range n)))))
 
 (defn elements
-  "Returns the elements of `ndarray` as a flat vector in the type of its dtype: Longs for int64, Integers for
-  other integers, Doubles for float64 and Floats for other floating point."
+  "Returns the elements as a flat vector: Longs for int64, Integers for other integer dtypes,
+  Doubles for float64, Floats for other floating-point dtypes."
   [^NDArray ndarray]
   (condp core/= (.dtype ndarray)
     DType/FLOAT64 (vec (.toDoubles ndarray))

@@ -160,7 +160,7 @@
   (errors/guard (vec (.toArray (.shape ndarray)))))
 
 (defn size
-  "Returns the number of elements of `ndarray`, or how many arrays `dependencies` returned.
+  "Returns the number of elements of `ndarray`, or the number of arrays in a `dependencies` map.
 
   Never throws for an array, disposed or not.
 
@@ -249,7 +249,7 @@
   (errors/guard (.closeDependencies ndarray)))
 
 (defn dispose-deps-except
-  "As `dispose-deps` of `ndarray`, but spares `kept`, one array or a list of arrays, with theirs.
+  "As `dispose-deps` of `ndarray`, but keeps `kept`, an array or a list of arrays, with theirs.
 
   Throws \"Invalid arrays\" when `kept` is anything else.
 
