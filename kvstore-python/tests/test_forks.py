@@ -110,7 +110,7 @@ kv.set_optimizer(mx.optimizer.SGD())
 before = kv.snapshot()
 def child():
 {verbs}
-    assert repr(kv) == '<KVStore, made before this process was forked>', repr(kv)
+    assert repr(kv) == '<KVStore, created before this process was forked>', repr(kv)
     with kv:
         pass
     kv.close()

@@ -270,7 +270,7 @@ mod tests {
             let checkpoint = checkpoint.take().unwrap();
             assert!(checkpoint.is_done() && checkpoint.progress().wait_timeout(Duration::MAX));
             let error = checkpoint.wait().unwrap_err();
-            assert!(error.to_string().contains("before the fork"), "{error}");
+            assert!(error.to_string().contains("forked"), "{error}");
             assert!(Checkpoints::of_process().running().is_empty());
         };
         while_held(|| writing.outcome(), || in_child(check));

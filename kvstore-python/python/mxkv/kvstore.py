@@ -234,7 +234,7 @@ class KVStore(_native.Store, KVStoreBase):
         if self._is_closed:
             return "<KVStore, closed>"
         if self._is_inherited:
-            return "<KVStore, made before this process was forked>"
+            return "<KVStore, created before this process was forked>"
         return f"<KVStore {self.type}, {len(self)} keys>"
 
     def __bool__(self) -> bool:
