@@ -209,16 +209,15 @@ impl Snapshot {
 
     pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
         let Content { copies, positions, .. } = &*self.0;
-        let positions = match positions.get() {
-            Some(positions) => positions,
-            None => {
-                // A thread that a forked child does not have may be making the map.
-                let Ok(_turn) = self.0.making_positions.lock() else {
-                    return copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy);
-                };
-                let keys = || copies.iter().map(|copy| copy.key.clone());
-                positions.get_or_init(|| keys().zip(0..).collect())
-            }
+        let positions = if let Some(positions) = positions.get() {
+            positions
+        } else {
+            // A thread that a forked child does not have may be making the map.
+            let Ok(_turn) = self.0.making_positions.lock() else {
+                return copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy);
+            };
+            let keys = || copies.iter().map(|copy| copy.key.clone());
+            positions.get_or_init(|| keys().zip(0..).collect())
         };
         copies.get(*positions.get(key)?).map(|copy| &**copy)
     }

@@ -411,7 +411,7 @@ fn cases_of_many_keys() -> Vec<Case> {
         many(
             "init of many keys",
             |store| many_keys().iter().try_for_each(|key| store.remove(from_ref(key))),
-            |store, keys, values| store.init(keys, values),
+            KvStore::init,
         ),
         many(
             "pull of rows of many keys",

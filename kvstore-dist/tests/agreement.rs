@@ -149,7 +149,7 @@ fn workers_agree_again_after_a_mistake() {
         if store.rank() == 1 {
             store.set_optimizer(Optimizer::sgd()).unwrap();
         }
-        assert!(text(store.barrier()).contains("rank 1 has set another"));
+        assert!(text(store.barrier()).starts_with("barrier: the ranks have different optimizers"));
         store.set_optimizer(Optimizer::sgd()).unwrap();
         push(store, "a", 1.0).unwrap();
         assert_eq!(floats(store, "a"), [-0.02; 4]);
@@ -182,7 +182,7 @@ fn a_snapshot_is_the_same_on_every_rank_or_none() {
             store.set_optimizer(Optimizer::sgd()).unwrap();
         }
         let text = text(store.snapshot().map(drop));
-        assert!(text.contains("snapshot: rank 1 has another optimizer"), "{text}");
+        assert!(text.starts_with("snapshot: the ranks have different optimizers"), "{text}");
         store.barrier().unwrap();
         let before = store.snapshot().unwrap();
         push(store, "a", 1.0).unwrap();
@@ -208,7 +208,7 @@ fn a_file_with_an_updater_needs_one_everywhere() {
         if store.rank() == 0 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
         }
-        assert!(text(store.rollback(&file)).contains("rank 1 has another"));
+        assert!(text(store.rollback(&file)).contains("the ranks have different optimizers"));
         assert_eq!(floats(store, "a"), [1.0; 4]);
         if store.rank() == 1 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
@@ -338,7 +338,7 @@ fn what_fails_behind_a_push_is_the_error_of_the_pull() {
         for number in 0..3000 {
             push(store, "a", 1.0).unwrap_or_else(|error| panic!("push {number}: {error}"));
             let text = text(store.pull(&[key("a")], 0).map(drop));
-            assert!(text.contains("rank 1 has another"), "{text}");
+            assert!(text.contains("the ranks have different optimizers"), "{text}");
         }
         // The barrier tells it once more.
         assert!(store.barrier().is_err());

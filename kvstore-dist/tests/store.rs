@@ -319,14 +319,17 @@ fn ranks_that_differ_hear_of_it() {
         }
         store.push(&[key("a")], &[full(&backends, &[2], 1.0)], 0).unwrap();
         let error = store.pull(&[key("a")], 0).unwrap_err();
-        assert!(error.to_string().contains("rank 1 has another optimizer"), "{error}");
+        assert!(
+            error.to_string().contains("(ranks 0, 2: no optimizer; rank 1: optimizer {"),
+            "{error}"
+        );
         // A key that begins anew has no part in it.
         store.remove(&[key("a")]).unwrap();
         store.init(&[key("a")], &[full(&backends, &[2], 3.0)]).unwrap();
         assert_eq!(floats(store, "a"), [3.0, 3.0]);
         // Rank 0 is who may be the only one.
         let error = store.barrier().unwrap_err();
-        assert!(error.to_string().contains("rank 1 has set another"), "{error}");
+        assert!(error.to_string().contains("rank 1: optimizer {"), "{error}");
         store.set_optimizer(Optimizer::sgd()).unwrap();
     });
 }

@@ -45,7 +45,7 @@ pub(super) fn product<T: Element + LinalgScalar>(
         let lhs_blocks = lhs.axis_chunks_iter(::ndarray::Axis(0), ROWS);
         let dst_blocks = dst.axis_chunks_iter_mut(::ndarray::Axis(0), ROWS);
         for (lhs, dst) in lhs_blocks.zip(dst_blocks) {
-            multiply(lhs, rhs, dst, num_columns, &stop);
+            multiply(&lhs, &rhs, dst, num_columns, &stop);
         }
     });
     stop.error.into_inner().map_or(Ok(()), Err)
@@ -60,8 +60,8 @@ fn columns_per_check(k: usize) -> usize {
 /// Writes the product of some rows, so many columns at a time, until `stop` is set. Each element is
 /// summed along `k` in one go, so the bits do not depend on the number of columns.
 fn multiply<T: LinalgScalar>(
-    lhs: ArrayView2<'_, T>,
-    rhs: ArrayView2<'_, T>,
+    lhs: &ArrayView2<'_, T>,
+    rhs: &ArrayView2<'_, T>,
     mut dst: ArrayViewMut2<'_, T>,
     num_columns: usize,
     stop: &Stop<'_>,
@@ -72,7 +72,7 @@ fn multiply<T: LinalgScalar>(
         if stop.is_set() {
             return;
         }
-        general_mat_mul(T::one(), &lhs, &rhs, T::zero(), &mut dst);
+        general_mat_mul(T::one(), lhs, &rhs, T::zero(), &mut dst);
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
                 let caller = thread::current().id();
                 let stop = Stop { check: &check, caller, error: OnceLock::new() };
                 let mut dst = Array2::from_elem((m, n), 9.0_f32);
-                multiply(lhs.view(), rhs.view(), dst.view_mut(), num_columns, &stop);
+                multiply(&lhs.view(), &rhs.view(), dst.view_mut(), num_columns, &stop);
                 let bits: Vec<u32> = dst.iter().map(|element| element.to_bits()).collect();
                 (bits, calls.load(Ordering::Relaxed))
             };

@@ -6,6 +6,7 @@ use kvstore_core::{Error, Result};
 
 use super::call::{Act, Call};
 use super::config::Terms;
+use super::difference::describe_terms;
 use super::exchange::{Exchange, lost};
 use super::stores::Stores;
 
@@ -14,9 +15,11 @@ use super::stores::Stores;
 fn adopt(exchange: &Exchange<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
     let first = configs.first().copied().unwrap_or_default();
     let (agreed, terms) = stores.config().agreed().clone();
-    if let Some(rank) = configs.iter().position(|config| *config != first && *config != agreed) {
+    if configs.iter().any(|config| *config != first && *config != agreed) {
+        let own = stores.config().describe();
+        let difference = describe_terms(exchange, &own)?;
         return Ok(Err(Error::InvalidArgument(format!(
-            "barrier: rank {rank} has set another optimizer, updater or compression than rank 0"
+            "barrier: {difference}: set the same on every rank, or on rank 0 only"
         ))));
     }
     let own = stores.config().to_text()?;
@@ -40,19 +43,18 @@ pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> 
     let call = calls.first().ok_or_else(lost)?;
     let stores = &call.stores;
     let first = configs.first().copied().unwrap_or_default();
-    let differs = |of: &dyn Fn(u64) -> bool| configs.iter().position(|config| of(*config));
-    let all_agree = differs(&|config| config != first).is_none();
+    let all_agree = configs.iter().all(|config| *config == first);
     if all_agree {
         stores.agree(matches!(call.act, Act::Push { .. }))?;
     }
     if let Act::Barrier = &call.act {
         return if all_agree { Ok(Ok(())) } else { adopt(exchange, stores, configs) };
     }
-    if call.needs_agreement()
-        && let Some(rank) = differs(&|config| config != first)
-    {
+    if call.needs_agreement() && !all_agree {
+        let own = stores.config().describe();
+        let difference = describe_terms(exchange, &own)?;
         return Ok(Err(Error::InvalidArgument(format!(
-            "{}: rank {rank} has another optimizer, updater or compression than rank 0: set it on every rank, or on rank 0 with a barrier behind it",
+            "{}: {difference}: set the same on every rank, or on rank 0 with a barrier behind it",
             call.subject()
         ))));
     }

@@ -123,6 +123,28 @@ impl Terms {
         Ok(format!("{generation} {loaded}\n{compression}\n{rule}"))
     }
 
+    /// Describes the configuration for an error. A run number tells optimizers with the same
+    /// hyper-parameters apart.
+    pub(crate) fn describe(&self) -> String {
+        let rule = match &self.rule {
+            Rule::Assign => "no optimizer".to_owned(),
+            Rule::Updater => "an updater".to_owned(),
+            Rule::Optimizer(optimizer) => {
+                let json = optimizer.to_json().unwrap_or_else(|_| optimizer.name().to_owned());
+                let (generation, loaded) = self.run();
+                let states =
+                    if loaded == 0 { String::new() } else { format!(", states {loaded:x}") };
+                format!("optimizer {json}, run {generation}{states}")
+            }
+        };
+        match self.compression {
+            None => rule,
+            Some(it) => {
+                format!("{rule}, compression {} with threshold {}", it.name(), it.threshold())
+            }
+        }
+    }
+
     /// Returns what another rank's text says.
     ///
     /// # Errors

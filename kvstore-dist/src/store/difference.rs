@@ -1,4 +1,4 @@
-//! The error of ranks that make different calls: the same text on all ranks, with the call of each.
+//! The errors of ranks that differ: the same text on all ranks, with the call or configuration of each.
 
 use kvstore_core::Result;
 
@@ -24,22 +24,34 @@ pub(super) fn describe(exchange: &Exchange<'_>, call: &Call) -> Result<String> {
     let all = exchange.gather_bytes(&difference.to_le_bytes())?;
     let earliest = (0..size).filter_map(|rank| read_u64(all.slice(rank))).min();
     let earliest = usize::try_from(earliest.unwrap_or_default()).unwrap_or(0);
-    let all = exchange.gather_bytes(describe_part(&own, earliest).as_bytes())?;
-    let mut calls: Vec<(String, Vec<usize>)> = Vec::new();
-    for rank in 0..size {
+    let calls = by_rank(exchange, &describe_part(&own, earliest))?;
+    Ok(format!(
+        "the ranks make different calls ({calls}): every rank must make the same calls in the same \
+         order, with the same keys, shapes and dtypes"
+    ))
+}
+
+/// Describes the configuration of every rank. All ranks must call this, with what
+/// [`Terms::describe`](super::config::Terms::describe) returns.
+pub(super) fn describe_terms(exchange: &Exchange<'_>, own: &str) -> Result<String> {
+    let terms = by_rank(exchange, own)?;
+    Ok(format!("the ranks have different optimizers, updaters or compressions ({terms})"))
+}
+
+/// Returns the text of each rank, in which ranks with the same text are together.
+fn by_rank(exchange: &Exchange<'_>, own: &str) -> Result<String> {
+    let all = exchange.gather_bytes(own.as_bytes())?;
+    let mut texts: Vec<(String, Vec<usize>)> = Vec::new();
+    for rank in 0..exchange.collective.size() {
         let text = String::from_utf8_lossy(all.slice(rank)).into_owned();
-        match calls.iter_mut().find(|(known, _)| *known == text) {
+        match texts.iter_mut().find(|(known, _)| *known == text) {
             Some((_, ranks)) => ranks.push(rank),
-            None => calls.push((text, Vec::from([rank]))),
+            None => texts.push((text, Vec::from([rank]))),
         }
     }
-    let calls: Vec<String> =
-        calls.iter().map(|(text, ranks)| format!("{}: {text}", Ranks(ranks))).collect();
-    Ok(format!(
-        "the ranks make different calls ({}): every rank must make the same calls in the same \
-         order, with the same keys, shapes and dtypes",
-        calls.join("; ")
-    ))
+    let texts: Vec<String> =
+        texts.iter().map(|(text, ranks)| format!("{}: {text}", Ranks(ranks))).collect();
+    Ok(texts.join("; "))
 }
 
 /// Returns the first index at which they differ, or `u64::MAX`.
