@@ -201,7 +201,7 @@ class KVStore(_native.Store, KVStoreBase):
     Python runs signal handlers while a call reads its arguments, or after the call has returned. So
     Ctrl-C leaves a call either not begun or complete, with these exceptions: an updater in Python
     is interrupted at its key, and the keys before it are updated; :func:`mxkv.nd.dot` runs handlers
-    between blocks of 64 rows, and ends when one raises; ``close`` and ``Checkpoint.wait`` run
+    every 10^9 multiplications, and ends when one raises; ``close`` and ``Checkpoint.wait`` run
     handlers while they wait for checkpoints.
 
     A store belongs to the process that created it. In a forked child (``os.fork``,
