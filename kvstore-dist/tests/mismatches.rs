@@ -7,9 +7,11 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore_core::{Device, Error, ErrorCode, Existing, KvStore, Result, Snapshot, Tensor, Value};
+use kvstore_core::{
+    Device, Error, ErrorCode, Existing, KvStore, Optimizer, Result, Snapshot, Tensor, Value,
+};
 use kvstore_dist::DistStore;
-use values::{full, key};
+use values::{floats, full, key};
 use workers::{backends, on_workers};
 
 mod threads;
@@ -118,4 +120,35 @@ fn different_calls_are_named_on_every_rank() {
         assert!(texts[0].contains(expected), "{}", texts[0]);
         assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
     }
+}
+
+#[test]
+fn every_rank_hears_the_call_and_the_configuration_of_the_others() {
+    let backends = backends();
+    on_workers("dist_sync", 3, &backends, |store| {
+        let dims = [2, 2 + usize::from(store.rank() == 2)];
+        let error = store.init(&[key("a")], &[full(&backends, &dims, 0.0)]).unwrap_err();
+        let calls = "(ranks 0, 1: init of `a` [2, 2] f32; rank 2: init of `a` [2, 3] f32)";
+        assert!(error.to_string().contains(calls), "{error}");
+        // Nothing has happened, and the next call is a call.
+        assert!(!store.contains(&key("a")));
+        store.init(&[key("a")], &[full(&backends, &[2], 0.0)]).unwrap();
+        if store.rank() == 1 {
+            store.set_optimizer(Optimizer::sgd()).unwrap();
+        }
+        store.push(&[key("a")], &[full(&backends, &[2], 1.0)], 0).unwrap();
+        let error = store.pull(&[key("a")], 0).unwrap_err();
+        assert!(
+            error.to_string().contains("(ranks 0, 2: no optimizer; rank 1: optimizer {"),
+            "{error}"
+        );
+        // A key that begins anew has no part in it.
+        store.remove(&[key("a")]).unwrap();
+        store.init(&[key("a")], &[full(&backends, &[2], 3.0)]).unwrap();
+        assert_eq!(floats(store, "a"), [3.0, 3.0]);
+        // Rank 0 is who may be the only one.
+        let error = store.barrier().unwrap_err();
+        assert!(error.to_string().contains("rank 1: optimizer {"), "{error}");
+        store.set_optimizer(Optimizer::sgd()).unwrap();
+    });
 }

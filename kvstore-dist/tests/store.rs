@@ -303,37 +303,6 @@ fn any_number_of_workers_goes_on_from_a_snapshot() {
     after_a_snapshot("adam", DType::Bf16, Some("1bit"), [3, 3]);
 }
 
-#[test]
-fn ranks_that_differ_hear_of_it() {
-    let backends = backends();
-    on_workers("dist_sync", 3, &backends, |store| {
-        let dims = [2, 2 + usize::from(store.rank() == 2)];
-        let error = store.init(&[key("a")], &[full(&backends, &dims, 0.0)]).unwrap_err();
-        let calls = "(ranks 0, 1: init of `a` [2, 2] f32; rank 2: init of `a` [2, 3] f32)";
-        assert!(error.to_string().contains(calls), "{error}");
-        // Nothing has happened, and the next call is a call.
-        assert!(!store.contains(&key("a")));
-        store.init(&[key("a")], &[full(&backends, &[2], 0.0)]).unwrap();
-        if store.rank() == 1 {
-            store.set_optimizer(Optimizer::sgd()).unwrap();
-        }
-        store.push(&[key("a")], &[full(&backends, &[2], 1.0)], 0).unwrap();
-        let error = store.pull(&[key("a")], 0).unwrap_err();
-        assert!(
-            error.to_string().contains("(ranks 0, 2: no optimizer; rank 1: optimizer {"),
-            "{error}"
-        );
-        // A key that begins anew has no part in it.
-        store.remove(&[key("a")]).unwrap();
-        store.init(&[key("a")], &[full(&backends, &[2], 3.0)]).unwrap();
-        assert_eq!(floats(store, "a"), [3.0, 3.0]);
-        // Rank 0 is who may be the only one.
-        let error = store.barrier().unwrap_err();
-        assert!(error.to_string().contains("rank 1: optimizer {"), "{error}");
-        store.set_optimizer(Optimizer::sgd()).unwrap();
-    });
-}
-
 /// What a call is refused for at once, nobody else hears of.
 #[test]
 fn what_is_wrong_with_a_call_is_said_before_others_wait() {
