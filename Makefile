@@ -55,7 +55,7 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test -p kvstore-tests --test layering
+	cargo test --workspace --exclude kvstore-dist --test layering
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
