@@ -43,7 +43,7 @@ test: test-setup jar wheel ## runs all tests on the released jar and wheel, on t
 	scripts/tally.sh --summary jar wheel rust dist gpu jvm check-jni check-gpu python replay
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
-	scripts/tally.sh miri scripts/miri.sh
+	scripts/tally.sh miri scripts/miri.sh $(SUITES)
 	scripts/tally.sh --summary miri
 
 fuzz: setup ## random bytes and changed files where files are read, a minute each
@@ -65,8 +65,9 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 kernels: ## compiles the kernels for GPUs to the PTX that is checked in
 	scripts/kernels.sh --write
 
-nightly: test-setup ## longer runs: both commands of the README in a bare Debian, random programs, fuzzers
+nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, random programs, fuzzers
 	scripts/bare-debian.sh
+	$(MAKE) miri
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
 	scripts/fuzz.sh 600
 

@@ -1,4 +1,6 @@
 #!/bin/sh
+# miri.sh [SUITE..]   runs these suites under Miri, or all of them: `make nightly` runs all, `.ci/run` the most important ones
+#
 # The tests that go over the core, interpreted by Miri: it sees reads and writes that no reference
 # allows, data races, memory of the wrong type or lost, in the core and in the crates below it.
 # Needs a nightly toolchain, which rustup installs; without one it says so and passes.
@@ -110,14 +112,19 @@ for file in tests/tests/*.rs tests/tests/*/main.rs; do
     case " $ALONE $THREADS " in *" $name "*) ;; *) echo "    $name: $(left_out "$name")" ;; esac
 done
 
+# The longest first.
+# shellcheck disable=SC2086 # lists of names
+[ $# -gt 0 ] || set -- $THREADS $ALONE
+echo "miri: runs $*"
+
 # Everything is built before the first suite runs, for the suites share one folder of outputs.
 cargo "+$MIRI_TOOLCHAIN" miri setup
 targets=--lib
-for name in $ALONE $THREADS; do
+for name in "$@"; do
     [ "$name" = lib ] || targets="$targets --test $name"
 done
 # shellcheck disable=SC2086 # options and their values
 cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet --no-run -p kvstore-core -p kvstore-tests $targets
 
-# The longest first, two at a time. xargs fails when any of them does.
-printf '%s\n' $THREADS $ALONE | xargs -P 2 -n 1 scripts/miri.sh --suite
+# Two at a time. xargs fails when any of them does.
+printf '%s\n' "$@" | xargs -P 2 -n 1 scripts/miri.sh --suite
