@@ -1,5 +1,5 @@
 #!/bin/sh
-# miri.sh [SUITE..]   runs these suites under Miri, or all of them: `make nightly` runs all, `.ci/run` the most important ones
+# miri.sh [SUITE..]   runs these suites under Miri, or all of them. `.ci/run` runs `lib`, `make nightly` all.
 #
 # The tests that go over the core, interpreted by Miri: it sees reads and writes that no reference
 # allows, data races, memory of the wrong type or lost, in the core and in the crates below it.

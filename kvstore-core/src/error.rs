@@ -72,10 +72,8 @@ pub enum Error {
     },
     /// Memory for an array could not be had.
     #[error(
-        "out of memory on {device}: {requested} bytes asked for{}{}",
-        Some(in_use).filter(|in_use| **in_use > 0 || limit.is_some())
-            .map_or_else(String::new, |in_use| format!(", {in_use} bytes in use")),
-        limit.map_or_else(String::new, |limit| format!(", the limit is {limit}"))
+        "out of memory on {device}: {requested} bytes asked for{}",
+        usage(*in_use, *limit)
     )]
     OutOfMemory {
         /// Where the memory was wanted.
@@ -151,6 +149,15 @@ pub enum Error {
     /// A bug of this library.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+/// Returns the end of the message of [`Error::OutOfMemory`]: what is known of the memory in use.
+fn usage(in_use: usize, limit: Option<usize>) -> String {
+    match (in_use, limit) {
+        (0, None) => String::new(),
+        (_, None) => format!(", {in_use} bytes in use"),
+        (_, Some(limit)) => format!(", {in_use} bytes in use, the limit is {limit}"),
+    }
 }
 
 impl Error {

@@ -70,10 +70,11 @@ pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     Ok(items)
 }
 
-/// Returns the items of an iterator that knows how many there are, or the first error.
+/// Collects an iterator of known length, up to the first error.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`], and the errors of the iterator.
+/// - [`Error::OutOfMemory`] if memory is missing.
+/// - The first error of the iterator.
 pub fn try_collect<T>(list: impl ExactSizeIterator<Item = Result<T>>) -> Result<Vec<T>> {
     let mut items = with_capacity(list.len())?;
     for item in list {

@@ -278,7 +278,7 @@ impl<'a> Push<'a> {
         let mut spans = scratch.lend_spans(self.values.len())?;
         let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates(self.entries.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(plans.len())?;
-        // From here on nothing can fail without a loss: the residuals have changed.
+        // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
         let compressed = self.compress(reducer, compression, &mut changes)?;
         match &compressed {
             Some(sums) => spans.extend(sums.iter().map(Tensor::span)),

@@ -89,7 +89,7 @@ impl<'a> Compressed<'a> {
 
 /// Compresses the values of all keys, as one batch.
 pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Result<()> {
-    // Reserved before any residual changes: a push that has lost part of its values cannot be repeated.
+    // Reserved before any residual changes, because a later failure would lose values.
     let num_codes = keys.iter().map(|key| key.codes.len()).sum();
     let mut quantize = fallible::with_capacity(num_codes)?;
     let mut codes = fallible::with_capacity(num_codes)?;

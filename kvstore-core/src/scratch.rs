@@ -58,7 +58,7 @@ impl Scratch {
 macro_rules! lend {
     ($lend:ident, $keep:ident, $field:ident: $Item:ident) => {
         impl Scratch {
-            /// Lends the vector for the call, with room for so many items.
+            /// Takes the vector for the call, with capacity for `len` items.
             pub(crate) fn $lend<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
                 let mut lent = reuse(std::mem::take(&mut self.$field));
                 fallible::reserve(&mut lent, len)?;

@@ -44,7 +44,7 @@ struct Content {
     copies: Vec<Arc<KeyCopy>>,
     /// That of the file, if it was read from one.
     checksum: Option<u32>,
-    /// The index of each key in `copies`. The first search for a key makes it.
+    /// The index of each key in `copies`, made by the first search for a key.
     positions: OnceLock<HashMap<Key, usize>>,
     /// Held by the thread that makes `positions`.
     making_positions: ForkMutex<()>,
@@ -212,7 +212,7 @@ impl Snapshot {
         let positions = if let Some(positions) = positions.get() {
             positions
         } else {
-            // A thread that a forked child does not have may be making the map.
+            // In a forked child, a thread that does not exist there may hold the lock.
             let Ok(_turn) = self.0.making_positions.lock() else {
                 return copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy);
             };

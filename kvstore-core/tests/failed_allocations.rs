@@ -303,7 +303,7 @@ fn row_cases() -> Vec<Case> {
     ]
 }
 
-/// Returns a step, and the bytes of its state, of an optimizer outside of any store.
+/// Returns the cases of optimizers outside any store.
 fn optimizer_cases() -> Vec<Case> {
     let prepare = || {
         let weight = rows().to_dense().unwrap();
@@ -372,12 +372,12 @@ fn store_cases() -> Vec<Case> {
     ]
 }
 
-/// Returns the keys of a store with many small ones.
+/// Returns 2,000 keys.
 fn many_keys() -> Vec<Key> {
     (0..2000).map(|number| Key::new(&format!("w{number}")).unwrap()).collect()
 }
 
-/// Returns the case of a change of many keys, with one value for each of them.
+/// Returns a case that calls a store of 2,000 small keys, with one value per key.
 fn many(
     name: &'static str,
     configure: impl Fn(&LocalStore) -> Result<()> + 'static,

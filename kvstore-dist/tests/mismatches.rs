@@ -123,14 +123,14 @@ fn different_calls_are_named_on_every_rank() {
 }
 
 #[test]
-fn every_rank_hears_the_call_and_the_configuration_of_the_others() {
+fn errors_show_the_call_and_the_configuration_of_every_rank() {
     let backends = backends();
     on_workers("dist_sync", 3, &backends, |store| {
         let dims = [2, 2 + usize::from(store.rank() == 2)];
         let error = store.init(&[key("a")], &[full(&backends, &dims, 0.0)]).unwrap_err();
         let calls = "(ranks 0, 1: init of `a` [2, 2] f32; rank 2: init of `a` [2, 3] f32)";
         assert!(error.to_string().contains(calls), "{error}");
-        // Nothing has happened, and the next call is a call.
+        // The store is unchanged and usable.
         assert!(!store.contains(&key("a")));
         store.init(&[key("a")], &[full(&backends, &[2], 0.0)]).unwrap();
         if store.rank() == 1 {
@@ -142,11 +142,11 @@ fn every_rank_hears_the_call_and_the_configuration_of_the_others() {
             error.to_string().contains("(ranks 0, 2: no optimizer; rank 1: optimizer {"),
             "{error}"
         );
-        // A key that begins anew has no part in it.
+        // A key that is removed and initialised again is not affected.
         store.remove(&[key("a")]).unwrap();
         store.init(&[key("a")], &[full(&backends, &[2], 3.0)]).unwrap();
         assert_eq!(floats(store, "a"), [3.0, 3.0]);
-        // Rank 0 is who may be the only one.
+        // Only rank 0 may set an optimizer alone.
         let error = store.barrier().unwrap_err();
         assert!(error.to_string().contains("rank 1: optimizer {"), "{error}");
         store.set_optimizer(Optimizer::sgd()).unwrap();

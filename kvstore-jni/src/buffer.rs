@@ -158,7 +158,7 @@ impl<'a, 'local> Region<'a, 'local> {
     /// Returns a copy of the elements. Java may write the buffer meanwhile; then it is any mixture.
     #[allow(unsafe_code, reason = "the memory of a direct buffer is an address")]
     fn copy<T: Element>(&self, env: &Env<'_>) -> Result<Vec<T>> {
-        let mut elements = convert::reserve::<T>(self.len)?;
+        let mut elements = kvstore::fallible::with_capacity::<T>(self.len)?;
         if self.len == 0 {
             return Ok(elements);
         }

@@ -10,6 +10,7 @@ use jni::objects::{
 use jni::refs::IntoAuto;
 use jni::strings::JNIString;
 use jni::sys::{jdouble, jint, jlong, jsize};
+use kvstore::fallible;
 use kvstore::{
     ArrayOrRows, Checkpoint, CheckpointProgress, DType, Device, DeviceKind, DeviceMemory,
     Distribution, Element, Error, Existing, Key, KeyStats, LrScheduler, NDArray, Optimizer,
@@ -17,7 +18,7 @@ use kvstore::{
 };
 
 use crate::buffer;
-use crate::error::{BridgeError, Result};
+use crate::error::Result;
 use crate::handle::HandleTable;
 
 /// The arrays that Java holds.
@@ -168,7 +169,7 @@ pub(crate) fn strings(
 ) -> Result<Vec<String>> {
     reject_null(array, name)?;
     let len = array.len(env)?;
-    let mut strings = reserve(len)?;
+    let mut strings = fallible::with_capacity(len)?;
     for index in 0..len {
         // Freed at once: a call may bring more keys than a local frame has room for.
         let element = array.get_element(env, index)?.auto();
@@ -195,7 +196,6 @@ pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<
 }
 
 /// Returns the numbers of a Java array; `name` stands for it in errors.
-#[expect(clippy::disallowed_methods, reason = "the room is reserved before")]
 pub(crate) fn numbers<T: TypeArray + Default>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,
@@ -203,8 +203,7 @@ pub(crate) fn numbers<T: TypeArray + Default>(
 ) -> Result<Vec<T>> {
     reject_null(array, name)?;
     let len = array.len(env)?;
-    let mut numbers = reserve(len)?;
-    numbers.resize(len, T::default());
+    let mut numbers = fallible::filled(T::default(), len)?;
     array.get_region(env, 0, &mut numbers)?;
     Ok(numbers)
 }
@@ -404,8 +403,9 @@ fn lend_in<'local, T>(
     env: &mut Env<'local>,
     described: impl ExactSizeIterator<Item = (TensorSpec, Device, T)>,
 ) -> Result<(Lent<T>, JLongArray<'local>)> {
-    let mut lent = Lent { table, handles: reserve(described.len())? };
-    let mut descriptions = reserve(described.len().saturating_mul(USUAL_DESCRIPTION))?;
+    let mut lent = Lent { table, handles: fallible::with_capacity(described.len())? };
+    let mut descriptions =
+        fallible::with_capacity(described.len().saturating_mul(USUAL_DESCRIPTION))?;
     for (spec, device, value) in described {
         let handle = table.insert(value)?;
         lent.handles.push(handle);
@@ -523,18 +523,4 @@ pub(crate) fn reject_null<'local>(
         return Err(Error::invalid(format!("`{name}` is null")).into());
     }
     Ok(())
-}
-
-/// Returns an empty vector with room for `len` elements; memory that is not there is an error.
-pub(crate) fn reserve<T>(len: usize) -> Result<Vec<T>> {
-    let mut elements = Vec::new();
-    match elements.try_reserve_exact(len) {
-        Ok(()) => Ok(elements),
-        Err(_) => Err(BridgeError::Store(Error::OutOfMemory {
-            device: Device::default(),
-            requested: len.saturating_mul(size_of::<T>()),
-            in_use: kvstore::live_bytes(),
-            limit: None,
-        })),
-    }
 }

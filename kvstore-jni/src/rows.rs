@@ -81,7 +81,7 @@ fn pull<'l>(
 
 /// Returns the numbers of each key.
 fn lists<'a>(mut ids: &'a [jlong], counts: &[jlong]) -> Result<Vec<&'a [jlong]>> {
-    let mut lists = convert::reserve(counts.len())?;
+    let mut lists = kvstore::fallible::with_capacity(counts.len())?;
     for &count in counts {
         let (list, rest) = ids
             .split_at_checked(convert::position(count, "counts")?)

@@ -41,12 +41,9 @@ fn group() -> Result<Arc<Group>> {
     }
     let timeout = timeout()?;
     let wait = Wait::new(&"the first store that spans processes", timeout);
-    let collective = MpiCollective::open(&MpiOptions::default(), &wait);
-    // No forked child can use an MPI library that its parent has started.
-    if !matches!(collective, Err(Error::Unsupported(_))) {
-        let _ = OPENED_BY.set(Origin::current());
-    }
-    let collective = collective?;
+    // Set before the library starts: a child forked meanwhile cannot use it, and would wait for ever.
+    let _ = OPENED_BY.set(Origin::current());
+    let collective = MpiCollective::open(&MpiOptions::default(), &wait)?;
     let new = Group::new(Arc::new(collective))?;
     new.set_timeout(timeout);
     *group = Some(Arc::clone(&new));

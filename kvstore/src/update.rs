@@ -31,9 +31,7 @@ pub fn update(
     gradient: &NDArray,
     state: &mut OptimizerState,
 ) -> Result<()> {
-    // Before the weight is locked: the gradient may be the same array.
-    let gradient = gradient.tensor();
-    weight.modify(|weight| optimizer.update(key, weight, &[gradient], state))
+    optimizer.update_array(key, weight, &gradient.tensor().into(), state)
 }
 
 /// Updates `weight` with a row-sparse gradient, as [`update`] does with a dense one.
@@ -62,5 +60,5 @@ pub fn update_rows(
     gradient: &RowSparse,
     state: &mut OptimizerState,
 ) -> Result<()> {
-    weight.modify(|weight| optimizer.update_rows(key, weight, gradient, state))
+    optimizer.update_array(key, weight, &gradient.clone().into(), state)
 }

@@ -112,8 +112,8 @@ impl FreeBlocks {
         }
     }
 
-    /// Frees a block and returns its bytes. They count until the block is freed: a thread at the
-    /// memory limit then tries again, and does not report that memory is missing.
+    /// Frees a block and returns its size. Subtracts the size after freeing, so that a thread at the
+    /// memory limit tries again instead of failing.
     fn free(&self, block: Free) -> usize {
         let num_bytes = block.num_bytes;
         drop(block);

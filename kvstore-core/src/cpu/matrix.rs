@@ -16,7 +16,8 @@ use crate::storage::{Span, SpanMut};
 /// Rows of the product that are computed together. Fixed, so that the bits do not depend on the
 /// number of threads.
 const ROWS: usize = 64;
-/// Multiplications between two checks, where a block of 64 columns has no more: about 0.1 s.
+/// The most multiplications between two checks, which take about 0.1 s. A block of 64 columns, the
+/// smallest, may have more.
 const WORK_PER_CHECK: usize = 1 << 30;
 
 /// Writes the product of `[m, k]` and `[k, n]`. The calling thread calls `check` at the start and
@@ -57,8 +58,8 @@ fn columns_per_check(k: usize) -> usize {
     (columns / ROWS).max(1) * ROWS
 }
 
-/// Writes the product of some rows, so many columns at a time, until `stop` is set. Each element is
-/// summed along `k` in one go, so the bits do not depend on the number of columns.
+/// Writes the product of some rows, `num_columns` columns at a time, until `stop` is set. The sum of
+/// an element is never split, so the bits do not depend on `num_columns`.
 fn multiply<T: LinalgScalar>(
     lhs: &ArrayView2<'_, T>,
     rhs: &ArrayView2<'_, T>,

@@ -27,10 +27,10 @@ impl Replacement {
         Self { turn: Turn::take(&path), path }
     }
 
-    /// Writes beside the file, then renames into place, and returns when both have reached the disk. What is no
-    /// regular file (a pipe, a terminal) is written to as it is; a link stays one, and what it leads to is
-    /// replaced or made. A file that replaces another one keeps its owner, group and mode, so that no other
-    /// user can read the new file who could not read the old one. Access control lists are not copied.
+    /// Writes a temporary file beside the file, then renames it. Returns when both have reached the
+    /// disk. Writes to a pipe or terminal directly. Follows a link and replaces its target. Keeps
+    /// owner, group and mode of a replaced file, so that no other user can read the new one. Does not
+    /// copy access control lists.
     ///
     /// # Errors
     /// [`Error::Io`]. The old file is then as it was, unless the error says that the new one is in place.
@@ -132,8 +132,8 @@ fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
     file.set_permissions(old.permissions())
 }
 
-/// Returns the mode of a file that replaces one of this mode. Without the old group, the new group and
-/// all others get what both the old group and all others had: members of the old group are others now.
+/// Returns the mode of a file that replaces one with the mode `old`. If the group changes, its old
+/// members become others, so group and others get only the permissions that both had.
 #[cfg(unix)]
 fn mode_for(old: u32, keeps_owner: bool, keeps_group: bool) -> u32 {
     let shared = (old >> 3) & old & 0o007;

@@ -187,13 +187,12 @@ impl NDArray {
         self.land(value)
     }
 
-    /// Lets `change` change the value in place. Until it returns, other threads wait for the array.
-    ///
-    /// A view of a part of another array changes a copy, which then replaces the part.
+    /// Lets `change` change the value in place. Other threads wait meanwhile. A view of a part changes
+    /// a copy, which then replaces the part.
     ///
     /// # Errors
     /// Those of `change`, which must keep shape, dtype and device.
-    pub fn modify(&self, change: impl FnOnce(&mut Tensor) -> Result<()>) -> Result<()> {
+    pub(crate) fn modify(&self, change: impl FnOnce(&mut Tensor) -> Result<()>) -> Result<()> {
         if self.view.is_none() {
             return change(&mut *self.cell.lock()?);
         }

@@ -1,11 +1,15 @@
-//! Optimizer steps with row-sparse gradients, outside any store.
+//! Optimizer steps with row-sparse gradients and on arrays, outside any store.
+
+use std::slice::from_ref;
 
 use super::{Optimizer, OptimizerState, Pending};
 use crate::error::{Error, Result};
 use crate::key::Key;
+use crate::ndarray::NDArray;
 use crate::row_plan::RowPlan;
 use crate::row_sparse::RowSparse;
 use crate::tensor::Tensor;
+use crate::value::Value;
 
 impl Optimizer {
     /// Updates a weight with a row-sparse gradient, outside any store.
@@ -57,5 +61,24 @@ impl Optimizer {
         }
         pending.settle(weight, state);
         Ok(())
+    }
+
+    /// Updates an array in place with a dense or row-sparse gradient, outside any store.
+    ///
+    /// Other threads that use the array wait meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Optimizer::update`]; the array is then unchanged.
+    pub fn update_array(
+        &self,
+        key: &Key,
+        weight: &NDArray,
+        gradient: &Value,
+        state: &mut OptimizerState,
+    ) -> Result<()> {
+        weight.modify(|weight| match gradient {
+            Value::Dense(gradient) => self.update(key, weight, from_ref(gradient), state),
+            Value::Rows(gradient) => self.update_rows(key, weight, gradient, state),
+        })
     }
 }

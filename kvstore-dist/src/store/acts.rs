@@ -54,7 +54,7 @@ pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> 
         let own = stores.config().describe();
         let difference = describe_terms(exchange, &own)?;
         return Ok(Err(Error::InvalidArgument(format!(
-            "{}: {difference}: set the same on every rank, or on rank 0 with a barrier behind it",
+            "{}: {difference}: set the same on every rank, or on rank 0, followed by a barrier",
             call.subject()
         ))));
     }

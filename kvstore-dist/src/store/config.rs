@@ -123,8 +123,8 @@ impl Terms {
         Ok(format!("{generation} {loaded}\n{compression}\n{rule}"))
     }
 
-    /// Describes the configuration for an error. A run number tells optimizers with the same
-    /// hyper-parameters apart.
+    /// Describes the configuration for an error. The run number distinguishes optimizers with equal
+    /// hyper-parameters.
     pub(crate) fn describe(&self) -> String {
         let rule = match &self.rule {
             Rule::Assign => "no optimizer".to_owned(),

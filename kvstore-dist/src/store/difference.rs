@@ -1,4 +1,5 @@
-//! The errors of ranks that differ: the same text on all ranks, with the call or configuration of each.
+//! The errors of ranks that differ: the same text on all ranks, with the call or configuration of
+//! each.
 
 use kvstore_core::Result;
 
@@ -38,7 +39,7 @@ pub(super) fn describe_terms(exchange: &Exchange<'_>, own: &str) -> Result<Strin
     Ok(format!("the ranks have different optimizers, updaters or compressions ({terms})"))
 }
 
-/// Returns the text of each rank, in which ranks with the same text are together.
+/// Gathers the text of each rank, and lists ranks with the same text together.
 fn by_rank(exchange: &Exchange<'_>, own: &str) -> Result<String> {
     let all = exchange.gather_bytes(own.as_bytes())?;
     let mut texts: Vec<(String, Vec<usize>)> = Vec::new();

@@ -434,7 +434,10 @@ fn noted(error: Error, note: &str) -> Error {
         Error::Updater { key, source } => {
             Error::Updater { key, source: format!("{source}; {note}").into() }
         }
-        // These have no text to which the note could be added.
+        Error::Backend { device, operation, source } => {
+            Error::Backend { device, operation, source: format!("{source}; {note}").into() }
+        }
+        // The other kinds have no text for the note.
         other => {
             tracing::error!(error = other.chain(), note, "a call failed on several ranks");
             other
