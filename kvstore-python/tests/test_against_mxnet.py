@@ -20,6 +20,8 @@ import mxkv as mx
 
 NUM_PROGRAMS = int(os.environ.get("KVSTORE_MXNET_PROGRAMS", "300"))
 SEED = int(os.environ.get("KVSTORE_MXNET_SEED", "0"))
+#: After how many programs a line shows the progress.
+PROGRAMS_PER_LINE = 1000
 #: Differences that are shown; more of them are counted.
 MOST_SHOWN = 5
 
@@ -64,8 +66,11 @@ def test_random_programs(capsys):
         pytest.skip("KVSTORE_MXNET_PYTHON names no Python with MXNet (tests/peers/mxnet-venv)")
     with Worker(python, "mxnet") as mxnet, Worker(sys.executable, "mxkv") as here:
         comparison = Comparison(mxnet, here)
-        for number in range(SEED, SEED + NUM_PROGRAMS):
+        for done, number in enumerate(range(SEED, SEED + NUM_PROGRAMS)):
             comparison.compare(program(number))
+            if done % PROGRAMS_PER_LINE == PROGRAMS_PER_LINE - 1:
+                with capsys.disabled():
+                    print(f"\n{done + 1} of {NUM_PROGRAMS} programs, {len(comparison.found)} differences", end="")
         counts, known = comparison.counts, comparison.known
         said = "\n".join([*comparison.found, "MXNet said:", mxnet.said()])
         with capsys.disabled():
