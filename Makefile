@@ -32,15 +32,14 @@ test-setup:
 	@scripts/setup.sh test
 
 test: test-setup jar wheel ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
-	scripts/tally.sh rust cargo test --workspace --exclude kvstore-dist
-	scripts/tally.sh dist scripts/dist-tests.sh
+	scripts/tally.sh rust scripts/rust-tests.sh
 	scripts/tally.sh gpu scripts/gpu-tests.sh
 	scripts/tally.sh jvm $(MAVEN) verify -Preleased
 	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
 	scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
 	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
 	scripts/tally.sh replay scripts/replay.sh
-	scripts/tally.sh --summary jar wheel rust dist gpu jvm check-jni check-gpu python replay
+	scripts/tally.sh --summary jar wheel rust gpu jvm check-jni check-gpu python replay
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/tally.sh miri scripts/miri.sh $(SUITES)
@@ -55,7 +54,7 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test --workspace --exclude kvstore-dist --test layering
+	cargo test --workspace --test layering
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

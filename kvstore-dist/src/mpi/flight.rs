@@ -293,6 +293,10 @@ mod tests {
             failure()
         }
 
+        fn abort(&self, _: c_int) -> Failure {
+            Failure { function: "Slow", reason: "it does not end".to_owned() }
+        }
+
         fn rank_and_size(&self) -> Result<(c_int, c_int), Failure> {
             failure()
         }

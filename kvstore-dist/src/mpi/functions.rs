@@ -55,6 +55,9 @@ pub(super) trait Mpi: fmt::Debug + Send + Sync {
 
     fn finalize(&self) -> Result<(), Failure>;
 
+    /// Ends this process and asks the launcher to end the others. Returns only if that fails.
+    fn abort(&self, status: c_int) -> Failure;
+
     /// Returns the rank of this process, and how many there are.
     fn rank_and_size(&self) -> Result<(c_int, c_int), Failure>;
 
@@ -142,6 +145,7 @@ functions! {
     MPI_Init_thread(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int),
     MPI_Query_thread(*mut c_int),
     MPI_Finalize(),
+    MPI_Abort(H, c_int),
     MPI_Comm_rank(H, *mut c_int),
     MPI_Comm_size(H, *mut c_int),
     MPI_Comm_idup(H, *mut H, *mut H),
@@ -224,6 +228,13 @@ impl<H: Handle> Mpi for Bound<H> {
     fn finalize(&self) -> Result<(), Failure> {
         // The caller has seen to it that nothing is on its way.
         call!(self, MPI_Finalize())
+    }
+
+    fn abort(&self, status: c_int) -> Failure {
+        // It is initialised.
+        let result = call!(self, MPI_Abort(self.constants.comm_world, status));
+        let reason = "it has returned".to_owned();
+        result.err().unwrap_or(Failure { function: "MPI_Abort", reason })
     }
 
     fn rank_and_size(&self) -> Result<(c_int, c_int), Failure> {

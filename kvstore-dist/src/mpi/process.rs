@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::io::{self, Write};
 use std::panic;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -170,40 +171,61 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 /// The process that finalises MPI when it exits.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// Finalises MPI at exit, if the program has not. A rank that had an error exits with status 1,
-/// because MPICH's launcher treats status 0 as success, and then ends the other ranks.
+/// Finalises MPI at exit, if the program has not. A rank that cannot, because of an error, aborts
+/// the job: MPICH's launcher treats status 0 as success, and that of MPICH 4.2.1 can lose the status
+/// of a rank that exits without `MPI_Finalize` (<https://github.com/pmodels/mpich/issues/7057>).
 fn finalize_at_exit(status: c_int) {
     // A forked child must not lock: a thread of its parent may have held the lock.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
         return;
     }
-    // Nobody is left whom a panic could be told.
-    let may_end_well = panic::catch_unwind(|| {
-        let Err((error, is_alone)) = end_of_process() else { return true };
-        tracing::error!(error = error.chain(), "MPI was not finalised, so the job fails");
-        if status == 0 && !is_alone {
+    let failed_status = if status == 0 { 1 } else { status };
+    // A panic has nobody else to be reported to.
+    let ends_well = panic::catch_unwind(|| {
+        let Err(error) = end_of_process() else { return true };
+        if status == 0 {
             let text = format!("kvstore: the process ends with status 1: {}\n", error.chain());
             // Ignore a closed stderr.
             let _ = io::stderr().write_all(text.as_bytes());
         }
-        is_alone
+        abort(failed_status);
+        false
     });
-    if status == 0 && !may_end_well.unwrap_or_default() {
+    if status == 0 && !ends_well.unwrap_or_default() {
         fflush(None);
-        _exit(1);
+        _exit(failed_status);
     }
 }
 
-/// Makes the queued calls and finalises MPI. The error comes with whether the job has only this
-/// process.
-fn end_of_process() -> Result<(), (Error, bool)> {
+/// Makes the queued calls and finalises MPI. A failure is no error in a job of one process.
+fn end_of_process() -> Result<()> {
     let wait = |timeout| Wait::new(&"the end of the process", timeout);
-    let process = opened(&wait(DEFAULT_TIMEOUT)).map_err(|error| (error, false))?;
-    let Some(process) = process else { return Ok(()) };
+    let Some(process) = opened(&wait(DEFAULT_TIMEOUT))? else { return Ok(()) };
     // No common deadline: each call has its own.
     let made = process.make_last_calls(&wait(Duration::MAX));
-    let ended = made.and_then(|()| finalize(&wait(DEFAULT_TIMEOUT)));
-    ended.map_err(|error| (error, process.size == 1))
+    let Err(error) = made.and_then(|()| finalize(&wait(DEFAULT_TIMEOUT))) else { return Ok(()) };
+    tracing::error!(error = error.chain(), "MPI was not finalised, so the job fails");
+    if process.size == 1 { Ok(()) } else { Err(error) }
+}
+
+/// Ends this process and the job. Returns if that is not possible.
+fn abort(status: c_int) {
+    // A thread that is stuck in MPI_Finalize can hold the library's lock, for which MPI_Abort waits.
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let Ok(Some(process)) = opened(&Wait::new(&"MPI_Abort", PATIENCE)) else { return };
+    let (_running, watched) = mpsc::channel::<()>();
+    let watchdog = move || {
+        if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            _exit(status);
+        }
+    };
+    if thread::Builder::new().name("kvstore-mpi-abort".to_owned()).spawn(watchdog).is_err() {
+        return;
+    }
+    fflush(None);
+    // The library calls `exit`, which goes on with the exit handlers that are left.
+    let failure = process.mpi.abort(status);
+    tracing::error!(function = failure.function, reason = failure.reason, "the job may go on");
 }
 
 /// Initialises a library, which waits in there for all other processes of the job, without an end of its own: so it does in a
