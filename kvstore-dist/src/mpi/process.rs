@@ -171,9 +171,8 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 /// The process that finalises MPI when it exits.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// Finalises MPI at exit, if the program has not. A rank that cannot, because of an error, aborts
-/// the job: MPICH's launcher treats status 0 as success, and that of MPICH 4.2.1 can lose the status
-/// of a rank that exits without `MPI_Finalize` (<https://github.com/pmodels/mpich/issues/7057>).
+/// Finalises MPI at exit, if the program has not. A rank that cannot, because of an error, exits with
+/// status 1, because MPICH's launcher treats status 0 as success, and then ends the other ranks.
 fn finalize_at_exit(status: c_int) {
     // A forked child must not lock: a thread of its parent may have held the lock.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
@@ -208,11 +207,20 @@ fn end_of_process() -> Result<()> {
     if process.size == 1 { Ok(()) } else { Err(error) }
 }
 
-/// Ends this process and the job. Returns if that is not possible.
+/// The launchers of these can lose the status of a rank that exits without `MPI_Finalize`
+/// (<https://github.com/pmodels/mpich/issues/7057>), but not that of `MPI_Abort`. That of others can
+/// lose the last output of a rank that aborts, so there it exits.
+const LOSE_STATUS: [&str; 2] = ["MPICH Version: 4.2.0", "MPICH Version: 4.2.1"];
+
+/// Ends this process and the job, where exiting could count as success. Returns elsewhere, and if that
+/// is not possible.
 fn abort(status: c_int) {
     // A thread that is stuck in MPI_Finalize can hold the library's lock, for which MPI_Abort waits.
     const PATIENCE: Duration = Duration::from_secs(10);
     let Ok(Some(process)) = opened(&Wait::new(&"MPI_Abort", PATIENCE)) else { return };
+    if !LOSE_STATUS.iter().any(|version| process.name.contains(version)) {
+        return;
+    }
     let (_running, watched) = mpsc::channel::<()>();
     let watchdog = move || {
         if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -223,6 +231,9 @@ fn abort(status: c_int) {
         return;
     }
     fflush(None);
+    // The launcher reads the last output before it hears of the end.
+    let (_silent, never) = mpsc::channel::<()>();
+    let _ = never.recv_timeout(Duration::from_millis(200));
     // The library calls `exit`, which goes on with the exit handlers that are left.
     let failure = process.mpi.abort(status);
     tracing::error!(function = failure.function, reason = failure.reason, "the job may go on");
