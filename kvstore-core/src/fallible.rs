@@ -109,9 +109,21 @@ pub fn string(num_bytes: usize) -> Result<String> {
 /// [`Error::OutOfMemory`] if memory is missing.
 pub fn hash_map<K: Eq + Hash, V, S: BuildHasher + Default>(len: usize) -> Result<HashMap<K, V, S>> {
     let mut entries = HashMap::default();
-    let reserved: Result<(), TryReserveError> = entries.try_reserve(len);
-    reserved.map_err(|_| out_of_memory::<(K, V)>(len))?;
+    reserve_entries(&mut entries, len)?;
     Ok(entries)
+}
+
+/// Reserves capacity for `more` additional entries.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if memory is missing.
+pub fn reserve_entries<K: Eq + Hash, V, S: BuildHasher>(
+    entries: &mut HashMap<K, V, S>,
+    more: usize,
+) -> Result<()> {
+    let len = entries.len().saturating_add(more);
+    let reserved: Result<(), TryReserveError> = entries.try_reserve(more);
+    reserved.map_err(|_| out_of_memory::<(K, V)>(len))
 }
 
 /// Returns an empty set with capacity for `len` items.

@@ -128,6 +128,8 @@ impl LocalStore {
         pushed: &mut Vec<Pushed>,
     ) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
+        fallible::reserve(entries, keys.len())?;
+        fallible::reserve(pushed, keys.len())?;
         self.table.look_up(keys, |position, entry| {
             if entries.last().is_none_or(|last| !Arc::ptr_eq(last, entry)) {
                 entry.check()?;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::vec::IntoIter;
 
 use foldhash::fast::RandomState;
 
@@ -97,6 +98,7 @@ impl Table {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
+        fallible::reserve_entries(&mut entries, keys.len())?;
         for (key, value) in keys.iter().zip(values) {
             if existing == Existing::Keep && entries.contains_key(key) {
                 continue;
@@ -130,7 +132,7 @@ impl Table {
         keys: &[Key],
         mut found: impl FnMut(usize, &Arc<Entry>) -> Result<()>,
     ) -> Result<()> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.read();
         let mut last: Option<(&Key, &Arc<Entry>)> = None;
         for (position, key) in keys.iter().enumerate() {
             let entry = match last {
@@ -144,25 +146,26 @@ impl Table {
     }
 
     pub(crate) fn contains(&self, key: &Key) -> bool {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+        self.read().contains_key(key)
     }
 
     /// Returns every key in the order of initialisation.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        self.ordered().into_iter().map(|entry| entry.key.clone()).collect()
+        in_order(self.read().values().cloned().collect()).map(|entry| entry.key.clone()).collect()
     }
 
     /// Returns what every key holds, in the order of initialisation.
     pub(crate) fn stats(&self) -> Vec<KeyStats> {
-        self.ordered().into_iter().map(|entry| entry.stats()).collect()
+        in_order(self.read().values().cloned().collect()).map(|entry| entry.stats()).collect()
     }
 
     /// Returns what every key holds, in the order of initialisation. Nobody changes a key meanwhile.
     ///
     /// # Errors
-    /// [`Error::Poisoned`].
+    /// [`Error::Poisoned`], [`Error::OutOfMemory`].
     pub(crate) fn copies(&self) -> Result<Vec<Arc<KeyCopy>>> {
-        fallible::try_collect(self.ordered().into_iter().map(|entry| entry.copy().map(Arc::new)))
+        let entries = fallible::collect(self.read().values().cloned())?;
+        fallible::try_collect(in_order(entries).map(|entry| entry.copy().map(Arc::new)))
     }
 
     /// Forgets every key, and takes these with all they hold.
@@ -192,7 +195,7 @@ impl Table {
         states: BTreeMap<Key, OptimizerState>,
         running: &Running,
     ) -> Result<()> {
-        let keys: Vec<Key> = states.keys().cloned().collect();
+        let keys: Vec<Key> = fallible::collect(states.keys().cloned())?;
         let mut entries = fallible::with_capacity(keys.len())?;
         self.look_up(&keys, |_, entry| {
             entry.check()?;
@@ -211,12 +214,15 @@ impl Table {
         Ok(())
     }
 
-    fn ordered(&self) -> Vec<Arc<Entry>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let mut ordered: Vec<_> = entries.values().cloned().collect();
-        ordered.sort_unstable_by_key(|entry| entry.order);
-        ordered
+    fn read(&self) -> RwLockReadGuard<'_, Entries> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sorts entries by the order of initialisation.
+fn in_order(mut entries: Vec<Arc<Entry>>) -> IntoIter<Arc<Entry>> {
+    entries.sort_unstable_by_key(|entry| entry.order);
+    entries.into_iter()
 }
 
 impl Entry {

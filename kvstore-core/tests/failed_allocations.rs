@@ -16,7 +16,6 @@ use std::cell::Cell;
 use std::fs::File;
 use std::process::Command;
 use std::ptr::null_mut;
-use std::slice::from_ref;
 
 use kvstore_core::{
     ArrayList, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ErrorCode, Key, KvStore,
@@ -372,12 +371,14 @@ fn store_cases() -> Vec<Case> {
     ]
 }
 
-/// Returns 2,000 keys.
-fn many_keys() -> Vec<Key> {
-    (0..2000).map(|number| Key::new(&format!("w{number}")).unwrap()).collect()
+/// So many that a list of pointers is a long allocation.
+const NUM_KEYS: usize = 9000;
+
+fn many_keys(prefix: &str) -> Vec<Key> {
+    (0..NUM_KEYS).map(|number| Key::new(&format!("{prefix}{number}")).unwrap()).collect()
 }
 
-/// Returns a case that calls a store of 2,000 small keys, with one value per key.
+/// Returns a case that calls a store of many small keys, with one value per key.
 fn many(
     name: &'static str,
     configure: impl Fn(&LocalStore) -> Result<()> + 'static,
@@ -385,15 +386,15 @@ fn many(
 ) -> Case {
     let prepare = move || {
         let value = || Tensor::from_slice(&backends(), Device::cpu(0), [2], &[0.25_f32; 2]);
-        let values: Vec<Value> = (0..2000).map(|_| value().unwrap().into()).collect();
+        let values: Vec<Value> = (0..NUM_KEYS).map(|_| value().unwrap().into()).collect();
         let store = LocalStore::new("local", backends()).unwrap();
-        store.init(&many_keys(), &values).unwrap();
+        store.init(&many_keys("w"), &values).unwrap();
         configure(&store).unwrap();
         (store, values)
     };
     change(name, prepare, move |store, values| {
         let left = LEFT.replace(-1);
-        let keys = many_keys();
+        let keys = many_keys("w");
         LEFT.set(left);
         call(store, &keys, values)
     })
@@ -409,14 +410,24 @@ fn cases_of_many_keys() -> Vec<Case> {
         many("push to many keys with a compression", compress, push),
         many("pull of many keys", |_| Ok(()), |store, keys, _| store.pull(keys, 0).map(drop)),
         many(
-            "init of many keys",
-            |store| many_keys().iter().try_for_each(|key| store.remove(from_ref(key))),
-            KvStore::init,
+            "init of many more keys",
+            |_| Ok(()),
+            |store, _, values| {
+                let left = LEFT.replace(-1);
+                let more = many_keys("v");
+                LEFT.set(left);
+                store.init(&more, values)
+            },
         ),
         many(
             "pull of rows of many keys",
             |_| Ok(()),
-            |store, keys, _| store.pull_rows(keys, &vec![[0].as_slice(); keys.len()], 0).map(drop),
+            |store, keys, _| {
+                let left = LEFT.replace(-1);
+                let rows = vec![[0].as_slice(); keys.len()];
+                LEFT.set(left);
+                store.pull_rows(keys, &rows, 0).map(drop)
+            },
         ),
         many("a snapshot of many keys", |_| Ok(()), |store, _, _| store.snapshot().map(drop)),
         many(
