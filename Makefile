@@ -64,10 +64,12 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 kernels: ## compiles the kernels for GPUs to the PTX that is checked in
 	scripts/kernels.sh --write
 
-nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, random programs, fuzzers
+nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, 20,000 random programs, fuzzers
 	scripts/bare-debian.sh
 	$(MAKE) miri
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
+	KVSTORE_MXNET_PROGRAMS=20000 $(MAKE) test
+	scripts/replay.sh 20000
 	scripts/fuzz.sh 600
 
 release-check: setup ## runs the release checks: RustSec advisories, jar and wheel for both processors

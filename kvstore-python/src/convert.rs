@@ -5,11 +5,19 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyFloat, PyInt, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 
 use crate::error::{detached, invalid, optional, replaced, to_python, type_error};
 use crate::ndarray::PyArray;
 use crate::{ending, foreign, numpy};
+
+/// Returns a copy as a Python object; `MemoryError` if memory is missing, where `PyBytes::new` panics.
+pub(crate) fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |copy| {
+        copy.copy_from_slice(bytes);
+        Ok(())
+    })
+}
 
 /// Returns the names of all dtypes, for messages.
 pub(crate) fn dtypes() -> String {

@@ -361,7 +361,7 @@ impl PyArray {
     fn serialize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let array = &self.array;
         let bytes = detached(py, || array.serialize())?;
-        Ok(pyo3::types::PyBytes::new(py, &bytes).into_any())
+        Ok(convert::bytes_of(py, &bytes)?.into_any())
     }
 
     /// Returns the present value for NumPy, which reads it where it is and cannot write to it.

@@ -267,7 +267,7 @@ impl PyState {
     ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
         let (py, state) = (slf.py(), slf.get());
         let bytes = detached(py, || state.lock().to_bytes(kvstore::backends()))?;
-        Ok((slf.get_type().getattr("_of_bytes")?, (PyBytes::new(py, &bytes),)))
+        Ok((slf.get_type().getattr("_of_bytes")?, (convert::bytes_of(py, &bytes)?,)))
     }
 
     /// Restores a pickled state.

@@ -93,12 +93,12 @@ def test_modules_are_there_without_others():
         assert output(f"import {name}; print({name}.__name__)") == f"{name}\n"
 
 
-# Limits the address space to 50 MB more; each call needs at least 160 MB.
+# Limits the address space to 50 MB more, or `room`; each call needs at least 160 MB.
 LIMITED = """
 import resource, numpy, mxkv as mx
-def limit():
+def limit(room=50_000_000):
     used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 50_000_000, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, resource.RLIM_INFINITY))
 length = 20_000_000
 """
 
@@ -129,3 +129,18 @@ except MemoryError:
 print(mx.nd.ones(2).asnumpy().sum())
 """
     assert output(program) == "MemoryError\n2.0\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no limit of address space")
+def test_without_memory_for_a_second_copy_there_is_an_error():
+    program = f"""
+{LIMITED}
+a = mx.nd.ones(length, dtype='float64')
+limit(250_000_000)
+try:
+    a.serialize()
+    print('there was memory')
+except MemoryError:
+    print('MemoryError')
+"""
+    assert output(program) == "MemoryError\n"

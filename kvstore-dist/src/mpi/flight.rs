@@ -169,7 +169,8 @@ impl<'a> Flight<'a> {
                         let found = usize::try_from(received.num_bytes).unwrap_or(usize::MAX);
                         place.check(pending.peer, Call::of_tag(received.tag), (expected, found))?;
                     }
-                    self.pending.remove(index);
+                    // The last one takes its place, and is asked next.
+                    self.pending.swap_remove(index);
                 }
                 Err((failure, tag)) => {
                     // Bytes of another call may be too many for this one: the call is what to tell.

@@ -274,14 +274,17 @@ impl Stores {
         sums: Vec<(Key, &Cut, Tensor)>,
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
-        // Nothing but an updater can say no. To share residuals is to have them made anew.
+        // Only an updater can refuse a sum. Encoding does not change a residual that is shared.
         let may_fail = matches!(config.rule, Rule::Updater);
-        let before = if may_fail { self.residuals().clone() } else { HashMap::new() };
+        let mut before = HashMap::new();
         for (key, cut, sum) in sums {
             let content = match config.compression {
                 None => Content::Value(sum),
                 Some(compression) => {
                     let mut residual = self.residuals().remove(&key);
+                    if let Some(residual) = residual.as_ref().filter(|_| may_fail) {
+                        before.insert(key.clone(), residual.clone());
+                    }
                     let codes = compression.encode(&self.backends, &sum, &mut residual);
                     if let Some(residual) = residual {
                         self.residuals().insert(key.clone(), residual);
@@ -300,7 +303,7 @@ impl Stores {
         let values = exchange.gather(&cuts, &parts)?;
         let values: Vec<Value> = values.into_iter().map(Value::from).collect();
         let result = self.whole.push(&keys, &values, 0);
-        if let Err(Error::Updater { key: failed, .. }) = &result {
+        if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
             // It has taken nothing, and those behind it have got nothing.
             let untouched = keys.iter().skip_while(|key| *key != failed);
             let mut residuals = self.residuals();

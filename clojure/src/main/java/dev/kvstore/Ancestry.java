@@ -60,9 +60,12 @@ final class Ancestry extends WeakReference<NDArray> {
 
     /** All ancestors that are open, each once, the nearest first. */
     List<NDArray> open() {
+        return open(new ArrayDeque<>(List.of(livingParents())));
+    }
+
+    private static List<NDArray> open(ArrayDeque<Ancestry> rest) {
         List<NDArray> found = new ArrayList<>();
         Set<Ancestry> reached = identitySet();
-        ArrayDeque<Ancestry> rest = new ArrayDeque<>(List.of(livingParents()));
         while (!rest.isEmpty()) {
             Ancestry ancestor = rest.remove();
             NDArray array = ancestor.get();
@@ -79,10 +82,12 @@ final class Ancestry extends WeakReference<NDArray> {
     /** Closes them but for some arrays and what those come from. */
     void closeExcept(NDArray... kept) {
         Set<NDArray> spared = Collections.newSetFromMap(new IdentityHashMap<>());
+        ArrayDeque<Ancestry> parents = new ArrayDeque<>();
         for (NDArray array : kept) {
             spared.add(requireNonNull(array, "kept"));
-            spared.addAll(array.ancestry().open());
+            Collections.addAll(parents, array.ancestry().livingParents());
         }
+        spared.addAll(open(parents));
         for (NDArray array : open()) {
             if (!spared.contains(array)) {
                 array.close();

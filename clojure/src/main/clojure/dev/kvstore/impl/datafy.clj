@@ -11,7 +11,8 @@
   (:require [clojure.core.protocols :as protocols]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.ndarray.reading :as reading])
-  (:import (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape Snapshot)))
+  (:import (clojure.lang PersistentArrayMap)
+           (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape Snapshot)))
 
 (set! *warn-on-reflection* true)
 
@@ -69,7 +70,9 @@
   (let [stats (if (instance? Snapshot kvstore)
                 (.stats ^Snapshot kvstore)
                 (.stats ^KVStore kvstore))]
-    (apply array-map (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) stats))))
+    ;; The keys are distinct. `array-map` would compare each with all others.
+    (PersistentArrayMap.
+      (to-array (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) stats)))))
 
 (defn- navigable
   [kvstore closed? value-of]

@@ -30,7 +30,8 @@
 
 (defn dispose
   "Frees `kvstore`, or a snapshot, and all it holds, and returns nil. Doing so twice is fine; any use of it is code
-  `:closed` then. `with-open` disposes. Never throws for a store or a snapshot.
+  `:closed` then. `with-open` disposes. Waits for the checkpoints of a store, and throws the failure of one
+  that no call has asked for; never throws for a snapshot.
 
       (dispose (create)) ;=> nil"
   [^AutoCloseable kvstore]

@@ -15,7 +15,8 @@
             [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs])
-  (:import (dev.kvstore Context NDArray)
+  (:import (clojure.lang PersistentArrayMap)
+           (dev.kvstore Context NDArray)
            (java.nio Buffer)))
 
 (set! *warn-on-reflection* true)
@@ -237,7 +238,9 @@
       (let [a (ones [2]) b (ones [2]) c (ones [2])] (count (dependencies (+ a (+ b c))))) ;=> 4"
   [^NDArray ndarray]
   (errors/guard
-    (apply array-map (mapcat (fn [^NDArray array] [(.id array) array]) (.dependencies ndarray)))))
+    ;; The handles are distinct. `array-map` would compare each with all others.
+    (PersistentArrayMap.
+      (to-array (mapcat (fn [^NDArray array] [(.id array) array]) (.dependencies ndarray))))))
 
 (defn dispose-deps
   "Disposes the `dependencies` of `ndarray`, forgets them, and returns it.
