@@ -10,7 +10,7 @@ logs=$(dirname "$0")/../target/tally
 # last lines of Python's unittest (`Ran 3 tests in 0.1s`, `FAILED (failures=1, skipped=1)`) and of pytest (`1 failed,
 # 3 passed, 1 skipped in 0.10s`).
 # A command that cannot run on this machine prints `not run: REASON`, and the reason is repeated; so is what it says
-# of GPUs.
+# of GPUs. Checks within a Rust test that cannot run print `skipped: REASON`; they are counted, and their reasons listed.
 count() {
     seconds=$(cat "${1%.log}.seconds" 2>/dev/null || echo "?")
     sed 's/\x1b\[[0-9;]*m//g' "$1" | awk -v name="$(basename "$1" .log)" -v seconds="$seconds" '
@@ -40,7 +40,12 @@ count() {
             }
         }
         /^(not run|on which GPUs): / && !told[$0]++ { note = note "  " $0 }
-        END { printf "%-12s %6d passed %4d failed %4d skipped %5s s%s\n", name, passed, failed, skipped, seconds, note }'
+        /^skipped: / {
+            not_run++
+            if (!told[$0]++) reasons = reasons (reasons == "" ? "" : "; ") substr($0, 10)
+        }
+        END { if (not_run) note = note "  not run: " not_run " checks: " reasons
+              printf "%-12s %6d passed %4d failed %4d skipped %5s s%s\n", name, passed, failed, skipped, seconds, note }'
 }
 
 if [ "$1" = --summary ]; then

@@ -92,13 +92,15 @@ impl Table {
     ) -> Result<()> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let mut seen = fallible::hash_set(keys.len())?;
+        let mut num_new = 0;
         for key in keys {
-            let is_refused = existing == Existing::Error && entries.contains_key(key);
-            if !seen.insert(key) || is_refused {
+            let is_known = entries.contains_key(key);
+            if !seen.insert(key) || (is_known && existing == Existing::Error) {
                 return Err(Error::KeyExists { key: key.clone() });
             }
+            num_new += usize::from(!is_known);
         }
-        fallible::reserve_entries(&mut entries, keys.len())?;
+        fallible::reserve_entries(&mut entries, num_new)?;
         for (key, value) in keys.iter().zip(values) {
             if existing == Existing::Keep && entries.contains_key(key) {
                 continue;
@@ -151,12 +153,12 @@ impl Table {
 
     /// Returns every key in the order of initialisation.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        in_order(self.read().values().cloned().collect()).map(|entry| entry.key.clone()).collect()
+        in_order(self.all()).map(|entry| entry.key.clone()).collect()
     }
 
     /// Returns what every key holds, in the order of initialisation.
     pub(crate) fn stats(&self) -> Vec<KeyStats> {
-        in_order(self.read().values().cloned().collect()).map(|entry| entry.stats()).collect()
+        in_order(self.all()).map(|entry| entry.stats()).collect()
     }
 
     /// Returns what every key holds, in the order of initialisation. Nobody changes a key meanwhile.
@@ -212,6 +214,12 @@ impl Table {
             entry.note_bytes(&progress);
         }
         Ok(())
+    }
+
+    /// Returns every entry. The lock is free again: statistics wait for kernels, and a writer must not
+    /// wait for both.
+    fn all(&self) -> Vec<Arc<Entry>> {
+        self.read().values().cloned().collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Entries> {

@@ -371,7 +371,7 @@ fn store_cases() -> Vec<Case> {
     ]
 }
 
-/// So many that a list of pointers is a long allocation.
+/// A list of so many pointers is a long allocation.
 const NUM_KEYS: usize = 9000;
 
 fn many_keys(prefix: &str) -> Vec<Key> {

@@ -169,7 +169,7 @@ impl<'a> Flight<'a> {
                         let found = usize::try_from(received.num_bytes).unwrap_or(usize::MAX);
                         place.check(pending.peer, Call::of_tag(received.tag), (expected, found))?;
                     }
-                    // The last one takes its place, and is asked next.
+                    // The last message moves to `index` and is tested next.
                     self.pending.swap_remove(index);
                 }
                 Err((failure, tag)) => {

@@ -231,7 +231,7 @@ impl<H: Handle> Mpi for Bound<H> {
     }
 
     fn abort(&self, status: c_int) -> Failure {
-        // It is initialised.
+        // MPI is initialised; the communicator is a handle of this library.
         let result = call!(self, MPI_Abort(self.constants.comm_world, status));
         let reason = "it has returned".to_owned();
         result.err().unwrap_or(Failure { function: "MPI_Abort", reason })

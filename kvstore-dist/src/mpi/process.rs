@@ -171,15 +171,15 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
 /// The process that finalises MPI when it exits.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
-/// Finalises MPI at exit, if the program has not. A rank that cannot, because of an error, exits with
-/// status 1, because MPICH's launcher treats status 0 as success, and then ends the other ranks.
+/// Finalises MPI at exit, if the program has not. If that fails, the process exits with an error
+/// status: MPICH's launcher treats status 0 as success, and then ends the other ranks.
 fn finalize_at_exit(status: c_int) {
     // A forked child must not lock: a thread of its parent may have held the lock.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
         return;
     }
     let failed_status = if status == 0 { 1 } else { status };
-    // A panic has nobody else to be reported to.
+    // A panic cannot be reported: it would pass through the C library.
     let ends_well = panic::catch_unwind(|| {
         let Err(error) = end_of_process() else { return true };
         if status == 0 {
@@ -196,7 +196,7 @@ fn finalize_at_exit(status: c_int) {
     }
 }
 
-/// Makes the queued calls and finalises MPI. A failure is no error in a job of one process.
+/// Makes the queued calls and finalises MPI. In a job of one process a failure is only logged.
 fn end_of_process() -> Result<()> {
     let wait = |timeout| Wait::new(&"the end of the process", timeout);
     let Some(process) = opened(&wait(DEFAULT_TIMEOUT))? else { return Ok(()) };
@@ -207,13 +207,14 @@ fn end_of_process() -> Result<()> {
     if process.size == 1 { Ok(()) } else { Err(error) }
 }
 
-/// The launchers of these can lose the status of a rank that exits without `MPI_Finalize`
-/// (<https://github.com/pmodels/mpich/issues/7057>), but not that of `MPI_Abort`. That of others can
-/// lose the last output of a rank that aborts, so there it exits.
+/// The versions of MPICH whose launcher can lose the status of a rank that exits without
+/// `MPI_Finalize` (<https://github.com/pmodels/mpich/issues/7057>). It does not lose the status of
+/// `MPI_Abort`. Ranks of other versions do not abort, because the launcher of MPICH 4.0.2 can lose the
+/// last output of a rank that aborts.
 const LOSE_STATUS: [&str; 2] = ["MPICH Version: 4.2.0", "MPICH Version: 4.2.1"];
 
-/// Ends this process and the job, where exiting could count as success. Returns elsewhere, and if that
-/// is not possible.
+/// Aborts the job if the launcher could lose the status of this process. Returns if it cannot, or if
+/// `MPI_Abort` fails.
 fn abort(status: c_int) {
     // A thread that is stuck in MPI_Finalize can hold the library's lock, for which MPI_Abort waits.
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -231,7 +232,7 @@ fn abort(status: c_int) {
         return;
     }
     fflush(None);
-    // The launcher reads the last output before it hears of the end.
+    // Gives the launcher time to read the last output of this rank.
     let (_silent, never) = mpsc::channel::<()>();
     let _ = never.recv_timeout(Duration::from_millis(200));
     // The library calls `exit`, which goes on with the exit handlers that are left.

@@ -274,7 +274,7 @@ impl Stores {
         sums: Vec<(Key, &Cut, Tensor)>,
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
-        // Only an updater can refuse a sum. Encoding does not change a residual that is shared.
+        // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
         let may_fail = matches!(config.rule, Rule::Updater);
         let mut before = HashMap::new();
         for (key, cut, sum) in sums {

@@ -22,7 +22,7 @@ class FlatMemoryTest {
     /** The heap, the least native memory that asks for a collection, as much kept for reuse, the JVM. */
     private static final long BOUND = (256L + 256 + 256 + 128) << 20;
 
-    /** Dropped arrays of 4 floats reach their greatest memory within a million, the first half of the loop. */
+    /** The process is largest after fewer than 1,000,000 dropped arrays of 4 floats: half of the loop. */
     @ParameterizedTest
     @CsvSource({
         "2000000, 4, drop",

@@ -10,9 +10,9 @@
   Loading this namespace extends the protocol. What was closed is {:closed true}."
   (:require [clojure.core.protocols :as protocols]
             [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.maps :as maps]
             [dev.kvstore.impl.ndarray.reading :as reading])
-  (:import (clojure.lang PersistentArrayMap)
-           (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape Snapshot)))
+  (:import (dev.kvstore DType KVStore KeyStats NDArray RowSparse Shape Snapshot)))
 
 (set! *warn-on-reflection* true)
 
@@ -70,9 +70,7 @@
   (let [stats (if (instance? Snapshot kvstore)
                 (.stats ^Snapshot kvstore)
                 (.stats ^KVStore kvstore))]
-    ;; The keys are distinct. `array-map` would compare each with all others.
-    (PersistentArrayMap.
-      (to-array (mapcat (fn [^KeyStats stats] [(.key stats) (key-data stats)]) stats)))))
+    (maps/in-order (fn [^KeyStats stats] (.key stats)) key-data stats)))
 
 (defn- navigable
   [kvstore closed? value-of]

@@ -30,8 +30,10 @@
 
 (defn dispose
   "Frees `kvstore`, or a snapshot, and all it holds, and returns nil. Doing so twice is fine; any use of it is code
-  `:closed` then. `with-open` disposes. Waits for the checkpoints of a store, and throws the failure of one
-  that no call has asked for; never throws for a snapshot.
+  `:closed` then. `with-open` disposes.
+
+  Waits for the checkpoints of a store, and throws the failure of a checkpoint that no call has reported. Never
+  throws for a snapshot.
 
       (dispose (create)) ;=> nil"
   [^AutoCloseable kvstore]

@@ -12,11 +12,11 @@
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.ndarray.creation :as creation]
+            [dev.kvstore.impl.maps :as maps]
             [dev.kvstore.impl.numbers :as numbers]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs])
-  (:import (clojure.lang PersistentArrayMap)
-           (dev.kvstore Context NDArray)
+  (:import (dev.kvstore Context NDArray)
            (java.nio Buffer)))
 
 (set! *warn-on-reflection* true)
@@ -238,9 +238,7 @@
       (let [a (ones [2]) b (ones [2]) c (ones [2])] (count (dependencies (+ a (+ b c))))) ;=> 4"
   [^NDArray ndarray]
   (errors/guard
-    ;; The handles are distinct. `array-map` would compare each with all others.
-    (PersistentArrayMap.
-      (to-array (mapcat (fn [^NDArray array] [(.id array) array]) (.dependencies ndarray))))))
+    (maps/in-order (fn [^NDArray array] (.id array)) identity (.dependencies ndarray))))
 
 (defn dispose-deps
   "Disposes the `dependencies` of `ndarray`, forgets them, and returns it.
