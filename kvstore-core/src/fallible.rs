@@ -75,7 +75,9 @@ pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
 /// # Errors
 /// - [`Error::OutOfMemory`] if memory is missing.
 /// - The first error of the iterator.
-pub fn try_collect<T>(list: impl ExactSizeIterator<Item = Result<T>>) -> Result<Vec<T>> {
+pub fn try_collect<T, E: From<Error>>(
+    list: impl ExactSizeIterator<Item = Result<T, E>>,
+) -> Result<Vec<T>, E> {
     let mut items = with_capacity(list.len())?;
     for item in list {
         items.push(item?);
@@ -174,7 +176,7 @@ mod tests {
         assert!(zeroed::<u16>(0).unwrap().is_empty());
         assert_eq!(filled(7, 3).unwrap(), [7; 3]);
         assert_eq!(collect(1..4).unwrap(), [1, 2, 3]);
-        assert_eq!(try_collect((1..4).map(Ok)).unwrap(), [1, 2, 3]);
+        assert_eq!(try_collect((1..4).map(Ok::<_, Error>)).unwrap(), [1, 2, 3]);
         let error = |number| if number < 2 { Ok(number) } else { Err(Error::invalid("two")) };
         assert_eq!(try_collect((1..4).map(error)).unwrap_err().to_string(), "two");
         let mut items = copied(&[1, 2]).unwrap();

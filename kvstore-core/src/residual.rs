@@ -45,8 +45,7 @@ impl<'a> Compressed<'a> {
             residual.move_to(backends, device)?;
         }
         let zeros = || Tensor::full(backends, device, arithmetic.clone(), Scalar::Float(0.0));
-        let mut added =
-            (residuals.len()..values.len()).map(|_| zeros()).collect::<Result<Vec<_>>>()?;
+        let mut added = fallible::try_collect((residuals.len()..values.len()).map(|_| zeros()))?;
         let bytes = quantizer.code.num_bytes(first.num_elements());
         let (mut fresh, mut codes) = (Vec::new(), Vec::new());
         for residual in residuals.iter_mut().chain(&mut added).take(values.len()) {

@@ -13,7 +13,7 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Resu
     let Some(packing) = Packing::of(lists) else {
         return sort(lists, visit);
     };
-    let mut lens: Vec<usize> = lists.iter().map(|list| list.len()).collect();
+    let mut lens: Vec<usize> = fallible::collect(lists.iter().map(|list| list.len()))?;
     let mut merged = fallible::with_capacity(lens.iter().sum())?;
     for (list, numbers) in lists.iter().enumerate() {
         merged.extend(numbers.iter().map(|&number| packing.pack(number, list)));

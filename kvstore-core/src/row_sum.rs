@@ -26,7 +26,7 @@ impl RowSum {
     pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         let first = values.first().ok_or_else(lost)?;
         let plan = RowPlan::union(values)?;
-        let addends = values.iter().map(|value| value.rows().clone()).collect();
+        let addends = fallible::collect(values.iter().map(|value| value.rows().clone()))?;
         Self::new(first.spec().clone(), plan, addends, first.rows())
     }
 
@@ -68,17 +68,18 @@ impl RowSum {
 
     /// Sums on the backend of this tensor.
     pub(crate) fn run_alone(mut self, beside: &Tensor) -> Result<RowSparse> {
-        let addends = self.addends.clone();
-        let spans: Vec<_> = addends.iter().map(Tensor::span).collect();
+        let addends = fallible::copied(&self.addends)?;
+        let spans: Vec<_> = fallible::collect(addends.iter().map(Tensor::span))?;
         beside.backend()?.sum_rows(&mut [self.job(&spans)?])?;
         Ok(self.finish())
     }
 
     /// Sums all of them, as one batch.
     pub(crate) fn run(backends: &Backends, mut sums: Vec<Self>) -> Result<Vec<RowSparse>> {
-        let addends = fallible::collect(sums.iter().map(|sum| sum.addends.clone()))?;
-        let spans = addends.iter().map(|addends| addends.iter().map(Tensor::span).collect());
-        let spans: Vec<Vec<Span<'_>>> = fallible::collect(spans)?;
+        let addends = fallible::try_collect(sums.iter().map(|sum| fallible::copied(&sum.addends)))?;
+        let spans =
+            addends.iter().map(|addends| fallible::collect(addends.iter().map(Tensor::span)));
+        let spans: Vec<Vec<Span<'_>>> = fallible::try_collect(spans)?;
         let jobs = sums.iter_mut().zip(&spans).map(|(sum, spans)| sum.job(spans));
         backends.run(&mut fallible::try_collect(jobs)?, |backend, jobs| backend.sum_rows(jobs))?;
         fallible::collect(sums.into_iter().map(Self::finish))

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kvstore_core::backend::{
     self, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob,
 };
+use kvstore_core::fallible;
 use kvstore_core::process::Origin;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
@@ -433,7 +434,7 @@ fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u6
     if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
         return Err(Error::Internal("addends of another length than their sum".to_owned()));
     }
-    spans.iter().map(|span| address_on(card, *span)).collect()
+    fallible::try_collect(spans.iter().map(|span| address_on(card, *span)))
 }
 
 /// Returns where a range is on a card.
@@ -442,7 +443,7 @@ fn extent(card: &Card, span: Span<'_>) -> Result<Extent> {
 }
 
 fn extents(card: &Card, spans: &[Span<'_>]) -> Result<Vec<Extent>> {
-    spans.iter().map(|span| extent(card, *span)).collect()
+    fallible::try_collect(spans.iter().map(|span| extent(card, *span)))
 }
 
 fn rows_of<'a>(addends: &backend::RowAddends<'a>, extents: &'a [Extent]) -> Rows<'a> {

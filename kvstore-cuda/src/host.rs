@@ -82,8 +82,8 @@ pub(crate) fn make_of(
     sources: &[Span<'_>],
     write: impl FnOnce(&dyn Backend, SpanMut<'_>, &[Span<'_>]) -> Result<()>,
 ) -> Result<()> {
-    let sources = sources.iter().map(|src| Block::of(backend, *src)).collect::<Result<Vec<_>>>()?;
-    let spans: Vec<_> = sources.iter().map(Block::span).collect();
+    let sources = fallible::try_collect(sources.iter().map(|src| Block::of(backend, *src)))?;
+    let spans: Vec<_> = fallible::collect(sources.iter().map(Block::span))?;
     let mut made = Block::new(backend, dst.num_bytes)?;
     write(backend.host(), made.span_mut()?, &spans)?;
     made.send(backend, dst)

@@ -18,7 +18,7 @@ use kvstore::{
 };
 
 use crate::buffer;
-use crate::error::Result;
+use crate::error::{BridgeError, Result};
 use crate::handle::HandleTable;
 
 /// The arrays that Java holds.
@@ -59,10 +59,8 @@ pub(crate) fn store(handle: jlong) -> Result<Arc<Store>> {
 
 /// Returns the arrays of some handles.
 pub(crate) fn arrays(env: &Env<'_>, handles: &JLongArray<'_>, name: &str) -> Result<Vec<NDArray>> {
-    numbers(env, handles, name)?
-        .into_iter()
-        .map(|handle| Ok(NDArray::clone(&*array(handle)?)))
-        .collect()
+    let handles = numbers(env, handles, name)?;
+    fallible::try_collect(handles.into_iter().map(|handle| Ok(NDArray::clone(&*array(handle)?))))
 }
 
 /// Returns keys and the arrays beside them; `name` stands for the arrays in errors.
@@ -88,17 +86,18 @@ pub(crate) fn values(
     let keys = keys(env, names)?;
     let arrays = numbers(env, handles, "values")?;
     let rows = if rows.is_null() { Vec::new() } else { numbers(env, rows, "rows")? };
-    let rows = rows.into_iter().chain(std::iter::repeat(0));
-    let values = arrays.into_iter().zip(rows).map(|(handle, rows)| match rows {
-        0 => Ok(NDArray::clone(&*array(handle)?).into()),
-        rows => Ok(RowSparse::clone(&*ROWS.get(rows)?).into()),
+    let values = arrays.into_iter().enumerate().map(|(index, handle)| {
+        Ok::<ArrayOrRows, BridgeError>(match rows.get(index) {
+            None | Some(0) => NDArray::clone(&*array(handle)?).into(),
+            Some(rows) => RowSparse::clone(&*ROWS.get(*rows)?).into(),
+        })
     });
-    Ok(Pairs::new(keys, values.collect::<Result<Vec<ArrayOrRows>>>()?)?)
+    Ok(Pairs::new(keys, fallible::try_collect(values)?)?)
 }
 
 /// Returns keys.
 pub(crate) fn keys(env: &mut Env<'_>, names: &JObjectArray<'_, JString<'_>>) -> Result<Vec<Key>> {
-    strings(env, names, "keys")?.iter().map(|name| Ok(Key::new(name)?)).collect()
+    fallible::try_collect(strings(env, names, "keys")?.iter().map(|name| Ok(Key::new(name)?)))
 }
 
 /// Returns a key.

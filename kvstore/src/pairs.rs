@@ -78,7 +78,7 @@ impl<A> Pairs<A> {
                 let (keys, arrays) = (std::iter::once(key), std::iter::once(array));
                 Ok(Self { keys: keys.collect(), arrays: arrays.collect() })
             }
-            (Keys::One(key), Arrays::Many(arrays)) => Ok(Self::of_one_key(&key, arrays)),
+            (Keys::One(key), Arrays::Many(arrays)) => Self::of_one_key(&key, arrays),
             (Keys::One(key), Arrays::Nested { arrays, lengths }) => {
                 Self::of_lists(&[key], arrays, &lengths)
             }
@@ -90,9 +90,9 @@ impl<A> Pairs<A> {
         }
     }
 
-    fn of_one_key(key: &Key, arrays: Vec<A>) -> Self {
-        let keys = std::iter::repeat_n(key, arrays.len()).cloned().collect();
-        Self { keys, arrays: arrays.into() }
+    fn of_one_key(key: &Key, arrays: Vec<A>) -> Result<Self> {
+        let keys = fallible::filled(key.clone(), arrays.len())?;
+        Ok(Self { keys: keys.into(), arrays: arrays.into() })
     }
 
     fn zip(keys: Vec<Key>, arrays: Vec<A>) -> Result<Self> {
@@ -171,13 +171,13 @@ impl IntoKeys for &[Key] {
 
 impl IntoKeys for &[&str] {
     fn into_keys(self) -> Result<Keys> {
-        self.iter().map(|text| Key::new(text)).collect::<Result<_>>().map(Keys::Many)
+        fallible::try_collect(self.iter().map(|text| Key::new(text))).map(Keys::Many)
     }
 }
 
 impl IntoKeys for &[String] {
     fn into_keys(self) -> Result<Keys> {
-        self.iter().map(|text| Key::new(text)).collect::<Result<_>>().map(Keys::Many)
+        fallible::try_collect(self.iter().map(|text| Key::new(text))).map(Keys::Many)
     }
 }
 

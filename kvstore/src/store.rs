@@ -142,7 +142,7 @@ impl Store {
     /// [`KeyNotFound`](Error::KeyNotFound), [`Poisoned`](Error::Poisoned).
     pub fn pull_new(&self, keys: impl IntoKeys) -> Result<Vec<NDArray>> {
         let values = self.inner()?.pull(&list(keys)?, 0)?;
-        Ok(values.into_iter().map(NDArray::new).collect())
+        fallible::collect(values.into_iter().map(NDArray::new))
     }
 
     /// Returns some rows of the newest value for each key of the list: those whose numbers stand in `ids`
@@ -169,7 +169,7 @@ impl Store {
         keys: impl IntoKeys,
         ids: &[impl AsRef<[i64]>],
     ) -> Result<Vec<RowSparse>> {
-        let ids: Vec<&[i64]> = ids.iter().map(AsRef::as_ref).collect();
+        let ids: Vec<&[i64]> = fallible::collect(ids.iter().map(AsRef::as_ref))?;
         self.inner()?.pull_rows(&list(keys)?, &ids, 0)
     }
 

@@ -4,6 +4,7 @@ use super::NDArray;
 use crate::backend::{Check, Operand};
 use crate::dtype::Scalar;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::tensor::Tensor;
 
@@ -81,7 +82,7 @@ impl NDArray {
 
     /// Returns the arrays joined along `axis`; see [`Tensor::concatenate`].
     pub fn concatenate(arrays: &[Self], axis: usize) -> Result<Self> {
-        let tensors: Vec<Tensor> = arrays.iter().map(Self::tensor).collect();
+        let tensors: Vec<Tensor> = fallible::collect(arrays.iter().map(Self::tensor))?;
         Tensor::concatenate(&tensors, axis).map(Self::new)
     }
 

@@ -73,7 +73,10 @@ impl Pending {
 
     /// Forgets a push of which the caller knows all.
     fn told(&mut self, keys: &[Key], ticket: &Arc<Ticket>) {
-        self.all.retain(|other| !Arc::ptr_eq(other, ticket));
+        // Mostly the last one.
+        if let Some(index) = self.all.iter().rposition(|other| Arc::ptr_eq(other, ticket)) {
+            self.all.remove(index);
+        }
         for key in keys {
             if self.last.get(key).is_some_and(|last| Arc::ptr_eq(last, ticket)) {
                 self.last.remove(key);

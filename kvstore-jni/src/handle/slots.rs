@@ -17,7 +17,8 @@ impl<T> Slots<T> {
         Self { entries: Vec::new(), free: Vec::new() }
     }
 
-    /// Puts an object in and returns its number; when there are 2^32 objects already, the object.
+    /// Puts an object in and returns its number; when there are 2^32 objects already or memory is missing,
+    /// the object.
     pub(super) fn insert(&mut self, value: T) -> Result<i64, T> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -30,6 +31,9 @@ impl<T> Slots<T> {
             entry.value = Some(value);
             entry.generation
         } else {
+            if self.entries.try_reserve(1).is_err() {
+                return Err(value);
+            }
             self.entries.push(Entry { generation: FIRST_GENERATION, value: Some(value) });
             FIRST_GENERATION
         };

@@ -25,11 +25,12 @@ impl<T> HandleTable<T> {
     /// Puts an object in and returns its number.
     ///
     /// # Errors
-    /// [`Error::Internal`] when there are 2^32 objects already.
+    /// [`Error::Internal`] when there are 2^32 objects already or memory for another handle is missing.
     pub(crate) fn insert(&self, value: T) -> Result<i64, Error> {
         let value = Arc::new(value);
         let inserted = self.write().insert(value);
-        inserted.map_err(|_| Error::Internal(format!("too many handles of {}", self.what)))
+        inserted
+            .map_err(|_| Error::Internal(format!("no handle is left for another {}", self.what)))
     }
 
     /// Returns the object of a number.

@@ -84,7 +84,7 @@ impl ArrayList {
     /// # Errors
     /// [`Error::Io`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let tensors: Vec<Tensor> = self.arrays.iter().map(NDArray::tensor).collect();
+        let tensors: Vec<Tensor> = fallible::collect(self.arrays.iter().map(NDArray::tensor))?;
         Replacement::begin(path.as_ref()).write(|file| {
             write_u64(file, LIST_MAGIC)?;
             write_u64(file, 0)?;
