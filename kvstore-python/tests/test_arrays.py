@@ -2,11 +2,15 @@
 
 import copy
 import pickle
+import re
+import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy
 import pytest
+from children import output
 
 import mxkv as mx
 from mxkv import nd, np
@@ -246,6 +250,31 @@ def test_memory_limit():
         nd.ones(100_000)
     finally:
         mx.runtime.set_memory_limit(default)
+
+
+def memory_of_the_machine():
+    """Returns the memory of the machine in bytes, or the lowest limit of this process's control
+    groups and their parents.
+    """
+    found = [int(re.search(r"MemTotal: +([0-9]+) kB", Path("/proc/meminfo").read_text())[1]) * 1024]
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = Path("/sys/fs/cgroup", "memory" if controllers else "")
+        own = root / group.lstrip("/")
+        for folder in [own, *own.parents]:
+            limit = folder / ("memory.limit_in_bytes" if controllers else "memory.max")
+            if folder.is_relative_to(root) and limit.is_file() and limit.read_text() != "max\n":
+                found.append(int(limit.read_text()))
+    return min(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no default limit")
+def test_the_default_memory_limit_is_80_percent_of_the_memory():
+    # Another test may have set a limit in this process.
+    program = "import mxkv as mx; print(mx.runtime.memory_limit())"
+    assert int(output(program)) == memory_of_the_machine() // 5 * 4
 
 
 def test_the_memory_limit_counts_what_is_kept_for_reuse():

@@ -1,9 +1,11 @@
 """Processes: foreign threads, and the end of the interpreter. Forks are in test_forks.py."""
 
+import os
 import sys
 
 import pytest
 from children import output
+from test_threads import Verbs
 
 
 def test_a_process_ends_while_things_are_alive():
@@ -85,6 +87,65 @@ def test_a_process_ends_while_threads_call_us_all_the_time(call):
     """
     for _ in range(4):
         assert output(program) == ""
+
+
+#: What threads do with an array, an array of NumPy's, and a file that has it.
+ARRAYS = {
+    "to NumPy": "array.asnumpy()",
+    "view": "numpy.asarray(array)",
+    "into NumPy's": "numpy.copyto(of_numpy, array)",
+    "from NumPy": "nd.array(of_numpy)",
+    "view of NumPy's": "nd.from_numpy(of_numpy)",
+    "to DLPack": "array.__dlpack__()",
+    "copy to DLPack": "array.__dlpack__(copy=True)",
+    "from DLPack": "nd.from_dlpack(of_numpy)",
+    "from DLPack and back": "numpy.asarray(nd.from_dlpack(of_numpy))",
+    "sum": "array.sum().asscalar()",
+    "in place": "array.__iadd__(1)",
+    "copy": "array.copyto(nd.zeros(array.shape))",
+    "pickle": "pickle.loads(pickle.dumps(array))",
+    "serialize": "array.serialize()",
+    "random": "nd.random.uniform(0, 1, 100_000)",
+    "save": "nd.save(file, [array])",
+    "load": "nd.load(file)",
+}
+
+VERBS = [name for name in vars(Verbs) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [pytest.param(f"getattr(verbs, {name!r})()()", id=name) for name in VERBS]
+    + [pytest.param(call, id=name) for name, call in ARRAYS.items()],
+)
+def test_a_process_ends_inside_every_verb(call, tmp_path):
+    program = f"""
+    import pickle, sys, threading
+    import numpy, mxkv as mx
+    from mxkv import nd
+    sys.path.insert(0, {os.path.dirname(__file__)!r})
+    from pathlib import Path
+    from test_threads import Verbs
+    failures, begun = [], threading.Semaphore(0)
+    def work(number):
+        folder = Path({str(tmp_path)!r}, str(number))
+        folder.mkdir()
+        verbs, array, file = Verbs(folder), nd.ones((2, 100_000)), str(folder / 'file')
+        of_numpy = array.asnumpy()
+        nd.save(file, [array])
+        while True:
+            try:
+                {call}
+            except Exception as error:
+                failures.append(error)
+            begun.release()
+    for number in range(3):
+        threading.Thread(target=work, args=(number,), daemon=True).start()
+    for _ in range(6):
+        assert begun.acquire(timeout=60)
+    assert not failures, failures
+    """
+    assert output(program) == ""
 
 
 def test_modules_are_there_without_others():

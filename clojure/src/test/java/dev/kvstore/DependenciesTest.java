@@ -6,7 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.ref.WeakReference;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Set;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -105,14 +109,63 @@ class DependenciesTest {
             if (i % 2 == 0) {
                 x.close();
             }
+            if (i % 100_000 == 0) {
+                System.gc();
+            }
             x = next;
         }
-        System.gc();
-        x = x.add(1);
+        assertSmall(x);
+        assertTrue(x.dependencies().size() <= 1);
+    }
+
+    /** Both operands are open when an array is computed: only their own operands are closed. */
+    @Test
+    @Tag("memory")
+    void aLongRecurrenceOfTwoTermsTakesNoMemory() {
+        NDArray before = ones();
+        NDArray x = before.add(1);
+        for (int i = 0; i < 2_000_000; i++) {
+            NDArray next = x.add(before);
+            before.close();
+            before = x;
+            x = next;
+        }
+        assertSmall(x);
+        Expect.theSame(List.of(before), x.dependencies());
+    }
+
+    /** A step that copied all ancestors would make this last for minutes. */
+    @Test
+    @Tag("memory")
+    void aSumOfManyArraysKnowsThemAll() {
+        List<NDArray> all = new ArrayList<>();
+        NDArray sum = ones();
+        for (int i = 0; i < 200_000; i++) {
+            NDArray one = ones();
+            all.add(one);
+            NDArray next = sum.add(one);
+            sum.close();
+            sum = next;
+        }
+        List<NDArray> found = sum.dependencies();
+        assertEquals(all.size(), found.size());
+        assertEquals(identitySet(all), identitySet(found));
+        sum.closeDependencies();
+        assertTrue(all.stream().allMatch(NDArray::isClosed));
+        assertEquals(all.size() + 1, sum.toFloats()[0]);
+    }
+
+    private static Set<NDArray> identitySet(List<NDArray> arrays) {
+        Set<NDArray> set = Collections.newSetFromMap(new IdentityHashMap<>());
+        set.addAll(arrays);
+        return set;
+    }
+
+    private static void assertSmall(NDArray x) {
+        x.add(1).close();
         Runtime runtime = Runtime.getRuntime();
         System.gc();
         long used = runtime.totalMemory() - runtime.freeMemory();
         assertTrue(used < 100L << 20, () -> used + " bytes");
-        assertTrue(x.dependencies().size() <= 1);
     }
 }

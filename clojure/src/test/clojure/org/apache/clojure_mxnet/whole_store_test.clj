@@ -2,7 +2,7 @@
   "Snapshots of a store, the way back, and files of them."
   (:require [clojure.datafy :as datafy]
             [clojure.string :as string]
-            [clojure.test :refer [deftest is]]
+            [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.lr-scheduler :as lr-scheduler]
@@ -86,6 +86,21 @@
       (let [other (kvstore/restore (kvstore/create "device") f)]
         (is (= expected (mapv #(step other %) [2 3 4]))))
       (is (= ["w" "b"] (kvstore/snapshot-keys (kvstore/read-snapshot (File. ^String f))))))))
+
+(deftest closing-a-store-throws-the-failure-of-a-checkpoint
+  (let [nowhere (str (temporary-file) "/none/model")]
+    (testing "that the program did not deref"
+      (let [kv (store)]
+        (kvstore/checkpoint kv nowhere)
+        (let [failed (failure (kvstore/dispose kv))]
+          (is (= :io (:kvstore/code failed)))
+          (is (string/starts-with? (:message failed) (str nowhere ": writing: "))))
+        (is (= :closed (code (kvstore/keys kv))))
+        (is (nil? (kvstore/dispose kv)))))
+    (testing "only once"
+      (let [kv (store)]
+        (is (= :io (code @(kvstore/checkpoint kv nowhere))))
+        (is (nil? (kvstore/dispose kv)))))))
 
 (deftest a-snapshot-is-written-too
   (let [kv (store)
