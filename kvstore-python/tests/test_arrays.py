@@ -272,7 +272,7 @@ def memory_of_the_machine():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no default limit")
 def test_the_default_memory_limit_is_80_percent_of_the_memory():
-    # Another test may have set a limit in this process.
+    # Runs in another process, because a test may have set a limit in this one.
     program = "import mxkv as mx; print(mx.runtime.memory_limit())"
     assert int(output(program)) == memory_of_the_machine() // 5 * 4
 

@@ -16,8 +16,9 @@ NUMPY_DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint
 #: NumPy 1.22 has it under another name.
 FROM_DLPACK = getattr(numpy, "from_dlpack", None) or numpy._from_dlpack
 NUMPY_VERSION = tuple(int(number) for number in re.findall("[0-9]+", numpy.__version__)[:3])
+#: Earlier releases do not pass `copy`, `dl_device` and `max_version` to `__dlpack__`.
 KNOWS_VERSIONS = NUMPY_VERSION >= (2, 1)
-#: Before, what comes by DLPack is read-only, whatever it says of itself.
+#: Earlier releases return read-only arrays from DLPack, whatever the read-only flag is.
 CAN_WRITE = NUMPY_VERSION >= (2, 2, 5)
 
 WITHOUT_GPU = pytest.mark.skipif(mx.num_gpus() > 0, reason="there is a GPU, and its arrays are read there")

@@ -89,7 +89,7 @@ def test_a_process_ends_while_threads_call_us_all_the_time(call):
         assert output(program) == ""
 
 
-#: What threads do with an array, an array of NumPy's, and a file that has it.
+#: Calls by name. `array` is an `NDArray`, `of_numpy` the same as a NumPy array, `file` its file.
 ARRAYS = {
     "to NumPy": "array.asnumpy()",
     "view": "numpy.asarray(array)",

@@ -6,6 +6,7 @@ import java.lang.ref.WeakReference;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -14,33 +15,34 @@ import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
 import java.util.function.Predicate;
 
 /**
- * An array as an ancestor of others: which arrays it was computed from, and those in turn. It keeps none
- * of them alive.
+ * A node in the graph of operands: it refers to an array and to the nodes of the arrays that one was
+ * computed from. It keeps none of these arrays alive.
  *
- * <p>A loop such as {@code x = x.add(1)} makes a line of ancestors without end. Those that are closed or
- * collected are therefore taken out from time to time: after a quarter as many steps as arrays were still
- * there the last time, so that a step costs the same however long the line is.
+ * <p>A loop such as {@code x = x.add(1)} makes an endless path of ancestors. The graph is therefore
+ * pruned: edges then skip the ancestors that are closed or garbage-collected. Pruning visits all
+ * ancestors, so it waits until the number of steps since the last pruning is proportional to the number
+ * of ancestors that were open then. The amortised cost of a step is constant in such a loop.
  */
 final class Ancestry extends WeakReference<NDArray> {
-    private static final Line NONE = new Line(new Ancestry[0], 0, 0);
+    private static final Operands NONE = new Operands(new Ancestry[0], 0, 0);
 
-    /** The steps that are always made before ancestors are taken out. */
+    /** The number of steps between two prunings, however few ancestors are open. */
     private static final int MIN_STEPS = 8;
 
     private static final AtomicReferenceFieldUpdater<NDArray, Ancestry> OF_ARRAY =
             AtomicReferenceFieldUpdater.newUpdater(NDArray.class, Ancestry.class, "ancestry");
 
-    /** Two threads may both take ancestors out: each of their results is right. */
-    private volatile Line line = NONE;
+    /** Two threads may prune the same node at once. Both results are correct, and either may stay. */
+    private volatile Operands operands = NONE;
 
     /**
-     * What an array was computed from.
+     * The edges of a node, and when they were last pruned.
      *
-     * @param parents the arrays, or those that are open among the nearest before them
-     * @param numSteps the longest way, in arrays, to one after which ancestors were taken out
-     * @param numOpen the number of ancestors that were open then
+     * @param nearest the operands, or, after pruning, the nearest open ancestors
+     * @param numSteps the length of the longest path back to a pruned node
+     * @param numOpen the number of open ancestors at the last pruning
      */
-    private record Line(Ancestry[] parents, int numSteps, int numOpen) {}
+    private record Operands(Ancestry[] nearest, int numSteps, int numOpen) {}
 
     private Ancestry(NDArray array) {
         super(array);
@@ -56,54 +58,53 @@ final class Ancestry extends WeakReference<NDArray> {
         return OF_ARRAY.compareAndSet(array, null, created) ? created : array.ancestry;
     }
 
-    /** Enters what the array was computed from. */
-    void comesFrom(NDArray... operands) {
-        Ancestry[] parents = new Ancestry[operands.length];
+    /** Records the arrays that this one was computed from. */
+    void comesFrom(NDArray... arrays) {
+        Ancestry[] nearest = new Ancestry[arrays.length];
         int numSteps = 0;
         int numOpen = 0;
-        for (int i = 0; i < operands.length; i++) {
-            parents[i] = operands[i].ancestry();
-            Line before = parents[i].line;
+        for (int i = 0; i < arrays.length; i++) {
+            nearest[i] = arrays[i].ancestry();
+            Operands before = nearest[i].operands;
             numSteps = Math.max(numSteps, before.numSteps + 1);
             numOpen = Math.max(numOpen, before.numOpen);
         }
-        line = new Line(parents, numSteps, numOpen);
+        operands = new Operands(nearest, numSteps, numOpen);
         if (numSteps > numOpen / 4 + MIN_STEPS) {
-            takeOut();
+            prune();
         }
     }
 
-    /** Forgets what the array was computed from. */
+    /** Removes the record of what the array was computed from. */
     void forget() {
-        line = NONE;
+        operands = NONE;
     }
 
-    /** All ancestors that are open, each once, the nearest first. */
+    /** Returns all open ancestors, each once, the nearest first. */
     List<NDArray> open() {
-        return open(line.parents);
+        return open(operands.nearest);
     }
 
     private static List<NDArray> open(Ancestry... nearest) {
-        List<NDArray> found = new ArrayList<>();
-        visit(nearest, ancestor -> {
+        List<NDArray> arrays = new ArrayList<>();
+        for (Ancestry ancestor : openAncestors(nearest)) {
             NDArray array = ancestor.get();
-            if (array != null && !array.isClosed()) {
-                found.add(array);
+            if (array != null) {
+                arrays.add(array);
             }
-            return true;
-        });
-        return Collections.unmodifiableList(found);
+        }
+        return Collections.unmodifiableList(arrays);
     }
 
-    /** Closes them but for some arrays and what those come from. */
+    /** Closes all ancestors except {@code kept} and the ancestors of {@code kept}. */
     void closeExcept(NDArray... kept) {
         Set<NDArray> spared = Collections.newSetFromMap(new IdentityHashMap<>());
-        List<Ancestry> parents = new ArrayList<>();
+        List<Ancestry> nearest = new ArrayList<>();
         for (NDArray array : kept) {
             spared.add(requireNonNull(array, "kept"));
-            Collections.addAll(parents, array.ancestry().line.parents);
+            Collections.addAll(nearest, array.ancestry().operands.nearest);
         }
-        spared.addAll(open(parents.toArray(Ancestry[]::new)));
+        spared.addAll(open(nearest.toArray(Ancestry[]::new)));
         for (NDArray array : open()) {
             if (!spared.contains(array)) {
                 array.close();
@@ -111,51 +112,59 @@ final class Ancestry extends WeakReference<NDArray> {
         }
     }
 
-    private boolean isGone() {
+    private boolean isOpen() {
         NDArray array = get();
-        return array == null || array.isClosed();
+        return array != null && !array.isClosed();
     }
 
     /**
-     * Takes those that are closed or collected out of this line and of those of its open ancestors.
+     * Prunes this node and its open ancestors.
      *
-     * <p>Which ones are open is asked once. The collector may take them all before the last line is
-     * renewed, and then every line would be walked to its end.
+     * <p>The set of open ancestors is computed once, before any node changes. The garbage collector may
+     * free arrays meanwhile; if each node asked again, it would walk past all of them.
      */
-    private void takeOut() {
-        Set<Ancestry> open = new LinkedHashSet<>();
-        visit(line.parents, ancestor -> {
-            if (!ancestor.isGone()) {
-                open.add(ancestor);
-            }
-            return true;
-        });
-        renew(open);
+    private void prune() {
+        Set<Ancestry> open = openAncestors(operands.nearest);
+        skipAllBut(open);
         for (Ancestry ancestor : open) {
-            ancestor.renew(open);
+            ancestor.skipAllBut(open);
         }
     }
 
-    private void renew(Set<Ancestry> open) {
+    private void skipAllBut(Set<Ancestry> open) {
         List<Ancestry> nearest = new ArrayList<>();
-        visit(line.parents, ancestor -> {
+        visit(operands.nearest, ancestor -> {
             boolean isOpen = open.contains(ancestor);
             if (isOpen) {
                 nearest.add(ancestor);
             }
             return !isOpen;
         });
-        line = new Line(nearest.toArray(Ancestry[]::new), 0, open.size());
+        operands = new Operands(nearest.toArray(Ancestry[]::new), 0, open.size());
     }
 
-    /** Visits ancestors, each once, the nearest first, and the parents of those where the visitor says so. */
-    private static void visit(Ancestry[] nearest, Predicate<Ancestry> goesOn) {
-        Set<Ancestry> reached = Collections.newSetFromMap(new IdentityHashMap<>());
+    private static Set<Ancestry> openAncestors(Ancestry... nearest) {
+        Set<Ancestry> open = new LinkedHashSet<>();
+        visit(nearest, ancestor -> {
+            if (ancestor.isOpen()) {
+                open.add(ancestor);
+            }
+            return true;
+        });
+        return open;
+    }
+
+    /**
+     * Visits {@code nearest} and its ancestors breadth-first, each node once. Goes on to the operands of
+     * the nodes for which {@code visitor} returns true.
+     */
+    private static void visit(Ancestry[] nearest, Predicate<Ancestry> visitor) {
+        Set<Ancestry> visited = new HashSet<>();
         ArrayDeque<Ancestry> rest = new ArrayDeque<>(List.of(nearest));
         while (!rest.isEmpty()) {
             Ancestry ancestor = rest.remove();
-            if (reached.add(ancestor) && goesOn.test(ancestor)) {
-                Collections.addAll(rest, ancestor.line.parents);
+            if (visited.add(ancestor) && visitor.test(ancestor)) {
+                Collections.addAll(rest, ancestor.operands.nearest);
             }
         }
     }

@@ -118,7 +118,7 @@ class DependenciesTest {
         assertTrue(x.dependencies().size() <= 1);
     }
 
-    /** Both operands are open when an array is computed: only their own operands are closed. */
+    /** At each step both operands are open. Only arrays of earlier steps are closed. */
     @Test
     @Tag("memory")
     void aLongRecurrenceOfTwoTermsTakesNoMemory() {
@@ -134,7 +134,7 @@ class DependenciesTest {
         Expect.theSame(List.of(before), x.dependencies());
     }
 
-    /** A step that copied all ancestors would make this last for minutes. */
+    /** Takes minutes if each step copies all ancestors. */
     @Test
     @Tag("memory")
     void aSumOfManyArraysKnowsThemAll() {
