@@ -188,8 +188,7 @@ fn a_rank_that_stands_still_is_named_at_the_deadline() {
 fn a_rank_that_is_killed_ends_the_job() {
     for mpi in [OPEN_MPI, MPICH] {
         let Some(job) = mpi.job(2, "killed") else { continue };
-        job.fails();
-        job.ranks_are_done(0);
+        job.is_killed(&mpi);
     }
 }
 

@@ -263,8 +263,7 @@ fn goes_on(mpi: &Mpi, num_ranks: usize, optimizer: &str) {
         let death = Death { rank, exchange, moment: random.below(3) };
         println!("{death:?}");
         let job = start(mpi, what, disturbed.path(), Some(death)).expect("it is installed");
-        job.fails();
-        job.ranks_are_done(0);
+        job.is_killed(mpi);
         fs::remove_file(disturbed.path().join(DIED)).expect("it has come so far");
     }
     let job = start(mpi, what, disturbed.path(), None).expect("it is installed");

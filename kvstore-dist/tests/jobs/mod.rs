@@ -85,6 +85,15 @@ impl Mpi {
         is_there
     }
 
+    /// Whether the launcher can lose the status of a rank that does not call `MPI_Abort`, which a
+    /// killed one cannot (<https://github.com/pmodels/mpich/issues/7057>).
+    fn loses_status(&self) -> bool {
+        let version = Command::new(self.command).arg("--version").output().expect("it starts");
+        let text = String::from_utf8_lossy(&version.stdout).into_owned();
+        let mut words = text.lines().filter_map(|line| line.trim().strip_prefix("Version:"));
+        words.any(|version| ["4.2.0", "4.2.1"].contains(&version.trim()))
+    }
+
     /// Runs a program as a job of so many ranks; nothing where this MPI is not installed.
     pub(crate) fn job(&self, num_ranks: usize, program: &str) -> Option<Job> {
         self.job_with(num_ranks, program, &[])
@@ -176,6 +185,16 @@ impl Job {
     pub(crate) fn fails(&self) {
         self.ends();
         assert!(!self.0.status.success(), "{}", self.text());
+    }
+
+    /// A rank was killed, and the launcher says that the job has failed, unless it loses that status.
+    pub(crate) fn is_killed(&self, mpi: &Mpi) {
+        self.ranks_are_done(0);
+        if self.0.status.success() && mpi.loses_status() {
+            println!("`{}` lost the status of a killed rank", mpi.command);
+            return;
+        }
+        self.fails();
     }
 
     /// Some ranks have found out that the collective has ended, and the launcher has ended the others.
