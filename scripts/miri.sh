@@ -1,5 +1,5 @@
 #!/bin/sh
-# miri.sh [SUITE..]   runs these suites under Miri, or all of them. `.ci/run` runs `lib`, `make nightly` all.
+# miri.sh [SUITE..]   runs these suites under Miri, or all of them. `.ci/run` runs `lib` and `external_memory`, `make nightly` all.
 #
 # The tests that go over the core, interpreted by Miri: it sees reads and writes that no reference
 # allows, data races, memory of the wrong type or lost, in the core and in the crates below it.
@@ -13,9 +13,9 @@ PINNED=nightly-2026-05-20
 
 # Run on one thread, with every check that Miri has.
 ALONE="calls reducers snapshots updaters"
-# Run on the threads of the backend, which are not rayon's here (kvstore-core/src/cpu/pool.rs says
-# why). `lib` is what stands in the files of the core.
-THREADS="concurrency lib values whole_store"
+# Run on the threads of the backend, which are not rayon's here (kvstore-core/src/cpu/threads/pool.rs says
+# why). `lib` is what stands in the files of the core, `external_memory` a file of its tests.
+THREADS="concurrency external_memory lib values whole_store"
 # Not run, with the reason.
 left_out() {
     case $1 in

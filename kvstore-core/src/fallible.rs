@@ -10,8 +10,7 @@ use std::hash::{BuildHasher, Hash};
 
 use bytemuck::Zeroable;
 
-use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::types::{Device, Error, Result};
 
 /// Returns an empty vector with capacity for `len` items.
 ///
@@ -151,7 +150,7 @@ mod tests {
     use std::hash::RandomState;
 
     use super::*;
-    use crate::error::ErrorCode;
+    use crate::types::ErrorCode;
 
     #[test]
     fn too_many_items_are_an_error() {

@@ -18,75 +18,45 @@
 //! Three seams hold the crate together, each a trait that other crates implement:
 //! [`Backend`] (what one kind of memory can do), [`Reducer`] (where the values of a key become one)
 //! and [`KvStore`] (what the verbs mean).
+//!
+//! `docs/design.md` has a map of the folders, in the order in which they may import each other.
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 pub mod backend;
-mod backends;
 mod checkpoint;
-mod codes;
+mod codec;
 pub mod compression;
 mod cpu;
-mod device;
-pub mod dtype;
-mod error;
-mod exchange;
 pub mod fallible;
 mod file;
-pub mod key;
-mod layout;
-mod local;
-mod lr_scheduler;
-mod merge;
 mod ndarray;
-mod ops;
+mod noise;
 pub mod optimizer;
-mod parts;
-mod policy;
 pub mod process;
-mod push;
-mod random;
-mod reducer;
-mod residual;
-mod row_arithmetic;
-mod row_merge;
-mod row_plan;
-mod row_pull;
-mod row_sparse;
-mod row_sum;
-mod scratch;
-mod shape;
-mod snapshot;
-pub mod storage;
+mod rows;
+mod rule;
 mod store;
-mod table;
 mod tensor;
-mod updater;
-mod value;
+mod types;
 
-pub use backend::{Backend, Check, DeviceMemory};
-pub use backends::{Backends, Looked};
+pub use backend::registry::{Backends, Looked};
+pub use backend::storage;
+pub use backend::{Backend, Check, DeviceMemory, Exchange, ForeignMemory, Queue};
 pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
-pub use device::{Device, DeviceKind};
-pub use dtype::{DType, Element, Scalar};
-pub use error::{BoxError, Error, ErrorCode, Result};
-pub use exchange::{Exchange, ForeignMemory, Queue};
 pub use half::{bf16, f16};
-pub use key::Key;
-pub use layout::{Axis, Layout};
-pub use local::LocalStore;
-pub use lr_scheduler::{LrScheduler, Warmup};
 pub use ndarray::{ArrayList, NDArray};
-pub use ops::{BinaryOp, Reduction, UnaryOp};
-pub use optimizer::{Optimizer, OptimizerState};
-pub use random::{Distribution, Generator};
-pub use reducer::{DeviceReducer, HostReducer, Reducer};
-pub use row_sparse::RowSparse;
-pub use shape::{Shape, TensorSpec};
-pub use snapshot::Snapshot;
-pub use store::{Description, Existing, KeyStats, KvStore, Pulled};
-pub use tensor::{Range, Shown, Tensor, arange};
-pub use updater::{Assign, Updater};
-pub use value::Value;
+pub use noise::Distribution;
+pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
+pub use rows::{RowSparse, Value};
+pub use store::{
+    Assign, Description, DeviceReducer, Existing, HostReducer, KeyStats, KvStore, LocalStore,
+    Pulled, Reducer, Snapshot, Updater,
+};
+pub use tensor::{Generator, Range, Shown, Tensor, arange};
+pub use types::{
+    Axis, BinaryOp, BoxError, DType, Device, DeviceKind, Element, Error, ErrorCode, Key, Layout,
+    Reduction, Result, Scalar, Shape, TensorSpec, UnaryOp, dtype, key,
+};

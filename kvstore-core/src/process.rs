@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::types::{Error, Result};
 
 /// The number of forks between the first process that used the library and this one, or a multiple
 /// of it: see `count_forks`.
@@ -250,16 +250,10 @@ impl<T> ForkMutex<T> {
 pub(crate) mod tests {
     use std::ffi::c_int;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::channel;
 
-    use crate::backends::Backends;
-    use crate::cpu::CpuBackend;
-    use crate::device::Device;
-    use crate::error::ErrorCode;
-    use crate::ndarray::NDArray;
-    use crate::tensor::Tensor;
+    use crate::types::ErrorCode;
 
     use super::*;
 
@@ -360,44 +354,5 @@ pub(crate) mod tests {
             },
         );
         assert_eq!(*held.lock().unwrap(), 1);
-    }
-
-    #[test]
-    fn a_child_reads_changes_and_drops_arrays_of_its_parent() {
-        const LEN: usize = 1 << 18;
-        let backends = Backends::new(vec![CpuBackend::with_threads(3)]);
-        let tensor = |len: usize| {
-            Tensor::from_slice(&backends, Device::cpu(0), [len], &vec![1_f32; len]).unwrap()
-        };
-        let (array, held) = (NDArray::new(tensor(LEN)), Arc::new(NDArray::new(tensor(LEN))));
-        // Fill the pool.
-        drop((tensor(LEN), tensor(LEN)));
-        while_held(
-            || held.lock_for_test(),
-            || {
-                in_child(|| {
-                    let sum = array.add(&array).unwrap();
-                    assert!(sum.to_vec::<f32>().unwrap().iter().all(|element| *element == 2.0));
-                    array.fill(5.0.into()).unwrap();
-                    assert!(array.to_vec::<f32>().unwrap().iter().all(|element| *element == 5.0));
-                    let refused = [
-                        held.to_vec::<f32>().map(drop),
-                        held.fill(1.0.into()),
-                        held.add(&array).map(drop),
-                        array.add(&held).map(drop),
-                        held.copy().map(drop),
-                        array.copy_to(&held),
-                        held.copy_to(&array),
-                    ];
-                    for refused in refused {
-                        let error = refused.unwrap_err();
-                        assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
-                        assert!(error.to_string().contains("forked"), "{error}");
-                    }
-                    drop((sum, array, Arc::clone(&held)));
-                    drop(backends);
-                });
-            },
-        );
     }
 }

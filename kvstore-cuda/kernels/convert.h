@@ -1,4 +1,4 @@
-// One element to another type, as kvstore-core/src/dtype.rs does it: between floats with one rounding, from float to
+// One element to another type, as kvstore-core/src/types/dtype.rs does it: between floats with one rounding, from float to
 // integer by truncation to 64 bits of which the low ones are kept, from integer to integer by keeping the low bits.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Standard normal numbers as kvstore-core/src/random.rs makes them, with the logarithm and the cosine of the crate `libm`:
+// Standard normal numbers as kvstore-core/src/noise.rs makes them, with the logarithm and the cosine of the crate `libm`:
 // the same operations in the same order. Those are FreeBSD's, which has them from SunPro:
 //
 // Copyright (C) 1993 by Sun Microsystems, Inc. All rights reserved.

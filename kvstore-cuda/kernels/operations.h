@@ -4,7 +4,7 @@
 
 #include "convert.h"
 
-// As kvstore-core/src/ops.rs numbers them; those left out have no kernel.
+// As kvstore-core/src/types/ops.rs numbers them; those left out have no kernel.
 enum BinaryOp : u32 {
     KV_ADD = 0,
     KV_SUB = 1,

@@ -1,4 +1,4 @@
-// The formulas of optimizers for one element, as kvstore-core/src/optimizer has them: the same operations in the same
+// The formulas of optimizers for one element, as kvstore-core/src/rule has them: the same operations in the same
 // order. `k` are the scalars in the order of the Rust struct's fields, `w` the weight, `s` the state, `g` the
 // gradient.
 #pragma once

@@ -2,7 +2,7 @@
 #include "noise.h"
 #include "update.h"
 
-// Stochastic gradient Langevin dynamics, as kvstore-core/src/optimizer/sgld.rs has it.
+// Stochastic gradient Langevin dynamics, as kvstore-core/src/rule/sgld.rs has it.
 struct Sgld {
     static const bool HAS_NOISE = true;
     static const u32 STATES = 0, SCALARS = 5;

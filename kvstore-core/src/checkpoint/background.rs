@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::pending::Checkpoints;
 use super::write::CheckpointFile;
-use crate::error::{Error, Result};
 use crate::file::Replacement;
 use crate::process::Origin;
-use crate::snapshot::Snapshot;
+use crate::store::Snapshot;
+use crate::types::{Error, Result};
 
 /// A checkpoint that a background thread writes.
 ///
@@ -249,11 +249,10 @@ impl Drop for Checkpoint {
 #[cfg(all(test, unix, not(miri)))]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
-    use crate::backends::Backends;
+    use crate::backend::registry::Backends;
     use crate::cpu::CpuBackend;
-    use crate::local::LocalStore;
     use crate::process::tests::{in_child, while_held};
-    use crate::store::KvStore;
+    use crate::store::{KvStore, LocalStore};
 
     use super::*;
 

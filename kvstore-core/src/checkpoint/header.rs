@@ -8,13 +8,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::format::{DTYPES, MAX_HEADER_BYTES, METADATA};
 use super::limits::check_header;
 use super::unescape::unescape;
-use super::{DTYPES, MAX_HEADER_BYTES, METADATA};
-use crate::error::{Error, Result};
 use crate::fallible;
 use crate::file::{Input, short_list};
-use crate::shape::{Shape, TensorSpec};
+use crate::types::{Error, Result, Shape, TensorSpec};
 
 /// What a file says of its tensors, which are as long as they are said to be, one behind the other up to its end.
 pub(super) struct Header {

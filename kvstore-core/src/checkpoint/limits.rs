@@ -1,7 +1,7 @@
 //! What a JSON text may ask of its parser, which copies a text with an escape and the digits of a number, and notes
 //! every open list that it passes over, in a buffer that it doubles: for a long one that would be twice the file.
 
-use super::METADATA;
+use super::format::METADATA;
 
 /// No text of a header or of our metadata is longer, nor is a number, as they stand there: a text without its quotes,
 /// but with its escapes. An interpreter would take minutes for as many.

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::VERSION;
-use crate::compression::Compression;
-use crate::error::{Error, Result};
+use super::format::VERSION;
+use crate::codec::Compression;
 use crate::fallible;
 use crate::file::short_list;
-use crate::key::Key;
-use crate::lr_scheduler::LrScheduler;
-use crate::optimizer::{Initial, Optimizer, Outline, UpdateRule};
+use crate::optimizer::{LrScheduler, Optimizer, Outline};
+use crate::rule::{Initial, UpdateRule};
+use crate::types::{Error, Key, Result};
 
 /// Nobody counts so far; from there on the number of an update could not be counted on.
 const MAX_UPDATES: u64 = 1 << 53;

@@ -16,6 +16,7 @@
 //! `kvstore`: see [`manifest`].
 
 mod background;
+mod format;
 mod header;
 mod limits;
 mod manifest;
@@ -28,51 +29,3 @@ mod write;
 pub use background::{Checkpoint, CheckpointProgress};
 pub use pending::Checkpoints;
 pub use read::OptimizerStates;
-
-use crate::dtype::DType;
-use crate::shape::TensorSpec;
-
-/// What this version writes, and the only one that it reads.
-const VERSION: u32 = 1;
-/// The name of the metadata.
-const METADATA: &str = "kvstore";
-/// The name of the last tensor, and its bytes.
-const CHECKSUM: &str = "checksum";
-const CHECKSUM_BYTES: usize = 4;
-/// The format allows no longer header.
-const MAX_HEADER_BYTES: u64 = 100_000_000;
-fn checksum_spec() -> TensorSpec {
-    TensorSpec::new([CHECKSUM_BYTES], DType::U8)
-}
-
-fn value_name(key: &str) -> String {
-    format!("value/{key}")
-}
-
-fn rows_name(key: &str) -> String {
-    format!("rows/{key}")
-}
-
-fn row_indices_name(key: &str) -> String {
-    format!("row_indices/{key}")
-}
-
-fn state_name(index: usize, key: &str) -> String {
-    format!("state/{index}/{key}")
-}
-
-fn residual_name(index: usize, key: &str) -> String {
-    format!("residual/{index}/{key}")
-}
-
-/// The names that the format and this crate have for the same types.
-const DTYPES: [(DType, safetensors::Dtype); 8] = [
-    (DType::F32, safetensors::Dtype::F32),
-    (DType::F64, safetensors::Dtype::F64),
-    (DType::F16, safetensors::Dtype::F16),
-    (DType::Bf16, safetensors::Dtype::BF16),
-    (DType::U8, safetensors::Dtype::U8),
-    (DType::I8, safetensors::Dtype::I8),
-    (DType::I32, safetensors::Dtype::I32),
-    (DType::I64, safetensors::Dtype::I64),
-];

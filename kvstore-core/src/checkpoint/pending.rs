@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::background::{Checkpoint, CheckpointProgress, Writing};
-use crate::error::{Error, Result};
 use crate::process::{Origin, PerProcess};
+use crate::types::{Error, Result};
 
 /// From this many entries on, adding one discards the oldest failure, so that a program that never
 /// calls `finish` does not accumulate failures.

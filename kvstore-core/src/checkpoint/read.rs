@@ -7,26 +7,20 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::format::{
+    CHECKSUM, checksum_spec, residual_name, row_indices_name, rows_name, state_name, value_name,
+};
 use super::header::{Header, missing};
 use super::limits::check_manifest;
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
-use super::{
-    CHECKSUM, checksum_spec, residual_name, row_indices_name, rows_name, state_name, value_name,
-};
-use crate::backends::Backends;
-use crate::compression::Compression;
-use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::backend::registry::Backends;
+use crate::codec::Compression;
 use crate::file::{Input, read_elements};
-use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState, Outline};
-use crate::policy::{Policy, Run, Running};
-use crate::row_sparse::RowSparse;
-use crate::shape::{Shape, TensorSpec};
-use crate::snapshot::{Rule, Snapshot};
-use crate::table::{KeyCopy, Progress};
+use crate::rows::{RowSparse, Value};
+use crate::store::{KeyCopy, Policy, Progress, Rule, Run, Running, Snapshot};
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
 impl Snapshot {
     /// Reads the checkpoint of a store. Its values are in the host's memory, and nothing has changed anywhere.

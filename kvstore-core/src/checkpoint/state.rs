@@ -2,20 +2,14 @@
 
 use std::sync::Arc;
 
-use super::OptimizerStates;
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::error::{Error, Result};
+use super::read::OptimizerStates;
+use crate::backend::registry::Backends;
 use crate::fallible;
-use crate::key::Key;
 use crate::optimizer::{Optimizer, OptimizerState};
-use crate::policy::{Policy, Running};
-use crate::row_sparse::RowSparse;
-use crate::shape::TensorSpec;
-use crate::snapshot::{Rule, Snapshot};
-use crate::table::{KeyCopy, Progress};
+use crate::rows::{RowSparse, Value};
+use crate::store::{KeyCopy, Policy, Progress, Rule, Running, Snapshot};
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::types::{Device, Error, Key, Result, TensorSpec};
 
 impl OptimizerState {
     /// Serializes the state in the format of optimizer state files.

@@ -8,23 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crc32fast::Hasher;
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::format::{
+    CHECKSUM, CHECKSUM_BYTES, DTYPES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec,
+    residual_name, row_indices_name, rows_name, state_name, value_name,
+};
 use super::limits::{check_header, check_manifest};
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord};
-use super::{
-    CHECKSUM, DTYPES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec, residual_name,
-    row_indices_name, rows_name, state_name, value_name,
-};
-use crate::dtype::DType;
-use crate::error::{Error, Result};
 use crate::fallible;
 use crate::file::{MAX_ITEMS, Replacement, write_elements};
 use crate::optimizer::OptimizerState;
-use crate::policy::Policy;
-use crate::row_sparse::RowSparse;
-use crate::shape::TensorSpec;
-use crate::snapshot::{Rule, Snapshot};
+use crate::rows::{RowSparse, Value};
+use crate::store::{Policy, Rule, Snapshot};
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::types::{DType, Error, Result, TensorSpec};
 
 /// How many bytes go to the file at a time, while they are in the processor's cache for the checksum.
 const CHUNK: usize = 256 << 10;
@@ -135,7 +131,7 @@ impl CheckpointFile {
     /// Returns how long the file gets.
     pub(super) fn num_bytes(&self) -> u64 {
         let tensors: usize = self.tensors.iter().map(Tensor::num_bytes).sum();
-        (self.header.len() + tensors + super::CHECKSUM_BYTES) as u64
+        (self.header.len() + tensors + CHECKSUM_BYTES) as u64
     }
 
     /// Writes the file; `written` counts its bytes.

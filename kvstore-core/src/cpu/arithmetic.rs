@@ -4,8 +4,7 @@
 use half::{bf16, f16};
 
 use super::rounding::Rounding;
-use crate::dtype::{Element, cast};
-use crate::ops::UnaryOp;
+use crate::types::{Element, UnaryOp, cast};
 
 /// The operations on one or two elements.
 pub(super) trait Arithmetic: Ordered {

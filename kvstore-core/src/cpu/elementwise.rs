@@ -11,12 +11,9 @@ use super::memory::elements;
 use super::rounding::Rounding;
 use super::slot::Slot;
 use super::sum;
-use super::workers::{Split, Workers};
-use crate::backend::Operand;
-use crate::dtype::{Element, Scalar};
-use crate::error::{Error, Result};
-use crate::ops::{BinaryOp, UnaryOp};
-use crate::storage::InOut;
+use super::threads::{Split, Workers};
+use crate::backend::{InOut, Operand};
+use crate::types::{BinaryOp, Element, Error, Result, Scalar, UnaryOp};
 
 /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
 pub(super) fn binary<T: Lanes>(
@@ -215,7 +212,7 @@ pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &m
             return truncate(piece.src, piece.dst);
         }
         for (dst, &src) in piece.dst.iter_mut().zip(piece.src) {
-            *dst = crate::dtype::cast(src);
+            *dst = crate::types::cast(src);
         }
     });
 }
@@ -241,7 +238,7 @@ fn truncate<S: Element, D: Element>(src: &[S], dst: &mut [D]) {
     for (src, dst) in src.chunks(64).zip(dst.chunks_mut(64)) {
         let pairs = dst.iter_mut().zip(src);
         if !src.iter().fold(true, |all, &x| all & is_short(x)) {
-            pairs.for_each(|(dst, &src)| *dst = crate::dtype::cast(src));
+            pairs.for_each(|(dst, &src)| *dst = crate::types::cast(src));
         } else if S::NEEDS_F64 {
             pairs.for_each(|(dst, src)| *dst = D::from_i64(src.to_f64().to_integer()));
         } else {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::size_class::SizeClass;
-use crate::storage::Storage;
+use crate::backend::Storage;
 
 /// The largest capacity, in blocks, that an empty list keeps.
 const ROOM_KEPT: usize = 1 << 10;

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use super::arithmetic::{Arithmetic, Ordered};
 use super::slot::Slot;
 use super::sum::{BLOCK, narrow, widen};
-use super::workers::Split;
+use super::threads::Split;
 
 /// What an operation does to elements. The loop over them is compiled once for each type that is computed in.
 pub(super) type Map<C> = dyn Fn(Slot<'_, C>) + Sync;

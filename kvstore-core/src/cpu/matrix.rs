@@ -7,11 +7,9 @@ use ::ndarray::linalg::general_mat_mul;
 use ::ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 
 use super::memory::{elements, elements_mut};
-use super::workers::{Split, Workers};
-use crate::backend::{Check, MatmulSize};
-use crate::dtype::Element;
-use crate::error::{Error, Result};
-use crate::storage::{Span, SpanMut};
+use super::threads::{Split, Workers};
+use crate::backend::{Check, MatmulSize, Span, SpanMut};
+use crate::types::{Element, Error, Result};
 
 /// Rows of the product that are computed together. Fixed, so that the bits do not depend on the
 /// number of threads.
@@ -149,11 +147,9 @@ mod tests {
 
     use ::ndarray::Array2;
 
-    use crate::backends::Backends;
-    use crate::cpu::CpuBackend;
-    use crate::device::Device;
-    use crate::error::{Error, ErrorCode};
-    use crate::tensor::Tensor;
+    use crate::backend::Storage;
+    use crate::cpu::memory::Memory;
+    use crate::types::{Device, Error, ErrorCode};
 
     use super::*;
 
@@ -196,18 +192,36 @@ mod tests {
         assert!(columns_per_check(0) > 0);
     }
 
+    fn all_of(storage: &dyn Storage) -> Span<'_> {
+        Span { storage, start: 0, num_bytes: storage.num_bytes() }
+    }
+
     // Miri takes minutes for so many elements.
     #[cfg(not(miri))]
     #[test]
     fn a_check_that_fails_ends_a_product() {
         let blocks = 200;
         for threads in [1, 3] {
-            let backends = Backends::new(vec![CpuBackend::with_threads(threads)]);
-            let ones = |rows: usize, columns: usize| {
-                let elements = vec![1_f32; rows * columns];
-                Tensor::from_slice(&backends, Device::cpu(0), [rows, columns], &elements).unwrap()
+            let (memory, workers) = (Memory::new(), Workers::new(threads));
+            let ones = |num_elements: usize| {
+                let num_bytes = num_elements * size_of::<f32>();
+                let mut storage = memory.allocate(Device::cpu(0), num_bytes).unwrap();
+                let dst = Arc::get_mut(&mut storage).unwrap();
+                elements_mut::<f32>(SpanMut { storage: dst, start: 0, num_bytes })
+                    .unwrap()
+                    .fill(1.0);
+                storage
             };
-            let (tall, square) = (ones(blocks * ROWS, 32), ones(32, 32));
+            let size = MatmulSize { m: blocks * ROWS, k: 32, n: 32 };
+            let (tall, square) = (ones(size.m * size.k), ones(size.k * size.n));
+            let product = |check: &Check<'_>| -> Result<bool> {
+                let mut storage = ones(size.m * size.n);
+                let dst = Arc::get_mut(&mut storage).unwrap();
+                let dst = SpanMut { num_bytes: dst.num_bytes(), storage: dst, start: 0 };
+                product::<f32>(&workers, dst, all_of(&*tall), all_of(&*square), size, check)?;
+                let found = elements::<f32>(all_of(&*storage))?;
+                Ok(found.iter().all(|element| *element == 32.0))
+            };
             let calls = Arc::new(AtomicUsize::new(0));
             let caller = thread::current().id();
             let ends_at = |last: usize| {
@@ -219,16 +233,15 @@ mod tests {
                     if number < last { Ok(()) } else { Err(Error::Internal("stop".to_owned())) }
                 }
             };
-            let stopped = tall.dot_checked(&square, &ends_at(1)).unwrap_err();
+            let stopped = product(&ends_at(1)).unwrap_err();
             assert_eq!(stopped.code(), ErrorCode::Internal);
             assert_eq!(calls.load(Ordering::Relaxed), 1, "no call follows the one that fails");
-            let product = tall.dot_checked(&square, &ends_at(usize::MAX)).unwrap();
-            assert!(product.to_vec::<f32>().unwrap().iter().all(|element| *element == 32.0));
+            assert!(product(&ends_at(usize::MAX)).unwrap());
             let found = calls.load(Ordering::Relaxed);
             assert!((1..=blocks + 1).contains(&found), "{found} calls for {blocks} blocks");
             if threads == 1 {
                 assert_eq!(found, blocks + 1);
-                assert!(tall.dot_checked(&square, &ends_at(3)).is_err());
+                assert!(product(&ends_at(3)).is_err());
                 assert_eq!(calls.load(Ordering::Relaxed), 3);
             }
         }

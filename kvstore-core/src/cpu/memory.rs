@@ -8,12 +8,9 @@ use std::thread;
 
 use super::free_blocks::FreeBlocks;
 use super::size_class::SizeClass;
-use crate::backend::Backend;
-use crate::device::Device;
-use crate::dtype::Element;
-use crate::error::{Error, Result};
+use crate::backend::{Backend, Span, SpanMut, Storage, open, open_mut};
 use crate::process::Origin;
-use crate::storage::{Span, SpanMut, Storage, open, open_mut};
+use crate::types::{Device, Element, Error, Result};
 
 pub(super) const WORD: usize = size_of::<u64>();
 /// Blocks start at a cache line.
@@ -347,7 +344,7 @@ fn misaligned(error: bytemuck::PodCastError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorCode;
+    use crate::types::ErrorCode;
 
     #[test]
     fn live_bytes_stay_below_the_limit() {

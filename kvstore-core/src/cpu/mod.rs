@@ -4,11 +4,9 @@ mod arithmetic;
 mod elementwise;
 mod features;
 mod free_blocks;
-mod invitation;
 mod lanes;
 mod matrix;
 mod memory;
-mod pool;
 mod quantize;
 mod reduce;
 mod rounding;
@@ -16,8 +14,8 @@ mod rows;
 mod size_class;
 mod slot;
 mod sum;
+mod threads;
 mod update;
-mod workers;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -25,19 +23,16 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use crate::backend::{
-    Backend, Check, DequantizeJob, DeviceMemory, MatmulSize, Operand, QuantizeJob, RowScatterJob,
-    RowSumJob, RowUpdateJob, SumJob, UpdateJob,
+    Backend, Check, DequantizeJob, DeviceMemory, InOut, MatmulSize, Operand, QuantizeJob,
+    RowScatterJob, RowSumJob, RowUpdateJob, Span, SpanMut, Storage, SumJob, UpdateJob,
 };
-use crate::device::{Device, DeviceKind};
-use crate::dtype::{DType, Scalar};
-use crate::error::{Error, Result};
-use crate::ops::{BinaryOp, Reduction, UnaryOp};
-use crate::random::Distribution;
-use crate::storage::{InOut, Span, SpanMut, Storage};
-use crate::with_element;
+use crate::noise::Distribution;
+use crate::types::{
+    BinaryOp, DType, Device, DeviceKind, Error, Reduction, Result, Scalar, UnaryOp, with_element,
+};
 
 use memory::{Memory, bytes, bytes_mut, elements, elements_mut, part_mut};
-use workers::Workers;
+use threads::Workers;
 
 /// The backend of the host's memory and cores.
 ///

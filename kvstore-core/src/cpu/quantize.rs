@@ -8,12 +8,11 @@ use half::{bf16, f16};
 use super::memory::{bytes, bytes_mut, cast, cast_mut};
 use super::slot::Slot;
 use super::sum::{BLOCK, narrow, widen};
-use super::workers::{Job, Split};
+use super::threads::{Job, Split};
 use crate::backend::{DequantizeJob, QuantizeJob};
-use crate::compression::{Code, Quantizer};
-use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
-use crate::optimizer::Real;
+use crate::codec::{Code, Quantizer};
+use crate::rule::Real;
+use crate::types::{DType, Element, Error, Result};
 
 /// Codes are cut between words: as many elements as one has at most.
 const WORD: usize = 32;

@@ -1,11 +1,9 @@
 //! Reductions: blocks of fixed length, folded in order, so that threads never change a bit.
 
 use super::arithmetic::Ordered;
-use super::workers::{Split, Workers};
-use crate::dtype::{Element, Scalar};
-use crate::error::{Error, Result};
+use super::threads::{Split, Workers};
 use crate::fallible;
-use crate::ops::Reduction;
+use crate::types::{Element, Error, Reduction, Result, Scalar};
 
 /// The elements of one block.
 const BLOCK: usize = 4096;

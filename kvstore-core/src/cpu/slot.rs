@@ -1,10 +1,9 @@
 //! [`Slot`]: elements that a kernel reads and replaces, in place or into other memory.
 
 use super::memory::{cast, cast_mut, elements, elements_mut};
-use super::workers::Split;
-use crate::dtype::Element;
-use crate::error::Result;
-use crate::storage::InOut;
+use super::threads::Split;
+use crate::backend::InOut;
+use crate::types::{Element, Result};
 
 /// The elements of an [`InOut`].
 pub(super) enum Slot<'a, T> {

@@ -5,12 +5,9 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::memory::{bytes_mut, cast_mut, elements};
-use super::workers::{Job, Split};
-use crate::backend::SumJob;
-use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
-use crate::storage::Span;
-use crate::with_element;
+use super::threads::{Job, Split};
+use crate::backend::{Span, SumJob};
+use crate::types::{DType, Element, Error, Result, with_element};
 
 /// How many elements are worked on before the next ones; buffers of so many stay in the first-level
 /// cache.

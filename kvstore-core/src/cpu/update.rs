@@ -5,11 +5,10 @@ use half::{bf16, f16};
 
 use super::slot::Slot;
 use super::sum::{Addends, BLOCK, Fold, narrow, widen};
-use super::workers::{Job, Split};
+use super::threads::{Job, Split};
 use crate::backend::UpdateJob;
-use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+use crate::rule::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+use crate::types::{DType, Error, Result};
 
 impl Job for UpdateJob<'_> {
     type Piece<'j>

@@ -3,14 +3,11 @@
 use std::io::{self, Write};
 
 use super::input::Input;
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::dtype::DType;
-use crate::error::Result;
+use crate::backend::InOut;
+use crate::backend::registry::Backends;
 use crate::fallible;
-use crate::shape::TensorSpec;
-use crate::storage::InOut;
 use crate::tensor::Tensor;
+use crate::types::{DType, Device, Result, TensorSpec};
 
 /// How many bytes are read or written at a time.
 const CHUNK: usize = 1 << 20;

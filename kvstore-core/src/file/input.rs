@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 
-use crate::error::{Error, Result};
 use crate::fallible;
+use crate::types::{Error, Result};
 
 /// What the input has no bytes for takes at most so many times its length, all together: the zeros of
 /// sparse arrays, and what an array is made of beside its elements.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use super::turn::Turn;
-use crate::error::{Error, Result};
+use crate::types::{Error, Result};
 
 /// How many random letters end the name of a file that is to replace another one.
 const NUM_RANDOM: usize = 6;

@@ -2,11 +2,9 @@
 
 use super::NDArray;
 use crate::backend::{Check, Operand};
-use crate::dtype::Scalar;
-use crate::error::{Error, Result};
 use crate::fallible;
-use crate::ops::{BinaryOp, Reduction, UnaryOp};
 use crate::tensor::Tensor;
+use crate::types::{BinaryOp, Error, Reduction, Result, Scalar, UnaryOp};
 
 impl NDArray {
     /// Returns `self op other` as a new array on the device of `self`; see [`Tensor::binary`].

@@ -1,9 +1,9 @@
 //! Giving arrays their values: one by one, or several parts of an array the same value at once.
 
 use super::{NDArray, View};
-use crate::error::Result;
 use crate::fallible;
 use crate::tensor::Tensor;
+use crate::types::Result;
 
 impl NDArray {
     /// Gives each array its value as [`NDArray::land`] does, one after the other. Parts of one array that follow each
@@ -61,9 +61,9 @@ impl NDArray {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backends::Backends;
+    use crate::backend::registry::Backends;
     use crate::cpu::CpuBackend;
-    use crate::device::Device;
+    use crate::types::Device;
 
     #[test]
     fn parts_get_a_value_in_the_order_of_the_call() {

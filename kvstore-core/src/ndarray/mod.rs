@@ -8,15 +8,11 @@ mod view;
 use std::fmt;
 use std::sync::{Arc, MutexGuard};
 
-use crate::backend::Backend;
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::dtype::{DType, Element, Scalar};
-use crate::error::{Error, Result};
+use crate::backend::registry::Backends;
+use crate::backend::{Backend, InOut, SpanMut};
 use crate::process::ForkMutex;
-use crate::shape::{Shape, TensorSpec};
-use crate::storage::{InOut, SpanMut};
 use crate::tensor::Tensor;
+use crate::types::{DType, Device, Element, Error, Result, Scalar, Shape, TensorSpec};
 
 pub use file::ArrayList;
 
@@ -287,5 +283,55 @@ impl NDArray {
 impl fmt::Debug for NDArray {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NDArray[{} {}]", self.spec, self.device)
+    }
+}
+
+#[cfg(all(test, unix, not(miri)))]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cpu::CpuBackend;
+    use crate::process::tests::{in_child, while_held};
+    use crate::types::ErrorCode;
+
+    #[test]
+    fn a_child_reads_changes_and_drops_arrays_of_its_parent() {
+        const LEN: usize = 1 << 18;
+        let backends = Backends::new(vec![CpuBackend::with_threads(3)]);
+        let tensor = |len: usize| {
+            Tensor::from_slice(&backends, Device::cpu(0), [len], &vec![1_f32; len]).unwrap()
+        };
+        let (array, held) = (NDArray::new(tensor(LEN)), Arc::new(NDArray::new(tensor(LEN))));
+        // Fill the pool.
+        drop((tensor(LEN), tensor(LEN)));
+        while_held(
+            || held.lock_for_test(),
+            || {
+                in_child(|| {
+                    let sum = array.add(&array).unwrap();
+                    assert!(sum.to_vec::<f32>().unwrap().iter().all(|element| *element == 2.0));
+                    array.fill(5.0.into()).unwrap();
+                    assert!(array.to_vec::<f32>().unwrap().iter().all(|element| *element == 5.0));
+                    let refused = [
+                        held.to_vec::<f32>().map(drop),
+                        held.fill(1.0.into()),
+                        held.add(&array).map(drop),
+                        array.add(&held).map(drop),
+                        held.copy().map(drop),
+                        array.copy_to(&held),
+                        held.copy_to(&array),
+                    ];
+                    for refused in refused {
+                        let error = refused.unwrap_err();
+                        assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+                        assert!(error.to_string().contains("forked"), "{error}");
+                    }
+                    drop((sum, array, Arc::clone(&held)));
+                    drop(backends);
+                });
+            },
+        );
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::{NDArray, View};
-use crate::error::{Error, Result};
-use crate::shape::{Shape, TensorSpec};
+use crate::types::{Error, Result, Shape, TensorSpec};
 
 impl NDArray {
     /// Returns a handle to the rows `start..stop` of axis 0. They may be none.

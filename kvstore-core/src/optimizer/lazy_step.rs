@@ -3,13 +3,10 @@
 use std::slice::from_ref;
 
 use super::{Optimizer, OptimizerState, Pending};
-use crate::error::{Error, Result};
-use crate::key::Key;
 use crate::ndarray::NDArray;
-use crate::row_plan::RowPlan;
-use crate::row_sparse::RowSparse;
+use crate::rows::{RowPlan, RowSparse, Value};
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::types::{Error, Key, Result};
 
 impl Optimizer {
     /// Updates a weight with a row-sparse gradient, outside any store.

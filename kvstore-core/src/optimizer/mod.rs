@@ -1,82 +1,28 @@
 //! Optimizers as data: hyper-parameters and bookkeeping here, one pass over memory in a backend.
 //!
-//! An [`Optimizer`] holds hyper-parameters. For a key and the number of its update it yields an
-//! [`UpdateRule`]: a plain value with every scalar folded in, which a backend applies to the sum of
-//! the pushed values, the weight and the state in one pass.
-//!
-//! To add one: a file beside `adagrad.rs` with its source, its `Definition` (hyper-parameters, and
-//! how they fold into scalars), its `scalars!` and the formula for one element ([`Step`]); then a
-//! line in `rules!` and a line in `DEFINITIONS`; if it has `LAZY_UPDATE`, also one in `visit_lazy`. Backends
-//! need nothing: their kernels are generic over the formula, and the order of its operations is the same for
-//! all of them.
+//! An [`Optimizer`] holds hyper-parameters. For a key and the number of its update it returns an
+//! [`UpdateRule`], which a backend applies. The formulas are in `rule/`.
 
-mod adadelta;
-mod adagrad;
-mod adam;
-mod adamax;
-mod dcasgd;
-mod ftml;
-mod ftrl;
 mod lazy_step;
-mod nadam;
-mod nag;
-mod parameter;
-mod rmsprop;
-mod rule;
-mod sgd;
-mod sgld;
-mod signum;
+mod lr_scheduler;
 mod state;
-mod test;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use adadelta::AdaDelta;
-pub use adagrad::AdaGrad;
-pub use adam::Adam;
-pub use adamax::Adamax;
-pub use dcasgd::{Dcasgd, DcasgdMomentum};
-pub use ftml::Ftml;
-pub use ftrl::Ftrl;
-pub use nadam::Nadam;
-pub use nag::{Nag, Nesterov};
-pub use rmsprop::{RmsProp, RmsPropCentered};
-pub use rule::{Initial, MAX_SCALARS, MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
-pub use sgd::{Sgd, SgdMomentum};
-pub use sgld::Sgld;
-pub use signum::{SignSgd, Signum};
+pub use crate::rule::{
+    AdaDelta, AdaGrad, Adam, Adamax, Dcasgd, DcasgdMomentum, Formula, Ftml, Ftrl, Initial,
+    MAX_SCALARS, MAX_STATES, Nadam, Nag, Nesterov, Real, RmsProp, RmsPropCentered, Rule,
+    RuleVisitor, Sgd, SgdMomentum, Sgld, SignSgd, Signum, Step, Test, UpdateRule,
+};
+pub use lr_scheduler::{LrScheduler, Warmup};
 pub use state::OptimizerState;
-pub use test::Test;
 
 pub(crate) use state::{Outline, Pending};
 
-use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::key::Key;
-use crate::lr_scheduler::LrScheduler;
+use crate::rule::{DEFINITIONS, Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
 use crate::tensor::Tensor;
-use parameter::{Definition, Domain, Due, LAZY_UPDATE, Parameter};
-
-/// Every optimizer.
-static DEFINITIONS: [Definition; 16] = [
-    sgd::SGD,
-    nag::NAG,
-    nag::NESTEROV,
-    dcasgd::DCASGD,
-    sgld::SGLD,
-    adam::ADAM,
-    adam::ADAMW,
-    adagrad::ADAGRAD,
-    adadelta::ADADELTA,
-    rmsprop::RMSPROP,
-    ftrl::FTRL,
-    adamax::ADAMAX,
-    nadam::NADAM,
-    signum::SIGNUM,
-    ftml::FTML,
-    test::TEST,
-];
+use crate::types::{DType, Error, Key, Result};
 
 /// Other names by which programs know an optimizer or a hyper-parameter.
 const ALIASES: [(&str, &str); 7] = [
@@ -117,7 +63,7 @@ const COMMON: [Parameter; 5] = [
 /// ```
 #[derive(Clone)]
 pub struct Optimizer {
-    definition: &'static Definition,
+    definition: &'static Definition<UpdateRule>,
     common: [f64; COMMON.len()],
     own: Vec<f64>,
     scheduler: Option<LrScheduler>,
@@ -139,7 +85,7 @@ impl Optimizer {
         Ok(Self::of(definition))
     }
 
-    fn of(definition: &'static Definition) -> Self {
+    fn of(definition: &'static Definition<UpdateRule>) -> Self {
         let mut common = COMMON.map(|parameter| parameter.default);
         [common[0], common[1]] = [definition.learning_rate, definition.weight_decay];
         Self {
@@ -381,7 +327,7 @@ impl Optimizer {
             None => learning_rate,
         };
         let factor = |factors: &BTreeMap<Key, f64>| factors.get(key).copied().unwrap_or(1.0);
-        (self.definition.rule)(&mut Due {
+        (self.definition.rule)(&mut KeyUpdate {
             key,
             count,
             learning_rate: scheduled * factor(&self.lr_multipliers),

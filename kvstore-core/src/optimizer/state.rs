@@ -3,19 +3,13 @@
 use std::sync::Arc;
 
 use super::Optimizer;
-use super::rule::{Initial, MAX_STATES, UpdateRule};
-use crate::backend::{RowUpdateJob, UpdateJob};
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::dtype::{DType, Scalar};
-use crate::error::{Error, Result};
+use crate::backend::registry::Backends;
+use crate::backend::{InOut, RowUpdateJob, Span, SpanMut, Storage, UpdateJob};
 use crate::fallible;
-use crate::key::Key;
-use crate::row_plan::RowPlan;
-use crate::row_sparse::row_len;
-use crate::shape::TensorSpec;
-use crate::storage::{InOut, Span, SpanMut, Storage};
+use crate::rows::{RowPlan, row_len};
+use crate::rule::{Initial, MAX_STATES, UpdateRule};
 use crate::tensor::Tensor;
+use crate::types::{DType, Device, Error, Key, Result, Scalar, TensorSpec};
 
 /// What an optimizer keeps for one key between updates.
 #[derive(Clone, Debug)]

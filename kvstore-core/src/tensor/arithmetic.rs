@@ -2,10 +2,7 @@
 
 use super::Tensor;
 use crate::backend::{Check, MatmulSize, Operand};
-use crate::dtype::{DType, Scalar};
-use crate::error::{Error, Result};
-use crate::ops::{BinaryOp, Reduction, UnaryOp};
-use crate::shape::{Shape, TensorSpec};
+use crate::types::{BinaryOp, DType, Error, Reduction, Result, Scalar, Shape, TensorSpec, UnaryOp};
 
 impl Tensor {
     /// Returns `self op other` on the device of `self`.
@@ -188,8 +185,8 @@ impl Tensor {
             for index in 0..outer {
                 let source = tensor.view(index * part, Shape::from([part]))?;
                 result.mutate_part(index * row + offset, part, |backend, in_out| match in_out {
-                    crate::storage::InOut::InPlace(dst)
-                    | crate::storage::InOut::Into { dst, .. } => backend.copy(dst, source.span()),
+                    crate::backend::InOut::InPlace(dst)
+                    | crate::backend::InOut::Into { dst, .. } => backend.copy(dst, source.span()),
                 })?;
             }
             offset += part;

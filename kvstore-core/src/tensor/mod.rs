@@ -1,8 +1,9 @@
 //! [`Tensor`]: a value. Cloning shares, writing copies when somebody else still looks.
 
 mod arithmetic;
-mod exchange;
-mod lent;
+mod external;
+mod interop;
+mod random;
 mod reading;
 mod share;
 
@@ -10,20 +11,17 @@ use std::fmt;
 use std::ops;
 use std::sync::Arc;
 
-use crate::backend::Backend;
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::dtype::{DType, Element, Scalar};
-use crate::error::{Error, Result};
+use crate::backend::registry::Backends;
+use crate::backend::{Backend, InOut, Span, SpanMut, Storage};
 use crate::fallible;
-use crate::row_sparse::RowSparse;
-use crate::shape::{Shape, TensorSpec};
-use crate::storage::{InOut, Span, SpanMut, Storage};
-use crate::with_element;
+use crate::types::{
+    DType, Device, Element, Error, Result, Scalar, Shape, TensorSpec, with_element,
+};
 
 use share::Share;
 
-pub use exchange::Shown;
+pub use interop::Shown;
+pub use random::Generator;
 
 /// A dense, row-major tensor on one device: a value, not a place.
 ///
@@ -442,13 +440,12 @@ impl Tensor {
         })
     }
 
-    /// Overwrites the rows that are there.
-    pub(crate) fn overwrite_rows(&mut self, rows: &RowSparse) -> Result<()> {
-        let rows = (rows.indices(), rows.rows().to_device_of(self)?);
+    /// Overwrites the rows with these indices; `rows` has one row for each of them.
+    pub(crate) fn overwrite_rows(&mut self, indices: &[i64], rows: &Self) -> Result<()> {
+        let rows = rows.to_device_of(self)?;
         let row_bytes = self.shape().row().num_elements() * self.dtype().size();
         self.mutate_part(0, self.spec.num_elements(), |backend, in_out| {
             let (InOut::InPlace(mut dst) | InOut::Into { mut dst, .. }) = in_out;
-            let (indices, rows) = rows;
             let src = rows.span();
             for (row, index) in indices.iter().enumerate() {
                 let place = usize::try_from(*index).unwrap_or(usize::MAX).saturating_mul(row_bytes);

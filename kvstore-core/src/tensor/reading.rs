@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 
 use super::{Tensor, check_length, exclusive};
-use crate::dtype::Element;
-use crate::error::{Error, Result};
+use crate::backend::SpanMut;
 use crate::fallible;
-use crate::storage::SpanMut;
+use crate::types::{Element, Error, Result};
 
 impl Tensor {
     /// Copies the elements to the host.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::Backend;
-use crate::error::{Error, Result};
-use crate::storage::Storage;
+use crate::backend::{Backend, Storage};
+use crate::types::{Error, Result};
 
 /// A share of a storage. The last one to go gives it back for reuse.
 ///
@@ -98,54 +97,5 @@ impl Storage for UnreadableStorage {
 
     fn refusal(&self) -> Option<Error> {
         Some(Error::Unsupported(self.0.clone()))
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
-mod tests {
-    use super::*;
-    use crate::backends::Backends;
-    use crate::cpu::CpuBackend;
-    use crate::device::Device;
-    use crate::shape::TensorSpec;
-    use crate::storage::open;
-    use crate::tensor::Tensor;
-
-    #[derive(Debug)]
-    struct Lent([u8; 4]);
-
-    impl Storage for Lent {
-        fn num_bytes(&self) -> usize {
-            self.0.len()
-        }
-
-        fn lent(&self) -> Option<&[u8]> {
-            Some(&self.0)
-        }
-    }
-
-    #[test]
-    fn a_backend_stays_for_its_tensors_and_not_for_what_is_kept_for_reuse() {
-        let backend = CpuBackend::with_threads(1);
-        let watched = Arc::downgrade(&backend);
-        let backends = Backends::new(vec![backend]);
-        let tensor =
-            |element| Tensor::from_slice(&backends, Device::default(), [1], &[element]).unwrap();
-        let (first, second) = (tensor(1_u8), tensor(2));
-        drop(second);
-        assert!(backends.of(Device::default()).unwrap().pooled_bytes() > 0);
-        let spec = TensorSpec::new([4], crate::DType::U8);
-        let lent = Tensor::lent(&backends, spec, Arc::new(Lent([1, 2, 3, 4]))).unwrap();
-        let copy = first.clone();
-        drop(backends);
-        drop(first);
-        assert_eq!(copy.to_vec::<u8>().unwrap(), [1]);
-        drop(copy);
-        assert!(watched.upgrade().is_some(), "a tensor in lent memory has it still");
-        assert_eq!(lent.clone().to_vec::<u8>().unwrap(), [1, 2, 3, 4]);
-        assert!(open::<Lent>(lent.span().storage).is_ok());
-        drop(lent);
-        assert!(watched.upgrade().is_none());
     }
 }

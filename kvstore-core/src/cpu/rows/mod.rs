@@ -9,7 +9,7 @@ mod update;
 use std::ops::Range;
 
 use super::sum::BLOCK;
-use crate::error::Error;
+use crate::types::Error;
 
 /// Some elements of a row, a block at most.
 struct RowPart {

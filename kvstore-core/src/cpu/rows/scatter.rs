@@ -3,8 +3,8 @@
 use super::wrong_rows;
 use crate::backend::RowScatterJob;
 use crate::cpu::memory::{bytes, bytes_mut};
-use crate::cpu::workers::{Job, Split};
-use crate::error::Result;
+use crate::cpu::threads::{Job, Split};
+use crate::types::Result;
 
 impl Job for RowScatterJob<'_> {
     type Piece<'j>

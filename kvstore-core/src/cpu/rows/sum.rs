@@ -9,10 +9,8 @@ use super::{AHEAD, RowPart, RowParts, read_ahead, wrong_rows};
 use crate::backend::{RowAddends, RowSource, RowSumJob};
 use crate::cpu::memory::{bytes, bytes_mut, cast, cast_mut};
 use crate::cpu::sum::{Add, BLOCK, narrow, widen};
-use crate::cpu::workers::{Job, Split};
-use crate::dtype::{DType, Element};
-use crate::error::Result;
-use crate::with_element;
+use crate::cpu::threads::{Job, Split};
+use crate::types::{DType, Element, Result, with_element};
 
 /// What is added up: [`RowAddends`], with the ranges as bytes.
 #[derive(Clone)]

@@ -9,13 +9,12 @@ use crate::backend::RowUpdateJob;
 use crate::cpu::memory::bytes_mut;
 use crate::cpu::slot::Slot;
 use crate::cpu::sum::{BLOCK, widen};
+use crate::cpu::threads::{Job, Split};
 use crate::cpu::update::{
     Rounded, States, split_states, states_of, step_block, step_of, wrong_state,
 };
-use crate::cpu::workers::{Job, Split};
-use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+use crate::rule::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
+use crate::types::{DType, Error, Result};
 
 impl Job for RowUpdateJob<'_> {
     type Piece<'j>

@@ -18,11 +18,11 @@ use std::io::{self, BufReader, Write};
 use std::path::Path;
 
 use super::NDArray;
-use crate::backends::Backends;
-use crate::error::{Error, Result};
+use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::file::{Input, Replacement};
 use crate::tensor::Tensor;
+use crate::types::{Error, Result};
 
 const LIST_MAGIC: u64 = 0x112;
 /// What is read when it is no file.

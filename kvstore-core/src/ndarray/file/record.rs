@@ -15,13 +15,10 @@
 use std::io::{self, Write};
 
 use super::sparse::{self, Storage};
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::dtype::DType;
-use crate::error::Result;
+use crate::backend::registry::Backends;
 use crate::file::{Input, read_elements, write_elements};
-use crate::shape::{Shape, TensorSpec};
 use crate::tensor::Tensor;
+use crate::types::{DType, Device, Result, Shape, TensorSpec};
 
 /// The first version with 8 bytes per length.
 const V1: u32 = 0xF993_FAC8;

@@ -1,14 +1,11 @@
 //! Sparse arrays of a file, made dense.
 
 use super::record::{dtype, num_bytes, shape};
-use crate::backends::Backends;
-use crate::device::Device;
-use crate::dtype::DType;
-use crate::error::Result;
+use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::file::{Input, swap_on_big_endian};
-use crate::shape::{Shape, TensorSpec};
 use crate::tensor::Tensor;
+use crate::types::{DType, Device, Result, Shape, TensorSpec};
 
 /// How the elements of an array are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,48 @@
+//! The names and constants of the file format.
+
+use crate::types::{DType, TensorSpec};
+
+/// What this version writes, and the only one that it reads.
+pub(super) const VERSION: u32 = 1;
+/// The name of the metadata.
+pub(super) const METADATA: &str = "kvstore";
+/// The name of the last tensor, and its bytes.
+pub(super) const CHECKSUM: &str = "checksum";
+pub(super) const CHECKSUM_BYTES: usize = 4;
+/// The format allows no longer header.
+pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
+pub(super) fn checksum_spec() -> TensorSpec {
+    TensorSpec::new([CHECKSUM_BYTES], DType::U8)
+}
+
+pub(super) fn value_name(key: &str) -> String {
+    format!("value/{key}")
+}
+
+pub(super) fn rows_name(key: &str) -> String {
+    format!("rows/{key}")
+}
+
+pub(super) fn row_indices_name(key: &str) -> String {
+    format!("row_indices/{key}")
+}
+
+pub(super) fn state_name(index: usize, key: &str) -> String {
+    format!("state/{index}/{key}")
+}
+
+pub(super) fn residual_name(index: usize, key: &str) -> String {
+    format!("residual/{index}/{key}")
+}
+
+/// The names that the format and this crate have for the same types.
+pub(super) const DTYPES: [(DType, safetensors::Dtype); 8] = [
+    (DType::F32, safetensors::Dtype::F32),
+    (DType::F64, safetensors::Dtype::F64),
+    (DType::F16, safetensors::Dtype::F16),
+    (DType::Bf16, safetensors::Dtype::BF16),
+    (DType::U8, safetensors::Dtype::U8),
+    (DType::I8, safetensors::Dtype::I8),
+    (DType::I32, safetensors::Dtype::I32),
+    (DType::I64, safetensors::Dtype::I64),
+];

@@ -1,0 +1,106 @@
+//! Codes that leave the process: a value compressed on one side of a network, and read on the other.
+
+use crate::backend::registry::Backends;
+use crate::backend::{DequantizeJob, QuantizeJob};
+use crate::codec::Compression;
+use crate::tensor::Tensor;
+use crate::types::{DType, Error, Result, Scalar, TensorSpec};
+
+impl Compression {
+    /// Compresses a value to codes, as [`Code::num_bytes`](crate::compression::Code::num_bytes) bytes on its device.
+    /// `residual` is what earlier values of the same kind have not sent, and then what this one has left; none stands
+    /// for 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for integers, [`Error::SpecMismatch`] when the residual is that of another value,
+    /// [`Error::OutOfMemory`].
+    pub fn encode(
+        &self,
+        backends: &Backends,
+        value: &Tensor,
+        residual: &mut Option<Tensor>,
+    ) -> Result<Tensor> {
+        let quantizer = self.of(value.dtype())?;
+        let arithmetic = value.dtype().arithmetic().unwrap_or(value.dtype());
+        let (device, spec) = (value.device(), value.spec().with_dtype(arithmetic));
+        let mut left = match residual.take() {
+            Some(left) if *left.spec() == spec => left.to_device(backends, device)?,
+            Some(left) => {
+                let error = Error::operand_mismatch("residual", &spec, left.spec());
+                *residual = Some(left);
+                return Err(error);
+            }
+            None => Tensor::full(backends, device, spec, Scalar::Float(0.0))?,
+        };
+        let num_bytes = quantizer.code.num_bytes(value.num_elements());
+        let mut codes =
+            Tensor::allocate(backends, device, TensorSpec::new([num_bytes], DType::U8))?;
+        let mut fresh = left.fresh_if_shared()?;
+        let mut jobs = [QuantizeJob {
+            quantizer,
+            device,
+            dtype: value.dtype(),
+            gradient: value.span(),
+            residual: left.in_out(&mut fresh)?,
+            codes: codes.span_mut()?,
+        }];
+        backends.run(&mut jobs, |backend, jobs| backend.quantize(jobs))?;
+        left.settle(fresh);
+        *residual = Some(left);
+        Ok(codes)
+    }
+
+    /// Returns what codes mean, which [`Compression::encode`] made of a value of this spec.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for integers, [`Error::LengthMismatch`] when there are not as many codes,
+    /// [`Error::OutOfMemory`].
+    pub fn decode(&self, backends: &Backends, codes: &Tensor, spec: TensorSpec) -> Result<Tensor> {
+        let quantizer = self.of(spec.dtype())?;
+        let expected = quantizer.code.num_bytes(spec.num_elements());
+        if codes.num_bytes() != expected {
+            let what = format!("bytes of codes for {spec}");
+            return Err(Error::LengthMismatch { what, expected, found: codes.num_bytes() });
+        }
+        let (device, dtype) = (codes.device(), spec.dtype());
+        let mut value = Tensor::allocate(backends, device, spec)?;
+        let spans = [codes.span()];
+        let dst = value.span_mut()?;
+        let mut jobs = [DequantizeJob { quantizer, device, dtype, codes: &spans, dst }];
+        backends.run(&mut jobs, |backend, jobs| backend.dequantize(jobs))?;
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuBackend;
+    use crate::types::Device;
+
+    #[test]
+    fn codes_are_those_of_a_store() {
+        let backends = Backends::new(vec![CpuBackend::new()]);
+        let tensor = |elements: &[f32]| {
+            Tensor::from_slice(&backends, Device::cpu(0), [elements.len()], elements).unwrap()
+        };
+        let compression = Compression::new("2bit", 0.5).unwrap();
+        let value = tensor(&[-0.49, -0.3, 0.1, 0.2, 0.26, 0.49, 0.5]);
+        let mut residual = None;
+        let mut push = || {
+            let codes = compression.encode(&backends, &value, &mut residual).unwrap();
+            let value = compression.decode(&backends, &codes, value.spec().clone()).unwrap();
+            value.to_vec::<f32>().unwrap()
+        };
+        assert_eq!(push(), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]);
+        assert_eq!(push(), [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5, 0.5]);
+        assert_eq!(push(), [-0.5, 0.0, 0.0, 0.5, 0.0, 0.5, 0.5]);
+
+        let error = compression.encode(&backends, &tensor(&[1.0]), &mut residual).unwrap_err();
+        assert!(error.to_string().contains("residual"), "{error}");
+        let codes = compression.encode(&backends, &value, &mut residual).unwrap();
+        let spec = TensorSpec::new([70], DType::F32);
+        let error = compression.decode(&backends, &codes, spec).unwrap_err();
+        assert!(error.to_string().contains("codes for"), "{error}");
+    }
+}

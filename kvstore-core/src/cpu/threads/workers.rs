@@ -1,0 +1,341 @@
+//! [`Workers`]: how a kernel's work is cut into pieces and distributed over threads.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::pool::Pool;
+use crate::types::Result;
+
+/// Work of at most this many elements is done by one thread; a piece is rarely smaller. Under Miri,
+/// which cannot wait for long work, short work is cut too: that is where it looks for data races.
+const GRAIN: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
+/// What a job costs before its first element, in elements: small keys are mostly this.
+const JOB: usize = 128;
+/// Small jobs are taken together up to this cost.
+const SMALL: usize = GRAIN / 4;
+/// A piece of long work is this part of what each thread has left to do.
+const SHARE: usize = 8;
+
+/// Work that can be cut in two between elements. Cutting never changes a result.
+pub(in crate::cpu) trait Split: Sized + Send {
+    /// Returns the number of elements.
+    fn len(&self) -> usize;
+    /// Returns the elements before `middle` and those from it on.
+    fn split_at(self, middle: usize) -> (Self, Self);
+}
+
+/// One of the jobs of a batch.
+pub(in crate::cpu) trait Job: Send {
+    /// Some of its elements.
+    type Piece<'j>: Split
+    where
+        Self: 'j;
+
+    /// Returns the number of elements.
+    fn len(&self) -> usize;
+    /// Returns all of the job as one piece.
+    fn open(&mut self) -> Result<Self::Piece<'_>>;
+    /// Does a piece.
+    fn run(piece: Self::Piece<'_>) -> Result<()>;
+}
+
+/// The caller's thread, and a pool of others.
+#[derive(Debug)]
+pub(in crate::cpu) struct Workers {
+    others: Option<Pool>,
+}
+
+impl Workers {
+    pub(in crate::cpu) fn new(num_threads: usize) -> Self {
+        // Without other threads everything still works, in the caller's.
+        Self { others: (num_threads > 1).then(|| Pool::new(num_threads - 1)).flatten() }
+    }
+
+    /// Returns how many threads there are with the caller's.
+    pub(in crate::cpu) fn num_threads(&self) -> usize {
+        1 + self.others.as_ref().map_or(0, Pool::num_threads)
+    }
+
+    // The threads that share work take pieces until they find nothing more to do. No more of them help
+    // than there are grains of work.
+
+    /// Calls `kernel` on pieces that together are `work`.
+    pub(in crate::cpu) fn for_each_piece<W: Split>(&self, work: W, kernel: &(dyn Fn(W) + Sync)) {
+        let num_elements = work.len();
+        let Some(others) = self.others_for(num_elements) else {
+            return kernel(work);
+        };
+        let rest = Mutex::new(Some(work));
+        let threads = self.num_threads();
+        others.share(num_elements / GRAIN, &|| {
+            next(&rest, |rest| take_piece(rest, threads)).map(kernel).is_some()
+        });
+    }
+
+    /// Does every job: one parallel piece of work for any number of them, in which small jobs are
+    /// taken together and long ones are cut.
+    pub(in crate::cpu) fn for_each_job<J: Job>(&self, jobs: &mut [J]) -> Result<()> {
+        let num_elements = jobs.iter().map(cost).sum();
+        let Some(others) = self.others_for(num_elements) else {
+            return jobs.iter_mut().try_for_each(|job| J::run(job.open()?));
+        };
+        let rest = Mutex::new(Batch { jobs, long: None });
+        let threads = self.num_threads();
+        let done = Mutex::new(Ok(()));
+        others.share(num_elements / GRAIN, &|| {
+            let unit = next(&rest, |rest| rest.next(threads).transpose());
+            let result = unit.map(|unit| unit?.run());
+            if let Some(Err(error)) = result {
+                *done.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                return false;
+            }
+            result.is_some()
+        });
+        done.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::cpu) fn copy(&self, dst: &mut [u8], src: &[u8]) {
+        self.for_each_piece(Copy { dst, src }, &|piece| piece.dst.copy_from_slice(piece.src));
+    }
+
+    /// Returns the pool when that many elements are worth waking it, and waiting for it is safe.
+    fn others_for(&self, num_elements: usize) -> Option<&Pool> {
+        // A worker of the caller's pool that waits may meanwhile run another task of that pool,
+        // which may want a lock that this thread holds. So there the work is done at once.
+        let safe = rayon::current_thread_index().is_none();
+        self.others
+            .as_ref()
+            .filter(|_| num_elements > GRAIN && safe)
+            .filter(|pool| pool.num_threads() > 0)
+    }
+}
+
+/// Takes something off what is left. A thread that panicked has taken its piece with it.
+fn next<R, T>(rest: &Mutex<R>, take: impl FnOnce(&mut R) -> Option<T>) -> Option<T> {
+    take(&mut rest.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Takes the next piece: a part of what is left, smaller and smaller towards the end.
+fn take_piece<W: Split>(rest: &mut Option<W>, threads: usize) -> Option<W> {
+    let work = rest.take()?;
+    let share = (work.len() / (SHARE * threads)).next_multiple_of(GRAIN).max(GRAIN);
+    if work.len() <= share {
+        return Some(work);
+    }
+    let (piece, after) = work.split_at(share);
+    *rest = Some(after);
+    Some(piece)
+}
+
+fn cost<J: Job>(job: &J) -> usize {
+    JOB + job.len()
+}
+
+/// What is left of a batch.
+struct Batch<'b, J: Job> {
+    jobs: &'b mut [J],
+    /// The rest of a job that is being cut.
+    long: Option<J::Piece<'b>>,
+}
+
+/// What a thread does of a batch at a time.
+enum Unit<'b, J: Job> {
+    Whole(&'b mut [J]),
+    Part(J::Piece<'b>),
+}
+
+impl<'b, J: Job> Batch<'b, J> {
+    fn next(&mut self, threads: usize) -> Result<Option<Unit<'b, J>>> {
+        if self.long.is_none() {
+            let jobs = std::mem::take(&mut self.jobs);
+            let mut total = 0;
+            let fits = |job: &&J| {
+                total += cost(*job);
+                total <= SMALL
+            };
+            let count = jobs.iter().take_while(fits).count();
+            if count > 0 {
+                let (taken, after) = jobs.split_at_mut(count);
+                self.jobs = after;
+                return Ok(Some(Unit::Whole(taken)));
+            }
+            let Some((job, after)) = jobs.split_first_mut() else { return Ok(None) };
+            self.jobs = after;
+            self.long = Some(job.open()?);
+        }
+        Ok(take_piece(&mut self.long, threads).map(Unit::Part))
+    }
+}
+
+impl<J: Job> Unit<'_, J> {
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Whole(jobs) => jobs.iter_mut().try_for_each(|job| J::run(job.open()?)),
+            Self::Part(piece) => J::run(piece),
+        }
+    }
+}
+
+impl<T: Send> Split for &mut [T] {
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        self.split_at_mut(middle)
+    }
+}
+
+impl<T: Sync> Split for &[T] {
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        <[T]>::split_at(self, middle)
+    }
+}
+
+struct Copy<'a> {
+    dst: &'a mut [u8],
+    src: &'a [u8],
+}
+
+impl Split for Copy<'_> {
+    fn len(&self) -> usize {
+        // Counted in words, so that bytes are cut as coarsely as elements.
+        self.dst.len() / 4
+    }
+
+    fn split_at(self, middle: usize) -> (Self, Self) {
+        let (left_dst, right_dst) = self.dst.split_at_mut(middle * 4);
+        let (left_src, right_src) = self.src.split_at(middle * 4);
+        (Self { dst: left_dst, src: left_src }, Self { dst: right_dst, src: right_src })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::types::Error;
+
+    #[test]
+    fn pieces_are_the_whole_work() {
+        for threads in [1, 2, 3, 7] {
+            let workers = Workers::new(threads);
+            for len in [0, 1, GRAIN, GRAIN + 1, 2 * GRAIN, 100 * GRAIN + 7] {
+                let mut elements = vec![0u8; len];
+                workers.for_each_piece(&mut elements[..], &|piece| {
+                    assert!(threads == 1 || len == 0 || piece.len() < len || len <= GRAIN);
+                    for element in piece {
+                        *element += 1;
+                    }
+                });
+                assert!(elements.iter().all(|&element| element == 1), "{threads} threads, {len}");
+            }
+        }
+    }
+
+    /// Adds 1 to every element; fails at a job that is named.
+    struct Add {
+        elements: Vec<u8>,
+        fails: bool,
+    }
+
+    struct Part<'a>(&'a mut [u8], bool);
+
+    impl Split for Part<'_> {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn split_at(self, middle: usize) -> (Self, Self) {
+            let (left, right) = self.0.split_at_mut(middle);
+            (Self(left, self.1), Self(right, self.1))
+        }
+    }
+
+    impl Job for Add {
+        type Piece<'j> = Part<'j>;
+
+        fn len(&self) -> usize {
+            self.elements.len()
+        }
+
+        fn open(&mut self) -> Result<Part<'_>> {
+            Ok(Part(&mut self.elements, self.fails))
+        }
+
+        fn run(piece: Part<'_>) -> Result<()> {
+            for element in piece.0 {
+                *element += 1;
+            }
+            if piece.1 { Err(Error::Internal("as asked".to_owned())) } else { Ok(()) }
+        }
+    }
+
+    fn jobs(lengths: &[usize], fails: Option<usize>) -> Vec<Add> {
+        let job = |(index, &len): (usize, &usize)| Add {
+            elements: vec![0; len],
+            fails: fails == Some(index),
+        };
+        lengths.iter().enumerate().map(job).collect()
+    }
+
+    #[test]
+    fn every_job_is_done_once() {
+        let small = vec![3; 2000];
+        let mixed = [0, 5, 3 * GRAIN + 1, 1, GRAIN, SMALL, 2 * SMALL, 0, 9 * GRAIN, 2];
+        for threads in [1, 2, 7] {
+            let workers = Workers::new(threads);
+            for lengths in [&[][..], &[0], &[10 * GRAIN], &small, &mixed] {
+                let mut jobs = jobs(lengths, None);
+                workers.for_each_job(&mut jobs).unwrap();
+                assert!(jobs.iter().all(|job| job.elements.iter().all(|&element| element == 1)));
+            }
+        }
+    }
+
+    /// A call that has work for several threads ends while another one's work goes on.
+    #[test]
+    fn no_call_waits_for_another_one_s_work() {
+        let workers = Workers::new(2);
+        let (entered, other_ended) = (Barrier::new(3), AtomicBool::new(false));
+        let num_pieces = AtomicUsize::new(0);
+        let work_until_the_other_ends = |_: &mut [u8]| {
+            if num_pieces.fetch_add(1, Ordering::Relaxed) >= 2 {
+                return;
+            }
+            entered.wait();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !other_ended.load(Ordering::Relaxed) {
+                assert!(Instant::now() < deadline, "the other call waits for this one");
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut elements = vec![0; 3 * GRAIN];
+                workers.for_each_piece(&mut elements[..], &work_until_the_other_ends);
+            });
+            entered.wait();
+            let mut elements = vec![0; 3 * GRAIN];
+            workers.for_each_piece(&mut elements[..], &|piece| piece.fill(1));
+            other_ended.store(true, Ordering::Relaxed);
+            assert!(elements.iter().all(|&element| element == 1));
+        });
+    }
+
+    #[test]
+    fn an_error_of_any_job_is_the_batch_s() {
+        for threads in [1, 2, 7] {
+            for fails in 0..4 {
+                let mut jobs = jobs(&[4, 3 * GRAIN, 5, 2 * GRAIN], Some(fails));
+                assert!(Workers::new(threads).for_each_job(&mut jobs).is_err());
+            }
+        }
+    }
+}

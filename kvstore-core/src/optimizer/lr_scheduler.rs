@@ -1,0 +1,245 @@
+//! Schedules of the learning rate: pure functions of the base and the number of the update.
+
+use std::f64::consts::PI;
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::{MAX_ITEMS, short_list};
+use crate::types::{Error, Result};
+
+/// How the learning rate of an optimizer changes with the number of a key's update.
+///
+/// ```
+/// use kvstore_core::LrScheduler;
+/// let scheduler = LrScheduler::factor(2, 0.5)?;
+/// let rates: Vec<f64> = (1..=5).map(|n| scheduler.learning_rate(0.1, n)).collect();
+/// assert_eq!(rates, [0.1, 0.1, 0.05, 0.05, 0.025]);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct LrScheduler {
+    decay: Decay,
+    warmup: Option<WarmupPhase>,
+}
+
+/// A schedule as a file says it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    decay: Decay,
+    warmup: Option<WarmupPhase>,
+}
+
+/// How the learning rate gets to its base in the first updates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Warmup {
+    /// In equal steps.
+    Linear,
+    /// It stays where it began until the warm-up is over.
+    Constant,
+}
+
+/// The updates before `steps`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WarmupPhase {
+    steps: u64,
+    begin_lr: f64,
+    mode: Warmup,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Decay {
+    Factor {
+        step: u64,
+        factor: f64,
+        stop: f64,
+    },
+    MultiFactor {
+        #[serde(deserialize_with = "short_list")]
+        steps: Vec<u64>,
+        factor: f64,
+    },
+    Poly {
+        max_update: u64,
+        power: f64,
+        final_lr: f64,
+    },
+    Cosine {
+        max_update: u64,
+        final_lr: f64,
+    },
+}
+
+impl LrScheduler {
+    /// Returns the schedule that multiplies by `factor` after every `step` updates, and never goes
+    /// below 1e-8.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a step of 0 or a factor that is not in `[0, 1]`.
+    pub fn factor(step: u64, factor: f64) -> Result<Self> {
+        if step == 0 {
+            return Err(Error::invalid("a factor schedule needs a step of at least 1, not 0"));
+        }
+        check_factor(factor)?;
+        Ok(Self::of(Decay::Factor { step, factor, stop: 1e-8 }))
+    }
+
+    /// Returns the factor schedule with another lower bound; other schedules have none.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a bound that is negative or not finite.
+    pub fn with_stop(mut self, stop_factor_lr: f64) -> Result<Self> {
+        if !stop_factor_lr.is_finite() || stop_factor_lr < 0.0 {
+            let text = format!("the lowest learning rate is {stop_factor_lr}, expected 0 or more");
+            return Err(Error::invalid(text));
+        }
+        if let Decay::Factor { stop, .. } = &mut self.decay {
+            *stop = stop_factor_lr;
+        }
+        Ok(self)
+    }
+
+    /// Returns the schedule that multiplies by `factor` after each of these numbers of updates.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the steps do not ascend from 1 on or are more than 4096, or for a factor
+    /// that is not in `[0, 1]`.
+    pub fn multi_factor(steps: Vec<u64>, factor: f64) -> Result<Self> {
+        if steps.len() > MAX_ITEMS {
+            let text =
+                format!("a multi-factor schedule of {} steps, more than {MAX_ITEMS}", steps.len());
+            return Err(Error::invalid(text));
+        }
+        if steps.is_empty() || steps.contains(&0) || !steps.is_sorted_by(|a, b| a < b) {
+            let text =
+                format!("a multi-factor schedule needs ascending steps from 1, not {steps:?}");
+            return Err(Error::invalid(text));
+        }
+        check_factor(factor)?;
+        Ok(Self::of(Decay::MultiFactor { steps, factor }))
+    }
+
+    /// Returns the schedule that falls from the base to `final_lr` at update `max_update` as a
+    /// polynomial: `final + (base - final) * (1 - n / N)^power`, with `n` of `N` updates after the warm-up.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a `max_update` of 0, numbers that are not finite, or a negative power.
+    pub fn poly(max_update: u64, power: f64, final_lr: f64) -> Result<Self> {
+        if power < 0.0 {
+            return Err(Error::invalid(format!("the power is {power}, expected 0 or more")));
+        }
+        check_end(max_update, 0, power + final_lr)?;
+        Ok(Self::of(Decay::Poly { max_update, power, final_lr }))
+    }
+
+    /// Returns the schedule that falls from the base to `final_lr` at update `max_update` as half a
+    /// wave: `final + (base - final) * (1 + cos(pi * n / N)) / 2`, with `n` of `N` updates after the
+    /// warm-up.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a `max_update` of 0 or a `final_lr` that is not finite.
+    pub fn cosine(max_update: u64, final_lr: f64) -> Result<Self> {
+        check_end(max_update, 0, final_lr)?;
+        Ok(Self::of(Decay::Cosine { max_update, final_lr }))
+    }
+
+    /// Returns the schedule with a warm-up: before update `steps` the learning rate comes from
+    /// `begin_lr`, linearly or not at all, and the base is reached at that update.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the schedule ends before the warm-up does, or `begin_lr` is
+    /// not finite.
+    pub fn with_warmup(mut self, steps: u64, begin_lr: f64, mode: Warmup) -> Result<Self> {
+        let end = match self.decay {
+            Decay::Poly { max_update, .. } | Decay::Cosine { max_update, .. } => max_update,
+            Decay::Factor { .. } | Decay::MultiFactor { .. } => u64::MAX,
+        };
+        check_end(end, steps, begin_lr)?;
+        self.warmup = Some(WarmupPhase { steps, begin_lr, mode });
+        Ok(self)
+    }
+
+    fn of(decay: Decay) -> Self {
+        Self { decay, warmup: None }
+    }
+
+    /// Returns the learning rate of a key's update number `num_update`, counted from 1, when the
+    /// optimizer's learning rate is `base`.
+    #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
+    pub fn learning_rate(&self, base: f64, num_update: u64) -> f64 {
+        let warm = match self.warmup {
+            Some(WarmupPhase { steps, begin_lr: begin, mode }) if num_update < steps => {
+                let share = num_update as f64 / steps as f64;
+                return match mode {
+                    Warmup::Linear => begin + (base - begin) * share,
+                    Warmup::Constant => begin,
+                };
+            }
+            Some(WarmupPhase { steps, .. }) => steps,
+            None => 0,
+        };
+        // What of the fall is done; all of it at the end and ever after.
+        let done = |max_update: u64| {
+            (num_update.min(max_update) - warm.min(num_update)) as f64 / (max_update - warm) as f64
+        };
+        match &self.decay {
+            Decay::Factor { step, factor, stop } => {
+                let times = num_update.saturating_sub(1) / step;
+                let reached = base * libm::pow(*factor, times as f64);
+                if times > 0 && reached < *stop { *stop } else { reached }
+            }
+            Decay::MultiFactor { steps, factor } => {
+                let times = steps.iter().filter(|step| num_update > **step).count();
+                base * libm::pow(*factor, times as f64)
+            }
+            Decay::Poly { max_update, power, final_lr } => {
+                final_lr + (base - final_lr) * libm::pow(1.0 - done(*max_update), *power)
+            }
+            Decay::Cosine { max_update, final_lr } => {
+                final_lr + (base - final_lr) * (1.0 + libm::cos(PI * done(*max_update))) / 2.0
+            }
+        }
+    }
+}
+
+impl TryFrom<Unchecked> for LrScheduler {
+    type Error = Error;
+
+    fn try_from(unchecked: Unchecked) -> Result<Self> {
+        let scheduler = match unchecked.decay {
+            Decay::Factor { step, factor, stop } => Self::factor(step, factor)?.with_stop(stop)?,
+            Decay::MultiFactor { steps, factor } => Self::multi_factor(steps, factor)?,
+            Decay::Poly { max_update, power, final_lr } => Self::poly(max_update, power, final_lr)?,
+            Decay::Cosine { max_update, final_lr } => Self::cosine(max_update, final_lr)?,
+        };
+        match unchecked.warmup {
+            Some(WarmupPhase { steps, begin_lr, mode }) => {
+                scheduler.with_warmup(steps, begin_lr, mode)
+            }
+            None => Ok(scheduler),
+        }
+    }
+}
+
+fn check_factor(factor: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&factor) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("the factor of a schedule lies in [0, 1]: {factor} does not")))
+}
+
+fn check_end(max_update: u64, warmup_steps: u64, number: f64) -> Result<()> {
+    if max_update <= warmup_steps {
+        return Err(Error::invalid(format!(
+            "a schedule ends after its warm-up: {max_update} updates with a warm-up of {warmup_steps}"
+        )));
+    }
+    if !number.is_finite() {
+        return Err(Error::invalid("the numbers of a schedule are finite"));
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! The row numbers of several values in one ascending order.
+//!
+//! A plan of a sum is made by one thread while the others have nothing to do, so this is quick: a number and the
+//! value that has it are one integer, and lists are merged from both ends at once, which a processor does side by
+//! side.
+
+use crate::fallible;
+use crate::types::Result;
+
+/// Calls `visit` with every number and which list it is from, ascending; equal ones in the order of the lists.
+/// Each list ascends, and nothing in it is negative.
+pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
+    let Some(packing) = Packing::of(lists) else {
+        return sort(lists, visit);
+    };
+    let mut lens: Vec<usize> = fallible::collect(lists.iter().map(|list| list.len()))?;
+    let mut merged = fallible::with_capacity(lens.iter().sum())?;
+    for (list, numbers) in lists.iter().enumerate() {
+        merged.extend(numbers.iter().map(|&number| packing.pack(number, list)));
+    }
+    let mut room = fallible::zeroed(merged.len())?;
+    while lens.len() > 1 {
+        lens = merge_neighbours(&merged, &lens, &mut room);
+        std::mem::swap(&mut merged, &mut room);
+    }
+    for packed in merged {
+        let (number, list) = packing.unpack(packed);
+        visit(number, list);
+    }
+    Ok(())
+}
+
+/// For numbers so large that they do not fit into one integer with their lists.
+fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
+    let mut pairs = fallible::with_capacity(lists.iter().map(|list| list.len()).sum())?;
+    for (list, numbers) in lists.iter().enumerate() {
+        pairs.extend(numbers.iter().map(|&number| (number, list)));
+    }
+    pairs.sort_unstable();
+    for (number, list) in pairs {
+        visit(number, list);
+    }
+    Ok(())
+}
+
+/// Puts a number and its list into one integer that is neither the smallest nor the largest one.
+#[derive(Clone, Copy)]
+struct Packing {
+    list_bits: u32,
+}
+
+impl Packing {
+    /// Returns `None` where a number is too large.
+    fn of(lists: &[&[i64]]) -> Option<Self> {
+        // There is always a list fewer than these bits can say, so adding 1 carries nothing into the number.
+        let list_bits = usize::BITS - lists.len().leading_zeros();
+        let number_bits = u64::BITS.checked_sub(list_bits)?;
+        let largest = lists.iter().filter_map(|numbers| numbers.last()).max();
+        let fits = largest.is_none_or(|&largest| largest.unsigned_abs() >> number_bits == 0);
+        fits.then_some(Self { list_bits })
+    }
+
+    fn pack(self, number: i64, list: usize) -> u64 {
+        (number.unsigned_abs() << self.list_bits | list as u64) + 1
+    }
+
+    #[allow(
+        clippy::cast_possible_wrap,
+        clippy::cast_possible_truncation,
+        reason = "as it was packed"
+    )]
+    fn unpack(self, packed: u64) -> (i64, usize) {
+        let packed = packed - 1;
+        let list = packed & ((1 << self.list_bits) - 1);
+        ((packed >> self.list_bits) as i64, list as usize)
+    }
+}
+
+/// Merges every list of these lengths with the next one into `room`. Returns the new lengths.
+fn merge_neighbours(mut lists: &[u64], lens: &[usize], mut room: &mut [u64]) -> Vec<usize> {
+    let merge_pair = |pair: &[usize]| {
+        let len = pair.iter().sum();
+        let (both, rest) = lists.split_at(len);
+        let (to, rest_of_room) = std::mem::take(&mut room).split_at_mut(len);
+        // The last one of an odd number is merged with nothing.
+        let (one, other) = both.split_at(pair.first().copied().unwrap_or_default());
+        merge_two(one, other, to);
+        (lists, room) = (rest, rest_of_room);
+        len
+    };
+    lens.chunks(2).map(merge_pair).collect()
+}
+
+/// Merges two lists that have no element in common; the lower half is found from their beginnings and the upper one
+/// from their ends. Choices are sums and not branches, of which half would be guessed wrong.
+fn merge_two(one: &[u64], other: &[u64], merged: &mut [u64]) {
+    let (mut first, mut first_of_other) = (0, 0);
+    let (mut last, mut last_of_other) = (one.len(), other.len());
+    let mut lowest = || {
+        let smaller = one.get(first).copied().unwrap_or(u64::MAX);
+        let smaller_of_other = other.get(first_of_other).copied().unwrap_or(u64::MAX);
+        let is_other = usize::from(smaller_of_other < smaller);
+        first_of_other += is_other;
+        first += 1 - is_other;
+        smaller.min(smaller_of_other)
+    };
+    let mut highest = || {
+        let larger = one.get(last.wrapping_sub(1)).copied().unwrap_or(u64::MIN);
+        let larger_of_other = other.get(last_of_other.wrapping_sub(1)).copied().unwrap_or(u64::MIN);
+        let is_one = usize::from(larger > larger_of_other);
+        last -= is_one;
+        last_of_other -= 1 - is_one;
+        larger.max(larger_of_other)
+    };
+    let (lower, upper) = merged.split_at_mut(merged.len() / 2);
+    let (middle, upper) = upper.split_at_mut(upper.len() - lower.len());
+    for (low, high) in lower.iter_mut().zip(upper.iter_mut().rev()) {
+        *low = lowest();
+        *high = highest();
+    }
+    middle.fill_with(lowest);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use super::merge;
+    use crate::noise::Distribution;
+
+    fn assert_merges(lists: &[Vec<i64>]) {
+        let mut expected = Vec::new();
+        for (list, numbers) in lists.iter().enumerate() {
+            expected.extend(numbers.iter().map(|&number| (number, list)));
+        }
+        expected.sort_unstable();
+        let slices: Vec<&[i64]> = lists.iter().map(Vec::as_slice).collect();
+        let mut merged = Vec::new();
+        merge(&slices, |number, list| merged.push((number, list))).unwrap();
+        assert_eq!(merged, expected);
+    }
+
+    #[test]
+    #[allow(clippy::cast_possible_truncation, reason = "to the integer part")]
+    fn every_number_is_visited_once_and_in_order() {
+        let draw = |below: f64, call: u64, index: u64| {
+            let distribution = Distribution::Uniform { low: 0.0, high: below };
+            distribution.sample([1, 2], call, index) as i64
+        };
+        for num_lists in 0..10 {
+            for call in 0..if cfg!(miri) { 3 } else { 100 } {
+                let of_list = |list: u64| {
+                    let len = draw(20.0, call, 1000 * list).unsigned_abs();
+                    let numbers = (1..=len).map(|index| draw(40.0, call, 1000 * list + index));
+                    let mut numbers: Vec<i64> = numbers.collect();
+                    numbers.sort_unstable();
+                    numbers.dedup();
+                    numbers
+                };
+                let mut lists: Vec<_> = (0..num_lists).map(of_list).collect();
+                assert_merges(&lists);
+                // Some of these do not fit into an integer with their list.
+                lists.iter_mut().flatten().for_each(|number| *number += i64::MAX - 40);
+                assert_merges(&lists);
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_that_fit_are_told_apart() {
+        // Two bits are for the list.
+        for largest in [(1 << 62) - 1, 1 << 62] {
+            assert_merges(&[vec![0, largest], vec![largest - 1, largest], vec![0]]);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Row-sparse values: tensors of which only some rows are stored, and their sums.
+
+mod arithmetic;
+mod merge_indices;
+mod plan;
+mod row_sparse;
+mod sum;
+mod value;
+
+pub use row_sparse::RowSparse;
+pub use value::Value;
+
+pub(crate) use plan::RowPlan;
+pub(crate) use row_sparse::{check_ids, row_len};
+pub(crate) use sum::RowSum;

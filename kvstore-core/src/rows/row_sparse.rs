@@ -1,0 +1,191 @@
+//! [`RowSparse`]: a value of which only some rows are there; the others are 0.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::RowScatterJob;
+use crate::backend::registry::Backends;
+use crate::tensor::Tensor;
+use crate::types::{DType, Device, Error, Result, Shape, TensorSpec};
+
+/// A tensor of which only some rows are there, for example the gradient of a large embedding: the rows
+/// with their ascending numbers. All other rows are 0.
+///
+/// A value, like [`Tensor`]: a clone is O(1) and shares memory.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, Device, RowSparse, Tensor};
+/// let backends = Backends::new(vec![CpuBackend::new()]);
+/// let rows = Tensor::from_slice(&backends, Device::cpu(0), [2, 2], &[1f32, 2.0, 3.0, 4.0])?;
+/// let value = RowSparse::new([4, 2], vec![1, 3], rows)?;
+/// assert_eq!(value.to_dense()?.to_vec::<f32>()?, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0]);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct RowSparse(Arc<Parts>);
+
+#[derive(Clone)]
+struct Parts {
+    /// Of the whole value.
+    spec: TensorSpec,
+    indices: Arc<Vec<i64>>,
+    rows: Tensor,
+}
+
+impl RowSparse {
+    /// Returns the value of this shape with these rows; `indices` are their numbers, ascending.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the shape has no axes or exceeds the address space.
+    /// - [`Error::InvalidArgument`] if the indices do not ascend.
+    /// - [`Error::InvalidArgument`] if an index is out of range.
+    /// - [`Error::SpecMismatch`] if `rows` has another number or shape of rows.
+    pub fn new(
+        shape: impl Into<Shape>,
+        indices: impl Into<Vec<i64>>,
+        rows: Tensor,
+    ) -> Result<Self> {
+        let (shape, indices) = (shape.into(), indices.into());
+        for (position, pair) in indices.windows(2).enumerate() {
+            if let &[one, next] = pair
+                && one >= next
+            {
+                return Err(Error::invalid(format!(
+                    "row numbers must ascend: {next} at position {} follows {one}",
+                    position + 1
+                )));
+            }
+        }
+        check("a value of rows", &shape, &indices, &rows)?;
+        Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), indices.into(), rows))
+    }
+
+    /// Returns the value of checked parts.
+    pub(crate) fn from_parts(spec: TensorSpec, indices: Arc<Vec<i64>>, rows: Tensor) -> Self {
+        Self(Arc::new(Parts { spec, indices, rows }))
+    }
+
+    /// Returns shape and dtype of the whole value.
+    pub fn spec(&self) -> &TensorSpec {
+        &self.0.spec
+    }
+
+    /// Returns the shape of the whole value.
+    pub fn shape(&self) -> &Shape {
+        self.spec().shape()
+    }
+
+    /// Returns the dtype.
+    pub fn dtype(&self) -> DType {
+        self.spec().dtype()
+    }
+
+    /// Returns the device whose memory holds the rows.
+    pub fn device(&self) -> Device {
+        self.rows().device()
+    }
+
+    /// Returns the numbers of the rows that are there, ascending.
+    pub fn indices(&self) -> &[i64] {
+        &self.0.indices
+    }
+
+    /// Returns the rows that are there, below each other.
+    pub fn rows(&self) -> &Tensor {
+        &self.0.rows
+    }
+
+    /// Returns how many rows are there.
+    pub fn num_rows(&self) -> usize {
+        self.indices().len()
+    }
+
+    /// Returns the whole value.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or [`Error::InvalidArgument`] for a size that no memory can have.
+    pub fn to_dense(&self) -> Result<Tensor> {
+        let mut dense = self.rows().allocate_like(self.spec().clone())?;
+        let (device, dtype) = (self.device(), self.dtype());
+        let (indices, rows) = (self.indices(), self.rows().span());
+        let backend = Arc::clone(dense.backend()?);
+        let row_len = row_len(self.shape());
+        let dst = dense.span_mut()?;
+        backend.scatter_rows(&mut [RowScatterJob {
+            device,
+            dtype,
+            row_len,
+            indices,
+            rows,
+            dst,
+        }])?;
+        Ok(dense)
+    }
+
+    /// Returns the same value on another device; O(1) where both are the same memory.
+    ///
+    /// # Errors
+    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    pub fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        self.with_rows(self.rows().to_device(backends, device)?)
+    }
+
+    /// Returns the value in memory of its own size, under another name of the same device.
+    pub(crate) fn compact(&self, device: Device) -> Result<Self> {
+        if self.rows().is_compact() && self.device() == device {
+            return Ok(self.clone());
+        }
+        self.with_rows(self.rows().compact()?.relabelled(device))
+    }
+
+    /// Returns a value with the same indices and other rows, of any dtype.
+    pub(crate) fn with_rows(&self, rows: Tensor) -> Result<Self> {
+        if rows.shape() != self.rows().shape() {
+            let expected = self.rows().spec().with_dtype(rows.dtype());
+            return Err(Error::operand_mismatch("rows", &expected, rows.spec()));
+        }
+        let spec = self.spec().with_dtype(rows.dtype());
+        Ok(Self::from_parts(spec, Arc::clone(&self.0.indices), rows))
+    }
+}
+
+impl fmt::Debug for RowSparse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RowSparse[{} rows of {} {}]", self.num_rows(), self.spec(), self.device())
+    }
+}
+
+/// Returns the number of elements of a row.
+pub(crate) fn row_len(shape: &Shape) -> usize {
+    shape.row().num_elements()
+}
+
+/// Checks the rows of a shape.
+pub(super) fn check(what: &str, shape: &Shape, indices: &[i64], rows: &Tensor) -> Result<()> {
+    check_ids(what, shape, indices)?;
+    TensorSpec::new(shape.clone(), rows.dtype()).check_addressable(what)?;
+    let expected = TensorSpec::new(shape.with_num_rows(indices.len()), rows.dtype());
+    if *rows.spec() == expected {
+        return Ok(());
+    }
+    let subject = format!("{} rows of {shape}", indices.len());
+    Err(Error::operand_mismatch(&subject, &expected, rows.spec()))
+}
+
+/// Checks that a shape has these rows.
+pub(crate) fn check_ids(what: &str, shape: &Shape, ids: &[i64]) -> Result<()> {
+    let Some(&num_rows) = shape.dims().first() else {
+        return Err(Error::invalid(format!("{what}: shape {shape} has no rows")));
+    };
+    let is_row = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < num_rows);
+    match ids.iter().find(|id| !is_row(id)) {
+        None => Ok(()),
+        Some(id) => Err(Error::invalid(format!(
+            "{what}: {id} is not a row of shape {shape}, expected 0 to {}",
+            num_rows.saturating_sub(1)
+        ))),
+    }
+}

@@ -1,0 +1,116 @@
+//! [`RowSum`]: rows that become one value of rows.
+
+use super::plan::RowPlan;
+use super::row_sparse::{RowSparse, check, row_len};
+use super::value::Value;
+use crate::backend::registry::Backends;
+use crate::backend::{RowSumJob, Span};
+use crate::fallible;
+use crate::tensor::Tensor;
+use crate::types::{Error, Result, Shape, TensorSpec};
+
+/// Rows that are about to be summed.
+#[derive(Debug)]
+pub(crate) struct RowSum {
+    /// Of the whole value.
+    spec: TensorSpec,
+    plan: RowPlan,
+    addends: Vec<Tensor>,
+    sum: Tensor,
+}
+
+impl RowSum {
+    /// Prepares the sum of values of one shape: the rows that any of them has.
+    pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
+        let first = values.first().ok_or_else(lost)?;
+        let plan = RowPlan::union(values)?;
+        let addends = fallible::collect(values.iter().map(|value| value.rows().clone()))?;
+        Self::new(first.spec().clone(), plan, addends, first.rows())
+    }
+
+    /// Prepares the sum of the rows that have the same number.
+    pub(crate) fn of_ids(shape: Shape, ids: &[i64], rows: &Tensor) -> Result<Self> {
+        let plan = RowPlan::of_ids(ids)?;
+        Self::new(TensorSpec::new(shape, rows.dtype()), plan, Vec::from([rows.clone()]), rows)
+    }
+
+    /// Prepares the picking of rows of a value by their ascending numbers. Those that the value does not
+    /// have are 0.
+    pub(crate) fn pick(value: &Value, indices: Vec<i64>) -> Result<Self> {
+        let plan = RowPlan::pick(indices, |index| match value {
+            Value::Dense(_) => usize::try_from(index).ok(),
+            Value::Rows(rows) => rows.indices().binary_search(&index).ok(),
+        })?;
+        let memory = value.memory();
+        Self::new(value.spec().clone(), plan, Vec::from([memory.clone()]), memory)
+    }
+
+    fn new(spec: TensorSpec, plan: RowPlan, addends: Vec<Tensor>, beside: &Tensor) -> Result<Self> {
+        let shape = spec.shape().with_num_rows(plan.indices().len());
+        let sum = beside.allocate_like(TensorSpec::new(shape, spec.dtype()))?;
+        Ok(Self { spec, plan, addends, sum })
+    }
+
+    fn job<'a>(&'a mut self, addends: &'a [Span<'a>]) -> Result<RowSumJob<'a>> {
+        Ok(RowSumJob {
+            device: self.sum.device(),
+            dtype: self.sum.dtype(),
+            addends: self.plan.addends(row_len(self.spec.shape()), addends),
+            dst: self.sum.span_mut()?,
+        })
+    }
+
+    fn finish(self) -> RowSparse {
+        RowSparse::from_parts(self.spec, self.plan.into_indices().into(), self.sum)
+    }
+
+    /// Sums on the backend of this tensor.
+    pub(crate) fn run_alone(mut self, beside: &Tensor) -> Result<RowSparse> {
+        let addends = fallible::copied(&self.addends)?;
+        let spans: Vec<_> = fallible::collect(addends.iter().map(Tensor::span))?;
+        beside.backend()?.sum_rows(&mut [self.job(&spans)?])?;
+        Ok(self.finish())
+    }
+
+    /// Sums all of them, as one batch.
+    pub(crate) fn run(backends: &Backends, mut sums: Vec<Self>) -> Result<Vec<RowSparse>> {
+        let addends = fallible::try_collect(sums.iter().map(|sum| fallible::copied(&sum.addends)))?;
+        let spans =
+            addends.iter().map(|addends| fallible::collect(addends.iter().map(Tensor::span)));
+        let spans: Vec<Vec<Span<'_>>> = fallible::try_collect(spans)?;
+        let jobs = sums.iter_mut().zip(&spans).map(|(sum, spans)| sum.job(spans));
+        backends.run(&mut fallible::try_collect(jobs)?, |backend, jobs| backend.sum_rows(jobs))?;
+        fallible::collect(sums.into_iter().map(Self::finish))
+    }
+}
+
+impl RowSparse {
+    /// Returns the value of this shape with these rows, whose numbers may come in any order; rows of the
+    /// same number are summed in the order in which they stand. It is what a batch of token ids gives.
+    ///
+    /// ```
+    /// use kvstore_core::{Backends, CpuBackend, Device, RowSparse, Tensor};
+    /// let backends = Backends::new(vec![CpuBackend::new()]);
+    /// let rows = Tensor::from_slice(&backends, Device::cpu(0), [3, 1], &[1f32, 2.0, 4.0])?;
+    /// let value = RowSparse::from_ids([10, 1], &[7, 2, 7], rows)?;
+    /// assert_eq!(value.indices(), [2, 7]);
+    /// assert_eq!(value.rows().to_vec::<f32>()?, [2.0, 5.0]);
+    /// # Ok::<(), kvstore_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`RowSparse::new`], but for the order.
+    pub fn from_ids(shape: impl Into<Shape>, ids: &[i64], rows: Tensor) -> Result<Self> {
+        let shape = shape.into();
+        check("a value of rows", &shape, ids, &rows)?;
+        if ids.is_sorted_by(|one, next| one < next) {
+            let ids = fallible::copied(ids)?;
+            return Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids.into(), rows));
+        }
+        RowSum::of_ids(shape, ids, &rows)?.run_alone(&rows)
+    }
+}
+
+fn lost() -> Error {
+    Error::Internal("a sum of rows without values".to_owned())
+}

@@ -1,0 +1,52 @@
+//! `AdaGrad`: each element's steps shrink with the sum of its squared gradients.
+//!
+//! With `q = clip(rescale * gradient)`: `h = h + q^2` and
+//! `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`.
+//!
+//! Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
+//! optimization", 2011.
+
+use super::parameter::{Definition, Domain, LAZY_UPDATE, Parameter};
+use super::step::{Real, Step, scalars};
+
+/// Returns the definition of `adagrad`.
+pub(super) const fn adagrad<R: From<AdaGrad>>() -> Definition<R> {
+    Definition {
+        name: "adagrad",
+        learning_rate: 0.01,
+        weight_decay: 0.0,
+        own: const { &[Parameter::new("epsilon", 1e-7, Domain::NonNegative), LAZY_UPDATE] },
+        rule: |update| {
+            let [epsilon, _] = update.own();
+            let (learning_rate, weight_decay) = (update.learning_rate, update.weight_decay);
+            let (rescale, clip) = (update.rescale, update.clip);
+            AdaGrad { learning_rate, weight_decay, epsilon, rescale, clip }.into()
+        },
+    }
+}
+
+scalars! {
+    /// The scalars of a step; the state is the sum of the squared gradients.
+    AdaGrad<1> [Zero] {
+        /// Step size.
+        learning_rate,
+        /// Weight decay.
+        weight_decay,
+        /// Keeps the quotient finite.
+        epsilon,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
+}
+
+impl<A: Real> Step<A, 1> for AdaGrad<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [history]: [A; 1], gradient: A) -> (A, [A; 1]) {
+        let q = (self.rescale * gradient).clip(self.clip);
+        let history = history + q * q;
+        let slope = q / (history + self.epsilon).sqrt() + self.weight_decay * weight;
+        (weight - self.learning_rate * slope, [history])
+    }
+}

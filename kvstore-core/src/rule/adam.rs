@@ -1,0 +1,126 @@
+//! Adam, and `AdamW` with its decoupled weight decay.
+//!
+//! With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and `b1 = beta1 *
+//! decay_factor^(t - 1)`:
+//! `m = b1 * m + (1 - b1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
+//! `w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`.
+//!
+//! Decoupled, the weight decay does not enter `q`; the step subtracts `lr * wd * w` instead. `adamw`
+//! does so, and corrects the bias of `v` before it adds epsilon, as the paper has it:
+//! `w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w`.
+//!
+//! Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of its
+//! section 2; Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
+
+use super::parameter::{Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
+use super::step::{Real, Step, scalars};
+
+/// Returns the definition of `adam`.
+pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
+    Definition {
+        name: "adam",
+        learning_rate: 0.001,
+        weight_decay: 0.0,
+        own: const {
+            &[
+                Parameter::new("beta1", 0.9, Domain::Fraction),
+                Parameter::new("beta2", 0.999, Domain::Fraction),
+                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
+                Parameter::new("decay_factor", 1.0, Domain::NonNegative),
+                Parameter::new("decoupled_wd", 0.0, Domain::Flag),
+                LAZY_UPDATE,
+            ]
+        },
+        rule: |update| {
+            let [beta1, beta2, epsilon, decay_factor, decoupled, _] = update.own();
+            let beta1_now = beta1 * update.power(decay_factor, -1);
+            scalars_of(update, beta1, beta1_now, beta2, epsilon, decoupled != 0.0).into()
+        },
+    }
+}
+
+/// Returns the definition of `adamw`.
+pub(super) const fn adamw<R: From<Adam>>() -> Definition<R> {
+    Definition {
+        name: "adamw",
+        learning_rate: 0.001,
+        weight_decay: 0.01,
+        own: const {
+            &[
+                Parameter::new("beta1", 0.9, Domain::Fraction),
+                Parameter::new("beta2", 0.999, Domain::Fraction),
+                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
+            ]
+        },
+        rule: |update| {
+            let [beta1, beta2, epsilon] = update.own();
+            let epsilon = epsilon * update.bias_correction(beta2).sqrt();
+            scalars_of(update, beta1, beta1, beta2, epsilon, true).into()
+        },
+    }
+}
+
+fn scalars_of(
+    update: &KeyUpdate<'_>,
+    beta1: f64,
+    beta1_now: f64,
+    beta2: f64,
+    epsilon: f64,
+    decoupled: bool,
+) -> Adam {
+    let learning_rate = update.learning_rate * update.bias_correction(beta2).sqrt();
+    let (coupled, decay) = if decoupled {
+        (0.0, update.learning_rate * update.weight_decay)
+    } else {
+        (update.weight_decay, 0.0)
+    };
+    Adam {
+        learning_rate: learning_rate / update.bias_correction(beta1),
+        beta1: beta1_now,
+        rest1: 1.0 - beta1_now,
+        beta2,
+        rest2: 1.0 - beta2,
+        epsilon,
+        weight_decay: coupled,
+        decay,
+        rescale: update.rescale,
+        clip: update.clip,
+    }
+}
+
+scalars! {
+    /// The scalars of a step; the state is the mean and the uncentred variance of the gradients.
+    Adam<2> [Zero, Zero] {
+        /// Step size with the bias corrections.
+        learning_rate,
+        /// Decay of the mean.
+        beta1,
+        /// `1 - beta1`
+        rest1,
+        /// Decay of the variance.
+        beta2,
+        /// `1 - beta2`
+        rest2,
+        /// Keeps the quotient finite.
+        epsilon,
+        /// Weight decay that is part of the gradient.
+        weight_decay,
+        /// Weight decay beside the gradient: the share of the weight that is lost.
+        decay,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
+}
+
+impl<A: Real> Step<A, 2> for Adam<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [m, v]: [A; 2], gradient: A) -> (A, [A; 2]) {
+        let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
+        let m = self.beta1 * m + self.rest1 * q;
+        let v = self.beta2 * v + self.rest2 * (q * q);
+        let step = self.learning_rate * m / (v.sqrt() + self.epsilon);
+        (weight - step - self.decay * weight, [m, v])
+    }
+}

@@ -1,0 +1,65 @@
+//! Adamax: Adam with the infinity norm in place of the variance.
+//!
+//! With `q = clip(rescale * gradient + wd * w)`: `m = beta1 * m + (1 - beta1) * q`,
+//! `u = max(beta2 * u, |q|)` and `w = w - lr / (1 - beta1^t) * m / u`. Where `u` is 0 there has been
+//! no gradient yet, and the weight stays.
+//!
+//! Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 2.
+
+use super::parameter::{Definition, Domain, Parameter};
+use super::step::{Real, Step, scalars};
+
+/// Returns the definition of `adamax`.
+pub(super) const fn adamax<R: From<Adamax>>() -> Definition<R> {
+    Definition {
+        name: "adamax",
+        learning_rate: 0.002,
+        weight_decay: 0.0,
+        own: const {
+            &[
+                Parameter::new("beta1", 0.9, Domain::Fraction),
+                Parameter::new("beta2", 0.999, Domain::Fraction),
+            ]
+        },
+        rule: |update| {
+            let [beta1, beta2] = update.own();
+            let learning_rate = update.learning_rate / update.bias_correction(beta1);
+            let (rest1, weight_decay) = (1.0 - beta1, update.weight_decay);
+            let (rescale, clip) = (update.rescale, update.clip);
+            Adamax { learning_rate, beta1, rest1, beta2, weight_decay, rescale, clip }.into()
+        },
+    }
+}
+
+scalars! {
+    /// The scalars of a step; the state is the mean of the gradients and their largest size.
+    Adamax<2> [Zero, Zero] {
+        /// Step size with the bias correction.
+        learning_rate,
+        /// Decay of the mean.
+        beta1,
+        /// `1 - beta1`
+        rest1,
+        /// Decay of the largest size.
+        beta2,
+        /// Weight decay.
+        weight_decay,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
+}
+
+impl<A: Real> Step<A, 2> for Adamax<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [m, u]: [A; 2], gradient: A) -> (A, [A; 2]) {
+        let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
+        let m = self.beta1 * m + self.rest1 * q;
+        let (faded, size) = (self.beta2 * u, q.abs());
+        // A NaN in either comes through.
+        let u = if faded > size { faded } else { size };
+        let step = if u == A::ZERO { A::ZERO } else { self.learning_rate * m / u };
+        (weight - step, [m, u])
+    }
+}

@@ -1,0 +1,97 @@
+//! Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+//!
+//! With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and
+//! `f(t) = beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))`; `S` is the product of `f(1) .. f(t)` and
+//! `S' = S * f(t + 1)`:
+//! `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
+//! `w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) /
+//! (sqrt(v / (1 - beta2^t)) + epsilon)`.
+//!
+//! Dozat, "Incorporating Nesterov momentum into Adam", 2016.
+
+use super::parameter::{Definition, Domain, KeyUpdate, Parameter};
+use super::step::{Real, Step, scalars};
+
+/// Returns the definition of `nadam`.
+pub(super) const fn nadam<R: From<Nadam>>() -> Definition<R> {
+    Definition {
+        name: "nadam",
+        learning_rate: 0.001,
+        weight_decay: 0.0,
+        own: const {
+            &[
+                Parameter::new("beta1", 0.9, Domain::Fraction),
+                Parameter::new("beta2", 0.999, Domain::Fraction),
+                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
+                Parameter::new("schedule_decay", 0.004, Domain::NonNegative),
+            ]
+        },
+        rule: |update| {
+            let [beta1, beta2, epsilon, schedule_decay] = update.own();
+            let factor = |update: &KeyUpdate<'_>, shift| {
+                let slow = libm::pow(0.96, schedule_decay);
+                beta1 * (1.0 - 0.5 * update.power(slow, shift))
+            };
+            let (now, next) = (factor(update, 0), factor(update, 1));
+            *update.momentum_product *= now;
+            let product = *update.momentum_product;
+            Nadam {
+                learning_rate: update.learning_rate,
+                gradient_share: (1.0 - now) / (1.0 - product),
+                mean_share: next / (1.0 - product * next),
+                beta1,
+                rest1: 1.0 - beta1,
+                beta2,
+                rest2: 1.0 - beta2,
+                correction: update.bias_correction(beta2),
+                epsilon,
+                weight_decay: update.weight_decay,
+                rescale: update.rescale,
+                clip: update.clip,
+            }
+            .into()
+        },
+    }
+}
+
+scalars! {
+    /// The scalars of a step; the state is the mean and the uncentred variance of the gradients.
+    Nadam<2> [Zero, Zero] {
+        /// Step size.
+        learning_rate,
+        /// `(1 - f(t)) / (1 - S)`
+        gradient_share,
+        /// `f(t + 1) / (1 - S')`
+        mean_share,
+        /// Decay of the mean.
+        beta1,
+        /// `1 - beta1`
+        rest1,
+        /// Decay of the variance.
+        beta2,
+        /// `1 - beta2`
+        rest2,
+        /// `1 - beta2^t`
+        correction,
+        /// Keeps the quotient finite.
+        epsilon,
+        /// Weight decay.
+        weight_decay,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
+}
+
+impl<A: Real> Step<A, 2> for Nadam<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [m, v]: [A; 2], gradient: A) -> (A, [A; 2]) {
+        let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
+        let m = self.beta1 * m + self.rest1 * q;
+        let v = self.beta2 * v + self.rest2 * (q * q);
+        let ahead = self.gradient_share * q + self.mean_share * m;
+        let size = (v / self.correction).sqrt() + self.epsilon;
+        (weight - self.learning_rate * ahead / size, [m, v])
+    }
+}

@@ -1,0 +1,149 @@
+//! `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
+//!
+//! With `q = clip(rescale * gradient + wd * w)` and `n = gamma1 * n + (1 - gamma1) * q^2`:
+//! - plain `w = w - lr * q / sqrt(n + epsilon)`;
+//! - centered also `G = gamma1 * G + (1 - gamma1) * q`,
+//!   `d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon)` and `w = w + d`. The variance `n - G^2`
+//!   counts as 0 when rounding makes it negative.
+//!
+//! With `decoupled_wd` the weight decay does not enter `q`: `wd * w` is added to the quotient
+//! instead. With `clip_weights` above 0 the new weight is moved into that bound.
+//!
+//! Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
+//! "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
+
+use super::parameter::{Definition, Domain, Parameter};
+use super::step::{Real, Step, scalars};
+
+/// Returns the definition of `rmsprop`.
+pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Definition<R> {
+    Definition {
+        name: "rmsprop",
+        learning_rate: 0.001,
+        weight_decay: 0.0,
+        own: const {
+            &[
+                Parameter::new("gamma1", 0.9, Domain::Fraction),
+                Parameter::new("gamma2", 0.9, Domain::Any),
+                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
+                Parameter::new("centered", 0.0, Domain::Flag),
+                Parameter::new("clip_weights", 0.0, Domain::NonNegative),
+                Parameter::new("decoupled_wd", 0.0, Domain::Flag),
+            ]
+        },
+        rule: |update| {
+            let [gamma1, gamma2, epsilon, centered, clip_weights, decoupled] = update.own();
+            let (rest, learning_rate) = (1.0 - gamma1, update.learning_rate);
+            let (rescale, clip) = (update.rescale, update.clip);
+            let clip_weights = if clip_weights == 0.0 { f64::INFINITY } else { clip_weights };
+            let (weight_decay, decay) = if decoupled == 0.0 {
+                (update.weight_decay, 0.0)
+            } else {
+                (0.0, update.weight_decay)
+            };
+            if centered == 0.0 {
+                RmsProp {
+                    gamma1,
+                    rest,
+                    learning_rate,
+                    epsilon,
+                    weight_decay,
+                    decay,
+                    rescale,
+                    clip,
+                    clip_weights,
+                }
+                .into()
+            } else {
+                RmsPropCentered {
+                    gamma1,
+                    rest,
+                    gamma2,
+                    learning_rate,
+                    epsilon,
+                    weight_decay,
+                    decay,
+                    rescale,
+                    clip,
+                    clip_weights,
+                }
+                .into()
+            }
+        },
+    }
+}
+
+scalars! {
+    /// The scalars of the plain step; the state is the mean of the squared gradients.
+    RmsProp<1> [Zero] {
+        /// Decay of the mean.
+        gamma1,
+        /// `1 - gamma1`
+        rest,
+        /// Step size.
+        learning_rate,
+        /// Keeps the quotient finite.
+        epsilon,
+        /// Weight decay that is part of the gradient.
+        weight_decay,
+        /// Weight decay beside the gradient.
+        decay,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+        /// Bound on the weight.
+        clip_weights,
+    }
+}
+
+scalars! {
+    /// The scalars of the centered step; the state is the mean of the squared gradients, their
+    /// mean, and the last change.
+    RmsPropCentered<3> [Zero, Zero, Zero] {
+        /// Decay of the means.
+        gamma1,
+        /// `1 - gamma1`
+        rest,
+        /// The share of the last change that is repeated.
+        gamma2,
+        /// Step size.
+        learning_rate,
+        /// Keeps the quotient finite.
+        epsilon,
+        /// Weight decay that is part of the gradient.
+        weight_decay,
+        /// Weight decay beside the gradient.
+        decay,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+        /// Bound on the weight.
+        clip_weights,
+    }
+}
+
+impl<A: Real> Step<A, 1> for RmsProp<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [n]: [A; 1], gradient: A) -> (A, [A; 1]) {
+        let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
+        let n = self.gamma1 * n + self.rest * (q * q);
+        let slope = q / (n + self.epsilon).sqrt() + self.decay * weight;
+        ((weight - self.learning_rate * slope).clip(self.clip_weights), [n])
+    }
+}
+
+impl<A: Real> Step<A, 3> for RmsPropCentered<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [n, mean, d]: [A; 3], gradient: A) -> (A, [A; 3]) {
+        let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
+        let n = self.gamma1 * n + self.rest * (q * q);
+        let mean = self.gamma1 * mean + self.rest * q;
+        let variance = n - mean * mean;
+        let variance = if variance < A::ZERO { A::ZERO } else { variance };
+        let slope = q / (variance + self.epsilon).sqrt() + self.decay * weight;
+        let d = self.gamma2 * d - self.learning_rate * slope;
+        ((weight + d).clip(self.clip_weights), [n, mean, d])
+    }
+}

@@ -1,0 +1,98 @@
+//! Stochastic gradient descent, with and without momentum.
+//!
+//! With `q = clip(rescale * gradient)`:
+//! - without momentum `w = (1 - lr * wd) * w - lr * q`;
+//! - with momentum `m = momentum * m - lr * wd * w - lr * q` and `w = w + m`.
+//!
+//! The formulas are those of the operators `sgd_update` and `sgd_mom_update` of Apache `MXNet` 1.9.
+
+use super::parameter::{Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
+use super::step::{Real, Step, scalars};
+
+/// Returns the definition of `sgd`.
+pub(super) const fn sgd<R: From<Sgd> + From<SgdMomentum>>() -> Definition<R> {
+    Definition {
+        name: "sgd",
+        learning_rate: 0.01,
+        weight_decay: 0.0,
+        own: const { &[Parameter::new("momentum", 0.0, Domain::Any), LAZY_UPDATE] },
+        rule: |update| {
+            let [momentum, _] = update.own();
+            if momentum == 0.0 {
+                Sgd::of(update).into()
+            } else {
+                SgdMomentum::of(update, momentum).into()
+            }
+        },
+    }
+}
+
+scalars! {
+    /// The scalars of a step without momentum.
+    Sgd<0> [] {
+        /// `1 - lr * wd`
+        keep,
+        /// Step size.
+        learning_rate,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
+}
+
+scalars! {
+    /// The scalars of a step with momentum; the state is the momentum.
+    SgdMomentum<1> [Zero] {
+        /// The share of the last change that is repeated.
+        momentum,
+        /// `lr * wd`
+        decay,
+        /// Step size.
+        learning_rate,
+        /// Factor on the gradient.
+        rescale,
+        /// Bound on the rescaled gradient.
+        clip,
+    }
+}
+
+impl Sgd {
+    pub(super) fn of(update: &KeyUpdate<'_>) -> Self {
+        Self {
+            keep: 1.0 - update.learning_rate * update.weight_decay,
+            learning_rate: update.learning_rate,
+            rescale: update.rescale,
+            clip: update.clip,
+        }
+    }
+}
+
+impl SgdMomentum {
+    fn of(update: &KeyUpdate<'_>, momentum: f64) -> Self {
+        Self {
+            momentum,
+            decay: update.learning_rate * update.weight_decay,
+            learning_rate: update.learning_rate,
+            rescale: update.rescale,
+            clip: update.clip,
+        }
+    }
+}
+
+impl<A: Real> Step<A, 0> for Sgd<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, _state: [A; 0], gradient: A) -> (A, [A; 0]) {
+        let q = (self.rescale * gradient).clip(self.clip);
+        (self.keep * weight - self.learning_rate * q, [])
+    }
+}
+
+impl<A: Real> Step<A, 1> for SgdMomentum<A> {
+    #[inline]
+    fn apply(&self, _index: u64, weight: A, [m]: [A; 1], gradient: A) -> (A, [A; 1]) {
+        let q = (self.rescale * gradient).clip(self.clip);
+        let m = self.momentum * m - self.decay * weight - self.learning_rate * q;
+        (weight + m, [m])
+    }
+}

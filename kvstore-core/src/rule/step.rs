@@ -1,0 +1,141 @@
+//! [`Step`], the formula of one element, and [`Formula`], its scalars.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use crate::types::Element;
+
+/// A float that optimizer arithmetic runs in: `f32` or `f64`.
+pub trait Real:
+    Element
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+    /// The number 0.
+    const ZERO: Self;
+    /// The number 1.
+    const ONE: Self;
+
+    /// Returns the square root, correctly rounded.
+    #[must_use]
+    fn sqrt(self) -> Self;
+    /// Returns the absolute value.
+    #[must_use]
+    fn abs(self) -> Self;
+
+    /// Returns the number moved into `[-bound, bound]`; NaN stays.
+    #[inline]
+    #[must_use]
+    fn clip(self, bound: Self) -> Self {
+        let below = if self > bound { bound } else { self };
+        if below < -bound { -bound } else { below }
+    }
+
+    /// Returns -1, 0 or 1; 0 for NaN.
+    #[inline]
+    #[must_use]
+    fn sign(self) -> Self {
+        let positive = if self > Self::ZERO { Self::ONE } else { Self::ZERO };
+        if self < Self::ZERO { -Self::ONE } else { positive }
+    }
+}
+
+macro_rules! real {
+    ($type:ty) => {
+        impl Real for $type {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+
+            #[inline]
+            fn sqrt(self) -> Self {
+                self.sqrt()
+            }
+            #[inline]
+            fn abs(self) -> Self {
+                self.abs()
+            }
+        }
+    };
+}
+real!(f32);
+real!(f64);
+
+/// The formula of an optimizer for one element with `N` numbers of state.
+///
+/// Backends evaluate it in exactly this order of operations, without fused multiply-adds.
+pub trait Step<A: Real, const N: usize>: Copy + Send + Sync {
+    /// Returns the new weight and state of the element with this index.
+    fn apply(&self, index: u64, weight: A, state: [A; N], gradient: A) -> (A, [A; N]);
+}
+
+/// What a number of state is before the first update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Initial {
+    /// 0.
+    Zero,
+    /// A copy of the weight.
+    Weight,
+}
+
+/// The scalars of a formula with `N` numbers of state per element, as `f64`.
+pub trait Formula<const N: usize>: Sized {
+    /// The formula with its scalars rounded to the arithmetic `A`.
+    type Rounded<A: Real>: Step<A, N>;
+
+    /// What each number of state is before the first update.
+    const INITIAL: [Initial; N];
+
+    /// Returns the formula in one arithmetic: every scalar is rounded once.
+    fn round<A: Real>(&self) -> Self::Rounded<A>;
+
+    /// Returns the scalars in the order of the fields, and zeros behind them.
+    fn scalars(&self) -> [f64; MAX_SCALARS];
+}
+
+/// Declares the scalars of a formula: the struct, and how they are rounded.
+macro_rules! scalars {
+    (
+        $(#[$doc:meta])*
+        $Name:ident<$N:literal> [$($initial:ident),*] { $($(#[$field_doc:meta])* $field:ident,)+ }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct $Name<A = f64> {
+            $($(#[$field_doc])* pub $field: A,)+
+        }
+
+        impl $crate::rule::step::Formula<$N> for $Name {
+            type Rounded<A: $crate::rule::step::Real> = $Name<A>;
+
+            const INITIAL: [$crate::rule::step::Initial; $N] =
+                [$($crate::rule::step::Initial::$initial),*];
+
+            fn round<A: $crate::rule::step::Real>(&self) -> $Name<A> {
+                $Name { $($field: A::from_f64(self.$field)),+ }
+            }
+
+            fn scalars(&self) -> [f64; $crate::rule::step::MAX_SCALARS] {
+                $crate::rule::step::padded([$(self.$field),+])
+            }
+        }
+    };
+}
+pub(super) use scalars;
+
+/// Returns the numbers with zeros behind them.
+pub(super) fn padded<const N: usize>(numbers: [f64; N]) -> [f64; MAX_SCALARS] {
+    const { assert!(N <= MAX_SCALARS, "a rule has more scalars") };
+    let mut all = [0.0; MAX_SCALARS];
+    for (slot, number) in all.iter_mut().zip(numbers) {
+        *slot = number;
+    }
+    all
+}
+
+/// The most numbers of state that a rule has, a master copy of the weight counted.
+pub const MAX_STATES: usize = 4;
+
+/// The most scalars that a rule has.
+pub const MAX_SCALARS: usize = 12;

@@ -1,0 +1,487 @@
+//! [`LocalStore`]: a store within one process, made of a [`Reducer`] and a table.
+//!
+//! Locks, in the order in which they are taken: the gate, together with others by whatever changes the store, alone
+//! by what needs all of it to stand still; the settings, to clone or to change them; the table's map,
+//! to clone entries out of it or to read values; the keys' locks in the order of initialisation; the keys' values,
+//! held while a kernel runs and never while user code does. A user's updater runs inside the gate and under one key's
+//! lock. All it can do to its store is to pull, which takes values only; so two calls of a store can wait for each
+//! other only where an updater itself waits for another thread that changes the store: behind a snapshot, which waits
+//! for the updater, that thread waits too.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::KvStore;
+use super::policy::{Policy, Running};
+use super::pull_rows::pull_rows;
+use super::push::{Push, Pushed};
+use super::reducer::{DeviceReducer, HostReducer, Reducer};
+use super::scratch::Scratch;
+use super::snapshot::{Rule, Snapshot};
+use super::table::{Entry, Progress, Table};
+use super::types::{Description, Existing, KeyStats, Pulled};
+use super::updater::Updater;
+use crate::backend::registry::Backends;
+use crate::codec::Compression;
+use crate::compression::compress;
+use crate::fallible;
+use crate::optimizer::{Optimizer, OptimizerState};
+use crate::rows::{RowSparse, Value, check_ids};
+use crate::tensor::Tensor;
+use crate::types::{Error, Key, Result, check_lengths};
+
+/// A store within one process.
+#[derive(Debug)]
+pub struct LocalStore {
+    name: String,
+    identity: u64,
+    backends: Backends,
+    reducer: Box<dyn Reducer>,
+    table: Table,
+    settings: RwLock<Settings>,
+    /// Held by everything that changes the store; alone by what needs all of it to stand still.
+    gate: RwLock<()>,
+}
+
+/// What a push does, looked up once for each.
+#[derive(Clone, Debug)]
+struct Settings {
+    policy: Policy,
+    compression: Option<Compression>,
+}
+
+impl LocalStore {
+    /// The names that [`LocalStore::new`] knows.
+    pub const NAMES: [&'static str; 5] =
+        ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"];
+
+    /// Returns an empty store of the kind with this name, in lower case; none for other names.
+    ///
+    /// `device` and `local_allreduce_device` sum on the device of the first value of a key, the
+    /// others on the host.
+    pub fn new(name: &str, backends: Backends) -> Option<Self> {
+        static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(0);
+        let reducer: Box<dyn Reducer> = match name {
+            "local" | "local_update_cpu" | "local_allreduce_cpu" => Box::new(HostReducer),
+            "device" | "local_allreduce_device" => Box::new(DeviceReducer),
+            _ => return None,
+        };
+        Some(Self {
+            name: name.to_owned(),
+            identity: NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed),
+            backends,
+            reducer,
+            table: Table::default(),
+            settings: RwLock::new(Settings { policy: Policy::Assign, compression: None }),
+            gate: RwLock::default(),
+        })
+    }
+
+    /// Returns the stored values as they are kept: of rows nothing is made whole.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`], [`Error::Poisoned`].
+    pub fn stored(&self, keys: &[Key]) -> Result<Vec<Value>> {
+        let mut values = fallible::with_capacity(keys.len())?;
+        self.table.look_up(keys, |_, entry| {
+            entry.check()?;
+            values.push(entry.lock_value()?.clone());
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    /// Overwrites rows of the stored values: what pushes have made of them elsewhere, so each key counts one.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`], [`Error::SpecMismatch`], [`Error::Poisoned`], [`Error::OutOfMemory`] where a value has to
+    /// be copied that somebody holds; keys before it have their rows then.
+    pub fn set_rows(&self, keys: &[Key], rows: &[RowSparse]) -> Result<()> {
+        let _gate = self.enter("set_rows")?;
+        check_lengths("values of rows for keys", keys, rows)?;
+        let mut entries = fallible::with_capacity(keys.len())?;
+        self.table.look_up(keys, |position, entry| {
+            let found = rows.get(position).map(RowSparse::spec);
+            if let Some(found) = found.filter(|found| *found != entry.spec()) {
+                return Err(Error::spec_mismatch(entry.key(), entry.spec(), found));
+            }
+            entries.push(Arc::clone(entry));
+            Ok(())
+        })?;
+        for (entry, rows) in entries.iter().zip(rows) {
+            let progress = entry.lock()?;
+            let mut value = entry.lock_value()?;
+            value.make_dense()?.overwrite_rows(rows.indices(), rows.rows())?;
+            entry.count_push(&progress);
+        }
+        Ok(())
+    }
+
+    /// Checks a push and brings its values into the order of their keys' initialisation.
+    fn plan(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        entries: &mut Vec<Arc<Entry>>,
+        pushed: &mut Vec<Pushed>,
+    ) -> Result<()> {
+        check_lengths("values for keys", keys, values)?;
+        fallible::reserve(entries, keys.len())?;
+        fallible::reserve(pushed, keys.len())?;
+        self.table.look_up(keys, |position, entry| {
+            if entries.last().is_none_or(|last| !Arc::ptr_eq(last, entry)) {
+                entry.check()?;
+                entries.push(Arc::clone(entry));
+            }
+            let found = values.get(position).map(Value::spec);
+            if let Some(found) = found.filter(|found| *found != entry.spec()) {
+                return Err(Error::spec_mismatch(entry.key(), entry.spec(), found));
+            }
+            pushed.push(Pushed { order: entry.order(), position, entry: entries.len() - 1 });
+            Ok(())
+        })?;
+        pushed.sort_unstable_by_key(|pushed| (pushed.order, pushed.position));
+        Ok(())
+    }
+
+    fn push_planned(
+        &self,
+        entries: &[Arc<Entry>],
+        pushed: &[Pushed],
+        values: &[Value],
+        Settings { policy, compression }: &Settings,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let reducer = &*self.reducer;
+        let push = Push { backends: &self.backends, entries, pushed, values };
+        let moved = push.gather(reducer)?;
+        let push = Push { values: moved.as_deref().unwrap_or(values), ..push };
+        if let Some(compression) = compression {
+            for group in push.groups() {
+                let checked = compression.of(group.entry.spec().dtype());
+                checked.map_err(|error| {
+                    Error::invalid(format!("key `{}`: {error}", group.entry.key()))
+                })?;
+                group.check_whole()?;
+            }
+        }
+        let merged = push.merge_rows(policy.row_use())?;
+        let push = merged.as_ref().map_or(push, |merged| merged.push(push));
+        match policy {
+            Policy::Assign => push.assign(reducer, compression.as_ref(), scratch),
+            Policy::Updater(updater) => match compression {
+                None => {
+                    let sums = push.sum(reducer, scratch)?;
+                    push.groups().zip(&sums).try_for_each(|(group, sum)| {
+                        self.call(&**updater, group.entry, |_| Ok((sum.clone(), None)))
+                    })
+                }
+                Some(compression) => push.groups().try_for_each(|group| {
+                    self.call(&**updater, group.entry, |progress| {
+                        // The key keeps its own, for the updater may fail.
+                        let mut residuals = progress.residuals.clone();
+                        let mut key = group.compressed(
+                            &self.backends,
+                            reducer,
+                            compression,
+                            &mut residuals,
+                        )?;
+                        compress(&self.backends, std::slice::from_mut(&mut key))?;
+                        let sum = key.into_sum();
+                        Ok((sum, Some(residuals)))
+                    })
+                }),
+            },
+            Policy::Optimizer(running) => {
+                push.step(reducer, running, compression.as_ref(), scratch)
+            }
+        }
+    }
+
+    /// Lets the updater change the stored value of a key. `sum` gives the sum of what was pushed and, when
+    /// that was compressed, what it leaves, which counts when the updater has not failed.
+    fn call(
+        &self,
+        updater: &dyn Updater,
+        entry: &Entry,
+        sum: impl FnOnce(&Progress) -> Result<(Tensor, Option<Vec<Tensor>>)>,
+    ) -> Result<()> {
+        // Whoever updated the key before may have panicked.
+        let mut progress = entry.lock()?;
+        let (sum, residuals) = sum(&progress)?;
+        let mut stored = entry.committed()?.to_device(&self.backends, sum.device())?;
+        let result = self.inside_updater(|| updater.update(entry.key(), &sum, &mut stored));
+        result.map_err(|source| Error::Updater { key: entry.key().clone(), source })?;
+        if stored.spec() != entry.spec() {
+            return Err(Error::spec_mismatch(entry.key(), entry.spec(), stored.spec()));
+        }
+        if let Some(residuals) = residuals {
+            progress.residuals = residuals;
+        }
+        entry.commit(stored)?;
+        entry.count_push(&progress);
+        Ok(())
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_settings(&self) -> RwLockWriteGuard<'_, Settings> {
+        self.settings.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a change with another policy. The old one goes when nothing is locked any more: it may be the last
+    /// of a user's updater, which may call the store when it is dropped.
+    fn set_policy<Gate>(&self, policy: Policy, gate: Gate) {
+        let mut now = self.change_settings();
+        let old = std::mem::replace(&mut now.policy, policy);
+        drop(now);
+        drop(gate);
+        drop(old);
+    }
+
+    /// Runs a user's updater, during which this thread cannot change the store.
+    fn inside_updater<R>(&self, run: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                UPDATING.with_borrow_mut(Vec::pop);
+            }
+        }
+        UPDATING.with_borrow_mut(|stores| stores.push(self.identity));
+        let _leave = Leave;
+        run()
+    }
+
+    fn refuse_inside_updater(&self, verb: &str) -> Result<()> {
+        if UPDATING.with_borrow(|stores| stores.contains(&self.identity)) {
+            return Err(Error::invalid(format!("`{verb}` inside an updater of the same store")));
+        }
+        Ok(())
+    }
+
+    /// Begins a change of the store, beside others.
+    fn enter(&self, verb: &str) -> Result<RwLockReadGuard<'_, ()>> {
+        self.refuse_inside_updater(verb)?;
+        Ok(self.gate.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until no change of the store is under way, and keeps others out.
+    fn enter_alone(&self, verb: &str) -> Result<RwLockWriteGuard<'_, ()>> {
+        self.refuse_inside_updater(verb)?;
+        Ok(self.gate.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+thread_local! {
+    /// The stores whose updaters are running in this thread, innermost last.
+    static UPDATING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+impl KvStore for LocalStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
+        let _span = tracing::debug_span!("init", keys = keys.len()).entered();
+        let _gate = self.enter("init")?;
+        check_lengths("values for keys", keys, values)?;
+        let mut copies = fallible::with_capacity(values.len())?;
+        for (key, value) in keys.iter().zip(values) {
+            if value.spec().num_elements() == 0 {
+                let text = format!("key `{key}`: {} has no elements", value.spec());
+                return Err(Error::invalid(text));
+            }
+            let home = self.reducer.home(value.memory());
+            copies.push(value.to_device(&self.backends, home)?.compact(home)?);
+        }
+        self.table.insert(keys, copies, existing)
+    }
+
+    fn push(&self, keys: &[Key], values: &[Value], _priority: i32) -> Result<()> {
+        let _span = tracing::debug_span!("push", values = values.len()).entered();
+        // As in `set_policy`, it goes after the gate.
+        let settings;
+        let _gate = self.enter("push")?;
+        settings = self.settings();
+        Scratch::with(|scratch| {
+            let (mut entries, mut pushed) = scratch.lend_plan();
+            let done = self
+                .plan(keys, values, &mut entries, &mut pushed)
+                .and_then(|()| self.push_planned(&entries, &pushed, values, &settings, scratch));
+            scratch.keep_plan(entries, pushed);
+            done
+        })
+    }
+
+    fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
+        let _span = tracing::debug_span!("pull", keys = keys.len()).entered();
+        let before = pulled.len();
+        let done = self.table.look_up(keys, |position, entry| {
+            let order = entry.order();
+            let value = match pulled.last() {
+                // The same key again.
+                Some(last) if position > 0 && last.order == order => last.value.clone(),
+                _ => entry.committed()?,
+            };
+            pulled.push(Pulled { order, value });
+            Ok(())
+        });
+        if done.is_err() {
+            pulled.truncate(before);
+        }
+        done
+    }
+
+    fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], _priority: i32) -> Result<Vec<RowSparse>> {
+        let _span = tracing::debug_span!("pull_rows", keys = keys.len()).entered();
+        check_lengths("lists of row numbers for keys", keys, ids)?;
+        let mut asked = fallible::with_capacity(keys.len())?;
+        self.table.look_up(keys, |position, entry| {
+            entry.check()?;
+            let ids = ids.get(position).copied().unwrap_or_default();
+            check_ids(&format!("key `{}`", entry.key()), entry.spec().shape(), ids)?;
+            asked.push((Arc::clone(entry), ids));
+            Ok(())
+        })?;
+        pull_rows(&self.backends, &asked)
+    }
+
+    fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
+        let mut descriptions = fallible::with_capacity(keys.len())?;
+        self.table.look_up(keys, |_, entry| {
+            descriptions.push(Description { order: entry.order(), spec: entry.spec().clone() });
+            Ok(())
+        })?;
+        Ok(descriptions)
+    }
+
+    fn remove(&self, keys: &[Key]) -> Result<()> {
+        let _gate = self.enter("remove")?;
+        self.table.remove(keys)
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.table.keys()
+    }
+
+    fn stats(&self) -> Vec<KeyStats> {
+        self.table.stats()
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        self.table.contains(key)
+    }
+
+    fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
+        let gate = self.enter("set_updater")?;
+        self.set_policy(updater.map_or(Policy::Assign, Policy::Updater), gate);
+        Ok(())
+    }
+
+    fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
+        let gate = self.enter("set_optimizer")?;
+        self.set_policy(Policy::Optimizer(Running::begin(optimizer)), gate);
+        Ok(())
+    }
+
+    fn optimizer(&self) -> Option<Optimizer> {
+        match self.settings().policy {
+            Policy::Optimizer(running) => Some(Optimizer::clone(&running.optimizer)),
+            Policy::Assign | Policy::Updater(_) => None,
+        }
+    }
+
+    fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
+        let _gate = self.enter("set_hyper_parameters")?;
+        let mut settings = self.change_settings();
+        let Policy::Optimizer(running) = &mut settings.policy else {
+            return Err(Error::invalid("the store has no optimizer whose hyper-parameters to set"));
+        };
+        let mut changed = Optimizer::clone(&running.optimizer);
+        changed.set_all(parameters)?;
+        running.optimizer = Arc::new(changed);
+        Ok(())
+    }
+
+    fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
+        let _gate = self.enter("set_compression")?;
+        self.change_settings().compression = compression;
+        Ok(())
+    }
+
+    fn compression(&self) -> Option<Compression> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).compression
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        let _span = tracing::debug_span!("snapshot").entered();
+        let _gate = self.enter_alone("snapshot")?;
+        let Settings { policy, compression } = self.settings();
+        Ok(Snapshot::new(&self.name, Rule::Known(policy), compression, self.table.copies()?))
+    }
+
+    fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        let _span = tracing::debug_span!("rollback").entered();
+        let gate = self.enter_alone("rollback")?;
+        let policy = match (snapshot.rule(), self.settings().policy) {
+            (Rule::Known(policy), _) => policy.clone(),
+            (Rule::SomeUpdater, now @ Policy::Updater(_)) => now,
+            (Rule::SomeUpdater, _) => {
+                let text = "the store was saved with an updater, which no file holds: set it first";
+                return Err(Error::invalid(text));
+            }
+        };
+        self.table.replace(snapshot.copies())?;
+        self.change_settings().compression = snapshot.compression();
+        self.set_policy(policy, gate);
+        Ok(())
+    }
+
+    fn set_optimizer_states(
+        &self,
+        optimizer: Option<Optimizer>,
+        states: BTreeMap<Key, OptimizerState>,
+    ) -> Result<()> {
+        let gate = self.enter_alone("set_optimizer_states")?;
+        let running = match (optimizer, self.settings().policy) {
+            (Some(optimizer), _) => Running::begin(optimizer),
+            (None, Policy::Optimizer(running)) => {
+                // What keys have that are not among the states is not theirs any more.
+                Running::begin(Optimizer::clone(&running.optimizer))
+            }
+            (None, _) => return Err(Error::invalid("the store has no optimizer to set states of")),
+        };
+        self.table.set_states(states, &running)?;
+        self.set_policy(Policy::Optimizer(running), gate);
+        Ok(())
+    }
+
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn num_workers(&self) -> usize {
+        1
+    }
+
+    fn barrier(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn set_barrier_before_exit(&self, _wait: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
+        Ok(())
+    }
+}

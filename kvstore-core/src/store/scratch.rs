@@ -1,0 +1,85 @@
+//! Vectors that a push needs, kept between calls: a warm call allocates none.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::push::{Change, Pushed};
+use super::table::Entry;
+use crate::backend::{Span, SumJob, UpdateJob};
+use crate::fallible;
+use crate::types::Result;
+
+/// The vectors of more than this many values are not worth keeping.
+const MOST_KEPT: usize = 1 << 16;
+
+/// The vectors of one call, empty between calls.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// The entries of the keys of the call; a key that stands twice in a row has one.
+    entries: Vec<Arc<Entry>>,
+    /// The values of the call by the order of their keys' initialisation.
+    pushed: Vec<Pushed>,
+    spans: Vec<Span<'static>>,
+    changes: Vec<Change<'static>>,
+    sums: Vec<SumJob<'static>>,
+    updates: Vec<UpdateJob<'static>>,
+}
+
+thread_local! {
+    static KEPT: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    /// Runs `call` with the vectors of this thread; a call inside a call gets new ones.
+    pub(crate) fn with<R>(call: impl FnOnce(&mut Self) -> R) -> R {
+        let mut scratch = KEPT.take().unwrap_or_default();
+        let result = call(&mut scratch);
+        if scratch.pushed.capacity() <= MOST_KEPT {
+            KEPT.set(Some(scratch));
+        }
+        result
+    }
+
+    /// Lends the vectors of a plan.
+    pub(crate) fn lend_plan(&mut self) -> (Vec<Arc<Entry>>, Vec<Pushed>) {
+        (std::mem::take(&mut self.entries), std::mem::take(&mut self.pushed))
+    }
+
+    /// Keeps the memory of a plan for the next call.
+    pub(crate) fn keep_plan(&mut self, mut entries: Vec<Arc<Entry>>, mut pushed: Vec<Pushed>) {
+        entries.clear();
+        pushed.clear();
+        (self.entries, self.pushed) = (entries, pushed);
+    }
+}
+
+/// A vector that lives shorter than the scratch whose memory it uses.
+macro_rules! lend {
+    ($lend:ident, $keep:ident, $field:ident: $Item:ident) => {
+        impl Scratch {
+            /// Takes the vector for the call, with capacity for `len` items.
+            pub(crate) fn $lend<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
+                let mut lent = reuse(std::mem::take(&mut self.$field));
+                fallible::reserve(&mut lent, len)?;
+                Ok(lent)
+            }
+
+            /// Keeps the vector's memory for the next call.
+            pub(crate) fn $keep(&mut self, lent: Vec<$Item<'_>>) {
+                self.$field = reuse(lent);
+            }
+        }
+    };
+}
+
+lend!(lend_spans, keep_spans, spans: Span);
+lend!(lend_changes, keep_changes, changes: Change);
+lend!(lend_sums, keep_sums, sums: SumJob);
+lend!(lend_updates, keep_updates, updates: UpdateJob);
+
+/// Drops the items and returns the vector for items of the same size: the standard library collects
+/// in place. Should it ever stop to, a new vector is allocated, and the test of allocations fails.
+fn reuse<A, B>(mut items: Vec<A>) -> Vec<B> {
+    items.clear();
+    items.into_iter().filter_map(|_| None).collect()
+}

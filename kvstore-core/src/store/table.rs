@@ -1,0 +1,347 @@
+//! The table of a store: key to stored tensor and optimizer state, with guarded access.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::vec::IntoIter;
+
+use foldhash::fast::RandomState;
+
+use super::policy::{Run, Running};
+use super::types::{Existing, KeyStats};
+use crate::fallible;
+use crate::optimizer::OptimizerState;
+use crate::rows::Value;
+use crate::tensor::Tensor;
+use crate::types::{Error, Key, Result, TensorSpec};
+
+type Entries = HashMap<Key, Arc<Entry>, RandomState>;
+
+/// Every key of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: RwLock<Entries>,
+    next_order: AtomicU64,
+}
+
+/// One key: what it holds, and the lock under which it is updated.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    key: Key,
+    order: u64,
+    spec: TensorSpec,
+    progress: Mutex<Progress>,
+    committed: Mutex<Value>,
+    /// Beside the locks, so that looking at them waits for nobody.
+    num_pushes: AtomicU64,
+    state_bytes: AtomicUsize,
+}
+
+/// All that a key holds at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyCopy {
+    pub(crate) key: Key,
+    pub(crate) value: Value,
+    pub(crate) progress: Progress,
+    pub(crate) num_pushes: u64,
+}
+
+impl KeyCopy {
+    pub(crate) fn stats(&self) -> KeyStats {
+        KeyStats {
+            key: self.key.clone(),
+            spec: self.value.spec().clone(),
+            device: self.value.memory().device(),
+            value_bytes: self.value.num_bytes(),
+            num_pushes: self.num_pushes,
+            state_bytes: self.progress.num_bytes(),
+        }
+    }
+}
+
+/// What the updates of a key have left behind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// Whose state it is.
+    pub(crate) run: Run,
+    /// What an optimizer keeps for the key.
+    pub(crate) state: OptimizerState,
+    /// What compressed values have not sent yet, by their position in the list.
+    pub(crate) residuals: Vec<Tensor>,
+}
+
+impl Progress {
+    fn num_bytes(&self) -> usize {
+        self.state.num_bytes() + self.residuals.iter().map(Tensor::num_bytes).sum::<usize>()
+    }
+}
+
+impl Table {
+    /// Adds all keys, or none.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`] when one stands twice in the list, or is there already and that is an
+    /// error.
+    pub(crate) fn insert(
+        &self,
+        keys: &[Key],
+        values: Vec<Value>,
+        existing: Existing,
+    ) -> Result<()> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = fallible::hash_set(keys.len())?;
+        let mut num_new = 0;
+        for key in keys {
+            let is_known = entries.contains_key(key);
+            if !seen.insert(key) || (is_known && existing == Existing::Error) {
+                return Err(Error::KeyExists { key: key.clone() });
+            }
+            num_new += usize::from(!is_known);
+        }
+        fallible::reserve_entries(&mut entries, num_new)?;
+        for (key, value) in keys.iter().zip(values) {
+            if existing == Existing::Keep && entries.contains_key(key) {
+                continue;
+            }
+            let order = self.next_order.fetch_add(1, Ordering::Relaxed);
+            entries.insert(key.clone(), Arc::new(Entry::new(key.clone(), order, value)));
+        }
+        Ok(())
+    }
+
+    /// Removes all keys, or none.
+    pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            if !entries.contains_key(key) {
+                return Err(Error::KeyNotFound { key: key.clone() });
+            }
+        }
+        for key in keys {
+            entries.remove(key);
+        }
+        Ok(())
+    }
+
+    /// Calls `found` with the position and the entry of every key of the list.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`] naming the first key that is not there; or the first error of `found`.
+    pub(crate) fn look_up(
+        &self,
+        keys: &[Key],
+        mut found: impl FnMut(usize, &Arc<Entry>) -> Result<()>,
+    ) -> Result<()> {
+        let entries = self.read();
+        let mut last: Option<(&Key, &Arc<Entry>)> = None;
+        for (position, key) in keys.iter().enumerate() {
+            let entry = match last {
+                Some((last, entry)) if last == key => entry,
+                _ => entries.get(key).ok_or_else(|| Error::KeyNotFound { key: key.clone() })?,
+            };
+            last = Some((key, entry));
+            found(position, entry)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.read().contains_key(key)
+    }
+
+    /// Returns every key in the order of initialisation.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        in_order(self.all()).map(|entry| entry.key.clone()).collect()
+    }
+
+    /// Returns what every key holds, in the order of initialisation.
+    pub(crate) fn stats(&self) -> Vec<KeyStats> {
+        in_order(self.all()).map(|entry| entry.stats()).collect()
+    }
+
+    /// Returns what every key holds, in the order of initialisation. Nobody changes a key meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::OutOfMemory`].
+    pub(crate) fn copies(&self) -> Result<Vec<Arc<KeyCopy>>> {
+        let entries = fallible::collect(self.read().values().cloned())?;
+        fallible::try_collect(in_order(entries).map(|entry| entry.copy().map(Arc::new)))
+    }
+
+    /// Forgets every key, and takes these with all they hold.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the table is then unchanged.
+    pub(crate) fn replace(&self, copies: &[Arc<KeyCopy>]) -> Result<()> {
+        let first = self.next_order.fetch_add(copies.len() as u64, Ordering::Relaxed);
+        let mut entries: Entries = fallible::hash_map(copies.len())?;
+        for (copy, order) in copies.iter().zip(first..) {
+            entries.insert(copy.key.clone(), Arc::new(Entry::restored(order, copy)));
+        }
+        std::mem::swap(
+            &mut entries,
+            &mut *self.entries.write().unwrap_or_else(PoisonError::into_inner),
+        );
+        // What the store held goes here, when readers wait no more.
+        Ok(())
+    }
+
+    /// Gives each of the keys a state, all or none. Nobody changes a key meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`]; [`Error::Poisoned`]; those of [`OptimizerState::check`].
+    pub(crate) fn set_states(
+        &self,
+        states: BTreeMap<Key, OptimizerState>,
+        running: &Running,
+    ) -> Result<()> {
+        let keys: Vec<Key> = fallible::collect(states.keys().cloned())?;
+        let mut entries = fallible::with_capacity(keys.len())?;
+        self.look_up(&keys, |_, entry| {
+            entry.check()?;
+            if let Some(state) = states.get(entry.key()) {
+                state.check(running.optimizer.name(), entry.key(), entry.spec())?;
+            }
+            entries.push(Arc::clone(entry));
+            Ok(())
+        })?;
+        for (entry, state) in entries.iter().zip(states.into_values()) {
+            let mut progress = entry.lock()?;
+            progress.state = state;
+            progress.run = running.run;
+            entry.note_bytes(&progress);
+        }
+        Ok(())
+    }
+
+    /// Returns every entry. The lock is free again: statistics wait for kernels, and a writer must not
+    /// wait for both.
+    fn all(&self) -> Vec<Arc<Entry>> {
+        self.read().values().cloned().collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Entries> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sorts entries by the order of initialisation.
+fn in_order(mut entries: Vec<Arc<Entry>>) -> IntoIter<Arc<Entry>> {
+    entries.sort_unstable_by_key(|entry| entry.order);
+    entries.into_iter()
+}
+
+impl Entry {
+    fn new(key: Key, order: u64, value: Value) -> Self {
+        Self {
+            key,
+            order,
+            spec: value.spec().clone(),
+            progress: Mutex::default(),
+            committed: Mutex::new(value),
+            num_pushes: AtomicU64::new(0),
+            state_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    fn restored(order: u64, copy: &KeyCopy) -> Self {
+        let entry = Self::new(copy.key.clone(), order, copy.value.clone());
+        entry.note_bytes(&copy.progress);
+        Self {
+            progress: Mutex::new(copy.progress.clone()),
+            num_pushes: AtomicU64::new(copy.num_pushes),
+            ..entry
+        }
+    }
+
+    fn copy(&self) -> Result<KeyCopy> {
+        let progress = self.lock()?;
+        Ok(KeyCopy {
+            key: self.key.clone(),
+            value: self.lock_value()?.clone(),
+            progress: progress.clone(),
+            num_pushes: self.num_pushes.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Counts a push that has changed the key, and notes what its progress has grown to.
+    pub(crate) fn count_push(&self, progress: &Progress) {
+        // Nobody else counts meanwhile: the caller has the key's lock.
+        let count = self.num_pushes.load(Ordering::Relaxed);
+        self.num_pushes.store(count.wrapping_add(1), Ordering::Relaxed);
+        self.note_bytes(progress);
+    }
+
+    fn note_bytes(&self, progress: &Progress) {
+        self.state_bytes.store(progress.num_bytes(), Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> KeyStats {
+        let value = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
+        let (device, value_bytes) = (value.memory().device(), value.num_bytes());
+        drop(value);
+        KeyStats {
+            key: self.key.clone(),
+            spec: self.spec.clone(),
+            device,
+            value_bytes,
+            num_pushes: self.num_pushes.load(Ordering::Relaxed),
+            state_bytes: self.state_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Returns the rank of the key by initialisation. Keys are processed, and locks taken, in
+    /// this order.
+    pub(crate) fn order(&self) -> u64 {
+        self.order
+    }
+
+    pub(crate) fn spec(&self) -> &TensorSpec {
+        &self.spec
+    }
+
+    /// Takes the key's lock: whoever holds it is the only one to update the key.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] when an earlier holder panicked.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Progress>> {
+        self.progress.lock().map_err(|_| self.poisoned())
+    }
+
+    /// Takes the stored value for an update by an optimizer. Readers wait for the guard, which is
+    /// held while a kernel runs and never while user code does.
+    pub(crate) fn lock_value(&self) -> Result<MutexGuard<'_, Value>> {
+        self.committed.lock().map_err(|_| self.poisoned())
+    }
+
+    /// Returns the last committed value, without the key's lock. Of rows a whole value is made each time.
+    pub(crate) fn committed(&self) -> Result<Tensor> {
+        self.check()?;
+        let value = self.lock_value()?;
+        let rows = match &*value {
+            Value::Dense(tensor) => return Ok(tensor.clone()),
+            Value::Rows(rows) => rows.clone(),
+        };
+        drop(value);
+        rows.to_dense()
+    }
+
+    /// Fails when an earlier update panicked.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.progress.is_poisoned() { Err(self.poisoned()) } else { Ok(()) }
+    }
+
+    /// Makes `value` the stored one.
+    pub(crate) fn commit(&self, value: Tensor) -> Result<()> {
+        *self.lock_value()? = value.into();
+        Ok(())
+    }
+
+    fn poisoned(&self) -> Error {
+        Error::Poisoned { key: self.key.clone() }
+    }
+}

@@ -1,0 +1,57 @@
+//! [`Generator`]: a sequence of random tensors.
+
+use super::Tensor;
+use crate::backend::registry::Backends;
+use crate::noise::Distribution;
+use crate::types::{Device, Error, Result, TensorSpec};
+
+/// A sequence of random tensors, all of it given by its seed.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, DType, Device, Distribution, Generator, TensorSpec};
+/// let backends = Backends::new(vec![CpuBackend::new()]);
+/// let (spec, dice) = (TensorSpec::new([3], DType::F32), Distribution::Uniform { low: 1.0, high: 7.0 });
+/// let first = Generator::new(7).tensor(&backends, Device::cpu(0), spec.clone(), dice)?;
+/// let again = Generator::new(7).tensor(&backends, Device::cpu(0), spec, dice)?;
+/// assert_eq!(first.to_vec::<f32>()?, again.to_vec::<f32>()?);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Generator {
+    stream: [u32; 2],
+    num_calls: u64,
+}
+
+impl Generator {
+    /// Returns the beginning of the sequence with this seed.
+    #[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+    pub fn new(seed: u64) -> Self {
+        Self { stream: [seed as u32, (seed >> 32) as u32], num_calls: 0 }
+    }
+
+    /// Returns the next tensor.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a dtype of integers or a distribution that no numbers have,
+    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    pub fn tensor(
+        &mut self,
+        backends: &Backends,
+        device: Device,
+        spec: TensorSpec,
+        distribution: Distribution,
+    ) -> Result<Tensor> {
+        distribution.check()?;
+        let dtype = spec.dtype();
+        if !dtype.is_float() {
+            return Err(Error::invalid(format!(
+                "random numbers of dtype {dtype}: expected floats"
+            )));
+        }
+        let mut tensor = Tensor::allocate(backends, device, spec)?;
+        let (stream, call) = (self.stream, self.num_calls);
+        tensor.overwrite(|backend, dst| backend.random(dtype, dst, distribution, stream, call))?;
+        self.num_calls += 1;
+        Ok(tensor)
+    }
+}

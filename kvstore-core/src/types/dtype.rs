@@ -1,0 +1,482 @@
+//! Element types, and the one place where a run-time dtype becomes a compile-time type.
+
+use std::fmt;
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+
+use super::error::{Error, Result};
+
+/// The type of a tensor's elements.
+///
+/// The numbers are those of the file format that the store reads and writes; they never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DType {
+    /// 32-bit IEEE float.
+    F32 = 0,
+    /// 64-bit IEEE float.
+    F64 = 1,
+    /// 16-bit IEEE float.
+    F16 = 2,
+    /// Unsigned 8-bit integer.
+    U8 = 3,
+    /// Signed 32-bit integer.
+    I32 = 4,
+    /// Signed 8-bit integer.
+    I8 = 5,
+    /// Signed 64-bit integer.
+    I64 = 6,
+    /// 16-bit brain float: the upper half of an `F32`.
+    Bf16 = 12,
+}
+
+impl DType {
+    /// Every dtype, in the order of its code.
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::F64, Self::F16, Self::U8, Self::I32, Self::I8, Self::I64, Self::Bf16];
+
+    /// Returns the number that stands for this dtype in files and at language borders.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Returns the dtype with this number.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when no dtype has it.
+    pub fn from_code(code: i32) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|dtype| i32::from(dtype.code()) == code)
+            .ok_or_else(|| Error::invalid(format!("unknown dtype code {code}")))
+    }
+
+    /// Returns the long name, such as `float32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F64 => "float64",
+            Self::F16 => "float16",
+            Self::U8 => "uint8",
+            Self::I32 => "int32",
+            Self::I8 => "int8",
+            Self::I64 => "int64",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
+    /// Returns the dtype with this long name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] listing the names, when none is this one.
+    pub fn from_name(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.name()).collect();
+            Error::invalid(format!("unknown dtype `{name}`: expected one of {}", names.join(", ")))
+        })
+    }
+
+    /// Returns the number of bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+
+    /// Returns whether the elements are floating-point numbers.
+    pub const fn is_float(self) -> bool {
+        match self {
+            Self::F32 | Self::F64 | Self::F16 | Self::Bf16 => true,
+            Self::U8 | Self::I32 | Self::I8 | Self::I64 => false,
+        }
+    }
+
+    /// Returns the smallest and the largest integer of the type; none for floating-point numbers.
+    const fn integer_range(self) -> Option<(i64, i64)> {
+        match self {
+            Self::F32 | Self::F64 | Self::F16 | Self::Bf16 => None,
+            Self::U8 => Some((0, 0xff)),
+            Self::I8 => Some((-0x80, 0x7f)),
+            Self::I32 => Some((-0x8000_0000, 0x7fff_ffff)),
+            Self::I64 => Some((i64::MIN, i64::MAX)),
+        }
+    }
+
+    /// Returns the type that optimizer arithmetic on such weights runs in: `F32`, or `F64` for
+    /// `F64`; none for integers.
+    pub const fn arithmetic(self) -> Option<Self> {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => Some(Self::F32),
+            Self::F64 => Some(Self::F64),
+            Self::U8 | Self::I32 | Self::I8 | Self::I64 => None,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::F16 => "f16",
+            Self::U8 => "u8",
+            Self::I32 => "i32",
+            Self::I8 => "i8",
+            Self::I64 => "i64",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// A single number on its way into a tensor: floats as `f64`, integers as `i64`, neither rounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// A floating-point number.
+    Float(f64),
+    /// An integer.
+    Int(i64),
+}
+
+impl Scalar {
+    /// Returns the number as an element: rounded once for a float type, truncated for an integer.
+    pub fn to_element<T: Element>(self) -> T {
+        match self {
+            Self::Float(number) => cast(number),
+            Self::Int(number) => cast(number),
+        }
+    }
+
+    /// Returns the number as a limit of elements: for an integer dtype truncated and moved into its range, on
+    /// the side of `unlimited` when it is none.
+    pub(crate) fn to_limit(self, dtype: DType, unlimited: f64) -> Self {
+        let Some((lowest, highest)) = dtype.integer_range() else { return self };
+        let number = match self {
+            Self::Float(number) if number.is_nan() => cast(unlimited),
+            Self::Float(number) => cast(number),
+            Self::Int(number) => number,
+        };
+        Self::Int(number.clamp(lowest, highest))
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+impl From<f32> for Scalar {
+    fn from(number: f32) -> Self {
+        Self::Float(f64::from(number))
+    }
+}
+
+impl From<i64> for Scalar {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<i32> for Scalar {
+    fn from(number: i32) -> Self {
+        Self::Int(i64::from(number))
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that a tensor can hold: `f32 f64 f16 bf16 i8 i32 i64 u8`.
+pub trait Element:
+    sealed::Sealed + Pod + Default + PartialOrd + Send + Sync + fmt::Debug + fmt::Display
+{
+    /// The dtype of tensors of this type.
+    const DTYPE: DType;
+    /// Whether a conversion through `f32` would lose digits of this type.
+    #[doc(hidden)]
+    const NEEDS_F64: bool;
+
+    /// Returns the value as `f64`, rounded for large `i64`.
+    fn to_f64(self) -> f64;
+    /// Returns the value as `f32`, rounded where it must be.
+    fn to_f32(self) -> f32;
+    /// Returns the value as `i64`: floats are truncated, saturate, and NaN gives 0.
+    fn to_i64(self) -> i64;
+    /// Returns the nearest value; an integer type keeps the low bits of the truncated number.
+    fn from_f64(number: f64) -> Self;
+    /// Returns the nearest value; an integer type keeps the low bits of the truncated number.
+    fn from_f32(number: f32) -> Self;
+    /// Returns the nearest value; an integer type keeps the low bits.
+    fn from_i64(number: i64) -> Self;
+}
+
+/// Converts one element: between floats with one rounding to nearest even, from float to integer by
+/// truncation into `i64` (saturating, NaN gives 0) of which the low bits are kept, from integer to
+/// integer by keeping the low bits.
+#[inline]
+pub fn cast<S: Element, D: Element>(source: S) -> D {
+    if !S::DTYPE.is_float() || !D::DTYPE.is_float() {
+        D::from_i64(source.to_i64())
+    } else if S::NEEDS_F64 || D::NEEDS_F64 {
+        D::from_f64(source.to_f64())
+    } else {
+        D::from_f32(source.to_f32())
+    }
+}
+
+/// Returns a neighbour of the number in `f32`: itself if it is one, else the one with an odd last
+/// bit. Rounded on to a shorter type, that gives what rounding the number itself would (Boldo and
+/// Melquiond, "Emulation of FMA and correctly rounded sums", 2008), on every machine: processors
+/// differ in whether they convert `f64` to half precision in one step or two.
+#[allow(clippy::cast_possible_truncation, reason = "what the rounding loses is put right below")]
+fn round_to_odd(number: f64) -> f32 {
+    let nearest = number as f32;
+    let back = f64::from(nearest);
+    if back == number || !number.is_finite() || nearest.to_bits() & 1 == 1 {
+        return nearest;
+    }
+    // The nearest is even, so its neighbour on the other side of the number is odd.
+    if (back < number) == (number > 0.0) {
+        f32::from_bits(nearest.to_bits() + 1)
+    } else {
+        f32::from_bits(nearest.to_bits() - 1)
+    }
+}
+
+/// Returns the integer in `f64`, or when it has too many digits a neighbour with an odd last bit.
+#[allow(clippy::cast_precision_loss, reason = "what has more than 53 bits is cut before")]
+fn exact_or_odd(number: i64) -> f64 {
+    const SPARE: i64 = (1 << 11) - 1;
+    let short = number.unsigned_abs() < 1 << 53;
+    let odd = (number & !SPARE) | (i64::from(number & SPARE != 0) << 11);
+    (if short { number } else { odd }) as f64
+}
+
+macro_rules! integer_element {
+    ($type:ty, $dtype:expr) => {
+        impl sealed::Sealed for $type {}
+
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            clippy::cast_lossless,
+            reason = "these conversions are defined as keeping the low bits, or as rounding"
+        )]
+        impl Element for $type {
+            const DTYPE: DType = $dtype;
+            const NEEDS_F64: bool = true;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline]
+            fn to_f32(self) -> f32 {
+                self as f32
+            }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
+            #[inline]
+            fn from_f64(number: f64) -> Self {
+                number as i64 as Self
+            }
+            #[inline]
+            fn from_f32(number: f32) -> Self {
+                number as i64 as Self
+            }
+            #[inline]
+            fn from_i64(number: i64) -> Self {
+                number as Self
+            }
+        }
+    };
+}
+
+macro_rules! float_element {
+    ($type:ty, $dtype:expr, $needs_f64:expr) => {
+        impl sealed::Sealed for $type {}
+
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_lossless,
+            reason = "rounding is what these conversions are for"
+        )]
+        impl Element for $type {
+            const DTYPE: DType = $dtype;
+            const NEEDS_F64: bool = $needs_f64;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline]
+            fn to_f32(self) -> f32 {
+                self as f32
+            }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self as i64
+            }
+            #[inline]
+            fn from_f64(number: f64) -> Self {
+                number as Self
+            }
+            #[inline]
+            fn from_f32(number: f32) -> Self {
+                number as Self
+            }
+            #[inline]
+            fn from_i64(number: i64) -> Self {
+                number as Self
+            }
+        }
+    };
+}
+
+macro_rules! half_element {
+    ($type:ty, $dtype:expr) => {
+        impl sealed::Sealed for $type {}
+
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            reason = "rounding is what these conversions are for"
+        )]
+        impl Element for $type {
+            const DTYPE: DType = $dtype;
+            const NEEDS_F64: bool = false;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                self.to_f64()
+            }
+            #[inline]
+            fn to_f32(self) -> f32 {
+                self.to_f32()
+            }
+            #[inline]
+            fn to_i64(self) -> i64 {
+                self.to_f32() as i64
+            }
+            #[inline]
+            fn from_f64(number: f64) -> Self {
+                Self::from_f32(round_to_odd(number))
+            }
+            #[inline]
+            fn from_f32(number: f32) -> Self {
+                Self::from_f32(number)
+            }
+            #[inline]
+            fn from_i64(number: i64) -> Self {
+                Self::from_f32(round_to_odd(exact_or_odd(number)))
+            }
+        }
+    };
+}
+
+float_element!(f32, DType::F32, false);
+float_element!(f64, DType::F64, true);
+half_element!(f16, DType::F16);
+half_element!(bf16, DType::Bf16);
+integer_element!(u8, DType::U8);
+integer_element!(i8, DType::I8);
+integer_element!(i32, DType::I32);
+integer_element!(i64, DType::I64);
+
+/// Evaluates an expression with a type name bound to the element type of a dtype.
+///
+/// `with_element!(dtype, T => f::<T>(x))` expands to a `match` on `dtype` with one arm per dtype,
+/// such as `DType::F32 => { type T = f32; f::<T>(x) }`. It is the only such match, so a new dtype
+/// is one line here and every use is checked by the compiler.
+#[macro_export]
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $T = f64;
+                $body
+            }
+            $crate::DType::F16 => {
+                type $T = $crate::f16;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            $crate::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            $crate::DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            $crate::DType::Bf16 => {
+                type $T = $crate::bf16;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_element;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn float_to_integer_truncates_into_i64_and_keeps_the_low_bits() {
+        assert_eq!(cast::<f32, u8>(-1.9), 255);
+        assert_eq!(cast::<f64, i8>(300.7), 44);
+        assert_eq!(cast::<f32, i64>(f32::NAN), 0);
+        assert_eq!(cast::<f32, i64>(f32::INFINITY), i64::MAX);
+        assert_eq!(cast::<f32, i32>(f32::INFINITY), -1);
+    }
+
+    #[test]
+    fn half_precision_is_rounded_once() {
+        // Rounded to f32 first, these would be ties, which go to even.
+        let above_tie = 1.0 + 1.0 / 2048.0 + 1.0 / f64::from(1 << 30);
+        assert_eq!(cast::<f64, f16>(above_tie).to_f64(), 1.0 + 1.0 / 1024.0);
+        assert_eq!(cast::<f64, f16>(-above_tie).to_f64(), -1.0 - 1.0 / 1024.0);
+        let above_tie = (1 << 62) + (1 << 54) + 1;
+        let rounded = cast::<i64, bf16>(above_tie);
+        assert_eq!(cast::<bf16, i64>(rounded), (1 << 62) + (1 << 55));
+        let tie = 1.0 + 1.0 / 2048.0;
+        assert_eq!(cast::<f64, f16>(tie).to_f64(), 1.0);
+        assert!(cast::<f64, f16>(f64::NAN).is_nan());
+        assert_eq!(cast::<f64, f16>(1e300), f16::INFINITY);
+    }
+
+    #[test]
+    fn codes_and_names_lead_back() {
+        for dtype in DType::ALL {
+            assert_eq!(DType::from_code(i32::from(dtype.code())).unwrap(), dtype);
+            assert_eq!(DType::from_name(dtype.name()).unwrap(), dtype);
+            with_element!(dtype, T => {
+                assert_eq!(T::DTYPE, dtype);
+                assert_eq!(size_of::<T>(), dtype.size());
+            });
+        }
+        assert!(DType::from_code(7).is_err());
+    }
+}

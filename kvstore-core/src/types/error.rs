@@ -1,0 +1,447 @@
+//! What can go wrong, with the values that were wrong in it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::path::PathBuf;
+
+use super::device::Device;
+use super::key::Key;
+use super::shape::TensorSpec;
+
+/// The result of every fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of any type that can cross threads: what a user's updater may return.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why an operation was refused or failed.
+///
+/// The message names the key or device, what was expected and what was found. [`Error::code`] is
+/// the stable part for programs; messages may be reworded. If an error has a source, its message
+/// ends with the message of the source. [`Error::chain`] appends the deeper sources.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key was never initialised, or was removed.
+    #[error("key `{key}` has not been initialised")]
+    KeyNotFound {
+        /// The key that was asked for.
+        key: Key,
+    },
+    /// The key is initialised already, or stands twice in one `init`.
+    #[error("key `{key}` is already initialised")]
+    KeyExists {
+        /// The key that was to be initialised.
+        key: Key,
+    },
+    /// Two things that run in parallel have different lengths.
+    #[error("{what}: expected {expected}, found {found}")]
+    LengthMismatch {
+        /// Which two things.
+        what: String,
+        /// How many there should be.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A tensor's shape or dtype is not the one that is needed.
+    #[error("{subject}: expected {expected}, found {found}")]
+    SpecMismatch {
+        /// What the tensor was for: ``key `w1` `` or the name of an operation.
+        subject: String,
+        /// The key, where the tensor was meant for one.
+        key: Option<Key>,
+        /// The shape and dtype that would have been accepted.
+        expected: Box<TensorSpec>,
+        /// The shape and dtype that came.
+        found: Box<TensorSpec>,
+    },
+    /// An argument that no store, array or device accepts.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// Something that is not provided here, with the reason.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The device does not exist on this machine, or cannot be used.
+    #[error("device {device} is not available: {reason}")]
+    DeviceUnavailable {
+        /// The device that was asked for.
+        device: Device,
+        /// Why it cannot be had.
+        reason: String,
+    },
+    /// Memory for an array could not be had.
+    #[error(
+        "out of memory on {device}: {requested} bytes asked for{}",
+        usage(*in_use, *limit)
+    )]
+    OutOfMemory {
+        /// Where the memory was wanted.
+        device: Device,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes that arrays hold there at the moment, or 0 if that is not known.
+        in_use: usize,
+        /// How many they may hold, where somebody has set that.
+        limit: Option<usize>,
+    },
+    /// The user's updater failed; its key keeps its old value.
+    #[error("updater failed on key `{key}`: {source}")]
+    Updater {
+        /// The key that was being updated.
+        key: Key,
+        /// What the updater returned.
+        source: BoxError,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {operation}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done to it.
+        operation: String,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// A file or message is damaged.
+    #[error("{subject} is damaged: {reason}")]
+    Corrupt {
+        /// The file or message.
+        subject: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A deadline passed.
+    #[error("timed out: {0}")]
+    Timeout(String),
+    /// A device or a library under a backend failed.
+    #[error("{device}: {operation}: {source}")]
+    Backend {
+        /// The device.
+        device: Device,
+        /// What was being done.
+        operation: String,
+        /// What the library said.
+        source: BoxError,
+    },
+    /// What moves bytes between processes failed.
+    #[error("{operation}: {source}")]
+    Transport {
+        /// What was being done.
+        operation: String,
+        /// What the library said.
+        source: BoxError,
+    },
+    /// The object was closed before.
+    #[error("{what} is closed")]
+    Closed {
+        /// Which object.
+        what: String,
+    },
+    /// A panic ended an earlier update of this key half-way; its value is not to be trusted.
+    #[error(
+        "key `{key}` was poisoned by a panic in an earlier update; remove and initialise it again"
+    )]
+    Poisoned {
+        /// The key.
+        key: Key,
+    },
+    /// A bug of this library.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// Returns the end of the message of [`Error::OutOfMemory`]: what is known of the memory in use.
+fn usage(in_use: usize, limit: Option<usize>) -> String {
+    match (in_use, limit) {
+        (0, None) => String::new(),
+        (_, None) => format!(", {in_use} bytes in use"),
+        (_, Some(limit)) => format!(", {in_use} bytes in use, the limit is {limit}"),
+    }
+}
+
+impl Error {
+    /// Returns an [`Error::InvalidArgument`] with this text.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::InvalidArgument(text.into())
+    }
+
+    /// Returns the mismatch of a tensor that was meant for `key`.
+    pub fn spec_mismatch(key: &Key, expected: &TensorSpec, found: &TensorSpec) -> Self {
+        Self::SpecMismatch {
+            subject: format!("key `{key}`"),
+            key: Some(key.clone()),
+            expected: Box::new(expected.clone()),
+            found: Box::new(found.clone()),
+        }
+    }
+
+    /// Returns the mismatch of two operands of `operation`.
+    pub fn operand_mismatch(operation: &str, expected: &TensorSpec, found: &TensorSpec) -> Self {
+        Self::SpecMismatch {
+            subject: operation.to_owned(),
+            key: None,
+            expected: Box::new(expected.clone()),
+            found: Box::new(found.clone()),
+        }
+    }
+
+    /// Returns the stable code of this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::KeyNotFound { .. } => ErrorCode::KeyNotFound,
+            Self::KeyExists { .. } => ErrorCode::KeyExists,
+            Self::LengthMismatch { .. } => ErrorCode::LengthMismatch,
+            Self::SpecMismatch { .. } => ErrorCode::SpecMismatch,
+            Self::InvalidArgument(_) => ErrorCode::InvalidArgument,
+            Self::Unsupported(_) => ErrorCode::Unsupported,
+            Self::DeviceUnavailable { .. } => ErrorCode::DeviceUnavailable,
+            Self::OutOfMemory { .. } => ErrorCode::OutOfMemory,
+            Self::Updater { .. } => ErrorCode::Updater,
+            Self::Io { .. } => ErrorCode::Io,
+            Self::Corrupt { .. } => ErrorCode::Corrupt,
+            Self::Timeout(_) => ErrorCode::Timeout,
+            Self::Backend { .. } | Self::Transport { .. } => ErrorCode::Backend,
+            Self::Closed { .. } => ErrorCode::Closed,
+            Self::Poisoned { .. } => ErrorCode::Poisoned,
+            Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+
+    /// Returns the key that the error is about, if it is about one.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::KeyNotFound { key }
+            | Self::KeyExists { key }
+            | Self::Updater { key, .. }
+            | Self::Poisoned { key } => Some(key),
+            Self::SpecMismatch { key, .. } => key.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns what would have been accepted, in words, where the error compares two things.
+    pub fn expected(&self) -> Option<String> {
+        match self {
+            Self::SpecMismatch { expected, .. } => Some(expected.to_string()),
+            Self::LengthMismatch { expected, .. } => Some(expected.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns what came instead of [`Error::expected`].
+    pub fn found(&self) -> Option<String> {
+        match self {
+            Self::SpecMismatch { found, .. } => Some(found.to_string()),
+            Self::LengthMismatch { found, .. } => Some(found.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns the message and the messages of all sources, joined with `": "`. Skips a source
+    /// whose message the text already ends with.
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+
+    /// Returns a copy for a second caller: the same kind and message, with its sources converted to
+    /// text.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        match self {
+            Self::KeyNotFound { key } => Self::KeyNotFound { key: key.clone() },
+            Self::KeyExists { key } => Self::KeyExists { key: key.clone() },
+            Self::LengthMismatch { what, expected, found } => {
+                Self::LengthMismatch { what: what.clone(), expected: *expected, found: *found }
+            }
+            Self::SpecMismatch { subject, key, expected, found } => Self::SpecMismatch {
+                subject: subject.clone(),
+                key: key.clone(),
+                expected: expected.clone(),
+                found: found.clone(),
+            },
+            Self::InvalidArgument(text) => Self::InvalidArgument(text.clone()),
+            Self::Unsupported(text) => Self::Unsupported(text.clone()),
+            Self::DeviceUnavailable { device, reason } => {
+                Self::DeviceUnavailable { device: *device, reason: reason.clone() }
+            }
+            Self::OutOfMemory { device, requested, in_use, limit } => Self::OutOfMemory {
+                device: *device,
+                requested: *requested,
+                in_use: *in_use,
+                limit: *limit,
+            },
+            Self::Updater { key, source } => {
+                Self::Updater { key: key.clone(), source: chain(&**source).into() }
+            }
+            Self::Io { path, operation, source } => Self::Io {
+                path: path.clone(),
+                operation: operation.clone(),
+                source: std::io::Error::new(source.kind(), chain(source)),
+            },
+            Self::Corrupt { subject, reason } => {
+                Self::Corrupt { subject: subject.clone(), reason: reason.clone() }
+            }
+            Self::Timeout(text) => Self::Timeout(text.clone()),
+            Self::Backend { device, operation, source } => Self::Backend {
+                device: *device,
+                operation: operation.clone(),
+                source: chain(&**source).into(),
+            },
+            Self::Transport { operation, source } => {
+                Self::Transport { operation: operation.clone(), source: chain(&**source).into() }
+            }
+            Self::Closed { what } => Self::Closed { what: what.clone() },
+            Self::Poisoned { key } => Self::Poisoned { key: key.clone() },
+            Self::Internal(text) => Self::Internal(text.clone()),
+        }
+    }
+}
+
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The kind of an [`Error`], the same in every language.
+///
+/// Values are append-only: a binding may send them as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "each is explained at the variant of `Error` with its name")]
+pub enum ErrorCode {
+    KeyNotFound,
+    KeyExists,
+    LengthMismatch,
+    SpecMismatch,
+    InvalidArgument,
+    Unsupported,
+    DeviceUnavailable,
+    OutOfMemory,
+    Updater,
+    Io,
+    Corrupt,
+    Timeout,
+    Backend,
+    Closed,
+    Poisoned,
+    Internal,
+}
+
+impl ErrorCode {
+    /// Every code, in the order of its number.
+    pub const ALL: [Self; 16] = [
+        Self::KeyNotFound,
+        Self::KeyExists,
+        Self::LengthMismatch,
+        Self::SpecMismatch,
+        Self::InvalidArgument,
+        Self::Unsupported,
+        Self::DeviceUnavailable,
+        Self::OutOfMemory,
+        Self::Updater,
+        Self::Io,
+        Self::Corrupt,
+        Self::Timeout,
+        Self::Backend,
+        Self::Closed,
+        Self::Poisoned,
+        Self::Internal,
+    ];
+
+    /// Returns the name, such as `KeyNotFound`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KeyNotFound => "KeyNotFound",
+            Self::KeyExists => "KeyExists",
+            Self::LengthMismatch => "LengthMismatch",
+            Self::SpecMismatch => "SpecMismatch",
+            Self::InvalidArgument => "InvalidArgument",
+            Self::Unsupported => "Unsupported",
+            Self::DeviceUnavailable => "DeviceUnavailable",
+            Self::OutOfMemory => "OutOfMemory",
+            Self::Updater => "Updater",
+            Self::Io => "Io",
+            Self::Corrupt => "Corrupt",
+            Self::Timeout => "Timeout",
+            Self::Backend => "Backend",
+            Self::Closed => "Closed",
+            Self::Poisoned => "Poisoned",
+            Self::Internal => "Internal",
+        }
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_numbered_in_the_order_of_all() {
+        for (number, code) in ErrorCode::ALL.into_iter().enumerate() {
+            assert_eq!(code as usize, number);
+        }
+    }
+
+    #[test]
+    fn chain_joins_the_causes() {
+        let key = Key::new("w").unwrap();
+        let error = Error::Updater { key, source: "no".into() };
+        assert_eq!(error.chain(), "updater failed on key `w`: no");
+        let source = Error::Updater { key: Key::new("a").unwrap(), source: "deep".into() };
+        let error = Error::Transport { operation: "push".to_owned(), source: Box::new(source) };
+        assert_eq!(error.chain(), "push: updater failed on key `a`: deep");
+    }
+
+    #[test]
+    fn a_message_ends_with_its_source() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let cause = missing.to_string();
+        let error = Error::Io {
+            path: "model".into(),
+            operation: "reading a checkpoint".to_owned(),
+            source: missing,
+        };
+        assert_eq!(error.to_string(), format!("model: reading a checkpoint: {cause}"));
+        assert_eq!(error.chain(), error.to_string());
+    }
+
+    #[test]
+    fn a_duplicate_has_the_same_code_and_message() {
+        let key = Key::new("w").unwrap();
+        let errors = [
+            Error::Updater { key: key.clone(), source: "no".into() },
+            Error::Io {
+                path: "model".into(),
+                operation: "writing".to_owned(),
+                source: std::io::Error::other("no room"),
+            },
+            Error::Backend {
+                device: Device::cpu(0),
+                operation: "sum".to_owned(),
+                source: "no".into(),
+            },
+            Error::KeyNotFound { key },
+        ];
+        for error in errors {
+            let other = error.duplicate();
+            assert_eq!((other.code(), other.chain()), (error.code(), error.chain()));
+            assert_eq!(other.key(), error.key());
+        }
+    }
+}

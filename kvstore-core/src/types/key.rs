@@ -1,0 +1,87 @@
+//! Keys, and lists beside them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::{Error, Result};
+
+/// The name of a stored tensor: any UTF-8 without NUL, the empty string included.
+///
+/// A clone shares the text.
+///
+/// ```
+/// let key = kvstore_core::Key::new("w1")?;
+/// assert_eq!(key.as_str(), "w1");
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Clone, Default, Eq, Hash, PartialOrd, Ord)]
+#[allow(clippy::derived_hash_with_manual_eq, reason = "keys are equal when their texts are")]
+pub struct Key(Arc<str>);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        // A list that repeats a key mostly repeats a clone of it.
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Key {
+    /// Returns the key with this text.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the text has a NUL character.
+    pub fn new(text: &str) -> Result<Self> {
+        if text.contains('\0') {
+            return Err(Error::invalid(format!("key {text:?} has a NUL character")));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl TryFrom<&str> for Key {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self> {
+        Self::new(text)
+    }
+}
+
+/// Checks that there are as many of something as keys.
+///
+/// # Errors
+/// [`Error::LengthMismatch`] with what it is.
+pub fn check_lengths<T>(what: &str, keys: &[Key], beside: &[T]) -> Result<()> {
+    if keys.len() == beside.len() {
+        return Ok(());
+    }
+    let what = what.to_owned();
+    Err(Error::LengthMismatch { what, expected: keys.len(), found: beside.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nul_is_refused_and_the_empty_key_is_not() {
+        assert!(Key::new("a\0b").is_err());
+        assert_eq!(Key::new("").unwrap().as_str(), "");
+    }
+}

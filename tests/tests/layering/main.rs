@@ -1,0 +1,273 @@
+//! The borders between the parts, read from the sources and from cargo.
+
+mod modules;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use kvstore_tests::sources::{files, lines, lock_file, metadata, root};
+use modules::{Modules, folder};
+
+/// Words that the core may not know: it knows that there are devices, not which.
+const FORBIDDEN_IN_CORE: [&str; 10] =
+    ["cuda", "cudarc", "gpu", "nvidia", "jni", "java", "clojure", "python", "dlpack", "mpi"];
+
+/// `device.rs` names the kinds of devices that users write down.
+const MAY_NAME_DEVICES: &str = "kvstore-core/src/types/device.rs";
+
+/// The folders and files of each crate's `src`, where each may import those before it. A crate is
+/// read from the first to the last.
+const ORDERS: [(&str, &[&str]); 1] = [(
+    "kvstore-core",
+    &[
+        "types",
+        "fallible",
+        "process",
+        "noise",
+        "codec",
+        "rule",
+        "backend",
+        "cpu",
+        "tensor",
+        "rows",
+        "compression",
+        "file",
+        "ndarray",
+        "optimizer",
+        "store",
+        "checkpoint",
+    ],
+)];
+
+/// The most files of a folder that import each other in a circle.
+const MOST_IN_A_CYCLE: usize = 3;
+
+/// In `types`, an error holds keys, devices and shapes, and each of them reports errors.
+const MOST_IN_A_CYCLE_OF_TYPES: usize = 5;
+
+/// The folders of Rust code.
+const RUST: [&str; 8] = [
+    "kvstore-core",
+    "kvstore-cuda",
+    "kvstore-dist",
+    "kvstore",
+    "kvstore-jni",
+    "kvstore-python",
+    "tests",
+    "fuzz",
+];
+
+/// Files end here; a longer one is two ideas.
+const MOST_LINES: usize = 600;
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).expect("a file of the workspace").display().to_string()
+}
+
+/// Splits `CpuBackend::new_jni` into `cpu backend new jni`.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut was_lower = false;
+    for letter in line.chars() {
+        if !letter.is_alphabetic() || (letter.is_uppercase() && was_lower) {
+            words.push(String::new());
+        }
+        if letter.is_alphabetic() {
+            words.last_mut().expect("there is always one").extend(letter.to_lowercase());
+        }
+        was_lower = letter.is_lowercase();
+    }
+    words
+}
+
+#[test]
+fn core_knows_no_device_and_no_language() {
+    let mut found = Vec::new();
+    for path in files("kvstore-core", &["rs", "toml"]) {
+        if relative(&path) == MAY_NAME_DEVICES {
+            continue;
+        }
+        for (number, line) in lines(&path) {
+            let words = words(&line);
+            if FORBIDDEN_IN_CORE.iter().any(|forbidden| words.iter().any(|word| word == forbidden))
+            {
+                found.push(format!("{}:{number}: {line}", relative(&path)));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// A class with the same verb in many forms is long because Javadoc wants each of them described.
+fn num_lines(path: &Path) -> usize {
+    let is_java = path.extension().is_some_and(|extension| extension == "java");
+    let counts = |line: &str| !is_java || !(line.is_empty() || line.starts_with(['*', '/']));
+    lines(path).iter().filter(|(_, line)| counts(line.trim())).count()
+}
+
+#[test]
+fn files_are_short() {
+    let sources = RUST
+        .iter()
+        .chain(&["clojure"])
+        .flat_map(|folder| files(folder, &["rs", "java", "clj", "py"]));
+    let long: Vec<_> = sources
+        .map(|path| (num_lines(&path), relative(&path)))
+        .filter(|(length, _)| *length > MOST_LINES)
+        .collect();
+    assert!(long.is_empty(), "over {MOST_LINES} lines: {long:?}");
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    // Put together, so that this file does not find itself.
+    let marks = [["todo", "!("], ["unimplemented", "!("], ["#[ign", "ore"], ["dbg", "!("]]
+        .map(|parts| parts.concat());
+    let mut found = Vec::new();
+    for path in RUST.iter().flat_map(|folder| files(folder, &["rs"])) {
+        for (number, line) in lines(&path) {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                found.push(format!("{}:{number}: {line}", relative(&path)));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn core_has_no_features() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("cargo lists packages");
+    let core = packages
+        .iter()
+        .find(|package| package["name"] == "kvstore-core")
+        .expect("the core is there");
+    assert_eq!(core["features"].as_object().map(serde_json::Map::len), Some(0));
+}
+
+#[test]
+fn folders_import_downwards() {
+    for (krate, order) in ORDERS {
+        let modules = Modules::of(krate);
+        let place = |folder: &str| {
+            let place = order.iter().position(|other| *other == folder);
+            place.unwrap_or_else(|| panic!("{krate}/src/{folder} has no place in the order"))
+        };
+        let upward: Vec<_> = modules
+            .edges()
+            .filter(|(from, to)| place(folder(from)) < place(folder(to)))
+            .map(|(from, to)| format!("{from} imports {to}"))
+            .collect();
+        assert!(upward.is_empty(), "{krate}: \n{}", upward.join("\n"));
+        let edges = modules.of_folders().len();
+        let largest = modules.cycles().first().map_or(0, BTreeSet::len);
+        println!("{krate}: {edges} imports between folders, {largest} files in the largest cycle");
+    }
+}
+
+#[test]
+fn cycles_are_small() {
+    for (krate, _) in ORDERS {
+        for cycle in Modules::of(krate).cycles() {
+            let is_of_types = cycle.iter().all(|file| folder(file) == "types");
+            let most = if is_of_types { MOST_IN_A_CYCLE_OF_TYPES } else { MOST_IN_A_CYCLE };
+            assert!(
+                cycle.len() <= most,
+                "{krate}: {} files import each other: {cycle:?}",
+                cycle.len()
+            );
+        }
+    }
+}
+
+/// A folder check cannot see what a path through the root leads to.
+#[test]
+fn core_imports_nothing_through_its_root() {
+    let found = Modules::of("kvstore-core").of_root;
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// For each crate of the workspace those that it may use, tests and benches apart.
+const MAY_USE: [(&str, &[&str]); 9] = [
+    ("kvstore-core", &[]),
+    ("kvstore-cuda", &["kvstore-core"]),
+    ("kvstore-dist", &["kvstore-core"]),
+    ("kvstore", &["kvstore-core", "kvstore-cuda", "kvstore-dist"]),
+    ("kvstore-jni", &["kvstore"]),
+    ("kvstore-python", &["kvstore"]),
+    ("kvstore-tests", &["kvstore", "kvstore-core"]),
+    ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
+    ("kvstore-peers", &["kvstore"]),
+];
+
+/// What tests of a crate use beside that: the suites, and stores as they take them.
+const IN_TESTS: [(&str, &str); 2] =
+    [("kvstore-dist", "kvstore"), ("kvstore-dist", "kvstore-tests")];
+
+#[test]
+fn crates_depend_downwards() {
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().expect("cargo lists packages") {
+        let name = package["name"].as_str().expect("a package has a name");
+        let allowed = MAY_USE.iter().find(|(user, _)| *user == name).map(|(_, used)| *used);
+        let allowed = allowed.unwrap_or_else(|| panic!("`{name}` has no place in the layers"));
+        let dependencies = package["dependencies"].as_array().expect("cargo lists dependencies");
+        for dependency in dependencies {
+            let used = dependency["name"].as_str().expect("a dependency has a name");
+            let is_of_tests = dependency["kind"] == "dev" && IN_TESTS.contains(&(name, used));
+            assert!(
+                !used.starts_with("kvstore") || allowed.contains(&used) || is_of_tests,
+                "`{name}` uses `{used}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn borders_to_other_worlds_have_one_user() {
+    let users: BTreeMap<String, BTreeSet<String>> = lock_file();
+    for (border, only_user) in
+        [("jni", "kvstore-jni"), ("cudarc", "kvstore-cuda"), ("pyo3", "kvstore-python")]
+    {
+        let users = users.get(border).into_iter().flatten();
+        assert!(users.clone().all(|user| user == only_user), "`{border}` is used by {users:?}");
+    }
+}
+
+#[test]
+fn error_codes_have_the_same_names_and_order_in_java() {
+    let path = root().join("clojure/src/main/java/dev/kvstore/KVStoreException.java");
+    let code = lines(&path).into_iter().map(|(_, line)| line.trim().to_owned());
+    let after = code.skip_while(|line| !line.contains("enum Code {")).skip(1);
+    let constants = after.filter(|line| !line.starts_with(['/', '*']));
+    let mut java = Vec::new();
+    for line in constants {
+        java.push(line.trim_end_matches([',', ';']).to_owned());
+        if line.ends_with(';') {
+            break;
+        }
+    }
+    let rust: Vec<String> =
+        kvstore::ErrorCode::ALL.iter().map(|code| screaming(code.as_str())).collect();
+    assert_eq!(java, rust);
+}
+
+#[test]
+fn error_codes_have_the_same_names_and_order_in_python() {
+    let path = root().join("kvstore-python/python/mxkv/errors.py");
+    let code = lines(&path).into_iter().map(|(_, line)| line.trim().to_owned());
+    let table = code.skip_while(|line| !line.starts_with("CLASSES = {")).skip(1);
+    let names = table.map_while(|line| line.split('"').nth(1).map(str::to_owned));
+    let python: Vec<String> = names.filter(|name| name != "Type").collect();
+    assert_eq!(python, kvstore::ErrorCode::ALL.map(|code| code.as_str().to_owned()));
+}
+
+/// Returns `KeyNotFound` as `KEY_NOT_FOUND`.
+fn screaming(name: &str) -> String {
+    words(name)
+        .iter()
+        .filter(|word| !word.is_empty())
+        .map(|word| word.to_uppercase())
+        .collect::<Vec<_>>()
+        .join("_")
+}
