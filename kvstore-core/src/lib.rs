@@ -40,7 +40,7 @@ mod store;
 mod tensor;
 mod types;
 
-pub use backend::registry::{Backends, Looked};
+pub use backend::registry::{Availability, Backends, BackendsBuilder};
 pub use backend::storage;
 pub use backend::{Backend, Check, DeviceMemory, Exchange, ForeignMemory, Queue};
 pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates};
@@ -52,8 +52,8 @@ pub use noise::Distribution;
 pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
 pub use rows::{RowSparse, Value};
 pub use store::{
-    Assign, Description, DeviceReducer, Existing, HostReducer, KeyStats, KvStore, LocalStore,
-    Pulled, Reducer, Snapshot, Updater,
+    Description, DeviceReducer, Existing, HostReducer, KeyStats, KvStore, LocalStore, Pulled,
+    Reducer, Snapshot, Updater,
 };
 pub use tensor::{Generator, Range, Shown, Tensor, arange};
 pub use types::{

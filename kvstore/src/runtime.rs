@@ -17,11 +17,14 @@ pub fn backends() -> &'static Backends {
         note_used_gpus(inherited);
         let host = CpuBackend::new();
         let inherited =
-            inherited.and_then(|parents| parents.in_use().find(|backend| is_host(backend)));
+            inherited.and_then(|parents| parents.initialised().find(|backend| is_host(backend)));
         host.set_memory_limit(
             inherited.map_or_else(default_limit, |backend| backend.memory_limit()),
         );
-        Backends::with_later(Arc::clone(&host), DeviceKind::Gpu, move || gpus(Arc::clone(&host)))
+        Backends::builder()
+            .with(Arc::clone(&host) as Arc<dyn Backend>)
+            .with_lazy(DeviceKind::Gpu, move || gpus(Arc::clone(&host) as Arc<dyn Backend>))
+            .build()
     })
 }
 
@@ -30,7 +33,7 @@ static GPUS_ARE_LOST: AtomicBool = AtomicBool::new(false);
 
 fn note_used_gpus(inherited: Option<&Backends>) {
     let is_gpu = |backend: &Arc<dyn Backend>| backend.kind() == DeviceKind::Gpu;
-    if inherited.is_some_and(|parents| parents.in_use().any(is_gpu)) {
+    if inherited.is_some_and(|parents| parents.initialised().any(is_gpu)) {
         GPUS_ARE_LOST.store(true, Ordering::Relaxed);
     }
 }
@@ -41,16 +44,16 @@ fn gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
         let text = "GPUs were used before this process was forked: start it with `spawn`";
         return Err(text.to_owned());
     }
-    look_for_gpus(host)
+    find_gpus(host)
 }
 
 #[cfg(feature = "cuda")]
-fn look_for_gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
+fn find_gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     kvstore_cuda::CudaBackend::new(host).map_err(|absence| absence.to_string())
 }
 
 #[cfg(not(feature = "cuda"))]
-fn look_for_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
+fn find_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     Err("this build was made without GPUs (feature `cuda`)".to_owned())
 }
 
@@ -63,7 +66,7 @@ fn look_for_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
 /// ```
 pub fn doctor() -> Vec<(String, String)> {
     let mut findings = Vec::from([("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
-    for (kind, backend) in backends().look_for_all() {
+    for (kind, backend) in backends().find_all() {
         let finding = match backend {
             Ok(backend) => format!("available, {}", backend.description()),
             Err(reason) => format!("not available: {reason}"),
@@ -76,7 +79,7 @@ pub fn doctor() -> Vec<(String, String)> {
 /// Returns the bytes that arrays and stored values hold on all devices, without the memory that
 /// is kept for reuse.
 pub fn live_bytes() -> usize {
-    backends().in_use().map(|backend| backend.live_bytes()).sum()
+    backends().initialised().map(|backend| backend.live_bytes()).sum()
 }
 
 /// Returns those of them that are in the host's memory.
@@ -86,12 +89,12 @@ pub fn host_live_bytes() -> usize {
 
 /// Returns the bytes that are kept for reuse.
 pub fn pooled_bytes() -> usize {
-    backends().in_use().map(|backend| backend.pooled_bytes()).sum()
+    backends().initialised().map(|backend| backend.pooled_bytes()).sum()
 }
 
 /// Returns the memory of each device: the host's, which all of its devices share, then that of every GPU.
 pub fn device_memory() -> Vec<DeviceMemory> {
-    let found = backends().look_for_all().into_iter();
+    let found = backends().find_all().into_iter();
     found.filter_map(|(_, backend)| backend.ok()).flat_map(|backend| backend.memory()).collect()
 }
 
@@ -102,7 +105,7 @@ pub fn num_gpus() -> usize {
 
 /// Gives the memory that is kept for reuse back to the system.
 pub fn trim() {
-    backends().in_use().for_each(|backend| backend.trim());
+    backends().initialised().for_each(|backend| backend.trim());
 }
 
 /// Returns the limit of the host's memory in bytes, or `None`.
@@ -135,7 +138,7 @@ fn is_host(backend: &Arc<dyn Backend>) -> bool {
 }
 
 fn host() -> impl Iterator<Item = &'static Arc<dyn Backend>> {
-    backends().in_use().filter(|backend| is_host(backend))
+    backends().initialised().filter(|backend| is_host(backend))
 }
 
 /// Waits until all work on every device is done.
@@ -144,5 +147,5 @@ pub fn synchronize() -> Result<()> {
         backend.memory().iter().map(|it| backend.synchronize(it.device)).collect::<Vec<_>>()
     };
     // All are waited for, and then the first error counts.
-    backends().in_use().flat_map(of_backend).collect::<Vec<_>>().into_iter().collect()
+    backends().initialised().flat_map(of_backend).collect::<Vec<_>>().into_iter().collect()
 }

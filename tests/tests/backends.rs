@@ -1,6 +1,7 @@
 //! Every backend passes the suite of backends, that of the host on one thread and on several: so all of them give the
 //! same bits.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvstore_core::{Backend, Backends, CpuBackend, Device, DeviceKind};
@@ -90,19 +91,43 @@ fn codes_agree() {
 }
 
 #[test]
-fn a_backend_is_looked_for_once_and_when_it_is_asked_for() {
-    static NUM_LOOKS: AtomicUsize = AtomicUsize::new(0);
-    let backends = Backends::with_later(CpuBackend::with_threads(1), DeviceKind::Gpu, || {
-        NUM_LOOKS.fetch_add(1, Ordering::Relaxed);
-        Err("it is not there".to_owned())
-    });
+fn a_lazy_backend_is_searched_for_once_at_the_first_use_of_its_kind() {
+    static NUM_SEARCHES: AtomicUsize = AtomicUsize::new(0);
+    let num_searches = || NUM_SEARCHES.load(Ordering::Relaxed);
+    let backends = Backends::builder()
+        .with(CpuBackend::with_threads(1))
+        .with_lazy(DeviceKind::Gpu, || {
+            NUM_SEARCHES.fetch_add(1, Ordering::Relaxed);
+            Err("it is not there".to_owned())
+        })
+        .build();
     assert!(backends.of(Device::cpu(0)).is_ok());
-    assert_eq!((backends.in_use().count(), NUM_LOOKS.load(Ordering::Relaxed)), (1, 0));
+    assert_eq!((backends.initialised().count(), num_searches()), (1, 0));
     for _ in 0..2 {
         let error = backends.of(Device::gpu(1)).unwrap_err();
         assert_eq!(error.to_string(), "device gpu(1) is not available: it is not there");
     }
-    assert_eq!((backends.look_for_all().len(), NUM_LOOKS.load(Ordering::Relaxed)), (2, 1));
+    assert_eq!((backends.find_all().len(), num_searches()), (2, 1));
     let none = Backends::new(Vec::new()).of(Device::gpu(0)).unwrap_err();
     assert!(none.to_string().ends_with("this build has no backend for `gpu` devices"));
+}
+
+#[test]
+fn any_number_of_backends_may_be_lazy_and_the_first_of_a_kind_counts() {
+    let (first, second) = (CpuBackend::with_threads(1), CpuBackend::with_threads(2));
+    let found: Arc<dyn Backend> = first.clone();
+    let backends = Backends::builder()
+        .with_lazy(DeviceKind::Cpu, move || Ok(Arc::clone(&found)))
+        .with_lazy(DeviceKind::Gpu, || Err("no card".to_owned()))
+        .with(second)
+        .build();
+    assert_eq!(backends.initialised().count(), 0);
+    let used = backends.of(Device::cpu(0)).unwrap();
+    assert!(Arc::ptr_eq(used, &(first as Arc<dyn Backend>)));
+    assert_eq!(backends.initialised().count(), 1);
+    let all = backends.find_all();
+    assert_eq!(
+        all.iter().map(|(kind, found)| (*kind, found.is_ok())).collect::<Vec<_>>(),
+        [(DeviceKind::Cpu, true), (DeviceKind::Gpu, false)]
+    );
 }

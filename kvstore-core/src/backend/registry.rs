@@ -7,51 +7,112 @@ use super::interop::Exchange;
 use super::{Backend, DequantizeJob, QuantizeJob, RowSumJob, RowUpdateJob, SumJob, UpdateJob};
 use crate::types::{Device, DeviceKind, Error, Result};
 
-/// The backends of this process, one per kind of device. A clone shares the table.
+/// The backends of a process, at most one for each kind of device. A clone shares the table.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, Device, DeviceKind};
+/// let backends = Backends::builder()
+///     .with(CpuBackend::new())
+///     .with_lazy(DeviceKind::Gpu, || Err("no driver is installed".to_owned()))
+///     .build();
+/// let error = backends.of(Device::gpu(0)).unwrap_err();
+/// assert_eq!(error.to_string(), "device gpu(0) is not available: no driver is installed");
+/// ```
 #[derive(Clone, Debug)]
-pub struct Backends(Arc<Table>);
+pub struct Backends(Arc<Vec<Slot>>);
 
-#[derive(Debug, Default)]
-struct Table {
-    present: Vec<Arc<dyn Backend>>,
-    later: Vec<Later>,
+/// A backend, or the way to find it.
+#[derive(Debug)]
+enum Slot {
+    Present(Arc<dyn Backend>),
+    Lazy(Lazy),
 }
 
-/// A backend that is looked for when somebody asks for a device of its kind, and not before: to look may take a while,
-/// and memory.
-struct Later {
+/// A backend that is searched for at the first use of a device of its kind, because the search may
+/// take long and need memory.
+struct Lazy {
     kind: DeviceKind,
-    look: Box<Look>,
+    find: Box<Find>,
     found: OnceLock<Result<Arc<dyn Backend>, String>>,
 }
 
 /// Returns a backend, or the reason why there is none.
-type Look = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
+type Find = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
 
-/// A backend that was looked for, or the reason why there is none.
-pub type Looked<'a> = Result<&'a Arc<dyn Backend>, &'a str>;
+/// A backend, or the reason why there is none.
+pub type Availability<'a> = Result<&'a Arc<dyn Backend>, &'a str>;
 
-impl Later {
-    fn found(&self) -> Looked<'_> {
-        self.found.get_or_init(|| (self.look)()).as_ref().map_err(String::as_str)
+impl Slot {
+    fn kind(&self) -> DeviceKind {
+        match self {
+            Self::Present(backend) => backend.kind(),
+            Self::Lazy(lazy) => lazy.kind,
+        }
+    }
+
+    /// Returns the backend; searches for it if no one has.
+    fn find(&self) -> Availability<'_> {
+        match self {
+            Self::Present(backend) => Ok(backend),
+            Self::Lazy(lazy) => {
+                lazy.found.get_or_init(|| (lazy.find)()).as_ref().map_err(String::as_str)
+            }
+        }
+    }
+
+    /// Returns the backend if it is initialised.
+    fn initialised(&self) -> Option<&Arc<dyn Backend>> {
+        match self {
+            Self::Present(backend) => Some(backend),
+            Self::Lazy(lazy) => lazy.found.get()?.as_ref().ok(),
+        }
+    }
+}
+
+/// Collects the backends of a [`Backends`] table.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct BackendsBuilder(Vec<Slot>);
+
+impl BackendsBuilder {
+    /// Adds a backend. A second one of the same kind is ignored.
+    pub fn with(self, backend: Arc<dyn Backend>) -> Self {
+        self.add(Slot::Present(backend))
+    }
+
+    /// Adds a backend that is searched for at the first use of a device of its kind. `find` runs at
+    /// most once, and returns the reason if there is no such backend. A second backend of the same
+    /// kind is ignored.
+    pub fn with_lazy(
+        self,
+        kind: DeviceKind,
+        find: impl Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.add(Slot::Lazy(Lazy { kind, find: Box::new(find), found: OnceLock::new() }))
+    }
+
+    fn add(mut self, slot: Slot) -> Self {
+        if self.0.iter().all(|other| other.kind() != slot.kind()) {
+            self.0.push(slot);
+        }
+        self
+    }
+
+    /// Returns the table.
+    pub fn build(self) -> Backends {
+        Backends(Arc::new(self.0))
     }
 }
 
 impl Backends {
-    /// Returns the table of these backends; of two for the same kind the first one counts.
-    pub fn new(present: Vec<Arc<dyn Backend>>) -> Self {
-        Self(Arc::new(Table { present, later: Vec::new() }))
+    /// Returns an empty builder.
+    pub fn builder() -> BackendsBuilder {
+        BackendsBuilder::default()
     }
 
-    /// Returns the table of a backend that is there and one of another kind, which is looked for when somebody asks for
-    /// a device of its kind. `look` is called once, and returns the reason where there is none.
-    pub fn with_later(
-        present: Arc<dyn Backend>,
-        kind: DeviceKind,
-        look: impl Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync + 'static,
-    ) -> Self {
-        let later = Later { kind, look: Box::new(look), found: OnceLock::new() };
-        Self(Arc::new(Table { present: Vec::from([present]), later: Vec::from([later]) }))
+    /// Returns the table of these backends. If two have the same kind, the second is ignored.
+    pub fn new(present: Vec<Arc<dyn Backend>>) -> Self {
+        present.into_iter().fold(Self::builder(), BackendsBuilder::with).build()
     }
 
     /// Returns the backend that drives `device`.
@@ -60,11 +121,7 @@ impl Backends {
     /// [`Error::DeviceUnavailable`] with the reason when there is none.
     pub fn of(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let kind = device.kind();
-        let Table { present, later } = &*self.0;
-        if let Some(backend) = present.iter().find(|backend| backend.kind() == kind) {
-            return Ok(backend);
-        }
-        let reason = match later.iter().find(|later| later.kind == kind).map(Later::found) {
+        let reason = match self.0.iter().find(|slot| slot.kind() == kind).map(Slot::find) {
             Some(Ok(backend)) => return Ok(backend),
             Some(Err(reason)) => reason.to_owned(),
             None => format!("this build has no backend for `{}` devices", kind.name()),
@@ -82,24 +139,21 @@ impl Backends {
         })
     }
 
-    /// Returns every backend that is in use: all but those that nobody has asked for.
-    pub fn in_use(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
-        let Table { present, later } = &*self.0;
-        present.iter().chain(later.iter().filter_map(|later| later.found.get()?.as_ref().ok()))
+    /// Returns every initialised backend.
+    pub fn initialised(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
+        self.0.iter().filter_map(Slot::initialised)
     }
 
-    /// Looks for all backends, and returns of each kind of device the one that there is, or the reason why there is
-    /// none.
-    pub fn look_for_all(&self) -> Vec<(DeviceKind, Looked<'_>)> {
-        let Table { present, later } = &*self.0;
-        let present = present.iter().map(|backend| (backend.kind(), Ok(backend)));
-        present.chain(later.iter().map(|later| (later.kind, later.found()))).collect()
+    /// Searches for all backends. Returns for each kind of device the backend, or the reason why
+    /// there is none.
+    pub fn find_all(&self) -> Vec<(DeviceKind, Availability<'_>)> {
+        self.0.iter().map(|slot| (slot.kind(), slot.find())).collect()
     }
 }
 
-impl fmt::Debug for Later {
+impl fmt::Debug for Lazy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Later")
+        f.debug_struct("Lazy")
             .field("kind", &self.kind)
             .field("found", &self.found)
             .finish_non_exhaustive()

@@ -28,7 +28,7 @@ pub use local::LocalStore;
 pub use reducer::{DeviceReducer, HostReducer, Reducer};
 pub use snapshot::Snapshot;
 pub use types::{Description, Existing, KeyStats, Pulled};
-pub use updater::{Assign, Updater};
+pub use updater::Updater;
 
 pub(crate) use policy::{Policy, Run, Running};
 pub(crate) use snapshot::Rule;

@@ -1,4 +1,4 @@
-//! [`Updater`]: what a push does to the stored value. The default is [`Assign`].
+//! [`Updater`]: a function that changes the stored value of a key in a push.
 
 use std::fmt;
 
@@ -29,17 +29,6 @@ where
 {
     fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
         self(key, pushed, stored)
-    }
-}
-
-/// Replaces the stored value by the pushed one.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Assign;
-
-impl Updater for Assign {
-    fn update(&self, _key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
-        *stored = pushed.clone();
-        Ok(())
     }
 }
 

@@ -7,10 +7,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use kvstore_core::{
-    Assign, Backends, DType, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, TensorSpec,
+    Backends, DType, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, TensorSpec,
 };
 
-use super::assert_code;
+use super::{assert_code, assign};
 use crate::arithmetic::sum;
 use crate::arrays::key;
 use crate::compare::assert_same_bits;
@@ -91,7 +91,7 @@ impl Rule {
     fn set_on(&self, store: &dyn KvStore) {
         match self {
             Self::Assign => store.set_updater(None),
-            Self::Updater => store.set_updater(Some(Arc::new(Assign))),
+            Self::Updater => store.set_updater(Some(Arc::new(assign))),
             Self::Optimizer(optimizer) => store.set_optimizer(Optimizer::clone(optimizer)),
         }
         .unwrap();

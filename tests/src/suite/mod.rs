@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use kvstore::{ErrorCode, NDArray, Result, Store};
+use kvstore_core::{BoxError, Key, Tensor};
 
 use crate::place::device;
 use crate::reduced;
@@ -27,6 +28,13 @@ pub mod snapshots;
 pub mod updaters;
 pub mod values;
 pub mod whole_store;
+
+/// An updater that replaces the stored value by the pushed one.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of an updater")]
+pub(crate) fn assign(_: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+    *stored = pushed.clone();
+    Ok(())
+}
 
 /// Runs a check on a new store of every name.
 pub fn on_every_store(check: impl Fn(&Store)) {

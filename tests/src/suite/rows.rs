@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use kvstore_core::{
-    Assign, Backends, BoxError, DType, ErrorCode, Key, KvStore, NDArray, Optimizer, OptimizerState,
+    Backends, BoxError, DType, ErrorCode, Key, KvStore, NDArray, Optimizer, OptimizerState,
     RowSparse, Tensor, TensorSpec, Value,
 };
 
-use super::assert_code;
+use super::{assert_code, assign};
 use crate::arithmetic::sum;
 use crate::arrays::{from_tensor, key, to_array};
 use crate::compare::{assert_same_bits, difference};
@@ -352,7 +352,7 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     assert!(error.to_string().starts_with("key `w`: values of rows are not compressed"));
     store.set_compression(None).unwrap();
-    store.set_updater(Some(Arc::new(Assign))).unwrap();
+    store.set_updater(Some(Arc::new(assign))).unwrap();
     assert_same_bits(&from_tensor(&whole), &stored(&*store, &key("w")), &"nothing has changed");
     store.init(&[key("s")], &[rows(&[]).into()]).unwrap();
     let error = store.pull_rows(&[key("s")], &[&[]], 0).unwrap_err();
