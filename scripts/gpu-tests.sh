@@ -18,7 +18,7 @@ else
     LD_LIBRARY_PATH=$(scripts/emulator.sh)
     export LD_LIBRARY_PATH
 fi
-cargo test -p kvstore-cuda --features emulated --test emulator --test backend --test exchange
+cargo test -p kvstore-cuda --features emulated --test emulator --test backend --test interop
 # shellcheck disable=SC2046 # a list of options
 KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
     cargo test -p kvstore-tests $(printf -- '--test %s ' $SUITES)

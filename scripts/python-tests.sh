@@ -75,7 +75,7 @@ if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
     for numbers in "1 1" "4 2" "4 4" "2 3"; do
         echo "python: arrays of other libraries, devices and cards: $numbers"
         KVSTORE_GPUS=${numbers% *} KV_EMULATED_DEVICES=${numbers#* } \
-            "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpu_exchange.py \
+            "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpu_interop.py \
                 kvstore-python/tests/test_gpu_exports.py
     done
 fi

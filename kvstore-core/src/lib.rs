@@ -42,7 +42,7 @@ mod types;
 
 pub use backend::registry::{Availability, Backends, BackendsBuilder};
 pub use backend::storage;
-pub use backend::{Backend, Check, DeviceMemory, Exchange, ForeignMemory, Queue};
+pub use backend::{Backend, Check, DeviceInterop, DeviceMemory, ForeignMemory, Queue};
 pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
@@ -55,7 +55,7 @@ pub use store::{
     Description, DeviceReducer, Existing, HostReducer, KeyStats, KvStore, LocalStore, Pulled,
     Reducer, Snapshot, Updater,
 };
-pub use tensor::{Generator, Range, Shown, Tensor, arange};
+pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{
     Axis, BinaryOp, BoxError, DType, Device, DeviceKind, Element, Error, ErrorCode, Key, Layout,
     Reduction, Result, Scalar, Shape, TensorSpec, UnaryOp, dtype, key,

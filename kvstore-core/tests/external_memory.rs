@@ -11,7 +11,7 @@ use kvstore_core::{
     Optimizer, RowSparse, Shape, Tensor, TensorSpec, Updater, Value,
 };
 
-/// Some floats of this program.
+/// Floats that the program owns.
 #[derive(Debug)]
 struct Floats(Arc<[f32]>);
 
@@ -20,7 +20,7 @@ impl Storage for Floats {
         size_of_val(&*self.0)
     }
 
-    fn lent(&self) -> Option<&[u8]> {
+    fn external_bytes(&self) -> Option<&[u8]> {
         Some(bytemuck::cast_slice(&self.0))
     }
 }
@@ -35,8 +35,8 @@ fn spec() -> TensorSpec {
     TensorSpec::new([LEN], DType::F32)
 }
 
-fn lent(backends: &Backends, floats: &Arc<[f32]>) -> Tensor {
-    Tensor::lent(backends, spec(), Arc::new(Floats(Arc::clone(floats)))).unwrap()
+fn external(backends: &Backends, floats: &Arc<[f32]>) -> Tensor {
+    Tensor::from_external(backends, spec(), Arc::new(Floats(Arc::clone(floats)))).unwrap()
 }
 
 #[derive(Debug)]
@@ -50,10 +50,10 @@ impl Updater for Keep {
     }
 }
 
-/// Every way into a store, with lent values and with values of its own: the same bits, and nothing of what was lent
-/// is kept.
+/// Runs every kind of push with external values and with owned ones: the bits are the same, and no
+/// external memory stays referenced.
 #[test]
-fn a_store_keeps_nothing_that_is_lent() {
+fn a_store_keeps_copies_of_external_memory() {
     let rule = |number: usize, store: &LocalStore| match number {
         0 => {}
         1 => store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap(),
@@ -82,7 +82,7 @@ fn a_store_keeps_nothing_that_is_lent() {
             };
             let expected =
                 run(&|it| Tensor::from_slice(&all, Device::default(), [LEN], it).unwrap());
-            let (store, found) = run(&|it| lent(&all, it));
+            let (store, found) = run(&|it| external(&all, it));
             assert_eq!(found, expected.1, "{name} {number}");
             assert!(floats.iter().all(|it| Arc::strong_count(it) == 1), "{name} {number}");
             drop(store);
@@ -91,10 +91,10 @@ fn a_store_keeps_nothing_that_is_lent() {
 }
 
 #[test]
-fn what_is_made_of_lent_memory_is_elsewhere() {
+fn a_change_moves_a_tensor_out_of_external_memory() {
     let all = backends();
     let floats: Arc<[f32]> = vec![1.0; LEN].into();
-    let mut tensor = lent(&all, &floats);
+    let mut tensor = external(&all, &floats);
     let rows = RowSparse::new([5, LEN], vec![2], tensor.view(0, Shape::from([1, LEN])).unwrap());
     let rows: Value = rows.unwrap().into();
     let store = LocalStore::new("local", all.clone()).unwrap();
@@ -109,7 +109,7 @@ fn what_is_made_of_lent_memory_is_elsewhere() {
     assert_eq!(Arc::strong_count(&floats), 1);
 }
 
-/// Some bytes of what is lent.
+/// Some bytes of external memory.
 #[derive(Debug)]
 struct Part(Floats, std::ops::Range<usize>);
 
@@ -118,27 +118,27 @@ impl Storage for Part {
         self.1.len()
     }
 
-    fn lent(&self) -> Option<&[u8]> {
-        self.0.lent()?.get(self.1.clone())
+    fn external_bytes(&self) -> Option<&[u8]> {
+        self.0.external_bytes()?.get(self.1.clone())
     }
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn unaligned_memory_and_other_lengths_are_rejected() {
     let all = backends();
     let lend = |bytes, spec| {
         let part = Arc::new(Part(Floats(vec![1.0; 9].into()), bytes));
-        Tensor::lent(&all, spec, part).map_err(|error| error.to_string())
+        Tensor::from_external(&all, spec, part).map_err(|error| error.to_string())
     };
     let read = lend(4..16, TensorSpec::new([3], DType::F32)).unwrap();
     assert_eq!(read.to_vec::<f32>().unwrap(), [1.0; 3]);
     let text = lend(4..16, TensorSpec::new([4], DType::F32)).unwrap_err();
     assert!(text.contains("expected 16, found 12"), "{text}");
     let text = lend(2..14, TensorSpec::new([3], DType::F32)).unwrap_err();
-    assert!(text.contains("between two places"), "{text}");
+    assert!(text.contains("unaligned external memory"), "{text}");
     assert!(lend(2..14, TensorSpec::new([6], DType::F16)).is_ok());
     let storage = all.of(Device::default()).unwrap().allocate(Device::default(), 4).unwrap();
-    assert!(Tensor::lent(&all, TensorSpec::new([1], DType::F32), storage).is_err());
+    assert!(Tensor::from_external(&all, TensorSpec::new([1], DType::F32), storage).is_err());
 }
 
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Storage for Bytes {
         self.0.len()
     }
 
-    fn lent(&self) -> Option<&[u8]> {
+    fn external_bytes(&self) -> Option<&[u8]> {
         Some(&self.0)
     }
 }
@@ -165,15 +165,15 @@ fn a_backend_stays_for_its_tensors_and_not_for_what_is_kept_for_reuse() {
     drop(second);
     assert!(backends.of(Device::default()).unwrap().pooled_bytes() > 0);
     let spec = TensorSpec::new([4], DType::U8);
-    let lent = Tensor::lent(&backends, spec, Arc::new(Bytes([1, 2, 3, 4]))).unwrap();
+    let external = Tensor::from_external(&backends, spec, Arc::new(Bytes([1, 2, 3, 4]))).unwrap();
     let copy = first.clone();
     drop(backends);
     drop(first);
     assert_eq!(copy.to_vec::<u8>().unwrap(), [1]);
     drop(copy);
-    assert!(watched.upgrade().is_some(), "a tensor in lent memory has it still");
-    assert_eq!(lent.clone().to_vec::<u8>().unwrap(), [1, 2, 3, 4]);
-    assert!(open::<Bytes>(lent.span().storage).is_ok());
-    drop(lent);
+    assert!(watched.upgrade().is_some(), "a tensor in external memory still uses it");
+    assert_eq!(external.clone().to_vec::<u8>().unwrap(), [1, 2, 3, 4]);
+    assert!(open::<Bytes>(external.span().storage).is_ok());
+    drop(external);
     assert!(watched.upgrade().is_none());
 }

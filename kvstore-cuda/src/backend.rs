@@ -13,8 +13,8 @@ use kvstore_core::fallible;
 use kvstore_core::process::Origin;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
-    Backend, BinaryOp, Check, DType, Device, DeviceKind, DeviceMemory, Distribution, Error,
-    Exchange, Reduction, Result, Scalar, UnaryOp,
+    Backend, BinaryOp, Check, DType, Device, DeviceInterop, DeviceKind, DeviceMemory, Distribution,
+    Error, Reduction, Result, Scalar, UnaryOp,
 };
 
 use crate::batch::Extent;
@@ -424,7 +424,7 @@ impl Backend for CudaBackend {
         self.memory.devices().synchronize(device)
     }
 
-    fn exchange(&self) -> Option<&dyn Exchange> {
+    fn interop(&self) -> Option<&dyn DeviceInterop> {
         Some(self)
     }
 }

@@ -22,10 +22,10 @@ mod driver;
 pub mod elementwise;
 #[cfg(feature = "emulated")]
 pub mod emulated;
-mod exchange;
 pub mod fan;
 mod handles;
 mod host;
+mod interop;
 mod launch;
 mod memory;
 mod modules;

@@ -211,7 +211,7 @@ enum Holder {
 
 impl CudaStorage {
     /// Returns memory that another library lends.
-    pub(crate) fn lent(card: Arc<Card>, memory: ForeignMemory) -> Self {
+    pub(crate) fn external(card: Arc<Card>, memory: ForeignMemory) -> Self {
         let (address, num_bytes) = (memory.address() as Address, memory.num_bytes());
         Self { card, address, num_bytes, holder: Holder::Other(Some(memory)), owner: None }
     }
@@ -248,7 +248,7 @@ impl Storage for CudaStorage {
         self.num_bytes
     }
 
-    fn is_lent(&self) -> bool {
+    fn is_external(&self) -> bool {
         matches!(self.holder, Holder::Other(_))
     }
 

@@ -185,11 +185,11 @@ fn memory_of_a_card_is_shown_and_lent() {
     for dtype in [DType::F64, DType::F32, DType::F16, DType::I8] {
         let there = numbers(&backends, Device::cpu(0), dtype, [rows, columns], 5);
         let matrix = there.to_device(&backends, device).unwrap();
-        let shown = Arc::new(matrix.clone().show().unwrap());
+        let shown = Arc::new(matrix.clone().export().unwrap());
         let (address, num_bytes) = (shown.address(), matrix.num_bytes());
         // SAFETY: it is what the tensor shows, which stays and which nobody writes to.
         let lent = unsafe { ForeignMemory::new(device, address, num_bytes, shown.clone()) };
-        let lent = Tensor::lent_on(&backends, matrix.spec().clone(), lent).unwrap();
+        let lent = Tensor::from_foreign(&backends, matrix.spec().clone(), lent).unwrap();
         assert_eq!(lent.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
 
         let size = dtype.size();
@@ -208,16 +208,16 @@ fn memory_of_a_card_is_shown_and_lent() {
             }
         };
         let spec = TensorSpec::new([columns, rows], dtype);
-        let turned = Tensor::lent_on(&backends, spec, layout(address, &shown)).unwrap();
+        let turned = Tensor::from_foreign(&backends, spec, layout(address, &shown)).unwrap();
         let expected = there.transpose().unwrap();
         assert_eq!(turned.to_bytes().unwrap(), expected.to_bytes().unwrap(), "{dtype}");
         let target = Tensor::full(&backends, device, matrix.spec().clone(), Scalar::from(0.0));
-        let target = Arc::new(target.unwrap().show().unwrap());
+        let target = Arc::new(target.unwrap().export().unwrap());
         drop(turned.copy_to_foreign(layout(target.address(), &target)).unwrap());
         let address = target.address();
         // SAFETY: as above; what was written has been waited for.
         let back = unsafe { ForeignMemory::new(device, address, num_bytes, target.clone()) };
-        let back = Tensor::lent_on(&backends, matrix.spec().clone(), back).unwrap();
+        let back = Tensor::from_foreign(&backends, matrix.spec().clone(), back).unwrap();
         assert_eq!(back.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
     }
     assert_eq!(gpus.live_bytes(), 0);

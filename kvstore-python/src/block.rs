@@ -158,10 +158,10 @@ impl Block {
             return Tensor::allocate(all, self.device, spec);
         }
         if self.is_on_gpu() {
-            return Tensor::lent_on(all, spec, self.foreign()?);
+            return Tensor::from_foreign(all, spec, self.foreign()?);
         }
         if self.can_lend() {
-            return Tensor::lent(all, spec, Arc::clone(self) as _);
+            return Tensor::from_external(all, spec, Arc::clone(self) as _);
         }
         Tensor::from_bytes(all, self.device, spec, &self.gather()?)
     }
@@ -297,7 +297,7 @@ impl Storage for Block {
         self.spec.num_bytes().unwrap_or_default()
     }
 
-    fn lent(&self) -> Option<&[u8]> {
+    fn external_bytes(&self) -> Option<&[u8]> {
         // SAFETY: a block becomes a storage where it has elements, one after the other (`can_lend`), in memory
         // that its owner keeps. It is not written to meanwhile: see `Send`.
         Some(unsafe { slice::from_raw_parts(self.start, self.num_bytes()) })

@@ -136,7 +136,7 @@ pub(crate) fn device_of(device: Device) -> kvstore::Result<DlDevice> {
     Ok(match device.kind() {
         DeviceKind::Cpu => DlDevice { kind: HOST, id: 0 },
         DeviceKind::Gpu => {
-            let number = kvstore::backends().exchange(device)?.hardware(device)?;
+            let number = kvstore::backends().interop(device)?.hardware(device)?;
             DlDevice { kind: CUDA, id: number.cast_signed() }
         }
     })

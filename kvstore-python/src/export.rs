@@ -6,7 +6,7 @@ use kvstore::fallible;
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
-use kvstore::{Error, ErrorCode, NDArray, Queue, Shown, Tensor};
+use kvstore::{Error, ErrorCode, ExportedTensor, NDArray, Queue, Tensor};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -35,7 +35,7 @@ enum Memory {
     /// A value that others may have, too: it is for reading.
     Shared(#[expect(dead_code, reason = "it is held, not read")] Tensor),
     /// A value on a GPU.
-    Shown(#[expect(dead_code, reason = "it is held, not read")] Shown),
+    Device(#[expect(dead_code, reason = "it is held, not read")] ExportedTensor),
     /// A copy, for whom reads it to do with as it likes.
     Own(#[expect(dead_code, reason = "it is held, not read")] Vec<u64>),
 }
@@ -128,12 +128,12 @@ fn on_gpu(
     is_copied: bool,
     consumer: Option<Queue>,
 ) -> kvstore::Result<(Address, Memory)> {
-    let shown = if is_copied { value.duplicate()? } else { value }.show()?;
+    let exported = if is_copied { value.duplicate()? } else { value }.export()?;
     if let Some(consumer) = consumer {
-        shown.let_wait(consumer)?;
+        exported.let_wait(consumer)?;
     }
-    let address = ptr::with_exposed_provenance_mut(shown.address());
-    Ok((Address(address), Memory::Shown(shown)))
+    let address = ptr::with_exposed_provenance_mut(exported.address());
+    Ok((Address(address), Memory::Device(exported)))
 }
 
 /// Returns where the elements are in the host's memory, and what keeps them there.

@@ -121,7 +121,7 @@ fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
     if device.kind() == DeviceKind::Cpu {
         return Ok(None);
     }
-    let queue = detached(py, || kvstore::backends().exchange(device)?.queue(device))?;
+    let queue = detached(py, || kvstore::backends().interop(device)?.queue(device))?;
     Ok(Some(queue.number()))
 }
 
@@ -185,10 +185,10 @@ fn by_gpu_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
         if address == 0 {
             return Ok(first);
         }
-        let exchange = kvstore::backends().exchange(first)?;
-        let device = exchange.device_at(address)?;
+        let interop = kvstore::backends().interop(first)?;
+        let device = interop.device_at(address)?;
         if let Some(queue) = producer {
-            exchange.wait_for(device, queue)?;
+            interop.wait_for(device, queue)?;
         }
         Ok(device)
     })?;

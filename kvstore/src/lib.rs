@@ -55,11 +55,11 @@ pub use values::{ArrayOrRows, ToValue};
 pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
-    Checkpoints, Compression, DType, Description, Device, DeviceKind, DeviceMemory, Distribution,
-    Element, Error, ErrorCode, Exchange, Existing, ForeignMemory, Generator, Key, KeyStats,
-    KvStore, Layout, LrScheduler, NDArray, Optimizer, OptimizerState, OptimizerStates, Pulled,
-    Queue, Range, Reduction, Result, RowSparse, Scalar, Shape, Shown, Snapshot, Tensor, TensorSpec,
-    UnaryOp, Updater, Value, Warmup, bf16, f16, storage::Storage,
+    Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
+    Distribution, Element, Error, ErrorCode, Existing, ExportedTensor, ForeignMemory, Generator,
+    Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, Optimizer, OptimizerState,
+    OptimizerStates, Pulled, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot,
+    Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16, storage::Storage,
 };
 
 /// Runs the Rust code of the README.

@@ -1,9 +1,9 @@
-//! Memory of devices that crosses between a backend and other libraries by its address: the [`Exchange`].
+//! [`DeviceInterop`]: device memory shared with other libraries of the process, by address.
 //!
-//! Both sides queue work, so an address is not all: each has to wait for what the other one has queued, and for its own
-//! work before it lets go of the other one's memory.
+//! Both sides queue work. Before one side uses the memory, its queue has to wait for the work that
+//! the other side has queued; before it releases the memory, its own work has to end.
 
-#![expect(unsafe_code, reason = "what is at an address, only who gives it can promise")]
+#![expect(unsafe_code, reason = "only the caller can vouch for a raw address")]
 
 use std::any::Any;
 use std::fmt;
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use super::storage::{Span, SpanMut, Storage};
 use crate::types::{Device, Layout, Result};
 
-/// A queue of a device's work as its driver numbers it: a backend's, or another library's.
+/// A queue of a device's work by its driver's number: the backend's, or another library's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue(usize);
 
 impl Queue {
-    /// Returns the queue that a driver knows by this number.
+    /// Returns the queue with this number.
     ///
     /// # Safety
-    /// The driver of the device that it is used for has such a queue, and keeps it until the call returns that it is
-    /// given to.
+    /// - The driver of the device has a queue with this number.
+    /// - The queue exists until the call that receives it returns.
     pub const unsafe fn from_number(number: usize) -> Self {
         Self(number)
     }
@@ -32,7 +32,7 @@ impl Queue {
     }
 }
 
-/// Memory of a device that another library has, and lets somebody use.
+/// Device memory that another library owns.
 pub struct ForeignMemory {
     device: Device,
     address: usize,
@@ -42,14 +42,18 @@ pub struct ForeignMemory {
 }
 
 impl ForeignMemory {
-    /// Returns the memory of these bytes, which is there until `owner` is dropped, by whatever thread.
+    /// Describes `num_bytes` bytes from `address` on. `owner` keeps them alive; any thread may drop it.
     ///
     /// # Safety
-    /// - The device may read, and where it is said to be an output write, `num_bytes` from `address` on until `owner` is
-    ///   dropped.
-    /// - From when it is given to a call of the crate until that returns and all that it was made into is dropped, nobody
-    ///   else writes there, and if it is an output nobody reads: but for work that the device's [`Exchange::queue`] has
-    ///   been made to wait for.
+    /// Until `owner` is dropped:
+    /// - The device may read the bytes.
+    /// - If they are an output, the device may write them.
+    ///
+    /// While a call that received the memory runs, and until everything built from it is dropped:
+    /// - No one else writes to the bytes.
+    /// - If they are an output, no one else reads them.
+    ///
+    /// Work that [`DeviceInterop::queue`] already waits for is exempt from the second list.
     pub unsafe fn new(
         device: Device,
         address: usize,
@@ -59,8 +63,8 @@ impl ForeignMemory {
         Self { device, address, num_bytes, layout: None, _owner: owner }
     }
 
-    /// Returns the memory of elements at regular distances, the first one at `address`; they are copied before they are
-    /// used.
+    /// Describes elements at regular distances, the first one at `address`. They are copied before
+    /// use.
     ///
     /// # Safety
     /// As [`ForeignMemory::new`], for the bytes of the elements.
@@ -76,22 +80,22 @@ impl ForeignMemory {
         Self { device, address, num_bytes, layout: Some(layout), _owner: owner }
     }
 
-    /// Returns where the memory is.
+    /// Returns the device.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Returns its first byte.
+    /// Returns the address of the first byte.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Returns how many bytes its elements have.
+    /// Returns the number of bytes of the elements.
     pub fn num_bytes(&self) -> usize {
         self.num_bytes
     }
 
-    /// Returns where its elements stand, if not one after the other.
+    /// Returns the layout of strided elements, or `None` for contiguous ones.
     pub fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
@@ -103,49 +107,52 @@ impl fmt::Debug for ForeignMemory {
     }
 }
 
-/// What a backend does whose memory other libraries of the process see by its address, and which sees theirs: part of
-/// its [`Backend`](crate::Backend).
-pub trait Exchange {
+/// Shares device memory with other libraries of the process: a part of a
+/// [`Backend`](crate::Backend) whose memory has addresses.
+pub trait DeviceInterop {
     /// Returns the number by which the driver and other libraries know the hardware of a device.
     fn hardware(&self, device: Device) -> Result<u32>;
 
-    /// Returns the device whose memory an address is.
+    /// Returns the device whose memory contains an address.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for one that the driver does not know,
-    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) for memory of hardware that the backend does not use.
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the driver does not know the
+    ///   address.
+    /// - [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the backend does not use
+    ///   that hardware.
     fn device_at(&self, address: usize) -> Result<Device>;
 
-    /// Returns the queue that all work on the device goes into. Another library that lets it wait for its own work may
-    /// lend memory then.
+    /// Returns the queue of all work on the device. Another library may pass its memory to this
+    /// crate once this queue waits for that library's work.
     fn queue(&self, device: Device) -> Result<Queue>;
 
-    /// Lets work that is queued on the device from now on wait for what is in another library's queue.
+    /// Makes later work on the device wait for the work in another library's queue.
     fn wait_for(&self, device: Device, other: Queue) -> Result<()>;
 
-    /// Lets what another library queues from now on wait for all that is queued on the device.
+    /// Makes later work in another library's queue wait for the work queued on the device.
     fn let_wait(&self, other: Queue, device: Device) -> Result<()>;
 
-    /// Waits for all work on the hardware of the device, that of other libraries, too.
+    /// Waits for all work on the hardware of the device, including that of other libraries.
     fn wait_for_all(&self, device: Device) -> Result<()>;
 
-    /// Returns the memory as a storage, which says that it [is lent](Storage::is_lent). Whoever drops it last waits for
-    /// all work on the device, and drops the owner after that. Of elements at regular distances it has no ranges.
-    fn lend(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>>;
+    /// Returns the memory as a storage that [is external](Storage::is_external). Dropping the last
+    /// reference waits for all work on the device, then drops the owner. A strided memory has no
+    /// ranges.
+    fn import(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>>;
 
-    /// Queues a copy of elements at regular distances, of a storage that was [lent](Exchange::lend) so, to one after the
-    /// other.
+    /// Queues a copy from strided elements of an [imported](DeviceInterop::import) storage to
+    /// contiguous ones.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for more axes than a backend knows.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for more axes than the backend supports.
     fn gather(&self, dst: SpanMut<'_>, src: &dyn Storage) -> Result<()>;
 
-    /// Queues the copy the other way.
+    /// Queues a copy from contiguous elements to strided ones of an imported storage.
     ///
     /// # Errors
-    /// As [`Exchange::gather`].
+    /// As [`DeviceInterop::gather`].
     fn scatter(&self, dst: &mut dyn Storage, src: Span<'_>) -> Result<()>;
 
-    /// Returns where a range of a storage of the backend's is.
+    /// Returns the address of a range of a storage of the backend.
     fn address(&self, src: Span<'_>) -> Result<usize>;
 }

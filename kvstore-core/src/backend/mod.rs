@@ -14,7 +14,7 @@ use crate::rule::{MAX_STATES, UpdateRule};
 use crate::types::Error;
 use crate::types::{BinaryOp, DType, Device, DeviceKind, Reduction, Result, Scalar, UnaryOp};
 
-pub use interop::{Exchange, ForeignMemory, Queue};
+pub use interop::{DeviceInterop, ForeignMemory, Queue};
 pub use storage::{InOut, Span, SpanMut, Storage};
 
 pub(crate) use storage::{open, open_mut};
@@ -333,9 +333,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Waits until all work queued on the device is done.
     fn synchronize(&self, device: Device) -> Result<()>;
 
-    /// Returns how memory of the devices crosses to other libraries, and theirs to here, if it does. The host's needs none:
-    /// [`Backend::host_bytes`] and [`Storage::lent`] are its ways.
-    fn exchange(&self) -> Option<&dyn Exchange> {
+    /// Returns the interface for memory shared with other libraries, or `None` if device memory is
+    /// not shared. Host memory needs none: see [`Backend::host_bytes`] and
+    /// [`Storage::external_bytes`].
+    fn interop(&self) -> Option<&dyn DeviceInterop> {
         None
     }
 }

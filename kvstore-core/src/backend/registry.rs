@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::interop::Exchange;
+use super::interop::DeviceInterop;
 use super::{Backend, DequantizeJob, QuantizeJob, RowSumJob, RowUpdateJob, SumJob, UpdateJob};
 use crate::types::{Device, DeviceKind, Error, Result};
 
@@ -129,13 +129,14 @@ impl Backends {
         Err(Error::DeviceUnavailable { device, reason })
     }
 
-    /// Returns how memory of `device` crosses to other libraries, and theirs to here.
+    /// Returns the interface for memory of `device` shared with other libraries.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`], and [`Error::Unsupported`] for a device whose backend has no such way.
-    pub fn exchange(&self, device: Device) -> Result<&dyn Exchange> {
-        self.of(device)?.exchange().ok_or_else(|| {
-            Error::Unsupported(format!("{device} exchanges no memory with other libraries"))
+    /// - [`Error::DeviceUnavailable`]
+    /// - [`Error::Unsupported`] if the backend of the device has no such interface.
+    pub fn interop(&self, device: Device) -> Result<&dyn DeviceInterop> {
+        self.of(device)?.interop().ok_or_else(|| {
+            Error::Unsupported(format!("{device} shares no memory with other libraries"))
         })
     }
 

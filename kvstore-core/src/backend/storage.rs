@@ -7,22 +7,23 @@ use std::sync::Arc;
 use super::Backend;
 use crate::types::{Error, Result};
 
-/// A block of memory on some device. Only the backend that made it can look inside,
-/// unless it is lent.
+/// A block of memory on a device. Only the backend that allocated it can access it, unless it is
+/// external.
 pub trait Storage: Any + Send + Sync + fmt::Debug {
-    /// Returns how many bytes the block holds.
+    /// Returns the number of bytes of the block.
     fn num_bytes(&self) -> usize;
 
-    /// Returns the bytes of memory of the host that no backend has made: they are lent by somebody who does not change
-    /// them while the storage is there. See [`Tensor::lent`](crate::Tensor::lent).
-    fn lent(&self) -> Option<&[u8]> {
+    /// Returns the bytes of external host memory, or `None` for memory of a backend. The owner does
+    /// not change them while the storage exists. See
+    /// [`Tensor::from_external`](crate::Tensor::from_external).
+    fn external_bytes(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Returns whether somebody lends the memory, the host's or that of a device: it is not to be written to, and what is
-    /// kept of it is a copy.
-    fn is_lent(&self) -> bool {
-        self.lent().is_some()
+    /// Returns whether the memory, on the host or a device, belongs to another library. It is
+    /// read-only, and a store keeps copies of it only.
+    fn is_external(&self) -> bool {
+        self.external_bytes().is_some()
     }
 
     /// Returns the error of every read, if the memory is unreadable.
@@ -30,13 +31,13 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
         None
     }
 
-    /// Returns the backend that was noted last.
+    /// Returns the backend that [`Storage::set_owner`] stored last.
     fn owner(&self) -> Option<&Arc<dyn Backend>> {
         None
     }
 
-    /// Notes the backend for as long as a tensor has the storage, and returns what was noted. It is faster to copy tensors
-    /// whose storage does so; one that is lent need not.
+    /// Stores the backend while a tensor uses the storage, and returns the previous one. Tensors
+    /// whose storage does so are faster to clone. External storages need not.
     fn set_owner(&mut self, owner: Option<Arc<dyn Backend>>) -> Option<Arc<dyn Backend>> {
         drop(owner);
         None

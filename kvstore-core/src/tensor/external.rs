@@ -1,4 +1,4 @@
-//! Tensors in memory that somebody else has: read where it lies, and copied where a value stays.
+//! Tensors in external host memory: read in place, and copied where a value is kept.
 
 use std::sync::Arc;
 
@@ -9,28 +9,33 @@ use crate::backend::registry::Backends;
 use crate::types::{Device, Error, Result, TensorSpec};
 
 impl Tensor {
-    /// Returns a tensor on the host whose elements lie in memory that is lent: row-major, in the machine's byte order.
+    /// Returns a tensor on the host whose elements are in external memory: row-major, in the
+    /// machine's byte order.
     ///
-    /// It is for one call. What a store keeps of it and what an array is assigned is a copy, and so is what is made of it by
-    /// a change; the tensor itself, its clones and views, and an array that is made of one, go on reading there and keep the
-    /// storage. The last of them may be dropped by another thread.
+    /// Use it for one call. A store and an array copy what they keep, and a change of the tensor
+    /// moves it to other memory. The tensor itself, its clones and its views read the external
+    /// memory and keep the storage alive. Any thread may drop the last of them.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a storage that lends nothing, and for elements at places where the machine reads
-    /// none of their size; [`Error::LengthMismatch`] for another number of bytes.
-    pub fn lent(backends: &Backends, spec: TensorSpec, storage: Arc<dyn Storage>) -> Result<Self> {
+    /// - [`Error::InvalidArgument`] if the storage is not external.
+    /// - [`Error::InvalidArgument`] if the elements are not aligned.
+    /// - [`Error::LengthMismatch`] if the number of bytes differs.
+    pub fn from_external(
+        backends: &Backends,
+        spec: TensorSpec,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
         let device = Device::default();
-        let bytes = storage.lent().ok_or_else(|| Error::invalid("the memory is not lent"))?;
+        let bytes = storage
+            .external_bytes()
+            .ok_or_else(|| Error::invalid("the storage is not external memory"))?;
         let (expected, found) = (spec.num_bytes()?, bytes.len());
         if found != expected {
-            let what = format!("bytes that are lent for {spec}");
+            let what = format!("bytes of external memory for {spec}");
             return Err(Error::LengthMismatch { what, expected, found });
         }
         if !bytes.is_empty() && bytes.as_ptr().addr() % spec.dtype().size() != 0 {
-            return Err(Error::invalid(format!(
-                "{spec}: lent elements begin at address {:#x}, between two places for them",
-                bytes.as_ptr().addr()
-            )));
+            return Err(unaligned(&spec, device, bytes.as_ptr().addr()));
         }
         let backend = backends.of(device)?;
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
@@ -41,8 +46,17 @@ impl Tensor {
         Self { share: Share::unreadable(reason), device, spec, start: 0 }
     }
 
-    /// Returns whether nobody else has the memory, and it may be written to.
+    /// Returns whether the memory is exclusive and not external, so that it may be changed in place.
     pub(super) fn may_write(&mut self) -> bool {
-        Arc::get_mut(&mut self.share.storage).is_some_and(|storage| !storage.is_lent())
+        Arc::get_mut(&mut self.share.storage).is_some_and(|storage| !storage.is_external())
     }
+}
+
+/// Returns the error of external memory at an address where no element of its dtype may be.
+pub(super) fn unaligned(spec: &TensorSpec, device: Device, address: usize) -> Error {
+    Error::invalid(format!(
+        "unaligned external memory for {spec} on {device}: address {address:#x} or a stride is not \
+         a multiple of {} bytes",
+        spec.dtype().size()
+    ))
 }

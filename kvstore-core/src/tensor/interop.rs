@@ -1,61 +1,71 @@
-//! Tensors in memory of a device that another library lends, and those that another library sees.
+//! Tensors in device memory of other libraries, and tensors exported to them.
 
 use std::sync::Arc;
 
+use super::external::unaligned;
 use super::share::Share;
 use super::{Tensor, exclusive};
 use crate::backend::registry::Backends;
-use crate::backend::{Exchange, ForeignMemory, Queue, SpanMut, Storage};
+use crate::backend::{DeviceInterop, ForeignMemory, Queue, SpanMut, Storage};
 use crate::types::{Error, Result, TensorSpec};
 
 impl Tensor {
-    /// Returns a tensor whose elements lie in memory of a device that is lent: row-major, in the machine's byte order.
-    /// What [`Tensor::lent`] says of the host's memory holds for it; whoever drops it last waits for the work on it. Elements
-    /// at regular distances are copied, and waited for.
+    /// Returns a tensor whose elements are in device memory of another library: row-major, in the
+    /// machine's byte order.
+    ///
+    /// As for [`Tensor::from_external`], stores and arrays copy what they keep. Dropping the last
+    /// reference waits for the work on the memory. Strided elements are copied; the call waits for
+    /// the copy.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`] for elements at places where no device reads any of their
-    /// size, [`Error::LengthMismatch`] for another number of bytes.
-    pub fn lent_on(backends: &Backends, spec: TensorSpec, memory: ForeignMemory) -> Result<Self> {
+    /// - [`Error::DeviceUnavailable`]
+    /// - [`Error::InvalidArgument`] if the elements are not aligned.
+    /// - [`Error::LengthMismatch`] if the number of bytes differs.
+    pub fn from_foreign(
+        backends: &Backends,
+        spec: TensorSpec,
+        memory: ForeignMemory,
+    ) -> Result<Self> {
         check_room(&spec, &memory)?;
-        check_places(&spec, &memory)?;
+        check_alignment(&spec, &memory)?;
         let (device, is_strided) = (memory.device(), memory.layout().is_some());
         let backend = backends.of(device)?;
-        let exchange = backends.exchange(device)?;
-        let storage = exchange.lend(memory)?;
+        let interop = backends.interop(device)?;
+        let storage = interop.import(memory)?;
         if is_strided {
             let mut gathered = Self::allocate_on(backend, device, spec)?;
-            gathered.overwrite(|_, dst| exchange.gather(dst, &*storage))?;
+            gathered.overwrite(|_, dst| interop.gather(dst, &*storage))?;
             return Ok(gathered);
         }
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
-    /// Queues a copy of the elements to memory of another library's on the tensor's device, one after the other or at
-    /// regular distances. Whoever drops what is returned waits for the copy; to wait for several at once, and to hear of
-    /// what goes wrong there, [`Tensor::wait`] comes before.
+    /// Queues a copy of the elements to memory of another library on the tensor's device,
+    /// contiguous or strided. Dropping the result waits for the copy. To wait for several copies at
+    /// once, and to receive their errors, call [`Tensor::wait`] first.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for memory of another device, [`Error::LengthMismatch`] for another number of bytes.
+    /// - [`Error::InvalidArgument`] for memory of another device.
+    /// - [`Error::LengthMismatch`] if the number of bytes differs.
     #[must_use = "the copy is done when this is dropped"]
     pub fn copy_to_foreign(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>> {
         check_room(&self.spec, &memory)?;
         if memory.device() != self.device {
             return Err(Error::invalid(format!(
-                "{} on {} to be copied to memory of {}",
+                "copy of {} on {} to memory of {}: expected the same device",
                 self.spec,
                 self.device,
                 memory.device()
             )));
         }
-        let (exchange, is_strided) = (self.exchange()?, memory.layout().is_some());
+        let (interop, is_strided) = (self.interop()?, memory.layout().is_some());
         if is_strided {
-            check_places(&self.spec, &memory)?;
+            check_alignment(&self.spec, &memory)?;
         }
-        let mut storage = exchange.lend(memory)?;
+        let mut storage = interop.import(memory)?;
         let target = exclusive(&mut storage)?;
         if is_strided {
-            exchange.scatter(target, self.span())?;
+            interop.scatter(target, self.span())?;
         } else {
             let dst = SpanMut { storage: target, start: 0, num_bytes: self.num_bytes() };
             self.share.backend()?.copy(dst, self.span())?;
@@ -63,21 +73,26 @@ impl Tensor {
         Ok(storage)
     }
 
-    /// Shows the memory of the elements to another library: for reading, for a tensor is a value.
+    /// Exports the memory of the elements to another library, which may read it only: a tensor is a
+    /// value.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for memory that no other library sees, and for one that is lent itself.
-    pub fn show(self) -> Result<Shown> {
-        if self.share.storage.is_lent() {
-            return Err(Error::Unsupported(format!("{self:?} in memory of another library")));
+    /// [`Error::Unsupported`]:
+    /// - for memory without addresses,
+    /// - and for memory that another library owns.
+    pub fn export(self) -> Result<ExportedTensor> {
+        if self.share.storage.is_external() {
+            return Err(Error::Unsupported(format!(
+                "export of {self:?}: another library owns its memory"
+            )));
         }
-        let address = self.exchange()?.address(self.span())?;
-        Ok(Shown { address, value: Some(self) })
+        let address = self.interop()?.address(self.span())?;
+        Ok(ExportedTensor { address, value: Some(self) })
     }
 
-    fn exchange(&self) -> Result<&dyn Exchange> {
-        self.share.backend()?.exchange().ok_or_else(|| {
-            Error::Unsupported(format!("{} exchanges no memory with other libraries", self.device))
+    fn interop(&self) -> Result<&dyn DeviceInterop> {
+        self.share.backend()?.interop().ok_or_else(|| {
+            Error::Unsupported(format!("{} shares no memory with other libraries", self.device))
         })
     }
 }
@@ -87,55 +102,58 @@ fn check_room(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::LengthMismatch { what: format!("bytes that are lent for {spec}"), expected, found })
+    Err(Error::LengthMismatch {
+        what: format!("bytes of external memory for {spec}"),
+        expected,
+        found,
+    })
 }
 
-/// Checks that a device reads elements where these are.
-fn check_places(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
+/// Checks that the elements are aligned.
+fn check_alignment(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
     let (size, address) = (spec.dtype().size(), memory.address());
     let strides = memory.layout().into_iter().flat_map(|layout| &layout.axes);
     let mut strides = strides.filter(|axis| axis.length > 1).map(|axis| axis.stride.unsigned_abs());
     if address.is_multiple_of(size) && strides.all(|stride| stride.is_multiple_of(size)) {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "{spec} on {}: lent elements, the first one at address {address:#x}, between two places for them",
-        memory.device()
-    )))
+    Err(unaligned(spec, memory.device(), address))
 }
 
-/// A tensor that another library sees in its memory, which stays and does not change before this is dropped.
+/// Memory of a tensor that another library reads. It exists and does not change until this is
+/// dropped.
 ///
-/// Whoever drops it waits for all work on the device: nobody tells which of the other library's work still reads.
+/// The drop waits for all work on the device, because the other library does not report which of its
+/// work still reads.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ExportedTensor {
     address: usize,
-    /// There until it is dropped.
+    /// `Some` until the drop.
     value: Option<Tensor>,
 }
 
-impl Shown {
-    /// Returns where the elements are on their device, row-major.
+impl ExportedTensor {
+    /// Returns the address of the elements on their device, row-major.
     pub fn address(&self) -> usize {
         self.address
     }
 
-    /// Lets what another library queues from now on wait until the elements have been computed.
+    /// Makes later work in another library's queue wait until the elements have been computed.
     pub fn let_wait(&self, other: Queue) -> Result<()> {
         let Some(value) = &self.value else { return Ok(()) };
-        value.exchange()?.let_wait(other, value.device)
+        value.interop()?.let_wait(other, value.device)
     }
 }
 
-impl Drop for Shown {
+impl Drop for ExportedTensor {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
-        let waited = value.exchange().and_then(|it| it.wait_for_all(value.device));
+        let waited = value.interop().and_then(|it| it.wait_for_all(value.device));
         if let Err(error) = waited {
-            tracing::warn!(%error, ?value, "memory that another library may still read is kept for ever");
+            tracing::warn!(%error, ?value, "leaks memory that another library may still read");
             #[expect(
                 clippy::disallowed_methods,
-                reason = "what may still be in use is never given back"
+                reason = "another library may still read the memory"
             )]
             std::mem::forget(value);
         }

@@ -20,7 +20,7 @@ use crate::types::{
 
 use share::Share;
 
-pub use interop::Shown;
+pub use interop::ExportedTensor;
 pub use random::Generator;
 
 /// A dense, row-major tensor on one device: a value, not a place.
@@ -318,7 +318,7 @@ impl Tensor {
     /// Returns whether the value has its memory to itself and its clones, and that it is not lent.
     pub(crate) fn is_compact(&self) -> bool {
         let storage = &self.share.storage;
-        storage.num_bytes() == self.num_bytes() && !storage.is_lent()
+        storage.num_bytes() == self.num_bytes() && !storage.is_external()
     }
 
     /// Returns whether both are the same memory under the same spec.

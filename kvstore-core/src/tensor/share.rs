@@ -89,7 +89,7 @@ impl Storage for UnreadableStorage {
         0
     }
 
-    fn is_lent(&self) -> bool {
+    fn is_external(&self) -> bool {
         // A store copies external memory before it keeps it. Here that copy fails, so nothing is
         // kept.
         true

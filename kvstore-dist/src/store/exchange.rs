@@ -59,7 +59,7 @@ impl Storage for Received {
         self.range.len()
     }
 
-    fn lent(&self) -> Option<&[u8]> {
+    fn external_bytes(&self) -> Option<&[u8]> {
         self.slices.whole().get(self.range.clone())
     }
 }
@@ -253,7 +253,7 @@ impl Exchange<'_> {
         let found = slices.whole().get(range.clone()).ok_or_else(lost)?;
         if found.as_ptr().addr().is_multiple_of(spec.dtype().size()) {
             let storage = Received { slices, range };
-            return Tensor::lent(self.backends, spec, Arc::new(storage));
+            return Tensor::from_external(self.backends, spec, Arc::new(storage));
         }
         Tensor::from_bytes(self.backends, Device::cpu(0), spec, found)
     }

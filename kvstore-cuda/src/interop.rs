@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kvstore_core::storage::{Span, SpanMut, Storage, open};
-use kvstore_core::{Device, Error, Exchange, ForeignMemory, Queue, Result};
+use kvstore_core::{Device, DeviceInterop, Error, ForeignMemory, Queue, Result};
 
 use crate::backend::CudaBackend;
 use crate::driver::number_at;
@@ -13,7 +13,7 @@ use crate::memory::{CudaStorage, address_on, locate, reading};
 use crate::strided::{StridedArgs, kernel};
 
 /// Other libraries use a card by its primary context, as we do, so addresses and streams mean the same to all of them.
-impl Exchange for CudaBackend {
+impl DeviceInterop for CudaBackend {
     fn hardware(&self, device: Device) -> Result<u32> {
         Ok(self.card(device)?.number())
     }
@@ -46,9 +46,9 @@ impl Exchange for CudaBackend {
         self.card(device)?.synchronize_all()
     }
 
-    fn lend(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>> {
+    fn import(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>> {
         let card = Arc::clone(self.card(memory.device())?);
-        Ok(Arc::new(CudaStorage::lent(card, memory)))
+        Ok(Arc::new(CudaStorage::external(card, memory)))
     }
 
     fn gather(&self, dst: SpanMut<'_>, src: &dyn Storage) -> Result<()> {

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use cards::{alone, is_real};
 use kvstore_core::{
-    Axis, Backends, DType, Device, Error, ErrorCode, ForeignMemory, Layout, Queue, Shown, Tensor,
-    TensorSpec,
+    Axis, Backends, DType, Device, Error, ErrorCode, ExportedTensor, ForeignMemory, Layout, Queue,
+    Tensor, TensorSpec,
 };
 use kvstore_cuda::emulated;
 
@@ -31,19 +31,24 @@ fn spec(len: usize) -> TensorSpec {
 }
 
 /// Ten numbers on the first device, as another library would have them.
-fn owner(backends: &Backends) -> Arc<Shown> {
+fn owner(backends: &Backends) -> Arc<ExportedTensor> {
     let numbers = [0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
     let tensor = Tensor::from_slice(backends, Device::gpu(0), [10], &numbers).unwrap();
-    Arc::new(tensor.show().unwrap())
+    Arc::new(tensor.export().unwrap())
 }
 
 /// Lends `num_bytes` of them, from `start` on, as memory of some device.
-fn lend(owner: &Arc<Shown>, device: Device, start: usize, num_bytes: usize) -> ForeignMemory {
+fn lend(
+    owner: &Arc<ExportedTensor>,
+    device: Device,
+    start: usize,
+    num_bytes: usize,
+) -> ForeignMemory {
     // SAFETY: the owner keeps its tensor, and nobody writes there; the backend's queue is that of the owner.
     unsafe { ForeignMemory::new(device, owner.address() + start, num_bytes, owner.clone()) }
 }
 
-fn every(owner: &Arc<Shown>, step: isize, len: usize, start: usize) -> ForeignMemory {
+fn every(owner: &Arc<ExportedTensor>, step: isize, len: usize, start: usize) -> ForeignMemory {
     let layout = Layout { size: 4, axes: vec![Axis { length: len, stride: step }] };
     let (device, address) = (Device::gpu(0), owner.address() + start);
     // SAFETY: as above.
@@ -55,7 +60,8 @@ fn what_is_lent_is_read_and_what_is_kept_is_a_copy() {
     let _alone = alone();
     let backends = backends();
     let owner = owner(&backends);
-    let lent = Tensor::lent_on(&backends, spec(3), lend(&owner, Device::gpu(0), 8, 12)).unwrap();
+    let lent =
+        Tensor::from_foreign(&backends, spec(3), lend(&owner, Device::gpu(0), 8, 12)).unwrap();
     assert_eq!(lent.device(), Device::gpu(0));
     assert_eq!(lent.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
     let sum = lent.binary(kvstore_core::BinaryOp::Add, &lent).unwrap();
@@ -67,8 +73,8 @@ fn what_is_lent_is_read_and_what_is_kept_is_a_copy() {
     assert_eq!(kept.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
 
     // Elements at distances are copied at once.
-    let odd = Tensor::lent_on(&backends, spec(5), every(&owner, 8, 5, 4)).unwrap();
-    let back = Tensor::lent_on(&backends, spec(4), every(&owner, -12, 4, 36)).unwrap();
+    let odd = Tensor::from_foreign(&backends, spec(5), every(&owner, 8, 5, 4)).unwrap();
+    let back = Tensor::from_foreign(&backends, spec(4), every(&owner, -12, 4, 36)).unwrap();
     assert_eq!(Arc::strong_count(&owner), 1);
     assert_eq!(odd.to_vec::<f32>().unwrap(), [1.0, 3.0, 5.0, 7.0, 9.0]);
     assert_eq!(back.to_vec::<f32>().unwrap(), [9.0, 6.0, 3.0, 0.0]);
@@ -81,28 +87,28 @@ fn what_cannot_be_lent_or_shown_is_refused() {
     let owner = owner(&backends);
     let gpu = Device::gpu(0);
     let refused = |spec: TensorSpec, memory| {
-        let error = Tensor::lent_on(&backends, spec, memory).unwrap_err();
+        let error = Tensor::from_foreign(&backends, spec, memory).unwrap_err();
         assert_eq!(Arc::strong_count(&owner), 1, "{error}");
         error
     };
     let text = refused(spec(3), lend(&owner, gpu, 0, 16)).to_string();
     assert!(text.contains("expected 12, found 16"), "{text}");
     let text = refused(spec(3), lend(&owner, gpu, 2, 12)).to_string();
-    assert!(text.contains("between two places"), "{text}");
+    assert!(text.contains("unaligned external memory"), "{text}");
     let text = refused(spec(2), every(&owner, 6, 2, 0)).to_string();
-    assert!(text.contains("between two places"), "{text}");
+    assert!(text.contains("unaligned external memory"), "{text}");
     let error = refused(spec(3), lend(&owner, Device::gpu(2), 0, 12));
     assert_eq!(error.to_string(), "device gpu(2) is not available: there are 2 of them");
     let error = refused(spec(3), lend(&owner, Device::cpu(0), 0, 12));
     assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
 
-    let lent = Tensor::lent_on(&backends, spec(3), lend(&owner, gpu, 0, 12)).unwrap();
-    let error = lent.show().map(drop).unwrap_err();
+    let lent = Tensor::from_foreign(&backends, spec(3), lend(&owner, gpu, 0, 12)).unwrap();
+    let error = lent.export().map(drop).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
     let host = Tensor::from_slice(&backends, Device::cpu(0), [3], &[1.0_f32; 3]).unwrap();
     let error = host.copy_to_foreign(lend(&owner, gpu, 0, 12)).map(drop).unwrap_err();
-    assert!(error.to_string().contains("cpu(0) to be copied to memory of gpu(0)"), "{error}");
-    assert!(host.show().is_err());
+    assert!(error.to_string().contains("on cpu(0) to memory of gpu(0)"), "{error}");
+    assert!(host.export().is_err());
 }
 
 #[test]
@@ -110,20 +116,21 @@ fn devices_have_the_numbers_and_the_memory_of_their_cards() {
     let _alone = alone();
     let backends = backends();
     for device in [Device::gpu(0), Device::gpu(1)] {
-        let exchange = backends.exchange(device).unwrap();
-        let shown = Tensor::from_slice(&backends, device, [1], &[1.0_f32]).unwrap().show().unwrap();
-        let found = exchange.device_at(shown.address()).unwrap();
-        assert_eq!(found.ordinal(), exchange.hardware(device).unwrap());
+        let interop = backends.interop(device).unwrap();
+        let shown =
+            Tensor::from_slice(&backends, device, [1], &[1.0_f32]).unwrap().export().unwrap();
+        let found = interop.device_at(shown.address()).unwrap();
+        assert_eq!(found.ordinal(), interop.hardware(device).unwrap());
     }
-    let exchange = backends.exchange(Device::gpu(0)).unwrap();
-    let error = exchange.device_at(0x1000).unwrap_err();
+    let interop = backends.interop(Device::gpu(0)).unwrap();
+    let error = interop.device_at(0x1000).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
     // SAFETY: it is none, and the emulated driver says so.
     let nowhere = unsafe { Queue::from_number(3) };
     if !is_real() {
-        let error = exchange.let_wait(nowhere, Device::gpu(0)).unwrap_err();
+        let error = interop.let_wait(nowhere, Device::gpu(0)).unwrap_err();
         assert!(error.chain().contains("CUDA_ERROR_INVALID_HANDLE"), "{}", error.chain());
-        assert!(exchange.wait_for(Device::gpu(0), nowhere).is_err());
+        assert!(interop.wait_for(Device::gpu(0), nowhere).is_err());
     }
 }
 
@@ -138,14 +145,15 @@ fn memory_of_a_driver_that_fails_is_kept() {
     let backends = backends();
     let gpus = backends.of(Device::gpu(0)).unwrap();
     let owner = owner(&backends);
-    let lent = Tensor::lent_on(&backends, spec(3), lend(&owner, Device::gpu(0), 0, 12)).unwrap();
+    let lent =
+        Tensor::from_foreign(&backends, spec(3), lend(&owner, Device::gpu(0), 0, 12)).unwrap();
     emulated::fail("cuStreamSynchronize:0").unwrap();
     drop(lent);
     emulated::fail("").unwrap();
     assert_eq!(Arc::strong_count(&owner), 2);
 
     let live = gpus.live_bytes();
-    let shown = Tensor::full(&backends, Device::gpu(0), spec(1000), 1.0.into()).unwrap().show();
+    let shown = Tensor::full(&backends, Device::gpu(0), spec(1000), 1.0.into()).unwrap().export();
     let with = gpus.live_bytes();
     emulated::fail("cuCtxSynchronize:0").unwrap();
     drop(shown.unwrap());
@@ -159,7 +167,7 @@ fn memory_of_a_driver_that_fails_is_kept() {
         let owner = self::owner(&backends);
         emulated::fail(&format!("{function}:0")).unwrap();
         let result: Result<Tensor, Error> =
-            Tensor::lent_on(&backends, spec(expected), every(&owner, 8, expected, 0));
+            Tensor::from_foreign(&backends, spec(expected), every(&owner, 8, expected, 0));
         emulated::fail("").unwrap();
         let error = result.map(drop).unwrap_err();
         assert!(error.to_string().contains(function), "{error}");
