@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh
 bundle=target/gpu-bundle
-SUITES=$(cat scripts/gpu-suites)
+SUITES=$(cat tests/gpu/suites)
 
 # pack OPTION..   builds with these options of cargo, and packs the programs, for tests are large: run.sh unpacks them
 # into a folder that goes away.

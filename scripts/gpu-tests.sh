@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-SUITES=$(cat scripts/gpu-suites)
+SUITES=$(cat tests/gpu/suites)
 
 case $(uname -s) in
     Linux) ;;
@@ -15,10 +15,9 @@ if [ -e /proc/driver/nvidia/version ]; then
     echo "on which GPUs: those of this machine"
 else
     echo "on which GPUs: emulated ones, for there is no card or no driver"
-    LD_LIBRARY_PATH=$(scripts/emulator.sh)
+    LD_LIBRARY_PATH=$(tests/emulator/build.sh)
     export LD_LIBRARY_PATH
 fi
-cargo test -p kvstore-cuda --features emulated --test emulator --test backend --test interop
 # shellcheck disable=SC2046 # a list of options
 KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
     cargo test -p kvstore-tests $(printf -- '--test %s ' $SUITES)

@@ -54,7 +54,7 @@ class Compiler:
 
     def compile(self, path):
         """Returns the PTX of a source; its headers stand beside it."""
-        headers = sorted(header for header in SOURCES.glob("*.h") if header.name != "emulated.h")
+        headers = sorted(SOURCES.glob("*.h"))
         strings = lambda texts: (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
         program = ctypes.c_void_p()
         self.call(

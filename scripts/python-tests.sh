@@ -67,7 +67,7 @@ if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
     echo "python: GPUs, emulated ones"
     # shellcheck disable=SC2012 # versions, in environments that are ours
     newest=$(ls -td target/python-venv/*/bin/pytest | head -n 1)
-    LD_LIBRARY_PATH=$(scripts/emulator.sh)
+    LD_LIBRARY_PATH=$(tests/emulator/build.sh)
     export LD_LIBRARY_PATH
     KVSTORE_GPUS=${KVSTORE_GPUS:-4} "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpus.py \
         kvstore-python/tests/test_documents.py kvstore-python/tests/test_foreign.py

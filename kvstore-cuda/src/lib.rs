@@ -6,7 +6,6 @@
 //! - [`sum`], [`broadcast`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`], [`strided`]: sums, copies to
 //!   several places, optimizer steps, sums and steps of rows, codes, conversions, the operations on every element, and
 //!   copies of arrays of other libraries, as their kernels read them; [`fan`] is what the first two have in common
-//! - `emulated`, a feature: a driver and two devices on any machine, for tests
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
@@ -20,8 +19,6 @@ mod context;
 mod devices;
 mod driver;
 pub mod elementwise;
-#[cfg(feature = "emulated")]
-pub mod emulated;
 pub mod fan;
 mod handles;
 mod host;

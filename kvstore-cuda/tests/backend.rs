@@ -17,7 +17,7 @@ use kvstore_core::{
     Backend, Backends, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore, Optimizer,
     Scalar, Tensor, TensorSpec, Value,
 };
-use kvstore_cuda::emulated;
+use kvstore_emulator as emulator;
 use proptest::prelude::*;
 
 /// Devices: more than there are cards, so that some of them are one card.
@@ -186,7 +186,7 @@ proptest! {
         let _alone = alone();
         let backends = backends();
         if !is_real() {
-            emulated::seed(seed).unwrap();
+            emulator::seed(seed).unwrap();
         }
         run(&backends, &steps, len);
     }
@@ -220,9 +220,9 @@ fn a_driver_that_fails_is_an_error_that_names_its_function() {
         "cuLaunchKernel",
     ] {
         for number in 0..4 {
-            emulated::fail(&format!("{function}:{number}")).unwrap();
+            emulator::fail(&format!("{function}:{number}")).unwrap();
             let result = work();
-            emulated::fail("").unwrap();
+            emulator::fail("").unwrap();
             // Some are called less often.
             match result {
                 Ok(found) => assert!(number > 0 && found == [2; 1000], "{function} {number}"),
@@ -265,9 +265,9 @@ fn a_push_that_fails_has_stepped_nothing() {
     let mut num_failures = 0;
     for number in 0.. {
         let (before, values) = (stored(), values(0.5));
-        emulated::fail(&format!("cuMemcpyHtoDAsync_v2:{number}")).unwrap();
+        emulator::fail(&format!("cuMemcpyHtoDAsync_v2:{number}")).unwrap();
         let result = store.push(&keys, &values, 0);
-        emulated::fail("").unwrap();
+        emulator::fail("").unwrap();
         if result.is_ok() {
             assert_ne!(stored(), before);
             break;

@@ -19,7 +19,8 @@ use cudarc::driver::sys::{self, CUresult};
 use kvstore_core::{Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
 use kvstore_cuda::batch::{Args, Batch};
 use kvstore_cuda::fan::FanJob;
-use kvstore_cuda::{CudaBackend, emulated, probe};
+use kvstore_cuda::{CudaBackend, probe};
+use kvstore_emulator as emulator;
 
 const PTX: &str = include_str!("../ptx/sum.ptx");
 
@@ -47,7 +48,7 @@ macro_rules! refused {
 
 /// Makes the context of a device that of this thread.
 fn enter(device: i32) -> sys::CUcontext {
-    emulated::load().unwrap();
+    emulator::load().unwrap();
     let mut context = null_mut();
     ok!(cuInit(0));
     ok!(cuDevicePrimaryCtxRetain(&raw mut context, device));
@@ -137,7 +138,7 @@ fn assert_died(output: &Output, message: &str) {
 
 #[test]
 fn a_driver_that_was_loaded_is_found() {
-    emulated::load().unwrap();
+    emulator::load().unwrap();
     let driver = probe().unwrap();
     assert_eq!((driver.version, driver.num_devices), (12_040, 2));
 }
@@ -151,7 +152,7 @@ fn a_driver_is_found_by_its_folder() {
         }
         return;
     }
-    let folder = emulated::folder().unwrap().to_str().unwrap();
+    let folder = emulator::folder().unwrap().to_str().unwrap();
     for (num_devices, expected) in [("3", "CUDA 12.4, devices: 3"), ("0", "no device for it")] {
         let variables = [("LD_LIBRARY_PATH", folder), ("KV_EMULATED_DEVICES", num_devices)];
         let output = alone("a_driver_is_found_by_its_folder", &variables);
@@ -165,7 +166,7 @@ fn copies_and_sums_give_the_right_bits() {
     enter(0);
     let (stream, function) = (stream(), function(c"kv_sum_f32"));
     for seed in 0..50 {
-        emulated::seed(seed).unwrap();
+        emulator::seed(seed).unwrap();
         let (one, other) = ([1.5_f32; 1000], [0.25_f32; 1000]);
         let addends = [sent(&one, stream), sent(&other, stream)];
         let dst = allocate(4000);
@@ -182,7 +183,7 @@ fn copies_and_sums_give_the_right_bits() {
 
 /// Two copies that one stream makes of another's, with a wait between them or without.
 fn copies_of_two_streams(seed: u64, waits: bool) -> u8 {
-    emulated::seed(seed).unwrap();
+    emulator::seed(seed).unwrap();
     let (first, second, event) = (stream(), stream(), event());
     let (from, between, to) = (pinned(64, 7), allocate(64), pinned(64, 0));
     ok!(cuMemcpyHtoDAsync_v2(between, from.as_ptr().cast(), 64, first));
@@ -211,7 +212,7 @@ fn a_wait_between_streams_that_is_missing_shows() {
 
 /// What arrives of memory of the host that is used again, after a wait or at once.
 fn copy_of_staging(seed: u64, waits: bool) -> u8 {
-    emulated::seed(seed).unwrap();
+    emulator::seed(seed).unwrap();
     let (stream, event) = (stream(), event());
     let (staging, on_device) = (pinned(64, 7), allocate(64));
     ok!(cuMemcpyHtoDAsync_v2(on_device, staging.as_ptr().cast(), 64, stream));
@@ -238,7 +239,7 @@ fn pageable_memory_is_read_at_the_call() {
     enter(0);
     let (stream, on_device) = (stream(), allocate(64));
     for seed in 0..50 {
-        emulated::seed(seed).unwrap();
+        emulator::seed(seed).unwrap();
         let mut bytes = [7_u8; 64];
         ok!(cuMemcpyHtoDAsync_v2(on_device, bytes.as_ptr().cast(), 64, stream));
         bytes.fill(9);
@@ -465,10 +466,10 @@ fn a_function_fails_where_it_should() {
     let set = || cu!(cuMemsetD8Async(on_device, 0, 64, stream));
     let is_good = [set(), set(), set(), set()].map(|result| result == CUresult::CUDA_SUCCESS);
     assert_eq!(is_good, [true, true, false, true]);
-    emulated::fail("cuMemsetD8Async:1+").unwrap();
+    emulator::fail("cuMemsetD8Async:1+").unwrap();
     let is_good = [set(), set(), set()].map(|result| result == CUresult::CUDA_SUCCESS);
     assert_eq!(is_good, [true, false, false]);
-    emulated::fail("").unwrap();
+    emulator::fail("").unwrap();
     assert_eq!(set(), CUresult::CUDA_SUCCESS);
 }
 

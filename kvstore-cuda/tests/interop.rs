@@ -19,7 +19,7 @@ use kvstore_core::{
     Axis, Backends, DType, Device, Error, ErrorCode, ExportedTensor, ForeignMemory, Layout, Queue,
     Tensor, TensorSpec,
 };
-use kvstore_cuda::emulated;
+use kvstore_emulator as emulator;
 
 /// Returns a backend of its own with two devices.
 fn backends() -> Backends {
@@ -147,17 +147,17 @@ fn memory_of_a_driver_that_fails_is_kept() {
     let owner = owner(&backends);
     let lent =
         Tensor::from_foreign(&backends, spec(3), lend(&owner, Device::gpu(0), 0, 12)).unwrap();
-    emulated::fail("cuStreamSynchronize:0").unwrap();
+    emulator::fail("cuStreamSynchronize:0").unwrap();
     drop(lent);
-    emulated::fail("").unwrap();
+    emulator::fail("").unwrap();
     assert_eq!(Arc::strong_count(&owner), 2);
 
     let live = gpus.live_bytes();
     let shown = Tensor::full(&backends, Device::gpu(0), spec(1000), 1.0.into()).unwrap().export();
     let with = gpus.live_bytes();
-    emulated::fail("cuCtxSynchronize:0").unwrap();
+    emulator::fail("cuCtxSynchronize:0").unwrap();
     drop(shown.unwrap());
-    emulated::fail("").unwrap();
+    emulator::fail("").unwrap();
     assert!(with > live);
     assert_eq!(gpus.live_bytes(), with);
 
@@ -165,10 +165,10 @@ fn memory_of_a_driver_that_fails_is_kept() {
     for (function, expected) in [("cuLaunchKernel", 3), ("cuModuleLoadData", 3)] {
         let backends = self::backends();
         let owner = self::owner(&backends);
-        emulated::fail(&format!("{function}:0")).unwrap();
+        emulator::fail(&format!("{function}:0")).unwrap();
         let result: Result<Tensor, Error> =
             Tensor::from_foreign(&backends, spec(expected), every(&owner, 8, expected, 0));
-        emulated::fail("").unwrap();
+        emulator::fail("").unwrap();
         let error = result.map(drop).unwrap_err();
         assert!(error.to_string().contains(function), "{error}");
         assert_eq!(Arc::strong_count(&owner), 1);

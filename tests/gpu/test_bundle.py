@@ -55,7 +55,7 @@ class TheFolder(unittest.TestCase):
 @unittest.skipUnless(platform.machine() == "x86_64", "the bundle is for another machine than this one")
 class TheScript(unittest.TestCase):
     def test_does_everything_on_an_emulated_driver(self):
-        folder = subprocess.run([ROOT / "scripts/emulator.sh"], check=True, capture_output=True, text=True)
+        folder = subprocess.run([ROOT / "tests/emulator/build.sh"], check=True, capture_output=True, text=True)
         with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as tools:
             sanitizer = Path(tools, "compute-sanitizer")
             sanitizer.write_text(SANITIZER)

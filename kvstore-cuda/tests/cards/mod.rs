@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{Backends, CpuBackend};
-use kvstore_cuda::{CudaBackend, emulated};
+use kvstore_cuda::CudaBackend;
+use kvstore_emulator as emulator;
 
 /// One test at a time: a driver that fails fails for all.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
@@ -21,7 +22,7 @@ pub(crate) fn is_real() -> bool {
 /// Returns a backend of its own with so many devices.
 pub(crate) fn backends(num_devices: usize) -> Backends {
     if !is_real() {
-        emulated::load().unwrap();
+        emulator::load().unwrap();
     }
     let host = CpuBackend::with_threads(1);
     let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(num_devices)).unwrap();

@@ -23,7 +23,9 @@ fn library() -> &'static Library {
         let compiler = env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
         let output = Command::new(&compiler)
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DKV_EMULATED"])
-            .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-x", "c++"])
+            .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-I"])
+            .arg(kvstore_emulator::sources())
+            .args(["-x", "c++"])
             .args(
                 [
                     "sum.cu",

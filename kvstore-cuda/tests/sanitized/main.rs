@@ -23,6 +23,8 @@ fn random_batches_stay_within_their_ranges() {
         ])
         .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-I"])
         .arg(crate_folder.join("kernels"))
+        .arg("-I")
+        .arg(kvstore_emulator::sources())
         .arg(crate_folder.join("tests/sanitized/fuzz.cpp"))
         .arg("-o")
         .arg(&fuzz)

@@ -188,7 +188,7 @@ fn core_imports_nothing_through_its_root() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
@@ -196,13 +196,17 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("kvstore-jni", &["kvstore"]),
     ("kvstore-python", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
+    ("kvstore-emulator", &[]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
 ];
 
 /// What tests of a crate use beside that: the suites, and stores as they take them.
-const IN_TESTS: [(&str, &str); 2] =
-    [("kvstore-dist", "kvstore"), ("kvstore-dist", "kvstore-tests")];
+const IN_TESTS: [(&str, &str); 3] = [
+    ("kvstore-cuda", "kvstore-emulator"),
+    ("kvstore-dist", "kvstore"),
+    ("kvstore-dist", "kvstore-tests"),
+];
 
 #[test]
 fn crates_depend_downwards() {

@@ -1,11 +1,16 @@
-//! A driver with two devices on any machine, for tests: `emulator/`, with our kernels compiled as C++.
+//! An emulated NVIDIA driver with two devices, for tests on machines without a card. Its C++ sources
+//! are in `driver/`; `build.sh` compiles them together with the kernels.
 //!
-//! It does work late, in any order that streams and events allow, so that a wait that is missing shows as wrong bits.
-//! Its environment: `KV_EMULATED_DEVICES` (how many; 2), `KV_EMULATED_MEMORY` (bytes of each; 1 GiB),
-//! `KV_EMULATED_PEERS` (0 if none may use another's memory), `KV_EMULATED_SEED` (the time) and `KV_EMULATED_FAIL`
-//! (what [`fail`] gets).
+//! It executes queued work late, in any order that streams and events allow, so that a missing wait
+//! shows as wrong bits. Environment variables:
+//!
+//! - `KV_EMULATED_DEVICES`: the number of devices (2)
+//! - `KV_EMULATED_MEMORY`: bytes of each device (1 GiB)
+//! - `KV_EMULATED_PEERS`: 0 forbids access to the memory of other devices
+//! - `KV_EMULATED_SEED`: the seed of the order of work (the time)
+//! - `KV_EMULATED_FAIL`: calls that fail, as for [`fail`]
 
-#![expect(unsafe_code, reason = "loads a library, and calls two functions of it")]
+#![expect(unsafe_code, reason = "loads a library and calls two of its functions")]
 
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
@@ -14,16 +19,16 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// Builds the driver, where its sources have changed, and loads it for the rest of the process. Whoever looks for a
-/// driver after that finds it; nobody may have done so before.
+/// Builds the driver if its sources have changed, and loads it for the rest of the process. Call this
+/// before anything in the process searches for a driver.
 ///
 /// # Errors
-/// What the compiler or the loader says.
+/// The message of the compiler or the loader.
 pub fn load() -> Result<(), String> {
     library().map(|_| ())
 }
 
-/// Begins the random choices of the order of work anew: the same calls get the same order.
+/// Sets the seed of the order of work. The same seed gives the same calls the same order.
 ///
 /// # Errors
 /// As [`load`].
@@ -32,13 +37,13 @@ pub fn seed(seed: u64) -> Result<(), String> {
     // SAFETY: the library has a function of this name and type.
     let function = unsafe { library()?.get::<unsafe extern "C" fn(u64)>(name) };
     let function = function.map_err(|error| error.to_string())?;
-    // SAFETY: it takes any number, at any time.
+    // SAFETY: the function accepts any number at any time.
     unsafe { function(seed) };
     Ok(())
 }
 
-/// Lets a function of the driver fail: `cuMemAlloc_v2:3` is the call of it after three more that succeed, and
-/// `cuMemAlloc_v2:3+` all calls after them. An empty text ends all that.
+/// Makes calls of a driver function fail: `cuMemAlloc_v2:3` the fourth call from now on,
+/// `cuMemAlloc_v2:3+` the fourth and all later ones. An empty string ends all failures.
 ///
 /// # Errors
 /// As [`load`].
@@ -48,22 +53,27 @@ pub fn fail(what: &str) -> Result<(), String> {
     // SAFETY: the library has a function of this name and type.
     let function = unsafe { library()?.get::<unsafe extern "C" fn(*const c_char)>(name) };
     let function = function.map_err(|error| error.to_string())?;
-    // SAFETY: it reads a text that ends with 0, and keeps nothing of it.
+    // SAFETY: the function reads a string that ends with 0, and keeps no reference to it.
     unsafe { function(text.as_ptr()) };
     Ok(())
 }
 
-/// Returns the folder where the driver is, as `LD_LIBRARY_PATH` of another process needs it.
+/// Returns the folder of the driver, for `LD_LIBRARY_PATH` of another process.
 ///
 /// # Errors
-/// What the compiler says.
+/// The message of the compiler.
 pub fn folder() -> Result<&'static Path, String> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOLDER.get_or_init(build).as_deref().map_err(Clone::clone)
 }
 
+/// Returns the folder of the C++ sources, one of which the kernels include.
+pub fn sources() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/driver"))
+}
+
 fn build() -> Result<PathBuf, String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/emulator.sh");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/build.sh");
     let output = Command::new(script).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{script}: {error}"))?;
     if !output.status.success() {
@@ -76,7 +86,8 @@ fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let load = || {
         let path = folder()?.join("libcuda.so");
-        // SAFETY: it was made of our sources; what runs when it is loaded and at the end uses nothing else.
+        // SAFETY: the library is built from `driver/`; its constructors and destructors use only its own
+        // memory.
         unsafe { Library::new(path) }.map_err(|error| error.to_string())
     };
     LIBRARY.get_or_init(load).as_ref().map_err(Clone::clone)
