@@ -365,16 +365,16 @@ impl KvStore for LocalStore {
         self.table.remove(keys)
     }
 
-    fn keys(&self) -> Vec<Key> {
+    fn keys(&self) -> Result<Vec<Key>> {
         self.table.keys()
     }
 
-    fn stats(&self) -> Vec<KeyStats> {
+    fn stats(&self) -> Result<Vec<KeyStats>> {
         self.table.stats()
     }
 
-    fn contains(&self, key: &Key) -> bool {
-        self.table.contains(key)
+    fn contains(&self, key: &Key) -> Result<bool> {
+        Ok(self.table.contains(key))
     }
 
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
@@ -389,11 +389,11 @@ impl KvStore for LocalStore {
         Ok(())
     }
 
-    fn optimizer(&self) -> Option<Optimizer> {
-        match self.settings().policy {
+    fn optimizer(&self) -> Result<Option<Optimizer>> {
+        Ok(match self.settings().policy {
             Policy::Optimizer(running) => Some(Optimizer::clone(&running.optimizer)),
             Policy::Assign | Policy::Updater(_) => None,
-        }
+        })
     }
 
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
@@ -414,8 +414,8 @@ impl KvStore for LocalStore {
         Ok(())
     }
 
-    fn compression(&self) -> Option<Compression> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).compression
+    fn compression(&self) -> Result<Option<Compression>> {
+        Ok(self.settings.read().unwrap_or_else(PoisonError::into_inner).compression)
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -461,12 +461,12 @@ impl KvStore for LocalStore {
         Ok(())
     }
 
-    fn rank(&self) -> usize {
-        0
+    fn rank(&self) -> Result<usize> {
+        Ok(0)
     }
 
-    fn num_workers(&self) -> usize {
-        1
+    fn num_workers(&self) -> Result<usize> {
+        Ok(1)
     }
 
     fn barrier(&self) -> Result<()> {

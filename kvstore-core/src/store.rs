@@ -111,13 +111,23 @@ pub trait KvStore: Send + Sync + Debug {
     fn remove(&self, keys: &[Key]) -> Result<()>;
 
     /// Returns every key in the order of initialisation.
-    fn keys(&self) -> Vec<Key>;
+    ///
+    /// # Errors
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory) if memory for the list is missing.
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn keys(&self) -> Result<Vec<Key>>;
 
-    /// Returns what every key holds, in the order of initialisation. It may be called from an updater.
-    fn stats(&self) -> Vec<KeyStats>;
+    /// Returns the statistics of every key, in the order of initialisation. An updater may call it.
+    ///
+    /// # Errors
+    /// Those of [`KvStore::keys`].
+    fn stats(&self) -> Result<Vec<KeyStats>>;
 
     /// Returns whether the key is initialised.
-    fn contains(&self, key: &Key) -> bool;
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn contains(&self, key: &Key) -> Result<bool>;
 
     /// Sets what a push does from now on; none means that the sum replaces the stored value.
     ///
@@ -131,8 +141,11 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()>;
 
-    /// Returns the optimizer with its present hyper-parameters; none when there is an updater.
-    fn optimizer(&self) -> Option<Optimizer>;
+    /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn optimizer(&self) -> Result<Option<Optimizer>>;
 
     /// Changes hyper-parameters of the optimizer that runs on the store, all or none; states and
     /// counts stay, and pushes that are under way keep the old ones.
@@ -149,8 +162,11 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
     fn set_compression(&self, compression: Option<Compression>) -> Result<()>;
 
-    /// Returns how the values of a push are compressed.
-    fn compression(&self) -> Option<Compression>;
+    /// Returns how pushed values are compressed, or `None` if compression is off.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn compression(&self) -> Result<Option<Compression>>;
 
     /// Returns all that the store holds at one moment: every key with its optimizer state, the optimizer or
     /// updater, the compression. Nothing is copied, and it stays as it is whatever is done to the store. A call
@@ -197,10 +213,16 @@ pub trait KvStore: Send + Sync + Debug {
     ) -> Result<()>;
 
     /// Returns the number of this process among the workers, from 0.
-    fn rank(&self) -> usize;
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn rank(&self) -> Result<usize>;
 
     /// Returns how many processes share the store.
-    fn num_workers(&self) -> usize;
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn num_workers(&self) -> Result<usize>;
 
     /// Waits until every worker has called it.
     fn barrier(&self) -> Result<()>;

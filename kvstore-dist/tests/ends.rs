@@ -115,7 +115,7 @@ impl Left {
         assert!(found.iter().all(|number| *number == found[0]));
         assert_eq!(self.push().unwrap_err().code(), ErrorCode::Closed);
         // In one piece: nothing is buffered any more, and ranks write to the same place.
-        let line = format!("rank {} holds {}\n", self.store.rank(), found[0]);
+        let line = format!("rank {} holds {}\n", self.store.rank().unwrap(), found[0]);
         io::stdout().write_all(line.as_bytes()).unwrap();
     }
 }

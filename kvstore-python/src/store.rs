@@ -120,13 +120,13 @@ impl PyStore {
     /// The number of this process among the workers, from 0.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<usize> {
-        self.detached(py, |store| Ok(store.rank()))
+        self.detached(py, kvstore::Store::rank)
     }
 
     /// How many processes share the store.
     #[getter]
     fn num_workers(&self, py: Python<'_>) -> PyResult<usize> {
-        self.detached(py, |store| Ok(store.num_workers()))
+        self.detached(py, kvstore::Store::num_workers)
     }
 
     /// Stores a copy of a value under each key.
@@ -326,17 +326,17 @@ impl PyStore {
 
     /// Returns every key in the order of initialisation.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let keys = self.detached(py, |store| Ok(store.keys()))?;
+        let keys = self.detached(py, kvstore::Store::keys)?;
         keys.iter().map(|key| self.key_kind.as_given(py, key)).collect()
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = keys::any(key)?;
-        self.detached(py, |store| Ok(store.contains(&key)))
+        self.detached(py, |store| store.contains(&key))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.detached(py, |store| Ok(store.keys().len()))
+        self.detached(py, |store| Ok(store.keys()?.len()))
     }
 
     /// Returns what every key holds, in the order of initialisation.
@@ -347,7 +347,7 @@ impl PyStore {
     /// >>> kv.stats()[0].shape, kv.stats()[0].num_pushes
     /// ((2,), 0)
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let stats = self.detached(py, |store| Ok(store.stats()))?;
+        let stats = self.detached(py, kvstore::Store::stats)?;
         let one = |stats: &KeyStats| described(stats, self.key_kind.as_given(py, &stats.key)?);
         stats.iter().map(one).collect()
     }

@@ -94,7 +94,7 @@ fn store(group: &Arc<Group>, name: &str) -> Store {
 }
 
 fn size(group: &Arc<Group>) -> usize {
-    dist_store(group, NAMES[0]).num_workers()
+    dist_store(group, NAMES[0]).num_workers().unwrap()
 }
 
 /// Runs checks, each on one of the two kinds.
