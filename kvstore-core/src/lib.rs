@@ -86,7 +86,7 @@ pub use reducer::{DeviceReducer, HostReducer, Reducer};
 pub use row_sparse::RowSparse;
 pub use shape::{Shape, TensorSpec};
 pub use snapshot::Snapshot;
-pub use store::{Description, Existing, KeyStats, KvStore, Pulled};
+pub use store::{Description, Existing, KeyStats, KvStore, Pulled, WorkerGroup};
 pub use tensor::{Range, Shown, Tensor, arange};
 pub use updater::{Assign, Updater};
 pub use value::Value;

@@ -27,7 +27,7 @@ use crate::row_pull::pull_rows;
 use crate::row_sparse::{RowSparse, check_ids};
 use crate::scratch::Scratch;
 use crate::snapshot::{Rule, Snapshot};
-use crate::store::{Description, Existing, KeyStats, KvStore, Pulled};
+use crate::store::{Description, Existing, KeyStats, KvStore, Pulled, WorkerGroup};
 use crate::table::{Entry, Progress, Table};
 use crate::tensor::Tensor;
 use crate::updater::Updater;
@@ -460,28 +460,6 @@ impl KvStore for LocalStore {
         self.set_policy(Policy::Optimizer(running), gate);
         Ok(())
     }
-
-    fn rank(&self) -> Result<usize> {
-        Ok(0)
-    }
-
-    fn num_workers(&self) -> Result<usize> {
-        Ok(1)
-    }
-
-    fn barrier(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_barrier_before_exit(&self, _wait: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
-        Ok(0)
-    }
-
-    fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
-        Ok(())
-    }
 }
+
+impl WorkerGroup for LocalStore {}

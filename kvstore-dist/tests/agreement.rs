@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use kvstore_core::{
     BinaryOp, BoxError, Compression, Device, Error, ErrorCode, Existing, Key, KvStore, LocalStore,
-    Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value,
+    Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::DistStore;
 use values::{floats, full, key, rank};

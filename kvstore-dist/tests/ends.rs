@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use jobs::{DONE, LIBRARY, MPICH, MPICH_5, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_5, OPEN_MPI_TCP};
 use kvstore_core::{
     Backends, BoxError, CpuBackend, ErrorCode, Key, KvStore, Optimizer, Result, Tensor, Value,
+    WorkerGroup,
 };
 use kvstore_dist::{
     Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, MpiCollective, SharedSlices,

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
-use kvstore_core::{Backends, CpuBackend, Existing, Key, KvStore, Result};
+use kvstore_core::{Backends, CpuBackend, Existing, Key, KvStore, Result, WorkerGroup};
 use kvstore_dist::{
     Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, SharedSlices, Slices, Wait,
 };

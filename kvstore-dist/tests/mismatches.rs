@@ -9,6 +9,7 @@
 
 use kvstore_core::{
     Device, Error, ErrorCode, Existing, KvStore, Optimizer, Result, Snapshot, Tensor, Value,
+    WorkerGroup,
 };
 use kvstore_dist::DistStore;
 use values::{floats, full, key};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kvstore_core::{
     Backends, BinaryOp, BoxError, Compression, DType, Device, Error, ErrorCode, Key, KvStore,
-    LocalStore, Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value,
+    LocalStore, Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::{DistStore, Group, LocalCollective};
 use proptest::prelude::*;

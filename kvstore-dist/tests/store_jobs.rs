@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jobs::{MPICH, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_TCP, group, signal};
-use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore, Result, Value};
+use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore, Result, Value, WorkerGroup};
 use kvstore_dist::{DistStore, Group};
 use kvstore_tests::operations::program;
 use namespaces::{Hosts, set_cable};

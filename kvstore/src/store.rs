@@ -466,7 +466,8 @@ impl Store {
     /// Returns the number of this process among the workers, from 0.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::rank`].
+    /// - Those of [`Store::check_process`].
+    /// - Those of [`WorkerGroup::rank`](crate::WorkerGroup::rank).
     pub fn rank(&self) -> Result<usize> {
         self.inner()?.rank()
     }
@@ -474,7 +475,8 @@ impl Store {
     /// Returns how many processes share the store.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::num_workers`].
+    /// - Those of [`Store::check_process`].
+    /// - Those of [`WorkerGroup::num_workers`](crate::WorkerGroup::num_workers).
     pub fn num_workers(&self) -> Result<usize> {
         self.inner()?.num_workers()
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kvstore_core::{
     Compression, Description, Existing, Key, KeyStats, KvStore, Optimizer, OptimizerState, Pulled,
-    Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value,
+    Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 
 use crate::arithmetic::{is_half, sum};
@@ -195,7 +195,9 @@ impl<S: KvStore> KvStore for Spread<S> {
     ) -> Result<()> {
         self.0.set_optimizer_states(optimizer, states)
     }
+}
 
+impl<S: KvStore> WorkerGroup for Spread<S> {
     fn rank(&self) -> Result<usize> {
         self.0.rank()
     }
@@ -214,10 +216,6 @@ impl<S: KvStore> KvStore for Spread<S> {
 
     fn num_dead_node(&self, node_id: i32) -> Result<usize> {
         self.0.num_dead_node(node_id)
-    }
-
-    fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
-        self.0.send_command_to_servers(head, body)
     }
 }
 

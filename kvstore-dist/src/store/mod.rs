@@ -20,6 +20,7 @@ use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Existing, Key, KeyStats, KvStore, LocalStore,
     Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
+    WorkerGroup,
 };
 
 use self::call::{Act, SharedSnapshot, Taken};
@@ -382,7 +383,9 @@ impl KvStore for DistStore {
     ) -> Result<()> {
         self.alone("set_optimizer_states", |stores| stores.set_optimizer_states(optimizer, states))
     }
+}
 
+impl WorkerGroup for DistStore {
     fn rank(&self) -> Result<usize> {
         Ok(self.stores.collective.rank())
     }
@@ -405,10 +408,6 @@ impl KvStore for DistStore {
     fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
         let text = "MPI does not tell how many processes are dead; calls that wait for one fail";
         Err(Error::Unsupported(text.to_owned()))
-    }
-
-    fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
-        Ok(())
     }
 }
 

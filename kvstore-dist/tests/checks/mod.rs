@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use kvstore::{Error, Store, backends};
-use kvstore_core::{Backends, KvStore};
+use kvstore_core::{Backends, KvStore, WorkerGroup};
 use kvstore_dist::{DistStore, Group};
 use kvstore_tests::json::text;
 use kvstore_tests::model::Model;

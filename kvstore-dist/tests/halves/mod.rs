@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore_core::{DType, Device, Key, KvStore, Tensor, Value};
+use kvstore_core::{DType, Device, Key, KvStore, Tensor, Value, WorkerGroup};
 
 use crate::values::{floats, key};
 use crate::workers::{backends, on_workers};
