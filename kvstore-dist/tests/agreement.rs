@@ -327,6 +327,27 @@ fn calls_that_differ_are_found_among_others() {
     });
 }
 
+#[test]
+fn a_rollback_forgets_failed_pushes_of_every_key() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        let before = store.snapshot().unwrap();
+        store.init(&[key("b")], &[small(0.0)]).unwrap();
+        // The priorities differ between the ranks, so the pushes fail.
+        let priority = i32::try_from(store.rank().unwrap()).unwrap();
+        for key in [key("a"), key("b")] {
+            store.push(std::slice::from_ref(&key), &[small(1.0)], priority).unwrap();
+            let error = store.pull(&[key], 0).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+        store.rollback(&before).unwrap();
+        assert_eq!(floats(store, "a"), [0.0; 4]);
+        // The snapshot lacks this key.
+        let error = store.pull(&[key("b")], 0).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::KeyNotFound, "{error}");
+    });
+}
+
 /// However soon a push fails behind its caller: the error is the pull's on every rank, every time.
 #[test]
 fn what_fails_behind_a_push_is_the_error_of_the_pull() {
