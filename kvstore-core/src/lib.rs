@@ -53,7 +53,7 @@ pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
 pub use rows::{RowSparse, Value};
 pub use store::{
     Description, DeviceReducer, Existing, HostReducer, KeyStats, KvStore, LocalStore, Pulled,
-    Reducer, Snapshot, Updater,
+    Reducer, Snapshot, Updater, WorkerGroup,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

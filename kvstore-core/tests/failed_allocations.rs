@@ -429,6 +429,8 @@ fn cases_of_many_keys() -> Vec<Case> {
                 store.pull_rows(keys, &rows, 0).map(drop)
             },
         ),
+        many("keys", |_| Ok(()), |store, _, _| store.keys().map(drop)),
+        many("stats", |_| Ok(()), |store, _, _| store.stats().map(drop)),
         many("a snapshot of many keys", |_| Ok(()), |store, _, _| store.snapshot().map(drop)),
         many(
             "a rollback of many keys",

@@ -15,7 +15,9 @@ use std::slice::from_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kvstore_core::{Backends, CpuBackend, Device, Error, Key, KvStore, Result, Tensor, Value};
+use kvstore_core::{
+    Backends, CpuBackend, Device, Error, Key, KvStore, Result, Tensor, Value, WorkerGroup,
+};
 use kvstore_dist::{
     Buffer, Collective, DEFAULT_TIMEOUT, DistStore, Group, MpiCollective, MpiOptions, SharedSlices,
     Slices, Wait,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use kvstore_core::{
     BinaryOp, BoxError, Compression, Device, Error, ErrorCode, Existing, Key, KvStore, LocalStore,
-    Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value,
+    Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::DistStore;
 use values::{floats, full, key, rank};
@@ -46,7 +46,7 @@ fn as_one_store(work: impl Fn(&dyn KvStore) -> Vec<f32> + Sync) {
 
 /// Pushes a number for each worker.
 fn push_twice(store: &dyn KvStore, number: f32) -> Result<()> {
-    let count = if store.num_workers() == 1 { 2 } else { 1 };
+    let count = if store.num_workers().unwrap() == 1 { 2 } else { 1 };
     store.push(&vec![key("a"); count], &vec![small(number); count], 0)
 }
 
@@ -146,7 +146,7 @@ fn going_back_compresses_once() {
 fn workers_agree_again_after_a_mistake() {
     two(|store| {
         store.init(&[key("a")], &[small(0.0)]).unwrap();
-        if store.rank() == 1 {
+        if store.rank().unwrap() == 1 {
             store.set_optimizer(Optimizer::sgd()).unwrap();
         }
         assert!(text(store.barrier()).starts_with("barrier: the ranks have different optimizers"));
@@ -155,18 +155,18 @@ fn workers_agree_again_after_a_mistake() {
         assert_eq!(floats(store, "a"), [-0.02; 4]);
         // One that rank 0 alone has set is no other one when all go back to it.
         let snapshot = store.snapshot().unwrap();
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             store.set_optimizer(Optimizer::sgd()).unwrap();
         }
         store.rollback(&snapshot).unwrap();
         push(store, "a", 1.0).unwrap();
         store.barrier().unwrap();
         // An updater has nothing that begins anew, so it does not matter when it was set.
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
         }
         store.init(&[key("b")], &[small(0.0)]).unwrap();
-        if store.rank() == 1 {
+        if store.rank().unwrap() == 1 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
         }
         push(store, "b", 0.25).unwrap();
@@ -178,7 +178,7 @@ fn workers_agree_again_after_a_mistake() {
 fn a_snapshot_is_the_same_on_every_rank_or_none() {
     two(|store| {
         store.init(&[key("a")], &[small(0.0)]).unwrap();
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             store.set_optimizer(Optimizer::sgd()).unwrap();
         }
         let text = text(store.snapshot().map(drop));
@@ -188,7 +188,7 @@ fn a_snapshot_is_the_same_on_every_rank_or_none() {
         push(store, "a", 1.0).unwrap();
         let after = store.snapshot().unwrap();
         // Files of different steps, as after a crash.
-        let own = if store.rank() == 0 { &before } else { &after };
+        let own = if store.rank().unwrap() == 0 { &before } else { &after };
         assert_eq!(store.rollback(own).unwrap_err().code(), ErrorCode::InvalidArgument);
         assert_eq!(floats(store, "a"), [-0.02; 4]);
         store.rollback(&before).unwrap();
@@ -205,12 +205,12 @@ fn a_file_with_an_updater_needs_one_everywhere() {
         let bytes = local.snapshot().unwrap().to_bytes().unwrap();
         let file = Snapshot::from_bytes(&backends(), &bytes).unwrap();
         store.init(&[key("a")], &[small(1.0)]).unwrap();
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
         }
         assert!(text(store.rollback(&file)).contains("the ranks have different optimizers"));
         assert_eq!(floats(store, "a"), [1.0; 4]);
-        if store.rank() == 1 {
+        if store.rank().unwrap() == 1 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
         }
         store.rollback(&file).unwrap();
@@ -236,9 +236,9 @@ fn files_of_other_runs_are_refused() {
         }
         // They differ in nothing else.
         assert_eq!(text.matches("a file with checksum").count(), 2, "{text}");
-        assert_eq!(store.keys(), [key("b")]);
+        assert_eq!(store.keys().unwrap(), [key("b")]);
         // The same file is the same everywhere.
-        let own = if store.rank() == 0 {
+        let own = if store.rank().unwrap() == 0 {
             Ok(shared)
         } else {
             Err(Error::InvalidArgument("no file".to_owned()))
@@ -258,8 +258,8 @@ fn what_one_rank_has_read_is_there_for_all() {
         let before = store.snapshot().unwrap();
         push(store, "a", 1.0).unwrap();
         for first in [0, 1] {
-            let is_here = store.rank() == first;
-            let own = if is_here { Ok(before.clone()) } else { lost(store.rank()) };
+            let is_here = store.rank().unwrap() == first;
+            let own = if is_here { Ok(before.clone()) } else { lost(store.rank().unwrap()) };
             let shared = store.share_snapshot(own).unwrap();
             assert!(shared.is_identical(&before).unwrap());
             store.rollback(&shared).unwrap();
@@ -268,11 +268,11 @@ fn what_one_rank_has_read_is_there_for_all() {
         // Whoever has a file of its own keeps it, and going back finds what differs.
         push(store, "a", 1.0).unwrap();
         let after = store.snapshot().unwrap();
-        let own = if store.rank() == 0 { before } else { after };
+        let own = if store.rank().unwrap() == 0 { before } else { after };
         assert!(store.share_snapshot(Ok(own.clone())).unwrap().is_identical(&own).unwrap());
         // Each rank receives its own reason first, then those of the others.
-        let text = text(store.share_snapshot(lost(store.rank())).map(drop));
-        let (own, other) = (store.rank(), 1 - store.rank());
+        let text = text(store.share_snapshot(lost(store.rank().unwrap())).map(drop));
+        let (own, other) = (store.rank().unwrap(), 1 - store.rank().unwrap());
         assert_eq!(text, format!("no file {own}; rank {other}: no file {other}"));
     });
 }
@@ -292,7 +292,7 @@ fn states_are_loaded_on_every_rank() {
             store.set_optimizer_states(found.optimizer, found.states).unwrap();
         };
         store.init(&[key("a")], &[value(0.0)]).unwrap();
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             load();
         }
         let text = text(store.barrier());
@@ -312,7 +312,7 @@ fn calls_that_differ_are_found_among_others() {
             store.init(&[key(name)], &[small(0.0)]).unwrap();
         }
         push(store, "a", 1.0).unwrap();
-        let [name, priority] = if store.rank() == 0 { ["b", "5"] } else { ["c", "-5"] };
+        let [name, priority] = if store.rank().unwrap() == 0 { ["b", "5"] } else { ["c", "-5"] };
         store.push(&[key(name)], &[small(1.0)], priority.parse().unwrap()).unwrap();
         assert_eq!(floats(store, "a"), [2.0; 4]);
         let text = text(store.pull(&[key(name)], 0).map(drop));
@@ -327,12 +327,33 @@ fn calls_that_differ_are_found_among_others() {
     });
 }
 
+#[test]
+fn a_rollback_forgets_failed_pushes_of_every_key() {
+    two(|store| {
+        store.init(&[key("a")], &[small(0.0)]).unwrap();
+        let before = store.snapshot().unwrap();
+        store.init(&[key("b")], &[small(0.0)]).unwrap();
+        // The priorities differ between the ranks, so the pushes fail.
+        let priority = i32::try_from(store.rank().unwrap()).unwrap();
+        for key in [key("a"), key("b")] {
+            store.push(std::slice::from_ref(&key), &[small(1.0)], priority).unwrap();
+            let error = store.pull(&[key], 0).unwrap_err();
+            assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+        }
+        store.rollback(&before).unwrap();
+        assert_eq!(floats(store, "a"), [0.0; 4]);
+        // The snapshot lacks this key.
+        let error = store.pull(&[key("b")], 0).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::KeyNotFound, "{error}");
+    });
+}
+
 /// However soon a push fails behind its caller: the error is the pull's on every rank, every time.
 #[test]
 fn what_fails_behind_a_push_is_the_error_of_the_pull() {
     two(|store| {
         store.init(&[key("a")], &[small(0.0)]).unwrap();
-        if store.rank() == 1 {
+        if store.rank().unwrap() == 1 {
             store.set_optimizer(Optimizer::sgd()).unwrap();
         }
         for number in 0..3000 {
@@ -375,7 +396,7 @@ fn momentum() -> Optimizer {
 
 /// Pushes a gradient for each worker, of which each has a part.
 fn push_long(store: &dyn KvStore) {
-    let count = if store.num_workers() == 1 { 2 } else { 1 };
+    let count = if store.num_workers().unwrap() == 1 { 2 } else { 1 };
     let values = vec![full(&backends(), &[4000], 1.0); count];
     store.push(&vec![key("a"); count], &values, 0).unwrap();
 }
@@ -445,7 +466,7 @@ fn what_rank_0_sets_is_what_one_store_would_do() {
         as_one_store(|store| {
             store.init(&[key("a")], &[full(&backends(), &[4000], 0.0)]).unwrap();
             before(store);
-            if store.rank() == 0 {
+            if store.rank().unwrap() == 0 {
                 set(store);
             }
             store.barrier().unwrap();
@@ -470,7 +491,7 @@ fn what_all_have_may_be_changed_by_rank_0() {
         let found = OptimizerStates::from_bytes(&all, &bytes).unwrap();
         store.set_optimizer_states(found.optimizer, found.states).unwrap();
         store.barrier().unwrap();
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             store.set_hyper_parameters(&[("learning_rate", 0.5)]).unwrap();
         }
         store.barrier().unwrap();
@@ -479,11 +500,11 @@ fn what_all_have_may_be_changed_by_rank_0() {
         assert_eq!(floats(store, "a"), [-1.9; 4]);
         store.set_updater(Some(Arc::new(Add))).unwrap();
         store.barrier().unwrap();
-        if store.rank() == 0 {
+        if store.rank().unwrap() == 0 {
             store.set_compression(Some(Compression::new("2bit", 0.25).unwrap())).unwrap();
         }
         store.barrier().unwrap();
-        assert!(store.compression().is_some());
+        assert!(store.compression().unwrap().is_some());
     });
 }
 
@@ -509,10 +530,10 @@ fn an_updater_that_fails_on_one_rank_ends_the_group() {
         let values = |number| vec![full(&backends(), &[len], number); keys.len()];
         two(|store| {
             store.init(&keys, &values(0.0)).unwrap();
-            store.set_updater(Some(Arc::new(FailsOn(store.rank() == 1)))).unwrap();
+            store.set_updater(Some(Arc::new(FailsOn(store.rank().unwrap() == 1)))).unwrap();
             let text = text(store.push(&keys, &values(1.0), 0));
             assert!(text.contains("of rank 1 has failed on key `1`"), "{text}");
-            assert_eq!(text.contains("no room"), store.rank() == 1, "{text}");
+            assert_eq!(text.contains("no room"), store.rank().unwrap() == 1, "{text}");
             assert!(store.barrier().is_err() && store.push(&keys, &values(1.0), 0).is_err());
         });
     }

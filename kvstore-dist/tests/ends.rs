@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use jobs::{DONE, LIBRARY, MPICH, MPICH_5, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_5, OPEN_MPI_TCP};
 use kvstore_core::{
     Backends, BoxError, CpuBackend, ErrorCode, Key, KvStore, Optimizer, Result, Tensor, Value,
+    WorkerGroup,
 };
 use kvstore_dist::{
     Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, MpiCollective, SharedSlices,
@@ -115,7 +116,7 @@ impl Left {
         assert!(found.iter().all(|number| *number == found[0]));
         assert_eq!(self.push().unwrap_err().code(), ErrorCode::Closed);
         // In one piece: nothing is buffered any more, and ranks write to the same place.
-        let line = format!("rank {} holds {}\n", self.store.rank(), found[0]);
+        let line = format!("rank {} holds {}\n", self.store.rank().unwrap(), found[0]);
         io::stdout().write_all(line.as_bytes()).unwrap();
     }
 }

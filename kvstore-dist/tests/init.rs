@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
-use kvstore_core::{Backends, CpuBackend, Existing, Key, KvStore, Result};
+use kvstore_core::{Backends, CpuBackend, Existing, Key, KvStore, Result, WorkerGroup};
 use kvstore_dist::{
     Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, SharedSlices, Slices, Wait,
 };
@@ -92,7 +92,7 @@ const LONG: usize = 1 << 20;
 #[test]
 fn values_travel_once_and_long_ones_without_a_copy() {
     two(|store, backends, counting| {
-        let number = if store.rank() == 0 { 3.0 } else { 5.0 };
+        let number = if store.rank().unwrap() == 0 { 3.0 } else { 5.0 };
         let keys: Vec<Key> = ["long", "a", "b"].map(key).into();
         let values = [LONG, 2, 3].map(|len| full(backends, &[len], number));
         store.init(&keys, &values).unwrap();

@@ -200,18 +200,18 @@ fn train() {
     } else {
         begin(&store, &env::var(OPTIMIZER).expect("a name"));
     }
-    let first = store.stats()[0].num_pushes;
+    let first = store.stats().unwrap()[0].num_pushes;
     println!("{BEGINS}{first}.");
     for number in first..NUM_STEPS {
-        step(&store, &[store.rank()], number);
+        step(&store, &[store.rank().unwrap()], number);
         if (number + 1).is_multiple_of(EVERY) {
             let snapshot = store.snapshot().unwrap();
-            if store.rank() == 0 {
+            if store.rank().unwrap() == 0 {
                 snapshot.write(&checkpoint).unwrap();
             }
         }
     }
-    fs::write(folder.join(format!("rank{}", store.rank())), bytes(&store)).unwrap();
+    fs::write(folder.join(format!("rank{}", store.rank().unwrap())), bytes(&store)).unwrap();
 }
 
 const BEGINS: &str = "begins at step ";

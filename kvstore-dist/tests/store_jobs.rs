@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jobs::{MPICH, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_TCP, group, signal};
-use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore, Result, Value};
+use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore, Result, Value, WorkerGroup};
 use kvstore_dist::{DistStore, Group};
 use kvstore_tests::operations::program;
 use namespaces::{Hosts, set_cable};
@@ -53,7 +53,7 @@ fn recorded_programs(group: &Arc<Group>) {
     checks::recorded_programs(group);
     let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
     let store = || DistStore::new("dist_sync", &backends, group).unwrap();
-    match store().num_workers() {
+    match store().num_workers().unwrap() {
         1 => recorded::of_one_worker(&store()),
         2 => {
             assert_eq!(recorded::run(&store()), recorded::EXPECTED);
@@ -193,14 +193,14 @@ impl Pushed {
             .expect("that rank makes no more calls");
         assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
         let (text, store) = (error.to_string(), &self.store);
-        let place = format!("push of `w`, round {round}: rank {} of ", store.rank());
+        let place = format!("push of `w`, round {round}: rank {} of ", store.rank().unwrap());
         assert!(text.starts_with(&format!("timed out: {place}")), "{text}");
         // Those who wait for it themselves may be named beside it.
         let (_, named) = text.split_once(", still to ").expect("who was waited for");
         let named: Vec<&str> = named.split(|letter: char| !letter.is_ascii_digit()).collect();
         assert!(named.contains(&lost.to_string().as_str()), "{text}");
         assert!(store.barrier().is_err() && self.push().is_err());
-        let sum = f32::from(u8::try_from(store.num_workers()).unwrap());
+        let sum = f32::from(u8::try_from(store.num_workers().unwrap()).unwrap());
         assert_eq!((floats(store, "w")[99_999], floats(store, "other")[99_999]), (sum, 1.0));
     }
 }
@@ -208,10 +208,10 @@ impl Pushed {
 /// The last rank stops amidst a push.
 fn stand_still() {
     let pushed = Pushed::new();
-    let last = pushed.store.num_workers() - 1;
-    if pushed.store.rank() < last {
+    let last = pushed.store.num_workers().unwrap() - 1;
+    if pushed.store.rank().unwrap() < last {
         pushed.fails_because_of(last);
-        return wait_for_others(pushed.store.rank(), last);
+        return wait_for_others(pushed.store.rank().unwrap(), last);
     }
     println!("{FROZEN}{}", std::process::id());
     pushed.push().unwrap();
@@ -224,7 +224,7 @@ fn stand_still() {
 /// The cable between two hosts is pulled out amidst a push.
 fn lose_each_other() {
     let pushed = Pushed::new();
-    let rank = pushed.store.rank();
+    let rank = pushed.store.rank().unwrap();
     if rank > 0 {
         return pushed.fails_because_of(0);
     }

@@ -479,7 +479,9 @@ pub(crate) fn stats_to_java<'local>(
     env: &mut Env<'local>,
     stats: &[KeyStats],
 ) -> Result<JObjectArray<'local, JObject<'local>>> {
-    let mut numbers = Vec::new();
+    // Three numbers per key, then the description: four numbers and the lengths of the axes.
+    let len = stats.iter().map(|of_key| 3 + 4 + of_key.spec.shape().rank()).sum();
+    let mut numbers = fallible::with_capacity(len)?;
     for of_key in stats {
         let num_pushes = jlong::try_from(of_key.num_pushes).unwrap_or(jlong::MAX);
         numbers.extend([num_pushes, size(of_key.state_bytes), size(of_key.value_bytes)]);

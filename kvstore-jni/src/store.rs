@@ -38,12 +38,12 @@ fn store_type<'l>(env: &mut Env<'l>, _class: JClass<'_>, store: jlong) -> Result
 
 native!(fn rank(store: jlong) -> jint);
 fn rank(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jint> {
-    convert::count(convert::store(store)?.rank())
+    convert::count(convert::store(store)?.rank()?)
 }
 
 native!(fn num_workers(store: jlong) -> jint);
 fn num_workers(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jint> {
-    convert::count(convert::store(store)?.num_workers())
+    convert::count(convert::store(store)?.num_workers()?)
 }
 
 native!(fn barrier(store: jlong));
@@ -181,7 +181,7 @@ fn remove(env: &mut Env<'_>, _class: JClass<'_>, store: jlong, keys: Keys<'_>) -
 
 native!(fn keys(store: jlong) -> JString[]);
 fn keys<'l>(env: &mut Env<'l>, _class: JClass<'_>, store: jlong) -> Result<Keys<'l>> {
-    let keys = convert::store(store)?.keys();
+    let keys = convert::store(store)?.keys()?;
     convert::strings_to_java(env, keys.iter().map(Key::as_str))
 }
 
@@ -191,7 +191,7 @@ fn stats<'l>(
     _class: JClass<'_>,
     store: jlong,
 ) -> Result<JObjectArray<'l, JObject<'l>>> {
-    convert::stats_to_java(env, &convert::store(store)?.stats())
+    convert::stats_to_java(env, &convert::store(store)?.stats()?)
 }
 
 native!(fn contains(store: jlong, key: JString) -> jboolean);
@@ -202,7 +202,7 @@ fn contains(
     key: JString<'_>,
 ) -> Result<jboolean> {
     let key = convert::key(env, &key)?;
-    Ok(convert::store(store)?.contains(&key))
+    Ok(convert::store(store)?.contains(&key)?)
 }
 
 native!(fn set_updater(store: jlong, updater: dev.kvstore.UpdaterCall));

@@ -120,13 +120,13 @@ impl PyStore {
     /// The number of this process among the workers, from 0.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<usize> {
-        self.detached(py, |store| Ok(store.rank()))
+        self.detached(py, kvstore::Store::rank)
     }
 
     /// How many processes share the store.
     #[getter]
     fn num_workers(&self, py: Python<'_>) -> PyResult<usize> {
-        self.detached(py, |store| Ok(store.num_workers()))
+        self.detached(py, kvstore::Store::num_workers)
     }
 
     /// Stores a copy of a value under each key.
@@ -326,17 +326,17 @@ impl PyStore {
 
     /// Returns every key in the order of initialisation.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let keys = self.detached(py, |store| Ok(store.keys()))?;
-        keys.iter().map(|key| self.key_kind.as_given(py, key)).collect()
+        let keys = self.detached(py, kvstore::Store::keys)?;
+        collected(py, keys.iter().map(|key| self.key_kind.as_given(py, key)))
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = keys::any(key)?;
-        self.detached(py, |store| Ok(store.contains(&key)))
+        self.detached(py, |store| store.contains(&key))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.detached(py, |store| Ok(store.keys().len()))
+        self.detached(py, |store| Ok(store.keys()?.len()))
     }
 
     /// Returns what every key holds, in the order of initialisation.
@@ -347,9 +347,9 @@ impl PyStore {
     /// >>> kv.stats()[0].shape, kv.stats()[0].num_pushes
     /// ((2,), 0)
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let stats = self.detached(py, |store| Ok(store.stats()))?;
+        let stats = self.detached(py, kvstore::Store::stats)?;
         let one = |stats: &KeyStats| described(stats, self.key_kind.as_given(py, &stats.key)?);
-        stats.iter().map(one).collect()
+        collected(py, stats.iter().map(one))
     }
 
     /// Lets a function change the stored value on every push: it gets the key, the sum and the stored value.
@@ -476,6 +476,20 @@ impl PyStore {
 
 fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_truthy()
+}
+
+/// Collects an iterator of known length, up to the first exception. Raises an exception if memory
+/// for the list is missing.
+fn collected<T>(
+    py: Python<'_>,
+    items: impl ExactSizeIterator<Item = PyResult<T>>,
+) -> PyResult<Vec<T>> {
+    let room = kvstore::fallible::with_capacity(items.len());
+    let mut list = room.map_err(|error| to_python(py, error))?;
+    for item in items {
+        list.push(item?);
+    }
+    Ok(list)
 }
 
 /// Returns what a store or snapshot says of a key, as a `KeyStats`.

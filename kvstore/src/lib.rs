@@ -59,7 +59,7 @@ pub use kvstore_core::{
     Distribution, Element, Error, ErrorCode, Existing, ExportedTensor, ForeignMemory, Generator,
     Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, Optimizer, OptimizerState,
     OptimizerStates, Pulled, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot,
-    Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, bf16, f16, storage::Storage,
+    Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, WorkerGroup, bf16, f16, storage::Storage,
 };
 
 /// Runs the Rust code of the README.

@@ -25,9 +25,9 @@ use crate::values::ToValue;
 ///
 /// A call is checked whole before anything changes; a call that fails changes nothing.
 ///
-/// A store belongs to the process that created it. In a forked child, every fallible verb fails
-/// with [`Unsupported`](Error::Unsupported), every infallible one except [`Store::name`] returns a
-/// default, and dropping the store leaks it. Create a new store in the child.
+/// A store belongs to the process that created it. In a forked child, every verb except
+/// [`Store::name`] fails with [`Unsupported`](Error::Unsupported), and dropping the store leaks it.
+/// Create a new store in the child.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: OwnedByProcess<Arc<dyn KvStore>>,
@@ -51,7 +51,7 @@ impl Store {
         self.inner.peek().map(|inner| &**inner)
     }
 
-    /// Checks that this process created the store. Every fallible verb does this first.
+    /// Checks that this process created the store. Every verb except [`Store::name`] does this.
     ///
     /// # Errors
     /// [`Unsupported`](Error::Unsupported) in a forked child of the process that created the store.
@@ -59,7 +59,7 @@ impl Store {
         self.inner.origin().check("the store", FORK_HINT)
     }
 
-    /// Returns the name that the store was created with, in lower case.
+    /// Returns the name that the store was created with, in lower case; also in a forked child.
     pub fn name(&self) -> &str {
         self.inner.peek().map_or("", |inner| inner.name())
     }
@@ -279,14 +279,14 @@ impl Store {
     ) -> Result<()> {
         let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
         for (key, value) in values.keys().iter().zip(values.arrays()) {
-            if self.inner()?.contains(key) || specs.insert(key, value.spec()).is_some() {
+            if self.inner()?.contains(key)? || specs.insert(key, value.spec()).is_some() {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
         let mut reserved = fallible::with_capacity(outs.arrays().len())?;
         for (key, out) in outs.keys().iter().zip(borrowed(outs)) {
             let Some(spec) = specs.get(key) else {
-                if self.inner()?.contains(key) {
+                if self.inner()?.contains(key)? {
                     let text =
                         format!("outs: key `{key}` is not one of those that are initialised here");
                     return Err(Error::invalid(text));
@@ -309,8 +309,11 @@ impl Store {
     }
 
     /// Returns every key in the order of initialisation.
-    pub fn keys(&self) -> Vec<Key> {
-        self.inner.get().map_or_else(Vec::new, |inner| inner.keys())
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`] and [`KvStore::keys`].
+    pub fn keys(&self) -> Result<Vec<Key>> {
+        self.inner()?.keys()
     }
 
     /// Returns what every key holds, in the order of initialisation: shape, dtype, device, how many pushes
@@ -322,16 +325,22 @@ impl Store {
     /// let array = ones([2, 3], DType::F32, Device::cpu(0))?;
     /// store.init("w", &array)?;
     /// store.push("w", &array)?;
-    /// assert_eq!(store.stats()[0].num_pushes, 1);
+    /// assert_eq!(store.stats()?[0].num_pushes, 1);
     /// # Ok::<(), kvstore::Error>(())
     /// ```
-    pub fn stats(&self) -> Vec<KeyStats> {
-        self.inner.get().map_or_else(Vec::new, |inner| inner.stats())
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`] and [`KvStore::stats`].
+    pub fn stats(&self) -> Result<Vec<KeyStats>> {
+        self.inner()?.stats()
     }
 
     /// Returns whether the key is initialised.
-    pub fn contains(&self, key: &Key) -> bool {
-        self.inner.get().is_some_and(|inner| inner.contains(key))
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`] and [`KvStore::contains`].
+    pub fn contains(&self, key: &Key) -> Result<bool> {
+        self.inner()?.contains(key)
     }
 
     /// Lets `update(key, pushed, stored)` change the stored value on every push from now on.
@@ -379,9 +388,12 @@ impl Store {
         self.inner()?.set_optimizer(optimizer)
     }
 
-    /// Returns the optimizer with its present hyper-parameters; none when there is an updater.
-    pub fn optimizer(&self) -> Option<Optimizer> {
-        self.inner.get()?.optimizer()
+    /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`] and [`KvStore::optimizer`].
+    pub fn optimizer(&self) -> Result<Option<Optimizer>> {
+        self.inner()?.optimizer()
     }
 
     /// Returns the hyper-parameters of the optimizer that runs on the store.
@@ -389,7 +401,7 @@ impl Store {
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set.
     pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
-        let optimizer = self.inner()?.optimizer().ok_or_else(|| {
+        let optimizer = self.inner()?.optimizer()?.ok_or_else(|| {
             Error::InvalidArgument("the store has no optimizer with hyper-parameters".to_owned())
         })?;
         Ok(optimizer.hyper_parameters())
@@ -443,19 +455,30 @@ impl Store {
         self.inner()?.set_compression(None)
     }
 
-    /// Returns how pushed values are compressed.
-    pub fn gradient_compression(&self) -> Option<Compression> {
-        self.inner.get()?.compression()
+    /// Returns how pushed values are compressed, or `None` if compression is off.
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`] and [`KvStore::compression`].
+    pub fn gradient_compression(&self) -> Result<Option<Compression>> {
+        self.inner()?.compression()
     }
 
     /// Returns the number of this process among the workers, from 0.
-    pub fn rank(&self) -> usize {
-        self.inner.get().map_or(0, |inner| inner.rank())
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`].
+    /// - Those of [`WorkerGroup::rank`](crate::WorkerGroup::rank).
+    pub fn rank(&self) -> Result<usize> {
+        self.inner()?.rank()
     }
 
     /// Returns how many processes share the store.
-    pub fn num_workers(&self) -> usize {
-        self.inner.get().map_or(1, |inner| inner.num_workers())
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`].
+    /// - Those of [`WorkerGroup::num_workers`](crate::WorkerGroup::num_workers).
+    pub fn num_workers(&self) -> Result<usize> {
+        self.inner()?.num_workers()
     }
 
     /// Waits until every worker has called it.

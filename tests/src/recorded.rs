@@ -150,9 +150,11 @@ impl Player {
 
     fn compare_info(&self, expected: &Json) -> Result<(), String> {
         let (store, number) = (&self.store, |name: &str| expected[name].as_u64());
+        let rank = store.rank().map_err(|error| error.chain())?;
+        let num_workers = store.num_workers().map_err(|error| error.chain())?;
         let is_same = store.name() == text(&expected["type"])
-            && number("rank") == Some(store.rank() as u64)
-            && number("num_workers") == Some(store.num_workers() as u64);
+            && number("rank") == Some(rank as u64)
+            && number("num_workers") == Some(num_workers as u64);
         if is_same { Ok(()) } else { Err(format!("expected {expected}, found {store:?}")) }
     }
 

@@ -229,12 +229,14 @@ pub fn optimizer(sgd: &Sgd) -> Result<Optimizer> {
 /// Compares the keys, their order and every stored value: after a call that failed this says that
 /// it changed nothing.
 fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
-    let found: Vec<String> = store.keys().iter().map(ToString::to_string).collect();
+    let keys = store.keys().map_err(|error| error.chain())?;
+    let found: Vec<String> = keys.iter().map(ToString::to_string).collect();
     if found != model.keys() {
         return Err(format!("keys: expected {:?}, found {found:?}", model.keys()));
     }
     for text in KEYS.into_iter().chain([UNKNOWN_KEY]) {
-        if store.contains(&key(text)) != model.value(text).is_some() {
+        let is_there = store.contains(&key(text)).map_err(|error| error.chain())?;
+        if is_there != model.value(text).is_some() {
             return Err(format!("contains({text:?}) is wrong"));
         }
         let Some(expected) = model.value(text) else { continue };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kvstore_core::{
     Compression, Description, Existing, Key, KeyStats, KvStore, Optimizer, OptimizerState, Pulled,
-    Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value,
+    Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 
 use crate::arithmetic::{is_half, sum};
@@ -61,7 +61,7 @@ pub struct Spread<S>(pub S);
 impl<S: KvStore> Spread<S> {
     /// Returns the values with neutral elements for those of other workers.
     fn own(&self, keys: &[Key], values: &[Value]) -> Result<Vec<Value>> {
-        let (rank, num_workers) = (self.0.rank(), self.0.num_workers());
+        let (rank, num_workers) = (self.0.rank()?, self.0.num_workers()?);
         let mut counts: HashMap<&Key, usize> = HashMap::new();
         for key in keys {
             *counts.entry(key).or_default() += 1;
@@ -106,7 +106,7 @@ impl<S: KvStore> KvStore for Spread<S> {
 
     /// The first worker's values are those of all: the others give neutral ones.
     fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
-        if self.0.rank() == 0 {
+        if self.0.rank()? == 0 {
             return self.0.init_with(keys, values, existing);
         }
         let others = values.iter().map(neutral).collect::<Result<Vec<_>>>()?;
@@ -133,22 +133,22 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.remove(keys)
     }
 
-    fn keys(&self) -> Vec<Key> {
+    fn keys(&self) -> Result<Vec<Key>> {
         self.0.keys()
     }
 
     /// Of several workers each has a part of the states, which may be another one after a rollback: that is left out.
-    fn stats(&self) -> Vec<KeyStats> {
-        let mut stats = self.0.stats();
-        if self.0.num_workers() > 1 {
+    fn stats(&self) -> Result<Vec<KeyStats>> {
+        let mut stats = self.0.stats()?;
+        if self.0.num_workers()? > 1 {
             for of_key in &mut stats {
                 of_key.state_bytes = 0;
             }
         }
-        stats
+        Ok(stats)
     }
 
-    fn contains(&self, key: &Key) -> bool {
+    fn contains(&self, key: &Key) -> Result<bool> {
         self.0.contains(key)
     }
 
@@ -160,7 +160,7 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.set_optimizer(optimizer)
     }
 
-    fn optimizer(&self) -> Option<Optimizer> {
+    fn optimizer(&self) -> Result<Option<Optimizer>> {
         self.0.optimizer()
     }
 
@@ -172,7 +172,7 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.set_compression(compression)
     }
 
-    fn compression(&self) -> Option<Compression> {
+    fn compression(&self) -> Result<Option<Compression>> {
         self.0.compression()
     }
 
@@ -195,12 +195,14 @@ impl<S: KvStore> KvStore for Spread<S> {
     ) -> Result<()> {
         self.0.set_optimizer_states(optimizer, states)
     }
+}
 
-    fn rank(&self) -> usize {
+impl<S: KvStore> WorkerGroup for Spread<S> {
+    fn rank(&self) -> Result<usize> {
         self.0.rank()
     }
 
-    fn num_workers(&self) -> usize {
+    fn num_workers(&self) -> Result<usize> {
         self.0.num_workers()
     }
 
@@ -214,10 +216,6 @@ impl<S: KvStore> KvStore for Spread<S> {
 
     fn num_dead_node(&self, node_id: i32) -> Result<usize> {
         self.0.num_dead_node(node_id)
-    }
-
-    fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
-        self.0.send_command_to_servers(head, body)
     }
 }
 

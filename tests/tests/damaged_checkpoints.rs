@@ -221,7 +221,7 @@ fn a_damaged_file_changes_nothing_and_is_named() {
     assert!(store.snapshot().unwrap().is_identical(&before).unwrap());
     std::fs::write(&path, &good).unwrap();
     store.restore(&path).unwrap();
-    assert!(store.keys().iter().all(|key| key.as_str() != "mine"));
+    assert!(store.keys().unwrap().iter().all(|key| key.as_str() != "mine"));
 }
 
 #[test]

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::KvStore;
 use super::policy::{Policy, Running};
 use super::pull_rows::pull_rows;
 use super::push::{Push, Pushed};
@@ -23,6 +22,7 @@ use super::snapshot::{Rule, Snapshot};
 use super::table::{Entry, Progress, Table};
 use super::types::{Description, Existing, KeyStats, Pulled};
 use super::updater::Updater;
+use super::{KvStore, WorkerGroup};
 use crate::backend::registry::Backends;
 use crate::codec::Compression;
 use crate::compression::compress;
@@ -365,16 +365,16 @@ impl KvStore for LocalStore {
         self.table.remove(keys)
     }
 
-    fn keys(&self) -> Vec<Key> {
+    fn keys(&self) -> Result<Vec<Key>> {
         self.table.keys()
     }
 
-    fn stats(&self) -> Vec<KeyStats> {
+    fn stats(&self) -> Result<Vec<KeyStats>> {
         self.table.stats()
     }
 
-    fn contains(&self, key: &Key) -> bool {
-        self.table.contains(key)
+    fn contains(&self, key: &Key) -> Result<bool> {
+        Ok(self.table.contains(key))
     }
 
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
@@ -389,11 +389,11 @@ impl KvStore for LocalStore {
         Ok(())
     }
 
-    fn optimizer(&self) -> Option<Optimizer> {
-        match self.settings().policy {
+    fn optimizer(&self) -> Result<Option<Optimizer>> {
+        Ok(match self.settings().policy {
             Policy::Optimizer(running) => Some(Optimizer::clone(&running.optimizer)),
             Policy::Assign | Policy::Updater(_) => None,
-        }
+        })
     }
 
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
@@ -414,8 +414,8 @@ impl KvStore for LocalStore {
         Ok(())
     }
 
-    fn compression(&self) -> Option<Compression> {
-        self.settings.read().unwrap_or_else(PoisonError::into_inner).compression
+    fn compression(&self) -> Result<Option<Compression>> {
+        Ok(self.settings.read().unwrap_or_else(PoisonError::into_inner).compression)
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -460,28 +460,6 @@ impl KvStore for LocalStore {
         self.set_policy(Policy::Optimizer(running), gate);
         Ok(())
     }
-
-    fn rank(&self) -> usize {
-        0
-    }
-
-    fn num_workers(&self) -> usize {
-        1
-    }
-
-    fn barrier(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_barrier_before_exit(&self, _wait: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
-        Ok(0)
-    }
-
-    fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
-        Ok(())
-    }
 }
+
+impl WorkerGroup for LocalStore {}

@@ -1,4 +1,4 @@
-//! The [`KvStore`] seam: what the verbs mean.
+//! The [`KvStore`] seam: what the verbs mean. [`WorkerGroup`] has those of many processes.
 
 mod local;
 mod merge_rows;
@@ -48,7 +48,7 @@ pub(crate) use table::{KeyCopy, Progress};
 ///   thread.
 /// - The values of a key are summed as a left fold in call order; the bits do not depend on
 ///   threads, on the store's kind or on what else stands in the call.
-pub trait KvStore: Send + Sync + Debug {
+pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// Returns the name that the store was created with, in lower case.
     fn name(&self) -> &str;
 
@@ -128,13 +128,23 @@ pub trait KvStore: Send + Sync + Debug {
     fn remove(&self, keys: &[Key]) -> Result<()>;
 
     /// Returns every key in the order of initialisation.
-    fn keys(&self) -> Vec<Key>;
+    ///
+    /// # Errors
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory) if memory for the list is missing.
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn keys(&self) -> Result<Vec<Key>>;
 
-    /// Returns what every key holds, in the order of initialisation. It may be called from an updater.
-    fn stats(&self) -> Vec<KeyStats>;
+    /// Returns the statistics of every key, in the order of initialisation. An updater may call it.
+    ///
+    /// # Errors
+    /// Those of [`KvStore::keys`].
+    fn stats(&self) -> Result<Vec<KeyStats>>;
 
     /// Returns whether the key is initialised.
-    fn contains(&self, key: &Key) -> bool;
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn contains(&self, key: &Key) -> Result<bool>;
 
     /// Sets what a push does from now on; none means that the sum replaces the stored value.
     ///
@@ -148,8 +158,11 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()>;
 
-    /// Returns the optimizer with its present hyper-parameters; none when there is an updater.
-    fn optimizer(&self) -> Option<Optimizer>;
+    /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn optimizer(&self) -> Result<Option<Optimizer>>;
 
     /// Changes hyper-parameters of the optimizer that runs on the store, all or none; states and
     /// counts stay, and pushes that are under way keep the old ones.
@@ -166,8 +179,11 @@ pub trait KvStore: Send + Sync + Debug {
     /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
     fn set_compression(&self, compression: Option<Compression>) -> Result<()>;
 
-    /// Returns how the values of a push are compressed.
-    fn compression(&self) -> Option<Compression>;
+    /// Returns how pushed values are compressed, or `None` if compression is off.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn compression(&self) -> Result<Option<Compression>>;
 
     /// Returns all that the store holds at one moment: every key with its optimizer state, the optimizer or
     /// updater, the compression. Nothing is copied, and it stays as it is whatever is done to the store. A call
@@ -212,22 +228,83 @@ pub trait KvStore: Send + Sync + Debug {
         optimizer: Option<Optimizer>,
         states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()>;
+}
 
-    /// Returns the number of this process among the workers, from 0.
-    fn rank(&self) -> usize;
+/// The processes that share a store: the workers, which are numbered by rank.
+///
+/// The default methods describe a store of one process. A distributed store overrides them.
+///
+/// ```
+/// use kvstore_core::{Result, WorkerGroup};
+///
+/// struct OneProcess;
+/// impl WorkerGroup for OneProcess {}
+///
+/// struct Job {
+///     rank: usize,
+/// }
+/// impl WorkerGroup for Job {
+///     fn rank(&self) -> Result<usize> {
+///         Ok(self.rank)
+///     }
+/// }
+///
+/// assert_eq!((OneProcess.rank()?, OneProcess.num_workers()?), (0, 1));
+/// assert_eq!(Job { rank: 3 }.rank()?, 3);
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+pub trait WorkerGroup {
+    /// Returns the rank of this process among the workers, from 0.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn rank(&self) -> Result<usize> {
+        Ok(0)
+    }
 
-    /// Returns how many processes share the store.
-    fn num_workers(&self) -> usize;
+    /// Returns the number of workers.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn num_workers(&self) -> Result<usize> {
+        Ok(1)
+    }
 
     /// Waits until every worker has called it.
-    fn barrier(&self) -> Result<()>;
+    ///
+    /// # Errors
+    /// - [`Timeout`](crate::Error::Timeout) if a worker does not call it in time.
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    /// - The first error of an earlier push that no other call has returned.
+    fn barrier(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Sets whether closing the store waits for the other workers.
-    fn set_barrier_before_exit(&self, wait: bool) -> Result<()>;
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
+        let _ = wait;
+        Ok(())
+    }
 
-    /// Returns how many processes of a group are known to be dead.
-    fn num_dead_node(&self, node_id: i32) -> Result<usize>;
+    /// Returns how many processes are known to be dead among those that `node_id` names: 1 is the
+    /// scheduler, 2 the servers, 4 the workers, and a sum names several of them.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the transport does not report dead processes.
+    fn num_dead_node(&self, node_id: i32) -> Result<usize> {
+        let _ = node_id;
+        Ok(0)
+    }
 
-    /// Sends a command to the processes that hold the values, if those are others.
-    fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()>;
+    /// Sends a command to the servers. Does nothing if no process is only a server.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
+        let _ = (head, body);
+        Ok(())
+    }
 }

@@ -150,13 +150,19 @@ impl Table {
     }
 
     /// Returns every key in the order of initialisation.
-    pub(crate) fn keys(&self) -> Vec<Key> {
-        in_order(self.all()).map(|entry| entry.key.clone()).collect()
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if memory for the list is missing.
+    pub(crate) fn keys(&self) -> Result<Vec<Key>> {
+        fallible::collect(in_order(self.all()?).map(|entry| entry.key.clone()))
     }
 
-    /// Returns what every key holds, in the order of initialisation.
-    pub(crate) fn stats(&self) -> Vec<KeyStats> {
-        in_order(self.all()).map(|entry| entry.stats()).collect()
+    /// Returns the statistics of every key, in the order of initialisation.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if memory for the list is missing.
+    pub(crate) fn stats(&self) -> Result<Vec<KeyStats>> {
+        fallible::collect(in_order(self.all()?).map(|entry| entry.stats()))
     }
 
     /// Returns what every key holds, in the order of initialisation. Nobody changes a key meanwhile.
@@ -164,8 +170,7 @@ impl Table {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::OutOfMemory`].
     pub(crate) fn copies(&self) -> Result<Vec<Arc<KeyCopy>>> {
-        let entries = fallible::collect(self.read().values().cloned())?;
-        fallible::try_collect(in_order(entries).map(|entry| entry.copy().map(Arc::new)))
+        fallible::try_collect(in_order(self.all()?).map(|entry| entry.copy().map(Arc::new)))
     }
 
     /// Forgets every key, and takes these with all they hold.
@@ -216,8 +221,8 @@ impl Table {
 
     /// Returns every entry. The lock is free again: statistics wait for kernels, and a writer must not
     /// wait for both.
-    fn all(&self) -> Vec<Arc<Entry>> {
-        self.read().values().cloned().collect()
+    fn all(&self) -> Result<Vec<Arc<Entry>>> {
+        fallible::collect(self.read().values().cloned())
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Entries> {

@@ -20,6 +20,7 @@ use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Existing, Key, KeyStats, KvStore, LocalStore,
     Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
+    WorkerGroup,
 };
 
 use self::call::{Act, SharedSnapshot, Taken};
@@ -91,6 +92,11 @@ impl Pending {
                 self.last.remove(key);
             }
         }
+    }
+
+    /// Forgets the results of earlier pushes of every key.
+    fn forget_all(&mut self) {
+        self.last.retain(|_, ticket| ticket.has_failed().is_none());
     }
 }
 
@@ -277,26 +283,25 @@ impl KvStore for DistStore {
         Ok(())
     }
 
-    fn keys(&self) -> Vec<Key> {
+    fn keys(&self) -> Result<Vec<Key>> {
         self.stores.whole.keys()
     }
 
-    fn stats(&self) -> Vec<KeyStats> {
+    fn stats(&self) -> Result<Vec<KeyStats>> {
         let stores = &self.stores;
-        let parts: HashMap<Key, usize> =
-            stores.part.stats().into_iter().map(|it| (it.key, it.state_bytes)).collect();
-        let beside = |key: &Key| {
-            let residual = stores.residuals().get(key).map_or(0, Tensor::num_bytes);
-            residual + parts.get(key).copied().unwrap_or_default()
-        };
-        let mut stats = stores.whole.stats();
-        for of_key in &mut stats {
-            of_key.state_bytes += beside(&of_key.key);
+        let parts = stores.part.stats()?;
+        let mut part_bytes: HashMap<Key, usize> = fallible::hash_map(parts.len())?;
+        part_bytes.extend(parts.into_iter().map(|stats| (stats.key, stats.state_bytes)));
+        let mut all = stores.whole.stats()?;
+        for stats in &mut all {
+            let residual_bytes = stores.residuals().get(&stats.key).map_or(0, Tensor::num_bytes);
+            let part_bytes = part_bytes.get(&stats.key).copied().unwrap_or_default();
+            stats.state_bytes += residual_bytes + part_bytes;
         }
-        stats
+        Ok(all)
     }
 
-    fn contains(&self, key: &Key) -> bool {
+    fn contains(&self, key: &Key) -> Result<bool> {
         self.stores.whole.contains(key)
     }
 
@@ -308,11 +313,11 @@ impl KvStore for DistStore {
         self.alone("set_optimizer", move |stores| stores.set_optimizer(optimizer))
     }
 
-    fn optimizer(&self) -> Option<Optimizer> {
-        match &self.stores.config().rule {
+    fn optimizer(&self) -> Result<Option<Optimizer>> {
+        Ok(match &self.stores.config().rule {
             Rule::Optimizer(optimizer) => Some(Optimizer::clone(optimizer)),
             Rule::Assign | Rule::Updater => None,
-        }
+        })
     }
 
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
@@ -332,8 +337,8 @@ impl KvStore for DistStore {
         })
     }
 
-    fn compression(&self) -> Option<Compression> {
-        self.stores.config().compression
+    fn compression(&self) -> Result<Option<Compression>> {
+        Ok(self.stores.config().compression)
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -361,14 +366,13 @@ impl KvStore for DistStore {
         let others = shared.reasons.lock().unwrap_or_else(PoisonError::into_inner);
         taken.ok_or_else(|| {
             let lost = || Error::Internal("a snapshot that is gone".to_owned());
-            nobody_has_it(error.unwrap_or_else(lost), self.rank(), &others)
+            nobody_has_it(error.unwrap_or_else(lost), self.stores.collective.rank(), &others)
         })
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))?;
-        let keys = self.keys();
-        self.pending().forget(&keys);
+        self.pending().forget_all();
         Ok(())
     }
 
@@ -379,13 +383,15 @@ impl KvStore for DistStore {
     ) -> Result<()> {
         self.alone("set_optimizer_states", |stores| stores.set_optimizer_states(optimizer, states))
     }
+}
 
-    fn rank(&self) -> usize {
-        self.stores.collective.rank()
+impl WorkerGroup for DistStore {
+    fn rank(&self) -> Result<usize> {
+        Ok(self.stores.collective.rank())
     }
 
-    fn num_workers(&self) -> usize {
-        self.stores.collective.size()
+    fn num_workers(&self) -> Result<usize> {
+        Ok(self.stores.collective.size())
     }
 
     fn barrier(&self) -> Result<()> {
@@ -402,10 +408,6 @@ impl KvStore for DistStore {
     fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
         let text = "MPI does not tell how many processes are dead; calls that wait for one fail";
         Err(Error::Unsupported(text.to_owned()))
-    }
-
-    fn send_command_to_servers(&self, _head: i32, _body: &str) -> Result<()> {
-        Ok(())
     }
 }
 

@@ -95,7 +95,7 @@ impl Stores {
     pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         let rule = Rule::Optimizer(Arc::new(optimizer.clone()));
         if rule.steps_parts() {
-            self.seed(&self.whole.keys())?;
+            self.seed(&self.whole.keys()?)?;
             self.whole.set_updater(None)?;
             self.part.set_optimizer(optimizer)?;
         } else {
@@ -123,7 +123,7 @@ impl Stores {
         let mut config = self.config();
         let store = if config.rule.steps_parts() { &self.part } else { &self.whole };
         store.set_hyper_parameters(parameters)?;
-        if let Some(optimizer) = store.optimizer() {
+        if let Some(optimizer) = store.optimizer()? {
             config.change().rule = Rule::Optimizer(Arc::new(optimizer));
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Stores {
                 let first = cut.elements(self.rank()).start;
                 let part = value.view(first, part.shape().clone())?.compact()?;
                 self.part.init_with(from_ref(key), &[part.into()], Existing::Replace)?;
-            } else if self.part.contains(key) {
+            } else if self.part.contains(key)? {
                 // Its last value was this rank's.
                 self.part.remove(from_ref(key))?;
             }
@@ -186,15 +186,16 @@ impl Stores {
         existing: Existing,
     ) -> Result<()> {
         // What is kept does not travel. All ranks have the same keys.
-        let is_kept = |key: &Key| existing == Existing::Keep && self.whole.contains(key);
-        let (new, values): (Vec<Key>, Vec<Value>) = keys
-            .iter()
-            .zip(values)
-            .filter(|(key, _)| !is_kept(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .unzip();
+        let mut new = fallible::with_capacity(keys.len())?;
+        let mut new_values = fallible::with_capacity(keys.len())?;
+        for (key, value) in keys.iter().zip(values) {
+            if existing != Existing::Keep || !self.whole.contains(key)? {
+                new.push(key.clone());
+                new_values.push(value.clone());
+            }
+        }
         let mut firsts = fallible::with_capacity(new.len())?;
-        for (first, value) in exchange.values_of(0, &values)?.into_iter().zip(&values) {
+        for (first, value) in exchange.values_of(0, &new_values)?.into_iter().zip(&new_values) {
             let device = match value {
                 Value::Dense(value) => value.device(),
                 Value::Rows(rows) => rows.rows().device(),
@@ -212,9 +213,14 @@ impl Stores {
     }
 
     pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
+        let mut own = fallible::with_capacity(keys.len())?;
+        for key in keys {
+            if self.part.contains(key)? {
+                own.push(key.clone());
+            }
+        }
         self.whole.remove(keys)?;
         self.sums.remove(keys)?;
-        let own: Vec<Key> = keys.iter().filter(|key| self.part.contains(key)).cloned().collect();
         self.part.remove(&own)?;
         let mut residuals = self.residuals();
         for key in keys {

@@ -41,7 +41,7 @@ impl Stores {
 
     /// Returns what compressed sums have not sent, of each key by ranks.
     fn all_residuals(&self, exchange: &Exchange<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
-        let keys = self.whole.keys();
+        let keys = self.whole.keys()?;
         let specs = self.whole.describe(&keys)?;
         let mut own = Vec::new();
         for key in &keys {
@@ -127,7 +127,7 @@ impl Stores {
         let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new());
         self.whole.rollback(if rule.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
-        let keys = self.whole.keys();
+        let keys = self.whole.keys()?;
         let rank = self.collective.rank();
         let cuts: HashMap<Key, _> = keys.iter().cloned().zip(self.cuts(&keys)?).collect();
         let source = if rule.steps_parts() { snapshot } else { &values };
@@ -186,7 +186,7 @@ impl Stores {
             }
         }
         if !own.rule.steps_parts() {
-            self.seed(&self.whole.keys())?;
+            self.seed(&self.whole.keys()?)?;
             self.whole.set_updater(None)?;
         }
         self.part.set_optimizer_states(Some(optimizer), parts)?;

@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use kvstore::{Error, Store, backends};
-use kvstore_core::{Backends, KvStore};
+use kvstore_core::{Backends, KvStore, WorkerGroup};
 use kvstore_dist::{DistStore, Group};
 use kvstore_tests::json::text;
 use kvstore_tests::model::Model;
@@ -94,7 +94,7 @@ fn store(group: &Arc<Group>, name: &str) -> Store {
 }
 
 fn size(group: &Arc<Group>) -> usize {
-    dist_store(group, NAMES[0]).num_workers()
+    dist_store(group, NAMES[0]).num_workers().unwrap()
 }
 
 /// Runs checks, each on one of the two kinds.

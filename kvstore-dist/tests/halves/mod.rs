@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore_core::{DType, Device, Key, KvStore, Tensor, Value};
+use kvstore_core::{DType, Device, Key, KvStore, Tensor, Value, WorkerGroup};
 
 use crate::values::{floats, key};
 use crate::workers::{backends, on_workers};
@@ -18,7 +18,7 @@ fn sum_over_ranks(dtype: DType, numbers: &[&[f32]]) -> f32 {
     let pulled = on_workers("dist_sync", numbers.len(), &backends, |store| {
         store.init(&[key("w")], &[value(0.0)]).unwrap();
         let values: Vec<Value> =
-            numbers[store.rank()].iter().map(|number| value(*number)).collect();
+            numbers[store.rank().unwrap()].iter().map(|number| value(*number)).collect();
         let keys: Vec<Key> = values.iter().map(|_| key("w")).collect();
         store.push(&keys, &values, 0).unwrap();
         floats(store, "w")[0]

@@ -41,7 +41,7 @@ pub(crate) fn run<S: KvStore>(store: &S) -> Vec<f32> {
     push("3", &[small(r + 5.0)]);
     pull("3");
     // Set by rank 0 alone, and there for all behind a barrier.
-    if store.rank() == 0 {
+    if store.rank().unwrap() == 0 {
         let optimizer = Optimizer::new("test").unwrap().with("rescale_grad", 2.0).unwrap();
         store.set_optimizer(optimizer).unwrap();
     }

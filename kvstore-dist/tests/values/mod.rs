@@ -14,7 +14,7 @@ pub(crate) fn floats(store: &dyn KvStore, name: &str) -> Vec<f32> {
 
 /// Returns the rank as a number to push.
 pub(crate) fn rank(store: &dyn KvStore) -> f32 {
-    f32::from(u8::try_from(store.rank()).unwrap())
+    f32::from(u8::try_from(store.rank().unwrap()).unwrap())
 }
 
 pub(crate) fn full(backends: &Backends, dims: &[usize], number: f32) -> Value {

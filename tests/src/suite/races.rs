@@ -158,7 +158,7 @@ pub fn a_key_may_come_back_with_another_shape(store: &Store) {
     let (pushed, failed) = (pushed.load(Ordering::Relaxed), failed.load(Ordering::Relaxed));
     println!("{pushed} pushes found both keys, {failed} did not");
     assert_eq!(count_of(&store.pull_new("stays").unwrap()[0]), pushed);
-    assert!(!store.contains(&key("comes")));
+    assert!(!store.contains(&key("comes")).unwrap());
 }
 
 /// How often a step of 1 and how often a step of 1024 was made, given that all were one of those.

@@ -220,7 +220,7 @@ fn a_store_changes_all_or_none() {
     assert_names(store.set_hyper_parameters(&[("wd", 0.5), ("lr", f64::NAN)]), "`lr`");
     assert_eq!(store.hyper_parameters().expect("an optimizer is set"), before);
     store.set_hyper_parameters(&[("lr", 0.5), ("momentum", 0.25)]).expect("they exist");
-    let optimizer = store.optimizer().expect("an optimizer is set");
+    let optimizer = store.optimizer().expect("a store").expect("an optimizer is set");
     assert_eq!(
         (optimizer.get("learning_rate").ok(), optimizer.get("momentum").ok()),
         (Some(0.5), Some(0.25))

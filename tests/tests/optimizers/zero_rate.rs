@@ -165,7 +165,10 @@ fn a_factor_of_0_freezes_one_key_of_a_push() {
             assert_same_bits(&expected[1], &found[1], &(name, push));
             drop(shared);
         }
-        assert_eq!(store.stats().iter().map(|stats| stats.num_pushes).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(
+            store.stats().unwrap().iter().map(|stats| stats.num_pushes).collect::<Vec<_>>(),
+            [3, 3]
+        );
     }
 }
 

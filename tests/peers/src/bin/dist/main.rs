@@ -46,7 +46,7 @@ impl Workload {
             };
             keys.push(Key::new(&format!("{name} {index}"))?);
             outs.push(array(index)?);
-            grads.push(array(index + 7 * (1 + store.rank()))?);
+            grads.push(array(index + 7 * (1 + store.rank()?))?);
         }
         let pairs = |arrays: &[NDArray]| Pairs::new(keys.clone(), arrays.to_vec());
         let (pushed, pulled) = (pairs(&grads)?, pairs(&outs)?);
@@ -184,7 +184,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     let store = kvstore::create("dist_sync")?;
     store.set_optimizer(Optimizer::sgd().with("learning_rate", LEARNING_RATE)?)?;
-    let rank = store.rank();
+    let rank = store.rank()?;
     let mut worker = Worker { store, workloads: Vec::new() };
     serve(&connected()?, rank, |line| worker.answer(line))?;
     Ok(())
