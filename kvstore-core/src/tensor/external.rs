@@ -35,7 +35,7 @@ impl Tensor {
             return Err(Error::LengthMismatch { what, expected, found });
         }
         if !bytes.is_empty() && bytes.as_ptr().addr() % spec.dtype().size() != 0 {
-            return Err(unaligned(&spec, device, bytes.as_ptr().addr()));
+            return Err(Error::unaligned(&spec, device, bytes.as_ptr().addr()));
         }
         let backend = backends.of(device)?;
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
@@ -50,13 +50,4 @@ impl Tensor {
     pub(super) fn may_write(&mut self) -> bool {
         Arc::get_mut(&mut self.share.storage).is_some_and(|storage| !storage.is_external())
     }
-}
-
-/// Returns the error of external memory at an address where no element of its dtype may be.
-pub(super) fn unaligned(spec: &TensorSpec, device: Device, address: usize) -> Error {
-    Error::invalid(format!(
-        "unaligned external memory for {spec} on {device}: address {address:#x} or a stride is not \
-         a multiple of {} bytes",
-        spec.dtype().size()
-    ))
 }

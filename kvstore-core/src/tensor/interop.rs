@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::external::unaligned;
 use super::share::Share;
 use super::{Tensor, exclusive};
 use crate::backend::registry::Backends;
@@ -117,7 +116,7 @@ fn check_alignment(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
     if address.is_multiple_of(size) && strides.all(|stride| stride.is_multiple_of(size)) {
         return Ok(());
     }
-    Err(unaligned(spec, memory.device(), address))
+    Err(Error::unaligned(spec, memory.device(), address))
 }
 
 /// Memory of a tensor that another library reads. It exists and does not change until this is

@@ -186,6 +186,15 @@ impl Error {
         }
     }
 
+    /// Returns the error of external memory at an address that is unaligned for its dtype.
+    pub(crate) fn unaligned(spec: &TensorSpec, device: Device, address: usize) -> Self {
+        Self::invalid(format!(
+            "unaligned external memory for {spec} on {device}: address {address:#x} or a stride \
+             is not a multiple of {} bytes",
+            spec.dtype().size()
+        ))
+    }
+
     /// Returns the stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
