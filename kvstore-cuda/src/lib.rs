@@ -9,30 +9,10 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
+mod args;
 mod backend;
-pub mod batch;
-pub mod broadcast;
-mod call;
-pub mod cast;
-pub mod compress;
-mod context;
-mod devices;
 mod driver;
-pub mod elementwise;
-pub mod fan;
-mod handles;
-mod host;
-mod interop;
-mod launch;
-mod memory;
-mod modules;
-mod operations;
-mod probe;
-pub mod rows;
-mod staging;
-pub mod strided;
-pub mod sum;
-pub mod update;
 
-pub use backend::CudaBackend;
-pub use probe::{Absence, Driver, probe};
+pub use args::{batch, cast, compress, elementwise, fan, rows, strided, sum, update};
+pub use backend::{CudaBackend, broadcast};
+pub use driver::probe::{Absence, Driver, probe};

@@ -6,11 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::Result;
 
-use crate::buffer::{Buffer, SharedSlices, Slices};
-use crate::call::{Call, Place, Verb};
-use crate::collective::{Collective, Wait, begin_all_to_all, check_len, check_root};
-use crate::fault::Fault;
-use crate::turns::{Turn, Turns};
+use crate::transport::Fault;
+use crate::transport::{Buffer, SharedSlices, Slices};
+use crate::transport::{Call, Place, Verb};
+use crate::transport::{CallGuard, CallOrder};
+use crate::transport::{Collective, Wait, begin_all_to_all, check_len, check_root};
 
 /// A member of a group within one process. When it is dropped the others hear of it as soon as they wait for it.
 ///
@@ -26,7 +26,7 @@ use crate::turns::{Turn, Turns};
 pub struct LocalCollective {
     rank: usize,
     group: Arc<Group>,
-    turns: Turns,
+    calls: CallOrder,
 }
 
 /// What the members share.
@@ -54,7 +54,7 @@ impl LocalCollective {
         let boxes = (0..size * size).map(|_| VecDeque::new()).collect();
         let mail = Mutex::new(Mail { boxes, gone: (0..size).map(|_| None).collect() });
         let group = Arc::new(Group { size, mail, changed: Condvar::new() });
-        let member = |rank| Self { rank, group: Arc::clone(&group), turns: Turns::default() };
+        let member = |rank| Self { rank, group: Arc::clone(&group), calls: CallOrder::default() };
         (0..size).map(member).collect()
     }
 
@@ -68,15 +68,15 @@ impl LocalCollective {
         &self,
         verb: Verb,
         wait: &Wait<'_>,
-        act: impl FnOnce(&Turn<'_>) -> Result<(), Fault>,
+        act: impl FnOnce(&CallGuard<'_>) -> Result<(), Fault>,
     ) -> Result<()> {
-        let turn = self.turns.take(verb, (self.rank, self.group.size), wait)?;
-        let result = act(&turn);
+        let guard = self.calls.begin(verb, (self.rank, self.group.size), wait)?;
+        let result = act(&guard);
         if let Err(fault) = &result {
             let reason = fault.to_error().chain();
             self.leave(&format!("rank {} has given up: {reason}", self.rank));
         }
-        turn.end(result)
+        guard.end(result)
     }
 
     fn leave(&self, reason: &str) {
@@ -158,19 +158,19 @@ impl Collective for LocalCollective {
     }
 
     fn barrier(&self, wait: &Wait<'_>) -> Result<()> {
-        self.call(Verb::Barrier, wait, |turn| {
-            self.others().for_each(|peer| self.send(&turn.place, peer, &[]));
-            self.receive(&turn.place, self.others().map(|peer| (peer, &mut [][..])))
+        self.call(Verb::Barrier, wait, |guard| {
+            self.others().for_each(|peer| self.send(&guard.place, peer, &[]));
+            self.receive(&guard.place, self.others().map(|peer| (peer, &mut [][..])))
         })
     }
 
     fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()> {
         check_root(self.group.size, root)?;
-        self.call(Verb::Broadcast, wait, |turn| {
+        self.call(Verb::Broadcast, wait, |guard| {
             if root != self.rank {
-                return self.receive(&turn.place, [(root, &mut **bytes)].into_iter());
+                return self.receive(&guard.place, [(root, &mut **bytes)].into_iter());
             }
-            self.others().for_each(|peer| self.send(&turn.place, peer, bytes));
+            self.others().for_each(|peer| self.send(&guard.place, peer, bytes));
             Ok(())
         })
     }
@@ -182,22 +182,22 @@ impl Collective for LocalCollective {
         wait: &Wait<'_>,
     ) -> Result<()> {
         begin_all_to_all((self.rank, self.group.size), sent, received)?;
-        self.call(Verb::AllToAll, wait, |turn| {
+        self.call(Verb::AllToAll, wait, |guard| {
             for sent in sent {
-                self.others().for_each(|peer| self.send(&turn.place, peer, sent.slice(peer)));
+                self.others().for_each(|peer| self.send(&guard.place, peer, sent.slice(peer)));
             }
-            self.receive_all(&turn.place, received)
+            self.receive_all(&guard.place, received)
         })
     }
 
     fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
         check_len("slices", self.group.size, slices.iter().map(Slices::len))?;
-        self.call(Verb::AllGather, wait, |turn| {
+        self.call(Verb::AllGather, wait, |guard| {
             for slices in &*slices {
                 let own = slices.slice(self.rank);
-                self.others().for_each(|peer| self.send(&turn.place, peer, own));
+                self.others().for_each(|peer| self.send(&guard.place, peer, own));
             }
-            self.receive_all(&turn.place, slices)
+            self.receive_all(&guard.place, slices)
         })
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::flight::{Flight, Hold};
 use super::process::Process;
-use crate::buffer::{Buffer, SharedSlices, Slices};
-use crate::fault::Fault;
-use crate::turns::Turn;
+use crate::transport::CallGuard;
+use crate::transport::Fault;
+use crate::transport::{Buffer, SharedSlices, Slices};
 
 /// More bytes than that are cut up for a broadcast, where there are others who can pass them on.
 const MAX_WHOLE: usize = 64 << 10;
@@ -18,13 +18,13 @@ fn others(process: &Process) -> impl Iterator<Item = usize> + use<> {
     (1..size).map(move |step| (rank + step) % size)
 }
 
-fn flight<'a>(process: &Process, turn: &'a Turn<'a>) -> Flight<'a> {
-    Flight::new(process.mpi, turn, process.max_message)
+fn flight<'a>(process: &Process, guard: &'a CallGuard<'a>) -> Flight<'a> {
+    Flight::new(process.mpi, guard, process.max_message)
 }
 
 /// A message without bytes from everyone to everyone: then it is known who has not come.
-pub(super) fn barrier(process: &Process, turn: &Turn<'_>) -> Result<(), Fault> {
-    let mut flight = flight(process, turn);
+pub(super) fn barrier(process: &Process, guard: &CallGuard<'_>) -> Result<(), Fault> {
+    let mut flight = flight(process, guard);
     let nothing = flight.load(Buffer::default());
     for peer in others(process) {
         flight.receive(peer, nothing, 0..0)?;
@@ -37,11 +37,11 @@ pub(super) fn barrier(process: &Process, turn: &Turn<'_>) -> Result<(), Fault> {
 
 pub(super) fn all_to_all(
     process: &Process,
-    turn: &Turn<'_>,
+    guard: &CallGuard<'_>,
     sent: &[SharedSlices],
     received: &mut [Slices],
 ) -> Result<(), Fault> {
-    let mut flight = flight(process, turn);
+    let mut flight = flight(process, guard);
     let ends = receive_all(process, &mut flight, received)?;
     for sent in sent {
         let hold = flight.share(sent.buffer());
@@ -55,10 +55,10 @@ pub(super) fn all_to_all(
 
 pub(super) fn all_gather(
     process: &Process,
-    turn: &Turn<'_>,
+    guard: &CallGuard<'_>,
     slices: &mut [Slices],
 ) -> Result<(), Fault> {
-    let mut flight = flight(process, turn);
+    let mut flight = flight(process, guard);
     let ends = receive_all(process, &mut flight, slices)?;
     for (hold, ends) in &ends {
         for peer in others(process) {
@@ -100,7 +100,7 @@ fn give_back(buffers: impl Iterator<Item = Buffer>, taken: Vec<Taken>, all: &mut
 /// Long messages leave the root once: each of the others gets a part, and passes it on.
 pub(super) fn broadcast(
     process: &Process,
-    turn: &Turn<'_>,
+    guard: &CallGuard<'_>,
     root: usize,
     bytes: &mut Buffer,
 ) -> Result<(), Fault> {
@@ -109,7 +109,7 @@ pub(super) fn broadcast(
     let part = |rank| {
         parts.range(if is_cut { (rank + process.size - root) % process.size - 1 } else { 0 })
     };
-    let mut flight = flight(process, turn);
+    let mut flight = flight(process, guard);
     let buffer = std::mem::take(bytes);
     if process.rank == root {
         // The root only sends, so a shared tensor needs no copy.
@@ -128,7 +128,7 @@ pub(super) fn broadcast(
     if !is_cut {
         return Ok(());
     }
-    let mut flight = self::flight(process, turn);
+    let mut flight = self::flight(process, guard);
     let hold = flight.load(std::mem::take(bytes));
     for peer in others(process).filter(|peer| *peer != root) {
         flight.receive(peer, hold, part(peer))?;

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::functions::{Failure, Mpi, Request};
 use super::patience::{Patience, Rest};
-use crate::buffer::Buffer;
-use crate::call::Call;
-use crate::fault::Fault;
-use crate::turns::Turn;
+use crate::transport::Buffer;
+use crate::transport::Call;
+use crate::transport::CallGuard;
+use crate::transport::Fault;
 
 /// Buffers of transfers that were never finished. MPI may write there as long as the process lives.
 static ABANDONED: Mutex<Vec<Cargo>> = Mutex::new(Vec::new());
@@ -24,7 +24,7 @@ static ABANDONED: Mutex<Vec<Cargo>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(super) struct Flight<'a> {
     mpi: &'static dyn Mpi,
-    turn: &'a Turn<'a>,
+    guard: &'a CallGuard<'a>,
     max_message: usize,
     cargo: Vec<Cargo>,
     pending: Vec<Pending>,
@@ -66,8 +66,8 @@ struct Pending {
 
 impl<'a> Flight<'a> {
     /// Begins a call of a library. Messages are cut into pieces of so many bytes at most.
-    pub(super) fn new(mpi: &'static dyn Mpi, turn: &'a Turn<'a>, max_message: usize) -> Self {
-        Self { mpi, turn, max_message, cargo: Vec::new(), pending: Vec::new(), num_bytes: 0 }
+    pub(super) fn new(mpi: &'static dyn Mpi, guard: &'a CallGuard<'a>, max_message: usize) -> Self {
+        Self { mpi, guard, max_message, cargo: Vec::new(), pending: Vec::new(), num_bytes: 0 }
     }
 
     /// Takes a buffer.
@@ -89,7 +89,7 @@ impl<'a> Flight<'a> {
     /// Takes a request that has no buffer.
     pub(super) fn join(&mut self, request: Result<Request, Failure>) -> Result<(), Fault> {
         let request = request.map_err(|failure| self.failed(failure))?;
-        let peer = self.turn.place.rank;
+        let peer = self.guard.place.rank;
         self.pending.push(Pending { request, peer, expected: None });
         Ok(())
     }
@@ -101,7 +101,7 @@ impl<'a> Flight<'a> {
         hold: Hold,
         range: Range<usize>,
     ) -> Result<(), Fault> {
-        let tag = self.turn.place.call.tag();
+        let tag = self.guard.place.call.tag();
         for piece in pieces(range, self.max_message) {
             let (start, num_bytes) = self.bytes(hold, &piece);
             let rank = self.integer(peer)?;
@@ -145,14 +145,14 @@ impl<'a> Flight<'a> {
                 };
                 return Ok(std::mem::take(&mut self.cargo).into_iter().filter_map(own));
             }
-            let left = self.turn.place.wait.left();
+            let left = self.guard.place.wait.left();
             if left.is_zero() {
                 return Err(self.late());
             }
             match patience.rest() {
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Yield => std::thread::yield_now(),
-                Rest::Sleep(time) => self.turn.pause(time.min(left))?,
+                Rest::Sleep(time) => self.guard.pause(time.min(left))?,
             }
         }
     }
@@ -161,7 +161,7 @@ impl<'a> Flight<'a> {
     fn look(&mut self) -> Result<(), Fault> {
         let mut index = 0;
         while let Some(pending) = self.pending.get_mut(index) {
-            let place = &self.turn.place;
+            let place = &self.guard.place;
             match self.mpi.test(&mut pending.request) {
                 Ok(None) => index += 1,
                 Ok(Some(received)) => {
@@ -190,18 +190,18 @@ impl<'a> Flight<'a> {
             let pending = self.pending.iter();
             let pending = pending.filter(|pending| pending.expected.is_some() == is_incoming);
             // A request of all ranks tells nothing of any.
-            let own = self.turn.place.rank;
+            let own = self.guard.place.rank;
             let pending = pending.filter(|pending| pending.peer != own);
             let mut peers: Vec<usize> = pending.map(|pending| pending.peer).collect();
             peers.sort_unstable();
             peers.dedup();
             peers
         };
-        Fault::late(&self.turn.place, &peers(true), &peers(false))
+        Fault::late(&self.guard.place, &peers(true), &peers(false))
     }
 
     fn failed(&self, failure: Failure) -> Fault {
-        let operation = format!("{}, {}", self.turn.place, failure.function);
+        let operation = format!("{}, {}", self.guard.place, failure.function);
         Fault::Failed { operation, reason: failure.reason }
     }
 
@@ -215,7 +215,7 @@ impl<'a> Flight<'a> {
 
     fn integer(&self, number: usize) -> Result<i32, Fault> {
         i32::try_from(number).map_err(|_| Fault::Failed {
-            operation: self.turn.place.to_string(),
+            operation: self.guard.place.to_string(),
             reason: format!("{number} is more than MPI counts"),
         })
     }
@@ -246,10 +246,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::Verb;
-    use crate::collective::Wait;
     use crate::mpi::functions::Received;
-    use crate::turns::Turns;
+    use crate::transport::CallOrder;
+    use crate::transport::Verb;
+    use crate::transport::Wait;
 
     /// A library that never gets done, and may write at any time.
     #[derive(Debug)]
@@ -333,13 +333,13 @@ mod tests {
 
     /// Lends a buffer to a library in a call that is ended by a fault.
     fn lend(mpi: &'static Slow, act: impl FnOnce(&mut Flight<'_>, Hold) -> Result<(), Fault>) {
-        let (turns, wait) = (Turns::default(), Wait::new(&"a test", Duration::ZERO));
-        let turn = turns.take(Verb::Barrier, (0, 2), &wait).unwrap();
-        let mut flight = Flight::new(mpi, &turn, 100);
+        let (calls, wait) = (CallOrder::default(), Wait::new(&"a test", Duration::ZERO));
+        let guard = calls.begin(Verb::Barrier, (0, 2), &wait).unwrap();
+        let mut flight = Flight::new(mpi, &guard, 100);
         let hold = flight.load(Buffer::zeroed(8));
         let begun = flight.receive(1, hold, 0..8).and_then(|()| act(&mut flight, hold));
         let fault = begun.and_then(|()| flight.land().map(drop));
-        assert!(turn.end(fault).is_err());
+        assert!(guard.end(fault).is_err());
         // Miri finds out when that memory is nobody's.
         mpi.write(2);
     }

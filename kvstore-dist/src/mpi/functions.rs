@@ -47,10 +47,10 @@ pub(super) trait Mpi: fmt::Debug + Send + Sync {
     /// Returns whether MPI has been finalised; then it never comes back.
     fn is_finalized(&self) -> Result<bool, Failure>;
 
-    /// Initialises MPI for threads that take turns, and has errors returned instead of ending the process.
+    /// Initialises MPI for threads that call it one at a time. Errors are returned, not fatal.
     fn init(&self) -> Result<(), Failure>;
 
-    /// Returns whether threads may take turns.
+    /// Returns whether threads may call it one at a time.
     fn allows_turns(&self) -> Result<bool, Failure>;
 
     fn finalize(&self) -> Result<(), Failure>;

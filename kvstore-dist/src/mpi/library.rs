@@ -11,7 +11,7 @@ use super::abi::{Abi, version_of};
 use super::functions::{Mpi, bind};
 use super::launcher::{Family, Launcher};
 
-/// Names of libraries. Those with a number keep their interface; what they turn out to be is asked afterwards.
+/// Names of libraries. Those with a number keep their interface; the version that they turn out to be is checked afterwards.
 const OPEN_MPI: &[&str] = &["libmpi.so.40", "libmpi.40.dylib"];
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12", "libmpi.12.dylib"];
 const STANDARD: &[&str] =

@@ -18,11 +18,11 @@ use std::sync::{Arc, Weak};
 
 use kvstore_core::{Error, Result};
 
-use crate::buffer::{Buffer, SharedSlices, Slices};
-use crate::call::Verb;
-use crate::collective::{Collective, LastCalls, Wait, begin_all_to_all, check_len, check_root};
-use crate::fault::Fault;
-use crate::turns::Turn;
+use crate::transport::CallGuard;
+use crate::transport::Fault;
+use crate::transport::Verb;
+use crate::transport::{Buffer, SharedSlices, Slices};
+use crate::transport::{Collective, LastCalls, Wait, begin_all_to_all, check_len, check_root};
 use process::Process;
 
 /// How MPI is used. The first collective of a process decides.
@@ -75,7 +75,7 @@ impl MpiCollective {
     ///
     /// # Errors
     /// - [`Unsupported`](Error::Unsupported): no library can be found, with the packages that have one; it is not that
-    ///   of the launcher; or it cannot be used by threads that take turns.
+    ///   of the launcher; or several threads may not call it one at a time.
     /// - [`Timeout`](Error::Timeout): other ranks have not opened it.
     /// - [`Closed`](Error::Closed): MPI has been finalised.
     /// - [`Transport`](Error::Transport): the library fails.
@@ -116,12 +116,12 @@ impl MpiCollective {
         &self,
         verb: Verb,
         wait: &Wait<'_>,
-        act: impl FnOnce(&Process, &Turn<'_>) -> Result<(), Fault>,
+        act: impl FnOnce(&Process, &CallGuard<'_>) -> Result<(), Fault>,
     ) -> Result<()> {
         let process = &*self.process;
-        let turn = process.turns.take(verb, (process.rank, process.size), wait)?;
-        let result = process.check_alive().and_then(|()| act(process, &turn));
-        turn.end(result)
+        let guard = process.calls.begin(verb, (process.rank, process.size), wait)?;
+        let result = process.check_alive().and_then(|()| act(process, &guard));
+        guard.end(result)
     }
 }
 
@@ -140,8 +140,8 @@ impl Collective for MpiCollective {
 
     fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()> {
         check_root(self.size(), root)?;
-        self.call(Verb::Broadcast, wait, |process, turn| {
-            exchange::broadcast(process, turn, root, bytes)
+        self.call(Verb::Broadcast, wait, |process, guard| {
+            exchange::broadcast(process, guard, root, bytes)
         })
     }
 
@@ -152,15 +152,15 @@ impl Collective for MpiCollective {
         wait: &Wait<'_>,
     ) -> Result<()> {
         begin_all_to_all((self.rank(), self.size()), sent, received)?;
-        self.call(Verb::AllToAll, wait, |process, turn| {
-            exchange::all_to_all(process, turn, sent, received)
+        self.call(Verb::AllToAll, wait, |process, guard| {
+            exchange::all_to_all(process, guard, sent, received)
         })
     }
 
     fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
         check_len("slices", self.size(), slices.iter().map(Slices::len))?;
-        self.call(Verb::AllGather, wait, |process, turn| {
-            exchange::all_gather(process, turn, slices)
+        self.call(Verb::AllGather, wait, |process, guard| {
+            exchange::all_gather(process, guard, slices)
         })
     }
 

@@ -18,10 +18,10 @@ use super::functions::{Failure, Mpi};
 use super::launcher::Launcher;
 use super::library::{Found, find};
 use super::{MpiOptions, exchange};
-use crate::call::Verb;
-use crate::collective::{DEFAULT_TIMEOUT, LastCalls, Wait};
-use crate::fault::Fault;
-use crate::turns::{Turn, Turns};
+use crate::transport::Fault;
+use crate::transport::Verb;
+use crate::transport::{CallGuard, CallOrder};
+use crate::transport::{DEFAULT_TIMEOUT, LastCalls, Wait};
 
 /// What has been opened. It is locked for moments only: MPI takes as long to begin as other processes do.
 static SLOT: Slot = Slot { state: Mutex::new(State::Unopened), changed: Condvar::new() };
@@ -50,7 +50,7 @@ pub(super) struct Process {
     pub(super) rank: usize,
     pub(super) size: usize,
     pub(super) max_message: usize,
-    pub(super) turns: Turns,
+    pub(super) calls: CallOrder,
     /// What is done before MPI ends. It is locked for moments only.
     last: Mutex<Vec<Weak<dyn LastCalls>>>,
     /// Whether it was initialised here. Who initialises MPI finalises it.
@@ -127,7 +127,7 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     match &*state {
         State::Useless(reason) => return Err(Error::Unsupported(reason.clone())),
         State::Open(process) => {
-            let fault = process.turns.fault();
+            let fault = process.calls.fault();
             return fault.map_or_else(|| Ok(Arc::clone(process)), |fault| Err(fault.to_error()));
         }
         State::Unopened | State::Opening => *state = State::Opening,
@@ -165,7 +165,7 @@ pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
     process.make_last_calls(wait)?;
     let result = process.finalize(wait);
     // It may have been ended before, or by another thread meanwhile.
-    if matches!(process.turns.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
+    if matches!(process.calls.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
 }
 
 /// The process that finalises MPI when it exits.
@@ -299,8 +299,8 @@ impl Process {
         }
         let [rank, size] = [rank, size].map(|number| usize::try_from(number).unwrap_or_default());
         tracing::info!(library = name, rank, size, "MPI is there");
-        let (turns, last, id) = (Turns::default(), Mutex::default(), std::process::id());
-        Ok(Self { mpi, rank, size, max_message, turns, last, is_ours, id, name })
+        let (calls, last, id) = (CallOrder::default(), Mutex::default(), std::process::id());
+        Ok(Self { mpi, rank, size, max_message, calls, last, is_ours, id, name })
     }
 
     /// Fails when the program has finalised an MPI that is its own: a call after that would end the process.
@@ -313,16 +313,16 @@ impl Process {
 
     /// Makes the communicator, together with the other ranks.
     fn make_own(&self, wait: &Wait<'_>) -> Result<()> {
-        let turn = self.turns.take(Verb::Open, (self.rank, self.size), wait)?;
-        let mut flight = Flight::new(self.mpi, &turn, self.max_message);
+        let guard = self.calls.begin(Verb::Open, (self.rank, self.size), wait)?;
+        let mut flight = Flight::new(self.mpi, &guard, self.max_message);
         let made = flight.join(self.mpi.begin_own()).and_then(|()| flight.land().map(drop));
         let made = made.and_then(|()| {
             self.mpi.adopt_own().map_err(|failure| Fault::Failed {
-                operation: format!("{}, {}", turn.place, failure.function),
+                operation: format!("{}, {}", guard.place, failure.function),
                 reason: failure.reason,
             })
         });
-        turn.end(made)
+        guard.end(made)
     }
 
     fn last(&self) -> MutexGuard<'_, Vec<Weak<dyn LastCalls>>> {
@@ -341,8 +341,8 @@ impl Process {
         let all: Vec<_> = self.last().iter().filter_map(Weak::upgrade).collect();
         all.iter().try_for_each(|calls| calls.make(wait)).inspect_err(|error| match error {
             Error::InvalidArgument(_) => {}
-            Error::Timeout(text) => self.turns.fail(Fault::Late(text.clone())),
-            other => self.turns.fail(Fault::Failed {
+            Error::Timeout(text) => self.calls.fail(Fault::Late(text.clone())),
+            other => self.calls.fail(Fault::Failed {
                 operation: wait.subject().to_string(),
                 reason: other.chain(),
             }),
@@ -351,14 +351,14 @@ impl Process {
 
     /// Waits until all ranks are here, and ends MPI.
     fn finalize(&self, wait: &Wait<'_>) -> Result<()> {
-        let turn = self.turns.take(Verb::Finalize, (self.rank, self.size), wait)?;
+        let guard = self.calls.begin(Verb::Finalize, (self.rank, self.size), wait)?;
         if self.is_ours {
-            let ended = (0..Self::ROUNDS).try_for_each(|_| exchange::barrier(self, &turn));
-            if let Err(fault) = ended.and_then(|()| self.finalize_library(&turn)) {
-                return turn.end(Err(fault));
+            let ended = (0..Self::ROUNDS).try_for_each(|_| exchange::barrier(self, &guard));
+            if let Err(fault) = ended.and_then(|()| self.finalize_library(&guard)) {
+                return guard.end(Err(fault));
             }
         }
-        turn.close(WHAT);
+        guard.close(WHAT);
         Ok(())
     }
 
@@ -368,9 +368,9 @@ impl Process {
     const ROUNDS: usize = 10;
 
     /// Calls the library's own end, which has no deadline, so a thread does.
-    fn finalize_library(&self, turn: &Turn<'_>) -> Result<(), Fault> {
+    fn finalize_library(&self, guard: &CallGuard<'_>) -> Result<(), Fault> {
         let failed = |reason| {
-            let operation = format!("{}, MPI_Finalize", turn.place);
+            let operation = format!("{}, MPI_Finalize", guard.place);
             Fault::Failed { operation, reason }
         };
         let mpi = self.mpi;
@@ -381,8 +381,8 @@ impl Process {
         };
         let thread = thread::Builder::new().name("kvstore-mpi-end".to_owned());
         thread.spawn(finalize).map_err(|error| failed(error.to_string()))?;
-        let Ok(result) = answer.recv_timeout(turn.place.wait.left()) else {
-            let (place, timeout) = (&turn.place, turn.place.wait.timeout());
+        let Ok(result) = answer.recv_timeout(guard.place.wait.left()) else {
+            let (place, timeout) = (&guard.place, guard.place.wait.timeout());
             let text = format!("{place} after {timeout:?}, MPI_Finalize does not return");
             return Err(Fault::Late(text));
         };

@@ -5,7 +5,7 @@ use kvstore_core::Result;
 
 use super::call::Call;
 use super::exchange::{Exchange, read_u64};
-use crate::fault::Ranks;
+use crate::transport::Ranks;
 
 /// A call with at most this many keys is shown with all of them.
 const MAX_SHOWN: usize = 3;

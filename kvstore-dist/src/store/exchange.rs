@@ -13,8 +13,8 @@ use kvstore_core::{
 };
 
 use super::cut::Cut;
-use crate::buffer::{Buffer, SharedSlices, Slices};
-use crate::collective::{Collective, Wait};
+use crate::transport::{Buffer, SharedSlices, Slices};
+use crate::transport::{Collective, Wait};
 
 /// A key of which each rank has so many bytes travels by itself, from where it lies to where it stays. Others are packed: a
 /// message costs more than a copy of fewer bytes.

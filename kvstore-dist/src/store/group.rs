@@ -24,8 +24,8 @@ use super::difference::describe;
 use super::exchange::{Exchange, Room, lost, read_u64};
 use super::stores::Stores;
 use super::ticket::Ticket;
-use crate::buffer::Slices;
-use crate::collective::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
+use crate::transport::Slices;
+use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 
 /// Of how many calls ranks tell each other: no more are looked through for those of the highest priority.
 const WINDOW: usize = 32;

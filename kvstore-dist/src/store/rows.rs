@@ -7,7 +7,7 @@ use kvstore_core::{Device, Result, RowSparse, Shape, Tensor, TensorSpec};
 
 use super::cut::Cut;
 use super::exchange::{Exchange, lost, read_u64};
-use crate::buffer::Slices;
+use crate::transport::Slices;
 
 const INDEX_BYTES: usize = size_of::<i64>();
 

@@ -16,7 +16,7 @@ use kvstore_core::{
 use super::config::{Config, Rule, Step, Terms};
 use super::cut::Cut;
 use super::exchange::{Content, Exchange, Sent, read_u64};
-use crate::collective::Collective;
+use crate::transport::Collective;
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
 /// through memory at every step of its way; less would wait for the network more often.

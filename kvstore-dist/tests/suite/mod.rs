@@ -210,7 +210,7 @@ pub(crate) fn late(member: &dyn Collective, timeout: Duration) {
     let text = error.to_string();
     let place = format!("push of `w`, round 7: rank {} of {}", member.rank(), member.size());
     assert!(text.contains(&place), "{text}");
-    assert!(text.ends_with(&format!("still to come from rank {last}")), "{text}");
+    assert!(text.ends_with(&format!("waiting for data from rank {last}")), "{text}");
     ended(member, &error);
 }
 

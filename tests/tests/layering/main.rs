@@ -17,27 +17,31 @@ const MAY_NAME_DEVICES: &str = "kvstore-core/src/types/device.rs";
 
 /// The folders and files of each crate's `src`, where each may import those before it. A crate is
 /// read from the first to the last.
-const ORDERS: [(&str, &[&str]); 1] = [(
-    "kvstore-core",
-    &[
-        "types",
-        "fallible",
-        "process",
-        "noise",
-        "codec",
-        "rule",
-        "backend",
-        "cpu",
-        "tensor",
-        "rows",
-        "compression",
-        "file",
-        "ndarray",
-        "optimizer",
-        "store",
-        "checkpoint",
-    ],
-)];
+const ORDERS: [(&str, &[&str]); 3] = [
+    (
+        "kvstore-core",
+        &[
+            "types",
+            "fallible",
+            "process",
+            "noise",
+            "codec",
+            "rule",
+            "backend",
+            "cpu",
+            "tensor",
+            "rows",
+            "compression",
+            "file",
+            "ndarray",
+            "optimizer",
+            "store",
+            "checkpoint",
+        ],
+    ),
+    ("kvstore-cuda", &["args", "driver", "backend"]),
+    ("kvstore-dist", &["transport", "local", "mpi", "store"]),
+];
 
 /// The most files of a folder that import each other in a circle.
 const MOST_IN_A_CYCLE: usize = 3;

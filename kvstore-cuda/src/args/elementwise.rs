@@ -4,8 +4,8 @@
 
 use kvstore_core::{BinaryOp, DType, Scalar, UnaryOp, with_element};
 
-use crate::batch::{Address, THREADS, VECTOR_BYTES, is_aligned};
-use crate::update::FromTo;
+use super::batch::{Address, THREADS, VECTOR_BYTES, is_aligned};
+use super::update::FromTo;
 
 /// The elements that a thread works on at a time; of more than two bytes fewer, whose alignment is the same.
 const AT_ONCE: usize = 8;

@@ -2,7 +2,7 @@
 
 use kvstore_core::{Axis, Layout};
 
-use crate::batch::{Address, THREADS};
+use super::batch::{Address, THREADS};
 
 /// The most axes that a kernel knows.
 const MAX_AXES: usize = 8;

@@ -7,9 +7,9 @@ use std::ptr;
 use cudarc::driver::sys;
 use kvstore_core::Result;
 
-use crate::call::call;
-use crate::context::Context;
-use crate::driver::Card;
+use super::call::call;
+use super::card::Card;
+use super::context::Context;
 
 /// A point in the work of a card.
 #[derive(Debug)]

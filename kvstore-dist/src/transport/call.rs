@@ -1,19 +1,25 @@
-//! [`Call`]: which call of a collective it is. It travels with every message, so that ranks which do different things
-//! hear of it, and do not take each other's bytes for something else.
+//! [`Call`]: the identity of a call of a collective. Every message carries it, so that ranks in
+//! different calls are detected before one reads the other's bytes.
 
 use std::fmt;
 
-use crate::collective::Wait;
-use crate::fault::Fault;
+use super::collective::Wait;
+use super::fault::Fault;
 
-/// What is called.
+/// The verb of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub enum Verb {
+    /// The start of the collective.
     Open,
+    /// [`Collective::barrier`](super::Collective::barrier)
     Barrier,
+    /// [`Collective::broadcast`](super::Collective::broadcast)
     Broadcast,
+    /// [`Collective::all_to_all`](super::Collective::all_to_all)
     AllToAll,
+    /// [`Collective::all_gather`](super::Collective::all_gather)
     AllGather,
+    /// The end of the collective.
     Finalize,
 }
 
@@ -41,33 +47,36 @@ impl Verb {
 
 /// A call by verb and number, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub struct Call {
     verb: Verb,
-    /// Counted from 0; after so many it begins again.
+    /// From 0 to `NUMBERS - 1`, then 0 again.
     number: i32,
 }
 
 impl Call {
-    /// Numbers are below this one. A tag of MPI may be 32767 at least (`MPI_TAG_UB`), and the verb is in it too.
+    /// The bound of call numbers. A tag contains the verb too, and MPI guarantees tags up to 32767
+    /// only (`MPI_TAG_UB`).
     const NUMBERS: i32 = 4096;
 
-    pub(crate) fn first(verb: Verb) -> Self {
+    /// Returns the first call of a collective.
+    pub fn first(verb: Verb) -> Self {
         Self { verb, number: 0 }
     }
 
-    /// Returns the call that comes after this one.
-    pub(crate) fn next(self, verb: Verb) -> Self {
+    /// Returns the call after this one.
+    #[must_use]
+    pub fn next(self, verb: Verb) -> Self {
         Self { verb, number: (self.number + 1) % Self::NUMBERS }
     }
 
-    /// Returns what messages of this call carry: a number from 0 to 24575.
-    pub(crate) fn tag(self) -> i32 {
+    /// Returns the tag of the messages of this call, a number from 0 to 24575.
+    pub fn tag(self) -> i32 {
         let verb = Verb::ALL.iter().zip(0..).find(|(verb, _)| **verb == self.verb);
         verb.map_or(0, |(_, index)| index * Self::NUMBERS) + self.number
     }
 
-    /// Returns the call whose messages carry this, if there is one.
-    pub(crate) fn of_tag(tag: i32) -> Option<Self> {
+    /// Returns the call with this tag, or `None` if no call has it.
+    pub fn of_tag(tag: i32) -> Option<Self> {
         let verb = Verb::ALL.get(usize::try_from(tag / Self::NUMBERS).ok()?)?;
         (tag >= 0).then_some(Self { verb: *verb, number: tag % Self::NUMBERS })
     }
@@ -79,18 +88,26 @@ impl fmt::Display for Call {
     }
 }
 
-/// Who does what, for texts.
+/// The place of a call: the rank, the call and its deadline. Used in checks and error messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
-    pub(crate) rank: usize,
-    pub(crate) size: usize,
-    pub(crate) call: Call,
-    pub(crate) wait: &'a Wait<'a>,
+pub struct Place<'a> {
+    /// The rank of this member.
+    pub rank: usize,
+    /// The number of members.
+    pub size: usize,
+    /// The call.
+    pub call: Call,
+    /// The subject and deadline of the call.
+    pub wait: &'a Wait<'a>,
 }
 
 impl Place<'_> {
-    /// Compares what came with what was to come.
-    pub(crate) fn check(
+    /// Checks a received message: its call, and its number of bytes.
+    ///
+    /// # Errors
+    /// - [`Fault::Diverged`] if the message belongs to another call.
+    /// - [`Fault::WrongLength`] if it has another number of bytes.
+    pub fn check(
         &self,
         peer: usize,
         call: Option<Call>,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kvstore_core::{Device, Error, Result};
 
-use crate::driver::{Card, Identity};
+use super::card::{Card, Identity};
 
 /// The devices of this process.
 #[derive(Debug)]

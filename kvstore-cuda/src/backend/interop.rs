@@ -7,10 +7,10 @@ use std::sync::Arc;
 use kvstore_core::storage::{Span, SpanMut, Storage, open};
 use kvstore_core::{Device, DeviceInterop, Error, ForeignMemory, Queue, Result};
 
-use crate::backend::CudaBackend;
-use crate::driver::number_at;
-use crate::memory::{CudaStorage, address_on, locate, reading};
-use crate::strided::{StridedArgs, kernel};
+use super::CudaBackend;
+use crate::args::strided::{StridedArgs, kernel};
+use crate::driver::card::number_at;
+use crate::driver::memory::{CudaStorage, address_on, locate, reading};
 
 /// Other libraries use a card by its primary context, as we do, so addresses and streams mean the same to all of them.
 impl DeviceInterop for CudaBackend {

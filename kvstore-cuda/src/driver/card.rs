@@ -13,11 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use kvstore_core::{Device, Error, Queue, Result};
 
-use crate::batch::{Address, THREADS};
-use crate::call::{call, check};
-use crate::context::Context;
-use crate::handles::Event;
-use crate::modules::{MODULES, module_of};
+use super::call::{call, check};
+use super::context::Context;
+use super::handles::Event;
+use super::modules::{MODULES, module_of};
+use crate::args::batch::{Address, THREADS};
 
 /// A kernel has at most so many blocks for each multiprocessor; they share its tiles.
 const BLOCKS: u32 = 16;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{Error, Result};
 
-use crate::batch::Address;
-use crate::driver::Card;
-use crate::handles::{Event, Pinned};
+use super::card::Card;
+use super::handles::{Event, Pinned};
+use crate::args::batch::Address;
 
 /// The bytes of a long piece.
 const LONG: usize = 4 << 20;

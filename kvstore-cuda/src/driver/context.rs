@@ -7,7 +7,7 @@ use std::ptr;
 use cudarc::driver::sys;
 use kvstore_core::{Device, Result};
 
-use crate::call::call;
+use super::call::call;
 
 /// The context of a card. Whoever keeps it for longer than its card must not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,17 +2,17 @@
 
 /// What `make kernels` has made.
 pub(crate) const MODULES: [&str; 11] = [
-    include_str!("../ptx/sum.ptx"),
-    include_str!("../ptx/update_sgd.ptx"),
-    include_str!("../ptx/update_adaptive.ptx"),
-    include_str!("../ptx/compress.ptx"),
-    include_str!("../ptx/cast.ptx"),
-    include_str!("../ptx/elementwise.ptx"),
-    include_str!("../ptx/rows.ptx"),
-    include_str!("../ptx/update_rows.ptx"),
-    include_str!("../ptx/update_noise.ptx"),
-    include_str!("../ptx/broadcast.ptx"),
-    include_str!("../ptx/strided.ptx"),
+    include_str!("../../ptx/sum.ptx"),
+    include_str!("../../ptx/update_sgd.ptx"),
+    include_str!("../../ptx/update_adaptive.ptx"),
+    include_str!("../../ptx/compress.ptx"),
+    include_str!("../../ptx/cast.ptx"),
+    include_str!("../../ptx/elementwise.ptx"),
+    include_str!("../../ptx/rows.ptx"),
+    include_str!("../../ptx/update_rows.ptx"),
+    include_str!("../../ptx/update_noise.ptx"),
+    include_str!("../../ptx/broadcast.ptx"),
+    include_str!("../../ptx/strided.ptx"),
 ];
 
 /// Returns the number of the module that has a kernel.

@@ -1,4 +1,5 @@
-//! [`Collective`]: what processes do together. Every implementation passes the suite in `tests/`.
+//! [`Collective`]: the operations that processes perform together. Every implementation passes the
+//! suite in `tests/`.
 
 use std::fmt;
 use std::sync::Weak;
@@ -6,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use kvstore_core::{Error, Result};
 
-use crate::buffer::{Buffer, SharedSlices, Slices};
+use super::buffer::{Buffer, SharedSlices, Slices};
 
-/// How long a wait may last where nobody says otherwise.
+/// The default deadline of a call.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What is waited for, in words for people, and for how long.
+/// The subject of a wait, for error messages, and its deadline.
 #[derive(Clone, Copy)]
 pub struct Wait<'a> {
     subject: &'a dyn fmt::Display,
@@ -20,22 +21,24 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// Returns a wait that begins now. The subject is what the error at the deadline begins with, such as
-    /// ``push of `w1`, round 7``; it is formatted only then.
+    /// Returns a wait that begins now. The error at the deadline begins with the subject, for
+    /// example ``push of `w1`, round 7``. The subject is formatted only then.
     pub fn new(subject: &'a dyn fmt::Display, timeout: Duration) -> Self {
         Self { subject, begun: Instant::now(), timeout }
     }
 
-    /// Returns how much time is left: nothing after the deadline.
+    /// Returns the remaining time, 0 after the deadline.
     pub fn left(&self) -> Duration {
         self.timeout.saturating_sub(self.begun.elapsed())
     }
 
-    pub(crate) fn subject(&self) -> &dyn fmt::Display {
+    /// Returns the subject.
+    pub fn subject(&self) -> &dyn fmt::Display {
         self.subject
     }
 
-    pub(crate) fn timeout(&self) -> Duration {
+    /// Returns the time from the start to the deadline.
+    pub fn timeout(&self) -> Duration {
         self.timeout
     }
 }
@@ -111,44 +114,42 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// lengths are the same on every rank, and so is the number of lists, which travel at the same time.
     fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()>;
 
-    /// Has calls made that are still to come when the collective ends with its process. One that ends in no other way
-    /// than by being dropped makes none; one that wraps another hands them on.
+    /// Registers work to flush before the collective shuts down at process exit. Implementations that
+    /// are only ever dropped may ignore it; wrappers must forward it.
     fn before_end(&self, _last: Weak<dyn LastCalls>) {}
 }
 
-/// Calls that somebody still has to make when a collective ends.
+/// Calls that have to be made before a collective ends.
 pub trait LastCalls: fmt::Debug + Send + Sync {
-    /// Makes them, and refuses later ones. What was over before is no error.
+    /// Makes the calls, and rejects later ones. Succeeds if there are none.
     ///
     /// # Errors
-    /// - [`Timeout`](Error::Timeout): they are not made in time.
-    /// - [`InvalidArgument`](Error::InvalidArgument): this is the thread that would make them. Nothing has ended.
-    /// - What has ended the collective meanwhile.
+    /// - [`Timeout`](Error::Timeout) at the deadline.
+    /// - [`InvalidArgument`](Error::InvalidArgument) in the thread that makes the calls. Nothing ends
+    ///   then.
+    /// - The error that ended the collective meanwhile.
     fn make(&self, wait: &Wait<'_>) -> Result<()>;
 }
 
-/// Refuses a root that is no member.
-pub(crate) fn check_root(size: usize, root: usize) -> Result<()> {
+/// Checks that the root of a broadcast is a member.
+pub fn check_root(size: usize, root: usize) -> Result<()> {
     if root < size {
         return Ok(());
     }
     Err(Error::invalid(format!("broadcast: root is {root}, expected a rank below {size}")))
 }
 
-/// Refuses slices of which there is not one for each rank.
-pub(crate) fn check_len(
-    what: &str,
-    size: usize,
-    mut lens: impl Iterator<Item = usize>,
-) -> Result<()> {
+/// Checks that every list has one slice for each rank. `what` names the lists in the error.
+pub fn check_len(what: &str, size: usize, mut lens: impl Iterator<Item = usize>) -> Result<()> {
     match lens.find(|len| *len != size) {
         Some(found) => Err(Error::LengthMismatch { what: what.to_owned(), expected: size, found }),
         None => Ok(()),
     }
 }
 
-/// Refuses what does not fit, and copies what a member sends to itself.
-pub(crate) fn begin_all_to_all(
+/// Checks the arguments of [`Collective::all_to_all`], and copies the slice that this member sends to
+/// itself.
+pub fn begin_all_to_all(
     (rank, size): (usize, usize),
     sent: &[SharedSlices],
     received: &mut [Slices],

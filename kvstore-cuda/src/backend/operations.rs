@@ -8,15 +8,15 @@ use kvstore_core::backend::Operand;
 use kvstore_core::storage::{InOut, Span, SpanMut};
 use kvstore_core::{Backend, BinaryOp, DType, Error, Result, Scalar, UnaryOp};
 
-use crate::backend::CudaBackend;
-use crate::driver::Card;
-use crate::elementwise::{
+use super::CudaBackend;
+use super::host;
+use crate::args::elementwise::{
     self, AnyZeroArgs, Binary, BinaryArgs, ClipArgs, FillArgs, UnaryArgs, any_zero_kernel,
     binary_kernel, clip_kernel, fill_kernel, num_tiles, unary_kernel,
 };
-use crate::host;
-use crate::memory::{address_on, from_to, locate, reading};
-use crate::update::FromTo;
+use crate::args::update::FromTo;
+use crate::driver::card::Card;
+use crate::driver::memory::{address_on, from_to, locate, reading};
 
 /// `Backend::fill`.
 pub(crate) fn fill(dtype: DType, dst: &SpanMut<'_>, value: Scalar) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Sums of a batch: which kernel of `kernels/sum.cu` runs them. The jobs are those of [`fan`](crate::fan).
+//! Sums of a batch: which kernel of `kernels/sum.cu` runs them. The jobs are those of [`fan`](super::fan).
 
 use kvstore_core::DType;
 

@@ -205,7 +205,7 @@ impl Slices {
     }
 
     /// Returns where the slice of a rank lies that ends there.
-    pub(crate) fn range_of(ends: &[usize], rank: usize) -> Range<usize> {
+    pub fn range_of(ends: &[usize], rank: usize) -> Range<usize> {
         rank.checked_sub(1).map_or(0, |previous| ends[previous])..ends[rank]
     }
 
@@ -249,12 +249,12 @@ impl Slices {
     }
 
     /// Returns the buffer, for somebody who keeps it, and how it is cut.
-    pub(crate) fn into_parts(self) -> (Buffer, Vec<usize>) {
+    pub fn into_parts(self) -> (Buffer, Vec<usize>) {
         (self.buffer, self.ends)
     }
 
     /// Puts together what [`Slices::into_parts`] took apart.
-    pub(crate) fn from_parts((buffer, ends): (Buffer, Vec<usize>)) -> Self {
+    pub fn from_parts((buffer, ends): (Buffer, Vec<usize>)) -> Self {
         Self { buffer, ends }
     }
 }

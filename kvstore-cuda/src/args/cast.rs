@@ -2,7 +2,7 @@
 
 use kvstore_core::DType;
 
-use crate::batch::{Address, THREADS, is_aligned};
+use super::batch::{Address, THREADS, is_aligned};
 
 /// The elements that a thread works on at a time.
 const AT_ONCE: usize = 4;

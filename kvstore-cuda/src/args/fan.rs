@@ -1,6 +1,6 @@
 //! One range and several others as long: sums of those and copies to them, as `kernels/fan.h` reads them.
 
-use crate::batch::{Address, Batch, VECTOR_BYTES};
+use super::batch::{Address, Batch, VECTOR_BYTES};
 
 /// Bytes of a range that a block works on at a time.
 const TILE_BYTES: u64 = 16_384;

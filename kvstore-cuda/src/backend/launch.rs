@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use kvstore_core::{Error, Result};
 
-use crate::backend::CudaBackend;
-use crate::batch::{Args, Batch};
-use crate::driver::{Card, Function};
-use crate::fan::FanJob;
-use crate::memory::CudaStorage;
-use crate::{compress, rows, update};
+use super::CudaBackend;
+use crate::args::batch::{Args, Batch};
+use crate::args::compress;
+use crate::args::fan::FanJob;
+use crate::args::rows;
+use crate::args::update;
+use crate::driver::card::{Card, Function};
+use crate::driver::memory::CudaStorage;
 
 /// A job of a batch as the device reads it: a struct of C of numbers alone, without gaps between them.
 ///

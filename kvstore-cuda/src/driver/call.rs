@@ -3,7 +3,7 @@
 use cudarc::driver::sys::CUresult;
 use kvstore_core::{Device, Error, Result};
 
-use crate::probe::name_of;
+use super::probe::name_of;
 
 /// `call!(device, cuFunction(arguments))` calls a function of the driver. What is true of the arguments, so that it may
 /// be called, is said where this is used.
@@ -11,7 +11,7 @@ macro_rules! call {
     ($device:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: the driver is there, and the use says the rest.
         let result = unsafe { cudarc::driver::sys::$function($($argument),*) };
-        crate::call::check($device, stringify!($function), result)
+        super::call::check($device, stringify!($function), result)
     }};
 }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{Backend, DType, Error, Result};
 
-use crate::backend::CudaBackend;
-use crate::batch::Address;
-use crate::driver::Card;
-use crate::fan::FanJob;
-use crate::host;
-use crate::launch::Launches;
-use crate::memory::{address_of, locate, reading};
+use super::CudaBackend;
+use super::host;
+use super::launch::Launches;
+use crate::args::batch::Address;
+use crate::args::fan::FanJob;
+use crate::driver::card::Card;
+use crate::driver::memory::{address_of, locate, reading};
 
 /// `Backend::broadcast`.
 pub(crate) fn broadcast(

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
 use kvstore_core::{Backend, Device, DeviceMemory, Error, ForeignMemory, Layout, Result};
 
-use crate::batch::Address;
-use crate::devices::Devices;
-use crate::driver::{Card, Identity};
-use crate::update::FromTo;
+use super::card::{Card, Identity};
+use super::devices::Devices;
+use crate::args::batch::Address;
+use crate::args::update::FromTo;
 
 /// Blocks are multiples of this many bytes.
 const GRANULE: usize = 512;

@@ -3,7 +3,7 @@
 use kvstore_core::DType;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
 
-use crate::batch::{self, Address, Batch};
+use super::batch::{self, Address, Batch};
 
 /// Elements that a block works on at a time.
 const TILE: u64 = 4096;

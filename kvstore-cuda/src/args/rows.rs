@@ -5,7 +5,7 @@ use kvstore_core::backend::RowSource;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, Rule, RuleVisitor, UpdateRule};
 use kvstore_core::{DType, Error, Result};
 
-use crate::batch::{Address, Batch, Extent, count, is_aligned};
+use super::batch::{Address, Batch, Extent, count, is_aligned};
 
 /// The kernel of whole values, whatever their dtype.
 pub const SCATTER_KERNEL: &str = "kv_scatter_rows";

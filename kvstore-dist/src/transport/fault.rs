@@ -1,42 +1,55 @@
-//! [`Fault`]: why a collective has ended, to be told again at every later call.
+//! [`Fault`]: the reason why a collective ended. Every later call reports it again.
 
 use std::fmt::{self, Write as _};
 
 use kvstore_core::Error;
 
-use crate::call::Place;
+use super::call::Place;
 
-/// What ended a collective.
+/// The reason why a collective ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The deadline passed.
     Late(String),
-    /// Another rank does something else.
+    /// Another rank made another call.
     Diverged(String),
-    /// Another rank sent so many bytes.
-    WrongLength { what: String, expected: usize, found: usize },
-    /// The library failed, or a member is gone.
-    Failed { operation: String, reason: String },
-    /// It was ended.
+    /// Another rank sent another number of bytes.
+    WrongLength {
+        /// The call and the sender.
+        what: String,
+        /// Bytes expected.
+        expected: usize,
+        /// Bytes sent.
+        found: usize,
+    },
+    /// The library failed, or a member ended.
+    Failed {
+        /// The operation that failed.
+        operation: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The collective was closed; the text names what.
     Closed(&'static str),
 }
 
 impl Fault {
-    /// The deadline has passed: bytes of the `silent` are still to come, and the `slow` are still to take theirs.
-    pub(crate) fn late(place: &Place<'_>, silent: &[usize], slow: &[usize]) -> Self {
+    /// Returns the fault of a passed deadline. `silent` are ranks that have not sent all bytes,
+    /// `slow` those that have not received all.
+    pub fn late(place: &Place<'_>, silent: &[usize], slow: &[usize]) -> Self {
         let mut text = format!("{place} after {:?}", place.wait.timeout());
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         if !silent.is_empty() {
-            let _ = write!(text, ", still to come from {}", Ranks(silent));
+            let _ = write!(text, ", waiting for data from {}", Ranks(silent));
         }
         if !slow.is_empty() {
-            let _ = write!(text, ", still to be taken by {}", Ranks(slow));
+            let _ = write!(text, ", waiting for {} to receive", Ranks(slow));
         }
         Self::Late(text)
     }
 
-    /// Returns the error that says so.
-    pub(crate) fn to_error(&self) -> Error {
+    /// Returns the error for the caller.
+    pub fn to_error(&self) -> Error {
         match self.clone() {
             Self::Late(text) => Error::Timeout(text),
             Self::Diverged(text) => Error::InvalidArgument(text),
@@ -51,8 +64,9 @@ impl Fault {
     }
 }
 
-/// Ranks in words: `ranks 1, 2`.
-pub(crate) struct Ranks<'a>(pub(crate) &'a [usize]);
+/// Formats a list of ranks, for example as `ranks 1, 2`.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranks<'a>(pub &'a [usize]);
 
 impl fmt::Display for Ranks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,17 +1,17 @@
-//! [`Turns`]: the calls of a member, one after the other, until one of them ends the collective.
+//! [`CallOrder`]: the calls of a member, one at a time, until a fault ends the collective.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::Result;
 
-use crate::call::{Call, Place, Verb};
-use crate::collective::Wait;
-use crate::fault::Fault;
+use super::call::{Call, Place, Verb};
+use super::collective::Wait;
+use super::fault::Fault;
 
-/// Whose turn it is. A lock would do, if one could be waited for with a deadline.
+/// The order of the calls of one member. Unlike a mutex, it can be waited for with a deadline.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub struct CallOrder {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -19,24 +19,26 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// The call that was made last.
+    /// The latest call.
     last: Option<Call>,
-    /// What ended the collective.
+    /// The fault that ended the collective.
     fault: Option<Fault>,
 }
 
-impl Turns {
-    /// Waits until it is this call's turn, as which rank of how many it is made.
+impl CallOrder {
+    /// Waits until no other call of this member runs, and starts this one.
     ///
     /// # Errors
-    /// The fault, where there is one. A call that gets no turn before its deadline ends the collective too: other ranks
-    /// make it, and from then on this one would be a call behind.
-    pub(crate) fn take<'a>(
+    /// - The fault that ended the collective.
+    /// - [`Error::Timeout`](kvstore_core::Error::Timeout) if another call runs until the deadline.
+    ///   This ends the collective, because other ranks make the call, so this rank would stay one
+    ///   call behind.
+    pub fn begin<'a>(
         &'a self,
         verb: Verb,
         (rank, size): (usize, usize),
         wait: &'a Wait<'a>,
-    ) -> Result<Turn<'a>> {
+    ) -> Result<CallGuard<'a>> {
         let mut state = self.state();
         loop {
             if let Some(fault) = &state.fault {
@@ -46,7 +48,7 @@ impl Turns {
             let place = Place { rank, size, call, wait };
             if !state.is_taken {
                 (state.is_taken, state.last) = (true, Some(call));
-                return Ok(Turn { turns: self, place });
+                return Ok(CallGuard { order: self, place });
             }
             let left = wait.left();
             if left.is_zero() {
@@ -60,13 +62,13 @@ impl Turns {
         }
     }
 
-    /// Returns what ended the collective, if it has ended.
-    pub(crate) fn fault(&self) -> Option<Fault> {
+    /// Returns the fault that ended the collective, or `None`.
+    pub fn fault(&self) -> Option<Fault> {
         self.state().fault.clone()
     }
 
-    /// Ends the collective, where nothing has.
-    pub(crate) fn fail(&self, fault: Fault) {
+    /// Ends the collective with this fault, if it has not ended.
+    pub fn fail(&self, fault: Fault) {
         self.state().fault.get_or_insert(fault);
         self.changed.notify_all();
     }
@@ -80,56 +82,57 @@ impl Turns {
     }
 }
 
-/// A call that is being made.
+/// A running call. The drop ends it; a drop during a panic also ends the collective.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
-    pub(crate) place: Place<'a>,
+pub struct CallGuard<'a> {
+    order: &'a CallOrder,
+    /// Rank, call and deadline.
+    pub place: Place<'a>,
 }
 
-impl Turn<'_> {
-    /// Sleeps for so long, less where the collective is ended meanwhile.
+impl CallGuard<'_> {
+    /// Sleeps for `time`, or until the collective ends.
     ///
     /// # Errors
-    /// What ended it.
-    pub(crate) fn pause(&self, time: Duration) -> Result<(), Fault> {
-        let state = self.turns.state();
+    /// The fault that ended the collective.
+    pub fn pause(&self, time: Duration) -> Result<(), Fault> {
+        let state = self.order.state();
         let state = match &state.fault {
-            None => self.turns.pause(state, time),
+            None => self.order.pause(state, time),
             Some(_) => state,
         };
         state.fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends the call, and with a fault the collective.
+    /// Ends the call. A fault ends the collective, too.
     ///
     /// # Errors
-    /// The fault, and where it is not the first one the first.
-    pub(crate) fn end<T>(self, result: Result<T, Fault>) -> Result<T> {
-        let mut state = self.turns.state();
+    /// The error of the first fault of the collective.
+    pub fn end<T>(self, result: Result<T, Fault>) -> Result<T> {
+        let mut state = self.order.state();
         match result {
             Ok(done) => Ok(done),
             Err(fault) => Err(state.fault.get_or_insert(fault).to_error()),
         }
     }
 
-    /// Ends the call and the collective.
-    pub(crate) fn close(self, what: &'static str) {
-        self.turns.state().fault = Some(Fault::Closed(what));
+    /// Ends the call, and closes the collective: later calls report `what` as closed.
+    pub fn close(self, what: &'static str) {
+        self.order.state().fault = Some(Fault::Closed(what));
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = self.order.state();
         state.is_taken = false;
         if std::thread::panicking() {
             let fault = Fault::Failed {
                 operation: self.place.to_string(),
-                reason: "a panic has ended it half-way".to_owned(),
+                reason: "the call panicked".to_owned(),
             };
             state.fault.get_or_insert(fault);
         }
-        self.turns.changed.notify_all();
+        self.order.changed.notify_all();
     }
 }

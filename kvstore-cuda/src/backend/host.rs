@@ -7,8 +7,8 @@ use kvstore_core::backend::Operand;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{Backend, BinaryOp, DType, Device, Error, Result};
 
-use crate::backend::CudaBackend;
-use crate::memory::reading;
+use super::CudaBackend;
+use crate::driver::memory::reading;
 
 /// Memory of the host, for a time.
 struct Block {

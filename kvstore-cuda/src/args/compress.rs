@@ -3,8 +3,8 @@
 use kvstore_core::DType;
 use kvstore_core::compression::{Code, Quantizer};
 
-use crate::batch::{Address, Batch, is_aligned};
-use crate::update::FromTo;
+use super::batch::{Address, Batch, is_aligned};
+use super::update::FromTo;
 
 /// Bytes of codes that a block works on at a time.
 const CODE_TILE: u64 = 1024;

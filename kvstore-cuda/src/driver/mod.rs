@@ -1,0 +1,11 @@
+//! The driver: whether there is one, its cards, their memory and streams.
+
+pub(crate) mod call;
+pub(crate) mod card;
+mod context;
+pub(crate) mod devices;
+pub(crate) mod handles;
+pub(crate) mod memory;
+mod modules;
+pub(crate) mod probe;
+pub(crate) mod staging;
