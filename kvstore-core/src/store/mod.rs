@@ -293,7 +293,7 @@ pub trait WorkerGroup {
     /// scheduler, 2 the servers, 4 the workers, and a sum names several of them.
     ///
     /// # Errors
-    /// - [`Unsupported`](crate::Error::Unsupported) if the transport does not report dead processes.
+    /// - [`Unsupported`](crate::Error::Unsupported) if the transport cannot detect dead processes.
     fn num_dead_node(&self, node_id: i32) -> Result<usize> {
         let _ = node_id;
         Ok(0)
