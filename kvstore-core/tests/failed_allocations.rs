@@ -370,6 +370,22 @@ fn store_cases() -> Vec<Case> {
             },
             move |store, values| store.push(&both(), values, 0),
         ),
+        change(
+            "replacement of a key in a full table",
+            || {
+                // A hash map with 8,192 buckets is full at this number of entries.
+                let keys: Vec<Key> = many_keys("w").drain(..7168).collect();
+                let value = Tensor::from_slice(&backends(), Device::cpu(0), [1], &[0.5_f32]);
+                let values = vec![Value::from(value.unwrap()); keys.len()];
+                let store = LocalStore::new("local", backends()).unwrap();
+                store.init(&keys, &values).unwrap();
+                (store, values)
+            },
+            |store, values| {
+                let keys = [Key::new("w7000").unwrap()];
+                store.init_with(&keys, &values[..1], Existing::Replace)
+            },
+        ),
         plain("pull", || store(tensor()), |it| it.pull(&key(), 0)?[0].to_vec::<f32>()),
     ]
 }
