@@ -65,6 +65,7 @@ kernels: ## compiles the kernels for GPUs to the PTX that is checked in
 	scripts/kernels.sh --write
 
 nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, 20,000 random programs, fuzzers
+	tests/peers/mxnet-venv # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
 	$(MAKE) miri
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store

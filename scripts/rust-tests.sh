@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-scripts/mpi.sh install >/dev/null 2>&1 ||
-    echo "not run: jobs of a missing MPI; install $(scripts/mpi.sh packages)"
+# Without one of them, the tests print what is missing.
+scripts/mpi.sh install >/dev/null 2>&1 || true
 ! newer=$(scripts/mpi.sh newer 2>/dev/null) || export PATH="$PATH:$newer"
 exec cargo test --workspace -- --show-output

@@ -129,6 +129,56 @@ fn children_forked_during_pushes_create_their_own_stores() {
     store.push("w", &value).expect("the parent goes on");
 }
 
+/// The libraries of MPI that the loader is asked for.
+#[cfg(target_os = "linux")]
+const LIBRARIES: [&str; 8] = [
+    "libmpi.so.40",
+    "libmpi_abi.so.1",
+    "libmpi_abi.so.0",
+    "libmpi_abi.so",
+    "libmpich.so.12",
+    "libmpi.so.12",
+    "libmpi.so",
+    "libmpich.so",
+];
+
+/// Runs in another process that finds no MPI, whatever is installed.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_child_reports_a_missing_library_like_its_parent() {
+    use std::env;
+    use std::fs::File;
+    use std::process::Command;
+
+    const HAS_NO_MPI: &str = "KVSTORE_TEST_HAS_NO_MPI";
+    if env::var_os(HAS_NO_MPI).is_none() {
+        // The loader rejects empty files and looks no further.
+        let folder = tempfile::tempdir().unwrap();
+        for library in LIBRARIES {
+            File::create(folder.path().join(library)).unwrap();
+        }
+        let mut test = Command::new(env::current_exe().unwrap());
+        test.args(["--exact", "a_child_reports_a_missing_library_like_its_parent", "--nocapture"]);
+        let output = test.env(HAS_NO_MPI, "1").env("LD_LIBRARY_PATH", folder.path()).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let error = create("dist_sync").expect_err("no library");
+    assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+    assert!(error.to_string().contains("no MPI is installed"), "{error}");
+    let check = || {
+        let found = create("dist_sync").expect_err("no library in a child");
+        assert_eq!(found.to_string(), error.to_string());
+        use_new_store();
+    };
+    in_child(|| {
+        check();
+        in_child(check);
+    });
+    in_child(|| in_child(check));
+}
+
 /// Skipped without MPI.
 #[test]
 fn a_child_cannot_use_or_create_distributed_stores_of_its_parent() {

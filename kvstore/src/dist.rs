@@ -1,6 +1,7 @@
 //! Stores that span processes: the one group of them that this process is in.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::process::{Origin, PerProcess};
@@ -26,25 +27,60 @@ pub(crate) fn create(name: &str) -> Option<Result<Store>> {
     })
 }
 
+/// The group of one process.
+struct Opening {
+    group: Mutex<Option<Arc<Group>>>,
+    process: Origin,
+    /// Whether MPI has started or may be starting in this process.
+    has_begun: AtomicBool,
+    /// The process in which it had before this one was forked.
+    ancestor: Option<Origin>,
+}
+
+impl Opening {
+    fn new(parent: Option<&Self>) -> Self {
+        Self {
+            group: Mutex::default(),
+            process: Origin::current(),
+            has_begun: AtomicBool::new(false),
+            ancestor: parent.and_then(Self::opened_by),
+        }
+    }
+
+    /// Returns the process that has started MPI, if any. Takes no lock.
+    fn opened_by(&self) -> Option<Origin> {
+        let has_begun = self.has_begun.load(Ordering::Relaxed);
+        if has_begun { Some(self.process) } else { self.ancestor }
+    }
+
+    /// Opens MPI.
+    fn open(&self, wait: &Wait<'_>) -> Result<MpiCollective> {
+        // Set before the library starts: a child forked meanwhile would wait for it for ever.
+        self.has_begun.store(true, Ordering::Relaxed);
+        MpiCollective::open(&MpiOptions::default(), wait).inspect_err(|error| {
+            // No library is usable. A child fails with the same error or finds a library.
+            if matches!(error, Error::Unsupported(_)) {
+                self.has_begun.store(false, Ordering::Relaxed);
+            }
+        })
+    }
+}
+
 /// Returns the group of this process. Nothing of MPI is loaded before.
 fn group() -> Result<Arc<Group>> {
-    static GROUP: PerProcess<Mutex<Option<Arc<Group>>>> = PerProcess::new();
-    static OPENED_BY: OnceLock<Origin> = OnceLock::new();
-    if let Some(origin) = OPENED_BY.get() {
+    static OPENING: PerProcess<Opening> = PerProcess::new();
+    let opening = OPENING.get_or_init(Opening::new);
+    if let Some(origin) = opening.opened_by() {
         let to_do = "create stores that span processes in one process only";
         origin.check("the group of processes", to_do)?;
     }
-    let group = GROUP.get_or_init(|_| Mutex::default());
-    let mut group = group.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut group = opening.group.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(group) = &*group {
         return Ok(Arc::clone(group));
     }
     let timeout = timeout()?;
     let wait = Wait::new(&"the first store that spans processes", timeout);
-    // Set before the library starts: a child forked meanwhile cannot use it, and would wait for ever.
-    let _ = OPENED_BY.set(Origin::current());
-    let collective = MpiCollective::open(&MpiOptions::default(), &wait)?;
-    let new = Group::new(Arc::new(collective))?;
+    let new = Group::new(Arc::new(opening.open(&wait)?))?;
     new.set_timeout(timeout);
     *group = Some(Arc::clone(&new));
     Ok(new)

@@ -201,7 +201,8 @@ impl Backend for CpuBackend {
     }
 
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
-        self.workers.for_each_job(jobs)
+        let ranges = rows::ranges(jobs)?;
+        self.workers.for_each_job(&mut rows::with_ranges(jobs, &ranges)?)
     }
 
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
@@ -209,7 +210,8 @@ impl Backend for CpuBackend {
     }
 
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
-        self.workers.for_each_job(jobs)
+        let ranges = rows::ranges(jobs)?;
+        self.workers.for_each_job(&mut rows::with_ranges(jobs, &ranges)?)
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {

@@ -9,7 +9,7 @@ use super::memory::{bytes, bytes_mut, cast, cast_mut};
 use super::slot::Slot;
 use super::sum::{BLOCK, narrow, widen};
 use super::threads::{Job, Split};
-use crate::backend::{DequantizeJob, QuantizeJob};
+use crate::backend::{DequantizeJob, QuantizeJob, Span};
 use crate::codec::{Code, Quantizer};
 use crate::rule::Real;
 use crate::types::{DType, Element, Error, Result};
@@ -277,13 +277,13 @@ impl Job for DequantizeJob<'_> {
 
     fn open(&mut self) -> Result<Dequantize<'_>> {
         let (quantizer, dtype) = (self.quantizer, self.dtype);
-        let codes = self.codes.iter().map(|span| bytes(*span)).collect::<Result<Vec<_>>>()?;
+        let codes = self.codes;
         let dst = bytes_mut(self.dst.reborrow())?;
         let num_bytes = quantizer.code.num_bytes(dst.len() / dtype.size());
-        if codes.is_empty() || codes.iter().any(|codes| codes.len() != num_bytes) {
+        if codes.is_empty() || codes.iter().any(|codes| codes.num_bytes != num_bytes) {
             return Err(Error::Internal("codes of another length than their sum".to_owned()));
         }
-        Ok(Dequantize { quantizer, dtype, codes, dst })
+        Ok(Dequantize { quantizer, dtype, codes, first_byte: 0, dst })
     }
 
     fn run(piece: Dequantize<'_>) -> Result<()> {
@@ -298,10 +298,16 @@ impl Job for DequantizeJob<'_> {
 }
 
 /// Some elements of a sum of codes.
+///
+/// It borrows the list of codes and allocates none: the sum runs after the residuals have changed,
+/// so missing memory would lose values.
 pub(super) struct Dequantize<'a> {
     quantizer: Quantizer,
     dtype: DType,
-    codes: Vec<&'a [u8]>,
+    /// The codes of all elements of the job.
+    codes: &'a [Span<'a>],
+    /// The byte of each of `codes` that has the code of the first element.
+    first_byte: usize,
     dst: &'a mut [u8],
 }
 
@@ -311,21 +317,22 @@ impl Split for Dequantize<'_> {
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
-        let Self { quantizer, dtype, .. } = self;
+        let Self { quantizer, dtype, codes, first_byte, dst } = self;
         let middle = middle - middle % WORD;
-        let num_bytes = quantizer.code.num_bytes(middle);
-        let (dst, right_dst) = self.dst.split_at_mut(middle * dtype.size());
-        let (codes, right_codes) = self.codes.iter().map(|codes| codes.split_at(num_bytes)).unzip();
-        let right = Self { quantizer, dtype, codes: right_codes, dst: right_dst };
-        (Self { quantizer, dtype, codes, dst }, right)
+        let (dst, right_dst) = dst.split_at_mut(middle * dtype.size());
+        let right_byte = first_byte + quantizer.code.num_bytes(middle);
+        let right = Self { quantizer, dtype, codes, first_byte: right_byte, dst: right_dst };
+        (Self { quantizer, dtype, codes, first_byte, dst }, right)
     }
 }
 
 impl Dequantize<'_> {
     /// Sums what the codes mean in the elements' own arithmetic.
     fn run_full<A: Lane>(self) -> Result<()> {
-        for (index, dst) in cast_mut::<A>(self.dst)?.chunks_mut(BLOCK).enumerate() {
-            sum_block(self.quantizer, &self.codes, index, dst);
+        let block_bytes = self.quantizer.code.num_bytes(BLOCK);
+        let starts = (self.first_byte..).step_by(block_bytes);
+        for (start, dst) in starts.zip(cast_mut::<A>(self.dst)?.chunks_mut(BLOCK)) {
+            sum_block(self.quantizer, self.codes, start, dst)?;
         }
         Ok(())
     }
@@ -336,21 +343,27 @@ impl Dequantize<'_> {
         [T]: HalfFloatSliceExt,
     {
         let mut sums = [0f32; BLOCK];
-        for (index, dst) in cast_mut::<T>(self.dst)?.chunks_mut(BLOCK).enumerate() {
+        let block_bytes = self.quantizer.code.num_bytes(BLOCK);
+        let starts = (self.first_byte..).step_by(block_bytes);
+        for (start, dst) in starts.zip(cast_mut::<T>(self.dst)?.chunks_mut(BLOCK)) {
             let sums = sums.get_mut(..dst.len()).unwrap_or_default();
-            sum_block(self.quantizer, &self.codes, index, sums);
+            sum_block(self.quantizer, self.codes, start, sums)?;
             narrow(sums, dst);
         }
         Ok(())
     }
 }
 
-/// Sums what the codes of a block mean.
-fn sum_block<A: Lane>(quantizer: Quantizer, codes: &[&[u8]], block: usize, sums: &mut [A]) {
-    let start = block * quantizer.code.num_bytes(BLOCK);
+/// Sums what the codes of a block mean. They begin at the byte `start` of each range.
+fn sum_block<A: Lane>(
+    quantizer: Quantizer,
+    codes: &[Span<'_>],
+    start: usize,
+    sums: &mut [A],
+) -> Result<()> {
     let threshold = A::from_f64(quantizer.threshold);
     for (index, codes) in codes.iter().enumerate() {
-        let codes = codes.get(start..).unwrap_or_default();
+        let codes = bytes(*codes)?.get(start..).unwrap_or_default();
         match (quantizer.code, index) {
             (Code::TwoBit, 0) => put(sums, codes, A::TWO_BITS, |_, unit| unit * threshold),
             (Code::TwoBit, _) => put(sums, codes, A::TWO_BITS, |sum, unit| sum + unit * threshold),
@@ -358,6 +371,7 @@ fn sum_block<A: Lane>(quantizer: Quantizer, codes: &[&[u8]], block: usize, sums:
             (Code::OneBit, _) => put(sums, codes, A::ONE_BIT, |sum, unit| sum + unit),
         }
     }
+    Ok(())
 }
 
 /// Replaces each sum by what `put` makes of it and what its code means; the table has that of every byte.

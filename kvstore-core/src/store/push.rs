@@ -59,9 +59,14 @@ impl<'a> Group<'a> {
         Ok(reducer.home(self.first()?.memory()))
     }
 
-    /// Returns the rows, where no value is whole.
-    pub(crate) fn rows(&self) -> Option<Vec<&'a RowSparse>> {
-        self.values().map(Value::rows).collect()
+    /// Returns the rows, or `None` if a value is dense.
+    pub(crate) fn rows(&self) -> Result<Option<Vec<&'a RowSparse>>> {
+        if self.values().any(|value| value.rows().is_none()) {
+            return Ok(None);
+        }
+        let mut rows = fallible::with_capacity(self.len())?;
+        rows.extend(self.values().filter_map(Value::rows));
+        Ok(Some(rows))
     }
 
     /// Fails when any of the values is one of rows.
@@ -91,7 +96,8 @@ impl<'a> Group<'a> {
         'a: 'b,
     {
         let home = self.home(reducer)?;
-        let values = self.iter().collect();
+        let mut values = fallible::with_capacity(self.len())?;
+        values.extend(self.iter());
         Compressed::new(compression, backends, home, values, residuals)
     }
 
@@ -251,7 +257,7 @@ impl<'a> Push<'a> {
             let plan = |rows: Vec<&RowSparse>| RowPlan::union(&rows);
             let mut plans = fallible::with_capacity(self.entries.len())?;
             for group in self.groups() {
-                plans.push(group.rows().map(plan).transpose()?);
+                plans.push(group.rows()?.map(plan).transpose()?);
             }
             plans
         } else {

@@ -100,11 +100,17 @@ impl Table {
         }
         fallible::reserve_entries(&mut entries, num_new)?;
         for (key, value) in keys.iter().zip(values) {
-            if existing == Existing::Keep && entries.contains_key(key) {
+            let known = entries.get_mut(key);
+            if known.is_some() && existing == Existing::Keep {
                 continue;
             }
             let order = self.next_order.fetch_add(1, Ordering::Relaxed);
-            entries.insert(key.clone(), Arc::new(Entry::new(key.clone(), order, value)));
+            let entry = Arc::new(Entry::new(key.clone(), order, value));
+            match known {
+                Some(known) => *known = entry,
+                // `insert` reserves memory for one more entry, so only new keys may use it.
+                None => drop(entries.insert(key.clone(), entry)),
+            }
         }
         Ok(())
     }

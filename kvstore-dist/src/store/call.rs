@@ -307,6 +307,10 @@ fn hash_spec(spec: &TensorSpec, hasher: &mut impl Hasher) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use kvstore_core::{
         Backends, BoxError, CpuBackend, DType, Device, KvStore, LocalStore, Tensor, TensorSpec,
         Updater,
@@ -350,6 +354,33 @@ mod tests {
         // Another store's keys are others.
         let other = call(1, Act::Push { keys: vec![Key::new("a").unwrap()], sums: Vec::new() }, 9);
         assert_eq!(order(&[push(&["a"], 0), other]), [1, 0]);
+    }
+
+    /// Returns pushes of distinct keys to one store.
+    fn pushes(num_calls: usize, num_keys: usize) -> Vec<Call> {
+        let stores = barrier().stores.clone();
+        let push = |call: usize| {
+            let key = |number| Key::new(&format!("{call} {number}")).unwrap();
+            let keys = (0..num_keys).map(key).collect();
+            let act = Act::Push { keys, sums: Vec::new() };
+            Call::new(Arc::clone(&stores), act, 0, Arc::default())
+        };
+        (0..num_calls).map(push).collect()
+    }
+
+    /// Linear time is less than a second, quadratic time is minutes.
+    #[test]
+    fn ordering_takes_linear_time() {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            for (num_calls, num_keys) in [(100_000, 1), (2, 200_000)] {
+                let all: Vec<usize> = (0..num_calls).collect();
+                assert_eq!(order(&pushes(num_calls, num_keys)), all);
+            }
+            sender.send(()).unwrap();
+        });
+        let done = receiver.recv_timeout(Duration::from_secs(60));
+        assert_eq!(done, Ok(()), "ordering 400,000 keys failed or took a minute");
     }
 
     #[test]

@@ -8,8 +8,60 @@ mod update;
 
 use std::ops::Range;
 
+use super::memory::bytes;
 use super::sum::BLOCK;
-use crate::types::Error;
+use crate::backend::{RowAddends, RowSumJob, RowUpdateJob};
+use crate::fallible;
+use crate::types::{Error, Result};
+
+/// A job that sums rows.
+pub(super) trait RowJob<'a> {
+    fn addends(&self) -> RowAddends<'a>;
+}
+
+impl<'a> RowJob<'a> for RowSumJob<'a> {
+    fn addends(&self) -> RowAddends<'a> {
+        self.addends
+    }
+}
+
+impl<'a> RowJob<'a> for RowUpdateJob<'a> {
+    fn addends(&self) -> RowAddends<'a> {
+        self.addends
+    }
+}
+
+/// A job with the bytes of its addends.
+pub(super) struct WithRanges<'j, J> {
+    job: &'j mut J,
+    ranges: &'j [&'j [u8]],
+}
+
+/// Returns the bytes of the addends of all jobs.
+///
+/// The lists of a batch are complete before its first job runs: if memory is missing, no job has
+/// changed a value.
+pub(super) fn ranges<'a>(jobs: &[impl RowJob<'a>]) -> Result<Vec<&'a [u8]>> {
+    let count = jobs.iter().map(|job| job.addends().spans.len()).sum();
+    let mut ranges = fallible::with_capacity(count)?;
+    for span in jobs.iter().flat_map(|job| job.addends().spans) {
+        ranges.push(bytes(*span)?);
+    }
+    Ok(ranges)
+}
+
+/// Returns each job with its part of the `ranges` of all jobs.
+pub(super) fn with_ranges<'j, 'a: 'j, J: RowJob<'a>>(
+    jobs: &'j mut [J],
+    mut ranges: &'j [&'a [u8]],
+) -> Result<Vec<WithRanges<'j, J>>> {
+    fallible::try_collect(jobs.iter_mut().map(|job| {
+        let count = job.addends().spans.len();
+        let (of_job, rest) = ranges.split_at_checked(count).ok_or_else(wrong_rows)?;
+        ranges = rest;
+        Ok(WithRanges { job, ranges: of_job })
+    }))
+}
 
 /// Some elements of a row, a block at most.
 struct RowPart {

@@ -6,13 +6,15 @@ import java.lang.ref.WeakReference;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
-import java.util.function.Predicate;
+import java.util.function.Function;
 
 /**
  * A node in the graph of operands: it refers to an array and to the nodes of the arrays that one was
@@ -22,6 +24,9 @@ import java.util.function.Predicate;
  * pruned: edges then skip the ancestors that are closed or garbage-collected. Pruning visits all
  * ancestors, so it waits until the number of steps since the last pruning is proportional to the number
  * of ancestors that were open then. The amortised cost of a step is constant in such a loop.
+ *
+ * <p>Edges do not skip a closed ancestor with many operands, such as the sum of many open arrays.
+ * Otherwise each array computed from that sum would have an edge to each of its operands.
  */
 final class Ancestry extends WeakReference<NDArray> {
     private static final Operands NONE = new Operands(new Ancestry[0], 0, 0);
@@ -34,6 +39,12 @@ final class Ancestry extends WeakReference<NDArray> {
 
     /** Two threads may prune the same node at once. Both results are correct, and either may stay. */
     private volatile Operands operands = NONE;
+
+    /**
+     * The number of arrays computed from this one, at most 2. It only guides pruning, so a lost
+     * increment is harmless.
+     */
+    private int numUses;
 
     /**
      * The edges of a node, and when they were last pruned.
@@ -65,6 +76,7 @@ final class Ancestry extends WeakReference<NDArray> {
         int numOpen = 0;
         for (int i = 0; i < arrays.length; i++) {
             nearest[i] = arrays[i].ancestry();
+            nearest[i].numUses = Math.min(nearest[i].numUses + 1, 2);
             Operands before = nearest[i].operands;
             numSteps = Math.max(numSteps, before.numSteps + 1);
             numOpen = Math.max(numOpen, before.numOpen);
@@ -117,30 +129,8 @@ final class Ancestry extends WeakReference<NDArray> {
         return array != null && !array.isClosed();
     }
 
-    /**
-     * Prunes this node and its open ancestors.
-     *
-     * <p>The set of open ancestors is computed once, before any node changes. The garbage collector may
-     * free arrays meanwhile; if each node asked again, it would walk past all of them.
-     */
     private void prune() {
-        Set<Ancestry> open = openAncestors(operands.nearest);
-        skipAllBut(open);
-        for (Ancestry ancestor : open) {
-            ancestor.skipAllBut(open);
-        }
-    }
-
-    private void skipAllBut(Set<Ancestry> open) {
-        List<Ancestry> nearest = new ArrayList<>();
-        visit(operands.nearest, ancestor -> {
-            boolean isOpen = open.contains(ancestor);
-            if (isOpen) {
-                nearest.add(ancestor);
-            }
-            return !isOpen;
-        });
-        operands = new Operands(nearest.toArray(Ancestry[]::new), 0, open.size());
+        new Pruning().run(this);
     }
 
     private static Set<Ancestry> openAncestors(Ancestry... nearest) {
@@ -149,23 +139,158 @@ final class Ancestry extends WeakReference<NDArray> {
             if (ancestor.isOpen()) {
                 open.add(ancestor);
             }
-            return true;
+            return ancestor.operands.nearest;
         });
         return open;
     }
 
     /**
-     * Visits {@code nearest} and its ancestors breadth-first, each node once. Goes on to the operands of
-     * the nodes for which {@code visitor} returns true.
+     * Visits {@code nearest} and its ancestors breadth-first, each node once. {@code visitor} returns
+     * the nodes to visit from a node.
      */
-    private static void visit(Ancestry[] nearest, Predicate<Ancestry> visitor) {
+    private static void visit(Ancestry[] nearest, Function<Ancestry, Ancestry[]> visitor) {
         Set<Ancestry> visited = new HashSet<>();
         ArrayDeque<Ancestry> rest = new ArrayDeque<>(List.of(nearest));
         while (!rest.isEmpty()) {
             Ancestry ancestor = rest.remove();
-            if (visited.add(ancestor) && visitor.test(ancestor)) {
-                Collections.addAll(rest, ancestor.operands.nearest);
+            if (visited.add(ancestor)) {
+                Collections.addAll(rest, visitor.apply(ancestor));
             }
+        }
+    }
+
+    /**
+     * One pruning of a node and its ancestors. Edges lead to open ancestors and to hubs. A hub is a
+     * closed ancestor with several users and more than {@link #FEW} edges.
+     *
+     * <p>The edges of each node are computed once, after those of its operands. So the time is linear
+     * in the size of the graph.
+     */
+    private static final class Pruning {
+        private static final int FEW = 4;
+
+        /**
+         * The greatest number of hubs in a row. Without a limit, a loop that creates a hub at each
+         * step would keep them all.
+         */
+        private static final int MAX_HUBS = 32;
+
+        private final Map<Ancestry, Node> nodes = new HashMap<>();
+
+        void run(Ancestry root) {
+            for (Ancestry ancestor : operandsFirst(root)) {
+                Node node = nodes.get(ancestor);
+                if (node.needsEdges()) {
+                    connect(node);
+                }
+            }
+            int numOpen = 0;
+            for (Node node : nodes.values()) {
+                numOpen += node.isOpen ? 1 : 0;
+            }
+            for (Map.Entry<Ancestry, Node> entry : nodes.entrySet()) {
+                Node node = entry.getValue();
+                if (node.edges != null && node.operands.length > 0) {
+                    entry.getKey().operands = new Operands(node.edges, 0, numOpen);
+                }
+            }
+        }
+
+        /** Adds the nodes of the graph, and returns each after its operands. */
+        private Set<Ancestry> operandsFirst(Ancestry root) {
+            Set<Ancestry> order = new LinkedHashSet<>();
+            ArrayDeque<Ancestry> path = new ArrayDeque<>(List.of(root));
+            while (!path.isEmpty()) {
+                Ancestry ancestor = path.peek();
+                if (nodes.containsKey(ancestor)) {
+                    order.add(path.pop());
+                    continue;
+                }
+                Node node = new Node(ancestor);
+                nodes.put(ancestor, node);
+                for (Ancestry operand : node.operands) {
+                    path.push(operand);
+                }
+            }
+            for (Node node : nodes.values()) {
+                for (Ancestry operand : node.operands) {
+                    nodes.get(operand).numUses++;
+                }
+            }
+            return order;
+        }
+
+        private void connect(Node node) {
+            Set<Ancestry> edges = new LinkedHashSet<>();
+            ArrayDeque<Ancestry> rest = new ArrayDeque<>(List.of(node.operands));
+            while (!rest.isEmpty()) {
+                Ancestry ancestor = rest.remove();
+                Node found = nodes.get(ancestor);
+                if (found.isOpen || found.isHub()) {
+                    edges.add(ancestor);
+                } else if (found.edges != null) {
+                    Collections.addAll(edges, found.edges);
+                } else {
+                    Collections.addAll(rest, found.operands);
+                }
+            }
+            node.edges = edges.toArray(Ancestry[]::new);
+            for (Ancestry ancestor : node.edges) {
+                Node found = nodes.get(ancestor);
+                node.numHubs = Math.max(node.numHubs, found.isHub() ? found.numHubs + 1 : 0);
+            }
+            if (node.numHubs > MAX_HUBS && !node.isOpen) {
+                node.edges = openBehind(node.edges);
+                node.numHubs = 0;
+            }
+        }
+
+        /** Returns the open ancestors to which these edges lead, also through hubs. */
+        private Ancestry[] openBehind(Ancestry[] edges) {
+            List<Ancestry> open = new ArrayList<>();
+            visit(edges, ancestor -> {
+                Node found = nodes.get(ancestor);
+                if (!found.isOpen) {
+                    return found.edges;
+                }
+                open.add(ancestor);
+                return NONE.nearest;
+            });
+            return open.toArray(Ancestry[]::new);
+        }
+    }
+
+    /** A node before pruning, and its new edges. */
+    private static final class Node {
+        /** Read once: the garbage collector may free arrays during pruning. */
+        private final boolean isOpen;
+
+        private final Ancestry[] operands;
+
+        /** Whether it has many operands and perhaps users outside the graph of this pruning. */
+        private final boolean isShared;
+
+        /** The number of uses in the graph of this pruning. */
+        private int numUses;
+
+        /** Null if the single user of the node passes through it. */
+        private Ancestry[] edges;
+
+        /** The number of hubs on the longest path to an open ancestor. */
+        private int numHubs;
+
+        Node(Ancestry ancestry) {
+            isOpen = ancestry.isOpen();
+            operands = ancestry.operands.nearest;
+            isShared = ancestry.numUses > 1 && operands.length > Pruning.FEW;
+        }
+
+        boolean needsEdges() {
+            return isOpen || numUses != 1 || isShared;
+        }
+
+        boolean isHub() {
+            return !isOpen && edges != null && edges.length > Pruning.FEW;
         }
     }
 }

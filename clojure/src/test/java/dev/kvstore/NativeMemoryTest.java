@@ -7,8 +7,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.management.OperatingSystemMXBean;
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -187,9 +190,31 @@ class NativeMemoryTest {
     @EnabledOnOs(OS.LINUX)
     void theDefaultSoftCapIs80PercentOfTheMemory() throws Exception {
         ChildJvm.Result result = new ChildJvm().run(PrintsSoftCap.class);
-        // The JDK returns the memory of the container if that is limited.
-        long memory = ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class).getTotalMemorySize();
+        // The JDK returns the limit of the control group. JDK 17 and 21 ignore its parents.
+        long memory = Math.min(
+                ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class).getTotalMemorySize(),
+                lowestLimit());
         assertEquals(memory / 5 * 4 + " ", result.output());
+    }
+
+    /** Returns the lowest memory limit of the control groups of this process and their parents. */
+    private static long lowestLimit() throws IOException {
+        long lowest = Long.MAX_VALUE;
+        for (String line : Files.readAllLines(Path.of("/proc/self/cgroup"))) {
+            String[] fields = line.split(":", 3);
+            boolean isVersion1 = List.of(fields[1].split(",")).contains("memory");
+            if (!isVersion1 && !fields[1].isEmpty()) {
+                continue;
+            }
+            Path mount = Path.of(isVersion1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup");
+            for (Path group = Path.of(fields[2]); group != null; group = group.getParent()) {
+                Path limit = mount.resolve(Path.of("/").relativize(group))
+                        .resolve(isVersion1 ? "memory.limit_in_bytes" : "memory.max");
+                String text = Files.exists(limit) ? Files.readString(limit).strip() : "max";
+                lowest = Math.min(lowest, text.equals("max") ? lowest : Long.parseLong(text));
+            }
+        }
+        return lowest;
     }
 
     /** Prints the soft cap and what comes of an array beyond it. */
