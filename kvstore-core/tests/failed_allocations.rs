@@ -16,15 +16,15 @@ use std::cell::Cell;
 use std::fs::File;
 use std::process::Command;
 use std::ptr::null_mut;
-use std::sync::Arc;
 
-use kvstore_core::backend::DequantizeJob;
-use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{
-    ArrayList, Assign, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ErrorCode,
+    ArrayList, Backends, BinaryOp, BoxError, Compression, CpuBackend, DType, Device, ErrorCode,
     Existing, Key, KvStore, LocalStore, NDArray, Optimizer, OptimizerState, Range, Reduction,
     Result, RowSparse, Scalar, Snapshot, Tensor, UnaryOp, Value,
 };
+
+#[path = "failed_allocations/many_values.rs"]
+mod many_values;
 
 /// Only allocations of at least this size fail. Smaller ones do not depend on the size of the
 /// arrays.
@@ -393,6 +393,12 @@ fn store_cases() -> Vec<Case> {
 /// A list of so many pointers is a long allocation.
 const NUM_KEYS: usize = 9000;
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature of an updater")]
+fn assign(_: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
+    *stored = pushed.clone();
+    Ok(())
+}
+
 fn many_keys(prefix: &str) -> Vec<Key> {
     (0..NUM_KEYS).map(|number| Key::new(&format!("{prefix}{number}")).unwrap()).collect()
 }
@@ -464,65 +470,6 @@ fn cases_of_many_keys() -> Vec<Case> {
     ]
 }
 
-/// Pushing so many values to one key needs lists of at least 64 KiB, even while pairs of them merge.
-const NUM_VALUES: usize = 20_000;
-
-/// Returns a case that pushes row-sparse values to keys of two rows.
-fn many_rows(
-    name: &'static str,
-    keys: impl Fn() -> Vec<Key> + Clone + 'static,
-    num_values: usize,
-    configure: impl Fn(&LocalStore) -> Result<()> + 'static,
-) -> Case {
-    let of_push = keys.clone();
-    let prepare = move || {
-        let rows = Tensor::from_slice(&backends(), Device::cpu(0), [1, 2], &[0.25_f32; 2]).unwrap();
-        let value = Value::from(RowSparse::new([2, 2], vec![1], rows).unwrap());
-        let store = LocalStore::new("local", backends()).unwrap();
-        store.init(&keys(), &vec![value.clone(); keys().len()]).unwrap();
-        configure(&store).unwrap();
-        (store, vec![value; keys().len() * num_values])
-    };
-    change(name, prepare, move |store, values| {
-        let left = LEFT.replace(-1);
-        let keys: Vec<Key> = of_push().into_iter().flat_map(|key| vec![key; num_values]).collect();
-        LEFT.set(left);
-        store.push(&keys, values, 0)
-    })
-}
-
-fn cases_of_many_rows() -> Vec<Case> {
-    let step = |store: &LocalStore| store.set_optimizer(Optimizer::sgd());
-    let update = |store: &LocalStore| store.set_updater(Some(Arc::new(Assign)));
-    let many = || many_keys("w");
-    let one = || key().to_vec();
-    vec![
-        many_rows("row-sparse push of 9,000 keys with two values each", many, 2, |_| Ok(())),
-        many_rows("row-sparse push of 9,000 keys with an optimizer", many, 2, step),
-        many_rows("row-sparse push of 9,000 keys with an updater", many, 2, update),
-        many_rows("row-sparse push of 20,000 values of one key", one, NUM_VALUES, |_| Ok(())),
-        many_rows("row-sparse push of 20,000 values with an optimizer", one, NUM_VALUES, step),
-        plain("sum of the codes of 20,000 values", || (), |()| sum_codes(NUM_VALUES)),
-    ]
-}
-
-/// Sums the codes of so many compressed values of one element.
-fn sum_codes(num_values: usize) -> Result<()> {
-    let left = LEFT.replace(-1);
-    let (device, dtype) = (Device::cpu(0), DType::F32);
-    let quantizer = Compression::new("2bit", 0.5)?.of(dtype)?;
-    let backend = CpuBackend::with_threads(1);
-    let codes = backend.allocate(device, quantizer.code.num_bytes(1))?;
-    let mut sum = backend.allocate(device, dtype.size())?;
-    let span = Span { storage: &*codes, start: 0, num_bytes: quantizer.code.num_bytes(1) };
-    let codes = vec![span; num_values];
-    let storage = Arc::get_mut(&mut sum).unwrap();
-    let dst = SpanMut { storage, start: 0, num_bytes: dtype.size() };
-    let mut jobs = [DequantizeJob { quantizer, device, dtype, codes: &codes, dst }];
-    LEFT.set(left);
-    backend.dequantize(&mut jobs)
-}
-
 /// Returns a store with states of an optimizer.
 fn trained() -> LocalStore {
     let store = store(tensor());
@@ -575,7 +522,7 @@ fn cases() -> Vec<Case> {
         optimizer_cases(),
         store_cases(),
         cases_of_many_keys(),
-        cases_of_many_rows(),
+        many_values::cases(),
         checkpoint_cases(),
     ]
     .into_iter()

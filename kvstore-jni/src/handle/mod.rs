@@ -5,6 +5,8 @@
 //! - `models`: the table under every schedule of a few threads
 
 #[cfg(test)]
+mod failing_allocator;
+#[cfg(test)]
 mod models;
 mod slots;
 mod table;
@@ -23,6 +25,7 @@ mod tests {
 
     use kvstore::ErrorCode;
 
+    use super::failing_allocator::without_memory;
     use super::*;
 
     #[test]
@@ -37,6 +40,41 @@ mod tests {
             (ErrorCode::Closed, "thing is closed")
         );
         assert!(table.remove(handle).is_none());
+    }
+
+    #[test]
+    fn missing_memory_for_a_handle_is_out_of_memory() {
+        let table = HandleTable::new("thing");
+        let mut handles = vec![0; 100_000];
+        let (count, error) = without_memory(|| {
+            let mut values = 0..;
+            let failed = |value| match table.insert(value) {
+                Ok(handle) => {
+                    handles[value] = handle;
+                    None
+                }
+                Err(error) => Some((value, error)),
+            };
+            values.find_map(failed).unwrap()
+        });
+        assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}");
+        assert_eq!(table.len(), count);
+        handles[count] = table.insert(count).unwrap();
+        for (value, handle) in handles.into_iter().enumerate().take(count + 1) {
+            assert_eq!(*table.get(handle).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn removing_needs_no_memory() {
+        let table = HandleTable::new("thing");
+        let handles: Vec<i64> = (0..100_000).map(|value| table.insert(value).unwrap()).collect();
+        without_memory(|| {
+            for handle in handles {
+                drop(table.remove(handle));
+            }
+        });
+        assert_eq!(table.len(), 0);
     }
 
     #[test]

@@ -1,10 +1,21 @@
 //! [`Slots`]: which number stands for which object.
 
+use kvstore::{Error, fallible};
+
 /// Objects by number. A number is an index and a generation: it is never 0, and it goes out of date
 /// when its object is removed, so a late user gets nothing and not somebody else's object.
 pub(super) struct Slots<T> {
     entries: Vec<Entry<T>>,
+    /// The slots that can be reused. It has capacity for all slots, so that a removal needs no memory.
     free: Vec<u32>,
+}
+
+/// Why an object was not inserted.
+#[derive(Debug)]
+pub(super) enum InsertError {
+    /// All 2^32 slots are in use.
+    Full,
+    OutOfMemory(Error),
 }
 
 struct Entry<T> {
@@ -17,27 +28,35 @@ impl<T> Slots<T> {
         Self { entries: Vec::new(), free: Vec::new() }
     }
 
-    /// Puts an object in and returns its number; when there are 2^32 objects already or memory is missing,
-    /// the object.
-    pub(super) fn insert(&mut self, value: T) -> Result<i64, T> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None => match u32::try_from(self.entries.len()) {
-                Ok(index) => index,
-                Err(_) => return Err(value),
-            },
-        };
-        let generation = if let Some(entry) = self.entry_mut(index) {
+    /// Puts an object in and returns its number.
+    ///
+    /// # Errors
+    /// The object and the reason. The caller drops the object outside the table's lock.
+    pub(super) fn insert(&mut self, value: T) -> Result<i64, (T, InsertError)> {
+        if let Some(index) = self.free.pop()
+            && let Some(entry) = self.entry_mut(index)
+        {
             entry.value = Some(value);
-            entry.generation
-        } else {
-            if self.entries.try_reserve(1).is_err() {
-                return Err(value);
+            return Ok(pack(index, entry.generation));
+        }
+        match self.reserve() {
+            Ok(index) => {
+                self.entries.push(Entry { generation: FIRST_GENERATION, value: Some(value) });
+                Ok(pack(index, FIRST_GENERATION))
             }
-            self.entries.push(Entry { generation: FIRST_GENERATION, value: Some(value) });
-            FIRST_GENERATION
-        };
-        Ok(pack(index, generation))
+            Err(error) => Err((value, error)),
+        }
+    }
+
+    /// Reserves memory for another slot and for its removal. Returns its index.
+    fn reserve(&mut self) -> Result<u32, InsertError> {
+        let num_slots = self.entries.len();
+        let index = u32::try_from(num_slots).map_err(|_| InsertError::Full)?;
+        let num_removals = num_slots + 1 - self.free.len();
+        fallible::reserve(&mut self.entries, 1)
+            .and_then(|()| fallible::reserve(&mut self.free, num_removals))
+            .map_err(InsertError::OutOfMemory)?;
+        Ok(index)
     }
 
     /// Returns the object of a number, unless the number is out of date.

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use kvstore::Error;
 
 use super::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use crate::handle::slots::Slots;
+use crate::handle::slots::{InsertError, Slots};
 
 /// Objects by number. A number that is out of date, because its object was removed, is an error.
 ///
@@ -25,12 +25,17 @@ impl<T> HandleTable<T> {
     /// Puts an object in and returns its number.
     ///
     /// # Errors
-    /// [`Error::Internal`] when there are 2^32 objects already or memory for another handle is missing.
+    /// - [`Error::Internal`] if there are 2^32 objects already.
+    /// - [`Error::OutOfMemory`] if memory for another handle is missing.
     pub(crate) fn insert(&self, value: T) -> Result<i64, Error> {
         let value = Arc::new(value);
         let inserted = self.write().insert(value);
-        inserted
-            .map_err(|_| Error::Internal(format!("no handle is left for another {}", self.what)))
+        inserted.map_err(|(_value, error)| match error {
+            InsertError::OutOfMemory(error) => error,
+            InsertError::Full => {
+                Error::Internal(format!("no handle is left for another {}", self.what))
+            }
+        })
     }
 
     /// Returns the object of a number.

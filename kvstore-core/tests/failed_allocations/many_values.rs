@@ -1,0 +1,71 @@
+//! Pushes of row-sparse values of many keys, and of many values of one key.
+
+use std::sync::Arc;
+
+use kvstore_core::backend::DequantizeJob;
+use kvstore_core::storage::{Span, SpanMut};
+use kvstore_core::{
+    Assign, Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, Result,
+    RowSparse, Tensor, Value,
+};
+
+use super::{Case, LEFT, backends, change, key, many_keys, plain};
+
+/// Pushing so many values to one key needs lists of at least 64 KiB, even while pairs of them merge.
+const NUM_VALUES: usize = 20_000;
+
+/// Returns a case that pushes row-sparse values to keys of two rows.
+fn many_rows(
+    name: &'static str,
+    keys: impl Fn() -> Vec<Key> + Clone + 'static,
+    num_values: usize,
+    configure: impl Fn(&LocalStore) -> Result<()> + 'static,
+) -> Case {
+    let of_push = keys.clone();
+    let prepare = move || {
+        let rows = Tensor::from_slice(&backends(), Device::cpu(0), [1, 2], &[0.25_f32; 2]).unwrap();
+        let value = Value::from(RowSparse::new([2, 2], vec![1], rows).unwrap());
+        let store = LocalStore::new("local", backends()).unwrap();
+        store.init(&keys(), &vec![value.clone(); keys().len()]).unwrap();
+        configure(&store).unwrap();
+        (store, vec![value; keys().len() * num_values])
+    };
+    change(name, prepare, move |store, values| {
+        let left = LEFT.replace(-1);
+        let keys: Vec<Key> = of_push().into_iter().flat_map(|key| vec![key; num_values]).collect();
+        LEFT.set(left);
+        store.push(&keys, values, 0)
+    })
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let step = |store: &LocalStore| store.set_optimizer(Optimizer::sgd());
+    let update = |store: &LocalStore| store.set_updater(Some(Arc::new(Assign)));
+    let many = || many_keys("w");
+    let one = || key().to_vec();
+    vec![
+        many_rows("row-sparse push of 9,000 keys with two values each", many, 2, |_| Ok(())),
+        many_rows("row-sparse push of 9,000 keys with an optimizer", many, 2, step),
+        many_rows("row-sparse push of 9,000 keys with an updater", many, 2, update),
+        many_rows("row-sparse push of 20,000 values of one key", one, NUM_VALUES, |_| Ok(())),
+        many_rows("row-sparse push of 20,000 values with an optimizer", one, NUM_VALUES, step),
+        plain("sum of the codes of 20,000 values", || (), |()| sum_codes(NUM_VALUES)),
+    ]
+}
+
+/// Sums the codes of so many compressed values of one element.
+fn sum_codes(num_values: usize) -> Result<()> {
+    let left = LEFT.replace(-1);
+    let (device, dtype) = (Device::cpu(0), DType::F32);
+    let quantizer = Compression::new("2bit", 0.5)?.of(dtype)?;
+    let backend = CpuBackend::with_threads(1);
+    let codes = backend.allocate(device, quantizer.code.num_bytes(1))?;
+    let mut sum = backend.allocate(device, dtype.size())?;
+    let span = Span { storage: &*codes, start: 0, num_bytes: quantizer.code.num_bytes(1) };
+    let codes = vec![span; num_values];
+    let storage = Arc::get_mut(&mut sum).unwrap();
+    let dst = SpanMut { storage, start: 0, num_bytes: dtype.size() };
+    let mut jobs = [DequantizeJob { quantizer, device, dtype, codes: &codes, dst }];
+    LEFT.set(left);
+    backend.dequantize(&mut jobs)
+}
