@@ -5,11 +5,11 @@ use std::sync::Arc;
 use kvstore_core::backend::DequantizeJob;
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{
-    Assign, Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, Result,
-    RowSparse, Tensor, Value,
+    Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, Result, RowSparse,
+    Tensor, Value,
 };
 
-use super::{Case, LEFT, backends, change, key, many_keys, plain};
+use super::{Case, LEFT, assign, backends, change, key, many_keys, plain};
 
 /// Pushing so many values to one key needs lists of at least 64 KiB, even while pairs of them merge.
 const NUM_VALUES: usize = 20_000;
@@ -40,7 +40,7 @@ fn many_rows(
 
 pub(super) fn cases() -> Vec<Case> {
     let step = |store: &LocalStore| store.set_optimizer(Optimizer::sgd());
-    let update = |store: &LocalStore| store.set_updater(Some(Arc::new(Assign)));
+    let update = |store: &LocalStore| store.set_updater(Some(Arc::new(assign)));
     let many = || many_keys("w");
     let one = || key().to_vec();
     vec![
