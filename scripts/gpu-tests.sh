@@ -18,7 +18,8 @@ else
     LD_LIBRARY_PATH=$(scripts/emulator.sh)
     export LD_LIBRARY_PATH
 fi
-cargo test -p kvstore-cuda --features emulated --test emulator --test backend --test exchange
+cargo test -p kvstore-cuda --features emulated --test emulator --test backend \
+    --test exchange --test failed_allocations
 # shellcheck disable=SC2046 # a list of options
 KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
     cargo test -p kvstore-tests $(printf -- '--test %s ' $SUITES)

@@ -64,8 +64,13 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the rows, where no value is whole.
-    pub(crate) fn rows(&self) -> Option<Vec<&'a RowSparse>> {
-        self.values().map(Value::rows).collect()
+    pub(crate) fn rows(&self) -> Result<Option<Vec<&'a RowSparse>>> {
+        if self.values().any(|value| value.rows().is_none()) {
+            return Ok(None);
+        }
+        let mut rows = fallible::with_capacity(self.len())?;
+        rows.extend(self.values().filter_map(Value::rows));
+        Ok(Some(rows))
     }
 
     /// Fails when any of the values is one of rows.
@@ -95,7 +100,8 @@ impl<'a> Group<'a> {
         'a: 'b,
     {
         let home = self.home(reducer)?;
-        let values = self.iter().collect();
+        let mut values = fallible::with_capacity(self.len())?;
+        values.extend(self.iter());
         Compressed::new(compression, backends, home, values, residuals)
     }
 
@@ -252,10 +258,9 @@ impl<'a> Push<'a> {
         }
         // Sorting row numbers takes a while, and others may read the values meanwhile.
         let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {
-            let plan = |rows: Vec<&RowSparse>| RowPlan::union(&rows);
             let mut plans = fallible::with_capacity(self.entries.len())?;
             for group in self.groups() {
-                plans.push(group.rows().map(plan).transpose()?);
+                plans.push(group.rows()?.as_deref().map(RowPlan::union).transpose()?);
             }
             plans
         } else {

@@ -20,7 +20,7 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Resu
     }
     let mut room = fallible::zeroed(merged.len())?;
     while lens.len() > 1 {
-        lens = merge_neighbours(&merged, &lens, &mut room);
+        lens = merge_neighbours(&merged, &lens, &mut room)?;
         std::mem::swap(&mut merged, &mut room);
     }
     for packed in merged {
@@ -77,7 +77,7 @@ impl Packing {
 }
 
 /// Merges every list of these lengths with the next one into `room`. Returns the new lengths.
-fn merge_neighbours(mut lists: &[u64], lens: &[usize], mut room: &mut [u64]) -> Vec<usize> {
+fn merge_neighbours(mut lists: &[u64], lens: &[usize], mut room: &mut [u64]) -> Result<Vec<usize>> {
     let merge_pair = |pair: &[usize]| {
         let len = pair.iter().sum();
         let (both, rest) = lists.split_at(len);
@@ -88,7 +88,7 @@ fn merge_neighbours(mut lists: &[u64], lens: &[usize], mut room: &mut [u64]) -> 
         (lists, room) = (rest, rest_of_room);
         len
     };
-    lens.chunks(2).map(merge_pair).collect()
+    fallible::collect(lens.chunks(2).map(merge_pair))
 }
 
 /// Merges two lists that have no element in common; the lower half is found from their beginnings and the upper one

@@ -30,7 +30,7 @@ impl RowPlan {
             let mut rows = 0..;
             return Self::of_one_source(fallible::copied(only.indices())?, 1, |_| rows.next());
         }
-        let lists: Vec<&[i64]> = values.iter().map(|value| value.indices()).collect();
+        let lists: Vec<&[i64]> = fallible::collect(values.iter().map(|value| value.indices()))?;
         // The rows of a value ascend, so each comes after the one before it.
         let mut num_rows = fallible::zeroed::<usize>(values.len())?;
         let num_sources = lists.iter().map(|list| list.len()).sum();

@@ -113,7 +113,7 @@ fn core_has_no_features() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
@@ -121,13 +121,19 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("kvstore-jni", &["kvstore"]),
     ("kvstore-python", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
+    ("kvstore-failing-allocator", &[]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
 ];
 
 /// What tests of a crate use beside that: the suites, and stores as they take them.
-const IN_TESTS: [(&str, &str); 2] =
-    [("kvstore-dist", "kvstore"), ("kvstore-dist", "kvstore-tests")];
+const IN_TESTS: [(&str, &str); 5] = [
+    ("kvstore-core", "kvstore-failing-allocator"),
+    ("kvstore-cuda", "kvstore-failing-allocator"),
+    ("kvstore", "kvstore-failing-allocator"),
+    ("kvstore-dist", "kvstore"),
+    ("kvstore-dist", "kvstore-tests"),
+];
 
 #[test]
 fn crates_depend_downwards() {

@@ -206,7 +206,7 @@ impl Backend for CpuBackend {
     }
 
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
-        self.workers.for_each_job(jobs)
+        rows::for_each_job(&self.workers, jobs)
     }
 
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
@@ -214,7 +214,7 @@ impl Backend for CpuBackend {
     }
 
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
-        self.workers.for_each_job(jobs)
+        rows::for_each_job(&self.workers, jobs)
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::compression::{Code, Quantizer};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::optimizer::Real;
+use crate::storage::Span;
 
 /// Codes are cut between words: as many elements as one has at most.
 const WORD: usize = 32;
@@ -277,14 +278,13 @@ impl Job for DequantizeJob<'_> {
     }
 
     fn open(&mut self) -> Result<Dequantize<'_>> {
-        let (quantizer, dtype) = (self.quantizer, self.dtype);
-        let codes = self.codes.iter().map(|span| bytes(*span)).collect::<Result<Vec<_>>>()?;
+        let (quantizer, dtype, codes) = (self.quantizer, self.dtype, self.codes);
         let dst = bytes_mut(self.dst.reborrow())?;
         let num_bytes = quantizer.code.num_bytes(dst.len() / dtype.size());
-        if codes.is_empty() || codes.iter().any(|codes| codes.len() != num_bytes) {
+        if codes.is_empty() || codes.iter().any(|codes| codes.num_bytes != num_bytes) {
             return Err(Error::Internal("codes of another length than their sum".to_owned()));
         }
-        Ok(Dequantize { quantizer, dtype, codes, dst })
+        Ok(Dequantize { quantizer, dtype, codes, start: 0, dst })
     }
 
     fn run(piece: Dequantize<'_>) -> Result<()> {
@@ -302,7 +302,10 @@ impl Job for DequantizeJob<'_> {
 pub(super) struct Dequantize<'a> {
     quantizer: Quantizer,
     dtype: DType,
-    codes: Vec<&'a [u8]>,
+    /// Not opened, because that would take memory after the residuals have changed.
+    codes: &'a [Span<'a>],
+    /// The first byte of each range of codes that belongs to `dst`.
+    start: usize,
     dst: &'a mut [u8],
 }
 
@@ -312,13 +315,12 @@ impl Split for Dequantize<'_> {
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
-        let Self { quantizer, dtype, .. } = self;
+        let Self { quantizer, dtype, codes, start, .. } = self;
         let middle = middle - middle % WORD;
-        let num_bytes = quantizer.code.num_bytes(middle);
+        let right_start = start + quantizer.code.num_bytes(middle);
         let (dst, right_dst) = self.dst.split_at_mut(middle * dtype.size());
-        let (codes, right_codes) = self.codes.iter().map(|codes| codes.split_at(num_bytes)).unzip();
-        let right = Self { quantizer, dtype, codes: right_codes, dst: right_dst };
-        (Self { quantizer, dtype, codes, dst }, right)
+        let right = Self { quantizer, dtype, codes, start: right_start, dst: right_dst };
+        (Self { quantizer, dtype, codes, start, dst }, right)
     }
 }
 
@@ -326,7 +328,7 @@ impl Dequantize<'_> {
     /// Sums what the codes mean in the elements' own arithmetic.
     fn run_full<A: Lane>(self) -> Result<()> {
         for (index, dst) in cast_mut::<A>(self.dst)?.chunks_mut(BLOCK).enumerate() {
-            sum_block(self.quantizer, &self.codes, index, dst);
+            sum_block(self.quantizer, self.codes, self.start, index, dst)?;
         }
         Ok(())
     }
@@ -339,19 +341,25 @@ impl Dequantize<'_> {
         let mut sums = [0f32; BLOCK];
         for (index, dst) in cast_mut::<T>(self.dst)?.chunks_mut(BLOCK).enumerate() {
             let sums = sums.get_mut(..dst.len()).unwrap_or_default();
-            sum_block(self.quantizer, &self.codes, index, sums);
+            sum_block(self.quantizer, self.codes, self.start, index, sums)?;
             narrow(sums, dst);
         }
         Ok(())
     }
 }
 
-/// Sums what the codes of a block mean.
-fn sum_block<A: Lane>(quantizer: Quantizer, codes: &[&[u8]], block: usize, sums: &mut [A]) {
-    let start = block * quantizer.code.num_bytes(BLOCK);
+/// Sums what the codes of a block mean. The codes of the first block begin at `start`.
+fn sum_block<A: Lane>(
+    quantizer: Quantizer,
+    codes: &[Span<'_>],
+    start: usize,
+    block: usize,
+    sums: &mut [A],
+) -> Result<()> {
+    let start = start + block * quantizer.code.num_bytes(BLOCK);
     let threshold = A::from_f64(quantizer.threshold);
     for (index, codes) in codes.iter().enumerate() {
-        let codes = codes.get(start..).unwrap_or_default();
+        let codes = bytes(*codes)?.get(start..).unwrap_or_default();
         match (quantizer.code, index) {
             (Code::TwoBit, 0) => put(sums, codes, A::TWO_BITS, |_, unit| unit * threshold),
             (Code::TwoBit, _) => put(sums, codes, A::TWO_BITS, |sum, unit| sum + unit * threshold),
@@ -359,6 +367,7 @@ fn sum_block<A: Lane>(quantizer: Quantizer, codes: &[&[u8]], block: usize, sums:
             (Code::OneBit, _) => put(sums, codes, A::ONE_BIT, |sum, unit| sum + unit),
         }
     }
+    Ok(())
 }
 
 /// Replaces each sum by what `put` makes of it and what its code means; the table has that of every byte.

@@ -53,6 +53,7 @@ pub(crate) use state::{Outline, Pending};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fallible;
 use crate::key::Key;
 use crate::lr_scheduler::LrScheduler;
 use crate::tensor::Tensor;
@@ -329,8 +330,8 @@ impl Optimizer {
             }
         }
         let gathered = gradients.iter().map(|gradient| gradient.to_device_of(weight));
-        let gathered = gathered.collect::<Result<Vec<_>>>()?;
-        let spans: Vec<_> = gathered.iter().map(Tensor::span).collect();
+        let gathered: Vec<Tensor> = fallible::try_collect(gathered)?;
+        let spans: Vec<_> = fallible::collect(gathered.iter().map(Tensor::span))?;
         let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;

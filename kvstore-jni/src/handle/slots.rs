@@ -4,6 +4,7 @@
 /// when its object is removed, so a late user gets nothing and not somebody else's object.
 pub(super) struct Slots<T> {
     entries: Vec<Entry<T>>,
+    /// Has capacity for every entry, so that removing an object takes no memory.
     free: Vec<u32>,
 }
 
@@ -31,7 +32,10 @@ impl<T> Slots<T> {
             entry.value = Some(value);
             entry.generation
         } else {
-            if self.entries.try_reserve(1).is_err() {
+            // `free` is empty, or an entry would have been reused.
+            if self.entries.try_reserve(1).is_err()
+                || self.free.try_reserve(self.entries.len() + 1).is_err()
+            {
                 return Err(value);
             }
             self.entries.push(Entry { generation: FIRST_GENERATION, value: Some(value) });
@@ -98,6 +102,17 @@ mod tests {
         assert_eq!(slots.get(old), None);
         assert_eq!(slots.remove(old), None);
         assert_eq!(slots.get(new), Some(&2));
+    }
+
+    #[test]
+    fn every_slot_can_be_freed_without_an_allocation() {
+        let mut slots = Slots::new();
+        let handles: Vec<i64> = (0..100).map(|object| slots.insert(object).unwrap()).collect();
+        let capacity = slots.free.capacity();
+        for handle in handles {
+            slots.remove(handle).unwrap();
+        }
+        assert_eq!((slots.free.len(), slots.free.capacity()), (100, capacity));
     }
 
     #[test]

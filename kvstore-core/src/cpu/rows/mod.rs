@@ -8,8 +8,55 @@ mod update;
 
 use std::ops::Range;
 
+use super::memory::bytes;
 use super::sum::BLOCK;
-use crate::error::Error;
+use super::workers::{Job, Workers};
+use crate::backend::{RowAddends, RowSumJob, RowUpdateJob};
+use crate::error::{Error, Result};
+use crate::fallible;
+
+/// A job that adds up rows.
+pub(super) trait AddsRows<'a> {
+    fn addends(&self) -> RowAddends<'a>;
+}
+
+impl<'a> AddsRows<'a> for RowSumJob<'a> {
+    fn addends(&self) -> RowAddends<'a> {
+        self.addends
+    }
+}
+
+impl<'a> AddsRows<'a> for RowUpdateJob<'a> {
+    fn addends(&self) -> RowAddends<'a> {
+        self.addends
+    }
+}
+
+/// A job, with the bytes of its addends.
+pub(super) struct Opened<'j, J> {
+    job: &'j mut J,
+    ranges: &'j [&'j [u8]],
+}
+
+/// Does every job. All memory that the jobs need is reserved before the first one changes a value.
+pub(super) fn for_each_job<'a, J: AddsRows<'a>>(workers: &Workers, jobs: &mut [J]) -> Result<()>
+where
+    for<'j> Opened<'j, J>: Job,
+{
+    let num_ranges = jobs.iter().map(|job| job.addends().spans.len()).sum();
+    let mut ranges = fallible::with_capacity(num_ranges)?;
+    for span in jobs.iter().flat_map(|job| job.addends().spans) {
+        ranges.push(bytes(*span)?);
+    }
+    let mut opened = fallible::with_capacity(jobs.len())?;
+    let mut rest = ranges.as_slice();
+    for job in jobs {
+        let (ranges, after) = rest.split_at(job.addends().spans.len());
+        rest = after;
+        opened.push(Opened { job, ranges });
+    }
+    workers.for_each_job(&mut opened)
+}
 
 /// Some elements of a row, a block at most.
 struct RowPart {

@@ -1,13 +1,11 @@
 //! Sums of rows: each the left fold of its sources.
 
-use std::sync::Arc;
-
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::{AHEAD, RowPart, RowParts, read_ahead, wrong_rows};
+use super::{AHEAD, Opened, RowPart, RowParts, read_ahead, wrong_rows};
 use crate::backend::{RowAddends, RowSource, RowSumJob};
-use crate::cpu::memory::{bytes, bytes_mut, cast, cast_mut};
+use crate::cpu::memory::{bytes_mut, cast, cast_mut};
 use crate::cpu::sum::{Add, BLOCK, narrow, widen};
 use crate::cpu::workers::{Job, Split};
 use crate::dtype::{DType, Element};
@@ -15,20 +13,20 @@ use crate::error::Result;
 use crate::with_element;
 
 /// What is added up: [`RowAddends`], with the ranges as bytes.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct Addends<'a> {
     pub(super) row_len: usize,
     starts: &'a [usize],
     sources: &'a [RowSource],
     full: usize,
-    ranges: Arc<[&'a [u8]]>,
+    ranges: &'a [&'a [u8]],
 }
 
 impl<'a> Addends<'a> {
-    pub(super) fn open(addends: &RowAddends<'a>) -> Result<Self> {
-        let &RowAddends { row_len, starts, sources, full, spans } = addends;
-        let ranges = spans.iter().map(|span| bytes(*span)).collect::<Result<_>>()?;
-        Ok(Self { row_len, starts, sources, full, ranges })
+    /// Returns the addends, whose bytes are `ranges`.
+    pub(super) fn new(addends: RowAddends<'a>, ranges: &'a [&'a [u8]]) -> Self {
+        let RowAddends { row_len, starts, sources, full, .. } = addends;
+        Self { row_len, starts, sources, full, ranges }
     }
 
     /// Fails when a source is not there.
@@ -108,23 +106,23 @@ impl<'a> Addends<'a> {
     }
 }
 
-impl Job for RowSumJob<'_> {
+impl Job for Opened<'_, RowSumJob<'_>> {
     type Piece<'j>
         = RowSums<'j>
     where
         Self: 'j;
 
     fn len(&self) -> usize {
-        self.dst.num_bytes / self.dtype.size()
+        self.job.dst.num_bytes / self.job.dtype.size()
     }
 
     fn open(&mut self) -> Result<RowSums<'_>> {
-        let addends = Addends::open(&self.addends)?;
-        if self.dst.num_bytes != addends.num_rows() * addends.row_len * self.dtype.size() {
+        let addends = Addends::new(self.job.addends, self.ranges);
+        if self.job.dst.num_bytes != addends.num_rows() * addends.row_len * self.job.dtype.size() {
             return Err(wrong_rows());
         }
-        let dst = bytes_mut(self.dst.reborrow())?;
-        Ok(RowSums { dtype: self.dtype, addends, dst, start: 0 })
+        let dst = bytes_mut(self.job.dst.reborrow())?;
+        Ok(RowSums { dtype: self.job.dtype, addends, dst, start: 0 })
     }
 
     fn run(piece: RowSums<'_>) -> Result<()> {
@@ -148,7 +146,7 @@ impl Split for RowSums<'_> {
     fn split_at(self, middle: usize) -> (Self, Self) {
         let Self { dtype, addends, start, .. } = self;
         let (left, right) = self.dst.split_at_mut(middle * dtype.size());
-        let left = Self { dtype, addends: addends.clone(), dst: left, start };
+        let left = Self { dtype, addends, dst: left, start };
         (left, Self { dtype, addends, dst: right, start: start + middle })
     }
 }

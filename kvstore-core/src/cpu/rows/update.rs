@@ -4,7 +4,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::sum::{Addends, Room, RowFold};
-use super::{AHEAD, RowPart, RowParts, read_ahead, wrong_rows};
+use super::{AHEAD, Opened, RowPart, RowParts, read_ahead, wrong_rows};
 use crate::backend::RowUpdateJob;
 use crate::cpu::memory::bytes_mut;
 use crate::cpu::slot::Slot;
@@ -17,41 +17,42 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::optimizer::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
 
-impl Job for RowUpdateJob<'_> {
+impl Job for Opened<'_, RowUpdateJob<'_>> {
     type Piece<'j>
         = RowSteps<'j>
     where
         Self: 'j;
 
     fn len(&self) -> usize {
-        self.indices.len() * self.addends.row_len
+        self.job.indices.len() * self.job.addends.row_len
     }
 
     fn open(&mut self) -> Result<RowSteps<'_>> {
-        let num_elements = self.weight.num_bytes / self.dtype.size();
-        let gradient = Addends::open(&self.addends)?;
+        let job = &mut *self.job;
+        let num_elements = job.weight.num_bytes / job.dtype.size();
+        let gradient = Addends::new(job.addends, self.ranges);
         // What is wrong shows before the first row changes.
-        gradient.check(self.dtype)?;
-        let end = self.indices.last().map_or(Ok(0), |last| usize::try_from(*last).map(|it| it + 1));
+        gradient.check(job.dtype)?;
+        let end = job.indices.last().map_or(Ok(0), |last| usize::try_from(*last).map(|it| it + 1));
         let fits = end.is_ok_and(|end| end * gradient.row_len <= num_elements);
         if !fits
-            || gradient.num_rows() != self.indices.len()
-            || !self.indices.is_sorted_by(|one, next| 0 <= *one && one < next)
+            || gradient.num_rows() != job.indices.len()
+            || !job.indices.is_sorted_by(|one, next| 0 <= *one && one < next)
         {
             return Err(wrong_rows());
         }
         let mut states = [const { None }; MAX_STATES];
-        for (slot, state) in states.iter_mut().zip(&mut self.states) {
+        for (slot, state) in states.iter_mut().zip(&mut job.states) {
             let open = |state| bytes_mut(state).map(Slot::InPlace);
             *slot = state.as_mut().map(|state| open(state.reborrow())).transpose()?;
         }
         Ok(RowSteps {
-            rule: self.rule,
-            dtype: self.dtype,
-            indices: self.indices,
-            len: self.indices.len() * gradient.row_len,
+            rule: job.rule,
+            dtype: job.dtype,
+            indices: job.indices,
+            len: job.indices.len() * gradient.row_len,
             gradient,
-            weight: Slot::InPlace(bytes_mut(self.weight.reborrow())?),
+            weight: Slot::InPlace(bytes_mut(job.weight.reborrow())?),
             states,
             start: 0,
             base: 0,
@@ -99,7 +100,7 @@ impl Split for RowSteps<'_> {
             rule,
             dtype,
             indices,
-            gradient: gradient.clone(),
+            gradient,
             len: len - middle,
             weight: right_weight,
             states: right_states,
