@@ -114,6 +114,7 @@ gpu-bundle: setup ## a folder for a machine with a GPU, target/gpu-bundle: tests
 
 gpu-check: gpu-bundle ## runs that folder's script on a driver that is emulated
 	scripts/tally.sh gpu-bundle target/portable-venv/bin/python tests/gpu/test_bundle.py
+	scripts/tally.sh gpu-peers target/portable-venv/bin/python tests/gpu/test_peers.py
 
 doc: setup ## the documentation of the crates, in target/doc
 	cargo doc --workspace --no-deps

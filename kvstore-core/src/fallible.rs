@@ -84,6 +84,29 @@ pub fn try_collect<T, E: From<Error>>(
     Ok(items)
 }
 
+/// Collects an iterator of unknown length.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if memory is missing.
+pub fn gather<T>(list: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+    let list = list.into_iter();
+    let mut items = with_capacity(list.size_hint().0)?;
+    for item in list {
+        push(&mut items, item)?;
+    }
+    Ok(items)
+}
+
+/// Appends an item. The capacity grows by a factor, as in [`Vec::push`].
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if memory is missing.
+pub fn push<T>(items: &mut Vec<T>, item: T) -> Result<()> {
+    reserve(items, 1)?;
+    items.push(item);
+    Ok(())
+}
+
 /// Appends a copy of a slice.
 ///
 /// # Errors
@@ -176,6 +199,7 @@ mod tests {
         assert_eq!(filled(7, 3).unwrap(), [7; 3]);
         assert_eq!(collect(1..4).unwrap(), [1, 2, 3]);
         assert_eq!(try_collect((1..4).map(Ok::<_, Error>)).unwrap(), [1, 2, 3]);
+        assert_eq!(gather((1..9).filter(|number| number % 2 == 1)).unwrap(), [1, 3, 5, 7]);
         let error = |number| if number < 2 { Ok(number) } else { Err(Error::invalid("two")) };
         assert_eq!(try_collect((1..4).map(error)).unwrap_err().to_string(), "two");
         let mut items = copied(&[1, 2]).unwrap();

@@ -171,7 +171,7 @@ fn copies_and_sums_give_the_right_bits() {
         let addends = [sent(&one, stream), sent(&other, stream)];
         let dst = allocate(4000);
         let mut batch = Batch::<FanJob>::default();
-        batch.push(dst, &addends, 4000, 4);
+        batch.push(dst, &addends, 4000, 4).unwrap();
         let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
         assert_eq!(launch(function, stream, batch.args(jobs, list)), CUresult::CUDA_SUCCESS);
         assert_eq!(received::<1000>(dst, stream), [1.75; 1000]);
@@ -411,7 +411,7 @@ fn writing_beyond_memory_ends_the_process() {
     let (stream, function) = (stream(), function(c"kv_sum_f32"));
     let (addend, dst) = (sent(&[1.0_f32; 25], stream), allocate(96));
     let mut batch = Batch::<FanJob>::default();
-    batch.push(dst, &[addend], 100, 4);
+    batch.push(dst, &[addend], 100, 4).unwrap();
     let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
     launch(function, stream, batch.args(jobs, list));
     ok!(cuStreamSynchronize(stream));
@@ -427,7 +427,7 @@ fn writing_to_freed_memory_ends_the_process() {
     let (stream, function) = (stream(), function(c"kv_sum_f32"));
     let (addend, dst) = (sent(&[1.0_f32; 24], stream), allocate(96));
     let mut batch = Batch::<FanJob>::default();
-    batch.push(dst, &[addend], 96, 4);
+    batch.push(dst, &[addend], 96, 4).unwrap();
     let (jobs, list) = (sent(batch.jobs(), stream), sent(batch.addends(), stream));
     ok!(cuMemFree_v2(dst));
     launch(function, stream, batch.args(jobs, list));

@@ -113,7 +113,7 @@ pub(crate) fn options(
 ) -> Result<Vec<(String, f64)>> {
     let names = strings(env, names, "names")?;
     let values = numbers(env, values, "values")?;
-    Ok(names.into_iter().zip(values).collect())
+    Ok(fallible::collect(names.into_iter().zip(values))?)
 }
 
 /// Returns a schedule of the learning rate, none for an empty array.
@@ -130,7 +130,7 @@ pub(crate) fn schedule(env: &Env<'_>, numbers: &JDoubleArray<'_>) -> Result<Opti
             LrScheduler::factor(update_count(step)?, factor)?.with_stop(lowest)?
         }
         (MULTI_FACTOR, &[factor, ref steps @ ..]) => {
-            let steps = steps.iter().map(|&step| update_count(step)).collect::<Result<_>>()?;
+            let steps = fallible::try_collect(steps.iter().map(|&step| update_count(step)))?;
             LrScheduler::multi_factor(steps, factor)?
         }
         (POLY, &[end, power, last]) => LrScheduler::poly(update_count(end)?, power, last)?,
@@ -226,6 +226,7 @@ pub(crate) fn new_array<T: Element + TypeArray>(
 
 /// Returns the bytes of a Java array, which are signed there; `name` stands for it in errors.
 pub(crate) fn bytes(env: &Env<'_>, array: &JByteArray<'_>, name: &str) -> Result<Vec<u8>> {
+    // The standard library collects in place.
     Ok(numbers(env, array, name)?.into_iter().map(i8::cast_unsigned).collect())
 }
 
@@ -289,14 +290,13 @@ pub(crate) fn strings_to_java<'local, S: AsRef<str>>(
 /// Returns a shape.
 pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape> {
     let dimensions = numbers(env, dimensions, "shape")?;
-    let lengths: Option<Vec<usize>> =
-        dimensions.iter().map(|&dimension| usize::try_from(dimension).ok()).collect();
-    match lengths {
-        Some(lengths) => Ok(Shape::from(lengths)),
-        None => {
-            Err(Error::invalid(format!("shape {dimensions:?} has a negative dimension")).into())
-        }
+    let mut lengths = fallible::with_capacity(dimensions.len())?;
+    lengths.extend(dimensions.iter().filter_map(|&dimension| usize::try_from(dimension).ok()));
+    if lengths.len() < dimensions.len() {
+        let text = format!("shape {dimensions:?} has a negative dimension");
+        return Err(Error::invalid(text).into());
     }
+    Ok(Shape::from(lengths))
 }
 
 /// Returns a position that counts from 0; `name` stands for it in errors.
@@ -408,8 +408,8 @@ fn lend_in<'local, T>(
     for (spec, device, value) in described {
         let handle = table.insert(value)?;
         lent.handles.push(handle);
-        descriptions.push(handle);
-        describe(&spec, device, &mut descriptions);
+        fallible::push(&mut descriptions, handle)?;
+        describe(&spec, device, &mut descriptions)?;
     }
     let descriptions = to_java(env, &descriptions)?;
     Ok((lent, descriptions))
@@ -462,8 +462,9 @@ fn device_kind(device: Device) -> jint {
 }
 
 /// Appends the description of a value, all but the number in front.
-fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
+fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) -> Result<()> {
     let dims = spec.shape().dims();
+    fallible::reserve(description, 4 + dims.len())?;
     description.extend([
         jlong::from(spec.dtype().code()),
         jlong::from(device_kind(device)),
@@ -471,6 +472,7 @@ fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) {
         size(dims.len()),
     ]);
     description.extend(dims.iter().copied().map(size));
+    Ok(())
 }
 
 /// Returns keys and what they hold, each as numbers: pushes, bytes of its state, and the description of its value
@@ -484,8 +486,9 @@ pub(crate) fn stats_to_java<'local>(
     let mut numbers = fallible::with_capacity(len)?;
     for of_key in stats {
         let num_pushes = jlong::try_from(of_key.num_pushes).unwrap_or(jlong::MAX);
-        numbers.extend([num_pushes, size(of_key.state_bytes), size(of_key.value_bytes)]);
-        describe(&of_key.spec, of_key.device, &mut numbers);
+        let new = [num_pushes, size(of_key.state_bytes), size(of_key.value_bytes)];
+        fallible::extend(&mut numbers, &new)?;
+        describe(&of_key.spec, of_key.device, &mut numbers)?;
     }
     let names = strings_to_java(env, stats.iter().map(|of_key| of_key.key.as_str()))?;
     let numbers = to_java(env, &numbers)?;

@@ -22,7 +22,7 @@ fn save_list(
 ) -> Result<()> {
     let file = convert::string(env, &file, "file")?;
     let arrays = convert::arrays(env, &arrays, "arrays")?;
-    Ok(ArrayList::unnamed(arrays).write(file)?)
+    Ok(ArrayList::unnamed(arrays)?.write(file)?)
 }
 
 native!(fn save_map(file: JString, names: JString[], arrays: jlong[]));
@@ -36,7 +36,7 @@ fn save_map(
     let file = convert::string(env, &file, "file")?;
     let names = convert::strings(env, &names, "names")?;
     let arrays = convert::arrays(env, &arrays, "arrays")?;
-    Ok(ArrayList::named(names.into_iter().zip(arrays)).write(file)?)
+    Ok(ArrayList::named(names.into_iter().zip(arrays))?.write(file)?)
 }
 
 native!(fn load(file: JString) -> JObject[]);

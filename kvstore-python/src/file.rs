@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kvstore::{ArrayList, NDArray};
+use kvstore::{ArrayList, NDArray, fallible};
 use pyo3::prelude::*;
 
 use crate::error::{detached, to_python};
@@ -17,20 +17,24 @@ pub(crate) fn save(
     names: Option<Vec<String>>,
     arrays: Vec<Bound<'_, PyArray>>,
 ) -> PyResult<()> {
-    let arrays: Vec<NDArray> =
-        arrays.into_iter().map(|array| array.get().array().clone()).collect();
-    let list = match names {
-        Some(names) => ArrayList::named(names.into_iter().zip(arrays)),
-        None => ArrayList::unnamed(arrays),
-    };
-    detached(py, move || list.write(file))
+    let arrays = arrays.into_iter().map(|array| array.get().array().clone());
+    let arrays: kvstore::Result<Vec<NDArray>> = fallible::collect(arrays);
+    detached(py, move || {
+        let list = match names {
+            Some(names) => ArrayList::named(names.into_iter().zip(arrays?)),
+            None => ArrayList::unnamed(arrays?),
+        };
+        list?.write(file)
+    })
 }
 
 /// Returns the names, or nothing at all, and the arrays of a file.
 #[pyfunction]
 pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<(Vec<String>, Vec<PyArray>)> {
     let list = detached(py, || kvstore::read_arrays(file))?;
-    let arrays = list.arrays().iter().cloned().map(PyArray::from).collect();
-    let names = kvstore::fallible::copied(list.names());
-    Ok((names.map_err(|error| to_python(py, error))?, arrays))
+    let loaded = || {
+        let arrays = fallible::collect(list.arrays().iter().cloned().map(PyArray::from))?;
+        Ok((fallible::copied(list.names())?, arrays))
+    };
+    loaded().map_err(|error| to_python(py, error))
 }

@@ -422,8 +422,13 @@ impl PyArray {
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
-        let rows = (0..Self::__len__(slf.get(), slf.py())?).map(|row| slf.get_item(row));
-        PyList::new(slf.py(), rows.collect::<PyResult<Vec<_>>>()?)?.try_iter()
+        let num_rows = Self::__len__(slf.get(), slf.py())?;
+        let rows = kvstore::fallible::with_capacity(num_rows);
+        let mut rows = rows.map_err(|error| to_python(slf.py(), error))?;
+        for row in 0..num_rows {
+            rows.push(slf.get_item(row)?);
+        }
+        PyList::new(slf.py(), rows)?.try_iter()
     }
 
     fn __getitem__<'py>(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{Checkpoints, Error, Existing, Key, KeyStats, NDArray, Pairs, Store};
+use kvstore::{Checkpoints, Error, Existing, Key, KeyStats, NDArray, Pairs, Store, fallible};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -238,7 +238,8 @@ impl PyStore {
     fn pulled(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Vec<PyArray>> {
         let keys = self.key_kind.keys(key)?;
         let pulled = self.detached(py, |store| store.pull_new(keys))?;
-        Ok(pulled.into_iter().map(PyArray::from).collect())
+        let arrays = fallible::collect(pulled.into_iter().map(PyArray::from));
+        arrays.map_err(|error| to_python(py, error))
     }
 
     /// Pushes, then pulls the same keys: into ``out``, or into the values.
@@ -315,7 +316,8 @@ impl PyStore {
         let ids = row_ids.into_iter().map(|ids| convert::row_ids(&ids));
         let ids: Vec<Vec<i64>> = ids.collect::<PyResult<_>>()?;
         let pulled = self.detached(py, |store| store.pull_rows(keys, &ids))?;
-        Ok(pulled.into_iter().map(PyRows::from).collect())
+        let rows = fallible::collect(pulled.into_iter().map(PyRows::from));
+        rows.map_err(|error| to_python(py, error))
     }
 
     /// Forgets keys with their values and optimizer state.

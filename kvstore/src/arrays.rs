@@ -105,7 +105,7 @@ pub fn arange(range: Range, dtype: DType, device: Device) -> Result<NDArray> {
 /// let folder = std::env::temp_dir().join(format!("kvstore-{}", std::process::id()));
 /// std::fs::create_dir_all(&folder)?;
 /// let file = folder.join("model.params");
-/// ArrayList::named([("w", ones([2, 3], DType::F32, Device::cpu(0))?)]).write(&file)?;
+/// ArrayList::named([("w", ones([2, 3], DType::F32, Device::cpu(0))?)])?.write(&file)?;
 /// assert_eq!(read_arrays(&file)?.get("w").expect("its name").shape().dims(), [2, 3]);
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

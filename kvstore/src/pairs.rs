@@ -46,7 +46,10 @@ pub trait IntoArrays {
     type Item;
 
     /// Returns the arrays.
-    fn into_arrays(self) -> Arrays<Self::Item>;
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn into_arrays(self) -> Result<Arrays<Self::Item>>;
 }
 
 /// A list of key and array, in call order; or of key and another value.
@@ -73,7 +76,7 @@ impl<A> Pairs<A> {
     /// [`Error::LengthMismatch`] when two lists have different lengths, [`Error::InvalidArgument`]
     /// for a text that cannot be a key.
     pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays<Item = A>) -> Result<Self> {
-        match (keys.into_keys()?, arrays.into_arrays()) {
+        match (keys.into_keys()?, arrays.into_arrays()?) {
             (Keys::One(key), Arrays::One(array)) => {
                 let (keys, arrays) = (std::iter::once(key), std::iter::once(array));
                 Ok(Self { keys: keys.collect(), arrays: arrays.collect() })
@@ -102,6 +105,8 @@ impl<A> Pairs<A> {
 
     fn of_lists(keys: &[Key], arrays: Vec<A>, lengths: &[usize]) -> Result<Self> {
         check(keys.len(), lengths.len())?;
+        // The lengths are a caller's, and the capacity is for as many keys as there are arrays.
+        check(lengths.iter().fold(0, |sum, length| sum.saturating_add(*length)), arrays.len())?;
         let mut repeated = fallible::with_capacity(arrays.len())?;
         for (key, length) in keys.iter().zip(lengths) {
             repeated.extend(std::iter::repeat_n(key, *length).cloned());
@@ -131,6 +136,19 @@ fn check(num_keys: usize, num_values: usize) -> Result<()> {
     }
     let what = "values for keys".to_owned();
     Err(Error::LengthMismatch { what, expected: num_keys, found: num_values })
+}
+
+impl Keys {
+    /// Returns a copy.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn copied(&self) -> Result<Self> {
+        match self {
+            Self::One(key) => Ok(Self::One(key.clone())),
+            Self::Many(keys) => fallible::copied(keys).map(Self::Many),
+        }
+    }
 }
 
 impl IntoKeys for Keys {
@@ -196,9 +214,16 @@ impl<const N: usize> IntoKeys for &[&str; N] {
 impl<A> IntoArrays for Arrays<A> {
     type Item = A;
 
-    fn into_arrays(self) -> Self {
-        self
+    fn into_arrays(self) -> Result<Self> {
+        Ok(self)
     }
+}
+
+/// Returns lists of these lengths, whose arrays are `items`.
+fn nested<A>(lengths: Vec<usize>, items: impl Iterator<Item = A>) -> Result<Arrays<A>> {
+    let mut arrays = fallible::with_capacity(lengths.iter().sum())?;
+    arrays.extend(items);
+    Ok(Arrays::Nested { arrays, lengths })
 }
 
 /// Every shape in which values of a type come. (For any type at once, a list of lists would be a list of
@@ -208,79 +233,75 @@ macro_rules! into_arrays {
         impl IntoArrays for &$Item {
             type Item = $Item;
 
-            fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::One(self.clone())
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                Ok(Arrays::One(self.clone()))
             }
         }
 
         impl IntoArrays for Vec<$Item> {
             type Item = $Item;
 
-            fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Many(self)
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                Ok(Arrays::Many(self))
             }
         }
 
         impl IntoArrays for &[$Item] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
-            fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Many(self.to_vec())
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                fallible::copied(self).map(Arrays::Many)
             }
         }
 
         impl IntoArrays for &Vec<$Item> {
             type Item = $Item;
 
-            fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Many(self.clone())
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                fallible::copied(self).map(Arrays::Many)
             }
         }
 
         impl<const N: usize> IntoArrays for &[$Item; N] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
-            fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Many(self.to_vec())
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                fallible::copied(self).map(Arrays::Many)
             }
         }
 
         impl<const N: usize> IntoArrays for [&$Item; N] {
             type Item = $Item;
 
-            fn into_arrays(self) -> Arrays<$Item> {
-                Arrays::Many(self.map(Clone::clone).into())
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                fallible::collect(self.into_iter().cloned()).map(Arrays::Many)
             }
         }
 
         impl IntoArrays for Vec<Vec<$Item>> {
             type Item = $Item;
 
-            fn into_arrays(self) -> Arrays<$Item> {
-                let lengths = self.iter().map(Vec::len).collect();
-                Arrays::Nested { arrays: self.into_iter().flatten().collect(), lengths }
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                let lengths = fallible::collect(self.iter().map(Vec::len))?;
+                nested(lengths, self.into_iter().flatten())
             }
         }
 
         impl IntoArrays for &[Vec<$Item>] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
-            fn into_arrays(self) -> Arrays<$Item> {
-                let arrays = self.concat();
-                Arrays::Nested { arrays, lengths: self.iter().map(Vec::len).collect() }
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                let lengths = fallible::collect(self.iter().map(Vec::len))?;
+                nested(lengths, self.iter().flatten().cloned())
             }
         }
 
         impl<const N: usize> IntoArrays for &[Vec<$Item>; N] {
             type Item = $Item;
 
-            #[expect(clippy::disallowed_methods, reason = "two words per array of the call")]
-            fn into_arrays(self) -> Arrays<$Item> {
-                let arrays = self.concat();
-                Arrays::Nested { arrays, lengths: self.iter().map(Vec::len).collect() }
+            fn into_arrays(self) -> Result<Arrays<$Item>> {
+                let lengths = fallible::collect(self.iter().map(Vec::len))?;
+                nested(lengths, self.iter().flatten().cloned())
             }
         }
     )+};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kvstore_core::process::OwnedByProcess;
 use kvstore_core::{
     BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Pulled,
-    Result, RowSparse, Tensor, TensorSpec, Updater,
+    Result, RowSparse, Tensor, TensorSpec, Updater, Value,
 };
 
 use crate::kept;
@@ -177,32 +177,34 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::push`] and [`Store::pull`], all but an updater's before anything changes.
-    pub fn pushpull<K: IntoKeys + Clone>(
+    pub fn pushpull(
         &self,
-        keys: K,
+        keys: impl IntoKeys,
         values: impl IntoArrays<Item: ToValue>,
         outs: impl IntoArrays<Item = NDArray>,
     ) -> Result<()> {
-        self.pushpull_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
+        let keys = keys.into_keys()?;
+        self.pushpull_pairs(&Pairs::new(keys.copied()?, values)?, &Pairs::new(keys, outs)?, 0)
     }
 
     /// Initialises keys, then pulls them.
     ///
     /// # Errors
     /// Those of [`Store::init`] and [`Store::pull`], all before anything changes.
-    pub fn broadcast<K: IntoKeys + Clone>(
+    pub fn broadcast(
         &self,
-        keys: K,
+        keys: impl IntoKeys,
         values: impl IntoArrays<Item: ToValue>,
         outs: impl IntoArrays<Item = NDArray>,
     ) -> Result<()> {
-        self.broadcast_pairs(&Pairs::new(keys.clone(), values)?, &Pairs::new(keys, outs)?, 0)
+        let keys = keys.into_keys()?;
+        self.broadcast_pairs(&Pairs::new(keys.copied()?, values)?, &Pairs::new(keys, outs)?, 0)
     }
 
     /// As [`Store::init_with`].
     pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: Existing) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
-            values.extend(pairs.arrays().iter().map(ToValue::to_value));
+            fill(values, pairs)?;
             self.inner()?.init_with(pairs.keys(), values, existing)
         })
     }
@@ -210,7 +212,7 @@ impl Store {
     /// As [`Store::push`]; a higher priority may travel earlier where a network is involved.
     pub fn push_pairs(&self, pairs: &Pairs<impl ToValue>, priority: i32) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
-            values.extend(pairs.arrays().iter().map(ToValue::to_value));
+            fill(values, pairs)?;
             self.inner()?.push(pairs.keys(), values, priority)
         })
     }
@@ -248,7 +250,9 @@ impl Store {
 
     /// As [`Store::pull`].
     pub fn pull_pairs(&self, outs: &Pairs<impl Borrow<NDArray>>, priority: i32) -> Result<()> {
-        self.pull_reserved(outs, Vec::new(), priority)
+        kept::with(&kept::PULLED, |pulled| {
+            self.pull_reserved(outs, Reserved::default(), pulled, priority)
+        })
     }
 
     /// As [`Store::pushpull`], with a list of keys of their own for the outputs.
@@ -258,15 +262,13 @@ impl Store {
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        let mut reserved = fallible::with_capacity(outs.arrays().len())?;
-        for (description, (key, out)) in
-            self.inner()?.describe(outs.keys())?.iter().zip(outs.keys().iter().zip(borrowed(outs)))
-        {
-            check_shape(key, &description.spec, out)?;
-            reserved.push(out.reserve(description.spec.dtype())?);
-        }
-        self.push_pairs(values, priority)?;
-        self.pull_reserved(outs, reserved, priority)
+        kept::with(&kept::PULLED, |pulled| {
+            let descriptions = self.inner()?.describe(outs.keys())?;
+            let described = descriptions.iter().map(|it| (it.order, &it.spec));
+            let reserved = Reserved::for_outputs(outs, described, pulled)?;
+            self.push_pairs(values, priority)?;
+            self.pull_reserved(outs, reserved, pulled, priority)
+        })
     }
 
     /// As [`Store::broadcast`], with a list of their own for the outputs; its keys are some of those
@@ -277,14 +279,14 @@ impl Store {
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        let mut specs: HashMap<&Key, &TensorSpec> = HashMap::new();
-        for (key, value) in values.keys().iter().zip(values.arrays()) {
-            if self.inner()?.contains(key)? || specs.insert(key, value.spec()).is_some() {
+        let mut specs: HashMap<&Key, (u64, &TensorSpec)> = fallible::hash_map(values.keys().len())?;
+        for ((key, value), order) in values.keys().iter().zip(values.arrays()).zip(0..) {
+            if self.inner()?.contains(key)? || specs.insert(key, (order, value.spec())).is_some() {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
-        let mut reserved = fallible::with_capacity(outs.arrays().len())?;
-        for (key, out) in outs.keys().iter().zip(borrowed(outs)) {
+        let mut described = fallible::with_capacity(outs.keys().len())?;
+        for key in outs.keys() {
             let Some(spec) = specs.get(key) else {
                 if self.inner()?.contains(key)? {
                     let text =
@@ -293,11 +295,13 @@ impl Store {
                 }
                 return Err(Error::KeyNotFound { key: (*key).clone() });
             };
-            check_shape(key, spec, out)?;
-            reserved.push(out.reserve(spec.dtype())?);
+            described.push(*spec);
         }
-        self.init_pairs(values, Existing::Error)?;
-        self.pull_reserved(outs, reserved, priority)
+        kept::with(&kept::PULLED, |pulled| {
+            let reserved = Reserved::for_outputs(outs, described.iter().copied(), pulled)?;
+            self.init_pairs(values, Existing::Error)?;
+            self.pull_reserved(outs, reserved, pulled, priority)
+        })
     }
 
     /// Forgets the keys with their values and optimizer state.
@@ -502,33 +506,73 @@ impl Store {
     }
 
     /// Gives every output its value: first everything that can fail, then the changes, in the
-    /// order of the keys' initialisation. `reserved` has memory for each output, or nothing at all.
-    fn pull_reserved(
+    /// order of the keys' initialisation. Takes the memory from `reserved` as far as it is there.
+    fn pull_reserved<'a>(
         &self,
-        outs: &Pairs<impl Borrow<NDArray>>,
-        mut reserved: Vec<Option<Tensor>>,
+        outs: &'a Pairs<impl Borrow<NDArray>>,
+        reserved: Reserved<'a>,
+        pulled: &mut Vec<Pulled>,
         priority: i32,
     ) -> Result<()> {
-        kept::with(&kept::PULLED, |pulled| {
-            self.inner()?.pull_into(outs.keys(), priority, pulled)?;
-            let places = outs.keys().iter().zip(borrowed(outs));
-            for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
-                check_shape(key, pulled.value.spec(), out)?;
-                if !out.can_share(&pulled.value) {
-                    let reserved = reserved.get_mut(index).and_then(Option::take);
-                    pulled.value = out.convert(&pulled.value, reserved)?;
-                }
+        let Reserved { mut converted, mut landing } = reserved;
+        self.inner()?.pull_into(outs.keys(), priority, pulled)?;
+        let places = outs.keys().iter().zip(borrowed(outs));
+        for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
+            check_shape(key, pulled.value.spec(), out)?;
+            if !out.can_share(&pulled.value) {
+                let converted = converted.get_mut(index).and_then(Option::take);
+                pulled.value = out.convert(&pulled.value, converted)?;
             }
-            let is_sorted = pulled.is_sorted_by_key(|pulled| pulled.order);
+        }
+        if pulled.is_sorted_by_key(|pulled| pulled.order) {
             let landing = borrowed(outs).zip(pulled.drain(..));
-            if is_sorted {
-                return NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)));
-            }
-            let mut landing: Vec<_> = landing.collect();
-            landing.sort_by_key(|(_, pulled)| pulled.order);
-            NDArray::land_all(landing.into_iter().map(|(out, pulled)| (out, pulled.value)))
-        })
+            return NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)));
+        }
+        fallible::reserve(&mut landing, pulled.len())?;
+        landing.extend(borrowed(outs).zip(pulled.drain(..)).enumerate());
+        // Outputs of one key stay in the order of the call. A stable sort would allocate.
+        landing.sort_unstable_by_key(|(index, (_, pulled))| (pulled.order, *index));
+        let landing = landing.into_iter().map(|(_, landing)| landing);
+        NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)))
     }
+}
+
+/// Memory for the outputs of a call that changes the store, reserved before the change.
+#[derive(Default)]
+struct Reserved<'a> {
+    /// The memory of each output whose value has to be converted.
+    converted: Vec<Option<Tensor>>,
+    /// Capacity for the outputs in the order of their keys, if the call has another order.
+    landing: Vec<(usize, (&'a NDArray, Pulled))>,
+}
+
+impl<'a> Reserved<'a> {
+    /// Checks the shape of each output, and reserves memory for it. `described` has the order and
+    /// the spec of each key.
+    fn for_outputs<'s>(
+        outs: &'a Pairs<impl Borrow<NDArray>>,
+        described: impl Iterator<Item = (u64, &'s TensorSpec)> + Clone,
+        pulled: &mut Vec<Pulled>,
+    ) -> Result<Self> {
+        let len = outs.arrays().len();
+        fallible::reserve(pulled, len)?;
+        let mut reserved = Self { converted: fallible::with_capacity(len)?, landing: Vec::new() };
+        if !described.clone().is_sorted_by_key(|(order, _)| order) {
+            fallible::reserve(&mut reserved.landing, len)?;
+        }
+        for ((_, spec), (key, out)) in described.zip(outs.keys().iter().zip(borrowed(outs))) {
+            check_shape(key, spec, out)?;
+            reserved.converted.push(out.reserve(spec.dtype())?);
+        }
+        Ok(reserved)
+    }
+}
+
+/// Appends the present value of each array of a call.
+fn fill(values: &mut Vec<Value>, pairs: &Pairs<impl ToValue>) -> Result<()> {
+    fallible::reserve(values, pairs.arrays().len())?;
+    values.extend(pairs.arrays().iter().map(ToValue::to_value));
+    Ok(())
 }
 
 /// Returns the arrays of a call that holds them in some other way.

@@ -76,7 +76,7 @@ fn dense_files_are_written_as_mxnet_writes_them() {
 #[test]
 fn an_array_without_axes_is_written_with_one() {
     let scalar = to_array(&Value::new(Spec::new(&[], DType::F64), &[Number::Float(2.5)]));
-    let list = read(&written(&ArrayList::unnamed([scalar]))).expect("a file");
+    let list = read(&written(&ArrayList::unnamed([scalar]).expect("memory"))).expect("a file");
     assert_eq!(list.arrays()[0].shape().dims(), [1]);
     assert_eq!(list.arrays()[0].to_vec::<f64>().expect("numbers"), [2.5]);
 }
@@ -135,7 +135,8 @@ fn trailing_bytes_and_zeros_are_rejected() {
 #[test]
 fn of_two_arrays_with_one_name_the_last_one_is_found() {
     let array = |x: f64| to_array(&Value::new(Spec::new(&[1], DType::F32), &[Number::Float(x)]));
-    let list = ArrayList::named([("w", array(1.0)), ("v", array(2.0)), ("w", array(3.0))]);
+    let list = ArrayList::named([("w", array(1.0)), ("v", array(2.0)), ("w", array(3.0))])
+        .expect("memory");
     let list = read(&written(&list)).expect("a file");
     assert_eq!(list.names(), ["w", "v", "w"]);
     assert_eq!(list.get("w").expect("a name").to_vec::<f32>().expect("numbers"), [3.0]);
@@ -322,7 +323,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read(named in prop::collection::vec(("\\PC{0,5}", values()), 0..5)) {
         let arrays = named.iter().map(|(name, value)| (name.clone(), to_array(value)));
-        let list = read(&written(&ArrayList::named(arrays))).expect("a file of ours");
+        let list = read(&written(&ArrayList::named(arrays).expect("memory"))).expect("a file of ours");
         prop_assert_eq!(list.arrays().len(), named.len());
         for ((name, value), (found_name, found)) in
             named.iter().zip(list.names().iter().zip(list.arrays()))

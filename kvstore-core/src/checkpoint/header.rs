@@ -52,7 +52,7 @@ impl Header {
             None => None,
         };
         let header = Self { manifest, tensors };
-        let num_bytes = header.check().map_err(|error| no_header(&error))?;
+        let num_bytes = header.check()?.map_err(|error| no_header(&error))?;
         if num_bytes as u64 != input.remaining() {
             return Err(input.corrupt(format!(
                 "the tensors of its header have {num_bytes} bytes, {} are there",
@@ -62,34 +62,42 @@ impl Header {
         Ok(header)
     }
 
-    /// Checks that the tensors are without gaps, and returns how many bytes they have.
-    fn check(&self) -> Result<usize> {
+    /// Checks that the tensors are without gaps, and returns how many bytes they have, or what is
+    /// wrong.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn check(&self) -> Result<Result<usize, String>> {
         let mut end = 0;
-        for (name, place) in self.places() {
+        for (name, place) in self.places()? {
             let next =
                 place.spec.num_bytes().ok().and_then(|length| place.start.checked_add(length));
-            end = next.filter(|_| place.start == end).ok_or_else(|| {
-                Error::invalid(format!(
-                    "tensor `{name}` does not begin where the one before it ends"
-                ))
-            })?;
+            let Some(next) = next.filter(|_| place.start == end) else {
+                let text = format!("tensor `{name}` does not begin where the one before it ends");
+                return Ok(Err(text));
+            };
+            end = next;
         }
-        Ok(end)
+        Ok(Ok(end))
     }
 
     /// Returns the tensors in the order in which they stand in the file.
-    fn places(&self) -> Vec<(&str, &Place)> {
+    fn places(&self) -> Result<Vec<(&str, &Place)>> {
         let mut places: Vec<_> =
-            self.tensors.iter().map(|(name, place)| (&**name, place)).collect();
+            fallible::collect(self.tensors.iter().map(|(name, place)| (&**name, place)))?;
         // Those without bytes stand before the one that begins at their place.
         places
             .sort_unstable_by_key(|(name, place)| (place.start, place.spec.num_elements(), *name));
-        places
+        Ok(places)
     }
 
     /// Returns the tensors in the order in which they stand in the file, and whether somebody expects them.
-    pub(super) fn tensors(&self) -> impl Iterator<Item = (&str, &TensorSpec, bool)> {
-        self.places().into_iter().map(|(name, place)| (name, &place.spec, place.is_expected))
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn tensors(&self) -> Result<impl Iterator<Item = (&str, &TensorSpec, bool)>> {
+        let places = self.places()?.into_iter();
+        Ok(places.map(|(name, place)| (name, &place.spec, place.is_expected)))
     }
 
     /// Notes that a tensor of this kind is expected.

@@ -1,7 +1,10 @@
 //! What a checkpoint says beside its tensors, as JSON.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use super::format::VERSION;
@@ -41,8 +44,50 @@ pub(super) struct Manifest {
     pub(super) rule: RuleRecord,
     pub(super) compression: Option<CompressionRecord>,
     /// In the order of initialisation.
+    pub(super) keys: KeyRecords,
+}
+
+/// The records of the keys, in memory that is reserved fallibly.
+#[derive(Debug, Default)]
+pub(super) struct KeyRecords {
     #[allow(clippy::vec_box, reason = "a list of records that grows is longer than their text")]
-    pub(super) keys: Vec<Box<KeyRecord>>,
+    pub(super) records: Vec<Box<KeyRecord>>,
+    /// The error of missing memory. The parser would keep only its text.
+    pub(super) failure: Option<Error>,
+}
+
+impl Serialize for KeyRecords {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.records.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyRecords {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(KeyRecordsVisitor)
+    }
+}
+
+struct KeyRecordsVisitor;
+
+impl<'de> Visitor<'de> for KeyRecordsVisitor {
+    type Value = KeyRecords;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of keys")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<KeyRecords, S::Error> {
+        let mut keys = KeyRecords::default();
+        while let Some(record) = sequence.next_element()? {
+            if let Err(error) = fallible::push(&mut keys.records, record) {
+                keys.failure = Some(error);
+                // A parser fails if a visitor leaves elements.
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+            }
+        }
+        Ok(keys)
+    }
 }
 
 /// What a file holds.

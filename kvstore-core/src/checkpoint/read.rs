@@ -15,6 +15,7 @@ use super::limits::check_manifest;
 use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
 use crate::backend::registry::Backends;
 use crate::codec::Compression;
+use crate::fallible;
 use crate::file::{Input, read_elements};
 use crate::optimizer::{Optimizer, OptimizerState, Outline};
 use crate::rows::{RowSparse, Value};
@@ -59,13 +60,13 @@ impl Snapshot {
             let value = if is_rows { body.rows(&key, &spec)? } else { body.value(&key)? };
             let residuals = 0..num_residuals;
             let residuals = residuals.map(|index| body.take(&residual_name(index, key.as_str())));
-            let residuals = residuals.collect::<Result<_>>()?;
+            let residuals = fallible::try_collect(residuals)?;
             let state = outline.map(|outline| body.state(&key, &spec, outline)).transpose()?;
             let run = if state.is_some() { run } else { Run::default() };
             let progress = Progress { run, state: state.unwrap_or_default(), residuals };
             Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
         });
-        let copies = copies.collect::<Result<Vec<_>>>()?;
+        let copies = fallible::try_collect(copies)?;
         Ok(Self::of_file(&body.store, rule, body.compression, copies, Some(body.checksum)))
     }
 }
@@ -170,7 +171,7 @@ impl<'a> Body<'a> {
         let mut input = input.with_checksum();
         let mut header = Header::read(&mut input)?;
         let manifest = read_manifest(&input, header.manifest.take())?;
-        if let Some(key) = repeated(&manifest.keys)? {
+        if let Some(key) = repeated(&manifest.keys.records)? {
             return Err(input.corrupt(format!("it has key `{key}` twice")));
         }
         let said = |error: Error| input.corrupt(error.to_string());
@@ -185,8 +186,8 @@ impl<'a> Body<'a> {
         let mut find = |record: Box<KeyRecord>| {
             find_key(&mut header, content, optimizer.is_some(), *record).map(Box::new)
         };
-        let keys = manifest.keys.into_iter().map(|record| find(record).map_err(said));
-        let keys = keys.collect::<Result<_>>()?;
+        let keys = manifest.keys.records.into_iter().map(|record| find(record).map_err(said));
+        let keys = fallible::try_collect(keys)?;
         let (tensors, checksum) = read_tensors(backends, &mut input, header)?;
         let store = manifest.store;
         Ok(Self {
@@ -226,7 +227,7 @@ impl<'a> Body<'a> {
     ) -> Result<OptimizerState> {
         let indices = 0..outline.num_tensors(weight.dtype());
         let tensors = indices.map(|index| self.take(&state_name(index, key.as_str())));
-        let tensors = tensors.collect::<Result<_>>()?;
+        let tensors = fallible::try_collect(tensors)?;
         let optimizer = self.optimizer.as_ref().ok_or_else(|| self.input.corrupt(NO_OPTIMIZER))?;
         Ok(OptimizerState::restored(optimizer, weight, outline, tensors))
     }
@@ -241,7 +242,8 @@ fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
     let said = |error: serde_json::Error| input.corrupt(format!("its metadata: {error}"));
     let version: Versioned = serde_json::from_str(&text).map_err(said)?;
     version.check().map_err(|reason| input.corrupt(reason))?;
-    serde_json::from_str(&text).map_err(said)
+    let mut manifest: Manifest = serde_json::from_str(&text).map_err(said)?;
+    manifest.keys.failure.take().map_or(Ok(manifest), Err)
 }
 
 /// Finds the tensors of a key in the header.
@@ -299,7 +301,7 @@ fn read_tensors(
     header.expect(CHECKSUM, &checksum_spec()).map_err(|error| input.corrupt(error.to_string()))?;
     let mut tensors = BTreeMap::new();
     let mut last = None;
-    for (name, spec, is_expected) in header.tensors() {
+    for (name, spec, is_expected) in header.tensors()? {
         if !is_expected {
             return Err(input.corrupt(format!("tensor `{name}` is nobody's")));
         }

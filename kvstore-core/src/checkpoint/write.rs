@@ -1,19 +1,22 @@
 //! Writing a checkpoint: straight from the values, with no copy of them.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crc32fast::Hasher;
-use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::tensor::TensorInfo;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::format::{
     CHECKSUM, CHECKSUM_BYTES, DTYPES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec,
     residual_name, row_indices_name, rows_name, state_name, value_name,
 };
 use super::limits::{check_header, check_manifest};
-use super::manifest::{Content, KeyRecord, Manifest, RuleRecord};
+use super::manifest::{Content, KeyRecord, KeyRecords, Manifest, RuleRecord};
 use crate::fallible;
 use crate::file::{MAX_ITEMS, Replacement, write_elements};
 use crate::optimizer::OptimizerState;
@@ -24,6 +27,8 @@ use crate::types::{DType, Error, Result, TensorSpec};
 
 /// How many bytes go to the file at a time, while they are in the processor's cache for the checksum.
 const CHUNK: usize = 256 << 10;
+/// The bytes of the length before the header.
+const LENGTH_BYTES: usize = 8;
 
 impl Snapshot {
     /// Writes a checkpoint of the store: beside the file, synced, then renamed into place, so that after a crash
@@ -86,12 +91,17 @@ impl CheckpointFile {
     }
 
     fn new(snapshot: &Snapshot, content: Content) -> Result<Self> {
-        let (manifest, mut named) = describe(snapshot, content)?;
+        let (manifest, named) = describe(snapshot, content)?;
+        let mut order = fallible::collect(0..named.len())?;
         // Each then stands at a multiple of its element's size, as readers that map the file expect.
-        named.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
-        let text = serde_json::to_string(&manifest).map_err(|error| no_json(&error))?;
-        check_manifest(&text).map_err(|reason| no_room(&reason))?;
-        let metadata = HashMap::from([(METADATA.to_owned(), text)]);
+        order.sort_unstable_by_key(|index| {
+            let size = named.get(*index).map(|(_, tensor)| tensor.dtype().size());
+            (Reverse(size), *index)
+        });
+        let mut text = Json::default();
+        text.append(&manifest)?;
+        let text = str::from_utf8(&text.bytes).map_err(|error| no_json(&error))?;
+        check_manifest(text).map_err(|reason| no_room(&reason))?;
         let mut end = 0;
         let mut place = |spec: &TensorSpec| -> Result<TensorInfo> {
             let start = end;
@@ -105,18 +115,21 @@ impl CheckpointFile {
         };
         let mut infos = fallible::with_capacity(named.len() + 1)?;
         let mut tensors = fallible::with_capacity(named.len())?;
-        for (name, tensor) in named {
-            infos.push((name, place(tensor.spec())?));
+        for (name, tensor) in order.iter().filter_map(|index| named.get(*index)) {
+            infos.push((name.as_str(), place(tensor.spec())?));
             tensors.push(tensor.clone());
         }
-        infos.push((CHECKSUM.to_owned(), place(&checksum_spec())?));
-        let header = Metadata::new(Some(metadata), infos);
-        let header = header.map_err(|error| Error::Internal(format!("a header: {error}")))?;
-        let mut header = serde_json::to_vec(&header).map_err(|error| no_json(&error))?;
-        check_header(&header).map_err(|reason| no_room(&reason))?;
-        let padded = header.len().next_multiple_of(8);
-        header.extend(std::iter::repeat_n(b' ', padded - header.len()));
-        let num_bytes = header.len() as u64;
+        infos.push((CHECKSUM, place(&checksum_spec())?));
+        let mut header = Json::default();
+        // The length is known when the rest is there.
+        fallible::extend(&mut header.bytes, &[0; LENGTH_BYTES])?;
+        header.append(&Header { manifest: text, infos: &infos })?;
+        let mut header = header.bytes;
+        let (_, json) = header.split_at(LENGTH_BYTES);
+        check_header(json).map_err(|reason| no_room(&reason))?;
+        let padding = json.len().next_multiple_of(8) - json.len();
+        fallible::extend(&mut header, &[b' '; 8][..padding])?;
+        let num_bytes = (header.len() - LENGTH_BYTES) as u64;
         if num_bytes > MAX_HEADER_BYTES {
             return Err(Error::Unsupported(format!(
                 "{} keys need a header of {num_bytes} bytes, more than the {MAX_HEADER_BYTES} that a \
@@ -124,7 +137,8 @@ impl CheckpointFile {
                 snapshot.len()
             )));
         }
-        header.splice(0..0, num_bytes.to_le_bytes());
+        let (length, _) = header.split_at_mut(LENGTH_BYTES);
+        length.copy_from_slice(&num_bytes.to_le_bytes());
         Ok(Self { header, tensors })
     }
 
@@ -161,7 +175,7 @@ impl CheckpointFile {
 /// Returns what a file says, and the tensors that it says it of.
 fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(String, Tensor)>)> {
     let is_whole = content == Content::Store;
-    let mut tensors = Vec::new();
+    let mut tensors = fallible::with_capacity(snapshot.len())?;
     let mut keys = fallible::with_capacity(snapshot.len())?;
     for copy in snapshot.copies() {
         let (key, shape) = (copy.key.as_str(), copy.value.spec().shape());
@@ -173,23 +187,27 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
         let outline = state.and_then(OptimizerState::outline);
         if is_whole {
             match &copy.value {
-                Value::Dense(value) => tensors.push((value_name(key), value.clone())),
+                Value::Dense(value) => {
+                    fallible::push(&mut tensors, (value_name(key), value.clone()))?;
+                }
                 Value::Rows(rows) => {
                     let spec = TensorSpec::new([rows.num_rows()], DType::I64);
                     let mut indices = rows.rows().allocate_like(spec)?;
                     indices.write_slice(rows.indices())?;
-                    tensors.push((row_indices_name(key), indices));
-                    tensors.push((rows_name(key), rows.rows().clone()));
+                    fallible::push(&mut tensors, (row_indices_name(key), indices))?;
+                    fallible::push(&mut tensors, (rows_name(key), rows.rows().clone()))?;
                 }
             }
-            let residuals = copy.progress.residuals.iter().enumerate();
-            tensors.extend(residuals.map(|(index, it)| (residual_name(index, key), it.clone())));
+            for (index, residual) in copy.progress.residuals.iter().enumerate() {
+                fallible::push(&mut tensors, (residual_name(index, key), residual.clone()))?;
+            }
         } else if outline.is_none() {
             continue;
         }
         if let (Some(state), Some(_)) = (state, &outline) {
-            let states = state.all_tensors().enumerate();
-            tensors.extend(states.map(|(index, it)| (state_name(index, key), it.clone())));
+            for (index, tensor) in state.all_tensors().enumerate() {
+                fallible::push(&mut tensors, (state_name(index, key), tensor.clone()))?;
+            }
         }
         keys.push(Box::new(KeyRecord {
             key: key.to_owned(),
@@ -210,11 +228,58 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
     };
     let compression = snapshot.compression().filter(|_| is_whole).map(Into::into);
     let store = snapshot.store_name().to_owned();
+    let keys = KeyRecords { records: keys, failure: None };
     Ok((Manifest { version: VERSION, content, store, rule, compression, keys }, tensors))
 }
 
-fn no_json(error: &serde_json::Error) -> Error {
+fn no_json(error: &dyn Display) -> Error {
     Error::Internal(format!("a header as JSON: {error}"))
+}
+
+/// The header of a safetensors file.
+struct Header<'a> {
+    manifest: &'a str,
+    infos: &'a [(&'a str, TensorInfo)],
+}
+
+impl Serialize for Header<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1 + self.infos.len()))?;
+        map.serialize_entry("__metadata__", &BTreeMap::from([(METADATA, self.manifest)]))?;
+        for (name, info) in self.infos {
+            map.serialize_entry(name, info)?;
+        }
+        map.end()
+    }
+}
+
+/// JSON in memory that is reserved fallibly.
+#[derive(Default)]
+struct Json {
+    bytes: Vec<u8>,
+    /// The error of a failed `write`, because `serde_json` keeps only its text.
+    failure: Option<Error>,
+}
+
+impl Json {
+    fn append(&mut self, value: &impl Serialize) -> Result<()> {
+        let written = serde_json::to_writer(&mut *self, value);
+        written.map_err(|error| self.failure.take().unwrap_or_else(|| no_json(&error)))
+    }
+}
+
+impl Write for Json {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Err(error) = fallible::extend(&mut self.bytes, bytes) {
+            self.failure = Some(error);
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Returns the error for what no reader would take, by its own check.

@@ -43,7 +43,10 @@ impl<'a> Compressed<'a> {
         let zeros = || Tensor::full(backends, device, arithmetic.clone(), Scalar::Float(0.0));
         let mut added = fallible::try_collect((residuals.len()..values.len()).map(|_| zeros()))?;
         let bytes = quantizer.code.num_bytes(first.num_elements());
-        let (mut fresh, mut codes) = (Vec::new(), Vec::new());
+        // Reserved here, because `settle` must not fail.
+        fallible::reserve(residuals, added.len())?;
+        let mut fresh = fallible::with_capacity(values.len())?;
+        let mut codes = fallible::with_capacity(values.len())?;
         for residual in residuals.iter_mut().chain(&mut added).take(values.len()) {
             fresh.push(residual.fresh_if_shared()?);
             codes.push(Tensor::allocate(backends, device, TensorSpec::new([bytes], DType::U8))?);
@@ -69,6 +72,7 @@ impl<'a> Compressed<'a> {
     }
 
     /// Makes the new residuals those of the key.
+    #[expect(clippy::disallowed_methods, reason = "`new` reserves the capacity")]
     fn settle(&mut self) {
         self.residuals.append(&mut self.added);
         for (residual, fresh) in self.residuals.iter_mut().zip(&mut self.fresh) {

@@ -5,9 +5,13 @@ use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::Result;
 
+/// The most parts that get a value at once. It bounds the lists of a call: when memory for one is
+/// missing, earlier arrays have their values already.
+const MOST_PARTS: usize = if cfg!(miri) { 8 } else { 512 };
+
 impl NDArray {
     /// Gives each array its value as [`NDArray::land`] does, one after the other. Parts of one array that follow each
-    /// other and get the very same value get it at once: it is read once for all of them.
+    /// other and get the very same value get it together, up to 512 at once: it is read once for all of them.
     ///
     /// # Errors
     /// As [`NDArray::land`]; arrays before the one that failed have their values.
@@ -23,14 +27,20 @@ impl NDArray {
                 next.is_same_cell(array) && next.first_of_part().is_some() && other.is_same(&value)
             };
             let mut firsts = Vec::new();
-            while let Some((next, _)) = landing.next_if(belongs) {
-                firsts.extend(next.first_of_part());
+            while firsts.len() < MOST_PARTS
+                && let Some((next, _)) = landing.next_if(belongs)
+            {
+                if firsts.is_empty() {
+                    fallible::push(&mut firsts, first)?;
+                }
+                if let Some(next) = next.first_of_part() {
+                    fallible::push(&mut firsts, next)?;
+                }
             }
             if firsts.is_empty() {
                 array.land(value)?;
                 continue;
             }
-            firsts.insert(0, first);
             array.land_at(&firsts, &value)?;
         }
         Ok(())
@@ -59,6 +69,7 @@ impl NDArray {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
 mod tests {
     use super::*;
     use crate::backend::registry::Backends;
@@ -88,6 +99,24 @@ mod tests {
         NDArray::land_all(overlapping.iter().map(|part| (part, value.clone()))).unwrap();
         let expected = [1.0, 2.0, 3.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
         assert_eq!(array.to_vec::<f32>().unwrap(), expected);
+    }
+
+    #[test]
+    fn parts_beyond_a_batch_come_after_it() {
+        let backends = Backends::new(vec![CpuBackend::new()]);
+        let tensor = |elements: &[u8]| {
+            Tensor::from_slice(&backends, Device::cpu(0), [elements.len()], elements).unwrap()
+        };
+        // The last part overlaps the first one.
+        let len = 2 * MOST_PARTS + 2;
+        let array = NDArray::new(tensor(&[0].repeat(len)));
+        let firsts = (0..len / 2).map(|part| 2 * part).chain([1]);
+        let parts: Vec<_> = firsts.map(|first| array.slice(first, first + 2).unwrap()).collect();
+        let value = tensor(&[1, 2]);
+        NDArray::land_all(parts.iter().map(|part| (part, value.clone()))).unwrap();
+        let mut expected = [1, 2].repeat(len / 2);
+        (expected[1], expected[2]) = (1, 2);
+        assert_eq!(array.to_vec::<u8>().unwrap(), expected);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub use state::OptimizerState;
 
 pub(crate) use state::{Outline, Pending};
 
+use crate::fallible;
 use crate::rule::{DEFINITIONS, Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result};
@@ -275,8 +276,8 @@ impl Optimizer {
             }
         }
         let gathered = gradients.iter().map(|gradient| gradient.to_device_of(weight));
-        let gathered = gathered.collect::<Result<Vec<_>>>()?;
-        let spans: Vec<_> = gathered.iter().map(Tensor::span).collect();
+        let gathered: Vec<Tensor> = fallible::try_collect(gathered)?;
+        let spans: Vec<_> = fallible::collect(gathered.iter().map(Tensor::span))?;
         let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;

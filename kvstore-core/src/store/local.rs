@@ -181,7 +181,7 @@ impl LocalStore {
                 Some(compression) => push.groups().try_for_each(|group| {
                     self.call(&**updater, group.entry, |progress| {
                         // The key keeps its own, for the updater may fail.
-                        let mut residuals = progress.residuals.clone();
+                        let mut residuals = fallible::copied(&progress.residuals)?;
                         let mut key = group.compressed(
                             &self.backends,
                             reducer,
@@ -320,6 +320,7 @@ impl KvStore for LocalStore {
 
     fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
         let _span = tracing::debug_span!("pull", keys = keys.len()).entered();
+        fallible::reserve(pulled, keys.len())?;
         let before = pulled.len();
         let done = self.table.look_up(keys, |position, entry| {
             let order = entry.order();

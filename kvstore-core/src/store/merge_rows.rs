@@ -29,7 +29,9 @@ impl Push<'_> {
         }
         let mut values = fallible::copied(self.values)?;
         let mut pushed = fallible::with_capacity(self.pushed.len())?;
-        let (mut places, mut sums, mut dense) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = fallible::with_capacity(self.entries.len())?;
+        let mut sums = fallible::with_capacity(self.entries.len())?;
+        let mut dense = fallible::with_capacity(self.pushed.len())?;
         for group in self.groups() {
             let Some(rows) = group.rows()? else {
                 fallible::extend(&mut pushed, group.pushed)?;

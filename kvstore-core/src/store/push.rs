@@ -254,10 +254,9 @@ impl<'a> Push<'a> {
         }
         // Sorting row numbers takes a while, and others may read the values meanwhile.
         let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {
-            let plan = |rows: Vec<&RowSparse>| RowPlan::union(&rows);
             let mut plans = fallible::with_capacity(self.entries.len())?;
             for group in self.groups() {
-                plans.push(group.rows()?.map(plan).transpose()?);
+                plans.push(group.rows()?.as_deref().map(RowPlan::union).transpose()?);
             }
             plans
         } else {

@@ -21,7 +21,10 @@ impl OptimizerState {
     pub fn part(&self, optimizer: &Optimizer, first: usize, part: &TensorSpec) -> Result<Self> {
         let Some(outline) = self.outline() else { return Ok(Self::default()) };
         let cut = |tensor: &Tensor| tensor.view(first, part.shape().clone())?.compact();
-        let tensors = self.all_tensors().map(cut).collect::<Result<_>>()?;
+        let mut tensors = Vec::new();
+        for tensor in self.all_tensors() {
+            fallible::push(&mut tensors, cut(tensor)?)?;
+        }
         Ok(Self::restored(optimizer, part, outline, tensors))
     }
 
@@ -32,9 +35,11 @@ impl OptimizerState {
         };
         let mut tensors = Vec::new();
         for index in 0..parts.first().map_or(0, |part| part.all_tensors().count()) {
-            let pieces = parts.iter().filter_map(|part| part.all_tensors().nth(index));
-            let pieces = pieces.map(|piece| piece.view(0, Shape::from([piece.num_elements()])));
-            let joined = Tensor::concatenate(&pieces.collect::<Result<Vec<_>>>()?, 0)?;
+            let mut pieces = fallible::with_capacity(parts.len())?;
+            for piece in parts.iter().filter_map(|part| part.all_tensors().nth(index)) {
+                pieces.push(piece.view(0, Shape::from([piece.num_elements()]))?);
+            }
+            let joined = Tensor::concatenate(&pieces, 0)?;
             if joined.num_elements() != weight.num_elements() {
                 return Err(Error::invalid(format!("states of parts that are not {weight}")));
             }
@@ -51,7 +56,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::InvalidArgument`] for a part that is none, [`Error::OutOfMemory`].
     pub fn part(&self, part: impl Fn(&Key) -> Option<(usize, TensorSpec)>) -> Result<Self> {
-        let mut copies = Vec::new();
+        let mut copies = fallible::with_capacity(self.len())?;
         for copy in self.copies() {
             let Some((first, spec)) = part(&copy.key) else { continue };
             let value = copy.value.to_dense()?.view(first, spec.shape().clone())?.compact()?;
@@ -74,12 +79,13 @@ impl Snapshot {
     }
 
     /// Returns the snapshot with nothing but its values: of a store without an optimizer.
-    #[must_use]
-    pub fn values(&self) -> Self {
-        let copies = self.copies().iter().map(|copy| {
-            Arc::new(KeyCopy { progress: Progress::default(), ..KeyCopy::clone(copy) })
-        });
-        Self::new(self.store_name(), Rule::Known(Policy::Assign), None, copies.collect())
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn values(&self) -> Result<Self> {
+        let copies = self.copies().iter();
+        let copies = fallible::collect(copies.map(|copy| copy.with_progress(Progress::default())));
+        Ok(Self::new(self.store_name(), Rule::Known(Policy::Assign), None, copies?))
     }
 
     /// Returns the snapshot with an optimizer whose states are those of parts: for each key the states of its parts one
@@ -99,28 +105,30 @@ impl Snapshot {
                 continue;
             };
             let state = OptimizerState::joined(&running.optimizer, copy.value.spec(), parts)?;
-            let progress = &mut Arc::make_mut(copy).progress;
-            (progress.state, progress.run) = (state, running.run);
+            let residuals = fallible::copied(&copy.progress.residuals)?;
+            *copy = copy.with_progress(Progress { run: running.run, state, residuals });
         }
         let rule = Rule::Known(Policy::Optimizer(running));
         Ok(Self::new(self.store_name(), rule, self.compression(), copies))
     }
 
     /// Returns the snapshot of a store of this name with a compression, and what it has left of each key.
-    #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "one pointer per key")]
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
     pub fn with_residuals(
         &self,
         store: &str,
         compression: Option<Compression>,
         residuals: &HashMap<Key, Vec<Tensor>>,
-    ) -> Self {
-        let mut copies = self.copies().to_vec();
-        for copy in &mut copies {
-            let left = residuals.get(&copy.key).cloned().unwrap_or_default();
-            Arc::make_mut(copy).progress.residuals = left;
-        }
-        Self::new(store, self.rule().clone(), compression, copies)
+    ) -> Result<Self> {
+        let copies = fallible::try_collect(self.copies().iter().map(|copy| {
+            let left = residuals.get(&copy.key).map_or(&[][..], Vec::as_slice);
+            let Progress { run, state, .. } = &copy.progress;
+            let residuals = fallible::copied(left)?;
+            Ok(copy.with_progress(Progress { run: *run, state: state.clone(), residuals }))
+        }))?;
+        Ok(Self::new(store, self.rule().clone(), compression, copies))
     }
 
     /// Returns what compressed values of a key have not sent, by their position in the list.

@@ -8,6 +8,7 @@ use super::policy::Policy;
 use super::table::KeyCopy;
 use super::types::KeyStats;
 use crate::codec::Compression;
+use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::process::ForkMutex;
 use crate::rows::Value;
@@ -144,8 +145,12 @@ impl Snapshot {
     /// has; in the order of initialisation, those of this one first. What the snapshots share is not read.
     ///
     /// # Errors
-    /// What reading the memory of a device may give.
+    /// - What reading the memory of a device may give.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn changed_keys(&self, other: &Self) -> Result<Vec<Key>> {
+        // A search without the map compares every key, which would be quadratic here.
+        self.positions()?;
+        other.positions()?;
         let mut changed = Vec::new();
         for copy in &self.0.copies {
             let same = match other.copy(&copy.key) {
@@ -153,11 +158,12 @@ impl Snapshot {
                 None => false,
             };
             if !same {
-                changed.push(copy.key.clone());
+                fallible::push(&mut changed, copy.key.clone())?;
             }
         }
-        let only_there = other.0.copies.iter().filter(|copy| self.copy(&copy.key).is_none());
-        changed.extend(only_there.map(|copy| copy.key.clone()));
+        for copy in other.0.copies.iter().filter(|copy| self.copy(&copy.key).is_none()) {
+            fallible::push(&mut changed, copy.key.clone())?;
+        }
         Ok(changed)
     }
 
@@ -169,7 +175,7 @@ impl Snapshot {
     pub fn is_identical(&self, other: &Self) -> Result<bool> {
         Ok(self.0.rule == other.0.rule
             && self.0.compression == other.0.compression
-            && self.keys() == other.keys()
+            && self.0.copies.iter().map(|it| &it.key).eq(other.0.copies.iter().map(|it| &it.key))
             && self.changed_keys(other)?.is_empty())
     }
 
@@ -207,18 +213,31 @@ impl Snapshot {
     }
 
     pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
+        let Content { copies, .. } = &*self.0;
+        match self.positions() {
+            Ok(Some(positions)) => copies.get(*positions.get(key)?).map(|copy| &**copy),
+            Ok(None) | Err(_) => copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy),
+        }
+    }
+
+    /// Returns the index of each key in `copies`. Returns `None` in a forked child, if another
+    /// thread made the map at the fork.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    fn positions(&self) -> Result<Option<&HashMap<Key, usize>>> {
         let Content { copies, positions, .. } = &*self.0;
-        let positions = if let Some(positions) = positions.get() {
-            positions
-        } else {
-            // In a forked child, a thread that does not exist there may hold the lock.
-            let Ok(_turn) = self.0.making_positions.lock() else {
-                return copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy);
-            };
-            let keys = || copies.iter().map(|copy| copy.key.clone());
-            positions.get_or_init(|| keys().zip(0..).collect())
-        };
-        copies.get(*positions.get(key)?).map(|copy| &**copy)
+        if let Some(positions) = positions.get() {
+            return Ok(Some(positions));
+        }
+        // In a forked child, a thread that does not exist there may hold the lock.
+        let Ok(_turn) = self.0.making_positions.lock() else { return Ok(None) };
+        if let Some(positions) = positions.get() {
+            return Ok(Some(positions));
+        }
+        let mut made = fallible::hash_map(copies.len())?;
+        made.extend(copies.iter().map(|copy| copy.key.clone()).zip(0..));
+        Ok(Some(positions.get_or_init(|| made)))
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Entry {
 }
 
 /// All that a key holds at one moment.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct KeyCopy {
     pub(crate) key: Key,
     pub(crate) value: Value,
@@ -47,6 +47,12 @@ pub(crate) struct KeyCopy {
 }
 
 impl KeyCopy {
+    /// Returns the same value with another progress.
+    pub(crate) fn with_progress(&self, progress: Progress) -> Arc<Self> {
+        let (key, value) = (self.key.clone(), self.value.clone());
+        Arc::new(Self { key, value, progress, num_pushes: self.num_pushes })
+    }
+
     pub(crate) fn stats(&self) -> KeyStats {
         KeyStats {
             key: self.key.clone(),
@@ -60,7 +66,7 @@ impl KeyCopy {
 }
 
 /// What the updates of a key have left behind.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Whose state it is.
     pub(crate) run: Run,
@@ -71,6 +77,15 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Returns a copy that shares the tensors.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn copy(&self) -> Result<Self> {
+        let residuals = fallible::copied(&self.residuals)?;
+        Ok(Self { run: self.run, state: self.state.clone(), residuals })
+    }
+
     fn num_bytes(&self) -> usize {
         self.state.num_bytes() + self.residuals.iter().map(Tensor::num_bytes).sum::<usize>()
     }
@@ -187,7 +202,7 @@ impl Table {
         let first = self.next_order.fetch_add(copies.len() as u64, Ordering::Relaxed);
         let mut entries: Entries = fallible::hash_map(copies.len())?;
         for (copy, order) in copies.iter().zip(first..) {
-            entries.insert(copy.key.clone(), Arc::new(Entry::restored(order, copy)));
+            entries.insert(copy.key.clone(), Arc::new(Entry::restored(order, copy)?));
         }
         std::mem::swap(
             &mut entries,
@@ -255,14 +270,14 @@ impl Entry {
         }
     }
 
-    fn restored(order: u64, copy: &KeyCopy) -> Self {
+    fn restored(order: u64, copy: &KeyCopy) -> Result<Self> {
         let entry = Self::new(copy.key.clone(), order, copy.value.clone());
         entry.note_bytes(&copy.progress);
-        Self {
-            progress: Mutex::new(copy.progress.clone()),
+        Ok(Self {
+            progress: Mutex::new(copy.progress.copy()?),
             num_pushes: AtomicU64::new(copy.num_pushes),
             ..entry
-        }
+        })
     }
 
     fn copy(&self) -> Result<KeyCopy> {
@@ -270,7 +285,7 @@ impl Entry {
         Ok(KeyCopy {
             key: self.key.clone(),
             value: self.lock_value()?.clone(),
-            progress: progress.clone(),
+            progress: progress.copy()?,
             num_pushes: self.num_pushes.load(Ordering::Relaxed),
         })
     }

@@ -52,6 +52,7 @@ impl Layout {
     }
 
     /// Compares the offsets of all elements along these axes. Returns `true` if there are too many.
+    #[expect(clippy::disallowed_methods, reason = "the capacity is reserved first")]
     fn has_near(&self, axes: &[Axis]) -> bool {
         let num_elements = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.length));
         let mut places: Vec<usize> = Vec::new();

@@ -31,8 +31,12 @@ const FEW: usize = 4;
 /// The rank is as wide as a length: copied at every turn, words are faster than bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Dims {
-    Few { rank: usize, dims: [usize; FEW] },
-    Many(Arc<[usize]>),
+    Few {
+        rank: usize,
+        dims: [usize; FEW],
+    },
+    /// A shared vector, because a shared slice cannot be allocated fallibly.
+    Many(Arc<Vec<usize>>),
 }
 
 impl Shape {
@@ -92,7 +96,7 @@ impl From<&[usize]> for Shape {
                 few.copy_from_slice(lengths);
                 Dims::Few { rank: lengths.len(), dims }
             }
-            None => Dims::Many(lengths.into()),
+            None => return Self::from(Vec::from(lengths)),
         };
         Self { num_elements: product(lengths), dims }
     }
@@ -108,7 +112,10 @@ fn product(lengths: &[usize]) -> usize {
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
-        Self::from(&*dims)
+        if dims.len() <= FEW {
+            return Self::from(&*dims);
+        }
+        Self { num_elements: product(&dims), dims: Dims::Many(Arc::new(dims)) }
     }
 }
 

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use kvstore_core::backend::DequantizeJob;
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{
-    Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, Result, RowSparse,
-    Tensor, Value,
+    Compression, CpuBackend, DType, Device, Existing, Key, KvStore, LocalStore, Optimizer, Result,
+    RowSparse, Tensor, Value,
 };
 
-use super::{Case, LEFT, assign, backends, change, key, many_keys, plain};
+use kvstore_failing_allocator::{case, without_failures};
+
+use super::many::many_keys;
+use super::{Case, assign, backends, change, key};
 
 /// Pushing so many values to one key needs lists of at least 64 KiB, even while pairs of them merge.
 const NUM_VALUES: usize = 20_000;
@@ -17,7 +20,7 @@ const NUM_VALUES: usize = 20_000;
 /// Returns a case that pushes row-sparse values to keys of two rows.
 fn many_rows(
     name: &'static str,
-    keys: impl Fn() -> Vec<Key> + Clone + 'static,
+    keys: impl Fn() -> Vec<Key> + Clone + Send + 'static,
     num_values: usize,
     configure: impl Fn(&LocalStore) -> Result<()> + 'static,
 ) -> Case {
@@ -31,9 +34,9 @@ fn many_rows(
         (store, vec![value; keys().len() * num_values])
     };
     change(name, prepare, move |store, values| {
-        let left = LEFT.replace(-1);
-        let keys: Vec<Key> = of_push().into_iter().flat_map(|key| vec![key; num_values]).collect();
-        LEFT.set(left);
+        let keys: Vec<Key> = without_failures(|| {
+            of_push().into_iter().flat_map(|key| vec![key; num_values]).collect()
+        });
         store.push(&keys, values, 0)
     })
 }
@@ -44,28 +47,42 @@ pub(super) fn cases() -> Vec<Case> {
     let many = || many_keys("w");
     let one = || key().to_vec();
     vec![
+        change(
+            "replacement of a key in a full table",
+            || {
+                // A hash map with 8,192 buckets is full at this number of entries.
+                let keys: Vec<Key> = many_keys("w").drain(..7168).collect();
+                let value = Tensor::from_slice(&backends(), Device::cpu(0), [1], &[0.5_f32]);
+                let values = vec![Value::from(value.unwrap()); keys.len()];
+                let store = LocalStore::new("local", backends()).unwrap();
+                store.init(&keys, &values).unwrap();
+                (store, values)
+            },
+            |store, values| {
+                let keys = [Key::new("w7000").unwrap()];
+                store.init_with(&keys, &values[..1], Existing::Replace)
+            },
+        ),
         many_rows("row-sparse push of 9,000 keys with two values each", many, 2, |_| Ok(())),
         many_rows("row-sparse push of 9,000 keys with an optimizer", many, 2, step),
         many_rows("row-sparse push of 9,000 keys with an updater", many, 2, update),
         many_rows("row-sparse push of 20,000 values of one key", one, NUM_VALUES, |_| Ok(())),
         many_rows("row-sparse push of 20,000 values with an optimizer", one, NUM_VALUES, step),
-        plain("sum of the codes of 20,000 values", || (), |()| sum_codes(NUM_VALUES)),
+        case("sum of the codes of 20,000 values", || (), |()| sum_codes(NUM_VALUES)),
     ]
 }
 
 /// Sums the codes of so many compressed values of one element.
 fn sum_codes(num_values: usize) -> Result<()> {
-    let left = LEFT.replace(-1);
     let (device, dtype) = (Device::cpu(0), DType::F32);
     let quantizer = Compression::new("2bit", 0.5)?.of(dtype)?;
     let backend = CpuBackend::with_threads(1);
     let codes = backend.allocate(device, quantizer.code.num_bytes(1))?;
     let mut sum = backend.allocate(device, dtype.size())?;
     let span = Span { storage: &*codes, start: 0, num_bytes: quantizer.code.num_bytes(1) };
-    let codes = vec![span; num_values];
+    let codes = without_failures(|| vec![span; num_values]);
     let storage = Arc::get_mut(&mut sum).unwrap();
     let dst = SpanMut { storage, start: 0, num_bytes: dtype.size() };
     let mut jobs = [DequantizeJob { quantizer, device, dtype, codes: &codes, dst }];
-    LEFT.set(left);
     backend.dequantize(&mut jobs)
 }

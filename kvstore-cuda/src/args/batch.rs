@@ -1,6 +1,6 @@
 //! [`Batch`]: the jobs of one launch, as they are copied to the device.
 
-use kvstore_core::DType;
+use kvstore_core::{DType, Result, fallible};
 
 /// An address in the memory of a device.
 pub type Address = u64;
@@ -57,22 +57,31 @@ impl<J> Default for Batch<J> {
 
 impl<J> Batch<J> {
     /// Adds a job of so many tiles, made from where its tiles and its addends begin and the number of those.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
     pub(crate) fn push_job(
         &mut self,
         addends: &[Address],
         num_tiles: u64,
         job: impl FnOnce(u64, u32, u32) -> J,
-    ) {
-        let first = self.push_list(addends.iter().copied());
-        self.jobs.push(job(self.num_tiles, first, count(addends.len())));
+    ) -> Result<()> {
+        let first = self.push_list(addends.iter().copied())?;
+        let job = job(self.num_tiles, first, count(addends.len()));
+        fallible::push(&mut self.jobs, job)?;
         self.num_tiles += num_tiles;
+        Ok(())
     }
 
     /// Adds to the list of addends, and returns where in it this begins.
-    pub(crate) fn push_list(&mut self, list: impl IntoIterator<Item = u64>) -> u32 {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    pub(crate) fn push_list(&mut self, list: impl ExactSizeIterator<Item = u64>) -> Result<u32> {
         let first = count(self.addends.len());
+        fallible::reserve(&mut self.addends, list.len())?;
         self.addends.extend(list);
-        first
+        Ok(first)
     }
 
     /// Returns the jobs.

@@ -1,7 +1,7 @@
 //! Gradients to codes and back, as one launch each: what the kernels of `kernels/compress.cu` get.
 
-use kvstore_core::DType;
 use kvstore_core::compression::{Code, Quantizer};
+use kvstore_core::{DType, Result};
 
 use super::batch::{Address, Batch, is_aligned};
 use super::update::FromTo;
@@ -57,13 +57,16 @@ pub struct DequantizeJob {
 
 impl Batch<QuantizeJob> {
     /// Adds a value of `len` elements. All of a batch have one kind of code and one dtype.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
     pub fn push(
         &mut self,
         quantizer: Quantizer,
         dtype: DType,
         len: u64,
         (gradient, residual, codes): (Address, FromTo, Address),
-    ) {
+    ) -> Result<()> {
         let arithmetic = dtype.arithmetic().unwrap_or(dtype);
         let is_aligned = is_at_once(quantizer.code, dtype, gradient)
             && is_at_once(quantizer.code, arithmetic, residual.from)
@@ -78,19 +81,22 @@ impl Batch<QuantizeJob> {
             threshold: quantizer.threshold,
             is_aligned: is_aligned.into(),
             unused: 0,
-        });
+        })
     }
 }
 
 impl Batch<DequantizeJob> {
     /// Adds a sum of `len` elements. All of a batch have one kind of code and one dtype.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
     pub fn push(
         &mut self,
         quantizer: Quantizer,
         dtype: DType,
         len: u64,
         (codes, dst): (&[Address], Address),
-    ) {
+    ) -> Result<()> {
         let is_aligned = u32::from(is_at_once(quantizer.code, dtype, dst));
         let num_tiles = num_tiles(quantizer.code, len);
         self.push_job(codes, num_tiles, |first_tile, first_addend, num_addends| DequantizeJob {
@@ -102,7 +108,7 @@ impl Batch<DequantizeJob> {
             num_addends,
             is_aligned,
             unused: 0,
-        });
+        })
     }
 }
 

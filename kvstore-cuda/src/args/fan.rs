@@ -1,5 +1,7 @@
 //! One range and several others as long: sums of those and copies to them, as `kernels/fan.h` reads them.
 
+use kvstore_core::Result;
+
 use super::batch::{Address, Batch, VECTOR_BYTES};
 
 /// Bytes of a range that a block works on at a time.
@@ -30,9 +32,18 @@ pub struct FanJob {
 impl Batch<FanJob> {
     /// Adds a job of `num_bytes` bytes in elements of `size`. Nothing is done for no bytes; there is another range at
     /// least.
-    pub fn push(&mut self, one: Address, others: &[Address], num_bytes: u64, size: u64) {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    pub fn push(
+        &mut self,
+        one: Address,
+        others: &[Address],
+        num_bytes: u64,
+        size: u64,
+    ) -> Result<()> {
         if num_bytes == 0 {
-            return;
+            return Ok(());
         }
         let len = num_bytes / size;
         let head = head(one, others, size).filter(|head| u64::from(*head) < len);
@@ -47,7 +58,7 @@ impl Batch<FanJob> {
             num_others,
             head,
             unused: 0,
-        });
+        })
     }
 }
 

@@ -155,7 +155,8 @@ impl Batch<RowSumJob> {
     /// Adds a sum of rows. All of a batch have one dtype. Nothing is done for no rows, here and below.
     ///
     /// # Errors
-    /// [`Error::Internal`] when a row is not there; the batch is as it was.
+    /// - [`Error::Internal`] when a row is not there; the batch is as it was.
+    /// - [`Error::OutOfMemory`].
     pub fn push(&mut self, dtype: DType, rows: &Rows<'_>, dst: Extent) -> Result<()> {
         rows.check(dtype)?;
         if dst.num_bytes != rows.num_rows() * rows.row_len * dtype.size() {
@@ -166,14 +167,13 @@ impl Batch<RowSumJob> {
         }
         let unit = rows.unit(dtype, [(dst, dtype)]);
         let (cut, num_tiles) = RowCut::new(rows.num_rows(), rows.row_len, unit);
-        let addends = rows.push_lists(dtype, self);
+        let addends = rows.push_lists(dtype, self)?;
         self.push_job(&[], num_tiles, |first_tile, _, _| RowSumJob {
             first_tile,
             cut,
             addends,
             dst: dst.address,
-        });
-        Ok(())
+        })
     }
 }
 
@@ -181,7 +181,8 @@ impl Batch<RowScatterJob> {
     /// Adds a whole value. A batch may have all dtypes.
     ///
     /// # Errors
-    /// [`Error::Internal`] when a row is not there; the batch is as it was.
+    /// - [`Error::Internal`] when a row is not there; the batch is as it was.
+    /// - [`Error::OutOfMemory`].
     pub fn push(&mut self, scatter: &Scatter<'_>) -> Result<()> {
         let &Scatter { row_bytes, indices, rows, dst } = scatter;
         if dst.num_bytes == 0 {
@@ -196,7 +197,7 @@ impl Batch<RowScatterJob> {
         let fits = |unit: &usize| places.iter().all(|place| place.is_multiple_of(*unit as u64));
         let unit = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
         let (cut, num_tiles) = RowCut::new(num_rows, row_bytes, unit);
-        let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()));
+        let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()))?;
         self.push_job(&[], num_tiles, |first_tile, _, _| RowScatterJob {
             first_tile,
             cut,
@@ -204,8 +205,7 @@ impl Batch<RowScatterJob> {
             dst: dst.address,
             first_index,
             num_indices: count(indices.len()),
-        });
-        Ok(())
+        })
     }
 }
 
@@ -213,7 +213,8 @@ impl Batch<RowUpdateJob> {
     /// Adds a step. All of a batch are of one formula and one dtype: see [`update_kernel`].
     ///
     /// # Errors
-    /// [`Error::Internal`] when a row is not there or a state has the wrong form; the batch is as it was.
+    /// - [`Error::Internal`] when a row is not there or a state has the wrong form; the batch is as it was.
+    /// - [`Error::OutOfMemory`].
     pub fn push(&mut self, step: &RowStep<'_>) -> Result<()> {
         let &RowStep { rule, dtype, gradient, indices, weight, states } = step;
         gradient.check(dtype)?;
@@ -234,8 +235,8 @@ impl Batch<RowUpdateJob> {
         let changed = states.iter().map(|state| (*state, arithmetic));
         let unit = gradient.unit(dtype, changed.chain([(weight, dtype)]));
         let (cut, num_tiles) = RowCut::new(indices.len(), gradient.row_len, unit);
-        let addends = gradient.push_lists(dtype, self);
-        let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()));
+        let addends = gradient.push_lists(dtype, self)?;
+        let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()))?;
         let mut addresses = [0; MAX_STATES];
         for (slot, state) in addresses.iter_mut().zip(states) {
             *slot = state.address;
@@ -249,8 +250,7 @@ impl Batch<RowUpdateJob> {
             scalars: rule.scalars(),
             first_index,
             unused: 0,
-        });
-        Ok(())
+        })
     }
 }
 
@@ -305,19 +305,19 @@ impl Rows<'_> {
     }
 
     /// Adds what a kernel reads of the rows to the lists of a batch.
-    fn push_lists<J>(&self, dtype: DType, batch: &mut Batch<J>) -> RowAddends {
+    fn push_lists<J>(&self, dtype: DType, batch: &mut Batch<J>) -> Result<RowAddends> {
         let row_bytes = self.row_len * dtype.size();
         let first_source = batch.push_list(self.sources.iter().map(|source| {
             let addend = self.addends.get(source.addend).copied().unwrap_or_default();
             addend.address + (source.row * row_bytes) as u64
-        }));
+        }))?;
         let is_plain = self.starts.iter().enumerate().all(|(sum, start)| sum == *start);
         let starts = self.starts.chunks(2).map(|pair| {
             let half = |index: usize| pair.get(index).map_or(0, |start| u64::from(count(*start)));
             half(0) | half(1) << 32
         });
-        let first_start = if is_plain { NEVER } else { batch.push_list(starts) };
-        RowAddends { first_source, first_start, full: count(self.full), unused: 0 }
+        let first_start = if is_plain { NEVER } else { batch.push_list(starts)? };
+        Ok(RowAddends { first_source, first_start, full: count(self.full), unused: 0 })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Optimizer steps of a batch as one launch: what the kernels of `kernels/update.h` get.
 
-use kvstore_core::DType;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
+use kvstore_core::{DType, Result};
 
 use super::batch::{self, Address, Batch};
 
@@ -70,7 +70,10 @@ pub struct UpdateJob {
 
 impl Batch<UpdateJob> {
     /// Adds a step. All steps of a batch are of one formula and one dtype: see [`kernel`].
-    pub fn push(&mut self, step: &Step<'_>) {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    pub fn push(&mut self, step: &Step<'_>) -> Result<()> {
         let mut states = [FromTo::default(); MAX_STATES];
         for (slot, state) in states.iter_mut().zip(step.states) {
             *slot = *state;
@@ -95,7 +98,7 @@ impl Batch<UpdateJob> {
             unused: 0,
             stream,
             count,
-        });
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kvstore_core::storage::{Span, SpanMut};
-use kvstore_core::{Backend, DType, Error, Result};
+use kvstore_core::{Backend, DType, Error, Result, fallible};
 
 use super::CudaBackend;
 use super::host;
@@ -35,7 +35,7 @@ pub(crate) fn broadcast(
         });
     }
     let base = address_of(from, dst)?;
-    let places = places.iter().map(|place| base + *place as u64).collect();
+    let places = fallible::collect(places.iter().map(|place| base + *place as u64))?;
     copy_each(backend, from, num_bytes, &[(from_address, places)])
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn expand(
     (from, to): (&[usize], &[usize]),
     src: Span<'_>,
 ) -> Result<()> {
-    let Some(copies) = Copies::expanding(from, to, dtype.size()) else {
+    let Some(copies) = Copies::expanding(from, to, dtype.size())? else {
         return host::make_of(backend, dst, &[src], |host, dst, src| {
             host.expand(dtype, dst, to, src[0], from)
         });
@@ -60,8 +60,10 @@ pub(crate) fn expand(
     let (card, first_source) = locate(src)?;
     let base = address_of(card, &dst)?;
     let sources = (first_source..).step_by(num_bytes);
-    let addresses = |places: Vec<usize>| places.iter().map(|place| base + *place as u64).collect();
-    let copies: Vec<_> = sources.zip(places.into_iter().map(addresses)).collect();
+    let mut copies = fallible::with_capacity(places.len())?;
+    for (source, places) in sources.zip(places) {
+        copies.push((source, fallible::collect(places.iter().map(|place| base + *place as u64))?));
+    }
     copy_each(backend, card, num_bytes, &copies)
 }
 
@@ -78,7 +80,7 @@ fn copy_each(
     let mut launches = Launches::<_, FanJob>::new();
     for (from, places) in copies.iter().filter(|(_, places)| !places.is_empty()) {
         let batch = launches.batch(card, kernel, || Ok(kernel.to_owned()))?;
-        batch.push(*from, places, num_bytes, size);
+        batch.push(*from, places, num_bytes, size)?;
     }
     // SAFETY: the ranges are memory of the card, and as long; what is written is exclusive, so they do not overlap.
     unsafe { launches.run(backend) }
@@ -100,32 +102,38 @@ const MOST: usize = 1 << 18;
 impl Copies {
     /// Returns the copies that repeat a value of elements of `size` along its axes of length 1 up to shape `to`; none
     /// where they would be too short or too many.
-    pub(crate) fn expanding(from: &[usize], to: &[usize], size: usize) -> Option<Self> {
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(crate) fn expanding(from: &[usize], to: &[usize], size: usize) -> Result<Option<Self>> {
         let mut axes: Vec<(usize, usize)> = from.iter().copied().zip(to.iter().copied()).collect();
         let mut num_bytes = size;
         while let Some((_, len)) = axes.pop_if(|(from, to)| from == to) {
             num_bytes *= len;
         }
         let num_copies = axes.iter().try_fold(1_usize, |count, (_, len)| count.checked_mul(*len));
-        num_copies.filter(|count| (1..=MOST).contains(count) && num_bytes >= SHORTEST)?;
+        if !num_copies.is_some_and(|count| (1..=MOST).contains(&count)) || num_bytes < SHORTEST {
+            return Ok(None);
+        }
         let mut places = Vec::from([Vec::from([0])]);
         for (from, to) in axes {
             // Each range so far is split along this axis: into rows of their own, or into the same one.
-            let split = |before: &Vec<usize>| {
-                if from == to {
-                    let row = |row| before.iter().map(|place| place * to + row).collect();
-                    (0..to).map(row).collect::<Vec<Vec<usize>>>()
-                } else {
-                    let rows = |place: &usize| place * to..place * to + to;
-                    Vec::from([before.iter().flat_map(rows).collect()])
+            let (num_lists, num_places) = if from == to { (to, 1) } else { (1, to) };
+            let mut split = fallible::with_capacity(places.len() * num_lists)?;
+            for before in &places {
+                for list in 0..num_lists {
+                    let mut places = fallible::with_capacity(before.len() * num_places)?;
+                    let firsts = before.iter().map(|place| place * to + list);
+                    places.extend(firsts.flat_map(|first| first..first + num_places));
+                    split.push(places);
                 }
-            };
-            places = places.iter().flat_map(split).collect();
+            }
+            places = split;
         }
         for place in places.iter_mut().flatten() {
             *place *= num_bytes;
         }
-        Some(Self { num_bytes, places })
+        Ok(Some(Self { num_bytes, places }))
     }
 }
 
@@ -142,12 +150,13 @@ pub fn kernel(num_bytes: u64, places: impl IntoIterator<Item = Address>) -> (&'s
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
     use super::{Copies, MOST, kernel};
 
     #[test]
     fn axes_are_repeated() {
-        let copies = |from: &[usize], to: &[usize]| Copies::expanding(from, to, 8);
+        let copies = |from: &[usize], to: &[usize]| Copies::expanding(from, to, 8).unwrap();
         let of = |num_bytes, places: &[&[usize]]| {
             Some(Copies { num_bytes, places: places.iter().map(|it| it.to_vec()).collect() })
         };

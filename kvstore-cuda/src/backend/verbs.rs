@@ -170,7 +170,7 @@ impl Backend for CudaBackend {
             let (num_bytes, size) = (job.dst.num_bytes as u64, job.dtype.size() as u64);
             let batch =
                 launches.batch(card, job.dtype, || Ok(sum::kernel(job.dtype).to_owned()))?;
-            batch.push(dst, &addends, num_bytes, size);
+            batch.push(dst, &addends, num_bytes, size)?;
         }
         // SAFETY: the ranges are memory of the card, each as long as the sum.
         unsafe { launches.run(self) }
@@ -196,7 +196,7 @@ impl Backend for CudaBackend {
                 weight: from_to(card, &job.weight)?,
                 states: &states,
                 addends: &addends,
-            });
+            })?;
         }
         // SAFETY: the ranges are memory of the card, each of as many elements as the weight.
         unsafe { launches.run(self) }
@@ -268,7 +268,7 @@ impl Backend for CudaBackend {
             }
             let kernel = || compress::quantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
             let batch = launches.batch(card, (code, dtype), kernel)?;
-            batch.push(job.quantizer, dtype, len as u64, (gradient, residual, codes));
+            batch.push(job.quantizer, dtype, len as u64, (gradient, residual, codes))?;
         }
         // SAFETY: the ranges are memory of the card and have the lengths that go with each other.
         unsafe { launches.run(self) }
@@ -284,7 +284,7 @@ impl Backend for CudaBackend {
             let dst = address_of(card, &job.dst)?;
             let kernel = || compress::dequantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
             let batch = launches.batch(card, (code, dtype), kernel)?;
-            batch.push(job.quantizer, dtype, len as u64, (&codes, dst));
+            batch.push(job.quantizer, dtype, len as u64, (&codes, dst))?;
         }
         // SAFETY: the ranges are memory of the card, and the codes are those of so many elements.
         unsafe { launches.run(self) }

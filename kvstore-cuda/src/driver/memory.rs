@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage, open};
-use kvstore_core::{Backend, Device, DeviceMemory, Error, ForeignMemory, Layout, Result};
+use kvstore_core::{Backend, Device, DeviceMemory, Error, ForeignMemory, Layout, Result, fallible};
 
 use super::card::{Card, Identity};
 use super::devices::Devices;
@@ -149,10 +149,17 @@ impl Memory {
         self.live.fetch_sub(block_bytes, Ordering::Relaxed);
         let Some(mut free) = self.free_of(card.device()) else { return };
         free.live -= block_bytes;
-        if address != 0 {
-            free.num_bytes += block_bytes;
-            free.blocks.entry(block_bytes).or_default().push(address);
+        if address == 0 {
+            return;
         }
+        if fallible::push(free.blocks.entry(block_bytes).or_default(), address).is_ok() {
+            free.num_bytes += block_bytes;
+            return;
+        }
+        drop(free);
+        // An error would be that of earlier work, which other calls report.
+        // SAFETY: the caller was the last holder.
+        let _ = unsafe { card.free(address) };
     }
 
     /// Gives what is kept back to the drivers.

@@ -52,7 +52,7 @@ proptest! {
             let mut others: Vec<_> =
                 case.beyond[1..].iter().map(|&beyond| place(&blank, beyond)).collect();
             let addresses: Vec<u64> = others.iter_mut().map(Memory::address).collect();
-            plan.push(one.address(), &addresses, content.len() as u64, size);
+            plan.push(one.address(), &addresses, content.len() as u64, size).unwrap();
             memory.push((content, one, others));
         }
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);

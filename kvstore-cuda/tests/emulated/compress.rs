@@ -109,7 +109,7 @@ fn check_quantize(quantizer: Quantizer, dtype: DType, cases: &[Case], num_blocks
         let to_address = if case.is_in_place { from.address() } else { to.address() };
         let residual = FromTo { from: from.address(), to: to_address };
         let ranges = (gradient.address(), residual, codes.address());
-        batch.push(quantizer, dtype, case.len as u64, ranges);
+        batch.push(quantizer, dtype, case.len as u64, ranges).unwrap();
         memory.push((expected, case.is_in_place, from, to, gradient, codes));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, 0);
@@ -143,7 +143,7 @@ fn check_sum(quantizer: Quantizer, dtype: DType, cases: &[Case], num_blocks: u32
         let beyond = case.beyond * dtype.size() % 16;
         let mut dst = Memory::new(&vec![0; case.len * dtype.size()], beyond);
         let addresses: Vec<u64> = codes.iter_mut().map(Memory::address).collect();
-        batch.push(quantizer, dtype, case.len as u64, (&addresses, dst.address()));
+        batch.push(quantizer, dtype, case.len as u64, (&addresses, dst.address())).unwrap();
         memory.push((sum.content(), codes, dst));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);

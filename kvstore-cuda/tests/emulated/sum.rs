@@ -60,7 +60,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
         let mut own = place(&vec![0; case.len * size], case.beyond[0]);
         let addresses: Vec<u64> = addends.iter_mut().map(Memory::address).collect();
         let dst = if case.is_in_place { addresses[0] } else { own.address() };
-        plan.push(dst, &addresses, (case.len * size) as u64, size as u64);
+        plan.push(dst, &addresses, (case.len * size) as u64, size as u64).unwrap();
         memory.push((expected, own, addends, case.is_in_place, contents));
     }
     let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
@@ -120,7 +120,7 @@ fn every_half_survives() {
         let (mut one, mut other) = (Memory::new(&all, 0), Memory::new(&shifted, 0));
         let mut dst = Memory::new(&vec![0; all.len()], 0);
         let mut plan = Batch::<FanJob>::default();
-        plan.push(dst.address(), &[one.address(), other.address()], all.len() as u64, 2);
+        plan.push(dst.address(), &[one.address(), other.address()], all.len() as u64, 2).unwrap();
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
         // SAFETY: as above.
         unsafe { launch(kernel(dtype), &args, 3, 0) };

@@ -154,14 +154,16 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
             contents.states.iter().map(|it| range(it, arithmetic)).collect();
         let mut addends: Vec<Memory> =
             contents.addends.iter().map(|it| Memory::new(it, place(dtype))).collect();
-        batch.push(&Step {
-            rule: &rule,
-            dtype,
-            len: case.len as u64,
-            weight: weight.addresses(),
-            states: &states.iter_mut().map(Range::addresses).collect::<Vec<_>>(),
-            addends: &addends.iter_mut().map(Memory::address).collect::<Vec<_>>(),
-        });
+        batch
+            .push(&Step {
+                rule: &rule,
+                dtype,
+                len: case.len as u64,
+                weight: weight.addresses(),
+                states: &states.iter_mut().map(Range::addresses).collect::<Vec<_>>(),
+                addends: &addends.iter_mut().map(Memory::address).collect::<Vec<_>>(),
+            })
+            .unwrap();
         memory.push((expected, contents, weight, states, addends));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);

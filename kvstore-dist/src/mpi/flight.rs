@@ -222,6 +222,7 @@ impl<'a> Flight<'a> {
 }
 
 impl Drop for Flight<'_> {
+    #[expect(clippy::disallowed_methods, reason = "a few words per buffer of one transfer")]
     fn drop(&mut self) {
         if !self.pending.is_empty() {
             ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.cargo);

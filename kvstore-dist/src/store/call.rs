@@ -241,7 +241,10 @@ fn in_order(calls: &[&Call]) -> Vec<usize> {
             order.push(index);
         }
     }
-    order.sort_by_key(|index| calls.get(*index).map(|call| Reverse(call.priority)));
+    // Calls of one priority stay in their order. A stable sort would allocate.
+    order.sort_unstable_by_key(|index| {
+        (calls.get(*index).map(|call| Reverse(call.priority)), *index)
+    });
     order
 }
 

@@ -135,7 +135,10 @@ impl Exchange<'_> {
         count: usize,
         renumber: impl Fn(i64) -> i64,
     ) -> Result<RowSparse> {
-        let indices = take_indices(rest, count)?.into_iter().map(renumber).collect();
+        let mut indices = take_indices(rest, count)?;
+        for index in &mut indices {
+            *index = renumber(*index);
+        }
         let row_len = whole.shape().row().num_elements();
         let rows = take(rest, count * row_len * whole.dtype().size())?;
         self.value(whole, indices, rows)

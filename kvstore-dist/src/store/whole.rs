@@ -36,7 +36,7 @@ impl Stores {
             snapshot = snapshot.with_states(Optimizer::clone(optimizer), &states)?;
         }
         let residuals = self.all_residuals(exchange)?;
-        Ok(snapshot.with_residuals(name, config.compression, &residuals))
+        snapshot.with_residuals(name, config.compression, &residuals)
     }
 
     /// Returns what compressed sums have not sent, of each key by ranks.
@@ -46,7 +46,7 @@ impl Stores {
         let mut own = Vec::new();
         for key in &keys {
             let residual = self.residuals().get(key).cloned();
-            own.push(u8::from(residual.is_some()));
+            fallible::push(&mut own, u8::from(residual.is_some()))?;
             if let Some(residual) = residual {
                 fallible::extend(&mut own, &residual.seen_bytes()?)?;
             }
@@ -122,9 +122,9 @@ impl Stores {
             None if snapshot.has_updater() => Rule::Updater,
             None => Rule::Assign,
         };
-        let values = snapshot.values();
+        let values = snapshot.values()?;
         // What is compressed is what ranks send, not what the store of whole values gets.
-        let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new());
+        let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
         self.whole.rollback(if rule.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
         let keys = self.whole.keys()?;

@@ -192,7 +192,7 @@ fn core_imports_nothing_through_its_root() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
@@ -201,13 +201,17 @@ const MAY_USE: [(&str, &[&str]); 10] = [
     ("kvstore-python", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
     ("kvstore-emulator", &[]),
+    ("kvstore-failing-allocator", &[]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
 ];
 
 /// What tests of a crate use beside that: the suites, and stores as they take them.
-const IN_TESTS: [(&str, &str); 3] = [
+const IN_TESTS: [(&str, &str); 6] = [
+    ("kvstore-core", "kvstore-failing-allocator"),
     ("kvstore-cuda", "kvstore-emulator"),
+    ("kvstore-cuda", "kvstore-failing-allocator"),
+    ("kvstore", "kvstore-failing-allocator"),
     ("kvstore-dist", "kvstore"),
     ("kvstore-dist", "kvstore-tests"),
 ];

@@ -37,7 +37,7 @@ const BYTES_OF_AN_ARRAY: u64 = 8 * 1024;
 /// # use kvstore_core::{ArrayList, Backends, CpuBackend, Device, NDArray, Tensor};
 /// # let backends = Backends::new(vec![CpuBackend::new()]);
 /// # let weights = NDArray::new(Tensor::from_slice(&backends, Device::cpu(0), [2], &[1f32, 2.0])?);
-/// ArrayList::named([("w", weights)]).write("model.params")?;
+/// ArrayList::named([("w", weights)])?.write("model.params")?;
 /// let list = ArrayList::read(&backends, "model.params")?;
 /// assert_eq!(list.get("w").expect("the name").to_vec::<f32>()?, [1.0, 2.0]);
 /// # Ok::<(), kvstore_core::Error>(())
@@ -50,14 +50,24 @@ pub struct ArrayList {
 
 impl ArrayList {
     /// Returns a list without names.
-    pub fn unnamed(arrays: impl IntoIterator<Item = NDArray>) -> Self {
-        Self { arrays: arrays.into_iter().collect(), names: Vec::new() }
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn unnamed(arrays: impl IntoIterator<Item = NDArray>) -> Result<Self> {
+        Ok(Self { arrays: fallible::gather(arrays)?, names: Vec::new() })
     }
 
     /// Returns a list of arrays with their names.
-    pub fn named<N: Into<String>>(pairs: impl IntoIterator<Item = (N, NDArray)>) -> Self {
-        let (names, arrays) = pairs.into_iter().map(|(name, array)| (name.into(), array)).unzip();
-        Self { arrays, names }
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn named<N: Into<String>>(pairs: impl IntoIterator<Item = (N, NDArray)>) -> Result<Self> {
+        let mut list = Self::default();
+        for (name, array) in pairs {
+            fallible::push(&mut list.names, name.into())?;
+            fallible::push(&mut list.arrays, array)?;
+        }
+        Ok(list)
     }
 
     /// Returns the arrays in the order of the file.
@@ -138,7 +148,7 @@ impl ArrayList {
         let mut list = Self::default();
         for _ in 0..num_arrays {
             input.spend(BYTES_OF_AN_ARRAY, "an array")?;
-            list.arrays.push(NDArray::new(record::read(backends, input)?));
+            fallible::push(&mut list.arrays, NDArray::new(record::read(backends, input)?))?;
         }
         let num_names = input.u64("the number of names")?;
         if num_names != 0 && num_names != num_arrays {
@@ -147,7 +157,8 @@ impl ArrayList {
         for _ in 0..num_names {
             let len = input.u64("the length of a name")?;
             let name = String::from_utf8(input.bytes(len, "a name")?);
-            list.names.push(name.map_err(|_| input.corrupt("a name is not UTF-8"))?);
+            let name = name.map_err(|_| input.corrupt("a name is not UTF-8"))?;
+            fallible::push(&mut list.names, name)?;
         }
         Ok(list)
     }

@@ -16,6 +16,7 @@ use std::io::{self, Write};
 
 use super::sparse::{self, Storage};
 use crate::backend::registry::Backends;
+use crate::fallible;
 use crate::file::{Input, read_elements, write_elements};
 use crate::tensor::Tensor;
 use crate::types::{DType, Device, Result, Shape, TensorSpec};
@@ -123,8 +124,9 @@ fn rank(input: &mut Input<'_>) -> Result<Option<u32>> {
 
 /// Reads that many lengths of 4 or 8 bytes.
 fn dims(input: &mut Input<'_>, rank: u32, bytes_each: u64) -> Result<Shape> {
+    // Bounds the rank, and so the reserved memory, by the remaining bytes.
     input.expect(u64::from(rank) * bytes_each, "a shape")?;
-    let mut dims = Vec::new();
+    let mut dims = fallible::with_capacity(usize::try_from(rank).unwrap_or(usize::MAX))?;
     for _ in 0..rank {
         let dim = match bytes_each {
             4 => u64::from(input.u32("a shape")?),

@@ -1,0 +1,210 @@
+//! An allocator that fails on request, and a harness that fails each long allocation of a call.
+//!
+//! A test declares the allocator, and gives its cases to [`run_cases`]. It is the only test of its
+//! file, because the allocator is global.
+
+#![allow(unsafe_code, reason = "an allocator is one")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::backtrace::Backtrace;
+use std::cell::Cell;
+use std::fmt::{self, Display};
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::process::Command;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// The size from which an allocation may fail. Shorter allocations do not depend on the size of the
+/// data.
+pub const LONG: usize = 64 << 10;
+
+/// The environment variable that names the case of a child process.
+const CASE: &str = "KVSTORE_TEST_CASE";
+
+/// The environment variable that prints the stack of each failed allocation.
+const STACKS: &str = "KVSTORE_TEST_STACKS";
+
+thread_local! {
+    /// The number of long allocations that still succeed. All do if it is negative.
+    static LEFT: Cell<i64> = const { Cell::new(-1) };
+    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
+    /// Whether exactly one allocation fails.
+    static ONCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The system's allocator. It fails long allocations of the thread that runs a case.
+#[derive(Clone, Copy, Debug)]
+pub struct FailingAllocator;
+
+impl FailingAllocator {
+    fn fails(num_bytes: usize) -> bool {
+        if num_bytes < LONG || LEFT.get() < 0 {
+            return false;
+        }
+        if LEFT.get() > 0 {
+            LEFT.set(LEFT.get() - 1);
+            return false;
+        }
+        LEFT.set(-1);
+        if std::env::var_os(STACKS).is_some() {
+            eprintln!("{num_bytes} bytes:\n{}", Backtrace::force_capture());
+        }
+        if !ONCE.get() {
+            LEFT.set(0);
+        }
+        HAS_FAILED.set(true);
+        true
+    }
+}
+
+// SAFETY: forwards to the system's allocator, or returns null.
+unsafe impl GlobalAlloc for FailingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if Self::fails(layout.size()) {
+            return null_mut();
+        }
+        // SAFETY: the caller upholds the same contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if Self::fails(layout.size()) {
+            return null_mut();
+        }
+        // SAFETY: the caller upholds the same contract.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if Self::fails(size) {
+            return null_mut();
+        }
+        // SAFETY: the caller upholds the same contract.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller upholds the same contract.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// Runs a part of a case whose allocations succeed, such as a check.
+pub fn without_failures<R>(run: impl FnOnce() -> R) -> R {
+    let left = LEFT.replace(-1);
+    let result = run();
+    LEFT.set(left);
+    result
+}
+
+/// A call whose long allocations fail.
+pub type Call<E> = Box<dyn FnOnce() -> Result<(), E> + Send>;
+
+/// A named call, and the function that prepares it.
+pub struct Case<E> {
+    name: &'static str,
+    prepare: Box<dyn Fn() -> Call<E>>,
+}
+
+impl<E> Case<E> {
+    /// Returns a case. `prepare` runs once for each call, and its allocations succeed. The call
+    /// runs in a thread of its own, whose thread-local buffers are empty.
+    pub fn new(name: &'static str, prepare: impl Fn() -> Call<E> + 'static) -> Self {
+        Self { name, prepare: Box::new(prepare) }
+    }
+}
+
+impl<E> fmt::Debug for Case<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Returns a case that prepares a value and gives it to `call`.
+pub fn case<T: Send + 'static, R, E>(
+    name: &'static str,
+    prepare: impl Fn() -> T + 'static,
+    call: impl Fn(T) -> Result<R, E> + Clone + Send + 'static,
+) -> Case<E> {
+    Case::new(name, move || {
+        let (given, call) = (prepare(), call.clone());
+        Box::new(move || call(given).map(drop))
+    })
+}
+
+/// Runs each case in a child process. There, each long allocation fails in turn, once alone and
+/// once with all that follow. `test` is the name of the calling test.
+///
+/// # Panics
+/// - A child process aborts or panics.
+/// - A call fails with an error for which `is_out_of_memory` returns `false`.
+/// - A call fails although no allocation does.
+pub fn run_cases<E: Display + Send>(
+    test: &str,
+    cases: Vec<Case<E>>,
+    is_out_of_memory: impl Fn(&E) -> bool,
+) {
+    if let Ok(wanted) = std::env::var(CASE) {
+        let case = cases.into_iter().find(|case| case.name == wanted).unwrap();
+        let counts = [true, false].map(|once| fail_each(&case, once, &is_out_of_memory));
+        println!("allocations: {counts:?}");
+        return;
+    }
+    let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+    let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    faults.lock().unwrap().extend(run_child(test, name));
+                }
+            });
+        }
+    });
+    let faults = faults.into_inner().unwrap();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Runs a case in a child process. Returns why it failed.
+fn run_child(test: &str, name: &str) -> Option<String> {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]);
+    let output = child.env(CASE, name).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let count = printed.lines().find(|line| line.contains("allocations"));
+    println!("{name}: {}, {}", output.status, count.unwrap_or_default());
+    let reason = String::from_utf8_lossy(&output.stderr);
+    let failed = !output.status.success() || count.is_none();
+    failed.then(|| format!("{name}: {}: {reason}", output.status))
+}
+
+/// Calls once per long allocation, which fails then. Returns the number of allocations.
+fn fail_each<E: Display + Send>(
+    case: &Case<E>,
+    once: bool,
+    is_out_of_memory: &impl Fn(&E) -> bool,
+) -> usize {
+    for count in 0..1000 {
+        let call = (case.prepare)();
+        let call = move || {
+            ONCE.set(once);
+            LEFT.set(count);
+            let done = call();
+            LEFT.set(-1);
+            (HAS_FAILED.get(), done)
+        };
+        let result = thread::scope(|scope| scope.spawn(call).join());
+        match result.unwrap_or_else(|panic| resume_unwind(panic)) {
+            (false, Ok(())) => return usize::try_from(count).unwrap(),
+            // Emptying the pool may have freed enough.
+            (true, Ok(())) => {}
+            (true, Err(error)) => assert!(is_out_of_memory(&error), "{error}"),
+            (false, Err(error)) => panic!("without a failure: {error}"),
+        }
+    }
+    panic!("too many long allocations");
+}
