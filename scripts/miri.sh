@@ -12,7 +12,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 PINNED=nightly-2026-05-20
 
 # Run on one thread, with every check that Miri has.
-ALONE="calls reducers snapshots updaters"
+ALONE="calls snapshots updaters"
 # Run on the threads of the backend, which are not rayon's here (kvstore-core/src/cpu/threads/pool.rs says
 # why). `lib` is what stands in the files of the core, `external_memory` a file of its tests.
 THREADS="concurrency external_memory lib values whole_store"

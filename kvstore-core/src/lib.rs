@@ -15,9 +15,8 @@
 //! # Ok::<(), kvstore_core::Error>(())
 //! ```
 //!
-//! Three seams hold the crate together, each a trait that other crates implement:
-//! [`Backend`] (what one kind of memory can do), [`Reducer`] (where the values of a key become one)
-//! and [`KvStore`] (what the verbs mean).
+//! Two seams hold the crate together, each a trait that other crates implement: [`Backend`] (what
+//! one kind of memory can do) and [`KvStore`] (what the verbs mean).
 //!
 //! `docs/design.md` has a map of the folders, in the order in which they may import each other.
 
@@ -52,8 +51,7 @@ pub use noise::Distribution;
 pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
 pub use rows::{RowSparse, Value};
 pub use store::{
-    Description, DeviceReducer, Existing, HostReducer, KeyStats, KvStore, LocalStore, Pulled,
-    Reducer, Snapshot, Updater, WorkerGroup,
+    Description, Existing, KeyStats, KvStore, LocalStore, Pulled, Snapshot, Updater, WorkerGroup,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

@@ -1,4 +1,4 @@
-//! [`LocalStore`]: a store within one process, made of a [`Reducer`] and a table.
+//! [`LocalStore`]: a store within one process, made of a table of keys and what a push does.
 //!
 //! Locks, in the order in which they are taken: the gate, together with others by whatever changes the store, alone
 //! by what needs all of it to stand still; the settings, to clone or to change them; the table's map,
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::home::Home;
 use super::policy::{Policy, Running};
 use super::pull_rows::pull_rows;
 use super::push::{Push, Pushed};
-use super::reducer::{DeviceReducer, HostReducer, Reducer};
 use super::scratch::Scratch;
 use super::snapshot::{Rule, Snapshot};
 use super::table::{Entry, Progress, Table};
@@ -38,7 +38,7 @@ pub struct LocalStore {
     name: String,
     identity: u64,
     backends: Backends,
-    reducer: Box<dyn Reducer>,
+    home: Home,
     table: Table,
     settings: RwLock<Settings>,
     /// Held by everything that changes the store; alone by what needs all of it to stand still.
@@ -63,16 +63,12 @@ impl LocalStore {
     /// others on the host.
     pub fn new(name: &str, backends: Backends) -> Option<Self> {
         static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(0);
-        let reducer: Box<dyn Reducer> = match name {
-            "local" | "local_update_cpu" | "local_allreduce_cpu" => Box::new(HostReducer),
-            "device" | "local_allreduce_device" => Box::new(DeviceReducer),
-            _ => return None,
-        };
+        let home = Home::of_kind(name)?;
         Some(Self {
             name: name.to_owned(),
             identity: NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed),
             backends,
-            reducer,
+            home,
             table: Table::default(),
             settings: RwLock::new(Settings { policy: Policy::Assign, compression: None }),
             gate: RwLock::default(),
@@ -154,9 +150,9 @@ impl LocalStore {
         Settings { policy, compression }: &Settings,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let reducer = &*self.reducer;
+        let home = self.home;
         let push = Push { backends: &self.backends, entries, pushed, values };
-        let moved = push.gather(reducer)?;
+        let moved = push.gather(home)?;
         let push = Push { values: moved.as_deref().unwrap_or(values), ..push };
         if let Some(compression) = compression {
             for group in push.groups() {
@@ -170,10 +166,10 @@ impl LocalStore {
         let merged = push.merge_rows(policy.row_use())?;
         let push = merged.as_ref().map_or(push, |merged| merged.push(push));
         match policy {
-            Policy::Assign => push.assign(reducer, compression.as_ref(), scratch),
+            Policy::Assign => push.assign(home, compression.as_ref(), scratch),
             Policy::Updater(updater) => match compression {
                 None => {
-                    let sums = push.sum(reducer, scratch)?;
+                    let sums = push.sum(home, scratch)?;
                     push.groups().zip(&sums).try_for_each(|(group, sum)| {
                         self.call(&**updater, group.entry, |_| Ok((sum.clone(), None)))
                     })
@@ -182,21 +178,15 @@ impl LocalStore {
                     self.call(&**updater, group.entry, |progress| {
                         // The key keeps its own, for the updater may fail.
                         let mut residuals = fallible::copied(&progress.residuals)?;
-                        let mut key = group.compressed(
-                            &self.backends,
-                            reducer,
-                            compression,
-                            &mut residuals,
-                        )?;
+                        let mut key =
+                            group.compressed(&self.backends, home, compression, &mut residuals)?;
                         compress(&self.backends, std::slice::from_mut(&mut key))?;
                         let sum = key.into_sum();
                         Ok((sum, Some(residuals)))
                     })
                 }),
             },
-            Policy::Optimizer(running) => {
-                push.step(reducer, running, compression.as_ref(), scratch)
-            }
+            Policy::Optimizer(running) => push.step(home, running, compression.as_ref(), scratch),
         }
     }
 
@@ -296,8 +286,8 @@ impl KvStore for LocalStore {
                 let text = format!("key `{key}`: {} has no elements", value.spec());
                 return Err(Error::invalid(text));
             }
-            let home = self.reducer.home(value.memory());
-            copies.push(value.to_device(&self.backends, home)?.compact(home)?);
+            let device = self.home.device(value.memory());
+            copies.push(value.to_device(&self.backends, device)?.compact(device)?);
         }
         self.table.insert(keys, copies, existing)
     }

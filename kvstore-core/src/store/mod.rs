@@ -1,11 +1,11 @@
 //! The [`KvStore`] seam: what the verbs mean. [`WorkerGroup`] has those of many processes.
 
+mod home;
 mod local;
 mod merge_rows;
 mod policy;
 mod pull_rows;
 mod push;
-mod reducer;
 mod scratch;
 mod shards;
 mod snapshot;
@@ -25,7 +25,6 @@ use crate::tensor::Tensor;
 use crate::types::{Key, Result};
 
 pub use local::LocalStore;
-pub use reducer::{DeviceReducer, HostReducer, Reducer};
 pub use snapshot::Snapshot;
 pub use types::{Description, Existing, KeyStats, Pulled};
 pub use updater::Updater;

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use super::home::Home;
 use super::policy::{Run, Running};
-use super::reducer::Reducer;
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
 use crate::backend::registry::{Backends, in_the_midst};
@@ -55,8 +55,8 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the device where the values are summed.
-    fn home(&self, reducer: &dyn Reducer) -> Result<Device> {
-        Ok(reducer.home(self.first()?.memory()))
+    fn device(&self, home: Home) -> Result<Device> {
+        Ok(home.device(self.first()?.memory()))
     }
 
     /// Returns the rows, or `None` if a value is dense.
@@ -88,17 +88,17 @@ impl<'a> Group<'a> {
     pub(crate) fn compressed<'b>(
         &self,
         backends: &Backends,
-        reducer: &dyn Reducer,
+        home: Home,
         compression: &Compression,
         residuals: &'b mut Vec<Tensor>,
     ) -> Result<Compressed<'b>>
     where
         'a: 'b,
     {
-        let home = self.home(reducer)?;
+        let device = self.device(home)?;
         let mut values = fallible::with_capacity(self.len())?;
         values.extend(self.iter());
-        Compressed::new(compression, backends, home, values, residuals)
+        Compressed::new(compression, backends, device, values, residuals)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -124,13 +124,13 @@ impl<'a> Push<'a> {
     }
 
     /// Returns the values with those moved that are not where their key is summed; none if all are.
-    pub(crate) fn gather(&self, reducer: &dyn Reducer) -> Result<Option<Vec<Value>>> {
+    pub(crate) fn gather(&self, home: Home) -> Result<Option<Vec<Value>>> {
         let mut moved: Option<Vec<Value>> = None;
         for group in self.groups() {
-            let home = group.home(reducer)?;
+            let device = group.device(home)?;
             for (pushed, value) in group.pushed.iter().zip(group.values()) {
-                if !value.memory().is_at(home) {
-                    let here = value.to_device(self.backends, home)?;
+                if !value.memory().is_at(device) {
+                    let here = value.to_device(self.backends, device)?;
                     if moved.is_none() {
                         moved = Some(fallible::copied(self.values)?);
                     }
@@ -145,10 +145,10 @@ impl<'a> Push<'a> {
     }
 
     /// Sums the values of each key. A single value is kept by sharing.
-    pub(crate) fn sum(&self, reducer: &dyn Reducer, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
+    pub(crate) fn sum(&self, home: Home, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = fallible::with_capacity(self.entries.len())?;
         for group in self.groups() {
-            let first = group.first()?.memory().clone().relabelled(group.home(reducer)?);
+            let first = group.first()?.memory().clone().relabelled(group.device(home)?);
             sums.push(match group.len() {
                 1 => first.compact()?,
                 _ => first.allocate_like(first.spec().clone())?,
@@ -175,7 +175,7 @@ impl<'a> Push<'a> {
     /// nothing that can fail may come after.
     fn compress(
         &self,
-        reducer: &dyn Reducer,
+        home: Home,
         compression: Option<&Compression>,
         changes: &mut [Change<'_>],
     ) -> Result<Option<Vec<Tensor>>> {
@@ -184,7 +184,7 @@ impl<'a> Push<'a> {
         let mut sums = fallible::with_capacity(self.entries.len())?;
         for (group, change) in self.groups().zip(changes) {
             let residuals = &mut change.progress.residuals;
-            keys.push(group.compressed(self.backends, reducer, compression, residuals)?);
+            keys.push(group.compressed(self.backends, home, compression, residuals)?);
         }
         compress(self.backends, &mut keys)?;
         sums.extend(keys.into_iter().map(Compressed::into_sum));
@@ -194,13 +194,13 @@ impl<'a> Push<'a> {
     /// Makes the sum of each key's values its stored value.
     pub(crate) fn assign(
         &self,
-        reducer: &dyn Reducer,
+        home: Home,
         compression: Option<&Compression>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let mut changes = scratch.lend_changes(self.entries.len())?;
         self.lock(&mut changes)?;
-        if let Some(sums) = self.compress(reducer, compression, &mut changes)? {
+        if let Some(sums) = self.compress(home, compression, &mut changes)? {
             for (sum, change) in sums.into_iter().zip(&mut changes) {
                 change.prepared = Prepared::Value(sum.into());
             }
@@ -210,12 +210,12 @@ impl<'a> Push<'a> {
         }
         for (group, change) in self.groups().zip(&mut changes) {
             let value = &mut **change.value.as_mut().ok_or_else(lost)?;
-            let home = group.home(reducer)?;
+            let device = group.device(home)?;
             change.prepared = if group.len() == 1 {
-                Prepared::Value(group.first()?.compact(home)?)
+                Prepared::Value(group.first()?.compact(device)?)
             } else {
                 let value = value.make_dense()?;
-                value.move_to(self.backends, home)?;
+                value.move_to(self.backends, device)?;
                 Prepared::Sum(value.fresh_if_shared()?)
             };
         }
@@ -244,7 +244,7 @@ impl<'a> Push<'a> {
     /// Steps each key with the sum of its values as gradient.
     pub(crate) fn step(
         &self,
-        reducer: &dyn Reducer,
+        home: Home,
         running: &Running,
         compression: Option<&Compression>,
         scratch: &mut Scratch,
@@ -266,12 +266,12 @@ impl<'a> Push<'a> {
         self.lock(&mut changes)?;
         for (group, change) in self.groups().zip(&mut changes) {
             let value = change.value.as_mut().ok_or_else(lost)?.make_dense()?;
-            let home = group.home(reducer)?;
-            value.move_to(self.backends, home)?;
+            let device = group.device(home)?;
+            value.move_to(self.backends, device)?;
             let Progress { run, state, .. } = &mut *change.progress;
             let mut state = Some(state).filter(|_| *run == running.run);
             if let Some(state) = &mut state {
-                state.move_to(self.backends, home)?;
+                state.move_to(self.backends, device)?;
             }
             let pending = Pending::new(&running.optimizer, group.entry.key(), value, state)?;
             change.prepared = Prepared::Step(pending, running.run);
@@ -280,7 +280,7 @@ impl<'a> Push<'a> {
         let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates(self.entries.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(plans.len())?;
         // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
-        let compressed = self.compress(reducer, compression, &mut changes)?;
+        let compressed = self.compress(home, compression, &mut changes)?;
         match &compressed {
             Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
             None => spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span)),
