@@ -2,6 +2,9 @@
 //!
 //! If memory is missing, these functions return an error. The standard constructors abort the
 //! process, so Clippy rejects them in all crates (`clippy.toml`).
+//!
+//! Clippy cannot see `collect`, `extend`, `push` and `clone`. Tests with a failing allocator cover
+//! calls that use them (`failed_allocations.rs`).
 
 #![expect(clippy::disallowed_methods, reason = "the fallible replacements are implemented here")]
 

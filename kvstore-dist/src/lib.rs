@@ -8,11 +8,13 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
+mod launched;
 mod local;
 mod mpi;
 mod store;
 pub mod transport;
 
+pub use launched::open_collective;
 pub use local::LocalCollective;
 pub use mpi::{MpiCollective, MpiOptions};
 pub use store::{DistStore, Group};

@@ -1,4 +1,4 @@
-//! Stores that span processes: the one group of them that this process is in.
+//! Stores that span processes, and the group of this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,32 +6,54 @@ use std::time::Duration;
 
 use kvstore_core::process::{Origin, PerProcess};
 use kvstore_core::{Error, Result};
-use kvstore_dist::{DEFAULT_TIMEOUT, DistStore, Group, MpiCollective, MpiOptions, Wait};
+use kvstore_dist::transport::{Collective, DEFAULT_TIMEOUT, Wait};
+use kvstore_dist::{DistStore, Group, open_collective};
 
 use crate::runtime::backends;
 use crate::store::Store;
 
-/// Says in the environment for how many seconds a call waits for other processes.
+/// The environment variable with the deadline of a call, in seconds.
 const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
 
 /// The names of these stores.
 pub(crate) const NAMES: [&str; 4] = DistStore::NAMES;
 
-/// Returns a store of this name; none for names of others.
+/// Returns a store over the transport of this job, or `None` for other names.
 pub(crate) fn create(name: &str) -> Option<Result<Store>> {
     let is_known = NAMES.contains(&name);
-    is_known.then(|| {
-        let store = DistStore::new(name, backends(), &group()?);
-        let store = store.ok_or_else(|| Error::Internal(format!("no store `{name}`")))?;
-        Ok(Store::new(Arc::new(store)))
-    })
+    is_known.then(|| create_on(name, &group()?))
+}
+
+/// Returns an empty store that the processes of `group` share, over a transport of the caller's
+/// choice. `name` is one of the `dist_*` names of [`create`](crate::create), in any case.
+///
+/// ```
+/// use kvstore::{DType, Device, Group, LocalCollective, create_on, ones};
+/// use std::sync::Arc;
+/// // A group of one. Any transport works: see `kvstore::transport`.
+/// let member = LocalCollective::group(1).remove(0);
+/// let store = create_on("dist_sync", &Group::new(Arc::new(member))?)?;
+/// store.init("3", &ones([2], DType::F32, Device::cpu(0))?)?;
+/// assert_eq!(store.num_workers()?, 1);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for another name.
+pub fn create_on(name: &str, group: &Arc<Group>) -> Result<Store> {
+    let lower = name.to_lowercase();
+    let store = DistStore::new(&lower, backends(), group).ok_or_else(|| {
+        let known = NAMES.join(", ");
+        Error::invalid(format!("store type `{name}` on a group: expected one of {known}"))
+    })?;
+    Ok(Store::new(Arc::new(store)))
 }
 
 /// The group of one process.
 struct Opening {
     group: Mutex<Option<Arc<Group>>>,
     process: Origin,
-    /// Whether MPI has started or may be starting in this process.
+    /// Whether the transport has started or may be starting in this process.
     has_begun: AtomicBool,
     /// The process in which it had before this one was forked.
     ancestor: Option<Origin>,
@@ -47,17 +69,17 @@ impl Opening {
         }
     }
 
-    /// Returns the process that has started MPI, if any. Takes no lock.
+    /// Returns the process that has started the transport, or `None`. Takes no lock.
     fn opened_by(&self) -> Option<Origin> {
         let has_begun = self.has_begun.load(Ordering::Relaxed);
         if has_begun { Some(self.process) } else { self.ancestor }
     }
 
-    /// Opens MPI.
-    fn open(&self, wait: &Wait<'_>) -> Result<MpiCollective> {
+    /// Opens the transport.
+    fn open(&self, wait: &Wait<'_>) -> Result<Arc<dyn Collective>> {
         // Set before the library starts: a child forked meanwhile would wait for it for ever.
         self.has_begun.store(true, Ordering::Relaxed);
-        MpiCollective::open(&MpiOptions::default(), wait).inspect_err(|error| {
+        open_collective(wait).inspect_err(|error| {
             // No library is usable. A child fails with the same error or finds a library.
             if matches!(error, Error::Unsupported(_)) {
                 self.has_begun.store(false, Ordering::Relaxed);
@@ -66,7 +88,7 @@ impl Opening {
     }
 }
 
-/// Returns the group of this process. Nothing of MPI is loaded before.
+/// Returns the group of this process. The first call loads the library of the transport.
 fn group() -> Result<Arc<Group>> {
     static OPENING: PerProcess<Opening> = PerProcess::new();
     let opening = OPENING.get_or_init(Opening::new);
@@ -80,7 +102,7 @@ fn group() -> Result<Arc<Group>> {
     }
     let timeout = timeout()?;
     let wait = Wait::new(&"the first store that spans processes", timeout);
-    let new = Group::new(Arc::new(opening.open(&wait)?))?;
+    let new = Group::new(opening.open(&wait)?)?;
     new.set_timeout(timeout);
     *group = Some(Arc::clone(&new));
     Ok(new)

@@ -35,13 +35,17 @@ mod memory_limit;
 mod pairs;
 pub mod random;
 mod runtime;
+mod settings;
 mod store;
 mod update;
 mod values;
+mod workers;
 
 pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays, zeros};
 pub use checkpoint::finish_checkpoints;
 pub use create::create;
+#[cfg(feature = "dist")]
+pub use dist::create_on;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
     backends, device_memory, doctor, host_live_bytes, live_bytes, memory_limit, num_gpus,
@@ -52,6 +56,9 @@ pub use update::{update, update_rows};
 pub use values::{ArrayOrRows, ToValue};
 
 #[doc(hidden)]
+#[cfg(feature = "dist")]
+pub use kvstore_dist::{Group, LocalCollective, transport};
+
 pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,

@@ -1,14 +1,14 @@
 //! [`Store`]: the verbs on arrays.
 
-use kvstore_core::fallible;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kvstore_core::fallible;
 use kvstore_core::process::OwnedByProcess;
 use kvstore_core::{
-    BoxError, Compression, Error, Existing, Key, KeyStats, KvStore, NDArray, Optimizer, Pulled,
-    Result, RowSparse, Tensor, TensorSpec, Updater, Value,
+    Error, Existing, Key, KeyStats, KvStore, NDArray, Pulled, Result, RowSparse, Tensor,
+    TensorSpec, Value,
 };
 
 use crate::kept;
@@ -347,164 +347,6 @@ impl Store {
         self.inner()?.contains(key)
     }
 
-    /// Lets `update(key, pushed, stored)` change the stored value on every push from now on.
-    ///
-    /// `pushed` is the sum; `stored` is changed in place. Both arrays are private to the call: what
-    /// is done to them later reaches nobody. When it fails the key keeps its old value, and the
-    /// push returns [`Error::Updater`] with the failure as its source.
-    ///
-    /// It should not wait for a thread pool that the push itself runs on: such a wait may run
-    /// another task of that pool, and if that task changes this store it is refused as if the
-    /// updater had done it.
-    ///
-    /// ```
-    /// use kvstore::{DType, Device, create, ones};
-    /// let store = create("local")?;
-    /// store.init("5", &ones([2], DType::F32, Device::cpu(0))?)?;
-    /// store.set_updater(|_key, pushed, stored| Ok(stored.add_assign(&pushed.mul_scalar(2)?)?))?;
-    /// store.push("5", &ones([2], DType::F32, Device::cpu(0))?)?;
-    /// assert_eq!(store.pull_new("5")?[0].to_vec::<f32>()?, [3.0, 3.0]);
-    /// # Ok::<(), kvstore::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
-    pub fn set_updater<F>(&self, update: F) -> Result<()>
-    where
-        F: Fn(&Key, &NDArray, &NDArray) -> Result<(), BoxError> + Send + Sync + 'static,
-    {
-        self.inner()?.set_updater(Some(Arc::new(OnArrays(update))))
-    }
-
-    /// Lets the sum replace the stored value on every push from now on.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
-    pub fn clear_updater(&self) -> Result<()> {
-        self.inner()?.set_updater(None)
-    }
-
-    /// Lets an optimizer run on the store from now on; the states of all keys start anew.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
-    pub fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        self.inner()?.set_optimizer(optimizer)
-    }
-
-    /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
-    ///
-    /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::optimizer`].
-    pub fn optimizer(&self) -> Result<Option<Optimizer>> {
-        self.inner()?.optimizer()
-    }
-
-    /// Returns the hyper-parameters of the optimizer that runs on the store.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set.
-    pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
-        let optimizer = self.inner()?.optimizer()?.ok_or_else(|| {
-            Error::InvalidArgument("the store has no optimizer with hyper-parameters".to_owned())
-        })?;
-        Ok(optimizer.hyper_parameters())
-    }
-
-    /// Changes hyper-parameters of the running optimizer, all or none. States and counts stay.
-    ///
-    /// ```
-    /// use kvstore::{Optimizer, create};
-    /// let store = create("local")?;
-    /// store.set_optimizer(Optimizer::sgd())?;
-    /// store.set_hyper_parameters(&[("learning_rate", 0.001)])?;
-    /// assert_eq!(store.hyper_parameters()?[0], ("learning_rate", 0.001));
-    /// # Ok::<(), kvstore::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set, it has none of such a
-    /// name, or it cannot have such a value.
-    pub fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
-        self.inner()?.set_hyper_parameters(parameters)
-    }
-
-    /// Compresses the values of every push from now on, `2bit` or `1bit` an element; see [`Compression`]. What is
-    /// not sent is kept for each key and each position in the list of its values, and is sent later.
-    ///
-    /// ```
-    /// use kvstore::{Compression, Device, array, create};
-    /// let store = create("local")?;
-    /// store.init("w", &array(&[0f32, 0.0], [2], Device::cpu(0))?)?;
-    /// store.set_gradient_compression("2bit", Compression::DEFAULT_THRESHOLD)?;
-    /// store.push("w", &array(&[0.3f32, -0.7], [2], Device::cpu(0))?)?;
-    /// assert_eq!(store.pull_new("w")?[0].to_vec::<f32>()?, [0.0, -0.5]);
-    /// store.push("w", &array(&[0.3f32, 0.0], [2], Device::cpu(0))?)?;
-    /// assert_eq!(store.pull_new("w")?[0].to_vec::<f32>()?, [0.5, 0.0]);
-    /// # Ok::<(), kvstore::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) for another name, a threshold that is not a number above 0, or
-    /// from inside an updater of this store.
-    pub fn set_gradient_compression(&self, name: &str, threshold: f64) -> Result<()> {
-        self.inner()?.set_compression(Some(Compression::new(name, threshold)?))
-    }
-
-    /// Pushes values whole again. What was not sent yet is kept.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
-    pub fn clear_gradient_compression(&self) -> Result<()> {
-        self.inner()?.set_compression(None)
-    }
-
-    /// Returns how pushed values are compressed, or `None` if compression is off.
-    ///
-    /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::compression`].
-    pub fn gradient_compression(&self) -> Result<Option<Compression>> {
-        self.inner()?.compression()
-    }
-
-    /// Returns the number of this process among the workers, from 0.
-    ///
-    /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of [`WorkerGroup::rank`](crate::WorkerGroup::rank).
-    pub fn rank(&self) -> Result<usize> {
-        self.inner()?.rank()
-    }
-
-    /// Returns how many processes share the store.
-    ///
-    /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of [`WorkerGroup::num_workers`](crate::WorkerGroup::num_workers).
-    pub fn num_workers(&self) -> Result<usize> {
-        self.inner()?.num_workers()
-    }
-
-    /// Waits until every worker has called it.
-    pub fn barrier(&self) -> Result<()> {
-        self.inner()?.barrier()
-    }
-
-    /// Sets whether closing the store waits for the other workers.
-    pub fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
-        self.inner()?.set_barrier_before_exit(wait)
-    }
-
-    /// Returns how many processes of a group are known to be dead.
-    pub fn num_dead_node(&self, node_id: i32) -> Result<usize> {
-        self.inner()?.num_dead_node(node_id)
-    }
-
-    /// Sends a command to the processes that hold the values, if those are others.
-    pub fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
-        self.inner()?.send_command_to_servers(head, body)
-    }
-
     /// Gives every output its value: first everything that can fail, then the changes, in the
     /// order of the keys' initialisation. Takes the memory from `reserved` as far as it is there.
     fn pull_reserved<'a>(
@@ -578,21 +420,6 @@ fn fill(values: &mut Vec<Value>, pairs: &Pairs<impl ToValue>) -> Result<()> {
 /// Returns the arrays of a call that holds them in some other way.
 fn borrowed(outs: &Pairs<impl Borrow<NDArray>>) -> impl Iterator<Item = &NDArray> {
     outs.arrays().iter().map(Borrow::borrow)
-}
-
-/// An updater on arrays, as core knows them: on tensors.
-struct OnArrays<F>(F);
-
-impl<F> Updater for OnArrays<F>
-where
-    F: Fn(&Key, &NDArray, &NDArray) -> Result<(), BoxError> + Send + Sync,
-{
-    fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
-        let cell = NDArray::new(stored.clone());
-        (self.0)(key, &NDArray::new(pushed.clone()), &cell)?;
-        *stored = cell.tensor();
-        Ok(())
-    }
 }
 
 /// An output may have another dtype than the stored value, but no other shape.

@@ -364,7 +364,8 @@ def row(case, peer, seconds):
 def judge(rows, is_judged):
     """Sets the bar of a case on the row of its fastest peer. Returns that row.
 
-    Returns none if the case has no bar, and if a peer of the bar was not measured: it may be the fastest."""
+    Returns none if the case has no bar, and if a peer of the bar was not measured, because that one may
+    be the fastest."""
     bar, peers = BARS.get(rows[0]["case"], (None, ())) if rows else (None, ())
     measured = [found for found in rows if found["peer"] in peers and "error" not in found]
     if not peers or len(measured) < len(peers):

@@ -10,8 +10,10 @@ use crate::types::Result;
 const MOST_PARTS: usize = if cfg!(miri) { 8 } else { 512 };
 
 impl NDArray {
-    /// Gives each array its value as [`NDArray::land`] does, one after the other. Parts of one array that follow each
-    /// other and get the very same value get it together, up to 512 at once: it is read once for all of them.
+    /// Gives each array its value as [`NDArray::land`] does, one after the other.
+    ///
+    /// Consecutive parts of one array that get the very same value get it together, up to 512 at
+    /// once: the value is read once for all of them.
     ///
     /// # Errors
     /// As [`NDArray::land`]; arrays before the one that failed have their values.

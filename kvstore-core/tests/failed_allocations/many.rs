@@ -171,7 +171,7 @@ fn many_values(
 
 pub(super) fn cases_of_values() -> Vec<Case> {
     let dense = || small().into();
-    let rows = || RowSparse::new([9, 2], vec![7], small()).unwrap().into();
+    let rows = || -> Value { RowSparse::new([9, 2], vec![7], small()).unwrap().into() };
     let lazy = |store: &LocalStore| store.set_optimizer(Optimizer::new("adam")?);
     let updater = |store: &LocalStore| store.set_updater(Some(Arc::new(assign)));
     let snapshot = |store: LocalStore| store.snapshot();
@@ -182,6 +182,24 @@ pub(super) fn cases_of_values() -> Vec<Case> {
         many_values("push of many values of rows", rows, |_| Ok(())),
         many_values("push of many values of rows to an optimizer", rows, lazy),
         many_values("push of many values of rows to an updater", rows, updater),
+        // The first key must not be updated if memory for the second one is missing.
+        change(
+            "push of many values of rows of two keys to an optimizer",
+            move || {
+                let store = LocalStore::new("local", backends()).unwrap();
+                store
+                    .init(&["a", "b"].map(|key| Key::new(key).unwrap()), &[rows(), rows()])
+                    .unwrap();
+                lazy(&store).unwrap();
+                (store, vec![rows(); 2 * NUM_KEYS])
+            },
+            |store, values| {
+                let keys = without_failures(|| {
+                    ["a", "b"].map(|key| vec![Key::new(key).unwrap(); NUM_KEYS]).concat()
+                });
+                store.push(&keys, values, 0)
+            },
+        ),
         many_values("compressed push of many values", dense, compress),
         many_values("compressed push of many values to an optimizer", dense, |store| {
             compress(store)?;

@@ -213,7 +213,8 @@ impl Batch<RowUpdateJob> {
     /// Adds a step. All of a batch are of one formula and one dtype: see [`update_kernel`].
     ///
     /// # Errors
-    /// - [`Error::Internal`] when a row is not there or a state has the wrong form; the batch is as it was.
+    /// - [`Error::Internal`] when a row is not there or a state has the wrong form. The batch is
+    ///   then unchanged.
     /// - [`Error::OutOfMemory`].
     pub fn push(&mut self, step: &RowStep<'_>) -> Result<()> {
         let &RowStep { rule, dtype, gradient, indices, weight, states } = step;

@@ -40,7 +40,7 @@ const ORDERS: [(&str, &[&str]); 3] = [
         ],
     ),
     ("kvstore-cuda", &["args", "driver", "backend"]),
-    ("kvstore-dist", &["transport", "local", "mpi", "store"]),
+    ("kvstore-dist", &["transport", "local", "mpi", "launched", "store"]),
 ];
 
 /// The most files of a folder that import each other in a circle.

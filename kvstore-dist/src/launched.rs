@@ -1,0 +1,16 @@
+//! The transport between the processes that a launcher has started: the only list of transports.
+
+use std::sync::Arc;
+
+use kvstore_core::Result;
+
+use crate::mpi::{MpiCollective, MpiOptions};
+use crate::transport::{Collective, Wait};
+
+/// Opens the transport between the processes of this job. Today this is always MPI.
+///
+/// # Errors
+/// Those of [`MpiCollective::open`].
+pub fn open_collective(wait: &Wait<'_>) -> Result<Arc<dyn Collective>> {
+    Ok(Arc::new(MpiCollective::open(&MpiOptions::default(), wait)?))
+}
