@@ -5,8 +5,6 @@
 //! - `models`: the table under every schedule of a few threads
 
 #[cfg(test)]
-mod failing_allocator;
-#[cfg(test)]
 mod models;
 mod slots;
 mod table;
@@ -25,8 +23,11 @@ mod tests {
 
     use kvstore::ErrorCode;
 
-    use super::failing_allocator::without_memory;
     use super::*;
+    use kvstore_failing_allocator::{FailingAllocator, without_memory};
+
+    #[global_allocator]
+    static ALLOCATOR: FailingAllocator = FailingAllocator;
 
     #[test]
     fn an_object_is_found_until_it_is_removed() {

@@ -101,6 +101,14 @@ pub fn without_failures<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Runs a call while every long allocation of this thread fails.
+pub fn without_memory<R>(run: impl FnOnce() -> R) -> R {
+    let left = LEFT.replace(0);
+    let result = run();
+    LEFT.set(left);
+    result
+}
+
 /// A call whose long allocations fail.
 pub type Call<E> = Box<dyn FnOnce() -> Result<(), E> + Send>;
 

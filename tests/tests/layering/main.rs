@@ -207,11 +207,12 @@ const MAY_USE: [(&str, &[&str]); 11] = [
 ];
 
 /// What tests of a crate use beside that: the suites, and stores as they take them.
-const IN_TESTS: [(&str, &str); 6] = [
+const IN_TESTS: [(&str, &str); 7] = [
     ("kvstore-core", "kvstore-failing-allocator"),
     ("kvstore-cuda", "kvstore-emulator"),
     ("kvstore-cuda", "kvstore-failing-allocator"),
     ("kvstore", "kvstore-failing-allocator"),
+    ("kvstore-jni", "kvstore-failing-allocator"),
     ("kvstore-dist", "kvstore"),
     ("kvstore-dist", "kvstore-tests"),
 ];
