@@ -1,9 +1,9 @@
 //! What has no kernel: the host's backend does it on copies, so its bits are those of the host.
 
-use kvstore_core::fallible;
 use std::sync::Arc;
 
 use kvstore_core::backend::Operand;
+use kvstore_core::fallible;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{Backend, BinaryOp, DType, Device, Error, Result};
 

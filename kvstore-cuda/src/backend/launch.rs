@@ -2,9 +2,9 @@
 
 #![expect(unsafe_code, reason = "launches kernels on memory of a card")]
 
-use kvstore_core::fallible;
 use std::sync::Arc;
 
+use kvstore_core::fallible;
 use kvstore_core::{Error, Result};
 
 use super::CudaBackend;

@@ -7,23 +7,23 @@ use kvstore_core::{Error, Result};
 use super::call::{Act, Call};
 use super::config::Terms;
 use super::difference::describe_terms;
-use super::exchange::{Exchange, lost};
 use super::stores::Stores;
+use super::wire::{Wire, lost};
 
 /// Gives ranks that have what all agreed on last the configuration that rank 0 has set since. The inner error is the same on
 /// every rank.
-fn adopt(exchange: &Exchange<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
+fn adopt(wire: &Wire<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
     let first = configs.first().copied().unwrap_or_default();
     let (agreed, terms) = stores.config().agreed().clone();
     if configs.iter().any(|config| *config != first && *config != agreed) {
         let own = stores.config().describe();
-        let difference = describe_terms(exchange, &own)?;
+        let difference = describe_terms(wire, &own)?;
         return Ok(Err(Error::InvalidArgument(format!(
             "barrier: {difference}: set the same on every rank, or on rank 0 only"
         ))));
     }
     let own = stores.config().to_text()?;
-    let text = exchange.bytes_of(0, own.as_bytes())?;
+    let text = wire.bytes_of(0, own.as_bytes())?;
     let found = Terms::from_text(&String::from_utf8_lossy(&text));
     let found = found.and_then(|found| Ok((terms.step_to(&found)?, found)));
     let (step, found) = match found {
@@ -39,7 +39,7 @@ fn adopt(exchange: &Exchange<'_>, stores: &Stores, configs: &[u64]) -> Result<Re
 
 /// Makes a call that all ranks have agreed on, or several pushes as one. The inner error is that of this rank's values or
 /// updater.
-pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> Result<Result<()>> {
+pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<Result<()>> {
     let call = calls.first().ok_or_else(lost)?;
     let stores = &call.stores;
     let first = configs.first().copied().unwrap_or_default();
@@ -48,11 +48,11 @@ pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> 
         stores.agree(matches!(call.act, Act::Push { .. }))?;
     }
     if let Act::Barrier = &call.act {
-        return if all_agree { Ok(Ok(())) } else { adopt(exchange, stores, configs) };
+        return if all_agree { Ok(Ok(())) } else { adopt(wire, stores, configs) };
     }
     if call.needs_agreement() && !all_agree {
         let own = stores.config().describe();
-        let difference = describe_terms(exchange, &own)?;
+        let difference = describe_terms(wire, &own)?;
         return Ok(Err(Error::InvalidArgument(format!(
             "{}: {difference}: set the same on every rank, or on rank 0, followed by a barrier",
             call.subject()
@@ -60,8 +60,8 @@ pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> 
     }
     let result = match &call.act {
         Act::Barrier => Ok(()),
-        Act::Init { keys, values, existing } => stores.init(exchange, keys, values, *existing),
-        Act::Push { keys, sums } if calls.len() == 1 => stores.push(exchange, keys, sums),
+        Act::Init { keys, values, existing } => stores.init(wire, keys, values, *existing),
+        Act::Push { keys, sums } if calls.len() == 1 => stores.push(wire, keys, sums),
         Act::Push { .. } => {
             let (mut all_keys, mut all_sums) = (Vec::new(), Vec::new());
             for call in calls {
@@ -70,13 +70,13 @@ pub(super) fn make(exchange: &Exchange<'_>, calls: &[Call], configs: &[u64]) -> 
                     all_sums.extend(sums.iter().cloned());
                 }
             }
-            stores.push(exchange, &all_keys, &all_sums)
+            stores.push(wire, &all_keys, &all_sums)
         }
         Act::Remove { keys } => stores.remove(keys),
-        Act::Snapshot(name, taken) => stores.snapshot(exchange, name).map(|snapshot| {
+        Act::Snapshot(name, taken) => stores.snapshot(wire, name).map(|snapshot| {
             *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
         }),
-        Act::Share(snapshot) => stores.share_snapshot(exchange, snapshot),
+        Act::Share(snapshot) => stores.share_snapshot(wire, snapshot),
         Act::Rollback(snapshot) => stores.rollback(snapshot),
     };
     match result {

@@ -4,7 +4,7 @@
 use kvstore_core::Result;
 
 use super::call::Call;
-use super::exchange::{Exchange, read_u64};
+use super::wire::{Wire, read_u64};
 use crate::transport::Ranks;
 
 /// A call with at most this many keys is shown with all of them.
@@ -16,16 +16,16 @@ const SEPARATOR: &str = "\0";
 ///
 /// Rank 0 broadcasts its complete call; the others send only the part that differs, to limit the
 /// traffic.
-pub(super) fn describe(exchange: &Exchange<'_>, call: &Call) -> Result<String> {
+pub(super) fn describe(wire: &Wire<'_>, call: &Call) -> Result<String> {
     let own = call.parts();
-    let first = exchange.bytes_of(0, own.join(SEPARATOR).as_bytes())?;
+    let first = wire.bytes_of(0, own.join(SEPARATOR).as_bytes())?;
     let first = String::from_utf8_lossy(&first);
     let difference = first_difference(&own, &first.split(SEPARATOR).collect::<Vec<_>>());
-    let size = exchange.collective.size();
-    let all = exchange.gather_bytes(&difference.to_le_bytes())?;
+    let size = wire.collective.size();
+    let all = wire.gather_bytes(&difference.to_le_bytes())?;
     let earliest = (0..size).filter_map(|rank| read_u64(all.slice(rank))).min();
     let earliest = usize::try_from(earliest.unwrap_or_default()).unwrap_or(0);
-    let calls = by_rank(exchange, &describe_part(&own, earliest))?;
+    let calls = by_rank(wire, &describe_part(&own, earliest))?;
     Ok(format!(
         "the ranks make different calls ({calls}): every rank must make the same calls in the same \
          order, with the same keys, shapes and dtypes"
@@ -34,16 +34,16 @@ pub(super) fn describe(exchange: &Exchange<'_>, call: &Call) -> Result<String> {
 
 /// Describes the configuration of every rank. All ranks must call this, with what
 /// [`Terms::describe`](super::config::Terms::describe) returns.
-pub(super) fn describe_terms(exchange: &Exchange<'_>, own: &str) -> Result<String> {
-    let terms = by_rank(exchange, own)?;
+pub(super) fn describe_terms(wire: &Wire<'_>, own: &str) -> Result<String> {
+    let terms = by_rank(wire, own)?;
     Ok(format!("the ranks have different optimizers, updaters or compressions ({terms})"))
 }
 
 /// Gathers the text of each rank, and lists ranks with the same text together.
-fn by_rank(exchange: &Exchange<'_>, own: &str) -> Result<String> {
-    let all = exchange.gather_bytes(own.as_bytes())?;
+fn by_rank(wire: &Wire<'_>, own: &str) -> Result<String> {
+    let all = wire.gather_bytes(own.as_bytes())?;
     let mut texts: Vec<(String, Vec<usize>)> = Vec::new();
-    for rank in 0..exchange.collective.size() {
+    for rank in 0..wire.collective.size() {
         let text = String::from_utf8_lossy(all.slice(rank)).into_owned();
         match texts.iter_mut().find(|(known, _)| *known == text) {
             Some((_, ranks)) => ranks.push(rank),

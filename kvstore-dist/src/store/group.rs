@@ -6,7 +6,6 @@
 //! ready before it is done. All stores of a process share the queue: with one each, ranks could wait for each other in
 //! different ones.
 
-use kvstore_core::fallible;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,14 +15,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use kvstore_core::fallible;
 use kvstore_core::{Error, Result};
 
 use super::acts::make;
 use super::call::{Act, Call, subject_of, together};
 use super::difference::describe;
-use super::exchange::{Exchange, Room, lost, read_u64};
 use super::stores::Stores;
 use super::ticket::Ticket;
+use super::wire::{Room, Wire, lost, read_u64};
 use crate::transport::Slices;
 use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
 
@@ -368,7 +368,7 @@ impl Shared {
         };
         let configs: Vec<u64> = (0..size).map(|rank| config(rank, index)).collect();
         let subject = format!("{}, round {round}", subject_of(&calls));
-        let exchange = Exchange {
+        let wire = Wire {
             backends: &calls.first().ok_or_else(lost)?.stores.backends,
             collective,
             subject: &subject,
@@ -376,9 +376,9 @@ impl Shared {
             room,
         };
         if num_same == 0 {
-            return self.reject(&exchange, &calls);
+            return self.reject(&wire, &calls);
         }
-        match make(&exchange, &calls, &configs) {
+        match make(&wire, &calls, &configs) {
             Ok(result) => {
                 self.end(&calls, result);
                 Ok(())
@@ -396,8 +396,8 @@ impl Shared {
     ///
     /// # Errors
     /// Errors of exchanging the descriptions.
-    fn reject(&self, exchange: &Exchange<'_>, calls: &[Call]) -> Result<()> {
-        let described = describe(exchange, calls.first().ok_or_else(lost)?);
+    fn reject(&self, wire: &Wire<'_>, calls: &[Call]) -> Result<()> {
+        let described = describe(wire, calls.first().ok_or_else(lost)?);
         let text = described.as_ref().map_or_else(
             |error| {
                 let subject = subject_of(calls);

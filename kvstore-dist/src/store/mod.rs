@@ -3,19 +3,19 @@
 mod acts;
 mod call;
 mod config;
-mod cut;
 mod difference;
-mod exchange;
 mod group;
+mod partition;
 mod rows;
 mod stores;
 mod ticket;
 mod whole;
+mod wire;
 
-use kvstore_core::fallible;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kvstore_core::fallible;
 use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Existing, Key, KeyStats, KvStore, LocalStore,

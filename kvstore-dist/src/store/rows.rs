@@ -1,12 +1,12 @@
 //! Rows of all ranks: each goes to the rank that has it, and what becomes of it to all others.
 
-use kvstore_core::fallible;
 use std::slice::from_mut;
 
+use kvstore_core::fallible;
 use kvstore_core::{Device, Result, RowSparse, Shape, Tensor, TensorSpec};
 
-use super::cut::Cut;
-use super::exchange::{Exchange, lost, read_u64};
+use super::partition::Partition;
+use super::wire::{Wire, lost, read_u64};
 use crate::transport::Slices;
 
 const INDEX_BYTES: usize = size_of::<i64>();
@@ -41,12 +41,12 @@ fn is_below(index: i64, row: usize) -> bool {
     usize::try_from(index).is_ok_and(|index| index < row)
 }
 
-impl Exchange<'_> {
+impl Wire<'_> {
     /// Sends every rank its rows of each sum. Returns this rank's part of each as every rank has sent it, in the order of
     /// ranks, with numbers counted from where the part begins; nothing for a sum of which this rank has no part.
     pub(crate) fn scatter_rows(
         &self,
-        cuts: &[&Cut],
+        partitions: &[&Partition],
         sums: &[RowSparse],
     ) -> Result<Vec<Vec<RowSparse>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
@@ -55,27 +55,28 @@ impl Exchange<'_> {
         let (mut counts, mut bodies) = (Vec::new(), Vec::new());
         for rank in 0..size {
             let (mut count, mut body) = (Vec::new(), Vec::new());
-            for ((cut, sum), content) in cuts.iter().zip(sums).zip(&contents) {
-                let packed = Packed::of(sum, content, &cut.rows(rank))?;
+            for ((partition, sum), content) in partitions.iter().zip(sums).zip(&contents) {
+                let packed = Packed::of(sum, content, &partition.rows(rank))?;
                 fallible::extend(&mut count, &(packed.indices.len() as u64).to_le_bytes())?;
                 packed.write(&mut body)?;
             }
             counts.push(count);
             bodies.push(body);
         }
-        let counts = self.all_to_all(&counts, &fallible::filled(8 * cuts.len(), size)?)?;
+        let counts = self.all_to_all(&counts, &fallible::filled(8 * partitions.len(), size)?)?;
         let num_rows = |rank: usize| numbers(counts.slice(rank));
         let lens = |rank: usize| {
-            let rows = num_rows(rank).into_iter().zip(cuts);
-            rows.map(|(count, cut)| count * (INDEX_BYTES + row_bytes(cut))).sum()
+            let rows = num_rows(rank).into_iter().zip(partitions);
+            rows.map(|(count, partition)| count * (INDEX_BYTES + row_bytes(partition))).sum()
         };
         let bodies = self.all_to_all(&bodies, &(0..size).map(lens).collect::<Vec<_>>())?;
-        let mut parts: Vec<Vec<RowSparse>> = cuts.iter().map(|_| Vec::new()).collect();
+        let mut parts: Vec<Vec<RowSparse>> = partitions.iter().map(|_| Vec::new()).collect();
         for rank in 0..size {
             let mut rest = bodies.slice(rank);
-            for ((cut, count), parts) in cuts.iter().zip(num_rows(rank)).zip(&mut parts) {
-                if let Some(part) = cut.part(own) {
-                    let first = number(cut.rows(own).start);
+            for ((partition, count), parts) in partitions.iter().zip(num_rows(rank)).zip(&mut parts)
+            {
+                if let Some(part) = partition.part(own) {
+                    let first = number(partition.rows(own).start);
                     parts.push(self.unpack(&mut rest, &part, count, |index| index - first)?);
                 }
             }
@@ -86,16 +87,16 @@ impl Exchange<'_> {
     /// Gives every rank rows of all ranks' parts, of each value those that `parts` has, where this rank has a part.
     pub(crate) fn gather_rows(
         &self,
-        cuts: &[&Cut],
+        partitions: &[&Partition],
         parts: &[Option<RowSparse>],
     ) -> Result<Vec<RowSparse>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
         let (mut counts, mut body) = (Vec::new(), Vec::new());
-        for (cut, part) in cuts.iter().zip(parts) {
+        for (partition, part) in partitions.iter().zip(parts) {
             let count = part.as_ref().map_or(0, |part| part.indices().len());
             fallible::extend(&mut counts, &(count as u64).to_le_bytes())?;
             if let Some(part) = part {
-                let first = number(cut.rows(own).start);
+                let first = number(partition.rows(own).start);
                 let indices = fallible::collect(part.indices().iter().map(|index| index + first))?;
                 Packed { indices: &indices, rows: &part.rows().seen_bytes()? }.write(&mut body)?;
             }
@@ -104,15 +105,15 @@ impl Exchange<'_> {
         let bodies = self.gather_bytes(&body)?;
         let counts: Vec<Vec<usize>> = (0..size).map(|rank| numbers(counts.slice(rank))).collect();
         let mut rests: Vec<&[u8]> = (0..size).map(|rank| bodies.slice(rank)).collect();
-        let mut values = fallible::with_capacity(cuts.len())?;
-        for (number, cut) in cuts.iter().enumerate() {
+        let mut values = fallible::with_capacity(partitions.len())?;
+        for (number, partition) in partitions.iter().enumerate() {
             let (mut indices, mut rows) = (Vec::new(), Vec::new());
             for (rest, counts) in rests.iter_mut().zip(&counts) {
                 let count = *counts.get(number).ok_or_else(lost)?;
                 fallible::extend(&mut indices, &take_indices(rest, count)?)?;
-                fallible::extend(&mut rows, take(rest, count * row_bytes(cut))?)?;
+                fallible::extend(&mut rows, take(rest, count * row_bytes(partition))?)?;
             }
-            values.push(self.value(&cut.listed(), indices, &rows)?);
+            values.push(self.value(&partition.listed(), indices, &rows)?);
         }
         Ok(values)
     }
@@ -158,8 +159,8 @@ pub(crate) fn number(row: usize) -> i64 {
     i64::try_from(row).unwrap_or(i64::MAX)
 }
 
-fn row_bytes(cut: &Cut) -> usize {
-    cut.row_len() * cut.whole().dtype().size()
+fn row_bytes(partition: &Partition) -> usize {
+    partition.row_len() * partition.whole().dtype().size()
 }
 
 fn numbers(bytes: &[u8]) -> Vec<usize> {

@@ -1,6 +1,5 @@
 //! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do with them.
 
-use kvstore_core::fallible;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,14 +7,15 @@ use std::slice::from_ref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kvstore_core::fallible;
 use kvstore_core::{
     Backends, BoxError, Compression, Error, Existing, Key, KvStore, LocalStore, Optimizer, Result,
     RowSparse, Tensor, Updater, Value,
 };
 
 use super::config::{Config, Rule, Step, Terms};
-use super::cut::Cut;
-use super::exchange::{Content, Exchange, Sent, read_u64};
+use super::partition::Partition;
+use super::wire::{Content, Sent, Wire, read_u64};
 use crate::transport::Collective;
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
@@ -77,10 +77,10 @@ impl Stores {
         self.collective.rank()
     }
 
-    pub(crate) fn cuts(&self, keys: &[Key]) -> Result<Vec<Cut>> {
+    pub(crate) fn partitions(&self, keys: &[Key]) -> Result<Vec<Partition>> {
         let size = self.collective.size();
         let described = self.whole.describe(keys)?;
-        Ok(described.iter().map(|it| Cut::new(&it.spec, it.order, size)).collect())
+        Ok(described.iter().map(|it| Partition::new(&it.spec, it.order, size)).collect())
     }
 
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
@@ -165,9 +165,9 @@ impl Stores {
     /// Makes the parts those of the whole values.
     pub(crate) fn seed(&self, keys: &[Key]) -> Result<()> {
         let values = self.whole.pull(keys, 0)?;
-        for ((key, cut), value) in keys.iter().zip(self.cuts(keys)?).zip(values) {
-            if let Some(part) = cut.part(self.rank()) {
-                let first = cut.elements(self.rank()).start;
+        for ((key, partition), value) in keys.iter().zip(self.partitions(keys)?).zip(values) {
+            if let Some(part) = partition.part(self.rank()) {
+                let first = partition.elements(self.rank()).start;
                 let part = value.view(first, part.shape().clone())?.compact()?;
                 self.part.init_with(from_ref(key), &[part.into()], Existing::Replace)?;
             } else if self.part.contains(key)? {
@@ -180,7 +180,7 @@ impl Stores {
 
     pub(crate) fn init(
         &self,
-        exchange: &Exchange<'_>,
+        wire: &Wire<'_>,
         keys: &[Key],
         values: &[Value],
         existing: Existing,
@@ -195,7 +195,7 @@ impl Stores {
             }
         }
         let mut firsts = fallible::with_capacity(new.len())?;
-        for (first, value) in exchange.values_of(0, &new_values)?.into_iter().zip(&new_values) {
+        for (first, value) in wire.values_of(0, &new_values)?.into_iter().zip(&new_values) {
             let device = match value {
                 Value::Dense(value) => value.device(),
                 Value::Rows(rows) => rows.rows().device(),
@@ -252,38 +252,38 @@ impl Stores {
     }
 
     /// Gives every key the sum over all ranks.
-    pub(crate) fn push(&self, exchange: &Exchange<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
-        let cuts = self.cuts(keys)?;
+    pub(crate) fn push(&self, wire: &Wire<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
+        let partitions = self.partitions(keys)?;
         let config = Terms::clone(&self.config());
         let (mut dense, mut rows) = (Vec::new(), Vec::new());
-        for ((key, cut), sum) in keys.iter().zip(&cuts).zip(sums) {
+        for ((key, partition), sum) in keys.iter().zip(&partitions).zip(sums) {
             match sum.rows() {
                 Some(sum) if config.rule.keeps_rows() => {
-                    rows.push((key.clone(), cut, cut.list(sum)?));
+                    rows.push((key.clone(), partition, partition.list(sum)?));
                 }
-                _ => dense.push((key.clone(), cut, sum.to_dense()?)),
+                _ => dense.push((key.clone(), partition, sum.to_dense()?)),
             }
         }
         for batch in batches(dense) {
-            self.push_dense(exchange, &config, batch)?;
+            self.push_dense(wire, &config, batch)?;
         }
         if !rows.is_empty() {
-            self.push_rows(exchange, &config, rows)?;
+            self.push_rows(wire, &config, rows)?;
         }
         Ok(())
     }
 
     fn push_dense(
         &self,
-        exchange: &Exchange<'_>,
+        wire: &Wire<'_>,
         config: &Terms,
-        sums: Vec<(Key, &Cut, Tensor)>,
+        sums: Vec<(Key, &Partition, Tensor)>,
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
         // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
         let may_fail = matches!(config.rule, Rule::Updater);
         let mut before = HashMap::new();
-        for (key, cut, sum) in sums {
+        for (key, partition, sum) in sums {
             let content = match config.compression {
                 None => Content::Value(sum),
                 Some(compression) => {
@@ -298,15 +298,15 @@ impl Stores {
                     Content::Codes(codes?, compression)
                 }
             };
-            sent.push(Sent { cut, content });
+            sent.push(Sent { partition, content });
             keys.push(key);
         }
-        let received = exchange.scatter(&sent)?;
-        let cuts: Vec<&Cut> = sent.iter().map(|sent| sent.cut).collect();
+        let received = wire.scatter(&sent)?;
+        let partitions: Vec<&Partition> = sent.iter().map(|sent| sent.partition).collect();
         let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
         self.push_parts(&keys, values.map(Iterator::collect))?;
-        let parts = self.own(&keys, &cuts, |own| self.part.pull(own, 0))?;
-        let values = exchange.gather(&cuts, &parts)?;
+        let parts = self.own(&keys, &partitions, |own| self.part.pull(own, 0))?;
+        let values = wire.gather(&partitions, &parts)?;
         let values: Vec<Value> = values.into_iter().map(Value::from).collect();
         let result = self.whole.push(&keys, &values, 0);
         if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
@@ -320,35 +320,36 @@ impl Stores {
                 };
             }
         }
-        if may_fail { same_end(exchange, &keys, result) } else { result }
+        if may_fail { same_end(wire, &keys, result) } else { result }
     }
 
     fn push_rows(
         &self,
-        exchange: &Exchange<'_>,
+        wire: &Wire<'_>,
         config: &Terms,
-        sums: Vec<(Key, &Cut, RowSparse)>,
+        sums: Vec<(Key, &Partition, RowSparse)>,
     ) -> Result<()> {
-        let (mut keys, mut cuts, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-        for (key, cut, sum) in sums {
+        let (mut keys, mut partitions, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, partition, sum) in sums {
             keys.push(key);
-            cuts.push(cut);
+            partitions.push(partition);
             rows.push(sum);
         }
-        let received = exchange.scatter_rows(&cuts, &rows)?;
+        let received = wire.scatter_rows(&partitions, &rows)?;
         let touched = received.iter().map(|rows| union(rows)).collect::<Result<Vec<_>>>()?;
         let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
         self.push_parts(&keys, values.map(Iterator::collect))?;
         // What has changed: of a sum all that is there.
         let touched: HashMap<&Key, &[i64]> =
             keys.iter().zip(touched.iter().map(Vec::as_slice)).collect();
-        let changed = self.own(&keys, &cuts, |own| {
+        let changed = self.own(&keys, &partitions, |own| {
             let ids: Vec<&[i64]> =
                 own.iter().map(|key| touched.get(key).copied().unwrap_or_default()).collect();
             self.part.pull_rows(own, &ids, 0)
         })?;
-        let rows = exchange.gather_rows(&cuts, &changed)?;
-        let rows = rows.into_iter().zip(&cuts).map(|(rows, cut)| cut.unlist(rows));
+        let rows = wire.gather_rows(&partitions, &changed)?;
+        let rows =
+            rows.into_iter().zip(&partitions).map(|(rows, partition)| partition.unlist(rows));
         let rows = rows.collect::<Result<Vec<_>>>()?;
         if config.rule.steps_parts() {
             return self.whole.set_rows(&keys, &rows);
@@ -371,11 +372,12 @@ impl Stores {
     fn own<T>(
         &self,
         keys: &[Key],
-        cuts: &[&Cut],
+        partitions: &[&Partition],
         get: impl FnOnce(&[Key]) -> Result<Vec<T>>,
     ) -> Result<Vec<Option<T>>> {
         let rank = self.rank();
-        let has_part: Vec<bool> = cuts.iter().map(|cut| cut.part(rank).is_some()).collect();
+        let has_part: Vec<bool> =
+            partitions.iter().map(|partition| partition.part(rank).is_some()).collect();
         let own = keys.iter().zip(&has_part).filter(|(_, has_part)| **has_part);
         let mut found = get(&own.map(|(key, _)| key.clone()).collect::<Vec<_>>())?.into_iter();
         Ok(has_part.into_iter().map(|has_part| has_part.then(|| found.next()).flatten()).collect())
@@ -386,14 +388,14 @@ impl Stores {
 ///
 /// # Errors
 /// [`Error::Internal`], on every rank, when they have not: then ranks hold other values.
-fn same_end(exchange: &Exchange<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
+fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
     let place = |failed: &Key| keys.iter().position(|key| key == failed).unwrap_or(keys.len());
     let end = match &own {
         Ok(()) => 0,
         Err(Error::Updater { key, .. }) => 1 + place(key),
         Err(_) => 1 + keys.len(),
     };
-    let ends = exchange.gather_bytes(&(end as u64).to_le_bytes())?;
+    let ends = wire.gather_bytes(&(end as u64).to_le_bytes())?;
     let ends: Vec<_> = (0..ends.len()).map(|rank| read_u64(ends.slice(rank))).collect();
     let first = ends.first().copied().flatten();
     let Some(rank) = ends.iter().position(|end| *end != first) else { return own };
@@ -415,7 +417,7 @@ fn same_end(exchange: &Exchange<'_>, keys: &[Key], own: Result<()>) -> Result<()
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
-fn batches(sums: Vec<(Key, &Cut, Tensor)>) -> Vec<Vec<(Key, &Cut, Tensor)>> {
+fn batches(sums: Vec<(Key, &Partition, Tensor)>) -> Vec<Vec<(Key, &Partition, Tensor)>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut num_bytes = 0;
     for sum in sums {

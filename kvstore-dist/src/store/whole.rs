@@ -1,11 +1,11 @@
 //! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of one store.
 
-use kvstore_core::fallible;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use kvstore_core::fallible;
 use kvstore_core::{
     Device, Error, Key, KvStore, Optimizer, OptimizerState, OptimizerStates, Result, Snapshot,
     Tensor,
@@ -13,19 +13,19 @@ use kvstore_core::{
 
 use super::call::SharedSnapshot;
 use super::config::{Rule, Terms};
-use super::exchange::{Exchange, lost};
 use super::stores::Stores;
+use super::wire::{Wire, lost};
 
 impl Stores {
     /// Returns all that the ranks hold, the same on each of them.
-    pub(crate) fn snapshot(&self, exchange: &Exchange<'_>, name: &str) -> Result<Snapshot> {
+    pub(crate) fn snapshot(&self, wire: &Wire<'_>, name: &str) -> Result<Snapshot> {
         let mut snapshot = self.whole.snapshot()?;
         let config = Terms::clone(&self.config());
         if let Rule::Optimizer(optimizer) = &config.rule
             && config.rule.steps_parts()
         {
             let own = self.part.snapshot()?.optimizer_states_to_bytes(true)?;
-            let all = exchange.gather_bytes(&own)?;
+            let all = wire.gather_bytes(&own)?;
             let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
             for rank in 0..self.collective.size() {
                 let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
@@ -35,12 +35,12 @@ impl Stores {
             }
             snapshot = snapshot.with_states(Optimizer::clone(optimizer), &states)?;
         }
-        let residuals = self.all_residuals(exchange)?;
+        let residuals = self.all_residuals(wire)?;
         snapshot.with_residuals(name, config.compression, &residuals)
     }
 
     /// Returns what compressed sums have not sent, of each key by ranks.
-    fn all_residuals(&self, exchange: &Exchange<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
+    fn all_residuals(&self, wire: &Wire<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
         let keys = self.whole.keys()?;
         let specs = self.whole.describe(&keys)?;
         let mut own = Vec::new();
@@ -51,7 +51,7 @@ impl Stores {
                 fallible::extend(&mut own, &residual.seen_bytes()?)?;
             }
         }
-        let all = exchange.gather_bytes(&own)?;
+        let all = wire.gather_bytes(&own)?;
         let mut residuals: HashMap<Key, Vec<Tensor>> = HashMap::new();
         for rank in 0..self.collective.size() {
             let mut rest = all.slice(rank);
@@ -80,15 +80,11 @@ impl Stores {
 
     /// Gives the snapshot of the first rank that has one to every rank without. If no rank has one,
     /// each rank receives the reasons of all.
-    pub(crate) fn share_snapshot(
-        &self,
-        exchange: &Exchange<'_>,
-        shared: &SharedSnapshot,
-    ) -> Result<()> {
+    pub(crate) fn share_snapshot(&self, wire: &Wire<'_>, shared: &SharedSnapshot) -> Result<()> {
         let SharedSnapshot { taken, why_not, reasons } = shared;
         let own = taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // An empty reason means that the rank has a snapshot.
-        let all = exchange.gather_bytes(why_not.as_deref().unwrap_or_default().as_bytes())?;
+        let all = wire.gather_bytes(why_not.as_deref().unwrap_or_default().as_bytes())?;
         let has_one = |rank: &usize| all.slice(*rank).is_empty();
         let mut ranks = 0..self.collective.size();
         let Some(root) = ranks.clone().find(has_one) else {
@@ -106,7 +102,7 @@ impl Stores {
             Some(own) if self.collective.rank() == root => own.to_bytes()?,
             _ => Vec::new(),
         };
-        let bytes = exchange.bytes_of(root, &bytes)?;
+        let bytes = wire.bytes_of(root, &bytes)?;
         // One from a file differs from one that is not.
         if own.is_none_or(|own| own.checksum().is_none()) {
             let found = Snapshot::from_bytes(&self.backends, &bytes)?;
@@ -129,11 +125,12 @@ impl Stores {
         self.sums.rollback(&values)?;
         let keys = self.whole.keys()?;
         let rank = self.collective.rank();
-        let cuts: HashMap<Key, _> = keys.iter().cloned().zip(self.cuts(&keys)?).collect();
+        let partitions: HashMap<Key, _> =
+            keys.iter().cloned().zip(self.partitions(&keys)?).collect();
         let source = if rule.steps_parts() { snapshot } else { &values };
         let parts = source.part(|key| {
-            let cut = cuts.get(key)?;
-            Some((cut.elements(rank).start, cut.part(rank)?))
+            let partition = partitions.get(key)?;
+            Some((partition.elements(rank).start, partition.part(rank)?))
         })?;
         self.part.rollback(&parts)?;
         let mut residuals = self.residuals();
@@ -177,10 +174,10 @@ impl Stores {
         }
         let keys: Vec<Key> = states.keys().cloned().collect();
         let mut parts = BTreeMap::new();
-        for ((key, state), cut) in states.into_iter().zip(self.cuts(&keys)?) {
-            state.check(optimizer.name(), &key, cut.whole())?;
-            if let Some(part) = cut.part(self.collective.rank()) {
-                let first = cut.elements(self.collective.rank()).start;
+        for ((key, state), partition) in states.into_iter().zip(self.partitions(&keys)?) {
+            state.check(optimizer.name(), &key, partition.whole())?;
+            if let Some(part) = partition.part(self.collective.rank()) {
+                let first = partition.elements(self.collective.rank()).start;
                 let state = state.part(&optimizer, first, &part)?;
                 parts.insert(key, state);
             }

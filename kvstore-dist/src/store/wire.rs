@@ -1,30 +1,30 @@
-//! [`Exchange`]: the sums of all ranks become one, each rank's part of it on that rank.
+//! [`Wire`]: sends the sums of a call between ranks. Each rank receives all sums of its part.
 
-use kvstore_core::fallible;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::slice::from_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvstore_core::fallible;
 use kvstore_core::storage::Storage;
 use kvstore_core::{
     Backends, Compression, DType, Device, Error, Result, Tensor, TensorSpec, Value,
 };
 
-use super::cut::Cut;
+use super::partition::Partition;
 use crate::transport::{Buffer, SharedSlices, Slices};
 use crate::transport::{Collective, Wait};
 
-/// A key of which each rank has so many bytes travels by itself, from where it lies to where it stays. Others are packed: a
-/// message costs more than a copy of fewer bytes.
+/// A part of at least this many bytes is sent by itself, without copies. Smaller parts are packed,
+/// because a message costs more than copying them.
 const ALONE: usize = 128 << 10;
-/// Codes are cut between words of this many elements.
+/// Codes are split between words of this many elements.
 const WORD: usize = 32;
 
-/// What one call needs to move bytes.
+/// The transport, deadline and memory of one call.
 #[derive(Clone, Copy)]
-pub(crate) struct Exchange<'a> {
+pub(crate) struct Wire<'a> {
     pub(crate) backends: &'a Backends,
     pub(crate) collective: &'a dyn Collective,
     pub(crate) subject: &'a str,
@@ -32,22 +32,22 @@ pub(crate) struct Exchange<'a> {
     pub(crate) room: &'a RefCell<Room>,
 }
 
-/// Memory for what travels, kept between calls: to get it from the system anew takes as long as to fill it.
+/// Memory for messages, kept between calls: getting it from the system takes as long as filling it.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     parcels: Vec<Parcel>,
     gathered: Slices,
 }
 
-/// Memory for keys that travel together.
+/// Memory for keys that are sent in one message.
 #[derive(Debug, Default)]
 struct Parcel {
     sent: Arc<Buffer>,
-    /// What is made of it reads it here, until the call is over.
+    /// Values received in the call read this memory until the call ends.
     received: Arc<Slices>,
 }
 
-/// Some bytes of what has been received.
+/// A range of the received bytes, as external memory.
 #[derive(Debug)]
 struct Received {
     slices: Arc<Slices>,
@@ -64,9 +64,9 @@ impl Storage for Received {
     }
 }
 
-/// A dense sum on its way: itself, or as codes.
+/// A dense sum to send: its elements, or their codes.
 pub(crate) struct Sent<'a> {
-    pub(crate) cut: &'a Cut,
+    pub(crate) partition: &'a Partition,
     pub(crate) content: Content,
 }
 
@@ -76,15 +76,15 @@ pub(crate) enum Content {
 }
 
 impl Sent<'_> {
-    /// Returns the elements of a rank's part as they travel: codes by whole words.
+    /// Returns the elements sent for a rank's part: codes are sent in complete words.
     fn elements(&self, rank: usize) -> Range<usize> {
-        let elements = self.cut.elements(rank);
+        let elements = self.partition.elements(rank);
         match self.content {
             Content::Value(_) => elements,
             Content::Codes(..) if elements.is_empty() => elements,
             Content::Codes(..) => {
                 let end = elements.end.next_multiple_of(WORD);
-                elements.start / WORD * WORD..end.min(self.cut.whole().num_elements())
+                elements.start / WORD * WORD..end.min(self.partition.whole().num_elements())
             }
         }
     }
@@ -94,11 +94,11 @@ impl Sent<'_> {
         let elements = self.elements(rank);
         match &self.content {
             Content::Value(_) => {
-                let size = self.cut.whole().dtype().size();
+                let size = self.partition.whole().dtype().size();
                 Ok(elements.start * size..elements.end * size)
             }
             Content::Codes(_, compression) => {
-                let code = compression.of(self.cut.whole().dtype())?.code;
+                let code = compression.of(self.partition.whole().dtype())?.code;
                 let start = code.num_bytes(elements.start);
                 Ok(start..start + code.num_bytes(elements.len()))
             }
@@ -115,8 +115,8 @@ impl Sent<'_> {
     fn keep(&self, backends: &Backends, own: usize) -> Result<Tensor> {
         match &self.content {
             Content::Value(value) if value.host_bytes().is_ok() => {
-                let part = self.cut.part(own).ok_or_else(lost)?;
-                value.view(self.cut.elements(own).start, part.shape().clone())
+                let part = self.partition.part(own).ok_or_else(lost)?;
+                value.view(self.partition.elements(own).start, part.shape().clone())
             }
             content => {
                 let (Content::Value(tensor) | Content::Codes(tensor, _)) = content;
@@ -136,7 +136,7 @@ impl Sent<'_> {
         num_bytes: usize,
         tensor: impl FnOnce(TensorSpec) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let part = self.cut.part(rank).ok_or_else(lost)?;
+        let part = self.partition.part(rank).ok_or_else(lost)?;
         match &self.content {
             Content::Value(_) => tensor(part),
             Content::Codes(_, compression) => {
@@ -144,14 +144,14 @@ impl Sent<'_> {
                 let words = self.elements(rank);
                 let spec = TensorSpec::new([words.len()], part.dtype());
                 let value = compression.decode(backends, &codes, spec)?;
-                let first = self.cut.elements(rank).start - words.start;
+                let first = self.partition.elements(rank).start - words.start;
                 value.view(first, part.shape().clone())
             }
         }
     }
 }
 
-impl Exchange<'_> {
+impl Wire<'_> {
     pub(crate) fn wait(&self) -> Wait<'_> {
         Wait::new(&self.subject, self.timeout)
     }
@@ -193,7 +193,7 @@ impl Exchange<'_> {
                     let here = |spec| self.lend(&room.received, start..start + len, spec);
                     sum.receive(self.backends, own, len, here)
                 };
-                if sum.cut.part(own).is_some() {
+                if sum.partition.part(own).is_some() {
                     *parts = (0..size).map(from).collect::<Result<_>>()?;
                 }
                 first += len;
@@ -259,17 +259,25 @@ impl Exchange<'_> {
     }
 
     /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where it has any.
-    pub(crate) fn gather(&self, cuts: &[&Cut], parts: &[Option<Tensor>]) -> Result<Vec<Tensor>> {
+    pub(crate) fn gather(
+        &self,
+        partitions: &[&Partition],
+        parts: &[Option<Tensor>],
+    ) -> Result<Vec<Tensor>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let whole = |cut: &&Cut| cut.whole().num_elements() * cut.whole().dtype().size();
-        let parcels = parcels(size, cuts.iter().map(whole));
+        let whole = |partition: &&Partition| {
+            partition.whole().num_elements() * partition.whole().dtype().size()
+        };
+        let parcels = parcels(size, partitions.iter().map(whole));
         let room = &mut self.room.borrow_mut().gathered;
         let mut gathered = Vec::new();
         for parcel in &parcels {
-            let total = |rank: usize| of(parcel, cuts).map(|cut| cut.num_bytes(rank)).sum();
+            let total = |rank: usize| {
+                of(parcel, partitions).map(|partition| partition.num_bytes(rank)).sum()
+            };
             let counts: Vec<usize> = (0..size).map(total).collect();
             let mut slices = if let [index] = parcel[..] {
-                let spec = cuts.get(index).ok_or_else(lost)?.whole().clone();
+                let spec = partitions.get(index).ok_or_else(lost)?.whole().clone();
                 let here = Tensor::allocate(self.backends, Device::cpu(0), spec)?;
                 Slices::of_tensor(here, &counts)?
             } else {
@@ -286,7 +294,7 @@ impl Exchange<'_> {
             gathered.push(slices);
         }
         self.collective.all_gather(&mut gathered, &self.wait())?;
-        let mut values = fallible::filled(None, cuts.len())?;
+        let mut values = fallible::filled(None, partitions.len())?;
         for (parcel, slices) in parcels.iter().zip(gathered) {
             if let [index] = parcel[..] {
                 *values.get_mut(index).ok_or_else(lost)? = slices.into_tensor();
@@ -294,14 +302,14 @@ impl Exchange<'_> {
             }
             let mut firsts = fallible::zeroed::<usize>(size)?;
             for index in parcel {
-                let cut = cuts.get(*index).ok_or_else(lost)?;
+                let partition = partitions.get(*index).ok_or_else(lost)?;
                 let mut bytes = fallible::with_capacity(size)?;
                 for (rank, first) in firsts.iter_mut().enumerate() {
-                    let end = *first + cut.num_bytes(rank);
+                    let end = *first + partition.num_bytes(rank);
                     bytes.push(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
                     *first = end;
                 }
-                let spec = cut.whole().clone();
+                let spec = partition.whole().clone();
                 let value = Tensor::from_parts(self.backends, Device::cpu(0), spec, &bytes)?;
                 *values.get_mut(*index).ok_or_else(lost)? = Some(value);
             }

@@ -1,19 +1,20 @@
-//! [`Cut`]: which part of a value each rank steps.
+//! [`Partition`]: the part of a value that each rank steps.
 
-use kvstore_core::fallible;
 use std::ops::Range;
 
 use super::rows::number;
+use kvstore_core::fallible;
 use kvstore_core::{Result, RowSparse, Shape, TensorSpec};
 
-/// Values of fewer bytes are not cut: a message is not much cheaper for being shorter.
+/// Smaller values stay on one rank: below this size, a shorter message costs the same.
 const SMALL_BYTES: usize = 4096;
-/// Values of fewer rows for each rank are cut between elements: their parts would not be of one size.
+/// With fewer rows per rank, a value is split between elements: parts of whole rows would differ
+/// too much in size.
 const FEW_ROWS: usize = 8;
 
-/// How a value is cut: the same on every rank.
+/// The partition of a value among the ranks, the same on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct Partition {
     spec: TensorSpec,
     size: usize,
     kind: Kind,
@@ -21,7 +22,7 @@ pub(crate) struct Cut {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// One rank has all of it.
+    /// One rank owns the value.
     Whole {
         owner: usize,
     },
@@ -29,8 +30,9 @@ enum Kind {
     Elements,
 }
 
-impl Cut {
-    /// Cuts a value among so many ranks. `order` is the rank of its key by initialisation: small values go round.
+impl Partition {
+    /// Partitions a value among `size` ranks. `order` is the position of its key by initialisation;
+    /// small values are assigned to the ranks in turn.
     pub(crate) fn new(spec: &TensorSpec, order: u64, size: usize) -> Self {
         let num_bytes = spec.num_elements() * spec.dtype().size();
         let kind = if num_bytes < SMALL_BYTES || size == 1 {
@@ -44,13 +46,13 @@ impl Cut {
         Self { spec: spec.clone(), size, kind }
     }
 
-    /// Returns the spec of the whole value.
+    /// Returns the spec of the complete value.
     pub(crate) fn whole(&self) -> &TensorSpec {
         &self.spec
     }
 
-    /// Returns the spec of the whole value as a list of what is cut: itself, or where it is cut between elements as a
-    /// vector of these, each of which is then a row.
+    /// Returns the spec of the value as a list of the units of the partition: its own spec, or a
+    /// vector of its elements if it is split between elements.
     pub(crate) fn listed(&self) -> TensorSpec {
         match self.kind {
             Kind::Whole { .. } | Kind::Rows => self.spec.clone(),
@@ -162,18 +164,21 @@ mod tests {
             let spec = TensorSpec::new(dims, DType::F32);
             for size in [1, 2, 3, 4, 7] {
                 for order in 0..5 {
-                    let cut = Cut::new(&spec, order, size);
+                    let partition = Partition::new(&spec, order, size);
                     let mut end = 0;
                     for rank in 0..size {
-                        let elements = cut.elements(rank);
-                        if let Some(part) = cut.part(rank) {
+                        let elements = partition.elements(rank);
+                        if let Some(part) = partition.part(rank) {
                             assert_eq!(elements.start, end);
                             assert_eq!(part.num_elements(), elements.len());
                             end = elements.end;
                         } else {
                             assert!(elements.is_empty());
                         }
-                        assert_eq!(cut.rows(rank).len() * cut.row_len(), elements.len());
+                        assert_eq!(
+                            partition.rows(rank).len() * partition.row_len(),
+                            elements.len()
+                        );
                     }
                     assert_eq!(end, spec.num_elements());
                 }
@@ -184,8 +189,8 @@ mod tests {
     #[test]
     fn large_values_are_cut_evenly_and_small_ones_go_round() {
         let lens = |spec: &TensorSpec, order| {
-            let cut = Cut::new(spec, order, 4);
-            [0, 1, 2, 3].map(|rank| cut.elements(rank).len())
+            let partition = Partition::new(spec, order, 4);
+            [0, 1, 2, 3].map(|rank| partition.elements(rank).len())
         };
         let small = TensorSpec::new([10, 3], DType::F32);
         assert_eq!(lens(&small, 0), [30, 0, 0, 0]);
