@@ -51,7 +51,7 @@ pub use noise::Distribution;
 pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
 pub use rows::{RowSparse, Value};
 pub use store::{
-    Description, Existing, KeyStats, KvStore, LocalStore, Pulled, Snapshot, Updater, WorkerGroup,
+    Description, KeyStats, KvStore, LocalStore, OnExisting, Pulled, Snapshot, Updater, WorkerGroup,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use kvstore_core::{
-    BinaryOp, BoxError, Compression, Device, Error, ErrorCode, Existing, Key, KvStore, LocalStore,
-    Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value, WorkerGroup,
+    BinaryOp, BoxError, Compression, Device, Error, ErrorCode, Key, KvStore, LocalStore,
+    OnExisting, Optimizer, OptimizerStates, Result, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::DistStore;
 use values::{floats, full, key, rank};
@@ -73,7 +73,7 @@ fn a_key_that_is_replaced_has_another_owner() {
         store.set_optimizer(sgd.with("learning_rate", 1.0).unwrap()).unwrap();
         store.init(&[key("a")], &[small(0.0)]).unwrap();
         push_twice(store, 1.0).unwrap();
-        store.init_with(&[key("a")], &[small(0.0)], Existing::Replace).unwrap();
+        store.init_with(&[key("a")], &[small(0.0)], OnExisting::Replace).unwrap();
         push_twice(store, 1.0).unwrap();
         let snapshot = store.snapshot().unwrap();
         push_twice(store, 1.0).unwrap();
@@ -374,7 +374,7 @@ fn errors_are_those_of_one_store() {
         let code = |result: Result<(), Error>| result.unwrap_err().code();
         store.init(&[key("a")], &[small(0.0)]).unwrap();
         let twice = [key("a"), key("a")];
-        let kept = store.init_with(&twice, &[small(0.0), small(0.0)], Existing::Keep);
+        let kept = store.init_with(&twice, &[small(0.0), small(0.0)], OnExisting::Keep);
         store.set_optimizer(Optimizer::sgd()).unwrap();
         let integers = Tensor::from_slice(&backends(), Device::cpu(0), [4], &[1i32; 4]).unwrap();
         let integers: Value = integers.into();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use kvstore::{
-    DType, Device, ErrorCode, Existing, Key, NDArray, Optimizer, Result, Store, create, ones,
+    DType, Device, ErrorCode, Key, NDArray, OnExisting, Optimizer, Result, Store, create, ones,
 };
 
 unsafe extern "C" {
@@ -50,7 +50,7 @@ fn check_verbs(store: &Store, value: &NDArray) {
     let key = Key::new("w").expect("a key");
     let results: [(&str, Result<()>); 26] = [
         ("init", store.init("v", value)),
-        ("init_with", store.init_with("w", value, Existing::Replace)),
+        ("init_with", store.init_with("w", value, OnExisting::Replace)),
         ("push", store.push("w", value)),
         ("push_one", store.push_one(&key, value, 0)),
         ("pull", store.pull("w", value)),

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
-use kvstore_core::{Backends, CpuBackend, Existing, Key, KvStore, Result, WorkerGroup};
+use kvstore_core::{Backends, CpuBackend, Key, KvStore, OnExisting, Result, WorkerGroup};
 use kvstore_dist::{
     Buffer, Collective, DistStore, Group, LastCalls, LocalCollective, SharedSlices, Slices, Wait,
 };
@@ -112,12 +112,12 @@ fn keys_that_are_kept_do_not_travel() {
         store.init(&[key("a")], &[full(backends, &[LONG], 1.0)]).unwrap();
         counting.taken();
         let values = [full(backends, &[LONG], 2.0), full(backends, &[2], 2.0)];
-        store.init_with(&[key("a"), key("b")], &values, Existing::Keep).unwrap();
+        store.init_with(&[key("a"), key("b")], &values, OnExisting::Keep).unwrap();
         let num_bytes: Vec<usize> =
             counting.taken().iter().map(|(num_bytes, _)| *num_bytes).collect();
         assert_eq!(num_bytes, [4 * 2]);
         assert_eq!((floats(store, "a")[0], floats(store, "b")[0]), (1.0, 2.0));
-        store.init_with(&[key("a")], &values[..1], Existing::Replace).unwrap();
+        store.init_with(&[key("a")], &values[..1], OnExisting::Replace).unwrap();
         assert_eq!(floats(store, "a")[0], 2.0);
     });
 }

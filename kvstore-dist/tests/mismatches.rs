@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use kvstore_core::{
-    Device, Error, ErrorCode, Existing, KvStore, Optimizer, Result, Snapshot, Tensor, Value,
+    Device, Error, ErrorCode, KvStore, OnExisting, Optimizer, Result, Snapshot, Tensor, Value,
     WorkerGroup,
 };
 use kvstore_dist::DistStore;
@@ -94,7 +94,7 @@ fn different_calls_are_named_on_every_rank() {
         (
             "(rank 0: init of `x` [4] f32; ranks 1, 2: init that keeps keys of `x` [4] f32)",
             |store| store.init(&[key("x")], &[small(0.0)]),
-            |store| store.init_with(&[key("x")], &[small(0.0)], Existing::Keep),
+            |store| store.init_with(&[key("x")], &[small(0.0)], OnExisting::Keep),
         ),
         (
             "(rank 0: remove of `x`, number 4 of 5; ranks 1, 2: remove of `y`, number 4 of 5)",

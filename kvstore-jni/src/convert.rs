@@ -13,7 +13,7 @@ use jni::sys::{jdouble, jint, jlong, jsize};
 use kvstore::fallible;
 use kvstore::{
     ArrayOrRows, Checkpoint, CheckpointProgress, DType, Device, DeviceKind, DeviceMemory,
-    Distribution, Element, Error, Existing, Key, KeyStats, LrScheduler, NDArray, Optimizer,
+    Distribution, Element, Error, Key, KeyStats, LrScheduler, NDArray, OnExisting, Optimizer,
     OptimizerState, Pairs, RowSparse, Shape, Snapshot, Store, Tensor, TensorSpec, Warmup,
 };
 
@@ -321,11 +321,11 @@ pub(crate) fn size(number: usize) -> jlong {
 }
 
 /// Returns what becomes of keys that exist.
-pub(crate) fn existing(code: jint) -> Result<Existing> {
+pub(crate) fn existing(code: jint) -> Result<OnExisting> {
     match code {
-        0 => Ok(Existing::Error),
-        1 => Ok(Existing::Keep),
-        2 => Ok(Existing::Replace),
+        0 => Ok(OnExisting::Reject),
+        1 => Ok(OnExisting::Keep),
+        2 => Ok(OnExisting::Replace),
         _ => Err(Error::invalid(format!("existing keys: {code} is unknown")).into()),
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{Checkpoints, Error, Existing, Key, KeyStats, NDArray, Pairs, Store, fallible};
+use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, Pairs, Store, fallible};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -148,9 +148,9 @@ impl PyStore {
         existing: &str,
     ) -> PyResult<()> {
         let existing = match existing {
-            "error" => Existing::Error,
-            "keep" => Existing::Keep,
-            "replace" => Existing::Replace,
+            "error" => OnExisting::Reject,
+            "keep" => OnExisting::Keep,
+            "replace" => OnExisting::Replace,
             other => {
                 let text =
                     format!("existing: expected `error`, `keep` or `replace`, found `{other}`");

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::constant;
 use criterion::{Criterion, criterion_group, criterion_main};
-use kvstore::{DType, Existing, Key, NDArray, Pairs, Store, create};
+use kvstore::{DType, Key, NDArray, OnExisting, Pairs, Store, create};
 
 /// As in `clojure/bench`.
 const NUM_KEYS: usize = 1000;
@@ -27,7 +27,7 @@ fn arrays(value: f64) -> Vec<NDArray> {
 fn store(keys: &[Key]) -> Store {
     let store = create("local").expect("a known name");
     let values = Pairs::new(keys, arrays(1.0)).expect("a value per key");
-    store.init_pairs(&values, Existing::Error).expect("new keys");
+    store.init_pairs(&values, OnExisting::Reject).expect("new keys");
     store
 }
 

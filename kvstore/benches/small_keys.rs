@@ -12,7 +12,7 @@ mod common;
 
 use common::{constant, constants, copy};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use kvstore::{DType, Existing, Key, NDArray, Optimizer, Pairs, Store, create};
+use kvstore::{DType, Key, NDArray, OnExisting, Optimizer, Pairs, Store, create};
 
 const NUM_KEYS: usize = 1000;
 const LEN: usize = 64;
@@ -25,7 +25,7 @@ fn pairs(keys: &[Key], num_values: usize) -> Pairs {
 
 fn store(keys: &[Key], optimizer: Option<Optimizer>) -> Store {
     let store = create("local").expect("a known name");
-    store.init_pairs(&pairs(keys, 1), Existing::Error).expect("new keys");
+    store.init_pairs(&pairs(keys, 1), OnExisting::Reject).expect("new keys");
     if let Some(optimizer) = optimizer {
         store.set_optimizer(optimizer).expect("an optimizer");
     }

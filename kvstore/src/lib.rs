@@ -63,8 +63,8 @@ pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
     Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
-    Distribution, Element, Error, ErrorCode, Existing, ExportedTensor, ForeignMemory, Generator,
-    Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, Optimizer, OptimizerState,
+    Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, Key,
+    KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
     OptimizerStates, Pulled, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot,
     Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, WorkerGroup, bf16, f16, storage::Storage,
 };

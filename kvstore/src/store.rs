@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kvstore_core::fallible;
 use kvstore_core::process::OwnedByProcess;
 use kvstore_core::{
-    Error, Existing, Key, KeyStats, KvStore, NDArray, Pulled, Result, RowSparse, Tensor,
+    Error, Key, KeyStats, KvStore, NDArray, OnExisting, Pulled, Result, RowSparse, Tensor,
     TensorSpec, Value,
 };
 
@@ -71,17 +71,17 @@ impl Store {
     /// that stands twice, [`InvalidArgument`](Error::InvalidArgument) for an array without
     /// elements.
     pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
-        self.init_pairs(&Pairs::new(keys, values)?, Existing::Error)
+        self.init_pairs(&Pairs::new(keys, values)?, OnExisting::Reject)
     }
 
     /// Stores a copy of an array under each key; `existing` says what becomes of those that are there
     /// already.
     ///
     /// ```
-    /// use kvstore::{DType, Device, Existing, create, ones, zeros};
+    /// use kvstore::{DType, Device, OnExisting, create, ones, zeros};
     /// let store = create("local")?;
     /// store.init("w", &ones([2], DType::F32, Device::cpu(0))?)?;
-    /// store.init_with("w", &zeros([2], DType::F32, Device::cpu(0))?, Existing::Keep)?;
+    /// store.init_with("w", &zeros([2], DType::F32, Device::cpu(0))?, OnExisting::Keep)?;
     /// assert_eq!(store.pull_new("w")?[0].to_vec::<f32>()?, [1.0, 1.0]);
     /// # Ok::<(), kvstore::Error>(())
     /// ```
@@ -92,7 +92,7 @@ impl Store {
         &self,
         keys: impl IntoKeys,
         values: impl IntoArrays<Item: ToValue>,
-        existing: Existing,
+        existing: OnExisting,
     ) -> Result<()> {
         self.init_pairs(&Pairs::new(keys, values)?, existing)
     }
@@ -202,7 +202,7 @@ impl Store {
     }
 
     /// As [`Store::init_with`].
-    pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: Existing) -> Result<()> {
+    pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: OnExisting) -> Result<()> {
         kept::with(&kept::VALUES, |values| {
             fill(values, pairs)?;
             self.inner()?.init_with(pairs.keys(), values, existing)
@@ -299,7 +299,7 @@ impl Store {
         }
         kept::with(&kept::PULLED, |pulled| {
             let reserved = Reserved::for_outputs(outs, described.iter().copied(), pulled)?;
-            self.init_pairs(values, Existing::Error)?;
+            self.init_pairs(values, OnExisting::Reject)?;
             self.pull_reserved(outs, reserved, pulled, priority)
         })
     }

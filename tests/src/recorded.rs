@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use kvstore::{Compression, Error, Existing, NDArray, Optimizer, Pairs, Store};
+use kvstore::{Compression, Error, NDArray, OnExisting, Optimizer, Pairs, Store};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -111,7 +111,7 @@ impl Player {
         let priority = i32::try_from(priority).expect("a priority is an i32");
         let pairs = |arrays| pairs(&operation["keys"], arrays);
         match text(&operation["op"]) {
-            "init" => self.store.init_pairs(&pairs(values)?, Existing::Error),
+            "init" => self.store.init_pairs(&pairs(values)?, OnExisting::Reject),
             "push" => self.store.push_pairs(&pairs(values)?, priority),
             "pull" => self.store.pull_pairs(&pairs(outs)?, priority),
             "pushpull" => self.store.pushpull_pairs(&pairs(values)?, &pairs(outs)?, priority),

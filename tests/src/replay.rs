@@ -1,7 +1,7 @@
 //! Runs a program on a store and on the model, and compares all that can be seen after every call.
 
 use kvstore::{
-    ArrayOrRows, Error, ErrorCode, Existing, NDArray, Optimizer, Pairs, Result, Scalar, Snapshot,
+    ArrayOrRows, Error, ErrorCode, NDArray, OnExisting, Optimizer, Pairs, Result, Scalar, Snapshot,
     Store, backends,
 };
 
@@ -50,9 +50,11 @@ fn call(
     operation: &Operation,
 ) -> Outcome {
     match operation {
-        Operation::Init(given) => {
-            give(given, |pairs| model.init(pairs), |pairs| store.init_pairs(pairs, Existing::Error))
-        }
+        Operation::Init(given) => give(
+            given,
+            |pairs| model.init(pairs),
+            |pairs| store.init_pairs(pairs, OnExisting::Reject),
+        ),
         Operation::Push(given, priority) => {
             give(given, |pairs| model.push(pairs), |pairs| store.push_pairs(pairs, *priority))
         }

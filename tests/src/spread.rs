@@ -12,8 +12,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use kvstore_core::{
-    Compression, Description, Existing, Key, KeyStats, KvStore, Optimizer, OptimizerState, Pulled,
-    Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
+    Compression, Description, Key, KeyStats, KvStore, OnExisting, Optimizer, OptimizerState,
+    Pulled, Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 
 use crate::arithmetic::{is_half, sum};
@@ -105,7 +105,7 @@ impl<S: KvStore> KvStore for Spread<S> {
     }
 
     /// The first worker's values are those of all: the others give neutral ones.
-    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         if self.0.rank()? == 0 {
             return self.0.init_with(keys, values, existing);
         }

@@ -20,7 +20,7 @@ use super::push::{Push, Pushed};
 use super::scratch::Scratch;
 use super::snapshot::{Rule, Snapshot};
 use super::table::{Entry, Progress, Table};
-use super::types::{Description, Existing, KeyStats, Pulled};
+use super::types::{Description, KeyStats, OnExisting, Pulled};
 use super::updater::Updater;
 use super::{KvStore, WorkerGroup};
 use crate::backend::registry::Backends;
@@ -276,7 +276,7 @@ impl KvStore for LocalStore {
         &self.name
     }
 
-    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         let _span = tracing::debug_span!("init", keys = keys.len()).entered();
         let _gate = self.enter("init")?;
         check_lengths("values for keys", keys, values)?;

@@ -26,7 +26,7 @@ use crate::types::{Key, Result};
 
 pub use local::LocalStore;
 pub use snapshot::Snapshot;
-pub use types::{Description, Existing, KeyStats, Pulled};
+pub use types::{Description, KeyStats, OnExisting, Pulled};
 pub use updater::Updater;
 
 pub(crate) use policy::{Policy, Run, Running};
@@ -58,14 +58,14 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// also for a key that stands twice, [`InvalidArgument`](crate::Error::InvalidArgument) for a
     /// value without elements.
     fn init(&self, keys: &[Key], values: &[Value]) -> Result<()> {
-        self.init_with(keys, values, Existing::Error)
+        self.init_with(keys, values, OnExisting::Reject)
     }
 
     /// Stores a value under each key; `existing` says what becomes of those that are there already.
     ///
     /// # Errors
     /// As [`KvStore::init`].
-    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()>;
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()>;
 
     /// Sums the values of each key and gives the sum to the optimizer or updater; without one it
     /// replaces the stored value.

@@ -8,7 +8,7 @@ use std::vec::IntoIter;
 use foldhash::fast::RandomState;
 
 use super::policy::{Run, Running};
-use super::types::{Existing, KeyStats};
+use super::types::{KeyStats, OnExisting};
 use crate::fallible;
 use crate::optimizer::OptimizerState;
 use crate::rows::Value;
@@ -101,14 +101,14 @@ impl Table {
         &self,
         keys: &[Key],
         values: Vec<Value>,
-        existing: Existing,
+        existing: OnExisting,
     ) -> Result<()> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let mut seen = fallible::hash_set(keys.len())?;
         let mut num_new = 0;
         for key in keys {
             let is_known = entries.contains_key(key);
-            if !seen.insert(key) || (is_known && existing == Existing::Error) {
+            if !seen.insert(key) || (is_known && existing == OnExisting::Reject) {
                 return Err(Error::KeyExists { key: key.clone() });
             }
             num_new += usize::from(!is_known);
@@ -116,7 +116,7 @@ impl Table {
         fallible::reserve_entries(&mut entries, num_new)?;
         for (key, value) in keys.iter().zip(values) {
             let known = entries.get_mut(key);
-            if known.is_some() && existing == Existing::Keep {
+            if known.is_some() && existing == OnExisting::Keep {
                 continue;
             }
             let order = self.next_order.fetch_add(1, Ordering::Relaxed);

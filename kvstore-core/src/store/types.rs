@@ -3,15 +3,16 @@
 use crate::tensor::Tensor;
 use crate::types::{Device, Key, TensorSpec};
 
-/// What initialising does with a key that is there already.
+/// The treatment of keys that are already initialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Existing {
-    /// It is refused.
+pub enum OnExisting {
+    /// The call fails with [`Error::KeyExists`](crate::Error::KeyExists).
     #[default]
-    Error,
-    /// It stays as it is, and the new value is not used.
+    Reject,
+    /// The key keeps its value, and the new value is not used.
     Keep,
-    /// It is removed first: its optimizer state starts anew, and it is the last to be initialised.
+    /// The key is removed first: its optimizer state starts anew, and it becomes the last key in the
+    /// order of initialisation.
     Replace,
 }
 

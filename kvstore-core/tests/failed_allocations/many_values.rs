@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kvstore_core::backend::DequantizeJob;
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{
-    Compression, CpuBackend, DType, Device, Existing, Key, KvStore, LocalStore, Optimizer, Result,
-    RowSparse, Tensor, Value,
+    Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, OnExisting, Optimizer,
+    Result, RowSparse, Tensor, Value,
 };
 
 use kvstore_failing_allocator::{case, without_failures};
@@ -60,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
             },
             |store, values| {
                 let keys = [Key::new("w7000").unwrap()];
-                store.init_with(&keys, &values[..1], Existing::Replace)
+                store.init_with(&keys, &values[..1], OnExisting::Replace)
             },
         ),
         many_rows("row-sparse push of 9,000 keys with two values each", many, 2, |_| Ok(())),

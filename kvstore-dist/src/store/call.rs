@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use kvstore_core::{Error, Existing, Key, KeyStats, Snapshot, TensorSpec, Value};
+use kvstore_core::{Error, Key, KeyStats, OnExisting, Snapshot, TensorSpec, Value};
 
 use super::stores::{MAX_BATCH, Stores};
 use super::ticket::Ticket;
@@ -35,7 +35,7 @@ pub(crate) enum Act {
     Init {
         keys: Vec<Key>,
         values: Vec<Value>,
-        existing: Existing,
+        existing: OnExisting,
     },
     /// Each key gets the sum over all ranks. A key stands once.
     Push {
@@ -123,8 +123,8 @@ impl Call {
 
     fn head(&self, verb: &str) -> String {
         let existing = match &self.act {
-            Act::Init { existing: Existing::Keep, .. } => " that keeps keys",
-            Act::Init { existing: Existing::Replace, .. } => " that replaces keys",
+            Act::Init { existing: OnExisting::Keep, .. } => " that keeps keys",
+            Act::Init { existing: OnExisting::Replace, .. } => " that replaces keys",
             _ => "",
         };
         // All other calls have the same one.

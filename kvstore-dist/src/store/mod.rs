@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kvstore_core::fallible;
 use kvstore_core::key::check_lengths;
 use kvstore_core::{
-    Backends, Compression, Description, Error, Existing, Key, KeyStats, KvStore, LocalStore,
+    Backends, Compression, Description, Error, Key, KeyStats, KvStore, LocalStore, OnExisting,
     Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
     WorkerGroup,
 };
@@ -212,7 +212,7 @@ impl KvStore for DistStore {
         &self.name
     }
 
-    fn init_with(&self, keys: &[Key], values: &[Value], existing: Existing) -> Result<()> {
+    fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         let mut seen = fallible::hash_set(keys.len())?;
         if let Some(key) = keys.iter().find(|key| !seen.insert(*key)) {

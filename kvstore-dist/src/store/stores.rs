@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::fallible;
 use kvstore_core::{
-    Backends, BoxError, Compression, Error, Existing, Key, KvStore, LocalStore, Optimizer, Result,
-    RowSparse, Tensor, Updater, Value,
+    Backends, BoxError, Compression, Error, Key, KvStore, LocalStore, OnExisting, Optimizer,
+    Result, RowSparse, Tensor, Updater, Value,
 };
 
 use super::config::{Config, Rule, Step, Terms};
@@ -169,7 +169,7 @@ impl Stores {
             if let Some(part) = partition.part(self.rank()) {
                 let first = partition.elements(self.rank()).start;
                 let part = value.view(first, part.shape().clone())?.compact()?;
-                self.part.init_with(from_ref(key), &[part.into()], Existing::Replace)?;
+                self.part.init_with(from_ref(key), &[part.into()], OnExisting::Replace)?;
             } else if self.part.contains(key)? {
                 // Its last value was this rank's.
                 self.part.remove(from_ref(key))?;
@@ -183,13 +183,13 @@ impl Stores {
         wire: &Wire<'_>,
         keys: &[Key],
         values: &[Value],
-        existing: Existing,
+        existing: OnExisting,
     ) -> Result<()> {
         // What is kept does not travel. All ranks have the same keys.
         let mut new = fallible::with_capacity(keys.len())?;
         let mut new_values = fallible::with_capacity(keys.len())?;
         for (key, value) in keys.iter().zip(values) {
-            if existing != Existing::Keep || !self.whole.contains(key)? {
+            if existing != OnExisting::Keep || !self.whole.contains(key)? {
                 new.push(key.clone());
                 new_values.push(value.clone());
             }

@@ -3,7 +3,7 @@
 use std::io;
 
 use kvstore::{
-    DType, Existing, Key, NDArray, Optimizer, Pairs, Result, Scalar, Store, create, full,
+    DType, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Scalar, Store, create, full,
 };
 
 use crate::bench::Bench;
@@ -170,7 +170,7 @@ impl Pushes {
         for set in 0..sizes.sets {
             let key = Key::new(&format!("w{set}"))?;
             let array = |_| random.array(self.len, self.dtype);
-            store.init_pairs(&Pairs::new(&key, vec![array(0)?])?, Existing::Error)?;
+            store.init_pairs(&Pairs::new(&key, vec![array(0)?])?, OnExisting::Reject)?;
             let values = (0..self.num_values).map(array).collect::<Result<Vec<_>>>()?;
             pushed.push(Pairs::new(&key, values)?);
             keys.push(key);

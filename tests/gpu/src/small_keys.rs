@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kvstore::{DType, Existing, Key, Optimizer, Pairs, Result, create};
+use kvstore::{DType, Key, OnExisting, Optimizer, Pairs, Result, create};
 
 use crate::bench::Bench;
 use crate::data::small_lengths;
@@ -40,7 +40,7 @@ pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {
             let first = lists()?.into_iter().map(|list| list.into_iter().take(1).collect());
             store.init_pairs(
                 &Pairs::new(keys.clone(), first.collect::<Vec<Vec<_>>>())?,
-                Existing::Error,
+                OnExisting::Reject,
             )?;
             let pushed = Pairs::new(keys, lists()?)?;
             Ok(Box::new(move |_| store.push_pairs(&pushed, 0)))

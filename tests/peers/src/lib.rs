@@ -30,7 +30,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
-use kvstore::{Device, Error, Existing, Key, NDArray, Optimizer, Pairs, Result, Store, Tensor};
+use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store, Tensor};
 
 use pointer::{borrow, free, list, list_mut};
 
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn kvp_init(store: *const Store, pairs: *const Pairs) -> c
     let store = unsafe { borrow(store) };
     // SAFETY: the caller holds the list.
     let pairs = unsafe { borrow(pairs) };
-    status(store.init_pairs(pairs, Existing::Error))
+    status(store.init_pairs(pairs, OnExisting::Reject))
 }
 
 /// Pushes the one prepared list and pulls the other, as often as asked; null is no list.

@@ -1,6 +1,6 @@
 //! The verbs on values, below arrays: what is given and returned are tensors.
 
-use kvstore_core::{Backends, ErrorCode, Existing, Key, KvStore, Scalar, Tensor, Value};
+use kvstore_core::{Backends, ErrorCode, Key, KvStore, OnExisting, Scalar, Tensor, Value};
 
 use super::assert_code;
 
@@ -45,16 +45,16 @@ pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
     let values = [value(3.0), value(4.0)];
     assert_code(store.init(&again, &values), ErrorCode::KeyExists);
     assert!(!store.contains(&key("c")).unwrap());
-    store.init_with(&again, &values, Existing::Keep).unwrap();
+    store.init_with(&again, &values, OnExisting::Keep).unwrap();
     assert_eq!((pulled(store, "a"), pulled(store, "c")), (vec![1.0], vec![3.0]));
     assert_eq!(store.keys().unwrap(), [key("a"), key("b"), key("c")]);
     // Another shape, and the last place.
     store
-        .init_with(&[key("a")], &[tensor(backends, &[5.0, 6.0]).into()], Existing::Replace)
+        .init_with(&[key("a")], &[tensor(backends, &[5.0, 6.0]).into()], OnExisting::Replace)
         .unwrap();
     assert_eq!(pulled(store, "a"), [5.0, 6.0]);
     assert_eq!(store.keys().unwrap(), [key("b"), key("c"), key("a")]);
-    for existing in [Existing::Error, Existing::Keep, Existing::Replace] {
+    for existing in [OnExisting::Reject, OnExisting::Keep, OnExisting::Replace] {
         let twice = [key("d"), key("d")];
         assert_code(store.init_with(&twice, &values, existing), ErrorCode::KeyExists);
         let nothing = [tensor(backends, &[]).into()];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use kvstore::{ArrayOrRows, ErrorCode, Existing, Key, Optimizer, RowSparse, Snapshot, Store};
+use kvstore::{ArrayOrRows, ErrorCode, Key, OnExisting, Optimizer, RowSparse, Snapshot, Store};
 
 use super::concurrency::{adding, on_threads};
 use super::{array, assert_code, before_the_deadline, floats, stored};
@@ -36,7 +36,7 @@ pub fn a_snapshot_is_a_state_that_was(store: &Store) {
     for set_rule in [adding as fn(&Store), subtracting_gradients] {
         let store = store.clone();
         let zeros = KEYS.map(|_| array(&[0.0; 50])).to_vec();
-        store.init_with(KEYS, zeros, Existing::Replace).unwrap();
+        store.init_with(KEYS, zeros, OnExisting::Replace).unwrap();
         set_rule(&store);
         let (begun, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         on_threads(4, move |number| {
@@ -209,7 +209,7 @@ pub fn the_form_of_a_value_does_not_count(store: &Store) {
     };
     let dense = |data: &[f32]| ArrayOrRows::from(kvstore::array(data, [3, 2], device(0)).unwrap());
     let holding = |value: ArrayOrRows| {
-        store.init_with("a", &value, Existing::Replace).unwrap();
+        store.init_with("a", &value, OnExisting::Replace).unwrap();
         store.snapshot().unwrap()
     };
     let same = [

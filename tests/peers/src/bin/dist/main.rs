@@ -19,7 +19,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use kvstore::{Device, Error, Existing, Key, NDArray, Optimizer, Pairs, Result, Store};
+use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store};
 
 use overlap::Kind;
 use wire::Wire;
@@ -50,7 +50,7 @@ impl Workload {
         }
         let pairs = |arrays: &[NDArray]| Pairs::new(keys.clone(), arrays.to_vec());
         let (pushed, pulled) = (pairs(&grads)?, pairs(&outs)?);
-        store.init_pairs(&pulled, Existing::Error)?;
+        store.init_pairs(&pulled, OnExisting::Reject)?;
         let of_key = |((key, grad), out): ((&Key, &NDArray), &NDArray)| {
             Ok((Pairs::new(key, grad)?, Pairs::new(key, out)?))
         };
