@@ -1,12 +1,16 @@
-//! The threads under every kernel, and how work is cut for them.
+//! The threads that run kernels, and how they share the work of a call.
 //!
-//! The calling thread works too, and the pool has one thread less than the backend: a caller that
-//! only waited would have to be replaced by a second thread, which the system may well start on a core
-//! that is taken. Whoever is free takes the next piece, so a thread that is late does less. The pool helps
-//! one call at a time; calls of other threads meanwhile work alone, and none waits for another one's work.
+//! - The calling thread works, too, so the pool has one thread less than the backend. A caller that
+//!   only waits would need one more pool thread, which the system may start on a busy core.
+//! - A free thread takes the next piece, so a late thread does less.
+//! - The pool helps one call at a time. Calls of other threads meanwhile work alone. No call waits for
+//!   the work of another.
+//!
+//! `workers.rs` splits work into pieces, `pool.rs` has the threads, and `shared_task.rs` shares a task
+//! with them.
 
-mod invitation;
 mod pool;
+mod shared_task;
 mod workers;
 
 pub(super) use workers::{Job, Split, Workers};

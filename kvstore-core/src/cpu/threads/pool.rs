@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 #[cfg(not(miri))]
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::invitation::Invitation;
+use super::shared_task::SharedTask;
 use crate::process::OwnedByProcess;
 
 /// Threads beside the caller's.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Taken by the one call that they help. Another call that waited for them would wait for the end of that
-    /// call's work; it goes on alone instead.
+    /// Locked by the call that the threads help. Another call does not wait for it, because it would
+    /// wait for the end of that call's work; it works alone.
     busy: Mutex<()>,
     /// The threads. A forked child has none.
     threads: OwnedByProcess<Threads>,
@@ -32,17 +32,17 @@ impl Pool {
         self.threads.get().map_or(0, Threads::number)
     }
 
-    /// Does work here and on up to that many other threads, and returns when all of it is done: `take_part` does
-    /// a piece and returns whether there was one. The others are asked as soon as no other call has them, and no
-    /// longer waited for than they are at a piece.
+    /// Runs `take_part` here and on up to `num_helpers` other threads until it returns `false`: it does
+    /// one piece of work, and returns whether there was one. The other threads join as soon as no other
+    /// call uses them. The end waits for those in the middle of a piece only.
     pub(super) fn share(&self, num_helpers: usize, take_part: &(dyn Fn() -> bool + Sync)) {
         let mut held = None;
-        Invitation::hold(take_part, |invitation| {
+        SharedTask::share(take_part, |shared| {
             loop {
                 if held.is_none() {
                     let taken = self.try_take();
-                    let invite = |threads: &Threads| threads.invite(num_helpers, invitation);
-                    held = taken.map(|hold| (hold, self.threads.get().map(invite)));
+                    let spawn = |threads: &Threads| threads.spawn_helpers(num_helpers, shared);
+                    held = taken.map(|hold| (hold, self.threads.get().map(spawn)));
                 }
                 if !take_part() {
                     return;
@@ -81,17 +81,17 @@ impl Threads {
         self.0.current_num_threads()
     }
 
-    fn invite(&self, count: usize, invitation: &Arc<Invitation>) -> Invited {
+    fn spawn_helpers(&self, count: usize, shared: &Arc<SharedTask>) -> Helpers {
         for _ in 0..count.min(self.number()) {
-            let invitation = Arc::clone(invitation);
-            self.0.spawn(move || invitation.join());
+            let shared = Arc::clone(shared);
+            self.0.spawn(move || shared.join());
         }
-        Invited
+        Helpers
     }
 }
 
 #[cfg(not(miri))]
-struct Invited;
+struct Helpers;
 
 #[cfg(miri)]
 #[derive(Debug)]
@@ -108,21 +108,21 @@ impl Threads {
         self.0
     }
 
-    fn invite(&self, count: usize, invitation: &Arc<Invitation>) -> Invited {
+    fn spawn_helpers(&self, count: usize, shared: &Arc<SharedTask>) -> Helpers {
         let start = |_| {
-            let invitation = Arc::clone(invitation);
-            std::thread::spawn(move || invitation.join())
+            let shared = Arc::clone(shared);
+            std::thread::spawn(move || shared.join())
         };
-        Invited((0..count.min(self.number())).map(start).collect())
+        Helpers((0..count.min(self.number())).map(start).collect())
     }
 }
 
-/// Threads whose ends are waited for: Miri wants to see them.
+/// Helpers that are joined at the drop, because Miri reports threads that outlive `main`.
 #[cfg(miri)]
-struct Invited(Vec<std::thread::JoinHandle<()>>);
+struct Helpers(Vec<std::thread::JoinHandle<()>>);
 
 #[cfg(miri)]
-impl Drop for Invited {
+impl Drop for Helpers {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|thread| thread.join().unwrap_or_default());
     }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::Pool;
 
-    /// A thread that does not come is not waited for.
+    /// The call does not wait for threads that do not join.
     #[test]
     fn work_ends_while_the_others_sleep() {
         let pool = Pool::new(2).unwrap();
