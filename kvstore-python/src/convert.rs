@@ -1,15 +1,15 @@
-//! Conversions of single arguments: devices, dtypes, shapes, numbers, arrays.
+//! Conversions of single arguments: devices, dtypes, shapes, numbers.
 
-use kvstore::{DType, Device, DeviceKind, NDArray, Scalar, Shape};
+use kvstore::{DType, Device, DeviceKind, Scalar, Shape};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 
-use crate::error::{detached, invalid, optional, replaced, to_python, type_error};
-use crate::ndarray::PyArray;
-use crate::{ending, foreign, numpy};
+use crate::interpreter::error::{invalid, optional, replaced, to_python, type_error};
+use crate::interpreter::finalization;
+use crate::numpy;
 
 /// Returns a copy as a Python object; `MemoryError` if memory is missing, where `PyBytes::new` panics.
 pub(crate) fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
@@ -46,7 +46,7 @@ pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
         return Err(type_error(py, "expected a device, such as `cpu()`"));
     }
     let pair_of = PAIR.import(py, "mxkv.context", "_pair")?;
-    let pair = ending::call(pair_of, &PyTuple::new(py, [object])?, None)?;
+    let pair = finalization::call(pair_of, &PyTuple::new(py, [object])?, None)?;
     device(py, pair.extract()?)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     static NAME_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let name_of = NAME_OF.import(py, "mxkv._dtypes", "name_of")?;
-    let name = ending::call(name_of, &PyTuple::new(py, [object])?, None)?;
+    let name = finalization::call(name_of, &PyTuple::new(py, [object])?, None)?;
     dtype(py, &name.extract::<String>()?)
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
 pub(crate) fn context(py: Python<'_>, device: Device) -> PyResult<Bound<'_, PyAny>> {
     static CONTEXT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CONTEXT.import(py, "mxkv.context", "Context")?;
-    ending::call(class, &(device.kind().name(), device.ordinal()).into_pyobject(py)?, None)
+    finalization::call(class, &(device.kind().name(), device.ordinal()).into_pyobject(py)?, None)
 }
 
 /// Returns the lengths: of a sequence, or of a single number.
@@ -171,26 +171,4 @@ pub(crate) fn num_update(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// Returns the priority of a call.
 pub(crate) fn priority(object: &Bound<'_, PyAny>) -> PyResult<i32> {
     argument(object, "a whole number of 32 bits as priority")
-}
-
-/// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a
-/// copy, which `NDArray::copy` makes.
-pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
-    if let Ok(array) = object.cast::<PyArray>() {
-        return Ok(Some(array.get().array().clone()));
-    }
-    let Some(block) = foreign::block(object)? else { return Ok(None) };
-    detached(object.py(), move || block.tensor().map(NDArray::new)).map(Some)
-}
-
-/// Returns the rows that a call names: integers, in a list or an array.
-pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
-    let py = object.py();
-    let expected = "row_ids: expected an array or a list of integers";
-    match array(object)? {
-        Some(ids) => detached(py, move || ids.read_as::<i64>()),
-        None => {
-            object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
-        }
-    }
 }

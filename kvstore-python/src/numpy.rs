@@ -1,64 +1,11 @@
-//! Arrays of NumPy's: what it gets of ours, which is the memory for reading, or a copy.
+//! Arguments that NumPy converts or that must not be masked arrays.
 
-use kvstore::{DType, NDArray, Tensor};
-use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
-use crate::error::{detached, invalid, optional, type_error};
-use crate::{convert, ending, foreign};
-
-/// Returns NumPy's description of the present value of an array, which reads it where it is.
-pub(crate) fn interface<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyDict>> {
-    let value = array.tensor();
-    let typestr = typestr(value.dtype());
-    let bytes = value.host_bytes().map(|bytes| (bytes.as_ptr().addr(), bytes.len()));
-    let (Some(typestr), Ok((address, num_bytes))) = (typestr, bytes) else {
-        let text = format!("{} on {}: use `asnumpy()`", value.spec(), value.device());
-        return Err(PyAttributeError::new_err(text));
-    };
-    let shape = convert::dims(py, value.shape())?;
-    let interface = PyDict::new(py);
-    interface.set_item("version", 3)?;
-    interface.set_item("shape", shape)?;
-    interface.set_item("typestr", typestr)?;
-    interface.set_item("data", read_only(py, value, address, num_bytes)?)?;
-    Ok(interface)
-}
-
-/// Returns the value: without a copy where dtype and device allow it, for reading only then. `copy` is whether there has to
-/// be one, or must not be.
-pub(crate) fn array<'py>(
-    py: Python<'py>,
-    array: &NDArray,
-    dtype: Option<&Bound<'py, PyAny>>,
-    copy: Option<bool>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let interface = if copy == Some(true) { None } else { optional(py, interface(py, array))? };
-    let of_numpy = match interface {
-        Some(interface) => {
-            let simple = py.import("types")?.getattr("SimpleNamespace")?;
-            let options = PyDict::new(py);
-            options.set_item("__array_interface__", interface)?;
-            asarray(&simple.call((), Some(&options))?)?
-        }
-        None if copy == Some(false) => {
-            let text = format!("{} on {} without a copy", array.spec(), array.device());
-            return Err(invalid(py, text));
-        }
-        None => copied(py, array)?,
-    };
-    let Some(dtype) = dtype else { return Ok(of_numpy) };
-    let options = PyDict::new(py);
-    options.set_item("copy", false)?;
-    let cast = of_numpy.call_method("astype", (dtype,), Some(&options))?;
-    if copy == Some(false) && !cast.is(&of_numpy) {
-        return Err(invalid(py, format!("{} as {dtype} without a copy", array.spec())));
-    }
-    Ok(cast)
-}
+use crate::interpreter::finalization;
 
 /// Converts numbers, nested lists and arrays to NumPy.
 ///
@@ -69,7 +16,7 @@ pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let asarray = ASARRAY.import(py, "mxkv._arguments", "asarray")?;
-    ending::call(asarray, &PyTuple::new(py, [object])?, None)
+    finalization::call(asarray, &PyTuple::new(py, [object])?, None)
 }
 
 /// Rejects NumPy's masked arrays.
@@ -90,49 +37,4 @@ pub(crate) fn check_unmasked(object: &Bound<'_, PyAny>) -> PyResult<()> {
     };
     // `asarray` rejects all of them, with the same message for arrays and lists.
     if object.is_instance(class)? { asarray(object).map(drop) } else { Ok(()) }
-}
-
-/// What keeps a value for whom reads its memory.
-#[pyclass(frozen, module = "mxkv._native")]
-#[derive(Debug)]
-struct Kept(#[expect(dead_code, reason = "it is held, not read")] Tensor);
-
-/// Returns a `memoryview` of a value, which keeps it.
-fn read_only(
-    py: Python<'_>,
-    value: Tensor,
-    address: usize,
-    num_bytes: usize,
-) -> PyResult<Bound<'_, PyAny>> {
-    static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let kept = Bound::new(py, Kept(value))?;
-    let view = VIEW.import(py, "mxkv._memory", "read_only")?;
-    ending::call(view, &(kept, address, num_bytes).into_pyobject(py)?, None)
-}
-
-/// Returns a dtype as NumPy's array interface names it.
-fn typestr(dtype: DType) -> Option<String> {
-    let kind = match dtype {
-        DType::F32 => "f4",
-        DType::F64 => "f8",
-        DType::F16 => "f2",
-        DType::U8 => "u1",
-        DType::I8 => "i1",
-        DType::I32 => "i4",
-        DType::I64 => "i8",
-        DType::Bf16 => return None,
-    };
-    Some(format!("{}{kind}", if cfg!(target_endian = "little") { '<' } else { '>' }))
-}
-
-/// Returns the elements in an array of NumPy's.
-pub(crate) fn copied<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyAny>> {
-    static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let dtype = if array.dtype() == DType::Bf16 { DType::F32 } else { array.dtype() };
-    let empty = EMPTY.import(py, "numpy", "empty")?;
-    let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
-    let block = foreign::writable(&copy)?
-        .ok_or_else(|| type_error(py, "an array of NumPy's hands out no memory"))?;
-    detached(py, || block.write(&array.tensor().cast(dtype)?).map(drop))?;
-    Ok(copy)
 }

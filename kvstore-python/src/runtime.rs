@@ -3,7 +3,7 @@
 use kvstore::DType;
 use pyo3::prelude::*;
 
-use crate::error::{codes, detached};
+use crate::interpreter::error::{codes, detached};
 
 /// A device by the name of its kind and its number, the bytes in use, and all its bytes.
 type Memory = (&'static str, u32, usize, Option<usize>);

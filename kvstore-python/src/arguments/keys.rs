@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString, PyTuple};
 
-use crate::error::{invalid, optional, to_python, type_error};
-use crate::{ending, listed};
+use super::listed;
+use crate::interpreter::error::{invalid, optional, to_python, type_error};
+use crate::interpreter::finalization;
 
 /// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +131,7 @@ impl Kind {
         } else {
             static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
             let index = INDEX.import(py, "operator", "index")?;
-            ending::call(index, &PyTuple::new(py, [object])?, None)?
+            finalization::call(index, &PyTuple::new(py, [object])?, None)?
         };
         if let Some(number) = optional(py, number.extract::<i64>())? {
             return of_number(py, number);

@@ -15,11 +15,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::dlpack::{
+use super::dlpack::{
     DlTensor, IS_COPIED, MAJOR, PLAIN, PLAIN_USED, Place, Plain, READ_ONLY, VERSIONED,
     VERSIONED_USED, Versioned, dtype,
 };
-use crate::error::{invalid, type_error};
+use crate::interpreter::error::{invalid, type_error};
 
 /// An array that another library has, in the host's memory or in that of a GPU: lent for one call.
 pub(crate) struct Block {
@@ -132,7 +132,7 @@ impl Block {
         if num_elements > 0 && self.start.is_null() {
             return Err(invalid(py, format!("an array {} at address 0", self.spec)));
         }
-        self.spec.num_bytes().map_err(|error| crate::error::to_python(py, error))?;
+        self.spec.num_bytes().map_err(|error| crate::interpreter::error::to_python(py, error))?;
         Ok(self)
     }
 

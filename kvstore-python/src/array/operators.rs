@@ -4,10 +4,11 @@ use kvstore::{BinaryOp, DType, NDArray, Scalar, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 
+use super::classes::PyArray;
+use super::classes::PyRows;
+use super::operand;
 use crate::convert;
-use crate::error::{detached, invalid, type_error};
-use crate::ndarray::PyArray;
-use crate::rows::PyRows;
+use crate::interpreter::error::{detached, invalid, type_error};
 
 /// The other side of an operator.
 enum Operand {
@@ -27,7 +28,7 @@ fn operand(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Operand>>
     if let Some(number) = convert::number(object, dtype)? {
         return Ok(Some(Operand::Number(number)));
     }
-    Ok(convert::array(object)?.map(Operand::Array))
+    Ok(operand::array(object)?.map(Operand::Array))
 }
 
 /// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is no operand.

@@ -9,11 +9,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
-use crate::block::Block;
+use super::block::Block;
+use super::dlpack::{DlDevice, HOST, Place};
+use super::pytorch;
+use super::stream;
 use crate::convert;
-use crate::dlpack::{DlDevice, HOST, Place};
-use crate::error::{detached, invalid, is_replaceable, optional, type_error};
-use crate::{ending, numpy, pytorch, stream};
+use crate::interpreter::error::{detached, invalid, is_replaceable, optional, type_error};
+use crate::interpreter::finalization;
+use crate::numpy;
 
 /// Returns the array that an object of another library is; none when it is no array.
 ///
@@ -105,7 +108,7 @@ fn capsule<'py>(
         options.set_item("dl_device", (HOST, 0))?;
     }
     let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
-    let call = |options| ending::call(&method, &none, Some(options));
+    let call = |options| finalization::call(&method, &none, Some(options));
     let capsule = match call(&options) {
         // Not one of our own, which what it calls may have raised.
         Err(error) if is_ours && error.get_type(py).is(py.get_type::<PyTypeError>()) => {
@@ -132,7 +135,7 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     if !object.hasattr(name)? {
         return Ok(Place::On(Device::default()));
     }
-    let device = ending::call(&object.getattr(name)?, &PyTuple::empty(py), None)?;
+    let device = finalization::call(&object.getattr(name)?, &PyTuple::empty(py), None)?;
     let device: Bound<'_, PyTuple> = device.cast_into()?;
     // Libraries name the kind by an enumeration of their own.
     let number = |index| device.get_item(index)?.call_method0("__int__")?.extract::<i32>();
@@ -237,6 +240,6 @@ fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
 
 /// Returns the name of the object's dtype, or `None` without a dtype.
 fn dtype_name(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let name = object.getattr("dtype").and_then(|dtype| ending::text(&dtype)?.extract());
+    let name = object.getattr("dtype").and_then(|dtype| finalization::text(&dtype)?.extract());
     optional(object.py(), name)
 }

@@ -10,15 +10,19 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
-use crate::arguments::{self, Outs};
-use crate::checkpoint::{self, PyCheckpoint};
-use crate::error::{detached, invalid, to_python, type_error};
-use crate::keys::{self, KeyKind};
-use crate::ndarray::PyArray;
-use crate::optimizer::PyOptimizer;
-use crate::rows::PyRows;
-use crate::snapshot::PySnapshot;
-use crate::{convert, ending, mapped, updater};
+use super::checkpoint::{self, PyCheckpoint};
+use super::optimizer::PyOptimizer;
+use super::snapshot::PySnapshot;
+use super::updater;
+use crate::arguments::keys::{self, KeyKind};
+use crate::arguments::mapped;
+use crate::arguments::values::{self, Outs};
+use crate::array::classes::PyArray;
+use crate::array::classes::PyRows;
+use crate::array::operand;
+use crate::convert;
+use crate::interpreter::error::{detached, invalid, to_python, type_error};
+use crate::interpreter::finalization;
 
 /// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
 #[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
@@ -159,9 +163,9 @@ impl PyStore {
         };
         let store = self.store(py)?;
         let (key, value) = mapped::apart(key, value, "value")?;
-        let values = arguments::values(&self.key_kind, &key, &value)?;
+        let values = values::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        arguments::run(py, values, outs, move |values, _| store.init_pairs(values, existing))?;
+        values::run(py, values, outs, move |values, _| store.init_pairs(values, existing))?;
         self.key_kind.settle();
         Ok(())
     }
@@ -186,12 +190,12 @@ impl PyStore {
     ) -> PyResult<()> {
         let store = self.store(py)?;
         let (key, value) = mapped::apart(key, value, "value")?;
-        if let Some((key, value)) = arguments::only(&self.key_kind, &key, &value)? {
+        if let Some((key, value)) = values::only(&self.key_kind, &key, &value)? {
             return detached(py, move || store.push_one(&key, value, priority));
         }
-        let values = arguments::values(&self.key_kind, &key, &value)?;
+        let values = values::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        arguments::run(py, values, outs, move |values, _| store.push_pairs(values, priority))
+        values::run(py, values, outs, move |values, _| store.push_pairs(values, priority))
     }
 
     /// Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
@@ -217,18 +221,22 @@ impl PyStore {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         if out.is_none() && !mapped::is_map(key) {
-            return ending::call_method(slf, intern!(py, "_pull_new"), &PyTuple::new(py, [key])?);
+            return finalization::call_method(
+                slf,
+                intern!(py, "_pull_new"),
+                &PyTuple::new(py, [key])?,
+            );
         }
         let (key, out) = mapped::apart(key, out, "out")?;
         let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
-        if let Some((key, out)) = arguments::only(key_kind, &key, &out)? {
+        if let Some((key, out)) = values::only(key_kind, &key, &out)? {
             detached(py, move || store.pull_one(&key, out, priority))?;
-        } else if let Some(outs) = arguments::outs(key_kind, &key, &out)? {
+        } else if let Some(outs) = values::outs(key_kind, &key, &out)? {
             let values = Pairs::default();
-            arguments::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
+            values::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
         } else {
             let arguments = (key, out, priority, ignore_sparse).into_pyobject(py)?;
-            return ending::call_method(slf, intern!(py, "_pull_rows_too"), &arguments);
+            return finalization::call_method(slf, intern!(py, "_pull_rows_too"), &arguments);
         }
         Ok(py.None().into_bound(py))
     }
@@ -265,9 +273,9 @@ impl PyStore {
             Some(out) => mapped::beside(key, out)?,
             None => (keys.clone(), values.clone()),
         };
-        let values = arguments::values(&self.key_kind, &keys, &values)?;
-        let outs = arguments::whole_outs(&self.key_kind, &outs_keys, &outs)?;
-        arguments::run(py, values, outs, move |values, outs| {
+        let values = values::values(&self.key_kind, &keys, &values)?;
+        let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
+        values::run(py, values, outs, move |values, outs| {
             store.pushpull_pairs(values, outs, priority)
         })
     }
@@ -293,9 +301,9 @@ impl PyStore {
         let missing = "out: expected arrays to broadcast into, by its name beside a map of values";
         let out = out.ok_or_else(|| type_error(py, missing))?;
         let (outs_keys, outs) = mapped::beside(key, out)?;
-        let values = arguments::values(&self.key_kind, &keys, &values)?;
-        let outs = arguments::whole_outs(&self.key_kind, &outs_keys, &outs)?;
-        arguments::run(py, values, outs, move |values, outs| {
+        let values = values::values(&self.key_kind, &keys, &values)?;
+        let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
+        values::run(py, values, outs, move |values, outs| {
             store.broadcast_pairs(values, outs, priority)
         })?;
         self.key_kind.settle();
@@ -313,7 +321,7 @@ impl PyStore {
         #[pyo3(from_py_with = convert::priority)] _priority: i32,
     ) -> PyResult<Vec<PyRows>> {
         let keys = self.key_kind.keys(keys)?;
-        let ids = row_ids.into_iter().map(|ids| convert::row_ids(&ids));
+        let ids = row_ids.into_iter().map(|ids| operand::row_ids(&ids));
         let ids: Vec<Vec<i64>> = ids.collect::<PyResult<_>>()?;
         let pulled = self.detached(py, |store| store.pull_rows(keys, &ids))?;
         let rows = fallible::collect(pulled.into_iter().map(PyRows::from));
@@ -511,5 +519,5 @@ pub(crate) fn described<'py>(
         stats.state_bytes,
     );
     let class = KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?;
-    ending::call(class, &arguments.into_pyobject(py)?, None)
+    finalization::call(class, &arguments.into_pyobject(py)?, None)
 }

@@ -12,13 +12,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::block::row_major;
-use crate::dlpack::{
+use super::block::row_major;
+use super::dlpack::{
     DlDevice, DlTensor, HOST, IS_COPIED, MAJOR, PLAIN, Plain, READ_ONLY, VERSIONED, Versioned,
     device_of, dl_type,
 };
-use crate::error::{detached, to_python};
-use crate::stream;
+use super::stream;
+use crate::interpreter::error::{detached, to_python};
 
 /// A value on its way into another library.
 #[repr(C)]

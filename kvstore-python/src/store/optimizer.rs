@@ -9,10 +9,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::error::{about, detached, invalid, to_python, type_error};
-use crate::ndarray::{self, PyArray};
-use crate::rows::PyRows;
-use crate::{convert, keys};
+use crate::arguments::keys;
+use crate::array::classes::PyArray;
+use crate::array::classes::PyRows;
+use crate::array::operand;
+use crate::convert;
+use crate::interpreter::error::{about, detached, invalid, to_python, type_error};
 
 /// An optimizer: its name and its hyper-parameters. A store that gets it takes them as they are at that moment.
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
@@ -119,7 +121,7 @@ impl PyOptimizer {
 
     #[pyo3(name = "_create_state")]
     fn create_state(&self, py: Python<'_>, weight: &Bound<'_, PyAny>) -> PyResult<PyState> {
-        let (optimizer, weight) = (self.optimizer(py)?, ndarray::value(py, weight)?);
+        let (optimizer, weight) = (self.optimizer(py)?, operand::value(py, weight)?);
         let weight = detached(py, || weight.to_dense())?;
         detached(py, || optimizer.create_state(&weight)).map(PyState::from)
     }
@@ -135,7 +137,7 @@ impl PyOptimizer {
         state: &Bound<'_, PyState>,
     ) -> PyResult<()> {
         let (optimizer, key) = (self.optimizer(py)?, keys::of_text(py, key)?);
-        let gradient = ndarray::value(py, gradient)
+        let gradient = operand::value(py, gradient)
             .map_err(|error| about(py, error, Some(&key), "gradient"))?;
         let state = state.get();
         let step = |weight: &NDArray| match &gradient {

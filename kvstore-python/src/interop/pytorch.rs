@@ -5,8 +5,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::ending;
-use crate::error::optional;
+use crate::interpreter::error::optional;
+use crate::interpreter::finalization;
 
 /// Returns the tensor whose memory can be handed out in the place of `object`; what is no tensor of PyTorch's as it is.
 ///
@@ -66,7 +66,7 @@ pub(crate) const ROWS_OF_SPARSE: &str = ": pass a row-sparse gradient as `t = t.
 pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = object.py();
     let layout = object.getattr(intern!(py, "layout"));
-    let layout = layout.and_then(|layout| ending::text(&layout)?.extract::<String>());
+    let layout = layout.and_then(|layout| finalization::text(&layout)?.extract::<String>());
     let layout = optional(py, layout)?;
     let sparse = layout.filter(|layout| layout.starts_with("torch.sparse"));
     Ok(sparse.map(|layout| format!(", it is `{layout}`")))

@@ -5,8 +5,11 @@ use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 
-use crate::error::{detached, optional, to_python, type_error};
-use crate::{convert, ending, numpy};
+use super::operand;
+use crate::convert;
+use crate::interpreter::error::{detached, optional, to_python, type_error};
+use crate::interpreter::finalization;
+use crate::numpy;
 
 /// Returns the part of an array that an index names: a number, a slice in steps of 1, or numbers for the first axes
 /// with at most one slice behind them.
@@ -33,11 +36,11 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     if let Some(number) = convert::number(value, part.dtype())? {
         return detached(py, || part.fill(number));
     }
-    let array = if let Some(array) = convert::array(value)? {
+    let array = if let Some(array) = operand::array(value)? {
         array
     } else {
         let array = numpy::asarray(value)?;
-        convert::array(&array)?.ok_or_else(|| type_error(py, "value: expected an array"))?
+        operand::array(&array)?.ok_or_else(|| type_error(py, "value: expected an array"))?
     };
     detached(py, move || part.assign(&array.tensor()))
 }
@@ -95,6 +98,6 @@ fn refused(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<PyErr> {
 
 /// Returns the index as Python prints it, or an empty string if its class fails to print it.
 fn shown(index: &Bound<'_, PyAny>) -> PyResult<String> {
-    let text = ending::repr(index).and_then(|text| text.extract::<String>());
+    let text = finalization::repr(index).and_then(|text| text.extract::<String>());
     Ok(optional(index.py(), text)?.unwrap_or_default())
 }

@@ -1,70 +1,21 @@
 //! The class `RowSparseNDArray`: some rows of an array, the others being 0.
 
-use std::sync::{Mutex, PoisonError};
-
-use kvstore::{BinaryOp, Error, NDArray, Reduction, RowSparse, UnaryOp, Value, fallible};
+use kvstore::{BinaryOp, NDArray, Reduction, RowSparse, UnaryOp, Value, fallible};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-use crate::error::{detached, invalid, to_python};
-use crate::ndarray::{self, PyArray};
-use crate::{convert, indexing, operators, row_operators};
+use super::classes::{PyArray, PyRows};
+use super::indexing;
+use super::operand;
+use super::operators;
+use super::row_operators;
+use crate::convert;
+use crate::interpreter::error::{detached, to_python};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array of rows, its rows, their indices and its shape.
 type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Vec<i64>, Vec<usize>));
-
-/// An array of which only some rows are there; the others are 0.
-///
-/// >>> from mxkv import nd
-/// >>> rows = nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [3, 0]), shape=(4, 2))
-/// >>> rows.indices.tolist()
-/// [0, 3]
-/// >>> rows.asnumpy().tolist()
-/// [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
-///
-/// The sum, difference or product of two row-sparse arrays stays row-sparse, as does a product or
-/// quotient with a number. Other results are dense, as in MXNet.
-///
-/// >>> (rows * 2).data.tolist(), (rows + rows).stype, (rows + 1).stype
-/// ([[6.0, 8.0], [2.0, 4.0]], 'row_sparse', 'default')
-#[pyclass(frozen, name = "RowSparseNDArray", module = "mxkv._native")]
-#[derive(Debug)]
-pub(crate) struct PyRows {
-    value: Mutex<RowSparse>,
-}
-
-impl From<RowSparse> for PyRows {
-    fn from(value: RowSparse) -> Self {
-        Self { value: Mutex::new(value) }
-    }
-}
-
-impl PyRows {
-    pub(crate) fn value(&self) -> RowSparse {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Replaces the rows.
-    pub(crate) fn replace(&self, value: RowSparse) {
-        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
-    }
-
-    /// Replaces the array by a value of the same shape, cast to its dtype and moved to its device.
-    pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
-        let own = self.value();
-        let received = detached(py, || {
-            if value.spec().shape() != own.shape() {
-                let found = value.spec().with_dtype(own.dtype());
-                return Err(Error::operand_mismatch("out", own.spec(), &found));
-            }
-            value.cast(own.dtype())?.into_rows()?.to_device(kvstore::backends(), own.device())
-        })?;
-        self.replace(received);
-        Ok(())
-    }
-}
 
 #[pymethods]
 impl PyRows {
@@ -76,8 +27,8 @@ impl PyRows {
         indices: &Bound<'_, PyAny>,
         shape: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let (rows, shape) = (ndarray::tensor(py, rows)?, convert::shape(shape)?);
-        let indices = convert::row_ids(indices)?;
+        let (rows, shape) = (operand::tensor(py, rows)?, convert::shape(shape)?);
+        let indices = operand::row_ids(indices)?;
         detached(py, || RowSparse::from_ids(shape, &indices, rows)).map(Self::from)
     }
 
@@ -148,7 +99,7 @@ impl PyRows {
         match stype {
             Self::STYPE => Ok(slf.clone().into_any()),
             PyArray::STYPE => Ok(Bound::new(py, slf.get().todense(py)?)?.into_any()),
-            _ => Err(unknown_stype(py, stype)),
+            _ => Err(operand::unknown_stype(py, stype)),
         }
     }
 
@@ -391,9 +342,4 @@ impl PyRows {
         let value = Value::Rows(self.value());
         detached(py, || value.reduce(op).map(NDArray::new)).map(PyArray::from)
     }
-}
-
-/// Returns the error for a kind of array that is none of ours.
-pub(crate) fn unknown_stype(py: Python<'_>, stype: &str) -> PyErr {
-    invalid(py, format!("stype: expected `row_sparse` or `default`, found `{stype}`"))
 }

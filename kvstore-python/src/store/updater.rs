@@ -4,9 +4,9 @@ use kvstore::{BoxError, Key, NDArray};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::ending;
-use crate::keys::KeyKind;
-use crate::ndarray::PyArray;
+use crate::arguments::keys::KeyKind;
+use crate::array::classes::PyArray;
+use crate::interpreter::finalization;
 
 /// Calls the function in the current thread, whichever it is. What it raises comes back as the source of the
 /// push's error, from which the verb takes it out again.
@@ -25,7 +25,7 @@ pub(crate) fn call(
             Bound::new(py, PyArray::from(stored.clone()))?,
         );
         let arguments = PyTuple::new(py, [key, pushed.into_any(), stored.into_any()])?;
-        ending::call(function.bind(py), &arguments, None).map(drop)
+        finalization::call(function.bind(py), &arguments, None).map(drop)
     });
     Ok(called.ok_or("the interpreter has ended")??)
 }

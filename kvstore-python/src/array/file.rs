@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use kvstore::{ArrayList, NDArray, fallible};
 use pyo3::prelude::*;
 
-use crate::error::{detached, to_python};
-use crate::ndarray::PyArray;
+use super::classes::PyArray;
+use crate::interpreter::error::{detached, to_python};
 
 /// Writes arrays to a file, with names or without.
 #[pyfunction]

@@ -7,7 +7,7 @@ use kvstore::Queue;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-use crate::error::{replaced, type_error};
+use crate::interpreter::error::{replaced, type_error};
 
 const LEGACY: i64 = 1;
 

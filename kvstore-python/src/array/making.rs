@@ -3,9 +3,10 @@
 use kvstore::{NDArray, Range};
 use pyo3::prelude::*;
 
+use super::classes::PyArray;
+use super::operand;
 use crate::convert::{self, DeviceName};
-use crate::error::{detached, invalid, type_error};
-use crate::ndarray::PyArray;
+use crate::interpreter::error::{detached, invalid, type_error};
 
 /// Returns an array with every element set to a number.
 #[pyfunction]
@@ -33,7 +34,7 @@ pub(crate) fn from_array(
     dtype: Option<&str>,
     device: Option<DeviceName>,
 ) -> PyResult<PyArray> {
-    let array = convert::array(source)?
+    let array = operand::array(source)?
         .ok_or_else(|| type_error(py, "source: expected an array of any library"))?;
     let dtype = dtype.map_or(Ok(array.dtype()), |name| convert::dtype(py, name))?;
     let device = device.map_or(Ok(array.device()), |name| convert::device(py, name))?;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::ending;
+use super::finalization;
 
 /// Runs `work` while other threads of Python go on.
 ///
@@ -98,14 +98,14 @@ fn prefixed(py: Python<'_>, error: &PyErr, key: Option<&Key>, argument: &str) ->
         return Ok(error.clone_ref(py));
     }
     let key_text = key.map(|key| format!("key `{key}`: ")).unwrap_or_default();
-    let text = format!("{key_text}{argument}: {}", ending::text(value.as_any())?);
+    let text = format!("{key_text}{argument}: {}", finalization::text(value.as_any())?);
     let details = PyDict::new(py);
     details.set_item("key", key.map(ToString::to_string))?;
     for name in ["expected", "found"] {
         details.set_item(name, value.getattr(name)?)?;
     }
     let arguments = PyTuple::new(py, [text])?;
-    let made = ending::call(value.get_type().as_any(), &arguments, Some(&details))?;
+    let made = finalization::call(value.get_type().as_any(), &arguments, Some(&details))?;
     let made = PyErr::from_value(made);
     made.set_cause(py, error.cause(py));
     Ok(made)
@@ -120,7 +120,8 @@ fn made(py: Python<'_>, error: &Error, class: &str) -> PyResult<PyErr> {
     details.set_item("key", error.key().map(ToString::to_string))?;
     details.set_item("expected", error.expected())?;
     details.set_item("found", error.found())?;
-    let exception = ending::call(&class, &PyTuple::new(py, [error.chain()])?, Some(&details))?;
+    let exception =
+        finalization::call(&class, &PyTuple::new(py, [error.chain()])?, Some(&details))?;
     Ok(PyErr::from_value(exception))
 }
 

@@ -6,13 +6,13 @@ use kvstore::{Checkpoint, Key, KeyStats, NDArray, Snapshot, Value};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString};
 
-use crate::checkpoint::PyCheckpoint;
-use crate::error::detached;
-use crate::keys;
-use crate::ndarray::PyArray;
-use crate::optimizer::PyState;
-use crate::rows::PyRows;
-use crate::store::described;
+use super::checkpoint::PyCheckpoint;
+use super::optimizer::PyState;
+use super::verbs::described;
+use crate::arguments::keys;
+use crate::array::classes::PyArray;
+use crate::array::classes::PyRows;
+use crate::interpreter::error::detached;
 
 /// All that a store held at one moment. It shares memory with the store, and never changes.
 ///

@@ -7,7 +7,7 @@ use kvstore::{Check, Error, Result};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::error::detached;
+use super::error::detached;
 
 /// How often the work checks for signals. A check waits for the GIL.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -1,62 +1,29 @@
 //! The class `NDArray`, and the functions that make one.
 
-use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, Tensor, UnaryOp, Value};
+use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple, PyType};
 
+use super::classes::{PyArray, PyRows};
+use super::indexing;
+use super::operand;
+use super::operators;
 use crate::convert;
-use crate::error::{detached, invalid, is_replaceable, optional, to_python, type_error};
-use crate::export::Wanted;
-use crate::rows::{self, PyRows};
-use crate::{dlpack, ending, export, indexing, interrupt, numpy, operators};
+use crate::interop::dlpack;
+use crate::interop::export;
+use crate::interop::export::Wanted;
+use crate::interop::to_numpy;
+use crate::interpreter::error::{
+    detached, invalid, is_replaceable, optional, to_python, type_error,
+};
+use crate::interpreter::finalization;
+use crate::interpreter::interrupt;
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
 type Reduced<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
-
-/// An array on one device. A name for a place, as in MXNet: whoever holds it sees later changes.
-///
-/// What a store, a copy or another library gets of it is its value at that moment.
-///
-/// >>> from mxkv import nd
-/// >>> a = nd.array([[1, 2], [3, 4]])
-/// >>> a += 10
-/// >>> a[1].asnumpy()
-/// array([13., 14.], dtype=float32)
-#[pyclass(frozen, subclass, weakref, name = "NDArray", module = "mxkv._native")]
-#[derive(Debug)]
-pub(crate) struct PyArray {
-    array: NDArray,
-}
-
-impl From<NDArray> for PyArray {
-    fn from(array: NDArray) -> Self {
-        Self { array }
-    }
-}
-
-impl PyArray {
-    pub(crate) fn array(&self) -> &NDArray {
-        &self.array
-    }
-
-    /// Returns an array as one of the class that `like` is of.
-    pub(crate) fn as_class_of<'py>(
-        like: &Bound<'py, Self>,
-        array: NDArray,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = like.py();
-        let made = Bound::new(py, Self { array })?.into_any();
-        let class = like.get_type();
-        if class.is(py.get_type::<Self>()) {
-            Ok(made)
-        } else {
-            ending::call(&class, &PyTuple::new(py, [made])?, None)
-        }
-    }
-}
 
 /// Runs an operation on an array and returns its result as one of the same class.
 fn derived<'py>(
@@ -154,7 +121,7 @@ impl PyArray {
 
     /// Returns a copy that NumPy owns. ``bfloat16`` becomes ``float32``, which holds the same numbers.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numpy::copied(py, &self.array)
+        to_numpy::copied(py, &self.array)
     }
 
     /// Returns the only element as a number.
@@ -176,7 +143,7 @@ impl PyArray {
 
     /// Returns the elements as lists of numbers, one list in another for each axis.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        numpy::copied(py, &self.array)?.call_method0("tolist")
+        to_numpy::copied(py, &self.array)?.call_method0("tolist")
     }
 
     /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With
@@ -332,7 +299,7 @@ impl PyArray {
     /// Returns the product of matrices and vectors.
     fn dot<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let other =
-            convert::array(other)?.ok_or_else(|| type_error(slf.py(), "dot: expected an array"))?;
+            operand::array(other)?.ok_or_else(|| type_error(slf.py(), "dot: expected an array"))?;
         let array = &slf.get().array;
         let product =
             interrupt::interruptible(slf.py(), move |check| array.dot_checked(&other, check))?;
@@ -351,9 +318,9 @@ impl PyArray {
             Self::STYPE => Ok(slf.clone().into_any()),
             PyRows::STYPE => {
                 let rows_of = ROWS_OF.import(slf.py(), "mxkv._rows", "rows_of")?;
-                ending::call(rows_of, &PyTuple::new(slf.py(), [slf])?, None)
+                finalization::call(rows_of, &PyTuple::new(slf.py(), [slf])?, None)
             }
-            _ => Err(rows::unknown_stype(slf.py(), stype)),
+            _ => Err(operand::unknown_stype(slf.py(), stype)),
         }
     }
 
@@ -368,7 +335,7 @@ impl PyArray {
     #[getter]
     #[pyo3(name = "__array_interface__")]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        numpy::interface(py, &self.array)
+        to_numpy::interface(py, &self.array)
     }
 
     /// Returns the value for NumPy: without a copy where dtype and device allow it, for reading only then.
@@ -379,7 +346,7 @@ impl PyArray {
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        numpy::array(py, &self.array, dtype, copy)
+        to_numpy::array(py, &self.array, dtype, copy)
     }
 
     /// Returns the present value for another library, by `DLPack`: a copy on the same device, which it may write to. With
@@ -412,7 +379,7 @@ impl PyArray {
         let (py, array) = (slf.py(), &slf.get().array);
         let restored = RESTORED.import(py, "mxkv.nd", "_restored")?.clone();
         let context = convert::context(py, array.device())?;
-        let value = numpy::copied(py, array)?;
+        let value = to_numpy::copied(py, array)?;
         Ok((restored, (slf.get_type(), value, context, array.dtype().name())))
     }
 
@@ -463,7 +430,7 @@ impl PyArray {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
-        match self.to_show(py).and_then(|it| it.map(|it| ending::text(&it)).transpose()) {
+        match self.to_show(py).and_then(|it| it.map(|it| finalization::text(&it)).transpose()) {
             Ok(Some(elements)) => Ok(format!("\n{elements}\n{name}")),
             Err(raised) if !is_replaceable(py, &raised) => Err(raised),
             Ok(None) | Err(_) => Ok(name),
@@ -576,19 +543,5 @@ impl PyArray {
 
     fn __ipow__(slf: &Bound<'_, Self>, other: &Any<'_>, _modulo: Option<&Any<'_>>) -> PyResult<()> {
         operators::in_place(slf, BinaryOp::Pow, other)
-    }
-}
-
-/// Returns the present value of an array.
-pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let array = convert::array(object)?.ok_or_else(|| type_error(py, "expected an array"))?;
-    array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
-}
-
-/// Returns the current value of a dense or row-sparse array.
-pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    match object.cast::<PyRows>() {
-        Ok(rows) => Ok(Value::Rows(rows.get().value())),
-        Err(_) => tensor(py, object).map(Value::Dense),
     }
 }

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use kvstore::{ArrayOrRows, Key, Keys, NDArray, Pairs, TensorSpec, ToValue, Value};
 use pyo3::prelude::*;
 
-use crate::block::Block;
-use crate::error::{about, detached, to_python, type_error};
-use crate::keys::KeyKind;
-use crate::listed::Place;
-use crate::ndarray::PyArray;
-use crate::rows::PyRows;
-use crate::{foreign, listed, pytorch};
+use super::keys::KeyKind;
+use super::listed;
+use super::listed::Place;
+use crate::array::classes::PyArray;
+use crate::array::classes::PyRows;
+use crate::interop::block::Block;
+use crate::interop::foreign;
+use crate::interop::pytorch;
+use crate::interpreter::error::{about, detached, to_python, type_error};
 
 /// Returns key and array where there is one of each and the array is ours. To look for all else that a call may be given
 /// takes as long as the call.

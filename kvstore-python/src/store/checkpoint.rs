@@ -8,7 +8,7 @@ use kvstore::{Checkpoint, CheckpointProgress, Checkpoints};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString};
 
-use crate::error::{detached, to_python};
+use crate::interpreter::error::{detached, to_python};
 
 /// How long a signal handler is delayed at most.
 const STEP: Duration = Duration::from_millis(50);

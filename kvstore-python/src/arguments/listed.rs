@@ -6,8 +6,8 @@ use kvstore::Arrays;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
-use crate::error::{to_python, type_error};
-use crate::ndarray::PyArray;
+use crate::array::classes::PyArray;
+use crate::interpreter::error::{to_python, type_error};
 
 /// Returns whether an argument is a list or a tuple. Neither is an array, and to ask them for what arrays have takes
 /// longer than to read them.

@@ -4,11 +4,12 @@
 use kvstore::{BinaryOp, NDArray, RowSparse, Scalar, UnaryOp, Value};
 use pyo3::prelude::*;
 
+use super::classes::PyArray;
+use super::classes::PyRows;
+use super::operand;
+use super::operators;
 use crate::convert;
-use crate::error::detached;
-use crate::ndarray::PyArray;
-use crate::operators;
-use crate::rows::PyRows;
+use crate::interpreter::error::detached;
 
 /// The right operand.
 enum Operand {
@@ -26,7 +27,7 @@ fn operand(object: &Bound<'_, PyAny>, rows: &RowSparse) -> PyResult<Option<Opera
     if let Some(number) = convert::number(object, rows.dtype())? {
         return Ok(Some(Operand::Number(number)));
     }
-    let array = convert::array(object)?;
+    let array = operand::array(object)?;
     Ok(array.map(|array| Operand::Value(array.tensor().into())))
 }
 

@@ -1,0 +1,103 @@
+//! The classes of arrays, and their values in Rust. Their methods are in `ndarray.rs` and `rows.rs`.
+
+use std::sync::{Mutex, PoisonError};
+
+use kvstore::{Error, NDArray, RowSparse, Value};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::interpreter::error::detached;
+use crate::interpreter::finalization;
+
+/// An array on one device. A name for a place, as in MXNet: whoever holds it sees later changes.
+///
+/// What a store, a copy or another library gets of it is its value at that moment.
+///
+/// >>> from mxkv import nd
+/// >>> a = nd.array([[1, 2], [3, 4]])
+/// >>> a += 10
+/// >>> a[1].asnumpy()
+/// array([13., 14.], dtype=float32)
+#[pyclass(frozen, subclass, weakref, name = "NDArray", module = "mxkv._native")]
+#[derive(Debug)]
+pub(crate) struct PyArray {
+    pub(super) array: NDArray,
+}
+
+impl From<NDArray> for PyArray {
+    fn from(array: NDArray) -> Self {
+        Self { array }
+    }
+}
+
+impl PyArray {
+    pub(crate) fn array(&self) -> &NDArray {
+        &self.array
+    }
+
+    /// Returns an array as one of the class that `like` is of.
+    pub(crate) fn as_class_of<'py>(
+        like: &Bound<'py, Self>,
+        array: NDArray,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = like.py();
+        let made = Bound::new(py, Self { array })?.into_any();
+        let class = like.get_type();
+        if class.is(py.get_type::<Self>()) {
+            Ok(made)
+        } else {
+            finalization::call(&class, &PyTuple::new(py, [made])?, None)
+        }
+    }
+}
+
+/// An array of which only some rows are there; the others are 0.
+///
+/// >>> from mxkv import nd
+/// >>> rows = nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [3, 0]), shape=(4, 2))
+/// >>> rows.indices.tolist()
+/// [0, 3]
+/// >>> rows.asnumpy().tolist()
+/// [[3.0, 4.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
+///
+/// The sum, difference or product of two row-sparse arrays stays row-sparse, as does a product or
+/// quotient with a number. Other results are dense, as in MXNet.
+///
+/// >>> (rows * 2).data.tolist(), (rows + rows).stype, (rows + 1).stype
+/// ([[6.0, 8.0], [2.0, 4.0]], 'row_sparse', 'default')
+#[pyclass(frozen, name = "RowSparseNDArray", module = "mxkv._native")]
+#[derive(Debug)]
+pub(crate) struct PyRows {
+    pub(super) value: Mutex<RowSparse>,
+}
+
+impl From<RowSparse> for PyRows {
+    fn from(value: RowSparse) -> Self {
+        Self { value: Mutex::new(value) }
+    }
+}
+
+impl PyRows {
+    pub(crate) fn value(&self) -> RowSparse {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the rows.
+    pub(crate) fn replace(&self, value: RowSparse) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+    }
+
+    /// Replaces the array by a value of the same shape, cast to its dtype and moved to its device.
+    pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
+        let own = self.value();
+        let received = detached(py, || {
+            if value.spec().shape() != own.shape() {
+                let found = value.spec().with_dtype(own.dtype());
+                return Err(Error::operand_mismatch("out", own.spec(), &found));
+            }
+            value.cast(own.dtype())?.into_rows()?.to_device(kvstore::backends(), own.device())
+        })?;
+        self.replace(received);
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! Array arguments: arrays of this package, and those of other libraries.
+
+use kvstore::{NDArray, Tensor, Value};
+use pyo3::prelude::*;
+
+use super::classes::{PyArray, PyRows};
+use crate::interop::foreign;
+use crate::interpreter::error::{detached, invalid, replaced, to_python, type_error};
+
+/// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a
+/// copy, which `NDArray::copy` makes.
+pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
+    if let Ok(array) = object.cast::<PyArray>() {
+        return Ok(Some(array.get().array().clone()));
+    }
+    let Some(block) = foreign::block(object)? else { return Ok(None) };
+    detached(object.py(), move || block.tensor().map(NDArray::new)).map(Some)
+}
+
+/// Returns the rows that a call names: integers, in a list or an array.
+pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
+    let py = object.py();
+    let expected = "row_ids: expected an array or a list of integers";
+    match array(object)? {
+        Some(ids) => detached(py, move || ids.read_as::<i64>()),
+        None => {
+            object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
+        }
+    }
+}
+
+/// Returns the present value of an array.
+pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let array = array(object)?.ok_or_else(|| type_error(py, "expected an array"))?;
+    array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
+}
+
+/// Returns the current value of a dense or row-sparse array.
+pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    match object.cast::<PyRows>() {
+        Ok(rows) => Ok(Value::Rows(rows.get().value())),
+        Err(_) => tensor(py, object).map(Value::Dense),
+    }
+}
+
+/// Returns the error for a kind of array that is none of ours.
+pub(crate) fn unknown_stype(py: Python<'_>, stype: &str) -> PyErr {
+    invalid(py, format!("stype: expected `row_sparse` or `default`, found `{stype}`"))
+}
