@@ -196,7 +196,7 @@ impl Pushed {
         let place = format!("push of `w`, round {round}: rank {} of ", store.rank().unwrap());
         assert!(text.starts_with(&format!("timed out: {place}")), "{text}");
         // Those who wait for it themselves may be named beside it.
-        let (_, named) = text.split_once(", still to ").expect("who was waited for");
+        let (_, named) = text.split_once(", waiting for ").expect("the awaited ranks");
         let named: Vec<&str> = named.split(|letter: char| !letter.is_ascii_digit()).collect();
         assert!(named.contains(&lost.to_string().as_str()), "{text}");
         assert!(store.barrier().is_err() && self.push().is_err());

@@ -2,18 +2,15 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 #![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
 
-use std::ops::Range;
-
 use jni::Env;
 use jni::objects::{
     JByteArray, JByteBuffer, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray, JObject,
     JPrimitiveArray, TypeArray,
 };
-use jni::sys::{jint, jlong, jsize};
-use kvstore::{Device, Element, Error, NDArray, Tensor, TensorSpec};
+use jni::sys::{jint, jlong};
+use kvstore::{Device, Element, Error, NDArray, TensorSpec};
 
 use crate::convert::{self, PINS};
-use crate::critical::Critical;
 use crate::error::{Result, ThrowKVStoreException};
 
 natives_of!($ "dev.kvstore.NativeBuffer");
@@ -52,50 +49,6 @@ fn view<'l>(
 native!(fn release(pin: jlong));
 fn release(_env: &mut Env<'_>, _class: JClass<'_>, pin: jlong) -> Result<()> {
     drop(PINS.remove(pin));
-    Ok(())
-}
-
-/// Lets `copy` see some elements of a Java array where they are.
-///
-/// Meanwhile the JVM does not move anything: `copy` only copies, a piece that takes microseconds, and neither
-/// waits nor calls Java. Copied into a buffer first, a large array took a third longer.
-#[allow(unsafe_code, reason = "16 Mi floats at 0.85 of `System.arraycopy` instead of 0.64")]
-pub(crate) fn lend<T: TypeArray>(
-    env: &Env<'_>,
-    array: &JPrimitiveArray<'_, T>,
-    range: Range<usize>,
-    copy: impl FnOnce(&[T]) -> Result<()>,
-) -> Result<()> {
-    // SAFETY: until the end of this function, `copy` alone runs in this thread, and it makes no call of JNI.
-    let elements = unsafe { Critical::new(env, array) }?;
-    let elements = elements.get(range);
-    copy(elements.ok_or_else(|| Error::Internal("a range outside of a Java array".to_owned()))?)
-}
-
-/// Copies the elements of a value into a Java array from its beginning on: 1 MiB at a time, so that a collection
-/// never waits for long. (Long runs that need no conversion are copied on the Java side, on all cores.)
-///
-/// # Errors
-/// [`Error::SpecMismatch`] when `T` is not the value's dtype.
-pub(crate) fn fill<T: Element + TypeArray>(
-    env: &Env<'_>,
-    array: &JPrimitiveArray<'_, T>,
-    value: &Tensor,
-) -> Result<()> {
-    const PIECE_BYTES: usize = 1 << 20;
-    let most = PIECE_BYTES / size_of::<T>();
-    let read;
-    let elements = if let Ok(elements) = value.as_slice::<T>() {
-        elements
-    } else {
-        read = value.to_vec::<T>()?;
-        &read
-    };
-    for (index, piece) in elements.chunks(most).enumerate() {
-        let start = jsize::try_from(index * most)
-            .map_err(|_| Error::Internal("a value is longer than its Java array".to_owned()))?;
-        array.set_region(env, start, piece)?;
-    }
     Ok(())
 }
 
@@ -341,5 +294,5 @@ fn read_elements<T: Element + TypeArray>(
     let array = convert::array(array)?;
     let (first, len) = (convert::position(first, "first")?, destination.len(env)?);
     let part = array.elements(first, len)?.tensor();
-    fill(env, destination, &part.cast(T::DTYPE)?)
+    convert::fill(env, destination, &part.cast(T::DTYPE)?)
 }

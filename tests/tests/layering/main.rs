@@ -17,7 +17,7 @@ const MAY_NAME_DEVICES: &str = "kvstore-core/src/types/device.rs";
 
 /// The folders and files of each crate's `src`, where each may import those before it. A crate is
 /// read from the first to the last.
-const ORDERS: [(&str, &[&str]); 4] = [
+const ORDERS: [(&str, &[&str]); 5] = [
     (
         "kvstore-core",
         &[
@@ -41,6 +41,26 @@ const ORDERS: [(&str, &[&str]); 4] = [
     ),
     ("kvstore-cuda", &["args", "driver", "backend"]),
     ("kvstore-dist", &["transport", "local", "mpi", "launched", "store"]),
+    (
+        "kvstore-jni",
+        &[
+            "error",
+            "handle",
+            "critical",
+            "convert",
+            "buffer",
+            "updater",
+            "checkpoint",
+            "file",
+            "ndarray",
+            "optimizer",
+            "random",
+            "rows",
+            "runtime",
+            "snapshot",
+            "store",
+        ],
+    ),
     (
         "kvstore-python",
         &["interpreter", "runtime", "numpy", "convert", "interop", "array", "arguments", "store"],

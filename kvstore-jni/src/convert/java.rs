@@ -1,0 +1,153 @@
+//! Strings, numbers and arrays of Java.
+
+use jni::Env;
+use jni::objects::{JByteArray, JObject, JObjectArray, JPrimitiveArray, JString, TypeArray};
+use jni::refs::IntoAuto;
+use jni::strings::JNIString;
+use jni::sys::{jint, jlong, jsize};
+use kvstore::Error;
+use kvstore::fallible;
+
+use crate::error::Result;
+
+/// Returns the strings of a Java array; `name` stands for the array in errors.
+pub(crate) fn strings(
+    env: &mut Env<'_>,
+    array: &JObjectArray<'_, JString<'_>>,
+    name: &str,
+) -> Result<Vec<String>> {
+    reject_null(array, name)?;
+    let len = array.len(env)?;
+    let mut strings = fallible::with_capacity(len)?;
+    for index in 0..len {
+        // Freed at once: a call may bring more keys than a local frame has room for.
+        let element = array.get_element(env, index)?.auto();
+        if element.is_null() {
+            return Err(Error::invalid(format!("`{name}[{index}]` is null")).into());
+        }
+        strings.push(string(env, &element, name)?);
+    }
+    Ok(strings)
+}
+
+/// Returns a string; `name` stands for it in errors.
+pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<String> {
+    reject_null(string, name)?;
+    let encoded = string.mutf8_chars(env)?;
+    let text = encoded.to_str().into_owned();
+    // A Java string may hold half a surrogate pair. Replaced, two different keys could become one.
+    if text.contains(char::REPLACEMENT_CHARACTER)
+        && JNIString::new(&text).to_bytes() != encoded.to_bytes()
+    {
+        return Err(Error::invalid(format!("`{name}` is not valid Unicode: `{text}`")).into());
+    }
+    Ok(text)
+}
+
+/// Returns the numbers of a Java array; `name` stands for it in errors.
+pub(crate) fn numbers<T: TypeArray + Default>(
+    env: &Env<'_>,
+    array: &JPrimitiveArray<'_, T>,
+    name: &str,
+) -> Result<Vec<T>> {
+    reject_null(array, name)?;
+    let len = array.len(env)?;
+    let mut numbers = fallible::filled(T::default(), len)?;
+    array.get_region(env, 0, &mut numbers)?;
+    Ok(numbers)
+}
+
+/// Returns the bytes of a Java array, which are signed there; `name` stands for it in errors.
+pub(crate) fn bytes(env: &Env<'_>, array: &JByteArray<'_>, name: &str) -> Result<Vec<u8>> {
+    // The standard library collects in place.
+    Ok(numbers(env, array, name)?.into_iter().map(i8::cast_unsigned).collect())
+}
+
+/// Returns a Java array of some bytes.
+pub(crate) fn bytes_to_java<'local>(
+    env: &mut Env<'local>,
+    bytes: &[u8],
+) -> Result<JByteArray<'local>> {
+    check_java_length(bytes.len())?;
+    Ok(env.byte_array_from_slice(bytes)?)
+}
+
+/// Refuses more elements than a Java array can have.
+pub(crate) fn check_java_length(len: usize) -> Result<()> {
+    if jsize::try_from(len).is_err() {
+        let text = format!(
+            "{len} elements do not fit into a Java array, read them piece by piece \
+             (`NDArray.read`, `ndarray/read-into`)"
+        );
+        return Err(Error::invalid(text).into());
+    }
+    Ok(())
+}
+
+/// Returns a Java array of some numbers.
+pub(crate) fn to_java<'local, T: TypeArray>(
+    env: &mut Env<'local>,
+    numbers: &[T],
+) -> Result<JPrimitiveArray<'local, T>> {
+    check_java_length(numbers.len())?;
+    let array = JPrimitiveArray::new(env, numbers.len())?;
+    array.set_region(env, 0, numbers)?;
+    Ok(array)
+}
+
+/// Returns a Java array of some strings.
+pub(crate) fn strings_to_java<'local, S: AsRef<str>>(
+    env: &mut Env<'local>,
+    strings: impl ExactSizeIterator<Item = S>,
+) -> Result<JObjectArray<'local, JString<'local>>> {
+    let array = JObjectArray::<JString>::new(env, strings.len(), JString::null())?;
+    for (index, string) in strings.enumerate() {
+        let string = JString::from_str(env, string)?.auto();
+        array.set_element(env, index, &string)?;
+    }
+    Ok(array)
+}
+
+/// Returns a position that counts from 0; `name` stands for it in errors.
+pub(crate) fn position<N>(number: N, name: &str) -> Result<usize>
+where
+    N: Copy + std::fmt::Display + TryInto<usize>,
+{
+    number
+        .try_into()
+        .map_err(|_| Error::invalid(format!("`{name}` is {number}, expected 0 or more")).into())
+}
+
+/// Returns a count as Java takes it.
+pub(crate) fn count(number: usize) -> Result<jint> {
+    jint::try_from(number)
+        .map_err(|_| Error::Internal(format!("{number} does not fit into a Java int")).into())
+}
+
+/// Returns a number of bytes or a dimension.
+pub(crate) fn size(number: usize) -> jlong {
+    jlong::try_from(number).unwrap_or(jlong::MAX)
+}
+
+/// Returns a Java array of two objects.
+pub(crate) fn pair_to_java<'local>(
+    env: &mut Env<'local>,
+    first: &impl AsRef<JObject<'local>>,
+    second: &impl AsRef<JObject<'local>>,
+) -> Result<JObjectArray<'local, JObject<'local>>> {
+    let pair = JObjectArray::<JObject>::new(env, 2, JObject::null())?;
+    pair.set_element(env, 0, first.as_ref())?;
+    pair.set_element(env, 1, second.as_ref())?;
+    Ok(pair)
+}
+
+/// Refuses a null; `name` stands for the reference in errors.
+pub(crate) fn reject_null<'local>(
+    reference: &impl AsRef<JObject<'local>>,
+    name: &str,
+) -> Result<()> {
+    if reference.as_ref().is_null() {
+        return Err(Error::invalid(format!("`{name}` is null")).into());
+    }
+    Ok(())
+}
