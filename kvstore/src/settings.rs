@@ -57,7 +57,7 @@ impl Store {
     /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::optimizer`].
+    /// - Those of [`Store::check_process`] and [`KvStore::optimizer`](crate::KvStore::optimizer).
     pub fn optimizer(&self) -> Result<Option<Optimizer>> {
         self.inner()?.optimizer()
     }
@@ -124,7 +124,7 @@ impl Store {
     /// Returns how pushed values are compressed, or `None` if compression is off.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::compression`].
+    /// - Those of [`Store::check_process`] and [`KvStore::compression`](crate::KvStore::compression).
     pub fn gradient_compression(&self) -> Result<Option<Compression>> {
         self.inner()?.compression()
     }
