@@ -160,13 +160,13 @@ impl fmt::Debug for Lazy {
 }
 
 /// A piece of work on the memory of one device.
-pub(crate) trait Job {
+pub(crate) trait OnDevice {
     fn device(&self) -> Device;
 }
 
 macro_rules! job {
     ($($Job:ident),+) => {
-        $(impl Job for $Job<'_> {
+        $(impl OnDevice for $Job<'_> {
             fn device(&self) -> Device {
                 self.device
             }
@@ -178,7 +178,7 @@ job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
 
 impl Backends {
     /// Hands the jobs to their backends, those of one backend as one batch.
-    pub(crate) fn run<J: Job>(
+    pub(crate) fn run<J: OnDevice>(
         &self,
         jobs: &mut [J],
         run: impl Fn(&dyn Backend, &mut [J]) -> Result<()>,

@@ -19,7 +19,7 @@ use crate::fallible;
 use crate::file::{Input, read_elements};
 use crate::optimizer::{Optimizer, OptimizerState, Outline};
 use crate::rows::{RowSparse, Value};
-use crate::store::{KeyCopy, Policy, Progress, Rule, Run, Running, Snapshot};
+use crate::store::{KeyCopy, Policy, Progress, Run, Running, SavedPolicy, Snapshot};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
@@ -47,13 +47,15 @@ impl Snapshot {
             return Err(body.input.corrupt("it holds optimizer states and no store"));
         }
         let rule = match &body.optimizer {
-            Some(optimizer) => Rule::Known(Policy::Optimizer(Running::begin(optimizer.clone()))),
-            None if body.has_updater => Rule::SomeUpdater,
-            None => Rule::Known(Policy::Assign),
+            Some(optimizer) => {
+                SavedPolicy::Known(Policy::Optimizer(Running::begin(optimizer.clone())))
+            }
+            None if body.has_updater => SavedPolicy::SomeUpdater,
+            None => SavedPolicy::Known(Policy::Assign),
         };
         let run = match &rule {
-            Rule::Known(Policy::Optimizer(running)) => running.run,
-            Rule::Known(_) | Rule::SomeUpdater => Run::default(),
+            SavedPolicy::Known(Policy::Optimizer(running)) => running.run,
+            SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => Run::default(),
         };
         let copies = std::mem::take(&mut body.keys).into_iter().map(|found| {
             let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = *found;

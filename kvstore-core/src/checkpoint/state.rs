@@ -7,7 +7,7 @@ use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::rows::{RowSparse, Value};
-use crate::store::{KeyCopy, Policy, Progress, Rule, Running, Snapshot};
+use crate::store::{KeyCopy, Policy, Progress, Running, SavedPolicy, Snapshot};
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Key, Result, TensorSpec};
 
@@ -28,7 +28,7 @@ impl OptimizerState {
             progress: Progress { run: running.run, state: self.clone(), residuals: Vec::new() },
             num_pushes: self.num_updates(),
         };
-        let rule = Rule::Known(Policy::Optimizer(running));
+        let rule = SavedPolicy::Known(Policy::Optimizer(running));
         let snapshot = Snapshot::new("local", rule, None, Vec::from([Arc::new(copy)]));
         snapshot.optimizer_states_to_bytes(false)
     }

@@ -21,7 +21,7 @@ use crate::fallible;
 use crate::file::{MAX_ITEMS, Replacement, write_elements};
 use crate::optimizer::OptimizerState;
 use crate::rows::{RowSparse, Value};
-use crate::store::{Policy, Rule, Snapshot};
+use crate::store::{Policy, SavedPolicy, Snapshot};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Result, TensorSpec};
 
@@ -219,10 +219,10 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
             num_residuals: if is_whole { copy.progress.residuals.len() } else { 0 },
         }));
     }
-    let rule = match snapshot.rule() {
-        Rule::Known(Policy::Assign) => RuleRecord::Assign,
-        Rule::Known(Policy::Updater(_)) | Rule::SomeUpdater => RuleRecord::Updater,
-        Rule::Known(Policy::Optimizer(running)) => {
+    let rule = match snapshot.policy() {
+        SavedPolicy::Known(Policy::Assign) => RuleRecord::Assign,
+        SavedPolicy::Known(Policy::Updater(_)) | SavedPolicy::SomeUpdater => RuleRecord::Updater,
+        SavedPolicy::Known(Policy::Optimizer(running)) => {
             RuleRecord::Optimizer((&*running.optimizer).into())
         }
     };

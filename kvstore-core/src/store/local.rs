@@ -18,7 +18,7 @@ use super::policy::{Policy, Running};
 use super::pull_rows::pull_rows;
 use super::push::{Push, Pushed};
 use super::scratch::Scratch;
-use super::snapshot::{Rule, Snapshot};
+use super::snapshot::{SavedPolicy, Snapshot};
 use super::table::{Entry, Progress, Table};
 use super::types::{Description, KeyStats, OnExisting, Pulled};
 use super::updater::Updater;
@@ -413,16 +413,16 @@ impl KvStore for LocalStore {
         let _span = tracing::debug_span!("snapshot").entered();
         let _gate = self.enter_alone("snapshot")?;
         let Settings { policy, compression } = self.settings();
-        Ok(Snapshot::new(&self.name, Rule::Known(policy), compression, self.table.copies()?))
+        Ok(Snapshot::new(&self.name, SavedPolicy::Known(policy), compression, self.table.copies()?))
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         let _span = tracing::debug_span!("rollback").entered();
         let gate = self.enter_alone("rollback")?;
-        let policy = match (snapshot.rule(), self.settings().policy) {
-            (Rule::Known(policy), _) => policy.clone(),
-            (Rule::SomeUpdater, now @ Policy::Updater(_)) => now,
-            (Rule::SomeUpdater, _) => {
+        let policy = match (snapshot.policy(), self.settings().policy) {
+            (SavedPolicy::Known(policy), _) => policy.clone(),
+            (SavedPolicy::SomeUpdater, now @ Policy::Updater(_)) => now,
+            (SavedPolicy::SomeUpdater, _) => {
                 let text = "the store was saved with an updater, which no file holds: set it first";
                 return Err(Error::invalid(text));
             }

@@ -30,7 +30,7 @@ pub use types::{Description, KeyStats, OnExisting, Pulled};
 pub use updater::Updater;
 
 pub(crate) use policy::{Policy, Run, Running};
-pub(crate) use snapshot::Rule;
+pub(crate) use snapshot::SavedPolicy;
 pub(crate) use table::{KeyCopy, Progress};
 
 /// A store of named tensors that many devices share.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::policy::{Policy, Run, Running};
-use super::snapshot::{Rule, Snapshot};
+use super::snapshot::{SavedPolicy, Snapshot};
 use super::table::{KeyCopy, Progress};
 use crate::codec::Compression;
 use crate::fallible;
@@ -75,7 +75,7 @@ impl Snapshot {
                 num_pushes,
             }));
         }
-        Ok(Self::new(self.store_name(), self.rule().clone(), None, copies))
+        Ok(Self::new(self.store_name(), self.policy().clone(), None, copies))
     }
 
     /// Returns the snapshot with nothing but its values: of a store without an optimizer.
@@ -85,7 +85,7 @@ impl Snapshot {
     pub fn values(&self) -> Result<Self> {
         let copies = self.copies().iter();
         let copies = fallible::collect(copies.map(|copy| copy.with_progress(Progress::default())));
-        Ok(Self::new(self.store_name(), Rule::Known(Policy::Assign), None, copies?))
+        Ok(Self::new(self.store_name(), SavedPolicy::Known(Policy::Assign), None, copies?))
     }
 
     /// Returns the snapshot with an optimizer whose states are those of parts: for each key the states of its parts one
@@ -108,7 +108,7 @@ impl Snapshot {
             let residuals = fallible::copied(&copy.progress.residuals)?;
             *copy = copy.with_progress(Progress { run: running.run, state, residuals });
         }
-        let rule = Rule::Known(Policy::Optimizer(running));
+        let rule = SavedPolicy::Known(Policy::Optimizer(running));
         Ok(Self::new(self.store_name(), rule, self.compression(), copies))
     }
 
@@ -128,7 +128,7 @@ impl Snapshot {
             let residuals = fallible::copied(left)?;
             Ok(copy.with_progress(Progress { run: *run, state: state.clone(), residuals }))
         }))?;
-        Ok(Self::new(store, self.rule().clone(), compression, copies))
+        Ok(Self::new(store, self.policy().clone(), compression, copies))
     }
 
     /// Returns what compressed values of a key have not sent, by their position in the list.
@@ -138,6 +138,6 @@ impl Snapshot {
 
     /// Returns whether the store had an updater.
     pub fn has_updater(&self) -> bool {
-        matches!(self.rule(), Rule::SomeUpdater | Rule::Known(Policy::Updater(_)))
+        matches!(self.policy(), SavedPolicy::SomeUpdater | SavedPolicy::Known(Policy::Updater(_)))
     }
 }

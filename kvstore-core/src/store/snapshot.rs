@@ -38,7 +38,7 @@ pub struct Snapshot(Arc<Content>);
 
 struct Content {
     store: String,
-    rule: Rule,
+    policy: SavedPolicy,
     compression: Option<Compression>,
     /// In the order of initialisation.
     copies: Vec<Arc<KeyCopy>>,
@@ -50,35 +50,36 @@ struct Content {
     making_positions: ForkMutex<()>,
 }
 
-/// What pushes did.
+/// What a push did with a sum when the snapshot was taken.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Rule {
+pub(crate) enum SavedPolicy {
+    /// The policy itself.
     Known(Policy),
-    /// An updater that a file could not hold.
+    /// An updater, in a snapshot from a file: files do not contain updaters.
     SomeUpdater,
 }
 
 impl Snapshot {
     pub(crate) fn new(
         store: &str,
-        rule: Rule,
+        policy: SavedPolicy,
         compression: Option<Compression>,
         copies: Vec<Arc<KeyCopy>>,
     ) -> Self {
-        Self::of_file(store, rule, compression, copies, None)
+        Self::of_file(store, policy, compression, copies, None)
     }
 
     /// Returns what a file of this checksum holds, or without one what no file does.
     pub(crate) fn of_file(
         store: &str,
-        rule: Rule,
+        policy: SavedPolicy,
         compression: Option<Compression>,
         copies: Vec<Arc<KeyCopy>>,
         checksum: Option<u32>,
     ) -> Self {
         Self(Arc::new(Content {
             store: store.to_owned(),
-            rule,
+            policy,
             compression,
             copies,
             checksum,
@@ -130,9 +131,9 @@ impl Snapshot {
 
     /// Returns the optimizer that ran on the store.
     pub fn optimizer(&self) -> Option<&Optimizer> {
-        match &self.0.rule {
-            Rule::Known(Policy::Optimizer(running)) => Some(&running.optimizer),
-            Rule::Known(_) | Rule::SomeUpdater => None,
+        match &self.0.policy {
+            SavedPolicy::Known(Policy::Optimizer(running)) => Some(&running.optimizer),
+            SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => None,
         }
     }
 
@@ -173,7 +174,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::changed_keys`].
     pub fn is_identical(&self, other: &Self) -> Result<bool> {
-        Ok(self.0.rule == other.0.rule
+        Ok(self.0.policy == other.0.policy
             && self.0.compression == other.0.compression
             && self.0.copies.iter().map(|it| &it.key).eq(other.0.copies.iter().map(|it| &it.key))
             && self.changed_keys(other)?.is_empty())
@@ -194,8 +195,8 @@ impl Snapshot {
                 .try_fold(true, |same, (ours, theirs)| Ok(same && ours.is_identical(theirs)?))?)
     }
 
-    pub(crate) fn rule(&self) -> &Rule {
-        &self.0.rule
+    pub(crate) fn policy(&self) -> &SavedPolicy {
+        &self.0.policy
     }
 
     pub(crate) fn copies(&self) -> &[Arc<KeyCopy>] {
@@ -204,8 +205,8 @@ impl Snapshot {
 
     /// Returns the state of a key if it is the running optimizer's.
     pub(crate) fn state_of<'a>(&self, copy: &'a KeyCopy) -> Option<&'a OptimizerState> {
-        match &self.0.rule {
-            Rule::Known(Policy::Optimizer(running)) if running.run == copy.progress.run => {
+        match &self.0.policy {
+            SavedPolicy::Known(Policy::Optimizer(running)) if running.run == copy.progress.run => {
                 Some(&copy.progress.state)
             }
             _ => None,
@@ -246,7 +247,7 @@ impl fmt::Debug for Snapshot {
         f.debug_struct("Snapshot")
             .field("store", &self.0.store)
             .field("num_keys", &self.len())
-            .field("rule", &self.0.rule)
+            .field("rule", &self.0.policy)
             .field("compression", &self.0.compression)
             .finish_non_exhaustive()
     }
