@@ -73,13 +73,13 @@ pub(crate) struct Terms {
     pub(crate) generation: u64,
     /// Tells states that were loaded; 0 for an optimizer that begins anew.
     pub(crate) loaded: u64,
-    pub(crate) rule: Rule,
+    pub(crate) policy: Policy,
     pub(crate) compression: Option<Compression>,
 }
 
-/// What becomes of a sum.
+/// What a push does with a sum, the same on every rank.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Rule {
+pub(crate) enum Policy {
     #[default]
     Assign,
     /// Of this process: it cannot be sent to another one.
@@ -87,7 +87,7 @@ pub(crate) enum Rule {
     Optimizer(Arc<Optimizer>),
 }
 
-impl Rule {
+impl Policy {
     /// Returns whether each rank steps its part. `sgld` draws a number for each element by its place in the whole.
     pub(crate) fn steps_parts(&self) -> bool {
         matches!(self, Self::Optimizer(optimizer) if optimizer.name() != "sgld")
@@ -110,26 +110,26 @@ impl Terms {
             None => String::new(),
             Some(it) => format!("{} {:?}", it.name(), it.threshold()),
         };
-        let rule = match &self.rule {
-            Rule::Assign => "assign".to_owned(),
-            Rule::Updater => "updater".to_owned(),
-            Rule::Optimizer(optimizer) => optimizer.to_json()?,
+        let policy = match &self.policy {
+            Policy::Assign => "assign".to_owned(),
+            Policy::Updater => "updater".to_owned(),
+            Policy::Optimizer(optimizer) => optimizer.to_json()?,
         };
         // Nothing but an optimizer has states that could begin anew.
-        let [generation, loaded] = match self.rule {
-            Rule::Optimizer(_) => [self.generation, self.loaded],
-            Rule::Assign | Rule::Updater => [0, 0],
+        let [generation, loaded] = match self.policy {
+            Policy::Optimizer(_) => [self.generation, self.loaded],
+            Policy::Assign | Policy::Updater => [0, 0],
         };
-        Ok(format!("{generation} {loaded}\n{compression}\n{rule}"))
+        Ok(format!("{generation} {loaded}\n{compression}\n{policy}"))
     }
 
     /// Describes the configuration for an error. The run number distinguishes optimizers with equal
     /// hyper-parameters.
     pub(crate) fn describe(&self) -> String {
-        let rule = match &self.rule {
-            Rule::Assign => "no optimizer".to_owned(),
-            Rule::Updater => "an updater".to_owned(),
-            Rule::Optimizer(optimizer) => {
+        let policy = match &self.policy {
+            Policy::Assign => "no optimizer".to_owned(),
+            Policy::Updater => "an updater".to_owned(),
+            Policy::Optimizer(optimizer) => {
                 let json = optimizer.to_json().unwrap_or_else(|_| optimizer.name().to_owned());
                 let (generation, loaded) = self.run();
                 let states =
@@ -138,9 +138,9 @@ impl Terms {
             }
         };
         match self.compression {
-            None => rule,
+            None => policy,
             Some(it) => {
-                format!("{rule}, compression {} with threshold {}", it.name(), it.threshold())
+                format!("{policy}, compression {} with threshold {}", it.name(), it.threshold())
             }
         }
     }
@@ -151,7 +151,8 @@ impl Terms {
     /// [`Error::InvalidArgument`] for what is none.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
-        let [generation, compression, rule] = *text.splitn(3, '\n').collect::<Vec<_>>().as_slice()
+        let [generation, compression, policy] =
+            *text.splitn(3, '\n').collect::<Vec<_>>().as_slice()
         else {
             return Err(strange());
         };
@@ -161,15 +162,15 @@ impl Terms {
                 Some(Compression::new(name, threshold.parse().map_err(|_| strange())?)?)
             }
         };
-        let rule = match rule {
-            "assign" => Rule::Assign,
-            "updater" => Rule::Updater,
-            json => Rule::Optimizer(Arc::new(Optimizer::from_json(json)?)),
+        let policy = match policy {
+            "assign" => Policy::Assign,
+            "updater" => Policy::Updater,
+            json => Policy::Optimizer(Arc::new(Optimizer::from_json(json)?)),
         };
         let (generation, loaded) = generation.split_once(' ').ok_or_else(strange)?;
         let generation = generation.parse().map_err(|_| strange())?;
         let loaded = loaded.parse().map_err(|_| strange())?;
-        Ok(Self { generation, loaded, rule, compression })
+        Ok(Self { generation, loaded, policy, compression })
     }
 
     /// Returns how ranks that have these terms get to others, which rank 0 has.
@@ -178,13 +179,13 @@ impl Terms {
     /// [`Error::InvalidArgument`] for an updater and for states that were loaded: both have to be there on every rank.
     pub(crate) fn step_to(&self, other: &Self) -> Result<Step> {
         let only_there = |what| Err(Error::InvalidArgument(format!("rank 0 has {what}")));
-        match (&self.rule, &other.rule) {
-            (Rule::Updater, Rule::Updater) => Ok(Step::GoOn),
-            (_, Rule::Updater) => only_there("an updater, which has to be set on every rank"),
-            (_, Rule::Optimizer(_)) if other.loaded != 0 && other.loaded != self.loaded => {
+        match (&self.policy, &other.policy) {
+            (Policy::Updater, Policy::Updater) => Ok(Step::GoOn),
+            (_, Policy::Updater) => only_there("an updater, which has to be set on every rank"),
+            (_, Policy::Optimizer(_)) if other.loaded != 0 && other.loaded != self.loaded => {
                 only_there("loaded states, which have to be loaded on every rank")
             }
-            (Rule::Optimizer(_), Rule::Optimizer(_))
+            (Policy::Optimizer(_), Policy::Optimizer(_))
                 if other.has_run() && self.run() == other.run() =>
             {
                 Ok(Step::GoOn)
@@ -204,7 +205,7 @@ impl Terms {
 
     /// Returns whether the next push is the first of a run.
     pub(crate) fn begins_run(&self) -> bool {
-        matches!(self.rule, Rule::Optimizer(_)) && self.generation == 0
+        matches!(self.policy, Policy::Optimizer(_)) && self.generation == 0
     }
 }
 
@@ -217,26 +218,26 @@ mod tests {
     fn a_configuration_travels_as_text() {
         let optimizer = Optimizer::new("adam").unwrap().with("learning_rate", 0.1).unwrap();
         let compression = Some(Compression::new("2bit", 0.1).unwrap());
-        let rule = Rule::Optimizer(Arc::new(optimizer));
-        let terms = Terms { generation: 7, rule, compression, ..Terms::default() };
+        let policy = Policy::Optimizer(Arc::new(optimizer));
+        let terms = Terms { generation: 7, policy, compression, ..Terms::default() };
         let found = Terms::from_text(&terms.to_text().unwrap()).unwrap();
         assert_eq!(found.to_text().unwrap(), terms.to_text().unwrap());
         assert_eq!((found.generation, found.compression), (7, compression));
         assert!(
-            matches!(found.rule, Rule::Optimizer(it) if it.get("learning_rate").unwrap() == 0.1)
+            matches!(found.policy, Policy::Optimizer(it) if it.get("learning_rate").unwrap() == 0.1)
         );
         let found = Terms::from_text(&Terms::default().to_text().unwrap()).unwrap();
-        assert!(matches!(found.rule, Rule::Assign) && found.compression.is_none());
+        assert!(matches!(found.policy, Policy::Assign) && found.compression.is_none());
         assert!(Terms::from_text("other words").is_err());
     }
 
     #[test]
     fn only_what_can_travel_is_taken_from_rank_0() {
         let sgd = |generation, loaded| {
-            let rule = Rule::Optimizer(Arc::new(Optimizer::sgd()));
-            Terms { generation, loaded, rule, compression: None }
+            let policy = Policy::Optimizer(Arc::new(Optimizer::sgd()));
+            Terms { generation, loaded, policy, compression: None }
         };
-        let updater = || Terms { rule: Rule::Updater, ..Terms::default() };
+        let updater = || Terms { policy: Policy::Updater, ..Terms::default() };
         for (own, other, expected) in [
             (Terms::default(), sgd(0, 0), Some(Step::Begin)),
             (sgd(0, 0), sgd(0, 0), Some(Step::Begin)),

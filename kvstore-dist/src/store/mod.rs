@@ -24,7 +24,7 @@ use kvstore_core::{
 };
 
 use self::call::{Act, SharedSnapshot, Taken};
-use self::config::Rule;
+use self::config::Policy;
 pub use self::group::Group;
 use self::stores::Stores;
 use self::ticket::Ticket;
@@ -155,7 +155,7 @@ impl DistStore {
                 continue;
             }
             let dtype = value.spec().dtype();
-            if let Rule::Optimizer(_) = &config.rule {
+            if let Policy::Optimizer(_) = &config.policy {
                 Optimizer::check_dtype(key, dtype)?;
             }
             let Some(compression) = config.compression else { continue };
@@ -255,7 +255,7 @@ impl KvStore for DistStore {
         drop(pending);
         // What an updater says is for whoever pushes. Anything else is for the pulls, also where it has failed already:
         // ranks would be told by different calls.
-        if matches!(stores.config().rule, Rule::Updater) {
+        if matches!(stores.config().policy, Policy::Updater) {
             let result = ticket.wait();
             self.pending().told(pushed, &ticket);
             return result;
@@ -314,9 +314,9 @@ impl KvStore for DistStore {
     }
 
     fn optimizer(&self) -> Result<Option<Optimizer>> {
-        Ok(match &self.stores.config().rule {
-            Rule::Optimizer(optimizer) => Some(Optimizer::clone(optimizer)),
-            Rule::Assign | Rule::Updater => None,
+        Ok(match &self.stores.config().policy {
+            Policy::Optimizer(optimizer) => Some(Optimizer::clone(optimizer)),
+            Policy::Assign | Policy::Updater => None,
         })
     }
 

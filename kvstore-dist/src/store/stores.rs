@@ -13,7 +13,7 @@ use kvstore_core::{
     Result, RowSparse, Tensor, Updater, Value,
 };
 
-use super::config::{Config, Rule, Step, Terms};
+use super::config::{Config, Policy, Step, Terms};
 use super::partition::Partition;
 use super::wire::{Content, Sent, Wire, read_u64};
 use crate::transport::Collective;
@@ -84,17 +84,17 @@ impl Stores {
     }
 
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
-        let rule = if updater.is_some() { Rule::Updater } else { Rule::Assign };
+        let policy = if updater.is_some() { Policy::Updater } else { Policy::Assign };
         let updater = updater.map(|updater| Arc::new(Caught(updater)) as Arc<dyn Updater>);
         self.part.set_updater(None)?;
         self.whole.set_updater(updater)?;
-        self.set_rule(rule);
+        self.set_policy(policy);
         Ok(())
     }
 
     pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        let rule = Rule::Optimizer(Arc::new(optimizer.clone()));
-        if rule.steps_parts() {
+        let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
+        if policy.steps_parts() {
             self.seed(&self.whole.keys()?)?;
             self.whole.set_updater(None)?;
             self.part.set_optimizer(optimizer)?;
@@ -102,29 +102,29 @@ impl Stores {
             self.part.set_updater(None)?;
             self.whole.set_optimizer(optimizer)?;
         }
-        self.set_rule(rule);
+        self.set_policy(policy);
         Ok(())
     }
 
-    pub(crate) fn set_rule(&self, rule: Rule) {
-        self.set_rule_with(rule, 0);
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.set_policy_with(policy, 0);
     }
 
     /// Sets the rule, and which states it goes on with.
-    pub(crate) fn set_rule_with(&self, rule: Rule, loaded: u64) {
+    pub(crate) fn set_policy_with(&self, policy: Policy, loaded: u64) {
         let mut config = self.config();
         let config = config.change();
         config.generation = 0;
         config.loaded = loaded;
-        config.rule = rule;
+        config.policy = policy;
     }
 
     pub(crate) fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         let mut config = self.config();
-        let store = if config.rule.steps_parts() { &self.part } else { &self.whole };
+        let store = if config.policy.steps_parts() { &self.part } else { &self.whole };
         store.set_hyper_parameters(parameters)?;
         if let Some(optimizer) = store.optimizer()? {
-            config.change().rule = Rule::Optimizer(Arc::new(optimizer));
+            config.change().policy = Policy::Optimizer(Arc::new(optimizer));
         }
         Ok(())
     }
@@ -135,15 +135,15 @@ impl Stores {
 
     /// Takes another rank's configuration.
     pub(crate) fn adopt(&self, config: Terms, step: Step) -> Result<()> {
-        match (config.rule, step) {
-            (Rule::Optimizer(optimizer), Step::GoOn) => {
+        match (config.policy, step) {
+            (Policy::Optimizer(optimizer), Step::GoOn) => {
                 self.set_hyper_parameters(&optimizer.hyper_parameters())?;
             }
-            (Rule::Optimizer(optimizer), Step::Begin) => {
+            (Policy::Optimizer(optimizer), Step::Begin) => {
                 self.set_optimizer(Optimizer::clone(&optimizer))?;
             }
-            (Rule::Updater, _) => {}
-            (Rule::Assign, _) => self.set_updater(None)?,
+            (Policy::Updater, _) => {}
+            (Policy::Assign, _) => self.set_updater(None)?,
         }
         let mut own = self.config();
         let own = own.change();
@@ -237,11 +237,11 @@ impl Stores {
     pub(crate) fn takes(&self, keys: &[Key], sums: &[Value]) -> bool {
         let is_sure = {
             let config = self.config();
-            let suits = |dtype| match &config.rule {
-                Rule::Assign => true,
-                Rule::Optimizer(_) => Optimizer::arithmetic_of(dtype).is_ok(),
+            let suits = |dtype| match &config.policy {
+                Policy::Assign => true,
+                Policy::Optimizer(_) => Optimizer::arithmetic_of(dtype).is_ok(),
                 // It may refuse a value.
-                Rule::Updater => false,
+                Policy::Updater => false,
             };
             let compression = config.compression;
             let packs = |dtype| compression.is_none_or(|it| it.of(dtype).is_ok());
@@ -258,7 +258,7 @@ impl Stores {
         let (mut dense, mut rows) = (Vec::new(), Vec::new());
         for ((key, partition), sum) in keys.iter().zip(&partitions).zip(sums) {
             match sum.rows() {
-                Some(sum) if config.rule.keeps_rows() => {
+                Some(sum) if config.policy.keeps_rows() => {
                     rows.push((key.clone(), partition, partition.list(sum)?));
                 }
                 _ => dense.push((key.clone(), partition, sum.to_dense()?)),
@@ -281,7 +281,7 @@ impl Stores {
     ) -> Result<()> {
         let (mut keys, mut sent) = (Vec::new(), Vec::new());
         // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
-        let may_fail = matches!(config.rule, Rule::Updater);
+        let may_fail = matches!(config.policy, Policy::Updater);
         let mut before = HashMap::new();
         for (key, partition, sum) in sums {
             let content = match config.compression {
@@ -351,7 +351,7 @@ impl Stores {
         let rows =
             rows.into_iter().zip(&partitions).map(|(rows, partition)| partition.unlist(rows));
         let rows = rows.collect::<Result<Vec<_>>>()?;
-        if config.rule.steps_parts() {
+        if config.policy.steps_parts() {
             return self.whole.set_rows(&keys, &rows);
         }
         let values: Vec<Value> = rows.into_iter().map(Value::Rows).collect();

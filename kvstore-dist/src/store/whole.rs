@@ -12,7 +12,7 @@ use kvstore_core::{
 };
 
 use super::call::SharedSnapshot;
-use super::config::{Rule, Terms};
+use super::config::{Policy, Terms};
 use super::stores::Stores;
 use super::wire::{Wire, lost};
 
@@ -21,8 +21,8 @@ impl Stores {
     pub(crate) fn snapshot(&self, wire: &Wire<'_>, name: &str) -> Result<Snapshot> {
         let mut snapshot = self.whole.snapshot()?;
         let config = Terms::clone(&self.config());
-        if let Rule::Optimizer(optimizer) = &config.rule
-            && config.rule.steps_parts()
+        if let Policy::Optimizer(optimizer) = &config.policy
+            && config.policy.steps_parts()
         {
             let own = self.part.snapshot()?.optimizer_states_to_bytes(true)?;
             let all = wire.gather_bytes(&own)?;
@@ -113,21 +113,21 @@ impl Stores {
 
     /// Makes this rank hold its part of a snapshot.
     pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
-        let rule = match snapshot.optimizer() {
-            Some(optimizer) => Rule::Optimizer(Arc::new(optimizer.clone())),
-            None if snapshot.has_updater() => Rule::Updater,
-            None => Rule::Assign,
+        let policy = match snapshot.optimizer() {
+            Some(optimizer) => Policy::Optimizer(Arc::new(optimizer.clone())),
+            None if snapshot.has_updater() => Policy::Updater,
+            None => Policy::Assign,
         };
         let values = snapshot.values()?;
         // What is compressed is what ranks send, not what the store of whole values gets.
         let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
-        self.whole.rollback(if rule.steps_parts() { &values } else { &whole })?;
+        self.whole.rollback(if policy.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
         let keys = self.whole.keys()?;
         let rank = self.collective.rank();
         let partitions: HashMap<Key, _> =
             keys.iter().cloned().zip(self.partitions(&keys)?).collect();
-        let source = if rule.steps_parts() { snapshot } else { &values };
+        let source = if policy.steps_parts() { snapshot } else { &values };
         let parts = source.part(|key| {
             let partition = partitions.get(key)?;
             Some((partition.elements(rank).start, partition.part(rank)?))
@@ -141,7 +141,7 @@ impl Stores {
             }
         }
         drop(residuals);
-        self.set_rule(rule);
+        self.set_policy(policy);
         self.set_compression(snapshot.compression());
         let mut config = self.config();
         // Whoever sets an optimizer from now on begins anew.
@@ -156,20 +156,20 @@ impl Stores {
         states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
         let own = Terms::clone(&self.config());
-        let optimizer = match (optimizer, &own.rule) {
+        let optimizer = match (optimizer, &own.policy) {
             (Some(optimizer), _) => optimizer,
-            (None, Rule::Optimizer(optimizer)) => Optimizer::clone(optimizer),
+            (None, Policy::Optimizer(optimizer)) => Optimizer::clone(optimizer),
             (None, _) => {
                 let text = "the store has no optimizer to set states of";
                 return Err(Error::InvalidArgument(text.to_owned()));
             }
         };
-        let rule = Rule::Optimizer(Arc::new(optimizer.clone()));
+        let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
         let loaded = fingerprint(&states);
-        if !rule.steps_parts() {
+        if !policy.steps_parts() {
             self.whole.set_optimizer_states(Some(optimizer), states)?;
             self.part.set_updater(None)?;
-            self.set_rule_with(rule, loaded);
+            self.set_policy_with(policy, loaded);
             return Ok(());
         }
         let keys: Vec<Key> = states.keys().cloned().collect();
@@ -182,12 +182,12 @@ impl Stores {
                 parts.insert(key, state);
             }
         }
-        if !own.rule.steps_parts() {
+        if !own.policy.steps_parts() {
             self.seed(&self.whole.keys()?)?;
             self.whole.set_updater(None)?;
         }
         self.part.set_optimizer_states(Some(optimizer), parts)?;
-        self.set_rule_with(rule, loaded);
+        self.set_policy_with(policy, loaded);
         Ok(())
     }
 }
