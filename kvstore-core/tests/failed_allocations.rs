@@ -21,8 +21,8 @@ use kvstore_failing_allocator::{FailingAllocator, case, run_cases, without_failu
 
 #[path = "failed_allocations/many.rs"]
 mod many;
-#[path = "failed_allocations/many_values.rs"]
-mod many_values;
+#[path = "failed_allocations/many_rows.rs"]
+mod many_rows;
 
 /// The elements of the arrays of these cases.
 const LEN: usize = 100_000;
@@ -352,7 +352,7 @@ fn cases() -> Vec<Case> {
         many::checkpoint_cases(),
         many::cases_of_values(),
         many::cases_of_arrays(),
-        many_values::cases(),
+        many_rows::cases(),
     ]
     .into_iter()
     .flatten()

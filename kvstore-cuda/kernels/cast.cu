@@ -2,7 +2,7 @@
 #include "convert.h"
 #include "lanes.h"
 
-// The argument has all there is: one range is one launch. `CastArgs` in src/cast.rs has the same fields.
+// The argument has all there is: one range is one launch. `CastArgs` in src/args/cast.rs has the same fields.
 struct CastArgs {
     u64 from, to;
     // In elements.

@@ -1,7 +1,7 @@
 // Gradients to codes of one or two bits an element, and codes to their sum. A thread makes or reads a byte of codes.
 #include "lanes.h"
 
-// One value that is compressed. `QuantizeJob` in src/compress.rs has the same fields.
+// One value that is compressed. `QuantizeJob` in src/args/compress.rs has the same fields.
 struct QuantizeJob {
     // The tiles of the jobs before it.
     u64 first_tile;

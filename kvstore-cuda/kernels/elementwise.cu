@@ -7,7 +7,7 @@ template <class T> struct AtOnce {
     static const u32 COUNT = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
 };
 
-// The arguments have the fields of the structs in src/elementwise.rs. Lengths are in elements; `is_aligned` says
+// The arguments have the fields of the structs in src/args/elementwise.rs. Lengths are in elements; `is_aligned` says
 // whether so many of every range can be loaded and stored at a time; numbers are the bits of an element.
 struct FillArgs {
     u64 to;

@@ -2,7 +2,7 @@
 #pragma once
 #include "kernel.h"
 
-// `FanJob` in src/fan.rs has the same fields.
+// `FanJob` in src/args/fan.rs has the same fields.
 struct FanJob {
     // The tiles of the jobs before it.
     u64 first_tile;

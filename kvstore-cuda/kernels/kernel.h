@@ -134,7 +134,7 @@ template <class T> union Vector {
     T lanes[LANES];
 };
 
-// The argument of a kernel that runs a batch of jobs. `Args` in src/batch.rs has the same fields.
+// The argument of a kernel that runs a batch of jobs. `Args` in src/args/batch.rs has the same fields.
 template <class Job> struct BatchArgs {
     const Job *jobs;
     // Addresses, for rows also their numbers.

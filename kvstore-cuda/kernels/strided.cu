@@ -5,7 +5,7 @@
 // As many as there are when axes are one that follow each other in memory.
 #define KV_AXES 8
 
-// The argument has all there is. `StridedArgs` in src/strided.rs has the same fields.
+// The argument has all there is. `StridedArgs` in src/args/strided.rs has the same fields.
 struct StridedArgs {
     // Those that stand one after the other, and the first of the others.
     u64 packed, strided;

@@ -7,7 +7,7 @@
 #define KV_MAX_STATES 4
 #define KV_MAX_SCALARS 12
 
-// One step. `UpdateJob` in src/update.rs has the same fields.
+// One step. `UpdateJob` in src/args/update.rs has the same fields.
 struct UpdateJob {
     // The tiles of the jobs before it.
     u64 first_tile;

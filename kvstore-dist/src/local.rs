@@ -6,11 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::Result;
 
-use crate::transport::Fault;
-use crate::transport::{Buffer, SharedSlices, Slices};
-use crate::transport::{Call, Place, Verb};
-use crate::transport::{CallGuard, CallOrder};
-use crate::transport::{Collective, Wait, begin_all_to_all, check_len, check_root};
+use crate::transport::{
+    Buffer, Call, CallGuard, CallOrder, Collective, Fault, Place, SharedSlices, Slices, Verb, Wait,
+    begin_all_to_all, check_len, check_root,
+};
 
 /// A member of a group within one process. When it is dropped the others hear of it as soon as they wait for it.
 ///

@@ -55,10 +55,10 @@ pub use store::Store;
 pub use update::{update, update_rows};
 pub use values::{ArrayOrRows, ToValue};
 
-#[doc(hidden)]
 #[cfg(feature = "dist")]
 pub use kvstore_dist::{Group, LocalCollective, transport};
 
+#[doc(hidden)]
 pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,

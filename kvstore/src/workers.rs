@@ -1,8 +1,6 @@
 //! The verbs of a store that several processes share.
 
 use kvstore_core::Result;
-#[cfg(doc)]
-use kvstore_core::WorkerGroup;
 
 use crate::store::Store;
 

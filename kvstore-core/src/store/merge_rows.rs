@@ -35,7 +35,6 @@ impl Push<'_> {
         for group in self.groups() {
             let Some(rows) = group.rows()? else {
                 fallible::extend(&mut pushed, group.pushed)?;
-                fallible::reserve(&mut dense, group.len())?;
                 dense.extend(group.pushed.iter().map(|pushed| pushed.position));
                 continue;
             };
@@ -46,12 +45,9 @@ impl Push<'_> {
             pushed.extend(group.pushed.first());
             let place = group.pushed.first().map(|first| first.position);
             if rows.len() > 1 {
-                fallible::reserve(&mut sums, 1)?;
-                fallible::reserve(&mut places, 1)?;
                 sums.push(RowSum::union(&rows)?);
                 places.extend(place);
             }
-            fallible::reserve(&mut dense, 1)?;
             dense.extend(place.filter(|_| row_use == RowUse::Whole));
         }
         for (place, sum) in places.into_iter().zip(RowSum::run(self.backends, sums)?) {

@@ -100,7 +100,12 @@ impl Snapshot {
 
     /// Returns every key in the order of initialisation.
     pub fn keys(&self) -> Vec<Key> {
-        self.0.copies.iter().map(|copy| copy.key.clone()).collect()
+        self.iter_keys().cloned().collect()
+    }
+
+    /// Iterates over the keys in the order of initialisation.
+    pub fn iter_keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+        self.0.copies.iter().map(|copy| &copy.key)
     }
 
     /// Returns the number of keys.

@@ -57,6 +57,14 @@ pub(super) fn cases_of_keys() -> Vec<Case> {
         many("push to many keys", |_| Ok(()), push),
         many("push to many keys with an optimizer", |it| it.set_optimizer(Optimizer::sgd()), push),
         many("push to many keys with a compression", compress, push),
+        many(
+            "push to many keys with a compression and an optimizer",
+            |store| {
+                compress(store)?;
+                store.set_optimizer(Optimizer::sgd())
+            },
+            push,
+        ),
         many("pull of many keys", |_| Ok(()), |store, keys, _| store.pull(keys, 0).map(drop)),
         many(
             "init of many more keys",
@@ -179,8 +187,6 @@ pub(super) fn cases_of_values() -> Vec<Case> {
         many_values("push of many values", dense, |_| Ok(())),
         many_values("push of many values to an optimizer", dense, lazy),
         many_values("push of many values to an updater", dense, updater),
-        many_values("push of many values of rows", rows, |_| Ok(())),
-        many_values("push of many values of rows to an optimizer", rows, lazy),
         many_values("push of many values of rows to an updater", rows, updater),
         // The first key must not be updated if memory for the second one is missing.
         change(

@@ -9,10 +9,8 @@ use kvstore_core::{Error, Result};
 
 use super::CudaBackend;
 use crate::args::batch::{Args, Batch};
-use crate::args::compress;
 use crate::args::fan::FanJob;
-use crate::args::rows;
-use crate::args::update;
+use crate::args::{compress, rows, update};
 use crate::driver::card::{Card, Function};
 use crate::driver::memory::CudaStorage;
 

@@ -22,12 +22,10 @@ use super::launch::Launches;
 use super::operations;
 use crate::args::batch::Extent;
 use crate::args::cast::{self, CastArgs};
-use crate::args::compress;
 use crate::args::fan::FanJob;
-use crate::args::rows;
 use crate::args::rows::{RowStep, Rows, Scatter};
-use crate::args::sum;
 use crate::args::update::{self, FromTo, Step, UpdateJob};
+use crate::args::{compress, rows, sum};
 use crate::driver::card::Card;
 use crate::driver::memory::{address_of, address_on, from_to, locate, reading};
 

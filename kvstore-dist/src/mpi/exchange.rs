@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::flight::{Flight, Hold};
 use super::process::Process;
-use crate::transport::CallGuard;
-use crate::transport::Fault;
-use crate::transport::{Buffer, SharedSlices, Slices};
+use crate::transport::{Buffer, CallGuard, Fault, SharedSlices, Slices};
 
 /// More bytes than that are cut up for a broadcast, where there are others who can pass them on.
 const MAX_WHOLE: usize = 64 << 10;

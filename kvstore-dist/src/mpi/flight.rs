@@ -12,10 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::functions::{Failure, Mpi, Request};
 use super::patience::{Patience, Rest};
-use crate::transport::Buffer;
-use crate::transport::Call;
-use crate::transport::CallGuard;
-use crate::transport::Fault;
+use crate::transport::{Buffer, Call, CallGuard, Fault};
 
 /// Buffers of transfers that were never finished. MPI may write there as long as the process lives.
 static ABANDONED: Mutex<Vec<Cargo>> = Mutex::new(Vec::new());

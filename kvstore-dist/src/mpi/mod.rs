@@ -18,11 +18,10 @@ use std::sync::{Arc, Weak};
 
 use kvstore_core::{Error, Result};
 
-use crate::transport::CallGuard;
-use crate::transport::Fault;
-use crate::transport::Verb;
-use crate::transport::{Buffer, SharedSlices, Slices};
-use crate::transport::{Collective, LastCalls, Wait, begin_all_to_all, check_len, check_root};
+use crate::transport::{
+    Buffer, CallGuard, Collective, Fault, LastCalls, SharedSlices, Slices, Verb, Wait,
+    begin_all_to_all, check_len, check_root,
+};
 use process::Process;
 
 /// How MPI is used. The first collective of a process decides.

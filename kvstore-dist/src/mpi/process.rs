@@ -18,10 +18,7 @@ use super::functions::{Failure, Mpi};
 use super::launcher::Launcher;
 use super::library::{Found, find};
 use super::{MpiOptions, exchange};
-use crate::transport::Fault;
-use crate::transport::Verb;
-use crate::transport::{CallGuard, CallOrder};
-use crate::transport::{DEFAULT_TIMEOUT, LastCalls, Wait};
+use crate::transport::{CallGuard, CallOrder, DEFAULT_TIMEOUT, Fault, LastCalls, Verb, Wait};
 
 /// What has been opened. It is locked for moments only: MPI takes as long to begin as other processes do.
 static SLOT: Slot = Slot { state: Mutex::new(State::Unopened), changed: Condvar::new() };

@@ -24,8 +24,7 @@ use super::difference::describe;
 use super::stores::Stores;
 use super::ticket::Ticket;
 use super::wire::{Room, Wire, lost, read_u64};
-use crate::transport::Slices;
-use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Wait};
+use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Slices, Wait};
 
 /// Of how many calls ranks tell each other: no more are looked through for those of the highest priority.
 const WINDOW: usize = 32;

@@ -121,9 +121,10 @@ impl Stores {
         let values = snapshot.values()?;
         // What is compressed is what ranks send, not what the store of whole values gets.
         let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
+        // Before any value changes: this list may be long.
+        let keys = fallible::collect(snapshot.iter_keys().cloned())?;
         self.whole.rollback(if policy.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
-        let keys = self.whole.keys()?;
         let rank = self.collective.rank();
         let partitions: HashMap<Key, _> =
             keys.iter().cloned().zip(self.partitions(&keys)?).collect();

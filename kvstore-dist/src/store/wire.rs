@@ -13,8 +13,7 @@ use kvstore_core::{
 };
 
 use super::partition::Partition;
-use crate::transport::{Buffer, SharedSlices, Slices};
-use crate::transport::{Collective, Wait};
+use crate::transport::{Buffer, Collective, SharedSlices, Slices, Wait};
 
 /// A part of at least this many bytes is sent by itself, without copies. Smaller parts are packed,
 /// because a message costs more than copying them.

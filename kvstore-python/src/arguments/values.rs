@@ -10,11 +10,9 @@ use pyo3::prelude::*;
 use super::keys::KeyKind;
 use super::listed;
 use super::listed::Place;
-use crate::array::classes::PyArray;
-use crate::array::classes::PyRows;
+use crate::array::classes::{PyArray, PyRows};
 use crate::interop::block::Block;
-use crate::interop::foreign;
-use crate::interop::pytorch;
+use crate::interop::{foreign, pytorch};
 use crate::interpreter::error::{about, detached, to_python, type_error};
 
 /// Returns key and array where there is one of each and the array is ours. To look for all else that a call may be given

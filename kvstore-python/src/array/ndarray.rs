@@ -11,15 +11,12 @@ use super::indexing;
 use super::operand;
 use super::operators;
 use crate::convert;
-use crate::interop::dlpack;
-use crate::interop::export;
 use crate::interop::export::Wanted;
-use crate::interop::to_numpy;
+use crate::interop::{dlpack, export, to_numpy};
 use crate::interpreter::error::{
     detached, invalid, is_replaceable, optional, to_python, type_error,
 };
-use crate::interpreter::finalization;
-use crate::interpreter::interrupt;
+use crate::interpreter::{finalization, interrupt};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.

@@ -10,8 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::keys;
-use crate::array::classes::PyArray;
-use crate::array::classes::PyRows;
+use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
 use crate::interpreter::error::{about, detached, invalid, to_python, type_error};

@@ -10,8 +10,7 @@ use super::checkpoint::PyCheckpoint;
 use super::optimizer::PyState;
 use super::verbs::described;
 use crate::arguments::keys;
-use crate::array::classes::PyArray;
-use crate::array::classes::PyRows;
+use crate::array::classes::{PyArray, PyRows};
 use crate::interpreter::error::detached;
 
 /// All that a store held at one moment. It shares memory with the store, and never changes.

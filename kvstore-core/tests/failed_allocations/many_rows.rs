@@ -1,4 +1,4 @@
-//! Pushes of row-sparse values of many keys, and of many values of one key.
+//! Row-sparse pushes to many keys and of many values, sums of many codes, and a full table of keys.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use kvstore_core::{
     Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, OnExisting, Optimizer,
     Result, RowSparse, Tensor, Value,
 };
-
 use kvstore_failing_allocator::{case, without_failures};
 
 use super::many::many_keys;
