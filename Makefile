@@ -57,6 +57,7 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	cargo test --workspace --test layering
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
+	python3 tests/gpu/test_peers.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
 	scripts/kernels.sh --check

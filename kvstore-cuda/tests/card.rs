@@ -174,7 +174,7 @@ fn a_card_gives_the_bits_of_the_host_and_its_memory_back() {
 
 /// The bits of a matrix that is shown and lent again: as it is, its transpose, and that copied back.
 #[test]
-fn memory_of_a_card_is_shown_and_lent() {
+fn memory_of_a_card_is_exported_and_imported() {
     let host = CpuBackend::new();
     let gpus = match CudaBackend::new(Arc::clone(&host)) {
         Ok(gpus) => gpus,

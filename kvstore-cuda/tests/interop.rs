@@ -38,7 +38,7 @@ fn owner(backends: &Backends) -> Arc<ExportedTensor> {
 }
 
 /// Lends `num_bytes` of them, from `start` on, as memory of some device.
-fn lend(
+fn import(
     owner: &Arc<ExportedTensor>,
     device: Device,
     start: usize,
@@ -56,18 +56,18 @@ fn every(owner: &Arc<ExportedTensor>, step: isize, len: usize, start: usize) -> 
 }
 
 #[test]
-fn what_is_lent_is_read_and_what_is_kept_is_a_copy() {
+fn imported_memory_is_read_and_kept_values_are_copies() {
     let _alone = alone();
     let backends = backends();
     let owner = owner(&backends);
-    let lent =
-        Tensor::from_foreign(&backends, spec(3), lend(&owner, Device::gpu(0), 8, 12)).unwrap();
-    assert_eq!(lent.device(), Device::gpu(0));
-    assert_eq!(lent.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
-    let sum = lent.binary(kvstore_core::BinaryOp::Add, &lent).unwrap();
-    let kept = lent.compact().unwrap();
+    let imported =
+        Tensor::from_foreign(&backends, spec(3), import(&owner, Device::gpu(0), 8, 12)).unwrap();
+    assert_eq!(imported.device(), Device::gpu(0));
+    assert_eq!(imported.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
+    let sum = imported.binary(kvstore_core::BinaryOp::Add, &imported).unwrap();
+    let kept = imported.compact().unwrap();
     assert_eq!(Arc::strong_count(&owner), 2);
-    drop(lent);
+    drop(imported);
     assert_eq!(Arc::strong_count(&owner), 1);
     assert_eq!(sum.to_vec::<f32>().unwrap(), [4.0, 6.0, 8.0]);
     assert_eq!(kept.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
@@ -81,7 +81,7 @@ fn what_is_lent_is_read_and_what_is_kept_is_a_copy() {
 }
 
 #[test]
-fn what_cannot_be_lent_or_shown_is_refused() {
+fn memory_that_cannot_be_imported_or_exported_is_rejected() {
     let _alone = alone();
     let backends = backends();
     let owner = owner(&backends);
@@ -91,22 +91,22 @@ fn what_cannot_be_lent_or_shown_is_refused() {
         assert_eq!(Arc::strong_count(&owner), 1, "{error}");
         error
     };
-    let text = refused(spec(3), lend(&owner, gpu, 0, 16)).to_string();
+    let text = refused(spec(3), import(&owner, gpu, 0, 16)).to_string();
     assert!(text.contains("expected 12, found 16"), "{text}");
-    let text = refused(spec(3), lend(&owner, gpu, 2, 12)).to_string();
+    let text = refused(spec(3), import(&owner, gpu, 2, 12)).to_string();
     assert!(text.contains("unaligned external memory"), "{text}");
     let text = refused(spec(2), every(&owner, 6, 2, 0)).to_string();
     assert!(text.contains("unaligned external memory"), "{text}");
-    let error = refused(spec(3), lend(&owner, Device::gpu(2), 0, 12));
+    let error = refused(spec(3), import(&owner, Device::gpu(2), 0, 12));
     assert_eq!(error.to_string(), "device gpu(2) is not available: there are 2 of them");
-    let error = refused(spec(3), lend(&owner, Device::cpu(0), 0, 12));
+    let error = refused(spec(3), import(&owner, Device::cpu(0), 0, 12));
     assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
 
-    let lent = Tensor::from_foreign(&backends, spec(3), lend(&owner, gpu, 0, 12)).unwrap();
-    let error = lent.export().map(drop).unwrap_err();
+    let imported = Tensor::from_foreign(&backends, spec(3), import(&owner, gpu, 0, 12)).unwrap();
+    let error = imported.export().map(drop).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
     let host = Tensor::from_slice(&backends, Device::cpu(0), [3], &[1.0_f32; 3]).unwrap();
-    let error = host.copy_to_foreign(lend(&owner, gpu, 0, 12)).map(drop).unwrap_err();
+    let error = host.copy_to_foreign(import(&owner, gpu, 0, 12)).map(drop).unwrap_err();
     assert!(error.to_string().contains("on cpu(0) to memory of gpu(0)"), "{error}");
     assert!(host.export().is_err());
 }
@@ -145,10 +145,10 @@ fn memory_of_a_driver_that_fails_is_kept() {
     let backends = backends();
     let gpus = backends.of(Device::gpu(0)).unwrap();
     let owner = owner(&backends);
-    let lent =
-        Tensor::from_foreign(&backends, spec(3), lend(&owner, Device::gpu(0), 0, 12)).unwrap();
+    let imported =
+        Tensor::from_foreign(&backends, spec(3), import(&owner, Device::gpu(0), 0, 12)).unwrap();
     emulator::fail("cuStreamSynchronize:0").unwrap();
-    drop(lent);
+    drop(imported);
     emulator::fail("").unwrap();
     assert_eq!(Arc::strong_count(&owner), 2);
 

@@ -291,8 +291,8 @@ impl fmt::Debug for CpuStorage {
 
 /// Returns the bytes of a range.
 pub(super) fn bytes(span: Span<'_>) -> Result<&[u8]> {
-    if let Some(lent) = span.storage.external_bytes() {
-        return lent.get(span.start..span.start + span.num_bytes).ok_or_else(outside);
+    if let Some(external) = span.storage.external_bytes() {
+        return external.get(span.start..span.start + span.num_bytes).ok_or_else(outside);
     }
     let storage = open::<CpuStorage>(span.storage)?;
     let range = storage.range(span.start, span.num_bytes)?;

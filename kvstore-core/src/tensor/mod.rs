@@ -309,13 +309,13 @@ impl Tensor {
         Ok(moved)
     }
 
-    /// Returns the value in memory of its own size: itself, unless it is a part of something
-    /// larger, which it would otherwise keep alive, or in memory that is lent.
+    /// Returns the value in memory of its own size. A part of a larger tensor is copied, because it
+    /// would keep the complete memory alive, and so is external memory.
     pub fn compact(&self) -> Result<Self> {
         if self.is_compact() { Ok(self.clone()) } else { self.duplicate() }
     }
 
-    /// Returns whether the value has its memory to itself and its clones, and that it is not lent.
+    /// Returns whether the value and its clones use all of their memory, and it is not external.
     pub(crate) fn is_compact(&self) -> bool {
         let storage = &self.share.storage;
         storage.num_bytes() == self.num_bytes() && !storage.is_external()

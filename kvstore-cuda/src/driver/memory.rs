@@ -223,7 +223,7 @@ impl CudaStorage {
         Self { card, address, num_bytes, holder: Holder::Other(Some(memory)), owner: None }
     }
 
-    /// Returns where the elements stand in memory that is lent, if not one after the other.
+    /// Returns the layout of strided elements in imported memory, or `None`.
     pub(crate) fn layout(&self) -> Option<&Layout> {
         match &self.holder {
             Holder::Pool { .. } => None,

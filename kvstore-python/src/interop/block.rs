@@ -21,7 +21,7 @@ use super::dlpack::{
 };
 use crate::interpreter::error::{invalid, type_error};
 
-/// An array that another library has, in the host's memory or in that of a GPU: lent for one call.
+/// An array of another library, on the host or a GPU, for the time of one call.
 pub(crate) struct Block {
     start: *mut u8,
     device: Device,
