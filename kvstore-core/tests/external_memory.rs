@@ -126,17 +126,17 @@ impl Storage for Part {
 #[test]
 fn unaligned_memory_and_other_lengths_are_rejected() {
     let all = backends();
-    let lend = |bytes, spec| {
+    let external = |bytes, spec| {
         let part = Arc::new(Part(Floats(vec![1.0; 9].into()), bytes));
         Tensor::from_external(&all, spec, part).map_err(|error| error.to_string())
     };
-    let read = lend(4..16, TensorSpec::new([3], DType::F32)).unwrap();
+    let read = external(4..16, TensorSpec::new([3], DType::F32)).unwrap();
     assert_eq!(read.to_vec::<f32>().unwrap(), [1.0; 3]);
-    let text = lend(4..16, TensorSpec::new([4], DType::F32)).unwrap_err();
+    let text = external(4..16, TensorSpec::new([4], DType::F32)).unwrap_err();
     assert!(text.contains("expected 16, found 12"), "{text}");
-    let text = lend(2..14, TensorSpec::new([3], DType::F32)).unwrap_err();
+    let text = external(2..14, TensorSpec::new([3], DType::F32)).unwrap_err();
     assert!(text.contains("unaligned external memory"), "{text}");
-    assert!(lend(2..14, TensorSpec::new([6], DType::F16)).is_ok());
+    assert!(external(2..14, TensorSpec::new([6], DType::F16)).is_ok());
     let storage = all.of(Device::default()).unwrap().allocate(Device::default(), 4).unwrap();
     assert!(Tensor::from_external(&all, TensorSpec::new([1], DType::F32), storage).is_err());
 }

@@ -11,13 +11,12 @@ use crate::store::Store;
 impl Store {
     /// Lets `update(key, pushed, stored)` change the stored value on every push from now on.
     ///
-    /// `pushed` is the sum; `stored` is changed in place. Both arrays are private to the call: what
-    /// is done to them later reaches nobody. When it fails the key keeps its old value, and the
-    /// push returns [`Error::Updater`] with the failure as its source.
+    /// `pushed` is the sum; `stored` is changed in place. Both arrays are private to the call, so later
+    /// changes to them have no effect. If the updater fails, the key keeps its old value, and the push
+    /// returns [`Error::Updater`] with the failure as its source.
     ///
-    /// It should not wait for a thread pool that the push itself runs on: such a wait may run
-    /// another task of that pool, and if that task changes this store it is refused as if the
-    /// updater had done it.
+    /// The updater should not wait for a thread pool that the push itself runs on. Such a wait may run
+    /// another task of that pool, and a change of this store by that task fails as one by the updater.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones};
@@ -113,7 +112,7 @@ impl Store {
         self.inner()?.set_compression(Some(Compression::new(name, threshold)?))
     }
 
-    /// Pushes values whole again. What was not sent yet is kept.
+    /// Pushes uncompressed values again. Keeps the residuals that were not sent yet.
     ///
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.

@@ -8,7 +8,7 @@ use kvstore_core::{Result, RowSparse, Shape, TensorSpec};
 
 /// Smaller values stay on one rank: below this size, a shorter message costs the same.
 const SMALL_BYTES: usize = 4096;
-/// With fewer rows per rank, a value is split between elements: parts of whole rows would differ
+/// With fewer rows per rank, a value is split between elements: parts made of complete rows would differ
 /// too much in size.
 const FEW_ROWS: usize = 8;
 

@@ -29,8 +29,8 @@ pub(crate) fn adopt_all<'local>(
     Ok(descriptions)
 }
 
-/// Gives values of rows to Java and returns their descriptions, those of the whole values, one after the
-/// other.
+/// Gives row-sparse values to Java and returns their descriptions, one after the other. A description
+/// has the shape of the dense value.
 pub(crate) fn adopt_rows<'local>(
     env: &mut Env<'local>,
     values: Vec<RowSparse>,

@@ -34,7 +34,7 @@ pub(crate) static STATES: LazyLock<HandleTable<Mutex<OptimizerState>>> =
 /// The snapshots that Java holds.
 pub(crate) static SNAPSHOTS: LazyLock<HandleTable<Snapshot>> =
     LazyLock::new(|| HandleTable::new("snapshot"));
-/// The checkpoints that are being written, until somebody has waited for them.
+/// The running checkpoints, until a caller has waited for them.
 pub(crate) static CHECKPOINTS: LazyLock<
     HandleTable<(Mutex<Option<Checkpoint>>, CheckpointProgress)>,
 > = LazyLock::new(|| HandleTable::new("checkpoint"));

@@ -9,9 +9,9 @@ use pyo3::types::PyTuple;
 use crate::interpreter::error::detached;
 use crate::interpreter::finalization;
 
-/// An array on one device. A name for a place, as in MXNet: whoever holds it sees later changes.
+/// An array on one device. As in MXNet, every reference to it sees later changes.
 ///
-/// What a store, a copy or another library gets of it is its value at that moment.
+/// A store, a copy and another library receive its value at that moment.
 ///
 /// >>> from mxkv import nd
 /// >>> a = nd.array([[1, 2], [3, 4]])
@@ -51,7 +51,7 @@ impl PyArray {
     }
 }
 
-/// An array of which only some rows are there; the others are 0.
+/// An array that stores only some of its rows. The others are 0.
 ///
 /// >>> from mxkv import nd
 /// >>> rows = nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [3, 0]), shape=(4, 2))

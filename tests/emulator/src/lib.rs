@@ -67,7 +67,7 @@ pub fn folder() -> Result<&'static Path, String> {
     FOLDER.get_or_init(build).as_deref().map_err(Clone::clone)
 }
 
-/// Returns the folder of the C++ sources, one of which the kernels include.
+/// Returns the folder of the C++ sources. The kernels include one of its headers.
 pub fn sources() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/driver"))
 }

@@ -179,7 +179,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the paths of a macro, of which `syn` knows no grammar.
+    /// Reads the paths in the tokens of a macro, which `syn` does not parse.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
