@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::Result;
+use kvstore_core::{Result, fallible};
 
 use crate::transport::{
     Buffer, Call, CallGuard, CallOrder, Collective, Fault, Place, SharedSlices, Slices, Verb, Wait,
@@ -84,14 +84,16 @@ impl LocalCollective {
         self.group.changed.notify_all();
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a member without memory would leave the others waiting"
-    )]
-    fn send(&self, place: &Place<'_>, peer: usize, bytes: &[u8]) {
-        let message = Message { call: place.call, bytes: bytes.to_vec() };
+    fn send(&self, place: &Place<'_>, peer: usize, bytes: &[u8]) -> Result<(), Fault> {
+        let copy = fallible::copied(bytes);
+        let bytes = copy.map_err(|error| Fault::Failed {
+            operation: place.to_string(),
+            reason: error.to_string(),
+        })?;
+        let message = Message { call: place.call, bytes };
         self.group.mail().boxes[self.rank * self.group.size + peer].push_back(message);
         self.group.changed.notify_all();
+        Ok(())
     }
 
     /// Waits for the slices of the other ranks, one list behind the other.
@@ -158,7 +160,7 @@ impl Collective for LocalCollective {
 
     fn barrier(&self, wait: &Wait<'_>) -> Result<()> {
         self.call(Verb::Barrier, wait, |guard| {
-            self.others().for_each(|peer| self.send(&guard.place, peer, &[]));
+            self.others().try_for_each(|peer| self.send(&guard.place, peer, &[]))?;
             self.receive(&guard.place, self.others().map(|peer| (peer, &mut [][..])))
         })
     }
@@ -169,8 +171,7 @@ impl Collective for LocalCollective {
             if root != self.rank {
                 return self.receive(&guard.place, [(root, &mut **bytes)].into_iter());
             }
-            self.others().for_each(|peer| self.send(&guard.place, peer, bytes));
-            Ok(())
+            self.others().try_for_each(|peer| self.send(&guard.place, peer, bytes))
         })
     }
 
@@ -183,7 +184,8 @@ impl Collective for LocalCollective {
         begin_all_to_all((self.rank, self.group.size), sent, received)?;
         self.call(Verb::AllToAll, wait, |guard| {
             for sent in sent {
-                self.others().for_each(|peer| self.send(&guard.place, peer, sent.slice(peer)));
+                let send = |peer| self.send(&guard.place, peer, sent.slice(peer));
+                self.others().try_for_each(send)?;
             }
             self.receive_all(&guard.place, received)
         })
@@ -194,7 +196,7 @@ impl Collective for LocalCollective {
         self.call(Verb::AllGather, wait, |guard| {
             for slices in &*slices {
                 let own = slices.slice(self.rank);
-                self.others().for_each(|peer| self.send(&guard.place, peer, own));
+                self.others().try_for_each(|peer| self.send(&guard.place, peer, own))?;
             }
             self.receive_all(&guard.place, slices)
         })

@@ -1,7 +1,8 @@
 //! The default memory limit: 80 percent of the memory of the machine or container.
 //!
-//! Parses the kernel's files itself: `sysinfo` needs a newer compiler and reads fixed paths, which
-//! no test can replace; `cgroups-rs` depends on a D-Bus client.
+//! On Linux, parses the kernel's files itself: `sysinfo` does not read the limits of parent groups
+//! or those of version 1, and reads fixed paths, which no test can replace; `cgroups-rs` depends on
+//! a D-Bus client.
 
 #![expect(clippy::disallowed_methods, reason = "these kernel files are short")]
 
@@ -9,22 +10,39 @@ use std::fs;
 use std::path::Path;
 
 /// Returns 80 percent of the memory of the machine, or of the lowest limit of the control groups of
-/// this process and their parents. Returns `None` if neither is known, as on systems other than
-/// Linux.
+/// this process and their parents. Returns `None` if neither is known.
 pub(crate) fn default_limit() -> Option<usize> {
     // Miri isolates programs from the file system.
     if cfg!(miri) {
         return None;
     }
-    default_limit_in(Path::new("/"))
+    default_limit_in(Path::new("/")).or_else(|| system_bytes().and_then(share))
 }
 
 fn default_limit_in(root: &Path) -> Option<usize> {
-    let memory = machine_bytes(root).into_iter().chain(group_bytes(root)).min()?;
-    usize::try_from(memory / 5 * 4).ok()
+    share(machine_bytes(root).into_iter().chain(group_bytes(root)).min()?)
 }
 
-/// Returns the memory of the machine in bytes.
+/// Returns the part of the memory that the process may use.
+fn share(num_bytes: u64) -> Option<usize> {
+    usize::try_from(num_bytes / 5 * 4).ok()
+}
+
+/// Returns the memory of a machine without the files of Linux.
+#[cfg(not(target_os = "linux"))]
+fn system_bytes() -> Option<u64> {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    Some(system.total_memory()).filter(|num_bytes| *num_bytes > 0)
+}
+
+/// Returns nothing: Linux has the files.
+#[cfg(target_os = "linux")]
+fn system_bytes() -> Option<u64> {
+    None
+}
+
+/// Returns the memory of a Linux machine in bytes.
 fn machine_bytes(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

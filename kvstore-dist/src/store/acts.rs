@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use kvstore_core::{Error, Result};
+use kvstore_core::{Error, Result, fallible};
 
 use super::call::{Act, Call};
 use super::config::Terms;
@@ -66,8 +66,8 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
             let (mut all_keys, mut all_sums) = (Vec::new(), Vec::new());
             for call in calls {
                 if let Act::Push { keys, sums } = &call.act {
-                    all_keys.extend(keys.iter().cloned());
-                    all_sums.extend(sums.iter().cloned());
+                    fallible::extend(&mut all_keys, keys)?;
+                    fallible::extend(&mut all_sums, sums)?;
                 }
             }
             stores.push(wire, &all_keys, &all_sums)

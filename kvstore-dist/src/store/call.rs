@@ -1,11 +1,12 @@
 //! [`Call`]: what ranks do together, and which of several calls come next.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use kvstore_core::{Error, Key, KeyStats, OnExisting, Snapshot, TensorSpec, Value};
+use kvstore_core::fallible;
+use kvstore_core::{Error, Key, KeyStats, OnExisting, Result, Snapshot, TensorSpec, Value};
 
 use super::stores::{MAX_BATCH, Stores};
 use super::ticket::Ticket;
@@ -102,23 +103,23 @@ impl Call {
 
     /// Returns the verb with its options, one part per key, and the rest of what ranks must agree
     /// on. Calls with different fingerprints differ in a part.
-    pub(crate) fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Result<Vec<String>> {
         let (verb, keys) = self.name();
-        let mut parts = Vec::from([self.head(verb)]);
-        let of_values = |keys: &[Key], values: &[Value]| -> Vec<String> {
-            let part = |(key, value): (&Key, &Value)| {
-                let rows = if value.rows().is_some() { " as rows" } else { "" };
-                format!("`{key}` {}{rows}", value.spec())
-            };
-            keys.iter().zip(values).map(part).collect()
+        let values = match &self.act {
+            Act::Init { values, .. } | Act::Push { sums: values, .. } => values.as_slice(),
+            _ => &[],
         };
-        parts.extend(match &self.act {
-            Act::Init { keys, values, .. } => of_values(keys, values),
-            Act::Push { keys, sums } => of_values(keys, sums),
-            Act::Rollback(snapshot) => parts_of(snapshot),
-            _ => keys.iter().map(|key| format!("`{key}`")).collect(),
-        });
-        parts
+        let part = |(index, key): (usize, &Key)| match values.get(index) {
+            Some(Value::Dense(value)) => format!("`{key}` {}", value.spec()),
+            Some(Value::Rows(rows)) => format!("`{key}` {} as rows", rows.spec()),
+            None => format!("`{key}`"),
+        };
+        let own = keys.iter().enumerate().map(part);
+        let mut parts = fallible::gather([self.head(verb)].into_iter().chain(own))?;
+        if let Act::Rollback(snapshot) = &self.act {
+            parts_of(snapshot, &mut parts)?;
+        }
+        Ok(parts)
     }
 
     fn head(&self, verb: &str) -> String {
@@ -164,27 +165,29 @@ impl Call {
     }
 }
 
-/// Returns the parts in which snapshots can differ.
-fn parts_of(snapshot: &Snapshot) -> Vec<String> {
+/// Appends the parts in which snapshots can differ.
+fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
     let part = |of_key: KeyStats| {
         let KeyStats { key, spec, num_pushes, state_bytes, .. } = of_key;
         format!("`{key}` {spec} after {num_pushes} pushes with {state_bytes} bytes of state")
     };
-    let mut parts: Vec<String> = snapshot.stats().into_iter().map(part).collect();
-    parts.push(match snapshot.checksum() {
+    let file = match snapshot.checksum() {
         Some(checksum) => format!("a file with checksum {checksum:08x}"),
         None => "no file".to_owned(),
-    });
-    parts.push(if snapshot.has_updater() { "an updater" } else { "no updater" }.to_owned());
-    parts.push(match snapshot.compression() {
+    };
+    let updater = if snapshot.has_updater() { "an updater" } else { "no updater" }.to_owned();
+    let compression = match snapshot.compression() {
         Some(it) => format!("compression {} with threshold {}", it.name(), it.threshold()),
         None => "no compression".to_owned(),
-    });
-    parts.push(match snapshot.optimizer() {
+    };
+    let optimizer = match snapshot.optimizer() {
         Some(optimizer) => format!("optimizer {}", optimizer.to_json().unwrap_or_default()),
         None => "no optimizer".to_owned(),
-    });
-    parts
+    };
+    let rest = [file, updater, compression, optimizer];
+    fallible::reserve(parts, snapshot.len() + rest.len())?;
+    parts.extend(snapshot.iter_stats().map(part).chain(rest));
+    Ok(())
 }
 
 /// Returns the name of calls that are made as one.
@@ -201,7 +204,7 @@ pub(crate) fn subject_of(calls: &[Call]) -> String {
 /// The preceding calls of one store.
 struct Earlier<'a> {
     /// The keys that they push.
-    pushed: HashSet<&'a Key>,
+    pushed: HashMap<&'a Key, ()>,
     is_empty: bool,
     is_only_pushes: bool,
 }
@@ -209,35 +212,36 @@ struct Earlier<'a> {
 impl<'a> Earlier<'a> {
     /// Adds a call. Returns whether it may run before all preceding ones. The cost is proportional
     /// to its keys.
-    fn lets_pass(&mut self, act: &'a Act) -> bool {
+    fn lets_pass(&mut self, act: &'a Act) -> Result<bool> {
         let is_first = std::mem::replace(&mut self.is_empty, false);
         let Act::Push { keys, .. } = act else {
             self.is_only_pushes = false;
-            return is_first;
+            return Ok(is_first);
         };
+        fallible::reserve_entries(&mut self.pushed, keys.len())?;
         let mut is_free = self.is_only_pushes;
         for key in keys {
-            is_free &= self.pushed.insert(key);
+            is_free &= self.pushed.insert(key, ()).is_none();
         }
-        is_free
+        Ok(is_free)
     }
 }
 
 impl Default for Earlier<'_> {
     fn default() -> Self {
-        Self { pushed: HashSet::new(), is_empty: true, is_only_pushes: true }
+        Self { pushed: HashMap::new(), is_empty: true, is_only_pushes: true }
     }
 }
 
 /// Returns the calls that need not wait for an earlier one, those of a higher priority first, of several the first.
-fn in_order(calls: &[&Call]) -> Vec<usize> {
+fn in_order(calls: &[&Call]) -> Result<Vec<usize>> {
     if calls.len() == 1 {
-        return Vec::from([0]);
+        return Ok(Vec::from([0]));
     }
     let mut earlier: HashMap<u64, Earlier<'_>> = HashMap::new();
     let mut order = Vec::new();
     for (index, call) in calls.iter().enumerate() {
-        if earlier.entry(call.stores.number).or_default().lets_pass(&call.act) {
+        if earlier.entry(call.stores.number).or_default().lets_pass(&call.act)? {
             order.push(index);
         }
     }
@@ -245,13 +249,13 @@ fn in_order(calls: &[&Call]) -> Vec<usize> {
     order.sort_unstable_by_key(|index| {
         (calls.get(*index).map(|call| Reverse(call.priority)), *index)
     });
-    order
+    Ok(order)
 }
 
 /// Returns which of the calls are made next: one, or several pushes to a store that travel as one. `agree` says whether
 /// all ranks have the same configuration for a call.
-pub(crate) fn together(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Vec<usize> {
-    let mut order = in_order(calls);
+pub(crate) fn together(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Result<Vec<usize>> {
+    let mut order = in_order(calls)?;
     let store = order.first().and_then(|index| calls.get(*index)).map(|call| call.stores.number);
     let mut num_bytes = 0;
     let mut joins = |index: &usize| {
@@ -262,17 +266,14 @@ pub(crate) fn together(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Vec<us
     };
     let num_joined = order.iter().take_while(|index| joins(index)).count();
     order.truncate(num_joined.max(1));
-    order
+    Ok(order)
 }
 
 impl Hash for Act {
     /// Hashes what is the same on all ranks: no elements but those that came from elsewhere, by what is known of them.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut write = |verb: u8, keys: &[Key], values: &[Value]| {
-            (verb, keys.len()).hash(hasher);
-            for key in keys {
-                key.as_str().hash(hasher);
-            }
+            hash_keys(verb, keys.iter(), hasher);
             for value in values {
                 hash_spec(value.spec(), hasher);
                 value.rows().is_some().hash(hasher);
@@ -286,8 +287,8 @@ impl Hash for Act {
             Self::Snapshot(..) => write(4, &[], &[]),
             Self::Share(_) => write(6, &[], &[]),
             Self::Rollback(snapshot) => {
-                write(5, &snapshot.keys(), &[]);
-                for of_key in snapshot.stats() {
+                hash_keys(5, snapshot.iter_keys(), hasher);
+                for of_key in snapshot.iter_stats() {
                     hash_spec(&of_key.spec, hasher);
                     (of_key.num_pushes, of_key.state_bytes).hash(hasher);
                 }
@@ -299,6 +300,13 @@ impl Hash for Act {
                 snapshot.optimizer().map(|it| it.to_json().unwrap_or_default()).hash(hasher);
             }
         }
+    }
+}
+
+fn hash_keys<'a>(verb: u8, keys: impl ExactSizeIterator<Item = &'a Key>, hasher: &mut impl Hasher) {
+    (verb, keys.len()).hash(hasher);
+    for key in keys {
+        key.as_str().hash(hasher);
     }
 }
 
@@ -342,7 +350,7 @@ mod tests {
     }
 
     fn order(calls: &[Call]) -> Vec<usize> {
-        in_order(&calls.iter().collect::<Vec<_>>())
+        in_order(&calls.iter().collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -404,7 +412,8 @@ mod tests {
         };
         let made = |calls: &[Call]| {
             let calls: Vec<&Call> = calls.iter().collect();
-            let (all, none) = (together(&calls, |_| true), together(&calls, |_| false));
+            let (all, none) =
+                (together(&calls, |_| true).unwrap(), together(&calls, |_| false).unwrap());
             assert_eq!(none, all[..1]);
             all
         };

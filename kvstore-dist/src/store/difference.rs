@@ -1,10 +1,10 @@
 //! The errors of ranks that differ: the same text on all ranks, with the call or configuration of
 //! each.
 
-use kvstore_core::Result;
+use kvstore_core::{Result, fallible};
 
 use super::call::Call;
-use super::wire::{Wire, read_u64};
+use super::wire::{Wire, lost, read_u64};
 use crate::transport::Ranks;
 
 /// A call with at most this many keys is shown with all of them.
@@ -17,10 +17,10 @@ const SEPARATOR: &str = "\0";
 /// Rank 0 broadcasts its complete call; the others send only the part that differs, to limit the
 /// traffic.
 pub(super) fn describe(wire: &Wire<'_>, call: &Call) -> Result<String> {
-    let own = call.parts();
-    let first = wire.bytes_of(0, own.join(SEPARATOR).as_bytes())?;
-    let first = String::from_utf8_lossy(&first);
-    let difference = first_difference(&own, &first.split(SEPARATOR).collect::<Vec<_>>());
+    let own = call.parts()?;
+    let first = wire.bytes_of(0, joined(&own)?.as_bytes())?;
+    let first = std::str::from_utf8(&first).map_err(|_| lost())?;
+    let difference = first_difference(&own, &fallible::gather(first.split(SEPARATOR))?);
     let size = wire.collective.size();
     let all = wire.gather_bytes(&difference.to_le_bytes())?;
     let earliest = (0..size).filter_map(|rank| read_u64(all.slice(rank))).min();
@@ -37,6 +37,19 @@ pub(super) fn describe(wire: &Wire<'_>, call: &Call) -> Result<String> {
 pub(super) fn describe_terms(wire: &Wire<'_>, own: &str) -> Result<String> {
     let terms = by_rank(wire, own)?;
     Ok(format!("the ranks have different optimizers, updaters or compressions ({terms})"))
+}
+
+/// Joins the parts of a call.
+fn joined(parts: &[String]) -> Result<String> {
+    let len: usize = parts.iter().map(|part| part.len() + SEPARATOR.len()).sum();
+    let mut text = fallible::string(len)?;
+    for (index, part) in parts.iter().enumerate() {
+        if index > 0 {
+            text.push_str(SEPARATOR);
+        }
+        text.push_str(part);
+    }
+    Ok(text)
 }
 
 /// Gathers the text of each rank, and lists ranks with the same text together.

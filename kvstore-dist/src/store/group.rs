@@ -190,6 +190,8 @@ impl Group {
         if queue.is_closed {
             return Err(Error::Closed { what: WHAT.to_owned() });
         }
+        let reserved = queue.items.try_reserve(1);
+        reserved.map_err(|_| fallible::out_of_memory::<Item>(queue.items.len() + 1))?;
         let ticket = Arc::<Ticket>::default();
         queue.items.push_back(item(Arc::clone(&ticket)));
         queue.num_bytes += num_bytes;
@@ -357,7 +359,7 @@ impl Shared {
         let (index, calls) = {
             let mut queue = self.queue();
             let mut indices =
-                together(&ready(&queue.items).take(num_same).collect::<Vec<_>>(), agree);
+                together(&ready(&queue.items).take(num_same).collect::<Vec<_>>(), agree)?;
             // Every rank hears of a call that is another one elsewhere.
             let index = *indices.first().unwrap_or(&0);
             if indices.is_empty() {

@@ -55,6 +55,12 @@ struct Pending {
 }
 
 impl Pending {
+    /// Reserves memory to note a push of so many keys.
+    fn reserve(&mut self, num_keys: usize) -> Result<()> {
+        fallible::reserve_entries(&mut self.last, num_keys)?;
+        fallible::reserve(&mut self.all, 1)
+    }
+
     /// Notes a push of these keys.
     fn note(&mut self, keys: Vec<Key>, ticket: &Arc<Ticket>) {
         for key in keys {
@@ -199,9 +205,9 @@ impl DistStore {
         if self.group.is_this_thread() {
             return Ok(());
         }
-        let tickets: Vec<_> = {
+        let tickets = {
             let pending = self.pending();
-            keys.iter().filter_map(|key| pending.last.get(key).cloned()).collect()
+            fallible::gather(keys.iter().filter_map(|key| pending.last.get(key).cloned()))?
         };
         tickets.iter().try_for_each(|ticket| ticket.wait())
     }
@@ -237,17 +243,18 @@ impl KvStore for DistStore {
         self.check_values(keys, values)?;
         // Everything is checked here, and nothing has changed elsewhere.
         stores.sums.push(keys, values, 0)?;
-        let mut unique: Vec<(u64, &Key)> =
-            stores.sums.describe(keys)?.iter().map(|it| it.order).zip(keys).collect();
+        let described = stores.sums.describe(keys)?;
+        let mut unique = fallible::collect(described.iter().map(|it| it.order).zip(keys))?;
         unique.sort_unstable();
         unique.dedup();
         let pushed = keys;
-        let keys: Vec<Key> = unique.into_iter().map(|(_, key)| key.clone()).collect();
+        let keys = fallible::collect(unique.into_iter().map(|(_, key)| key.clone()))?;
         if keys.is_empty() {
             return Ok(());
         }
         let sums = stores.sums.stored(&keys)?;
-        let act = Act::Push { keys: keys.clone(), sums };
+        let act = Act::Push { keys: fallible::copied(&keys)?, sums };
+        pending.reserve(keys.len())?;
         // Where there are no more calls the caller hears of it here, and pulls give what there is.
         let ticket = self.group.call(&self.stores, act, priority);
         let ticket = ticket.inspect_err(|_| pending.forget(&keys))?;

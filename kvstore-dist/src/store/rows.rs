@@ -50,8 +50,7 @@ impl Wire<'_> {
         sums: &[RowSparse],
     ) -> Result<Vec<Vec<RowSparse>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let contents = sums.iter().map(|sum| sum.rows().seen_bytes());
-        let contents = contents.collect::<Result<Vec<_>>>()?;
+        let contents = fallible::try_collect(sums.iter().map(|sum| sum.rows().seen_bytes()))?;
         let (mut counts, mut bodies) = (Vec::new(), Vec::new());
         for rank in 0..size {
             let (mut count, mut body) = (Vec::new(), Vec::new());
@@ -66,11 +65,11 @@ impl Wire<'_> {
         let counts = self.all_to_all(&counts, &fallible::filled(8 * partitions.len(), size)?)?;
         let num_rows = |rank: usize| numbers(counts.slice(rank));
         let lens = |rank: usize| {
-            let rows = num_rows(rank).into_iter().zip(partitions);
+            let rows = num_rows(rank).zip(partitions);
             rows.map(|(count, partition)| count * (INDEX_BYTES + row_bytes(partition))).sum()
         };
         let bodies = self.all_to_all(&bodies, &(0..size).map(lens).collect::<Vec<_>>())?;
-        let mut parts: Vec<Vec<RowSparse>> = partitions.iter().map(|_| Vec::new()).collect();
+        let mut parts = fallible::filled(Vec::new(), partitions.len())?;
         for rank in 0..size {
             let mut rest = bodies.slice(rank);
             for ((partition, count), parts) in partitions.iter().zip(num_rows(rank)).zip(&mut parts)
@@ -103,7 +102,8 @@ impl Wire<'_> {
         }
         let counts = self.gather_bytes(&counts)?;
         let bodies = self.gather_bytes(&body)?;
-        let counts: Vec<Vec<usize>> = (0..size).map(|rank| numbers(counts.slice(rank))).collect();
+        let counts = (0..size).map(|rank| fallible::gather(numbers(counts.slice(rank))));
+        let counts = fallible::try_collect(counts)?;
         let mut rests: Vec<&[u8]> = (0..size).map(|rank| bodies.slice(rank)).collect();
         let mut values = fallible::with_capacity(partitions.len())?;
         for (number, partition) in partitions.iter().enumerate() {
@@ -163,9 +163,9 @@ fn row_bytes(partition: &Partition) -> usize {
     partition.row_len() * partition.whole().dtype().size()
 }
 
-fn numbers(bytes: &[u8]) -> Vec<usize> {
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let number = |bytes: &[u8]| read_u64(bytes).and_then(|it| usize::try_from(it).ok());
-    bytes.chunks(8).filter_map(number).collect()
+    bytes.chunks(8).filter_map(number)
 }
 
 fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8]> {

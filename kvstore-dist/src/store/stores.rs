@@ -80,7 +80,7 @@ impl Stores {
     pub(crate) fn partitions(&self, keys: &[Key]) -> Result<Vec<Partition>> {
         let size = self.collective.size();
         let described = self.whole.describe(keys)?;
-        Ok(described.iter().map(|it| Partition::new(&it.spec, it.order, size)).collect())
+        fallible::collect(described.iter().map(|it| Partition::new(&it.spec, it.order, size)))
     }
 
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
@@ -259,12 +259,13 @@ impl Stores {
         for ((key, partition), sum) in keys.iter().zip(&partitions).zip(sums) {
             match sum.rows() {
                 Some(sum) if config.policy.keeps_rows() => {
-                    rows.push((key.clone(), partition, partition.list(sum)?));
+                    let row = (key.clone(), partition, partition.list(sum)?);
+                    fallible::push(&mut rows, row)?;
                 }
-                _ => dense.push((key.clone(), partition, sum.to_dense()?)),
+                _ => fallible::push(&mut dense, (key.clone(), partition, sum.to_dense()?))?,
             }
         }
-        for batch in batches(dense) {
+        for batch in batches(dense)? {
             self.push_dense(wire, &config, batch)?;
         }
         if !rows.is_empty() {
@@ -279,10 +280,15 @@ impl Stores {
         config: &Terms,
         sums: Vec<(Key, &Partition, Tensor)>,
     ) -> Result<()> {
-        let (mut keys, mut sent) = (Vec::new(), Vec::new());
+        let mut keys = fallible::with_capacity(sums.len())?;
+        let mut sent = fallible::with_capacity(sums.len())?;
         // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
         let may_fail = matches!(config.policy, Policy::Updater);
-        let mut before = HashMap::new();
+        let num_before = if may_fail && config.compression.is_some() { sums.len() } else { 0 };
+        let mut before: HashMap<Key, Tensor> = fallible::hash_map(num_before)?;
+        if config.compression.is_some() {
+            fallible::reserve_entries(&mut self.residuals(), sums.len())?;
+        }
         for (key, partition, sum) in sums {
             let content = match config.compression {
                 None => Content::Value(sum),
@@ -302,12 +308,12 @@ impl Stores {
             keys.push(key);
         }
         let received = wire.scatter(&sent)?;
-        let partitions: Vec<&Partition> = sent.iter().map(|sent| sent.partition).collect();
+        let partitions = fallible::collect(sent.iter().map(|sent| sent.partition))?;
         let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
-        self.push_parts(&keys, values.map(Iterator::collect))?;
+        self.push_parts(&keys, values)?;
         let parts = self.own(&keys, &partitions, |own| self.part.pull(own, 0))?;
         let values = wire.gather(&partitions, &parts)?;
-        let values: Vec<Value> = values.into_iter().map(Value::from).collect();
+        let values = fallible::collect(values.into_iter().map(Value::from))?;
         let result = self.whole.push(&keys, &values, 0);
         if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
             // It has taken nothing, and those behind it have got nothing.
@@ -329,40 +335,47 @@ impl Stores {
         config: &Terms,
         sums: Vec<(Key, &Partition, RowSparse)>,
     ) -> Result<()> {
-        let (mut keys, mut partitions, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+        let mut keys = fallible::with_capacity(sums.len())?;
+        let mut partitions = fallible::with_capacity(sums.len())?;
+        let mut rows = fallible::with_capacity(sums.len())?;
         for (key, partition, sum) in sums {
             keys.push(key);
             partitions.push(partition);
             rows.push(sum);
         }
         let received = wire.scatter_rows(&partitions, &rows)?;
-        let touched = received.iter().map(|rows| union(rows)).collect::<Result<Vec<_>>>()?;
+        let touched = fallible::try_collect(received.iter().map(|rows| union(rows)))?;
         let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
-        self.push_parts(&keys, values.map(Iterator::collect))?;
+        self.push_parts(&keys, values)?;
         // What has changed: of a sum all that is there.
-        let touched: HashMap<&Key, &[i64]> =
-            keys.iter().zip(touched.iter().map(Vec::as_slice)).collect();
+        let mut ids_of: HashMap<&Key, &[i64]> = fallible::hash_map(keys.len())?;
+        ids_of.extend(keys.iter().zip(touched.iter().map(Vec::as_slice)));
         let changed = self.own(&keys, &partitions, |own| {
-            let ids: Vec<&[i64]> =
-                own.iter().map(|key| touched.get(key).copied().unwrap_or_default()).collect();
-            self.part.pull_rows(own, &ids, 0)
+            let ids = own.iter().map(|key| ids_of.get(key).copied().unwrap_or_default());
+            self.part.pull_rows(own, &fallible::collect(ids)?, 0)
         })?;
         let rows = wire.gather_rows(&partitions, &changed)?;
         let rows =
             rows.into_iter().zip(&partitions).map(|(rows, partition)| partition.unlist(rows));
-        let rows = rows.collect::<Result<Vec<_>>>()?;
+        let rows = fallible::try_collect(rows)?;
         if config.policy.steps_parts() {
             return self.whole.set_rows(&keys, &rows);
         }
-        let values: Vec<Value> = rows.into_iter().map(Value::Rows).collect();
+        let values = fallible::collect(rows.into_iter().map(Value::Rows))?;
         self.whole.push(&keys, &values, 0)
     }
 
     /// Pushes what all ranks have sent for this rank's parts.
-    fn push_parts(&self, keys: &[Key], values: impl Iterator<Item = Vec<Value>>) -> Result<()> {
+    fn push_parts(
+        &self,
+        keys: &[Key],
+        values: impl Iterator<Item = impl ExactSizeIterator<Item = Value>>,
+    ) -> Result<()> {
         let (mut pushed, mut all) = (Vec::new(), Vec::new());
         for (key, values) in keys.iter().zip(values) {
-            pushed.extend(values.iter().map(|_| key.clone()));
+            fallible::reserve(&mut pushed, values.len())?;
+            pushed.extend(std::iter::repeat_n(key, values.len()).cloned());
+            fallible::reserve(&mut all, values.len())?;
             all.extend(values);
         }
         self.part.push(&pushed, &all, 0)
@@ -376,11 +389,11 @@ impl Stores {
         get: impl FnOnce(&[Key]) -> Result<Vec<T>>,
     ) -> Result<Vec<Option<T>>> {
         let rank = self.rank();
-        let has_part: Vec<bool> =
-            partitions.iter().map(|partition| partition.part(rank).is_some()).collect();
-        let own = keys.iter().zip(&has_part).filter(|(_, has_part)| **has_part);
-        let mut found = get(&own.map(|(key, _)| key.clone()).collect::<Vec<_>>())?.into_iter();
-        Ok(has_part.into_iter().map(|has_part| has_part.then(|| found.next()).flatten()).collect())
+        let has_part = |partition: &&Partition| partition.part(rank).is_some();
+        let own = keys.iter().zip(partitions).filter(|(_, partition)| has_part(partition));
+        let mut found = get(&fallible::gather(own.map(|(key, _)| key.clone()))?)?.into_iter();
+        let of_key = |partition| if has_part(partition) { found.next() } else { None };
+        fallible::collect(partitions.iter().map(of_key))
     }
 }
 
@@ -417,21 +430,21 @@ fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
-fn batches(sums: Vec<(Key, &Partition, Tensor)>) -> Vec<Vec<(Key, &Partition, Tensor)>> {
+fn batches(sums: Vec<(Key, &Partition, Tensor)>) -> Result<Vec<Vec<(Key, &Partition, Tensor)>>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut num_bytes = 0;
     for sum in sums {
         let len = sum.2.num_bytes();
         match batches.last_mut() {
-            Some(batch) if num_bytes + len <= MAX_BATCH => batch.push(sum),
+            Some(batch) if num_bytes + len <= MAX_BATCH => fallible::push(batch, sum)?,
             _ => {
                 num_bytes = 0;
-                batches.push(Vec::from([sum]));
+                fallible::push(&mut batches, Vec::from([sum]))?;
             }
         }
         num_bytes += len;
     }
-    batches
+    Ok(batches)
 }
 
 /// Returns the row indices that any of the values has, in ascending order.

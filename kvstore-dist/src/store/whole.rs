@@ -13,6 +13,7 @@ use kvstore_core::{
 
 use super::call::SharedSnapshot;
 use super::config::{Policy, Terms};
+use super::partition::Partition;
 use super::stores::Stores;
 use super::wire::{Wire, lost};
 
@@ -29,6 +30,7 @@ impl Stores {
             let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
             for rank in 0..self.collective.size() {
                 let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
+                fallible::reserve_entries(&mut states, found.states.len())?;
                 for (key, state) in found.states {
                     states.entry(key).or_default().push(state);
                 }
@@ -66,6 +68,7 @@ impl Stores {
                 let (bytes, after) = rest.split_at_checked(spec.num_bytes()?).ok_or_else(lost)?;
                 rest = after;
                 let device = Device::cpu(0);
+                fallible::reserve_entries(&mut residuals, 1)?;
                 let of_key = residuals.entry(key.clone()).or_default();
                 // A rank that has never pushed the key has nothing left.
                 while of_key.len() < rank {
@@ -126,19 +129,22 @@ impl Stores {
         self.whole.rollback(if policy.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
         let rank = self.collective.rank();
-        let partitions: HashMap<Key, _> =
-            keys.iter().cloned().zip(self.partitions(&keys)?).collect();
+        let mut partitions: HashMap<&Key, Partition> = fallible::hash_map(keys.len())?;
+        partitions.extend(keys.iter().zip(self.partitions(&keys)?));
         let source = if policy.steps_parts() { snapshot } else { &values };
         let parts = source.part(|key| {
             let partition = partitions.get(key)?;
             Some((partition.elements(rank).start, partition.part(rank)?))
         })?;
         self.part.rollback(&parts)?;
+        let has_residual = |key: &&Key| snapshot.residuals(key).get(rank).is_some();
+        let num_residuals = keys.iter().filter(has_residual).count();
         let mut residuals = self.residuals();
         residuals.clear();
-        for key in keys {
-            if let Some(residual) = snapshot.residuals(&key).get(rank) {
-                residuals.insert(key, residual.clone());
+        fallible::reserve_entries(&mut residuals, num_residuals)?;
+        for key in &keys {
+            if let Some(residual) = snapshot.residuals(key).get(rank) {
+                residuals.insert(key.clone(), residual.clone());
             }
         }
         drop(residuals);
@@ -173,7 +179,7 @@ impl Stores {
             self.set_policy_with(policy, loaded);
             return Ok(());
         }
-        let keys: Vec<Key> = states.keys().cloned().collect();
+        let keys = fallible::collect(states.keys().cloned())?;
         let mut parts = BTreeMap::new();
         for ((key, state), partition) in states.into_iter().zip(self.partitions(&keys)?) {
             state.check(optimizer.name(), &key, partition.whole())?;

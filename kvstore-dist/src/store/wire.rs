@@ -159,12 +159,14 @@ impl Wire<'_> {
     /// of ranks; nothing for a sum of which this rank has no part.
     pub(crate) fn scatter(&self, sums: &[Sent<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let parcels = parcels(size, sums.iter().map(|sum| sum.content().num_bytes()));
+        let parcels = parcels(size, sums.iter().map(|sum| sum.content().num_bytes()))?;
         let room = &mut self.room.borrow_mut().parcels;
+        fallible::reserve(room, parcels.len().saturating_sub(room.len()))?;
         while room.len() < parcels.len() {
             room.push(Parcel::default());
         }
-        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        let mut sent = fallible::with_capacity(parcels.len())?;
+        let mut received = fallible::with_capacity(parcels.len())?;
         for (parcel, room) in parcels.iter().zip(room.iter_mut()) {
             sent.push(self.pack(sums, parcel, &mut room.sent)?);
             let lens = of(parcel, sums).map(|sum| sum.bytes(own).map(|bytes| bytes.len()));
@@ -177,7 +179,7 @@ impl Wire<'_> {
             received.push(slices);
         }
         self.collective.all_to_all(&sent, &mut received, &self.wait())?;
-        let mut parts: Vec<Vec<Tensor>> = sums.iter().map(|_| Vec::new()).collect();
+        let mut parts = fallible::filled(Vec::new(), sums.len())?;
         for ((parcel, received), room) in parcels.iter().zip(received).zip(room) {
             room.received = Arc::new(received);
             let mut first = 0;
@@ -193,7 +195,7 @@ impl Wire<'_> {
                     sum.receive(self.backends, own, len, here)
                 };
                 if sum.partition.part(own).is_some() {
-                    *parts = (0..size).map(from).collect::<Result<_>>()?;
+                    *parts = fallible::try_collect((0..size).map(from))?;
                 }
                 first += len;
             }
@@ -222,9 +224,10 @@ impl Wire<'_> {
             *packed = Arc::default();
         }
         let buffer = Arc::get_mut(packed).ok_or_else(lost)?;
-        let contents = of(parcel, sums).map(|sum| sum.content().seen_bytes());
-        let contents = contents.collect::<Result<Vec<_>>>()?;
-        let mut pieces = Vec::new();
+        let contents = parcel.iter().map(|index| sums.get(*index).ok_or_else(lost));
+        let contents = contents.map(|sum| sum?.content().seen_bytes());
+        let contents = fallible::try_collect(contents)?;
+        let mut pieces = fallible::with_capacity(contents.len().saturating_mul(size - 1))?;
         let mut ranges = fallible::filled(0..0, size)?;
         let mut end = 0;
         for (rank, range) in ranges.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
@@ -267,9 +270,9 @@ impl Wire<'_> {
         let whole = |partition: &&Partition| {
             partition.whole().num_elements() * partition.whole().dtype().size()
         };
-        let parcels = parcels(size, partitions.iter().map(whole));
+        let parcels = parcels(size, partitions.iter().map(whole))?;
         let room = &mut self.room.borrow_mut().gathered;
-        let mut gathered = Vec::new();
+        let mut gathered = fallible::with_capacity(parcels.len())?;
         for parcel in &parcels {
             let total = |rank: usize| {
                 of(parcel, partitions).map(|partition| partition.num_bytes(rank)).sum()
@@ -314,7 +317,7 @@ impl Wire<'_> {
             }
             *room = slices;
         }
-        values.into_iter().map(|value| value.ok_or_else(lost)).collect()
+        fallible::try_collect(values.into_iter().map(|value| value.ok_or_else(lost)))
     }
 
     /// Broadcasts the values of `root`. The values of the other ranks only provide the specs.
@@ -322,7 +325,7 @@ impl Wire<'_> {
     pub(crate) fn values_of(&self, root: usize, values: &[Value]) -> Result<Vec<Tensor>> {
         let is_root = self.collective.rank() == root;
         let mut tensors = fallible::filled(None, values.len())?;
-        for parcel in parcels(1, values.iter().map(|value| dense_bytes(value.spec()))) {
+        for parcel in parcels(1, values.iter().map(|value| dense_bytes(value.spec())))? {
             let values = || of(&parcel, values);
             if let [index] = parcel[..] {
                 let value = values().next().ok_or_else(lost)?;
@@ -358,7 +361,7 @@ impl Wire<'_> {
                 *tensors.get_mut(*index).ok_or_else(lost)? = Some(tensor);
             }
         }
-        tensors.into_iter().map(|tensor| tensor.ok_or_else(lost)).collect()
+        fallible::try_collect(tensors.into_iter().map(|tensor| tensor.ok_or_else(lost)))
     }
 
     /// Returns the value in host memory that the store owns, because a failed call may keep it for
@@ -407,12 +410,25 @@ fn dense_bytes(spec: &TensorSpec) -> usize {
 }
 
 /// Returns which things travel together between so many ranks, of which each has so many bytes: the same on every rank.
-fn parcels(size: usize, lens: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
-    let is_alone = |(_, len): &(usize, usize)| *len >= ALONE * size;
-    let (alone, packed): (Vec<_>, Vec<_>) = lens.enumerate().partition(is_alone);
-    let packed = packed.into_iter().map(|(index, _)| index).collect();
-    let alone = alone.into_iter().map(|(index, _)| Vec::from([index]));
-    [packed].into_iter().chain(alone).filter(|parcel| !parcel.is_empty()).collect()
+fn parcels(
+    size: usize,
+    lens: impl ExactSizeIterator<Item = usize> + Clone,
+) -> Result<Vec<Vec<usize>>> {
+    let is_alone = |len: usize| len >= ALONE * size;
+    let num_alone = lens.clone().filter(|len| is_alone(*len)).count();
+    let mut packed = fallible::with_capacity(lens.len() - num_alone)?;
+    let mut alone = fallible::with_capacity(num_alone + 1)?;
+    for (index, len) in lens.enumerate() {
+        if is_alone(len) {
+            alone.push(Vec::from([index]));
+        } else {
+            packed.push(index);
+        }
+    }
+    if !packed.is_empty() {
+        alone.insert(0, packed);
+    }
+    Ok(alone)
 }
 
 /// Returns the things of a parcel.

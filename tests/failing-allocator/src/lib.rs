@@ -1,21 +1,20 @@
 //! An allocator that fails on request, and a harness that fails each long allocation of a call.
 //!
 //! A test declares the allocator, and gives its cases to [`run_cases`]. It is the only test of its
-//! file, because the allocator is global.
+//! file, because the allocator and its state are global: the allocations of all threads fail.
 
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
-use std::cell::Cell;
 use std::fmt::{self, Display};
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 
 /// The size from which an allocation may fail. Shorter allocations do not depend on the size of the
@@ -25,38 +24,46 @@ pub const LONG: usize = 64 << 10;
 /// The environment variable that names the case of a child process.
 const CASE: &str = "KVSTORE_TEST_CASE";
 
+/// The environment variable with the distance between the allocations that fail: 1 for each.
+const STEP: &str = "KVSTORE_TEST_ALLOCATIONS";
+
 /// The environment variable that prints the stack of each failed allocation.
 const STACKS: &str = "KVSTORE_TEST_STACKS";
 
-thread_local! {
-    /// The number of long allocations that still succeed. All do if it is negative.
-    static LEFT: Cell<i64> = const { Cell::new(-1) };
-    static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
-    /// Whether exactly one allocation fails.
-    static ONCE: Cell<bool> = const { Cell::new(false) };
-}
+/// The number of long allocations that still succeed. All do if it is [`ALL`].
+static LEFT: AtomicI64 = AtomicI64::new(ALL);
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+/// Whether exactly one allocation fails.
+static ONCE: AtomicBool = AtomicBool::new(false);
+const ALL: i64 = i64::MAX;
+const ORDER: Ordering = Ordering::SeqCst;
+/// Whether [`STACKS`] is set. Reading the environment allocates.
+static STACKS_ARE_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// The system's allocator. It fails long allocations of the thread that runs a case.
+/// The system's allocator. It fails long allocations while a case runs.
 #[derive(Clone, Copy, Debug)]
 pub struct FailingAllocator;
 
 impl FailingAllocator {
     fn fails(num_bytes: usize) -> bool {
-        if num_bytes < LONG || LEFT.get() < 0 {
+        if num_bytes < LONG {
             return false;
         }
-        if LEFT.get() > 0 {
-            LEFT.set(LEFT.get() - 1);
+        let next = |left: i64| match left {
+            ALL => None,
+            0 if ONCE.load(ORDER) => Some(ALL),
+            0 => Some(0),
+            left => Some(left - 1),
+        };
+        if LEFT.fetch_update(ORDER, ORDER, next) != Ok(0) {
             return false;
         }
-        LEFT.set(-1);
-        if std::env::var_os(STACKS).is_some() {
+        HAS_FAILED.store(true, ORDER);
+        if STACKS_ARE_WANTED.load(ORDER) {
+            let left = LEFT.swap(ALL, ORDER);
             eprintln!("{num_bytes} bytes:\n{}", Backtrace::force_capture());
+            LEFT.store(left, ORDER);
         }
-        if !ONCE.get() {
-            LEFT.set(0);
-        }
-        HAS_FAILED.set(true);
         true
     }
 }
@@ -95,17 +102,18 @@ unsafe impl GlobalAlloc for FailingAllocator {
 
 /// Runs a part of a case whose allocations succeed, such as a check.
 pub fn without_failures<R>(run: impl FnOnce() -> R) -> R {
-    let left = LEFT.replace(-1);
+    let left = LEFT.swap(ALL, ORDER);
     let result = run();
-    LEFT.set(left);
+    LEFT.store(left, ORDER);
     result
 }
 
-/// Runs a call while every long allocation of this thread fails.
+/// Runs a call while every long allocation fails.
 pub fn without_memory<R>(run: impl FnOnce() -> R) -> R {
-    let left = LEFT.replace(0);
+    ONCE.store(false, ORDER);
+    let left = LEFT.swap(0, ORDER);
     let result = run();
-    LEFT.set(left);
+    LEFT.store(left, ORDER);
     result
 }
 
@@ -148,17 +156,33 @@ pub fn case<T: Send + 'static, R, E>(
 /// once with all that follow. `test` is the name of the calling test.
 ///
 /// # Panics
-/// - A child process aborts or panics.
-/// - A call fails with an error for which `is_out_of_memory` returns `false`.
-/// - A call fails although no allocation does.
+/// As [`run_cases_by`].
 pub fn run_cases<E: Display + Send>(
     test: &str,
     cases: Vec<Case<E>>,
     is_out_of_memory: impl Fn(&E) -> bool,
 ) {
+    run_cases_by(1, test, cases, is_out_of_memory);
+}
+
+/// Does the same with every `step`-th long allocation, for cases that take longer. The environment
+/// variable `KVSTORE_TEST_ALLOCATIONS` replaces the step.
+///
+/// # Panics
+/// - A child process aborts or panics.
+/// - A call fails with an error for which `is_out_of_memory` returns `false`.
+/// - A call fails although no allocation does.
+pub fn run_cases_by<E: Display + Send>(
+    step: usize,
+    test: &str,
+    cases: Vec<Case<E>>,
+    is_out_of_memory: impl Fn(&E) -> bool,
+) {
+    let step = std::env::var(STEP).map_or(step, |step| step.parse().unwrap());
     if let Ok(wanted) = std::env::var(CASE) {
         let case = cases.into_iter().find(|case| case.name == wanted).unwrap();
-        let counts = [true, false].map(|once| fail_each(&case, once, &is_out_of_memory));
+        STACKS_ARE_WANTED.store(std::env::var_os(STACKS).is_some(), ORDER);
+        let counts = [true, false].map(|once| fail_each(&case, step, once, &is_out_of_memory));
         println!("allocations: {counts:?}");
         return;
     }
@@ -190,20 +214,23 @@ fn run_child(test: &str, name: &str) -> Option<String> {
     failed.then(|| format!("{name}: {}: {reason}", output.status))
 }
 
-/// Calls once per long allocation, which fails then. Returns the number of allocations.
+/// Calls once per long allocation, which fails then. Returns the number of allocations, up to
+/// `step` - 1 too many.
 fn fail_each<E: Display + Send>(
     case: &Case<E>,
+    step: usize,
     once: bool,
     is_out_of_memory: &impl Fn(&E) -> bool,
 ) -> usize {
-    for count in 0..1000 {
+    for count in (0..1000).step_by(step) {
         let call = (case.prepare)();
         let call = move || {
-            ONCE.set(once);
-            LEFT.set(count);
+            ONCE.store(once, ORDER);
+            HAS_FAILED.store(false, ORDER);
+            LEFT.store(count, ORDER);
             let done = call();
-            LEFT.set(-1);
-            (HAS_FAILED.get(), done)
+            LEFT.store(ALL, ORDER);
+            (HAS_FAILED.load(ORDER), done)
         };
         let result = thread::scope(|scope| scope.spawn(call).join());
         match result.unwrap_or_else(|panic| resume_unwind(panic)) {
