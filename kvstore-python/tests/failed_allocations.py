@@ -65,9 +65,13 @@ def pairs(items):
 
 
 def elements(outs):
-    """Returns the first element of each output, also of nested ones."""
-    flat = (one for out in outs for one in (out if isinstance(out, list) else [out]))
-    return {float(one.asnumpy()[0] if isinstance(one, nd.NDArray) else one[0]) for one in flat}
+    """Returns the elements of all outputs, also of nested ones."""
+    flat = [one for out in outs for one in (out if isinstance(out, list) else [out])]
+    dense = [one.todense() if isinstance(one, nd.RowSparseNDArray) else one for one in flat]
+    ours = [one for one in dense if isinstance(one, nd.NDArray)]
+    others = [one for one in dense if not isinstance(one, nd.NDArray)]
+    found = set(nd.concatenate(ours).asnumpy().ravel().tolist()) if ours else set()
+    return found | (set(numpy.concatenate(others).ravel().tolist()) if others else set())
 
 
 def rows(number):
@@ -197,6 +201,20 @@ def push_list_of_many_values():
 @case("push of NumPy's arrays")
 def push_numpy():
     kv, keys, values = store(), texts(), foreign(2)
+    return change(kv, lambda: kv.push(keys, values))
+
+
+class Interface:
+    """An array that only has NumPy's interface."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+@case("push of arrays with NumPy's interface")
+def push_interface():
+    kv, keys, values = store(), texts(), [Interface(one) for one in foreign(2)]
     return change(kv, lambda: kv.push(keys, values))
 
 
@@ -347,7 +365,7 @@ def pull_new():
 def pull_rows_too():
     values = [nd.ones((2, 1)) for _ in range(NUM_KEYS)]
     kv, keys, outs = store(values=values), texts(), [nd.zeros((2, 1)) for _ in range(NUM_KEYS)]
-    outs[0] = rows(0)
+    outs[1::2] = [rows(0) for _ in outs[1::2]]
     return change(kv, lambda: kv.pull(keys, out=outs, ignore_sparse=False), outs, 1)
 
 
@@ -523,7 +541,7 @@ def restore():
 def read_checkpoint():
     kv, file = store(), folder() / "store"
     kv.checkpoint(file).wait()
-    return Call(lambda: mx.kv.read_checkpoint(file))
+    return Call(lambda: mx.kvstore.read_checkpoint(file))
 
 
 def stepped():
@@ -673,12 +691,6 @@ def concatenate():
 def serialize():
     array = nd.ones(LONG)
     return Call(array.serialize)
-
-
-@case("deserialize")
-def deserialize():
-    array = nd.ones(LONG).serialize()
-    return Call(lambda: nd.NDArray.deserialize(array))
 
 
 @case("reduce")

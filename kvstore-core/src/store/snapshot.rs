@@ -125,7 +125,12 @@ impl Snapshot {
 
     /// Returns what every key held, in the order of initialisation.
     pub fn stats(&self) -> Vec<KeyStats> {
-        self.0.copies.iter().map(|copy| copy.stats()).collect()
+        self.iter_stats().collect()
+    }
+
+    /// Iterates over what every key held, in the order of initialisation.
+    pub fn iter_stats(&self) -> impl ExactSizeIterator<Item = KeyStats> {
+        self.0.copies.iter().map(|copy| copy.stats())
     }
 
     /// Returns what the optimizer kept for a key; none without an optimizer, and when it had not updated the
