@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use jni::Env;
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jlong};
-use kvstore::{Error, Key, NDArray, Snapshot, Value};
+use kvstore::{Error, Key, NDArray, Snapshot, Value, fallible};
 
 use crate::convert::{self, SNAPSHOTS, STATES};
 use crate::error::{Result, ThrowKVStoreException};
@@ -50,8 +50,7 @@ fn store_type<'l>(env: &mut Env<'l>, _class: JClass<'_>, snapshot: jlong) -> Res
 
 native!(fn keys(snapshot: jlong) -> JString[]);
 fn keys<'l>(env: &mut Env<'l>, _class: JClass<'_>, snapshot: jlong) -> Result<Strings<'l>> {
-    let keys = self::snapshot(snapshot)?.keys();
-    convert::strings_to_java(env, keys.iter().map(Key::as_str))
+    convert::strings_to_java(env, self::snapshot(snapshot)?.keys().map(Key::as_str))
 }
 
 native!(fn get(snapshot: jlong, key: JString) -> jlong[]);
@@ -68,7 +67,8 @@ fn get<'l>(
 
 native!(fn stats(snapshot: jlong) -> JObject[]);
 fn stats<'l>(env: &mut Env<'l>, _class: JClass<'_>, snapshot: jlong) -> Result<Objects<'l>> {
-    convert::stats_to_java(env, &self::snapshot(snapshot)?.stats())
+    let stats = fallible::collect(self::snapshot(snapshot)?.stats())?;
+    convert::stats_to_java(env, &stats)
 }
 
 native!(fn hyper_parameters(snapshot: jlong) -> JObject[]);

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 
 use crate::interpreter::error::{invalid, optional, replaced, to_python, type_error};
-use crate::interpreter::finalization;
+use crate::interpreter::{finalization, lists};
 use crate::numpy;
 
 /// Returns a copy as a Python object; `MemoryError` if memory is missing, where `PyBytes::new` panics.
@@ -74,7 +74,7 @@ pub(crate) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     }
     let expected = "shape: expected an integer of at least 0, or a sequence of them";
     let dims: Vec<usize> =
-        object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))?;
+        lists::read(object).map_err(|raised| replaced(py, raised, || type_error(py, expected)))?;
     Ok(Shape::from(dims))
 }
 

@@ -98,13 +98,8 @@ impl Snapshot {
         &self.0.store
     }
 
-    /// Returns every key in the order of initialisation.
-    pub fn keys(&self) -> Vec<Key> {
-        self.iter_keys().cloned().collect()
-    }
-
     /// Iterates over the keys in the order of initialisation.
-    pub fn iter_keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
         self.0.copies.iter().map(|copy| &copy.key)
     }
 
@@ -123,13 +118,8 @@ impl Snapshot {
         self.copy(key).map(|copy| &copy.value)
     }
 
-    /// Returns what every key held, in the order of initialisation.
-    pub fn stats(&self) -> Vec<KeyStats> {
-        self.iter_stats().collect()
-    }
-
     /// Iterates over what every key held, in the order of initialisation.
-    pub fn iter_stats(&self) -> impl ExactSizeIterator<Item = KeyStats> {
+    pub fn stats(&self) -> impl ExactSizeIterator<Item = KeyStats> {
         self.0.copies.iter().map(|copy| copy.stats())
     }
 

@@ -186,7 +186,7 @@ fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
     };
     let rest = [file, updater, compression, optimizer];
     fallible::reserve(parts, snapshot.len() + rest.len())?;
-    parts.extend(snapshot.iter_stats().map(part).chain(rest));
+    parts.extend(snapshot.stats().map(part).chain(rest));
     Ok(())
 }
 
@@ -287,8 +287,8 @@ impl Hash for Act {
             Self::Snapshot(..) => write(4, &[], &[]),
             Self::Share(_) => write(6, &[], &[]),
             Self::Rollback(snapshot) => {
-                hash_keys(5, snapshot.iter_keys(), hasher);
-                for of_key in snapshot.iter_stats() {
+                hash_keys(5, snapshot.keys(), hasher);
+                for of_key in snapshot.stats() {
                     hash_spec(&of_key.spec, hasher);
                     (of_key.num_pushes, of_key.state_bytes).hash(hasher);
                 }

@@ -125,7 +125,7 @@ impl Stores {
         // What is compressed is what ranks send, not what the store of whole values gets.
         let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
         // Before any value changes: this list may be long.
-        let keys = fallible::collect(snapshot.iter_keys().cloned())?;
+        let keys = fallible::collect(snapshot.keys().cloned())?;
         self.whole.rollback(if policy.steps_parts() { &values } else { &whole })?;
         self.sums.rollback(&values)?;
         let rank = self.collective.rank();

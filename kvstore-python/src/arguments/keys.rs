@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use kvstore::{Key, Keys};
+use kvstore::{Key, Keys, fallible};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,7 +12,7 @@ use pyo3::types::{PyInt, PyString, PyTuple};
 
 use super::listed;
 use crate::interpreter::error::{invalid, optional, to_python, type_error};
-use crate::interpreter::finalization;
+use crate::interpreter::{finalization, lists};
 
 /// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +39,14 @@ impl KeyKind {
             return self.one(object).map(|key| Keys::One(key.into_owned()));
         }
         let mut kinds = None;
-        let room = kvstore::fallible::with_capacity(listed::len(object));
+        let room = fallible::with_capacity(listed::len(object));
         let mut keys = room.map_err(|error| to_python(object.py(), error))?;
         listed::each(object, |element| {
             let kind = Kind::of(element)?;
             if kind != *kinds.get_or_insert(kind) {
                 return Err(type_error(element.py(), "inconsistent types of keys detected."));
             }
-            keys.push(kind.key(element)?.into_owned());
-            Ok(())
+            lists::push(element.py(), &mut keys, kind.key(element)?.into_owned())
         })?;
         if let Some(kind) = kinds {
             self.remember(object.py(), kind)?;

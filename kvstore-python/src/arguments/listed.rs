@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use kvstore::Arrays;
+use kvstore::{Arrays, fallible};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
 use crate::array::classes::PyArray;
 use crate::interpreter::error::{to_python, type_error};
+use crate::interpreter::lists;
 
 /// Returns whether an argument is a list or a tuple. Neither is an array, and to ask them for what arrays have takes
 /// longer than to read them.
@@ -89,28 +90,28 @@ pub(crate) fn nested<'py, T>(
     if !is_list(object) {
         return item(object, Place::Itself).map(Arrays::One);
     }
-    let room = kvstore::fallible::with_capacity(len(object));
-    let mut arrays = room.map_err(|error| to_python(object.py(), error))?;
+    let py = object.py();
+    let room = fallible::with_capacity(len(object));
+    let mut arrays = room.map_err(|error| to_python(py, error))?;
     // From the first list on, how long each is.
     let mut lengths: Option<Vec<usize>> = None;
     let mut outer = 0..;
     each(object, |element| {
         let outer = outer.next().unwrap_or_default();
         if !is_list(element) {
-            arrays.push(item(element, Place::At(outer))?);
-            if let Some(lengths) = &mut lengths {
-                lengths.push(1);
-            }
-            return Ok(());
+            lists::push(py, &mut arrays, item(element, Place::At(outer))?)?;
+            return lengths.as_mut().map_or(Ok(()), |lengths| lists::push(py, lengths, 1));
         }
         let before = arrays.len();
         each(element, |element| {
-            arrays.push(item(element, Place::Within(outer, arrays.len() - before))?);
-            Ok(())
+            let place = Place::Within(outer, arrays.len() - before);
+            lists::push(py, &mut arrays, item(element, place)?)
         })?;
         let found = arrays.len() - before;
-        lengths.get_or_insert_with(|| std::iter::repeat_n(1, before).collect()).push(found);
-        Ok(())
+        if lengths.is_none() {
+            lengths = Some(fallible::filled(1, before).map_err(|error| to_python(py, error))?);
+        }
+        lengths.as_mut().map_or(Ok(()), |lengths| lists::push(py, lengths, found))
     })?;
     Ok(match lengths {
         None => Arrays::Many(arrays),

@@ -4,7 +4,9 @@ use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kvstore::{ArrayOrRows, Key, Keys, NDArray, Pairs, TensorSpec, ToValue, Value};
+use kvstore::{
+    ArrayOrRows, Key, Keys, NDArray, Pairs, Storage, Tensor, TensorSpec, ToValue, Value, fallible,
+};
 use pyo3::prelude::*;
 
 use super::keys::KeyKind;
@@ -14,6 +16,7 @@ use crate::array::classes::{PyArray, PyRows};
 use crate::interop::block::Block;
 use crate::interop::{foreign, pytorch};
 use crate::interpreter::error::{about, detached, to_python, type_error};
+use crate::interpreter::lists;
 
 /// Returns key and array where there is one of each and the array is ours. To look for all else that a call may be given
 /// takes as long as the call.
@@ -117,19 +120,20 @@ struct Foreign {
     block: Arc<Block>,
 }
 
+/// A copy to a GPU that has begun: the value, and the memory that is written.
+type Copy = (Tensor, Arc<dyn Storage>);
+
 impl Outs {
-    /// Gives the outputs of other libraries what was pulled for them.
-    fn deliver(&self) -> kvstore::Result<()> {
-        if self.foreign.is_empty() {
-            return Ok(());
+    /// Writes what was pulled to the outputs of other libraries.
+    ///
+    /// `copies` has capacity for a copy per output: nothing may fail between two outputs.
+    fn deliver(&self, mut copies: Vec<Copy>) -> kvstore::Result<()> {
+        for output in &self.foreign {
+            let value = output.array.tensor();
+            copies.extend(output.block.write(&value)?.map(|storage| (value, storage)));
         }
-        let written = self.foreign.iter().map(|it| {
-            let value = it.array.tensor();
-            Ok(it.block.write(&value)?.map(|copy| (value, copy)))
-        });
-        // Copies that take a while are all under way before the first of them is waited for.
-        let under_way: Vec<_> = written.collect::<kvstore::Result<_>>()?;
-        under_way.iter().flatten().try_for_each(|(value, _)| value.wait())
+        // Asynchronous copies have all begun before this waits for the first one.
+        copies.iter().try_for_each(|(value, _)| value.wait())
     }
 }
 
@@ -157,8 +161,11 @@ pub(crate) fn outs(
         let Some(block) = foreign::writable(object)? else { return Ok(None) };
         let of_block = Arc::clone(&block);
         let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
+        let reserved = fallible::reserve_entries(&mut index_of, 1);
+        reserved.map_err(|error| to_python(object.py(), error))?;
         index_of.insert(address, foreign.len());
-        foreign.push(Foreign { object: object.clone().unbind(), array: array.clone(), block });
+        let output = Foreign { object: object.clone().unbind(), array: array.clone(), block };
+        lists::push(object.py(), &mut foreign, output)?;
         Ok(Some(Output::Foreign(Box::new(array))))
     };
     let arrays = listed::nested(outs, output, explain);
@@ -190,12 +197,17 @@ pub(crate) fn run(
     outs: Outs,
     call: impl FnOnce(&Pairs<Argument>, &Pairs<Output>) -> kvstore::Result<()> + Send,
 ) -> PyResult<()> {
+    // The store and the outputs stay unchanged if memory for these lists is missing.
+    let num_foreign = outs.foreign.len();
+    let reserved = fallible::with_capacity(num_foreign)
+        .and_then(|copies| Ok((copies, fallible::with_capacity(num_foreign)?)));
+    let (copies, mut written) = reserved.map_err(|error| to_python(py, error))?;
     let (done, written, _ours) = detached(py, move || {
-        let done = call(&values, &outs.pairs).and_then(|()| outs.deliver());
+        let done = call(&values, &outs.pairs).and_then(|()| outs.deliver(copies));
         let (mut values, mut arrays) = (values.into_arrays(), outs.pairs.into_arrays());
         values.retain(|value| matches!(value, Argument::Ours(_)));
         arrays.retain(|array| matches!(array, Output::Ours(_)));
-        let written: Vec<_> = outs.foreign.into_iter().map(|it| it.object).collect();
+        written.extend(outs.foreign.into_iter().map(|output| output.object));
         Ok((done, written, (values, arrays)))
     })?;
     done.map_err(|error| to_python(py, error))?;

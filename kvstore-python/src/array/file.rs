@@ -4,9 +4,14 @@ use std::path::PathBuf;
 
 use kvstore::{ArrayList, NDArray, fallible};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 
 use super::classes::PyArray;
-use crate::interpreter::error::{detached, to_python};
+use crate::interpreter::error::detached;
+use crate::interpreter::lists;
+
+/// The names and the arrays of a file.
+type Loaded<'py> = (Bound<'py, PyList>, Bound<'py, PyList>);
 
 /// Writes arrays to a file, with names or without.
 #[pyfunction]
@@ -14,9 +19,10 @@ use crate::interpreter::error::{detached, to_python};
 pub(crate) fn save(
     py: Python<'_>,
     file: PathBuf,
-    names: Option<Vec<String>>,
-    arrays: Vec<Bound<'_, PyArray>>,
+    names: Option<&Bound<'_, PyAny>>,
+    #[pyo3(from_py_with = lists::read)] arrays: Vec<Bound<'_, PyArray>>,
 ) -> PyResult<()> {
+    let names: Option<Vec<String>> = names.map(lists::read).transpose()?;
     let arrays = arrays.into_iter().map(|array| array.get().array().clone());
     let arrays: kvstore::Result<Vec<NDArray>> = fallible::collect(arrays);
     detached(py, move || {
@@ -30,11 +36,8 @@ pub(crate) fn save(
 
 /// Returns the names, or nothing at all, and the arrays of a file.
 #[pyfunction]
-pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<(Vec<String>, Vec<PyArray>)> {
+pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<Loaded<'_>> {
     let list = detached(py, || kvstore::read_arrays(file))?;
-    let loaded = || {
-        let arrays = fallible::collect(list.arrays().iter().cloned().map(PyArray::from))?;
-        Ok((fallible::copied(list.names())?, arrays))
-    };
-    loaded().map_err(|error| to_python(py, error))
+    let arrays = lists::new(py, list.arrays().iter().cloned().map(PyArray::from))?;
+    Ok((lists::new(py, list.names())?, arrays))
 }

@@ -1,12 +1,13 @@
 //! The functions that make arrays.
 
-use kvstore::{NDArray, Range};
+use kvstore::{NDArray, Range, fallible};
 use pyo3::prelude::*;
 
 use super::classes::PyArray;
 use super::operand;
 use crate::convert::{self, DeviceName};
-use crate::interpreter::error::{detached, invalid, type_error};
+use crate::interpreter::error::{detached, invalid, to_python, type_error};
+use crate::interpreter::lists;
 
 /// Returns an array with every element set to a number.
 #[pyfunction]
@@ -64,11 +65,12 @@ pub(crate) fn arange(
 #[expect(clippy::needless_pass_by_value, reason = "a list of Python's becomes a vector")]
 pub(crate) fn concatenate<'py>(
     py: Python<'py>,
-    arrays: Vec<Bound<'py, PyArray>>,
+    #[pyo3(from_py_with = lists::read)] arrays: Vec<Bound<'py, PyArray>>,
     #[pyo3(from_py_with = convert::axis)] axis: isize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let first = arrays.first().ok_or_else(|| invalid(py, "concatenate: no arrays"))?;
-    let parts: Vec<NDArray> = arrays.iter().map(|array| array.get().array().clone()).collect();
+    let parts = fallible::collect(arrays.iter().map(|array| array.get().array().clone()));
+    let parts: Vec<NDArray> = parts.map_err(|error| to_python(py, error))?;
     let rank = first.get().array().shape().rank();
     let from_first = if axis < 0 { axis.saturating_add_unsigned(rank) } else { axis };
     let axis = usize::try_from(from_first)

@@ -4,7 +4,7 @@ use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyList, PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyTuple, PyType};
 
 use super::classes::{PyArray, PyRows};
 use super::indexing;
@@ -16,7 +16,7 @@ use crate::interop::{dlpack, export, to_numpy};
 use crate::interpreter::error::{
     detached, invalid, is_replaceable, optional, to_python, type_error,
 };
-use crate::interpreter::{finalization, interrupt};
+use crate::interpreter::{finalization, interrupt, lists};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
@@ -387,12 +387,7 @@ impl PyArray {
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {
         let num_rows = Self::__len__(slf.get(), slf.py())?;
-        let rows = kvstore::fallible::with_capacity(num_rows);
-        let mut rows = rows.map_err(|error| to_python(slf.py(), error))?;
-        for row in 0..num_rows {
-            rows.push(slf.get_item(row)?);
-        }
-        PyList::new(slf.py(), rows)?.try_iter()
+        lists::try_new(slf.py(), (0..num_rows).map(|row| slf.get_item(row)))?.try_iter()
     }
 
     fn __getitem__<'py>(

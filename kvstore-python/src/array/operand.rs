@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use super::classes::{PyArray, PyRows};
 use crate::interop::foreign;
 use crate::interpreter::error::{detached, invalid, replaced, to_python, type_error};
+use crate::interpreter::lists;
 
 /// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a
 /// copy, which `NDArray::copy` makes.
@@ -24,7 +25,7 @@ pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     match array(object)? {
         Some(ids) => detached(py, move || ids.read_as::<i64>()),
         None => {
-            object.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
+            lists::read(object).map_err(|raised| replaced(py, raised, || type_error(py, expected)))
         }
     }
 }

@@ -3,7 +3,7 @@
 use kvstore::{BinaryOp, NDArray, Reduction, RowSparse, UnaryOp, Value, fallible};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::classes::{PyArray, PyRows};
 use super::indexing;
@@ -12,10 +12,11 @@ use super::operators;
 use super::row_operators;
 use crate::convert;
 use crate::interpreter::error::{detached, to_python};
+use crate::interpreter::lists;
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array of rows, its rows, their indices and its shape.
-type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Vec<i64>, Vec<usize>));
+type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Bound<'py, PyList>, Vec<usize>));
 
 #[pymethods]
 impl PyRows {
@@ -321,7 +322,7 @@ impl PyRows {
         let (py, value) = (slf.py(), slf.get().value());
         let rows = Bound::new(py, slf.get().data())?.into_any();
         let raise = |error| to_python(py, error);
-        let indices = fallible::copied(value.indices()).map_err(raise)?;
+        let indices = lists::new(py, value.indices())?;
         let dims = fallible::copied(value.shape().dims()).map_err(raise)?;
         Ok((slf.get_type(), (rows, indices, dims)))
     }

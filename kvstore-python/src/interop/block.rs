@@ -42,7 +42,7 @@ unsafe impl Sync for Block {}
 enum Owner {
     Plain(NonNull<Plain>),
     Versioned(NonNull<Versioned>),
-    Object(#[expect(dead_code, reason = "it is held, not read")] Py<PyAny>),
+    Object(Option<Py<PyAny>>),
 }
 
 impl Drop for Owner {
@@ -68,7 +68,11 @@ impl Drop for Owner {
                     deleter.map(|delete| unsafe { delete(managed.as_ptr()) })
                 });
             }
-            Self::Object(_) => {}
+            Self::Object(object) => {
+                // Without the GIL, `PyO3` appends the object to a list, which may need memory.
+                let object = object.take();
+                let _ = Python::try_attach(|_| drop(object));
+            }
         }
     }
 }
@@ -120,7 +124,7 @@ impl Block {
     ) -> PyResult<Self> {
         let start = ptr::with_exposed_provenance_mut(address);
         let strides = strides.unwrap_or_else(|| row_major(&spec));
-        let kept = Owner::Object(owner.clone().unbind());
+        let kept = Owner::Object(Some(owner.clone().unbind()));
         Self { start, device, spec, strides, is_writable, _owner: kept }.checked(owner.py())
     }
 

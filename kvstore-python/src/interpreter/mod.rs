@@ -1,5 +1,6 @@
-//! The interpreter: exceptions, signals, its end.
+//! The interpreter: exceptions, signals, lists, its end.
 
 pub(crate) mod error;
 pub(crate) mod finalization;
 pub(crate) mod interrupt;
+pub(crate) mod lists;

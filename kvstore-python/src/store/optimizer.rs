@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Tensor, Value, Warmup};
+use kvstore::{LrScheduler, NDArray, Optimizer, OptimizerState, Tensor, Value, Warmup, fallible};
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -14,6 +14,7 @@ use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
 use crate::interpreter::error::{about, detached, invalid, to_python, type_error};
+use crate::interpreter::lists;
 
 /// An optimizer: its name and its hyper-parameters. A store that gets it takes them as they are at that moment.
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
@@ -349,12 +350,13 @@ impl PyScheduler {
     fn new(
         py: Python<'_>,
         kind: &str,
-        steps: Vec<u64>,
+        #[pyo3(from_py_with = lists::read)] steps: Vec<u64>,
         numbers: Vec<f64>,
         base_lr: f64,
         warmup: (u64, f64, String),
     ) -> PyResult<Self> {
-        let arguments = (kind.to_owned(), steps.clone(), numbers.clone(), warmup.clone());
+        let copy = fallible::copied(&steps).map_err(|error| to_python(py, error))?;
+        let arguments = (kind.to_owned(), copy, numbers.clone(), warmup.clone());
         let schedule = match (kind, steps.as_slice(), numbers.as_slice()) {
             ("factor", &[step], &[factor, lowest]) => {
                 LrScheduler::factor(step, factor).and_then(|schedule| schedule.with_stop(lowest))
@@ -408,10 +410,11 @@ impl PyScheduler {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<ReducedSchedule<'py>> {
         static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let restored = RESTORED.import(slf.py(), "mxkv.lr_scheduler", "_restored")?.clone();
-        let (kind, steps, numbers, warmup) = slf.get().arguments.clone();
+        let (py, (kind, steps, numbers, warmup)) = (slf.py(), &slf.get().arguments);
+        let steps = lists::new(py, steps)?;
         let arguments = (slf.get_type(), kind, steps, numbers, slf.get().base_lr(), warmup);
         let attributes = slf.getattr_opt("__dict__")?;
-        Ok((restored, arguments.into_pyobject(slf.py())?.into_any(), attributes))
+        Ok((restored, arguments.into_pyobject(py)?.into_any(), attributes))
     }
 
     /// Returns the learning rate of a key's update with this number, counted from 1.

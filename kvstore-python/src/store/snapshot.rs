@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kvstore::{Checkpoint, Key, KeyStats, NDArray, Snapshot, Value};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyString};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyString};
 
 use super::checkpoint::PyCheckpoint;
 use super::optimizer::PyState;
@@ -12,6 +12,7 @@ use super::verbs::described;
 use crate::arguments::keys;
 use crate::array::classes::{PyArray, PyRows};
 use crate::interpreter::error::detached;
+use crate::interpreter::lists;
 
 /// All that a store held at one moment. It shares memory with the store, and never changes.
 ///
@@ -59,8 +60,8 @@ impl PySnapshot {
     }
 
     /// Returns every key, as a text, in the order of initialisation.
-    fn keys(&self) -> Vec<String> {
-        self.snapshot.keys().iter().map(Key::to_string).collect()
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        lists::new(py, self.snapshot.keys().map(Key::as_str))
     }
 
     /// Returns the value of a key, or ``None``.
@@ -80,17 +81,21 @@ impl PySnapshot {
         })
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let one =
-            |stats: &KeyStats| described(stats, PyString::new(py, stats.key.as_str()).into_any());
-        self.snapshot.stats().iter().map(one).collect()
+            |stats: KeyStats| described(&stats, PyString::new(py, stats.key.as_str()).into_any());
+        lists::try_new(py, self.snapshot.stats().map(one))
     }
 
     /// Returns the keys whose value or state has other bits there, or that only one of the two has.
-    fn changed_keys(&self, py: Python<'_>, other: &Bound<'_, PySnapshot>) -> PyResult<Vec<String>> {
+    fn changed_keys<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PySnapshot>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let other = &other.get().snapshot;
         let changed = detached(py, || self.snapshot.changed_keys(other))?;
-        Ok(changed.iter().map(Key::to_string).collect())
+        lists::new(py, changed.iter().map(Key::as_str))
     }
 
     /// Returns whether both hold the same bits.

@@ -8,7 +8,7 @@ use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, Pairs, Sto
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{IntoPyDict, PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::checkpoint::{self, PyCheckpoint};
 use super::optimizer::PyOptimizer;
@@ -21,7 +21,7 @@ use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, to_python, type_error};
-use crate::interpreter::finalization;
+use crate::interpreter::{finalization, lists};
 
 /// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
 #[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
@@ -242,11 +242,14 @@ impl PyStore {
 
     /// Returns new arrays with the values of a key or of a list of keys.
     #[pyo3(name = "_pulled")]
-    fn pulled(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Vec<PyArray>> {
+    fn pulled<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let keys = self.key_kind.keys(key)?;
         let pulled = self.detached(py, |store| store.pull_new(keys))?;
-        let arrays = fallible::collect(pulled.into_iter().map(PyArray::from));
-        arrays.map_err(|error| to_python(py, error))
+        lists::new(py, pulled.into_iter().map(PyArray::from))
     }
 
     /// Pushes, then pulls the same keys: into ``out``, or into the values.
@@ -312,19 +315,19 @@ impl PyStore {
     /// Returns the rows with these numbers for each pair of a key and a list or array of numbers. Every process has
     /// every row, so nothing travels that a priority could put first.
     #[pyo3(name = "_pull_rows")]
-    fn pull_rows(
+    fn pull_rows<'py>(
         &self,
-        py: Python<'_>,
-        keys: &Bound<'_, PyAny>,
-        row_ids: Vec<Bound<'_, PyAny>>,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        #[pyo3(from_py_with = lists::read)] row_ids: Vec<Bound<'py, PyAny>>,
         #[pyo3(from_py_with = convert::priority)] _priority: i32,
-    ) -> PyResult<Vec<PyRows>> {
+    ) -> PyResult<Bound<'py, PyList>> {
         let keys = self.key_kind.keys(keys)?;
+        let num_lists = row_ids.len();
         let ids = row_ids.into_iter().map(|ids| operand::row_ids(&ids));
-        let ids: Vec<Vec<i64>> = ids.collect::<PyResult<_>>()?;
+        let ids = lists::collect(py, num_lists, ids)?;
         let pulled = self.detached(py, |store| store.pull_rows(keys, &ids))?;
-        let rows = fallible::collect(pulled.into_iter().map(PyRows::from));
-        rows.map_err(|error| to_python(py, error))
+        lists::new(py, pulled.into_iter().map(PyRows::from))
     }
 
     /// Forgets keys with their values and optimizer state.
@@ -334,9 +337,9 @@ impl PyStore {
     }
 
     /// Returns every key in the order of initialisation.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let keys = self.detached(py, kvstore::Store::keys)?;
-        collected(py, keys.iter().map(|key| self.key_kind.as_given(py, key)))
+        lists::try_new(py, keys.iter().map(|key| self.key_kind.as_given(py, key)))
     }
 
     fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -355,10 +358,10 @@ impl PyStore {
     /// >>> kv.init(3, mx.nd.ones(2))
     /// >>> kv.stats()[0].shape, kv.stats()[0].num_pushes
     /// ((2,), 0)
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let stats = self.detached(py, kvstore::Store::stats)?;
         let one = |stats: &KeyStats| described(stats, self.key_kind.as_given(py, &stats.key)?);
-        collected(py, stats.iter().map(one))
+        lists::try_new(py, stats.iter().map(one))
     }
 
     /// Lets a function change the stored value on every push: it gets the key, the sum and the stored value.
@@ -388,10 +391,14 @@ impl PyStore {
     }
 
     #[pyo3(name = "_set_hyper_parameters")]
-    fn set_hyper_parameters(&self, py: Python<'_>, changed: Vec<(String, f64)>) -> PyResult<()> {
+    fn set_hyper_parameters(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = lists::read)] changed: Vec<(String, f64)>,
+    ) -> PyResult<()> {
         self.detached(py, move |store| {
-            let changed: Vec<(&str, f64)> =
-                changed.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let changed = changed.iter().map(|(name, value)| (name.as_str(), *value));
+            let changed: Vec<(&str, f64)> = fallible::collect(changed)?;
             store.set_hyper_parameters(&changed)
         })
     }
@@ -485,20 +492,6 @@ impl PyStore {
 
 fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_truthy()
-}
-
-/// Collects an iterator of known length, up to the first exception. Raises an exception if memory
-/// for the list is missing.
-fn collected<T>(
-    py: Python<'_>,
-    items: impl ExactSizeIterator<Item = PyResult<T>>,
-) -> PyResult<Vec<T>> {
-    let room = kvstore::fallible::with_capacity(items.len());
-    let mut list = room.map_err(|error| to_python(py, error))?;
-    for item in items {
-        list.push(item?);
-    }
-    Ok(list)
 }
 
 /// Returns what a store or snapshot says of a key, as a `KeyStats`.

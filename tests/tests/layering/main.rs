@@ -216,7 +216,7 @@ fn core_imports_nothing_through_its_root() {
 }
 
 /// For each crate of the workspace those that it may use, tests and benches apart.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
@@ -226,6 +226,7 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
     ("kvstore-emulator", &[]),
     ("kvstore-failing-allocator", &[]),
+    ("kvstore-failing-malloc", &[]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
 ];

@@ -1,0 +1,13 @@
+#!/bin/sh
+# build.sh [FOLDER]   builds the library below FOLDER, and prints the folder with libkvstore_failing_malloc.so.
+#
+# A test preloads it into a program with LD_PRELOAD, on Linux with glibc. The folder is one of its own, so that a build
+# of the workspace that is under way does not delay it.
+set -eu
+crate=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$crate/../.." && pwd)
+folder=${1:-${CARGO_TARGET_DIR:-$root/target}/failing-malloc}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+cargo build --quiet --locked --manifest-path "$crate/Cargo.toml" --target-dir "$folder" >&2
+echo "$folder/debug"
