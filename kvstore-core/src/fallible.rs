@@ -153,14 +153,26 @@ pub fn reserve_entries<K: Eq + Hash, V, S: BuildHasher>(
     reserved.map_err(|_| out_of_memory::<(K, V)>(len))
 }
 
+/// Reserves capacity for `more` additional items.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if memory is missing.
+pub fn reserve_items<T: Eq + Hash, S: BuildHasher>(
+    items: &mut HashSet<T, S>,
+    more: usize,
+) -> Result<()> {
+    let len = items.len().saturating_add(more);
+    let reserved: Result<(), TryReserveError> = items.try_reserve(more);
+    reserved.map_err(|_| out_of_memory::<T>(len))
+}
+
 /// Returns an empty set with capacity for `len` items.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] if memory is missing.
 pub fn hash_set<T: Eq + Hash>(len: usize) -> Result<HashSet<T>> {
     let mut items = HashSet::new();
-    let reserved: Result<(), TryReserveError> = items.try_reserve(len);
-    reserved.map_err(|_| out_of_memory::<T>(len))?;
+    reserve_items(&mut items, len)?;
     Ok(items)
 }
 

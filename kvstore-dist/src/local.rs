@@ -184,8 +184,8 @@ impl Collective for LocalCollective {
         begin_all_to_all((self.rank, self.group.size), sent, received)?;
         self.call(Verb::AllToAll, wait, |guard| {
             for sent in sent {
-                let send = |peer| self.send(&guard.place, peer, sent.slice(peer));
-                self.others().try_for_each(send)?;
+                let deliver = |peer| self.send(&guard.place, peer, sent.slice(peer));
+                self.others().try_for_each(deliver)?;
             }
             self.receive_all(&guard.place, received)
         })

@@ -193,8 +193,8 @@ fn pushes() -> Vec<Case<Error>> {
     vec![
         push("push", |_| (), |worker| worker.values(2.0)),
         push("push of rows", |_| (), Worker::rows),
-        push("push with an optimizer", |it| set_momentum(it), |it| it.values(2.0)),
-        push("push of rows with an optimizer", |it| set_momentum(it), Worker::rows),
+        push("push with an optimizer", set_momentum, |it| it.values(2.0)),
+        push("push of rows with an optimizer", set_momentum, Worker::rows),
         push("compressed push", compress, |worker| worker.values(2.0)),
         push(
             "push with an updater",
@@ -258,14 +258,10 @@ fn other_calls() -> Vec<Case<Error>> {
             |_| vec![&[0, 1][..]; NUM_KEYS],
             |worker, ids| worker.store.pull_rows(&worker.keys, ids, 0).map(drop),
         ),
-        on_ranks(
-            "keys and stats",
-            |worker| set_momentum(worker),
-            |worker, ()| {
-                worker.store.keys()?;
-                worker.store.stats().map(drop)
-            },
-        ),
+        on_ranks("keys and stats", set_momentum, |worker, ()| {
+            worker.store.keys()?;
+            worker.store.stats().map(drop)
+        }),
         on_ranks("snapshot", |_| (), |worker, ()| worker.store.snapshot().map(drop)),
         on_ranks(
             "snapshot with states and residuals",

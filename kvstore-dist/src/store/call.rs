@@ -1,7 +1,7 @@
 //! [`Call`]: what ranks do together, and which of several calls come next.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -204,7 +204,7 @@ pub(crate) fn subject_of(calls: &[Call]) -> String {
 /// The preceding calls of one store.
 struct Earlier<'a> {
     /// The keys that they push.
-    pushed: HashMap<&'a Key, ()>,
+    pushed: HashSet<&'a Key>,
     is_empty: bool,
     is_only_pushes: bool,
 }
@@ -218,10 +218,10 @@ impl<'a> Earlier<'a> {
             self.is_only_pushes = false;
             return Ok(is_first);
         };
-        fallible::reserve_entries(&mut self.pushed, keys.len())?;
+        fallible::reserve_items(&mut self.pushed, keys.len())?;
         let mut is_free = self.is_only_pushes;
         for key in keys {
-            is_free &= self.pushed.insert(key, ()).is_none();
+            is_free &= self.pushed.insert(key);
         }
         Ok(is_free)
     }
@@ -229,7 +229,7 @@ impl<'a> Earlier<'a> {
 
 impl Default for Earlier<'_> {
     fn default() -> Self {
-        Self { pushed: HashMap::new(), is_empty: true, is_only_pushes: true }
+        Self { pushed: HashSet::new(), is_empty: true, is_only_pushes: true }
     }
 }
 

@@ -18,6 +18,9 @@ use super::partition::Partition;
 use super::wire::{Content, Sent, Wire, read_u64};
 use crate::transport::Collective;
 
+/// The dense sum of a key, and its partition.
+type Summed<'a> = (Key, &'a Partition, Tensor);
+
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
 /// through memory at every step of its way; less would wait for the network more often.
 pub(crate) const MAX_BATCH: usize = 4 << 20;
@@ -274,12 +277,7 @@ impl Stores {
         Ok(())
     }
 
-    fn push_dense(
-        &self,
-        wire: &Wire<'_>,
-        config: &Terms,
-        sums: Vec<(Key, &Partition, Tensor)>,
-    ) -> Result<()> {
+    fn push_dense(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<Summed<'_>>) -> Result<()> {
         let mut keys = fallible::with_capacity(sums.len())?;
         let mut sent = fallible::with_capacity(sums.len())?;
         // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
@@ -430,7 +428,7 @@ fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
-fn batches(sums: Vec<(Key, &Partition, Tensor)>) -> Result<Vec<Vec<(Key, &Partition, Tensor)>>> {
+fn batches(sums: Vec<Summed<'_>>) -> Result<Vec<Vec<Summed<'_>>>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut num_bytes = 0;
     for sum in sums {

@@ -232,13 +232,14 @@ const MAY_USE: [(&str, &[&str]); 12] = [
 ];
 
 /// What tests of a crate use beside that: the suites, and stores as they take them.
-const IN_TESTS: [(&str, &str); 7] = [
+const IN_TESTS: [(&str, &str); 8] = [
     ("kvstore-core", "kvstore-failing-allocator"),
     ("kvstore-cuda", "kvstore-emulator"),
     ("kvstore-cuda", "kvstore-failing-allocator"),
     ("kvstore", "kvstore-failing-allocator"),
     ("kvstore-jni", "kvstore-failing-allocator"),
     ("kvstore-dist", "kvstore"),
+    ("kvstore-dist", "kvstore-failing-allocator"),
     ("kvstore-dist", "kvstore-tests"),
 ];
 
