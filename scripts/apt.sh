@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Sourced by the scripts that install packages of Debian or Ubuntu, Rust, or its toolchains.
 #
 # With KVSTORE_SETUP=print nothing is installed: the functions print what they would install.

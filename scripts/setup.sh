@@ -99,7 +99,7 @@ announce() {
         [ "$WANTED" = wheel ] || needed="$needed, a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
         needed="$needed${WANTED:+, Python >= 3.10 with venv} (use this system's packages) "
     fi
-    message="$1: $needed${rust:+Rust >= $RUST_NEEDED}"
+    message="$1: $needed${rust:+${needed:+and }Rust >= $RUST_NEEDED}"
     next='
 setup:     '
     if [ -n "$packages" ] && has_apt; then

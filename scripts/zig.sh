@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Sourced by scripts that build for other Linux systems than this one; they stand in the root of the repository.
 #
 # The linker is zig, which knows the symbols of every release of glibc: a package in a folder of its own, where a
