@@ -42,6 +42,7 @@ test: test-setup jar wheel ## runs all tests on the released jar and wheel, on t
 	scripts/tally.sh --summary jar wheel rust gpu jvm check-jni check-gpu python replay
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
+	scripts/setup.sh portable
 	scripts/tally.sh miri scripts/miri.sh $(SUITES)
 	scripts/tally.sh --summary miri
 
@@ -82,12 +83,12 @@ release-check: setup ## runs the release checks: RustSec advisories, jar and whe
 jar: setup ## builds clojure/target/kvstore-<version>.jar, for other machines too, with sources and Javadoc beside it
 	scripts/setup.sh portable
 	$(MAVEN) -Prelease clean package -DskipTests
-	scripts/tally.sh jar target/portable-venv/bin/python tests/packaging/test_jar.py
+	scripts/tally.sh jar target/portable-venv/bin/python scripts/run_unittests.py tests/packaging/test_jar.py
 
 wheel: ## builds target/wheels/mxkv-<version>-*.whl, for any Python from 3.10 on and other machines too
 	scripts/setup.sh wheel
 	scripts/wheel.sh
-	scripts/tally.sh wheel target/portable-venv/bin/python tests/packaging/test_wheel.py
+	scripts/tally.sh wheel target/portable-venv/bin/python scripts/run_unittests.py tests/packaging/test_wheel.py
 
 install: jar ## puts the three jars into the local Maven repository
 	$(MAVEN) -q install:install-file@jar
@@ -115,8 +116,8 @@ gpu-bundle: setup ## a folder for a machine with a GPU, target/gpu-bundle: tests
 	scripts/gpu-bundle.sh
 
 gpu-check: gpu-bundle ## runs that folder's script on a driver that is emulated
-	scripts/tally.sh gpu-bundle target/portable-venv/bin/python tests/gpu/test_bundle.py
-	scripts/tally.sh gpu-peers target/portable-venv/bin/python tests/gpu/test_peers.py
+	scripts/tally.sh gpu-bundle target/portable-venv/bin/python scripts/run_unittests.py tests/gpu/test_bundle.py
+	scripts/tally.sh gpu-peers target/portable-venv/bin/python scripts/run_unittests.py tests/gpu/test_peers.py
 
 doc: setup ## the documentation of the crates, in target/doc
 	cargo doc --workspace --no-deps

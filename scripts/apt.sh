@@ -1,14 +1,39 @@
-# Sourced by the scripts that install packages of Debian's or Ubuntu's where they may.
+# shellcheck shell=sh
+# Sourced by the scripts that install packages of Debian or Ubuntu, Rust, or its toolchains.
+#
+# With KVSTORE_SETUP=print nothing is installed: the functions print what they would install.
+
+case ${KVSTORE_SETUP:-} in
+    "" | print) ;;
+    *) echo "KVSTORE_SETUP is \`$KVSTORE_SETUP\`, but \`print\` is its only value" >&2; exit 1 ;;
+esac
+
+APT_INSTALL="apt-get install -y --no-install-recommends"
+
+only_prints() { [ "${KVSTORE_SETUP:-}" = print ]; }
 
 has_apt() { command -v apt-get >/dev/null 2>&1; }
 
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
-may_install() { has_apt && is_root; }
+may_install() { has_apt && is_root && ! only_prints; }
 
-# apt_install PACKAGE..   installs them; fails where they are not to be had, or we may not. The lists may be missing or old.
+# run_or_print COMMAND..   runs a command that installs; with KVSTORE_SETUP=print, prints it and fails
+run_or_print() {
+    only_prints || { "$@"; return; }
+    echo "setup: would run: $*" >&2
+    return 1
+}
+
+# apt_install PACKAGE..   installs packages; fails if apt does not have them or we are not root. If it
+# fails at first, it updates the package lists, which may be missing or old, and tries again.
 apt_install() {
+    if only_prints && has_apt; then
+        is_root && as= || as="sudo "
+        echo "setup: would install: $*" >&2
+        echo "setup:     ${as}apt-get update && $as$APT_INSTALL $*" >&2
+    fi
     may_install || return 1
-    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null ||
-        { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@" </dev/null; }
+    DEBIAN_FRONTEND=noninteractive $APT_INSTALL -q "$@" </dev/null ||
+        { apt-get -q update && DEBIAN_FRONTEND=noninteractive $APT_INSTALL -q "$@" </dev/null; }
 }

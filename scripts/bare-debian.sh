@@ -5,7 +5,7 @@
 # Clones the committed state. SUITE is the release (default trixie, the oldest with rustup), MIRROR
 # the server, ROOT the root folder, which is deleted first. Copies the host's network settings:
 # proxies, certificates, and the configuration of apt, pip, cargo and Maven. Needs root for
-# debootstrap and chroot.
+# debootstrap and chroot. With KVSTORE_SETUP=print, only prints what it would install.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -14,6 +14,14 @@ SUITE=${SUITE:-trixie}
 root=${ROOT:-$PWD/target/bare-debian/$SUITE}
 [ $# -gt 0 ] || set -- "make demo" "make test"
 
+PACKAGES="ca-certificates git make"
+
+if only_prints; then
+    status=0
+    command -v debootstrap >/dev/null 2>&1 || { status=1; apt_install debootstrap || :; }
+    echo "$0: would install $SUITE with $PACKAGES into $root" >&2
+    exit "$status"
+fi
 is_root || { echo "$0: needs root, for debootstrap and chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null 2>&1 || apt_install debootstrap ||
     { echo "$0: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
@@ -67,7 +75,7 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 
 in_root "apt-get -q update && DEBIAN_FRONTEND=noninteractive \
-    apt-get -q install -y --no-install-recommends ca-certificates git make" >>"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
+    apt-get -q install -y --no-install-recommends $PACKAGES" >>"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
 git bundle create --quiet "$home/kvstore.bundle" HEAD
 in_root "cd && git clone --quiet kvstore.bundle kvstore && cd kvstore && git log -1 --oneline"
 

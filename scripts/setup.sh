@@ -2,8 +2,9 @@
 # Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK and Maven.
 # `setup.sh portable` also checks for Python with venv, `setup.sh test` also for a Python that the
 # wheel supports; `setup.sh wheel` checks for Python with venv, but not for Java, C++ and Maven.
-# What is missing is installed with apt when we are root; otherwise the command is printed and we fail.
-# Says nothing and takes a moment when everything is there.
+# As root, prints one message with all that is missing and the commands that install it, then runs
+# the commands. Otherwise only prints the message, and fails. Prints nothing if nothing is missing.
+# With KVSTORE_SETUP=print only prints: the message, with status 1, or `nothing to install`.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
@@ -75,47 +76,66 @@ missing_packages() {
     python_is_good || printf 'python3-venv '
 }
 
-install_packages() {
-    if ! has_apt; then
-        for_java=", a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
-        [ "$WANTED" != wheel ] || for_java=
-        say "needed: a compiler for C (cc)$for_java${WANTED:+, Python >= 3.10 with venv}. Install them with this system's packages."
-        exit 1
-    elif ! is_root; then
-        say "missing packages; install them with"
-        say "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $*"
-        exit 1
-    fi
-    say "installing $*"
-    apt_install "$@"
-}
-
-install_rust() {
+# Sets `rust`, the command that installs Rust, and adds the package of that command to `packages`.
+plan_rust() {
     if command -v rustup >/dev/null 2>&1; then
-        rustup update stable
-    elif may_install && apt_has rustup; then
-        install_packages rustup
-        rustup default stable
+        rust="rustup update stable"
     elif has_apt && apt_has rustup; then
-        say "Rust >= $RUST_NEEDED is missing; install it with"
-        say "    sudo apt-get install -y rustup && rustup default stable"
-        exit 1
+        packages="${packages}rustup "
+        rust="rustup default stable"
     else
-        say "Rust >= $RUST_NEEDED is missing; install it with"
-        say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
-        exit 1
+        # A script from the network is the user's to run.
+        rust="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y   # run it yourself"
     fi
 }
 
-if ! { command -v cc && cxx_is_good && maven_is_good && java_is_good && python_is_good; } >/dev/null 2>&1; then
-    refresh_lists
-    # shellcheck disable=SC2046 # a list of package names, to be split
-    install_packages $(missing_packages)
-    java_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac stands first"; exit 1; }
-    python_is_good || { say "Python >= 3.10 with venv is needed; PYTHONS may name one"; exit 1; }
+can_install_rust() { [ "${rust#rustup }" != "$rust" ]; }
+
+# announce HEADLINE   prints in one message what is missing and the commands that install it
+announce() {
+    needed=$packages
+    if [ -n "$packages" ] && ! has_apt; then
+        needed="a compiler for C (cc)"
+        [ "$WANTED" = wheel ] || needed="$needed, a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
+        needed="$needed${WANTED:+, Python >= 3.10 with venv} (use this system's packages) "
+    fi
+    message="$1: $needed${rust:+${needed:+and }Rust >= $RUST_NEEDED}"
+    next='
+setup:     '
+    if [ -n "$packages" ] && has_apt; then
+        is_root && as= || as="sudo "
+        message="$message$next${as}apt-get update && $as$APT_INSTALL ${packages% }"
+    fi
+    say "$message${rust:+$next$rust}"
+}
+
+if { command -v cc && cxx_is_good && maven_is_good && java_is_good && python_is_good && rust_is_good; } >/dev/null 2>&1; then
+    ! only_prints || say "nothing to install"
+    exit
 fi
-if ! rust_is_good; then
-    refresh_lists
-    install_rust
-    rust_is_good || { say "Rust >= $RUST_NEEDED is still missing: another rustc stands first on PATH?"; exit 1; }
+
+# The message is complete before anything is installed.
+refresh_lists
+packages=$(missing_packages)
+rust=
+rust_is_good || plan_rust
+if only_prints; then
+    announce "would install"
+    exit 1
+elif [ -n "$packages" ] && may_install; then
+    announce "installs"
+    # shellcheck disable=SC2086 # a list of package names
+    apt_install $packages
+elif [ -z "$packages" ] && can_install_rust; then
+    announce "installs"
+else
+    announce "missing, install it"
+    exit 1
+fi
+java_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac comes first"; exit 1; }
+python_is_good || { say "Python >= 3.10 with venv is needed; PYTHONS may name one"; exit 1; }
+if [ -n "$rust" ]; then
+    can_install_rust || { say "Rust >= $RUST_NEEDED is missing: run the last command above"; exit 1; }
+    $rust
+    rust_is_good || { say "Rust >= $RUST_NEEDED is still missing: does another rustc come first on PATH?"; exit 1; }
 fi

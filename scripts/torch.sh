@@ -1,14 +1,23 @@
 #!/bin/sh
-# torch.sh VENV WHEEL        makes a virtual environment with our wheel and PyTorch: Debian's or Ubuntu's, which is installed with
-#                            apt when we are root, with the system's Python. Where it is not to be had, prints why and fails.
-# torch.sh --any VENV WHEEL  takes PyPI's there, which on Linux comes with gigabytes for GPUs
+# torch.sh VENV WHEEL [PACKAGE..]        makes a virtual environment with our wheel, these packages and PyTorch: the one of
+#                                        Debian or Ubuntu, which apt installs if we are root, with the system's Python.
+#                                        If it is not available, prints why and fails.
+# torch.sh --any VENV WHEEL [PACKAGE..]  then takes the one of PyPI, which on Linux comes with gigabytes for GPUs
+# With KVSTORE_SETUP=print, prints what it would install, and fails.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
 PYTHON=/usr/bin/python3
 PACKAGES="python3-torch python3-venv"
 
-install() { "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"; }
+# The output of apt is long, and a release without PyTorch is no error.
+# shellcheck disable=SC2086 # a list of packages
+install_torch() {
+    if only_prints; then apt_install $PACKAGES; else apt_install $PACKAGES >/dev/null 2>&1; fi
+}
+
+# make_venv OPTION.. PACKAGE..
+make_venv() { "$(dirname "$0")/venv.py" --wheel "$wheel" "$@"; }
 
 system_has_torch() {
     "$PYTHON" -c '
@@ -19,16 +28,13 @@ sys.exit(sys.version_info < (3, 10) or importlib.util.find_spec("torch") is None
 any=
 [ "$1" != --any ] || { any=yes; shift; }
 venv=$1 wheel=$2
-# shellcheck disable=SC2086 # a list of packages
-if system_has_torch || { apt_install $PACKAGES >/dev/null 2>&1 && system_has_torch; }; then
-    [ -x "$venv/bin/python" ] || "$PYTHON" -m venv --system-site-packages "$venv"
+shift 2
+# The wheel is installed without its dependencies, and numpy is the only one.
+if system_has_torch || { install_torch && system_has_torch; }; then
+    make_venv --python "$PYTHON" --system-site-packages "$venv" numpy "$@"
 elif [ -n "$any" ]; then
-    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-    install torch
+    make_venv "$venv" torch numpy "$@"
 else
     echo "no PyTorch for $PYTHON, and it cannot be installed here ($PACKAGES)"
     exit 1
 fi
-install "$wheel"
-# It may be another one of the same version.
-install --force-reinstall --no-deps "$wheel"

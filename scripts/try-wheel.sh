@@ -7,9 +7,9 @@ wheel=$1 python=${2:-python3}
 
 version=$("$python" -c 'import platform; print(platform.python_version())')
 empty=target/python-venv/$version-empty
+# New for every wheel, because pip has to find what the wheel depends on.
 rm -rf "$empty"
-"$python" -m venv "$empty"
-"$empty/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+scripts/venv.py --python "$python" "$empty" "$wheel"
 "$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 | grep -vE '^(pip|setuptools|wheel)$' |
     tr '\n' ' ' | grep -qx 'mxkv numpy '
 

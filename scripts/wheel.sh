@@ -9,37 +9,26 @@ cd "$(dirname "$0")/.."
 
 MATURIN="maturin==1.16.0"
 
-# install_maturin VENV
-install_maturin() {
-    [ "$(cat "$1/maturin" 2>/dev/null)" != "$MATURIN" ] || return 0
-    [ -x "$1/bin/python" ] || python3 -m venv "$1"
-    "$1/bin/pip" install --quiet --disable-pip-version-check "$MATURIN"
-    echo "$MATURIN" >"$1/maturin"
-}
-
-# build VENV OPTION..
+# build OPTION..
 build() {
-    maturin=$1/bin/maturin
-    shift
-    "$maturin" build --quiet --locked --manifest-path=kvstore-python/Cargo.toml "$@"
+    scripts/venv.py target/maturin-venv "$MATURIN"
+    target/maturin-venv/bin/maturin build --quiet --locked --manifest-path=kvstore-python/Cargo.toml "$@"
 }
 
 if [ "${1:-}" = --here ]; then
-    install_maturin target/maturin-venv
-    build target/maturin-venv --profile="${3:-dev}" --out="$2"
+    build --profile="${3:-dev}" --out="$2"
     exit
 fi
 [ $# -gt 0 ] || eval "set -- ${PLATFORMS:-$(this_platform)}"
 rm -rf target/wheels
 install_tools
-install_maturin "$venv"
 for name in "$@"; do
     case $name in
         linux-x86_64 | linux-aarch64)
             use_zig "$name"
-            build "$venv" --release --zig --target="$target" --compatibility="manylinux_$(echo $GLIBC | tr . _)" --out=target/wheels
+            build --release --zig --target="$target" --compatibility="manylinux_$(echo $GLIBC | tr . _)" --out=target/wheels
             ;;
-        "$(this_platform)") build "$venv" --release --out=target/wheels ;;
+        "$(this_platform)") build --release --out=target/wheels ;;
         *) echo "wheel.sh: \`$name\` can only be built on such a machine" >&2; exit 1 ;;
     esac
 done

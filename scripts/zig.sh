@@ -1,8 +1,10 @@
+# shellcheck shell=sh
 # Sourced by scripts that build for other Linux systems than this one; they stand in the root of the repository.
 #
 # The linker is zig, which knows the symbols of every release of glibc: a package in a folder of its own, where a
 # container with an old system would have to be kept. `setup.sh portable` checks for Python.
 
+. scripts/apt.sh
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 GLIBC=2.28
@@ -10,14 +12,8 @@ PACKAGES="cargo-zigbuild==0.24.0 ziglang==0.17.1 pyelftools==0.33"
 venv=$PWD/target/portable-venv
 callers_flags=${RUSTFLAGS:-}
 
-install_tools() {
-    [ "$(cat "$venv/packages" 2>/dev/null)" != "$PACKAGES" ] || return 0
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    # shellcheck disable=SC2086 # a list of packages
-    "$venv/bin/pip" install --quiet --disable-pip-version-check $PACKAGES
-    echo "$PACKAGES" >"$venv/packages"
-}
+# shellcheck disable=SC2086 # a list of packages
+install_tools() { scripts/venv.py "$venv" $PACKAGES; }
 
 # As the JVM side names it.
 this_platform() {
@@ -54,7 +50,7 @@ use_system_unwinder() {
 use_zig() {
     target=${1#linux-}-unknown-linux-gnu
     # A toolchain knows its own machine from the start.
-    [ "$1" = "$(this_platform)" ] || rustup target add "$target"
+    [ "$1" = "$(this_platform)" ] || run_or_print rustup target add "$target"
     export PATH="$venv/bin:$PATH" CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
     export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
     use_system_unwinder "$1"

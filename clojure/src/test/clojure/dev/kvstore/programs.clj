@@ -19,8 +19,7 @@
   (:import (dev.kvstore Optimizer)
            (java.io File)
            (java.nio.file Files)
-           (java.nio.file.attribute FileAttribute)
-           (java.util Locale)))
+           (java.nio.file.attribute FileAttribute)))
 
 (set! *warn-on-reflection* true)
 
@@ -380,18 +379,17 @@
                {:passed 0 :failed 0 :calls 0 :failed-alike 0 :skipped 0}
                (line-seq reader))))
 
-(defn summary
-  "Returns the last line in the format of pytest, which scripts/tally.sh reads, in any locale."
-  [failed passed seconds]
-  (String/format Locale/ROOT "%d failed, %d passed in %.2fs" (object-array [failed passed seconds])))
+(defn write-report
+  "Writes how many programs passed and failed, as JSON for scripts/tally.py."
+  [file counts]
+  (spit file (json/write-str (select-keys counts [:passed :failed]))))
 
 (defn -main
-  "Replays a file of records. Ends with status 1 when a program differs, or when there is none."
-  [file]
-  (let [start (System/nanoTime)
-        {:keys [passed failed calls failed-alike skipped]} (replay file)
-        seconds (/ (- (System/nanoTime) start) 1e9)]
-    (println (str "replayed from Python: " (+ passed failed) " programs, " calls " calls, " failed-alike
-                  " failed alike, " skipped " calls that only Python has"))
-    (println (summary failed passed seconds))
+  "Replays a file of records and writes a report. Exits with status 1 if a program differs, or if
+  there is none."
+  [file report]
+  (let [{:keys [passed failed calls failed-alike skipped] :as counts} (replay file)]
+    (println (str "replayed from Python: " (+ passed failed) " programs, " failed " of them differ, " calls
+                  " calls, " failed-alike " failed alike, " skipped " calls that only Python has"))
+    (write-report report counts)
     (System/exit (if (and (pos? passed) (zero? failed)) 0 1))))

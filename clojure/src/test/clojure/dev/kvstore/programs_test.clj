@@ -1,8 +1,10 @@
 (ns dev.kvstore.programs-test
   "Tests that a replay reports every result that differs from the record."
-  (:require [clojure.test :refer [deftest is testing]]
+  (:require [clojure.data.json :as json]
+            [clojure.java.io :as io]
+            [clojure.test :refer [deftest is testing]]
             [dev.kvstore.programs :as programs])
-  (:import (java.util Locale)))
+  (:import (java.io File)))
 
 (set! *warn-on-reflection* true)
 
@@ -52,10 +54,10 @@
     (testing what
       (is (= 1 (count (found (assoc-in record (into ["outcomes"] path) value))))))))
 
-(deftest summary-has-the-format-of-pytest-in-any-locale
-  (let [locale (Locale/getDefault)]
+(deftest the-report-has-the-counts-of-programs
+  (let [file (File/createTempFile "programs" ".json")]
     (try
-      (Locale/setDefault Locale/GERMANY)
-      (is (= "0 failed, 12 passed in 3.21s" (programs/summary 0 12 3.21)))
+      (programs/write-report file {:passed 12 :failed 3 :calls 40 :failed-alike 2 :skipped 1})
+      (is (= {"passed" 12 "failed" 3} (json/read-str (slurp file))))
       (finally
-        (Locale/setDefault locale)))))
+        (io/delete-file file)))))

@@ -1,0 +1,147 @@
+"""Sums the test results of the commands that scripts/tally.sh ran, and prints a line for each.
+
+    python3 scripts/tally.py FOLDER NAME..
+
+Reads from FOLDER/NAME:
+
+- `reports/**/*.xml`: JUnit XML, written by Surefire, Failsafe, JUnit's console launcher and pytest
+- `reports/**/*.json`: `{"passed": 3, "failed": 0, "skipped": ["a reason"]}`, written by
+  run_unittests.py and the replay of programs
+- `output.log`: cargo's lines `test result: ..`, and lines of the project's own scripts and tests:
+  `not run: REASON` and `on which GPUs: ..` are repeated, each `skipped: REASON` is a check within a
+  Rust test that could not run
+- `status` and `seconds`, written by tally.sh
+
+Ends with status 1 if a test failed. A command that did not run, was interrupted, failed without a
+failed test, or passed without any result, counts as a failed test.
+"""
+
+import collections
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# cargo has no stable report for machines; docs/design.md says why this line is read.
+CARGO = re.compile(r"test result: (?:ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+# JUnit's launcher reports the exception of an assumption; only its message is the reason.
+EXCEPTION = re.compile(r"^[\w.$]+Exception: (Assumption failed: )?")
+LONGEST_REASON = 160
+
+
+class Tally:
+    """The results of one command."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+        # Why tests were skipped, and how often; "" is an unknown reason.
+        self.skipped = collections.Counter()
+        self.checks = collections.Counter()
+        self.notes = []
+        self.seconds = "?"
+
+    def fail(self, reason):
+        self.failed += 1
+        self.notes.append(reason)
+
+    def count_junit(self, path):
+        """Counts the test cases of a file. The counts of its suites differ between writers."""
+        for case in ElementTree.parse(path).iter("testcase"):
+            skip = case.find("skipped")
+            if case.find("failure") is not None or case.find("error") is not None:
+                self.failed += 1
+            elif skip is not None:
+                self.skipped[first_line(skip.get("message") or skip.text)] += 1
+            else:
+                self.passed += 1
+
+    def count_json(self, path):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        self.passed += report["passed"]
+        self.failed += report["failed"]
+        self.skipped.update(map(first_line, report.get("skipped", [])))
+
+    def count_log(self, path):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            line = COLOUR.sub("", line)
+            cargo = CARGO.match(line)
+            if cargo:
+                passed, failed, ignored = map(int, cargo.groups())
+                self.passed += passed
+                self.failed += failed
+                self.skipped[""] += ignored
+            elif line.startswith(("not run: ", "on which GPUs: ")):
+                if line not in self.notes:
+                    self.notes.append(line)
+            elif line.startswith("skipped: "):
+                self.checks[line[len("skipped: "):]] += 1
+
+    def is_empty(self):
+        has_results = self.passed + self.failed + sum(self.skipped.values()) > 0
+        return not has_results and not any(note.startswith("not run: ") for note in self.notes)
+
+
+def first_line(reason):
+    lines = (reason or "").strip().splitlines()
+    return EXCEPTION.sub("", lines[0])[:LONGEST_REASON] if lines else ""
+
+
+def read(path):
+    return path.read_text().strip() if path.is_file() else None
+
+
+def tally(folder):
+    """Returns the results of the command that ran with this folder."""
+    result = Tally()
+    if not folder.is_dir():
+        result.fail("did not run")
+        return result
+    for path in sorted((folder / "reports").rglob("*")):
+        count = {".xml": result.count_junit, ".json": result.count_json}.get(path.suffix)
+        try:
+            if count:
+                count(path)
+        except (ElementTree.ParseError, ValueError, KeyError, TypeError) as error:
+            result.fail(f"cannot read the report {path.name}: {error}")
+    if (folder / "output.log").is_file():
+        result.count_log(folder / "output.log")
+    result.seconds = read(folder / "seconds") or "?"
+    status = read(folder / "status")
+    if status is None:
+        result.fail("was interrupted")
+    elif status != "0" and result.failed == 0:
+        result.fail(f"ended with status {status}")
+    elif status == "0" and result.is_empty():
+        result.fail("no report")
+    return result
+
+
+def lines(name, result):
+    """Yields a line of counts, and a line for each reason to skip tests."""
+    notes = list(result.notes)
+    if result.checks:
+        reasons = "; ".join(result.checks)
+        notes.append(f"not run: {sum(result.checks.values())} checks: {reasons}")
+    yield "  ".join([
+        f"{name:<12} {result.passed:6} passed {result.failed:4} failed"
+        f" {sum(result.skipped.values()):4} skipped {result.seconds:>5} s",
+        *notes,
+    ])
+    for reason, number in sorted(result.skipped.items()):
+        if reason:
+            yield f"             {number:6} skipped: {reason}"
+
+
+def main(folder, *names):
+    has_failed = False
+    for name in names:
+        result = tally(Path(folder) / name)
+        has_failed |= result.failed > 0
+        print("\n".join(lines(name, result)))
+    return 1 if has_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
