@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::push::{Change, Pushed};
+use super::push::{KeyPush, Pushed};
 use super::table::Entry;
 use crate::backend::{Span, SumJob, UpdateJob};
 use crate::fallible;
@@ -20,7 +20,7 @@ pub(crate) struct Scratch {
     /// The values of the call by the order of their keys' initialisation.
     pushed: Vec<Pushed>,
     spans: Vec<Span<'static>>,
-    changes: Vec<Change<'static>>,
+    keys: Vec<KeyPush<'static>>,
     sums: Vec<SumJob<'static>>,
     updates: Vec<UpdateJob<'static>>,
 }
@@ -73,7 +73,7 @@ macro_rules! lend {
 }
 
 lend!(lend_spans, keep_spans, spans: Span);
-lend!(lend_changes, keep_changes, changes: Change);
+lend!(lend_keys, keep_keys, keys: KeyPush);
 lend!(lend_sums, keep_sums, sums: SumJob);
 lend!(lend_updates, keep_updates, updates: UpdateJob);
 
