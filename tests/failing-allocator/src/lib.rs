@@ -2,12 +2,14 @@
 //!
 //! A test declares the allocator, and gives its cases to [`run_cases`]. It is the only test of its
 //! file, because the allocator and its state are global: the allocations of all threads fail.
+//! [`without_memory`] fails those of its own thread, so other tests may run meanwhile.
 
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
+use std::cell::Cell;
 use std::fmt::{self, Display};
 use std::num::NonZero;
 use std::panic::resume_unwind;
@@ -36,6 +38,11 @@ static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 /// Whether exactly one allocation fails.
 static ONCE: AtomicBool = AtomicBool::new(false);
 const ALL: i64 = i64::MAX;
+
+thread_local! {
+    static IS_WITHOUT_MEMORY: Cell<bool> = const { Cell::new(false) };
+}
+
 const ORDER: Ordering = Ordering::SeqCst;
 /// Whether [`STACKS`] is set. Reading the environment allocates.
 static STACKS_ARE_WANTED: AtomicBool = AtomicBool::new(false);
@@ -48,6 +55,9 @@ impl FailingAllocator {
     fn fails(num_bytes: usize) -> bool {
         if num_bytes < LONG {
             return false;
+        }
+        if IS_WITHOUT_MEMORY.get() {
+            return true;
         }
         let next = |left: i64| match left {
             ALL => None,
@@ -108,12 +118,11 @@ pub fn without_failures<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs a call while every long allocation fails.
+/// Runs a call while every long allocation of this thread fails.
 pub fn without_memory<R>(run: impl FnOnce() -> R) -> R {
-    ONCE.store(false, ORDER);
-    let left = LEFT.swap(0, ORDER);
+    let before = IS_WITHOUT_MEMORY.replace(true);
     let result = run();
-    LEFT.store(left, ORDER);
+    IS_WITHOUT_MEMORY.set(before);
     result
 }
 
