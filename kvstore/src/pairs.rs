@@ -121,7 +121,6 @@ impl<A> Pairs<A> {
     pub fn arrays(&self) -> &[A] {
         &self.arrays
     }
-
 }
 
 fn check(num_keys: usize, num_values: usize) -> Result<()> {

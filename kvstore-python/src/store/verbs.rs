@@ -1,10 +1,11 @@
 //! The class `Store`: what `mxkv.kvstore.KVStore` inherits.
 
 use std::path::PathBuf;
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, Pairs, Store, fallible};
+use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, Store, fallible};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,7 +17,7 @@ use super::snapshot::PySnapshot;
 use super::updater;
 use crate::arguments::keys::{self, KeyKind};
 use crate::arguments::mapped;
-use crate::arguments::values::{self, Outs};
+use crate::arguments::values::{self, Outs, Values};
 use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
@@ -164,7 +165,9 @@ impl PyStore {
         let (key, value) = mapped::apart(key, value, "value")?;
         let values = values::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        values::run(py, values, outs, move |values, _| store.init_pairs(values, existing))?;
+        values::run(py, values, outs, move |(keys, values), _| {
+            store.init_values(keys, values, existing)
+        })?;
         self.key_kind.settle();
         Ok(())
     }
@@ -190,11 +193,15 @@ impl PyStore {
         let store = self.store(py)?;
         let (key, value) = mapped::apart(key, value, "value")?;
         if let Some((key, value)) = values::only(&self.key_kind, &key, &value)? {
-            return detached(py, move || store.push_one(&key, value, priority));
+            return detached(py, move || {
+                store.push_values(from_ref(&key), &[value.into()], priority)
+            });
         }
         let values = values::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        values::run(py, values, outs, move |values, _| store.push_pairs(values, priority))
+        values::run(py, values, outs, move |(keys, values), _| {
+            store.push_values(keys, values, priority)
+        })
     }
 
     /// Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
@@ -229,10 +236,12 @@ impl PyStore {
         let (key, out) = mapped::apart(key, out, "out")?;
         let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
         if let Some((key, out)) = values::only(key_kind, &key, &out)? {
-            detached(py, move || store.pull_one(&key, out, priority))?;
+            detached(py, move || store.pull_arrays(from_ref(&key), from_ref(out), priority))?;
         } else if let Some(outs) = values::outs(key_kind, &key, &out)? {
-            let values = Pairs::default();
-            values::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
+            values::run(py, Values::default(), outs, move |_, outs| {
+                let (keys, outs) = outs.pairs();
+                store.pull_arrays(keys, outs, priority)
+            })?;
         } else {
             let arguments = (key, out, priority, ignore_sparse).into_pyobject(py)?;
             return finalization::call_method(slf, intern!(py, "_pull_rows_too"), &arguments);
@@ -278,7 +287,7 @@ impl PyStore {
         let values = values::values(&self.key_kind, &keys, &values)?;
         let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         values::run(py, values, outs, move |values, outs| {
-            store.pushpull_pairs(values, outs, priority)
+            store.pushpull_values(values, outs.pairs(), priority)
         })
     }
 
@@ -306,7 +315,7 @@ impl PyStore {
         let values = values::values(&self.key_kind, &keys, &values)?;
         let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         values::run(py, values, outs, move |values, outs| {
-            store.broadcast_pairs(values, outs, priority)
+            store.broadcast_values(values, outs.pairs(), priority)
         })?;
         self.key_kind.settle();
         Ok(())
