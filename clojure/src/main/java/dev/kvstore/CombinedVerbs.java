@@ -135,8 +135,7 @@ public sealed interface CombinedVerbs permits KVStore {
                 handle -> NativeKVStore.pushpull(
                         handle,
                         valueKeys,
-                        Values.arrays(values),
-                        Values.rows(values),
+                        Values.handles(values),
                         outKeys,
                         NDArray.handles(outs),
                         priority),
@@ -241,8 +240,7 @@ public sealed interface CombinedVerbs permits KVStore {
                 handle -> NativeKVStore.broadcast(
                         handle,
                         valueKeys,
-                        Values.arrays(values),
-                        Values.rows(values),
+                        Values.handles(values),
                         outKeys,
                         NDArray.handles(outs),
                         priority),

@@ -99,8 +99,7 @@ public sealed interface InitVerbs permits KVStore {
         requireNonNull(existing, "existing");
         return store().change(
                 handle -> NativeKVStore.init(
-                        handle, keys, Values.arrays(values), Values.rows(values),
-                        existing.ordinal()),
+                        handle, keys, Values.handles(values), existing.ordinal()),
                 values);
     }
 

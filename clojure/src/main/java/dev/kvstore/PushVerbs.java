@@ -116,7 +116,7 @@ public sealed interface PushVerbs permits KVStore {
         Pairs.check(values, "values", keys);
         KVStore store = store();
         LongConsumer push = handle -> NativeKVStore.push(
-                handle, keys, Values.arrays(values), Values.rows(values), priority);
+                handle, keys, Values.handles(values), priority);
         return store.hasUpdater ? store.changeOnce(push, values) : store.change(push, values);
     }
 
