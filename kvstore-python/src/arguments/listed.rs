@@ -73,66 +73,93 @@ impl fmt::Display for Place {
     }
 }
 
+/// What a reader made of an object.
+pub(crate) enum Read<T> {
+    Item(T),
+    /// The reader keeps the object itself.
+    Kept,
+    /// The object is not an item.
+    Unexpected,
+}
+
 /// Reads one item, a list, or a list of lists, and returns a key for each item. In a list of lists, a
-/// single item stands for a list of one. `read` returns `None` for an object that is not an item.
+/// single item stands for a list of one. `read` gets an object and its key, or `None` if there are
+/// more objects than keys.
 ///
 /// # Errors
-/// - The exception of `read`, passed through `explain` with the place of the item.
+/// - The exception of `read`, passed through `explain` with the key and the place of the object.
 /// - A length mismatch, if there are not as many items or lists as keys.
 /// - `MemoryError`.
 pub(crate) fn paired<'py, T>(
     keys: Keys,
     object: &Bound<'py, PyAny>,
-    mut read: impl FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
+    mut read: impl FnMut(&Bound<'py, PyAny>, Option<&Key>) -> PyResult<Read<T>>,
     explain: impl Fn(PyErr, Option<&Key>, Place) -> PyErr,
 ) -> PyResult<(Vec<Key>, Vec<T>)> {
     let py = object.py();
     let mut read = |object: &Bound<'py, PyAny>, place: Place| {
-        let found = read(object).and_then(|it| it.ok_or_else(|| unexpected(object, place)));
-        found.map_err(|error| explain(error, key_at(&keys, place), place))
+        let key = key_at(&keys, place);
+        let found = match read(object, key) {
+            Ok(Read::Item(item)) => Ok(Some(item)),
+            Ok(Read::Kept) => Ok(None),
+            Ok(Read::Unexpected) => Err(unexpected(object, place)),
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| explain(error, key, place))
     };
     let mut items = Vec::new();
-    // The keys of the items, from the first list on.
-    let mut repeated: Option<Vec<Key>> = None;
-    let mut num_outer = 0;
+    // The keys of the items, if those are not the keys of the call.
+    let mut own_keys: Option<Vec<Key>> = None;
+    let (mut num_outer, mut is_nested) = (0, false);
     if is_list(object) {
         fallible::reserve(&mut items, len(object)).map_err(|error| to_python(py, error))?;
         each(object, |element| {
             let outer = num_outer;
             num_outer += 1;
             if !is_list(element) {
-                lists::push(py, &mut items, read(element, Place::At(outer))?)?;
-                return repeated
-                    .as_mut()
-                    .map_or(Ok(()), |repeated| repeat(py, repeated, &keys, outer));
+                let item = read(element, Place::At(outer))?;
+                if item.is_none() && own_keys.is_none() {
+                    own_keys = Some(first_keys(py, &keys, outer)?);
+                }
+                let Some(item) = item else { return Ok(()) };
+                lists::push(py, &mut items, item)?;
+                return own_keys.as_mut().map_or(Ok(()), |own| repeat(py, own, &keys, outer));
             }
-            let repeated = match &mut repeated {
-                Some(repeated) => repeated,
+            is_nested = true;
+            let own_keys = match &mut own_keys {
+                Some(own) => own,
                 none => none.insert(first_keys(py, &keys, outer)?),
             };
             let mut inner = 0..;
             each(element, |element| {
                 let place = Place::Within(outer, inner.next().unwrap_or_default());
-                lists::push(py, &mut items, read(element, place)?)?;
-                repeat(py, repeated, &keys, outer)
+                let Some(item) = read(element, place)? else { return Ok(()) };
+                lists::push(py, &mut items, item)?;
+                repeat(py, own_keys, &keys, outer)
             })
         })?;
     } else {
         num_outer = 1;
-        lists::push(py, &mut items, read(object, Place::Itself)?)?;
+        match read(object, Place::Itself)? {
+            Some(item) => lists::push(py, &mut items, item)?,
+            None => own_keys = Some(Vec::new()),
+        }
     }
-    let (num_keys, keys) = match (keys, repeated) {
-        (Keys::One(key), None) => (num_outer, fallible::filled(key, items.len())),
-        (Keys::Many(keys), None) => (keys.len(), Ok(keys)),
-        (Keys::One(_), Some(repeated)) => (1, Ok(repeated)),
-        (Keys::Many(keys), Some(repeated)) => (keys.len(), Ok(repeated)),
+    let num_keys = match &keys {
+        Keys::One(_) if is_nested => 1,
+        Keys::One(_) => num_outer,
+        Keys::Many(keys) => keys.len(),
     };
-    let keys = keys.map_err(|error| to_python(py, error))?;
-    if num_keys == num_outer {
-        return Ok((keys, items));
+    if num_keys != num_outer {
+        let what = "values for keys".to_owned();
+        let error = Error::LengthMismatch { what, expected: num_keys, found: num_outer };
+        return Err(to_python(py, error));
     }
-    let what = "values for keys".to_owned();
-    Err(to_python(py, Error::LengthMismatch { what, expected: num_keys, found: num_outer }))
+    let own_keys = match (own_keys, keys) {
+        (Some(own_keys), _) | (None, Keys::Many(own_keys)) => Ok(own_keys),
+        (None, Keys::One(key)) => fallible::filled(key, items.len()),
+    };
+    Ok((own_keys.map_err(|error| to_python(py, error))?, items))
 }
 
 /// Returns the key of an item, or `None` if there are more items than keys.

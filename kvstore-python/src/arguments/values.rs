@@ -8,7 +8,7 @@ use kvstore::{Key, NDArray, Storage, Tensor, Value, fallible};
 use pyo3::prelude::*;
 
 use super::keys::KeyKind;
-use super::listed;
+use super::listed::{self, Read};
 use crate::array::classes::{PyArray, PyRows};
 use crate::interop::block::Block;
 use crate::interop::{foreign, pytorch};
@@ -37,21 +37,24 @@ pub(crate) fn values(
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,
 ) -> PyResult<Values> {
-    listed::paired(kind.keys(keys)?, values, value, |error, key, place| {
-        about(values.py(), error, key, &format!("value{place}"))
-    })
+    listed::paired(
+        kind.keys(keys)?,
+        values,
+        |object, _| value(object),
+        |error, key, place| about(values.py(), error, key, &format!("value{place}")),
+    )
 }
 
-fn value(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
+fn value(object: &Bound<'_, PyAny>) -> PyResult<Read<Value>> {
     if let Ok(array) = object.cast::<PyArray>() {
-        return Ok(Some(array.get().array().into()));
+        return Ok(Read::Item(array.get().array().into()));
     }
     if let Ok(rows) = object.cast::<PyRows>() {
-        return Ok(Some(rows.get().value().into()));
+        return Ok(Read::Item(rows.get().value().into()));
     }
-    let Some(block) = foreign::block(object)? else { return Ok(None) };
+    let Some(block) = foreign::block(object)? else { return Ok(Read::Unexpected) };
     let tensor = detached(object.py(), move || block.tensor())?;
-    Ok(Some(tensor.into()))
+    Ok(Read::Item(tensor.into()))
 }
 
 /// The outputs of a call.
@@ -60,7 +63,11 @@ pub(crate) struct Outs {
     keys: Vec<Key>,
     arrays: Vec<NDArray>,
     foreign: Vec<Foreign>,
+    rows: Vec<RowsOut>,
 }
+
+/// A key, and its row-sparse output.
+pub(crate) type RowsOut = (Key, Py<PyRows>);
 
 /// An output of another library's: the array that is pulled into, and where its elements then go.
 #[derive(Debug)]
@@ -79,6 +86,11 @@ impl Outs {
         (&self.keys, &self.arrays)
     }
 
+    /// Returns the row-sparse outputs, which are in no pair.
+    pub(crate) fn rows(&self) -> &[RowsOut] {
+        &self.rows
+    }
+
     /// Writes what was pulled to the outputs of other libraries.
     ///
     /// `copies` has capacity for a copy per output: nothing may fail between two outputs.
@@ -92,44 +104,44 @@ impl Outs {
     }
 }
 
-/// Returns keys and outputs side by side; nothing when there are rows among the outputs.
+/// Returns the outputs of a call.
 pub(crate) fn outs(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     outs: &Bound<'_, PyAny>,
-) -> PyResult<Option<Outs>> {
-    let keys = kind.keys(keys)?;
-    let (mut foreign, mut has_rows): (Vec<Foreign>, _) = (Vec::new(), false);
+) -> PyResult<Outs> {
+    let (py, keys) = (outs.py(), kind.keys(keys)?);
+    let (mut foreign, mut rows): (Vec<Foreign>, Vec<RowsOut>) = (Vec::new(), Vec::new());
     // Maps an object's address to its index in `foreign`, which keeps the object alive.
     let mut index_of: HashMap<usize, usize> = HashMap::new();
-    let explain =
-        |error, key: Option<&Key>, place| about(outs.py(), error, key, &format!("out{place}"));
-    let output = |object: &Bound<'_, PyAny>| {
+    let explain = |error, key: Option<&Key>, place| about(py, error, key, &format!("out{place}"));
+    let output = |object: &Bound<'_, PyAny>, key: Option<&Key>| {
         if let Ok(array) = object.cast::<PyArray>() {
-            return Ok(Some(array.get().array().clone()));
+            return Ok(Read::Item(array.get().array().clone()));
+        }
+        if let Ok(array) = object.cast::<PyRows>() {
+            if let Some(key) = key {
+                lists::push(py, &mut rows, (key.clone(), array.clone().unbind()))?;
+            }
+            return Ok(Read::Kept);
         }
         // An object that stands several times is one output: the key initialised last wins.
         let address = object.as_ptr().addr();
         if let Some(known) = index_of.get(&address).and_then(|index| foreign.get(*index)) {
-            return Ok(Some(known.array.clone()));
+            return Ok(Read::Item(known.array.clone()));
         }
-        has_rows = object.is_instance_of::<PyRows>();
-        let Some(block) = foreign::writable(object)? else { return Ok(None) };
+        let Some(block) = foreign::writable(object)? else { return Ok(Read::Unexpected) };
         let of_block = Arc::clone(&block);
-        let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
+        let array = NDArray::new(detached(py, move || of_block.placeholder())?);
         let reserved = fallible::reserve_entries(&mut index_of, 1);
-        reserved.map_err(|error| to_python(object.py(), error))?;
+        reserved.map_err(|error| to_python(py, error))?;
         index_of.insert(address, foreign.len());
         let output = Foreign { object: object.clone().unbind(), array: array.clone(), block };
-        lists::push(object.py(), &mut foreign, output)?;
-        Ok(Some(array))
+        lists::push(py, &mut foreign, output)?;
+        Ok(Read::Item(array))
     };
-    let found = listed::paired(keys, outs, output, explain);
-    if has_rows {
-        return Ok(None);
-    }
-    let (keys, arrays) = found?;
-    Ok(Some(Outs { keys, arrays, foreign }))
+    let (keys, arrays) = listed::paired(keys, outs, output, explain)?;
+    Ok(Outs { keys, arrays, foreign, rows })
 }
 
 /// Returns keys and outputs side by side, of a verb whose outputs are whole.
@@ -138,8 +150,11 @@ pub(crate) fn whole_outs(
     keys: &Bound<'_, PyAny>,
     arrays: &Bound<'_, PyAny>,
 ) -> PyResult<Outs> {
-    let refused = || type_error(arrays.py(), "out: expected whole arrays, found rows");
-    outs(kind, keys, arrays)?.ok_or_else(refused)
+    let outs = outs(kind, keys, arrays)?;
+    if outs.rows.is_empty() {
+        return Ok(outs);
+    }
+    Err(type_error(arrays.py(), "out: expected whole arrays, found rows"))
 }
 
 /// Runs `call` with values and outputs while other threads of Python go on, and writes what was pulled
