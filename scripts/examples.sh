@@ -9,7 +9,8 @@ status=0
 
 # As `make jar` left them: the jar, and Clojure itself.
 version=$(sed -n 's:^  <version>\(.*\)</version>:\1:p' clojure/pom.xml)
-class_path=$root/clojure/target/kvstore-$version.jar:$(cat clojure/target/release/classpath.txt)
+jar=$root/clojure/target/kvstore-$version.jar
+class_path=$jar:$(cat clojure/target/release/classpath.txt)
 
 # expect NAME OUTPUT HOW COMMAND..   runs a command in the folder of the example
 expect() {
@@ -53,6 +54,9 @@ read_lein() {
 }
 
 expect maven "w = 3.000" "ran" mvn -q -B -ntp compile exec:exec
+expect java "after init: [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+the sum of a push replaces the value: [8.0, 8.0, 8.0, 8.0, 8.0, 8.0]
+unless there is an updater: [16.0, 16.0, 16.0, 16.0, 16.0, 16.0]" "ran" "$java" --enable-native-access=ALL-UNNAMED -cp "$jar" Quickstart.java
 # expect_deps NAME ALIAS OUTPUT
 expect_deps() {
     if has clojure; then

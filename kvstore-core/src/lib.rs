@@ -50,6 +50,8 @@ pub use ndarray::{ArrayList, NDArray};
 pub use noise::Distribution;
 pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
 pub use rows::{RowSparse, Value};
+#[doc(hidden)]
+pub use store::scratch;
 pub use store::{
     Description, KeyStats, KvStore, LocalStore, OnExisting, Pulled, Snapshot, Updater, WorkerGroup,
 };

@@ -11,6 +11,7 @@
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -52,9 +53,9 @@ fn check_verbs(store: &Store, value: &NDArray) {
         ("init", store.init("v", value)),
         ("init_with", store.init_with("w", value, OnExisting::Replace)),
         ("push", store.push("w", value)),
-        ("push_one", store.push_one(&key, value, 0)),
+        ("push_values", store.push_values(from_ref(&key), &[value.into()], 0)),
         ("pull", store.pull("w", value)),
-        ("pull_one", store.pull_one(&key, value, 0)),
+        ("pull_arrays", store.pull_arrays(from_ref(&key), from_ref(value), 0)),
         ("pull_new", store.pull_new("w").map(drop)),
         ("pull_rows", store.pull_rows("w", &[[0]]).map(drop)),
         ("pushpull", store.pushpull("w", value, value)),

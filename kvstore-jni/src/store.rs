@@ -83,33 +83,31 @@ fn send_command_to_servers(
     Ok(convert::store(store)?.send_command_to_servers(head, &body)?)
 }
 
-native!(fn init(store: jlong, keys: JString[], values: jlong[], rows: jlong[], existing: jint));
+native!(fn init(store: jlong, keys: JString[], values: jlong[], existing: jint));
 fn init(
     env: &mut Env<'_>,
     _class: JClass<'_>,
     store: jlong,
     keys: Keys<'_>,
     values: JLongArray<'_>,
-    rows: JLongArray<'_>,
     existing: jint,
 ) -> Result<()> {
-    let pairs = convert::values(env, &keys, &values, &rows)?;
+    let (keys, values) = (convert::keys(env, &keys)?, convert::values(env, &values)?);
     let existing = convert::existing(existing)?;
-    Ok(convert::store(store)?.init_pairs(&pairs, existing)?)
+    Ok(convert::store(store)?.init_values(&keys, &values, existing)?)
 }
 
-native!(fn push(store: jlong, keys: JString[], values: jlong[], rows: jlong[], priority: jint));
+native!(fn push(store: jlong, keys: JString[], values: jlong[], priority: jint));
 fn push(
     env: &mut Env<'_>,
     _class: JClass<'_>,
     store: jlong,
     keys: Keys<'_>,
     values: JLongArray<'_>,
-    rows: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let pairs = convert::values(env, &keys, &values, &rows)?;
-    Ok(convert::store(store)?.push_pairs(&pairs, priority)?)
+    let (keys, values) = (convert::keys(env, &keys)?, convert::values(env, &values)?);
+    Ok(convert::store(store)?.push_values(&keys, &values, priority)?)
 }
 
 native!(fn pull(store: jlong, keys: JString[], outs: jlong[], priority: jint));
@@ -121,8 +119,8 @@ fn pull(
     outs: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let pairs = convert::pairs(env, &keys, &outs, "outs")?;
-    Ok(convert::store(store)?.pull_pairs(&pairs, priority)?)
+    let (keys, outs) = (convert::keys(env, &keys)?, convert::arrays(env, &outs, "outs")?);
+    Ok(convert::store(store)?.pull_arrays(&keys, &outs, priority)?)
 }
 
 native!(fn pull_new(store: jlong, keys: JString[]) -> jlong[]);
@@ -137,7 +135,7 @@ fn pull_new<'l>(
     convert::adopt_all(env, values)
 }
 
-native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], rows: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
 fn pushpull(
     env: &mut Env<'_>,
@@ -145,17 +143,17 @@ fn pushpull(
     store: jlong,
     value_keys: Keys<'_>,
     values: JLongArray<'_>,
-    rows: JLongArray<'_>,
     out_keys: Keys<'_>,
     outs: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let values = convert::values(env, &value_keys, &values, &rows)?;
-    let outs = convert::pairs(env, &out_keys, &outs, "outs")?;
-    Ok(convert::store(store)?.pushpull_pairs(&values, &outs, priority)?)
+    let (keys, values) = (convert::keys(env, &value_keys)?, convert::values(env, &values)?);
+    let (out_keys, outs) = (convert::keys(env, &out_keys)?, convert::arrays(env, &outs, "outs")?);
+    let (values, outs) = ((&*keys, &*values), (&*out_keys, &*outs));
+    Ok(convert::store(store)?.pushpull_values(values, outs, priority)?)
 }
 
-native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], rows: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
 fn broadcast(
     env: &mut Env<'_>,
@@ -163,14 +161,14 @@ fn broadcast(
     store: jlong,
     value_keys: Keys<'_>,
     values: JLongArray<'_>,
-    rows: JLongArray<'_>,
     out_keys: Keys<'_>,
     outs: JLongArray<'_>,
     priority: jint,
 ) -> Result<()> {
-    let values = convert::values(env, &value_keys, &values, &rows)?;
-    let outs = convert::pairs(env, &out_keys, &outs, "outs")?;
-    Ok(convert::store(store)?.broadcast_pairs(&values, &outs, priority)?)
+    let (keys, values) = (convert::keys(env, &value_keys)?, convert::values(env, &values)?);
+    let (out_keys, outs) = (convert::keys(env, &out_keys)?, convert::arrays(env, &outs, "outs")?);
+    let (values, outs) = ((&*keys, &*values), (&*out_keys, &*outs));
+    Ok(convert::store(store)?.broadcast_values(values, outs, priority)?)
 }
 
 native!(fn remove(store: jlong, keys: JString[]));

@@ -34,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use super::array::classes::PyRows;
     #[pymodule_export]
+    use super::array::classes::set_np;
+    #[pymodule_export]
     use super::array::file::{load, save};
     #[pymodule_export]
     use super::array::making::{

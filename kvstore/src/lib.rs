@@ -30,7 +30,6 @@ mod checkpoint;
 mod create;
 #[cfg(feature = "dist")]
 mod dist;
-mod kept;
 mod memory_limit;
 mod pairs;
 pub mod random;
@@ -53,7 +52,7 @@ pub use runtime::{
 };
 pub use store::Store;
 pub use update::{update, update_rows};
-pub use values::{ArrayOrRows, ToValue};
+pub use values::ToValue;
 
 #[cfg(feature = "dist")]
 pub use kvstore_dist::{Group, LocalCollective, transport};

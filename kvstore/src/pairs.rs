@@ -1,10 +1,8 @@
 //! Keys and arrays side by side, from the four shapes in which a verb takes them.
 
 use kvstore_core::fallible;
-use kvstore_core::{Error, Key, NDArray, Result, RowSparse};
+use kvstore_core::{Error, Key, NDArray, Result, RowSparse, Value};
 use smallvec::SmallVec;
-
-use crate::values::ArrayOrRows;
 
 /// The keys of a call: one, or a list.
 #[derive(Clone, Debug)]
@@ -122,11 +120,6 @@ impl<A> Pairs<A> {
     /// Returns the arrays, one per key.
     pub fn arrays(&self) -> &[A] {
         &self.arrays
-    }
-
-    /// Returns the arrays, one per key, without the keys.
-    pub fn into_arrays(self) -> Vec<A> {
-        self.arrays.into_vec()
     }
 }
 
@@ -307,4 +300,4 @@ macro_rules! into_arrays {
     )+};
 }
 
-into_arrays!(NDArray, RowSparse, ArrayOrRows);
+into_arrays!(NDArray, RowSparse, Value);

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvstore_core::fallible;
+use kvstore_core::key::check_lengths;
 use kvstore_core::process::OwnedByProcess;
+use kvstore_core::scratch::{with_pulled, with_values};
 use kvstore_core::{
     Error, Key, KeyStats, KvStore, NDArray, OnExisting, Pulled, Result, RowSparse, Tensor,
     TensorSpec, Value,
 };
 
-use crate::kept;
 use crate::pairs::{IntoArrays, IntoKeys, Keys, Pairs};
 use crate::values::ToValue;
 
@@ -203,56 +204,23 @@ impl Store {
 
     /// As [`Store::init_with`].
     pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: OnExisting) -> Result<()> {
-        kept::with(&kept::VALUES, |values| {
+        with_values(|values| {
             fill(values, pairs)?;
-            self.inner()?.init_with(pairs.keys(), values, existing)
+            self.init_values(pairs.keys(), values, existing)
         })
     }
 
-    /// As [`Store::push`]; a higher priority may travel earlier where a network is involved.
+    /// As [`Store::push`]. A higher priority may travel earlier where a network is involved.
     pub fn push_pairs(&self, pairs: &Pairs<impl ToValue>, priority: i32) -> Result<()> {
-        kept::with(&kept::VALUES, |values| {
+        with_values(|values| {
             fill(values, pairs)?;
-            self.inner()?.push(pairs.keys(), values, priority)
-        })
-    }
-
-    /// As [`Store::push_pairs`], for one key with one value and without lists of them.
-    ///
-    /// ```
-    /// use kvstore::{DType, Device, Key, create, ones, zeros};
-    /// let (store, key) = (create("local")?, Key::new("w")?);
-    /// store.init(&key, &zeros([2], DType::F32, Device::cpu(0))?)?;
-    /// store.push_one(&key, &ones([2], DType::F32, Device::cpu(0))?, 0)?;
-    /// let out = zeros([2], DType::F64, Device::cpu(0))?;
-    /// store.pull_one(&key, &out, 0)?;
-    /// assert_eq!(out.to_vec::<f64>()?, [1.0, 1.0]);
-    /// assert!(store.pull_one(&key, &zeros([3], DType::F32, Device::cpu(0))?, 0).is_err());
-    /// # Ok::<(), kvstore::Error>(())
-    /// ```
-    pub fn push_one(&self, key: &Key, value: &impl ToValue, priority: i32) -> Result<()> {
-        kept::with(&kept::VALUES, |values| {
-            values.push(value.to_value());
-            self.inner()?.push(std::slice::from_ref(key), values, priority)
-        })
-    }
-
-    /// As [`Store::pull`], for one key and one array.
-    pub fn pull_one(&self, key: &Key, out: &NDArray, priority: i32) -> Result<()> {
-        kept::with(&kept::PULLED, |pulled| {
-            self.inner()?.pull_into(std::slice::from_ref(key), priority, pulled)?;
-            pulled.drain(..).try_for_each(|Pulled { value, .. }| {
-                check_shape(key, value.spec(), out)?;
-                out.land(if out.can_share(&value) { value } else { out.convert(&value, None)? })
-            })
+            self.push_values(pairs.keys(), values, priority)
         })
     }
 
     /// As [`Store::pull`].
     pub fn pull_pairs(&self, outs: &Pairs<impl Borrow<NDArray>>, priority: i32) -> Result<()> {
-        kept::with(&kept::PULLED, |pulled| {
-            self.pull_reserved(outs, Reserved::default(), pulled, priority)
-        })
+        self.pull_arrays(outs.keys(), outs.arrays(), priority)
     }
 
     /// As [`Store::pushpull`], with a list of keys of their own for the outputs.
@@ -262,12 +230,10 @@ impl Store {
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        kept::with(&kept::PULLED, |pulled| {
-            let descriptions = self.inner()?.describe(outs.keys())?;
-            let described = descriptions.iter().map(|it| (it.order, &it.spec));
-            let reserved = Reserved::for_outputs(outs, described, pulled)?;
-            self.push_pairs(values, priority)?;
-            self.pull_reserved(outs, reserved, pulled, priority)
+        with_values(|list| {
+            fill(list, values)?;
+            let outs = (outs.keys(), outs.arrays());
+            self.pushpull_values((values.keys(), list), outs, priority)
         })
     }
 
@@ -279,14 +245,86 @@ impl Store {
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        let mut specs: HashMap<&Key, (u64, &TensorSpec)> = fallible::hash_map(values.keys().len())?;
-        for ((key, value), order) in values.keys().iter().zip(values.arrays()).zip(0..) {
+        with_values(|list| {
+            fill(list, values)?;
+            let outs = (outs.keys(), outs.arrays());
+            self.broadcast_values((values.keys(), list), outs, priority)
+        })
+    }
+
+    /// As [`Store::init_with`], with a key for each value.
+    pub fn init_values(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
+        self.inner()?.init_with(keys, values, existing)
+    }
+
+    /// As [`Store::push`], with a key for each value. A higher priority may travel earlier where a
+    /// network is involved.
+    ///
+    /// ```
+    /// use std::slice::from_ref;
+    /// use kvstore::{DType, Device, Key, create, ones, zeros};
+    /// let (store, key) = (create("local")?, Key::new("w")?);
+    /// store.init(&key, &zeros([2], DType::F32, Device::cpu(0))?)?;
+    /// store.push_values(from_ref(&key), &[ones([2], DType::F32, Device::cpu(0))?.into()], 0)?;
+    /// let out = zeros([2], DType::F64, Device::cpu(0))?;
+    /// store.pull_arrays(from_ref(&key), from_ref(&out), 0)?;
+    /// assert_eq!(out.to_vec::<f64>()?, [1.0, 1.0]);
+    /// let other = zeros([3], DType::F32, Device::cpu(0))?;
+    /// assert!(store.pull_arrays(&[key], &[other], 0).is_err());
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    pub fn push_values(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
+        self.inner()?.push(keys, values, priority)
+    }
+
+    /// As [`Store::pull`], with a key for each output.
+    pub fn pull_arrays(
+        &self,
+        keys: &[Key],
+        outs: &[impl Borrow<NDArray>],
+        priority: i32,
+    ) -> Result<()> {
+        check_lengths("outputs for keys", keys, outs)?;
+        with_pulled(|pulled| {
+            self.pull_reserved((keys, outs), Reserved::default(), pulled, priority)
+        })
+    }
+
+    /// As [`Store::pushpull`], with a key for each value and for each output.
+    pub fn pushpull_values(
+        &self,
+        (keys, values): (&[Key], &[Value]),
+        outs: (&[Key], &[impl Borrow<NDArray>]),
+        priority: i32,
+    ) -> Result<()> {
+        check_lengths("outputs for keys", outs.0, outs.1)?;
+        with_pulled(|pulled| {
+            let descriptions = self.inner()?.describe(outs.0)?;
+            let described = descriptions.iter().map(|it| (it.order, &it.spec));
+            let reserved = Reserved::for_outputs(outs, described, pulled)?;
+            self.push_values(keys, values, priority)?;
+            self.pull_reserved(outs, reserved, pulled, priority)
+        })
+    }
+
+    /// As [`Store::broadcast`], with a key for each value and for each output. The keys of the outputs
+    /// are some of those that are initialised.
+    pub fn broadcast_values(
+        &self,
+        (keys, values): (&[Key], &[Value]),
+        outs: (&[Key], &[impl Borrow<NDArray>]),
+        priority: i32,
+    ) -> Result<()> {
+        check_lengths("values for keys", keys, values)?;
+        check_lengths("outputs for keys", outs.0, outs.1)?;
+        let mut specs: HashMap<&Key, (u64, &TensorSpec)> = fallible::hash_map(keys.len())?;
+        for ((key, value), order) in keys.iter().zip(values).zip(0..) {
             if self.inner()?.contains(key)? || specs.insert(key, (order, value.spec())).is_some() {
                 return Err(Error::KeyExists { key: key.clone() });
             }
         }
-        let mut described = fallible::with_capacity(outs.keys().len())?;
-        for key in outs.keys() {
+        let mut described = fallible::with_capacity(outs.0.len())?;
+        for key in outs.0 {
             let Some(spec) = specs.get(key) else {
                 if self.inner()?.contains(key)? {
                     let text =
@@ -297,9 +335,9 @@ impl Store {
             };
             described.push(*spec);
         }
-        kept::with(&kept::PULLED, |pulled| {
+        with_pulled(|pulled| {
             let reserved = Reserved::for_outputs(outs, described.iter().copied(), pulled)?;
-            self.init_pairs(values, OnExisting::Reject)?;
+            self.init_values(keys, values, OnExisting::Reject)?;
             self.pull_reserved(outs, reserved, pulled, priority)
         })
     }
@@ -351,14 +389,14 @@ impl Store {
     /// order of the keys' initialisation. Takes the memory from `reserved` as far as it is there.
     fn pull_reserved<'a>(
         &self,
-        outs: &'a Pairs<impl Borrow<NDArray>>,
+        (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
         reserved: Reserved<'a>,
         pulled: &mut Vec<Pulled>,
         priority: i32,
     ) -> Result<()> {
         let Reserved { mut converted, mut landing } = reserved;
-        self.inner()?.pull_into(outs.keys(), priority, pulled)?;
-        let places = outs.keys().iter().zip(borrowed(outs));
+        self.inner()?.pull_into(keys, priority, pulled)?;
+        let places = keys.iter().zip(borrowed(outs));
         for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
             check_shape(key, pulled.value.spec(), out)?;
             if !out.can_share(&pulled.value) {
@@ -392,17 +430,17 @@ impl<'a> Reserved<'a> {
     /// Checks the shape of each output, and reserves memory for it. `described` has the order and
     /// the spec of each key.
     fn for_outputs<'s>(
-        outs: &'a Pairs<impl Borrow<NDArray>>,
+        (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
         described: impl Iterator<Item = (u64, &'s TensorSpec)> + Clone,
         pulled: &mut Vec<Pulled>,
     ) -> Result<Self> {
-        let len = outs.arrays().len();
+        let len = outs.len();
         fallible::reserve(pulled, len)?;
         let mut reserved = Self { converted: fallible::with_capacity(len)?, landing: Vec::new() };
         if !described.clone().is_sorted_by_key(|(order, _)| order) {
             fallible::reserve(&mut reserved.landing, len)?;
         }
-        for ((_, spec), (key, out)) in described.zip(outs.keys().iter().zip(borrowed(outs))) {
+        for ((_, spec), (key, out)) in described.zip(keys.iter().zip(borrowed(outs))) {
             check_shape(key, spec, out)?;
             reserved.converted.push(out.reserve(spec.dtype())?);
         }
@@ -418,8 +456,8 @@ fn fill(values: &mut Vec<Value>, pairs: &Pairs<impl ToValue>) -> Result<()> {
 }
 
 /// Returns the arrays of a call that holds them in some other way.
-fn borrowed(outs: &Pairs<impl Borrow<NDArray>>) -> impl Iterator<Item = &NDArray> {
-    outs.arrays().iter().map(Borrow::borrow)
+fn borrowed(outs: &[impl Borrow<NDArray>]) -> impl Iterator<Item = &NDArray> {
+    outs.iter().map(Borrow::borrow)
 }
 
 /// An output may have another dtype than the stored value, but no other shape.

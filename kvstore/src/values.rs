@@ -1,34 +1,26 @@
-//! What a store takes as values: arrays and rows, also mixed.
+//! [`ToValue`]: what a store takes as a value.
 
 use kvstore_core::{NDArray, RowSparse, TensorSpec, Value};
 
 /// Something that [`Store::init`](crate::Store::init) and [`Store::push`](crate::Store::push) take.
+/// A list of [`Value`]s may mix arrays and rows.
+///
+/// ```
+/// use kvstore::{Device, RowSparse, Value, array, create};
+/// let store = create("local")?;
+/// let bias = array(&[1f32, 2.0], [2], Device::cpu(0))?;
+/// let rows = array(&[3f32, 4.0], [1, 2], Device::cpu(0))?.tensor();
+/// let table = RowSparse::new([9, 2], vec![7], rows)?;
+/// store.init(["b", "t"], vec![Value::from(bias), table.into()])?;
+/// assert_eq!(store.pull_new("t")?[0].slice(7, 8)?.to_vec::<f32>()?, [3.0, 4.0]);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
 pub trait ToValue {
     /// Returns the present value. O(1): memory is shared.
     fn to_value(&self) -> Value;
 
     /// Returns shape and dtype.
     fn spec(&self) -> &TensorSpec;
-}
-
-/// A value for a key, for calls in which some keys get arrays and others get rows.
-///
-/// ```
-/// use kvstore::{ArrayOrRows, Device, RowSparse, array, create};
-/// let store = create("local")?;
-/// let bias = array(&[1f32, 2.0], [2], Device::cpu(0))?;
-/// let rows = array(&[3f32, 4.0], [1, 2], Device::cpu(0))?.tensor();
-/// let table = RowSparse::new([9, 2], vec![7], rows)?;
-/// store.init(["b", "t"], vec![ArrayOrRows::from(bias), table.into()])?;
-/// assert_eq!(store.pull_new("t")?[0].slice(7, 8)?.to_vec::<f32>()?, [3.0, 4.0]);
-/// # Ok::<(), kvstore::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub enum ArrayOrRows {
-    /// All of a value.
-    Array(NDArray),
-    /// Some of its rows.
-    Rows(RowSparse),
 }
 
 impl ToValue for NDArray {
@@ -51,30 +43,12 @@ impl ToValue for RowSparse {
     }
 }
 
-impl ToValue for ArrayOrRows {
+impl ToValue for Value {
     fn to_value(&self) -> Value {
-        match self {
-            Self::Array(array) => array.to_value(),
-            Self::Rows(rows) => rows.to_value(),
-        }
+        self.clone()
     }
 
     fn spec(&self) -> &TensorSpec {
-        match self {
-            Self::Array(array) => array.spec(),
-            Self::Rows(rows) => rows.spec(),
-        }
-    }
-}
-
-impl From<NDArray> for ArrayOrRows {
-    fn from(array: NDArray) -> Self {
-        Self::Array(array)
-    }
-}
-
-impl From<RowSparse> for ArrayOrRows {
-    fn from(rows: RowSparse) -> Self {
-        Self::Rows(rows)
+        self.spec()
     }
 }

@@ -10,8 +10,8 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use kvstore::{
-    ArrayOrRows, DType, Device, Error, ErrorCode, Key, NDArray, Optimizer, Pairs, Result,
-    RowSparse, Store, create, full, zeros,
+    DType, Device, Error, ErrorCode, Key, NDArray, Optimizer, Pairs, Result, RowSparse, Store,
+    Value, create, full, zeros,
 };
 use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without_failures};
 
@@ -151,7 +151,7 @@ fn pushes() -> Vec<Case<Error>> {
             "push of arrays and rows",
             |_| {
                 let rows = |it: NDArray| RowSparse::new([2, 1], vec![0, 1], it.tensor()).unwrap();
-                let rows = twos().into_iter().map(|array| ArrayOrRows::Rows(rows(array)));
+                let rows = twos().into_iter().map(|array| Value::Rows(rows(array)));
                 (keys("w"), rows.collect::<Vec<_>>())
             },
             |store, (keys, values)| store.push(keys, &*values),

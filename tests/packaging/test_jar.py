@@ -94,6 +94,9 @@ class ContentTest(unittest.TestCase):
         ]:
             self.assertIn(name, names)
 
+    def test_the_jar_has_no_examples(self):
+        self.assertEqual([name for name in entries() if "examples" in name], [])
+
     def test_each_namespace_is_compiled_and_its_class_is_younger(self):
         with zipfile.ZipFile(JARS / f"{NAME}.jar") as jar:
             times = {entry.filename: entry.date_time for entry in jar.infolist()}

@@ -1,11 +1,13 @@
 //! Runs a program on a store and on the model, and compares all that can be seen after every call.
 
 use kvstore::{
-    ArrayOrRows, Error, ErrorCode, NDArray, OnExisting, Optimizer, Pairs, Result, Scalar, Snapshot,
-    Store, backends,
+    Error, ErrorCode, NDArray, OnExisting, Optimizer, Pairs, Result, Scalar, Snapshot, Store,
+    backends,
 };
 
-use crate::arrays::{UpdaterLog, from_array, key, keys, set_updater, to_arrays};
+use crate::arrays::{
+    UpdaterLog, from_array, from_tensor, key, keys, set_updater, to_array, to_arrays,
+};
 use crate::compare::difference;
 use crate::model::{Faults, Model, Written};
 use crate::operations::{Given, GivenRows, KEYS, Operation, Outs, UNKNOWN_KEY};
@@ -119,19 +121,27 @@ fn call(
 
 /// Pushes values of which some are rows. They stay as they are, and later writes to arrays do not reach the store.
 fn push_rows(store: &Store, model: &mut Model, given: &GivenRows, priority: i32) -> Outcome {
-    let values: Vec<_> = given.values.iter().map(ValueOrRows::to_array_or_rows).collect();
+    let value = |value: &ValueOrRows| match value {
+        ValueOrRows::Value(value) => {
+            let array = to_array(value);
+            (kvstore::Value::from(&array), Some(array))
+        }
+        ValueOrRows::Rows(rows) => (rows.to_rows().into(), None),
+    };
+    let (values, arrays): (Vec<_>, Vec<_>) = given.values.iter().map(value).unzip();
     let pairs = Pairs::new(keys(&given.keys), values.clone());
     let found = pairs.and_then(|pairs| store.push_pairs(&pairs, priority));
     let expected = zip(&given.keys, &given.values).and_then(|pairs| model.push_rows(&pairs));
     let outcome = compare_results(found, expected, |(), ()| Ok(()))?;
-    for (value, given) in values.iter().zip(&given.values) {
-        let found = match value {
-            ArrayOrRows::Array(array) => from_array(array),
-            ArrayOrRows::Rows(rows) => NaiveRows::from_rows(rows).to_dense(),
+    for ((value, array), given) in values.iter().zip(&arrays).zip(&given.values) {
+        let found = match (value, array) {
+            (_, Some(array)) => from_array(array),
+            (kvstore::Value::Dense(value), None) => from_tensor(value),
+            (kvstore::Value::Rows(rows), None) => NaiveRows::from_rows(rows).to_dense(),
         };
         compare_values(&[given.to_dense()], &[found])
             .map_err(|what| format!("pushed value changed: {what}"))?;
-        if let ArrayOrRows::Array(array) = value {
+        if let Some(array) = array {
             spoil(std::slice::from_ref(array))?;
         }
     }

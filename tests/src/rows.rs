@@ -1,6 +1,6 @@
 //! Values of rows as simply as they can be written: a list of numbers and rows.
 
-use kvstore::{ArrayOrRows, DType, RowSparse};
+use kvstore::{DType, RowSparse};
 
 use crate::arrays::{from_tensor, to_array};
 use crate::samples::{nasty, words};
@@ -101,14 +101,6 @@ impl ValueOrRows {
         match self {
             Self::Value(_) => None,
             Self::Rows(rows) => Some(rows),
-        }
-    }
-
-    /// Returns what a store takes.
-    pub fn to_array_or_rows(&self) -> ArrayOrRows {
-        match self {
-            Self::Value(value) => to_array(value).into(),
-            Self::Rows(rows) => rows.to_rows().into(),
         }
     }
 }

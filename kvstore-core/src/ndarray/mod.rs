@@ -11,6 +11,7 @@ use std::sync::{Arc, MutexGuard};
 use crate::backend::registry::Backends;
 use crate::backend::{Backend, InOut, SpanMut};
 use crate::process::ForkMutex;
+use crate::rows::Value;
 use crate::tensor::Tensor;
 use crate::types::{DType, Device, Element, Error, Result, Scalar, Shape, TensorSpec};
 
@@ -277,6 +278,20 @@ impl NDArray {
                 cell.mutate_part(first_element, self.spec.num_elements(), change)
             }
         }
+    }
+}
+
+/// Takes a snapshot of the value.
+impl From<NDArray> for Value {
+    fn from(array: NDArray) -> Self {
+        array.tensor().into()
+    }
+}
+
+/// Takes a snapshot of the value.
+impl From<&NDArray> for Value {
+    fn from(array: &NDArray) -> Self {
+        array.tensor().into()
     }
 }
 

@@ -25,7 +25,6 @@ use super::updater::Updater;
 use super::{KvStore, WorkerGroup};
 use crate::backend::registry::Backends;
 use crate::codec::Compression;
-use crate::compression::compress;
 use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::rows::{RowSparse, Value, check_ids};
@@ -150,43 +149,36 @@ impl LocalStore {
         Settings { policy, compression }: &Settings,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let home = self.home;
-        let push = Push { backends: &self.backends, entries, pushed, values };
-        let moved = push.gather(home)?;
-        let push = Push { values: moved.as_deref().unwrap_or(values), ..push };
+        let (backends, compression) = (&self.backends, compression.as_ref());
+        let (moved, merged);
+        let mut push = Push::new(backends, self.home, entries, values, pushed, scratch)?;
+        moved = push.moved()?;
+        let values = moved.as_deref().unwrap_or(values);
+        push.set_values(values);
         if let Some(compression) = compression {
-            for group in push.groups() {
-                let checked = compression.of(group.entry.spec().dtype());
-                checked.map_err(|error| {
-                    Error::invalid(format!("key `{}`: {error}", group.entry.key()))
-                })?;
-                group.check_whole()?;
-            }
+            push.keys.iter().try_for_each(|key| key.check_compression(compression))?;
         }
-        let merged = push.merge_rows(policy.row_use())?;
-        let push = merged.as_ref().map_or(push, |merged| merged.push(push));
+        merged = push.merge_rows(backends, values, policy.row_use())?;
+        push.set_values(merged.as_deref().unwrap_or(values));
         match policy {
-            Policy::Assign => push.assign(home, compression.as_ref(), scratch),
+            Policy::Assign => push.assign(compression, scratch),
             Policy::Updater(updater) => match compression {
                 None => {
-                    let sums = push.sum(home, scratch)?;
-                    push.groups().zip(&sums).try_for_each(|(group, sum)| {
-                        self.call(&**updater, group.entry, |_| Ok((sum.clone(), None)))
+                    let sums = push.sum(scratch)?;
+                    push.keys.iter().zip(&sums).try_for_each(|(key, sum)| {
+                        self.call(&**updater, key.entry(), |_| Ok((sum.clone(), None)))
                     })
                 }
-                Some(compression) => push.groups().try_for_each(|group| {
-                    self.call(&**updater, group.entry, |progress| {
+                Some(compression) => push.keys.iter().try_for_each(|key| {
+                    self.call(&**updater, key.entry(), |progress| {
                         // The key keeps its own, for the updater may fail.
                         let mut residuals = fallible::copied(&progress.residuals)?;
-                        let mut key =
-                            group.compressed(&self.backends, home, compression, &mut residuals)?;
-                        compress(&self.backends, std::slice::from_mut(&mut key))?;
-                        let sum = key.into_sum();
+                        let sum = key.compressed_sum(backends, compression, &mut residuals)?;
                         Ok((sum, Some(residuals)))
                     })
                 }),
             },
-            Policy::Optimizer(running) => push.step(home, running, compression.as_ref(), scratch),
+            Policy::Optimizer(running) => push.step(running, compression, scratch),
         }
     }
 

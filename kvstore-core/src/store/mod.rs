@@ -6,7 +6,7 @@ mod merge_rows;
 mod policy;
 mod pull_rows;
 mod push;
-mod scratch;
+pub mod scratch;
 mod shards;
 mod snapshot;
 mod table;

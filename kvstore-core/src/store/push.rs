@@ -1,8 +1,8 @@
-//! One push: its values in the order in which keys are processed, and what becomes of each key.
+//! [`Push`]: the list of keys of one push, in the order of their initialisation.
 //!
-//! Everything that can fail comes first: all keys are found and checked, all locks taken, all memory
-//! is there. Then the kernels run, as one batch for the whole call (another one for the keys that get rows), and
-//! the results count.
+//! The list is built once. Everything that can fail comes first: all keys are found and checked, all
+//! locks taken, all memory is there. Then the kernels run, as one batch for the whole call (and
+//! another one for the keys that get rows), and the results count.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -25,319 +25,33 @@ use crate::types::{Device, Error, Result};
 pub(crate) struct Pushed {
     /// The rank of its key by initialisation.
     pub(crate) order: u64,
-    /// Where it stands in the call.
+    /// Its index in the call.
     pub(crate) position: usize,
-    /// Where its key's entry stands in the scratch.
+    /// The index of its key's entry in the scratch.
     pub(crate) entry: usize,
 }
 
-/// The checked values of a call: those of one key stand together, keys in the order of their
-/// initialisation, and all where they are summed.
-#[derive(Clone, Copy)]
-pub(crate) struct Push<'a> {
-    pub(crate) backends: &'a Backends,
-    pub(crate) entries: &'a [Arc<Entry>],
-    pub(crate) pushed: &'a [Pushed],
-    pub(crate) values: &'a [Value],
-}
-
-/// The values of one key. Where they are summed or stepped, either all are whole or all are rows.
-pub(crate) struct Group<'a> {
-    pub(crate) entry: &'a Entry,
+/// The push of one key: its values, and while the push runs its locks and its new value. Where they
+/// are summed or stepped, either all values are dense or all are rows.
+pub(crate) struct KeyPush<'a> {
+    entry: &'a Entry,
+    /// The values of the call.
     values: &'a [Value],
-    pub(crate) pushed: &'a [Pushed],
-}
-
-impl<'a> Group<'a> {
-    /// Returns the first value.
-    fn first(&self) -> Result<&'a Value> {
-        self.values().next().ok_or_else(lost)
-    }
-
-    /// Returns the device where the values are summed.
-    fn device(&self, home: Home) -> Result<Device> {
-        Ok(home.device(self.first()?.memory()))
-    }
-
-    /// Returns the rows, or `None` if a value is dense.
-    pub(crate) fn rows(&self) -> Result<Option<Vec<&'a RowSparse>>> {
-        if self.values().any(|value| value.rows().is_none()) {
-            return Ok(None);
-        }
-        let mut rows = fallible::with_capacity(self.len())?;
-        rows.extend(self.values().filter_map(Value::rows));
-        Ok(Some(rows))
-    }
-
-    /// Fails when any of the values is one of rows.
-    pub(crate) fn check_whole(&self) -> Result<()> {
-        if self.values().all(|value| value.rows().is_none()) {
-            return Ok(());
-        }
-        Err(Error::invalid(format!(
-            "key `{}`: values of rows are not compressed, push them whole or without a compression",
-            self.entry.key()
-        )))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.pushed.len()
-    }
-
-    /// Prepares the values for a compression, with the residuals of the key.
-    pub(crate) fn compressed<'b>(
-        &self,
-        backends: &Backends,
-        home: Home,
-        compression: &Compression,
-        residuals: &'b mut Vec<Tensor>,
-    ) -> Result<Compressed<'b>>
-    where
-        'a: 'b,
-    {
-        let device = self.device(home)?;
-        let mut values = fallible::with_capacity(self.len())?;
-        values.extend(self.iter());
-        Compressed::new(compression, backends, device, values, residuals)
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
-        let values = self.values;
-        self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
-    }
-
-    /// Returns the elements of the values.
-    fn iter(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
-        self.values().map(Value::memory)
-    }
-}
-
-impl<'a> Push<'a> {
-    /// Returns the groups in the order in which their keys are processed.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = Group<'a>> + use<'a> {
-        let (entries, values) = (self.entries, self.values);
-        let groups = self.pushed.chunk_by(|one, other| one.order == other.order);
-        groups.filter_map(move |pushed| {
-            let entry = entries.get(pushed.first()?.entry)?;
-            Some(Group { entry, values, pushed })
-        })
-    }
-
-    /// Returns the values with those moved that are not where their key is summed; none if all are.
-    pub(crate) fn gather(&self, home: Home) -> Result<Option<Vec<Value>>> {
-        let mut moved: Option<Vec<Value>> = None;
-        for group in self.groups() {
-            let device = group.device(home)?;
-            for (pushed, value) in group.pushed.iter().zip(group.values()) {
-                if !value.memory().is_at(device) {
-                    let here = value.to_device(self.backends, device)?;
-                    if moved.is_none() {
-                        moved = Some(fallible::copied(self.values)?);
-                    }
-                    let moved = moved.as_deref_mut().unwrap_or_default();
-                    if let Some(place) = moved.get_mut(pushed.position) {
-                        *place = here;
-                    }
-                }
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Sums the values of each key. A single value is kept by sharing.
-    pub(crate) fn sum(&self, home: Home, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
-        let mut sums = fallible::with_capacity(self.entries.len())?;
-        for group in self.groups() {
-            let first = group.first()?.memory().clone().relabelled(group.device(home)?);
-            sums.push(match group.len() {
-                1 => first.compact()?,
-                _ => first.allocate_like(first.spec().clone())?,
-            });
-        }
-        let mut spans = scratch.lend_spans(self.values.len())?;
-        spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
-        let mut jobs = scratch.lend_sums(self.entries.len())?;
-        let mut rest = spans.as_slice();
-        for (group, sum) in self.groups().zip(&mut sums) {
-            let addends = take(&mut rest, group.len())?;
-            if addends.len() > 1 {
-                let (device, dtype) = (sum.device(), sum.dtype());
-                jobs.push(SumJob { device, dtype, dst: sum.span_mut()?, addends });
-            }
-        }
-        self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
-        scratch.keep_sums(jobs);
-        scratch.keep_spans(spans);
-        Ok(sums)
-    }
-
-    /// Compresses the values of each key; returns their sums, none without a compression. The residuals change, so
-    /// nothing that can fail may come after.
-    fn compress(
-        &self,
-        home: Home,
-        compression: Option<&Compression>,
-        changes: &mut [Change<'_>],
-    ) -> Result<Option<Vec<Tensor>>> {
-        let Some(compression) = compression else { return Ok(None) };
-        let mut keys = fallible::with_capacity(self.entries.len())?;
-        let mut sums = fallible::with_capacity(self.entries.len())?;
-        for (group, change) in self.groups().zip(changes) {
-            let residuals = &mut change.progress.residuals;
-            keys.push(group.compressed(self.backends, home, compression, residuals)?);
-        }
-        compress(self.backends, &mut keys)?;
-        sums.extend(keys.into_iter().map(Compressed::into_sum));
-        Ok(Some(sums))
-    }
-
-    /// Makes the sum of each key's values its stored value.
-    pub(crate) fn assign(
-        &self,
-        home: Home,
-        compression: Option<&Compression>,
-        scratch: &mut Scratch,
-    ) -> Result<()> {
-        let mut changes = scratch.lend_changes(self.entries.len())?;
-        self.lock(&mut changes)?;
-        if let Some(sums) = self.compress(home, compression, &mut changes)? {
-            for (sum, change) in sums.into_iter().zip(&mut changes) {
-                change.prepared = Prepared::Value(sum.into());
-            }
-            self.settle(&mut changes);
-            scratch.keep_changes(changes);
-            return Ok(());
-        }
-        for (group, change) in self.groups().zip(&mut changes) {
-            let value = &mut **change.value.as_mut().ok_or_else(lost)?;
-            let device = group.device(home)?;
-            change.prepared = if group.len() == 1 {
-                Prepared::Value(group.first()?.compact(device)?)
-            } else {
-                let value = value.make_dense()?;
-                value.move_to(self.backends, device)?;
-                Prepared::Sum(value.fresh_if_shared()?)
-            };
-        }
-        let mut spans = scratch.lend_spans(self.values.len())?;
-        spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span));
-        let mut jobs = scratch.lend_sums(self.entries.len())?;
-        let mut rest = spans.as_slice();
-        for (group, change) in self.groups().zip(&mut changes) {
-            let addends = take(&mut rest, group.len())?;
-            if let (Prepared::Sum(fresh), Some(value)) = (&mut change.prepared, &mut change.value)
-                && let Some(value) = value.dense_mut()
-            {
-                let (device, dtype) = (value.device(), value.dtype());
-                let (InOut::InPlace(dst) | InOut::Into { dst, .. }) = value.in_out(fresh)?;
-                jobs.push(SumJob { device, dtype, dst, addends });
-            }
-        }
-        self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
-        scratch.keep_sums(jobs);
-        scratch.keep_spans(spans);
-        self.settle(&mut changes);
-        scratch.keep_changes(changes);
-        Ok(())
-    }
-
-    /// Steps each key with the sum of its values as gradient.
-    pub(crate) fn step(
-        &self,
-        home: Home,
-        running: &Running,
-        compression: Option<&Compression>,
-        scratch: &mut Scratch,
-    ) -> Result<()> {
-        for group in self.groups() {
-            Optimizer::check_dtype(group.entry.key(), group.entry.spec().dtype())?;
-        }
-        // Sorting row numbers takes a while, and others may read the values meanwhile.
-        let plans: Vec<Option<RowPlan>> = if self.values.iter().any(|it| it.rows().is_some()) {
-            let mut plans = fallible::with_capacity(self.entries.len())?;
-            for group in self.groups() {
-                plans.push(group.rows()?.as_deref().map(RowPlan::union).transpose()?);
-            }
-            plans
-        } else {
-            Vec::new()
-        };
-        let mut changes = scratch.lend_changes(self.entries.len())?;
-        self.lock(&mut changes)?;
-        for (group, change) in self.groups().zip(&mut changes) {
-            let value = change.value.as_mut().ok_or_else(lost)?.make_dense()?;
-            let device = group.device(home)?;
-            value.move_to(self.backends, device)?;
-            let Progress { run, state, .. } = &mut *change.progress;
-            let mut state = Some(state).filter(|_| *run == running.run);
-            if let Some(state) = &mut state {
-                state.move_to(self.backends, device)?;
-            }
-            let pending = Pending::new(&running.optimizer, group.entry.key(), value, state)?;
-            change.prepared = Prepared::Step(pending, running.run);
-        }
-        let mut spans = scratch.lend_spans(self.values.len())?;
-        let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates(self.entries.len())?;
-        let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(plans.len())?;
-        // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
-        let compressed = self.compress(home, compression, &mut changes)?;
-        match &compressed {
-            Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
-            None => spans.extend(self.groups().flat_map(|group| group.iter()).map(Tensor::span)),
-        }
-        let mut rest = spans.as_slice();
-        let plans = plans.iter().map(Option::as_ref).chain(std::iter::repeat(None));
-        for ((group, change), plan) in self.groups().zip(&mut changes).zip(plans) {
-            let addends = take(&mut rest, if compressed.is_some() { 1 } else { group.len() })?;
-            if let (Prepared::Step(pending, _), Some(value)) =
-                (&mut change.prepared, &mut change.value)
-                && let Some(value) = value.dense_mut()
-            {
-                let state = &mut change.progress.state;
-                match plan {
-                    None => jobs.extend(pending.job(value, state, addends)?),
-                    Some(plan) => row_jobs.extend(pending.row_job(value, state, plan, addends)?),
-                }
-            }
-        }
-        let result = self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs));
-        result.map_err(|error| in_the_midst(error, compressed.is_some()))?;
-        let has_begun = compressed.is_some() || !row_jobs.is_empty();
-        let result = self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs));
-        result.map_err(|error| in_the_midst(error, has_begun))?;
-        scratch.keep_updates(jobs);
-        scratch.keep_spans(spans);
-        self.settle(&mut changes);
-        scratch.keep_changes(changes);
-        Ok(())
-    }
-
-    /// Makes the changes count, after the kernels have run.
-    fn settle(&self, changes: &mut [Change<'_>]) {
-        for (group, change) in self.groups().zip(changes) {
-            change.settle();
-            group.entry.count_push(&change.progress);
-        }
-    }
-
-    /// Takes the locks of all keys, and after those the locks of their values.
-    fn lock(&self, changes: &mut Vec<Change<'a>>) -> Result<()> {
-        for group in self.groups() {
-            let progress = group.entry.lock()?;
-            changes.push(Change::new(progress));
-        }
-        for (group, change) in self.groups().zip(changes) {
-            change.value = Some(group.entry.lock_value()?);
-        }
-        Ok(())
-    }
-}
-
-/// A key in the middle of a change, with its locks.
-pub(crate) struct Change<'a> {
-    progress: MutexGuard<'a, Progress>,
+    /// Which of them are of this key.
+    pushed: &'a [Pushed],
+    /// Where they are summed.
+    device: Device,
+    /// The rows that a step changes, if all values are rows.
+    plan: Option<Box<RowPlan>>,
+    progress: Option<MutexGuard<'a, Progress>>,
     value: Option<MutexGuard<'a, Value>>,
     prepared: Prepared,
+}
+
+/// The checked pushes of all keys of a call.
+pub(crate) struct Push<'a> {
+    backends: &'a Backends,
+    pub(crate) keys: Vec<KeyPush<'a>>,
 }
 
 /// What a change needs to run.
@@ -351,13 +65,167 @@ enum Prepared {
     Step(Pending, Run),
 }
 
-impl<'a> Change<'a> {
-    fn new(progress: MutexGuard<'a, Progress>) -> Self {
-        Self { progress, value: None, prepared: Prepared::Nothing }
+impl<'a> KeyPush<'a> {
+    fn new(
+        entry: &'a Entry,
+        values: &'a [Value],
+        pushed: &'a [Pushed],
+        home: Home,
+    ) -> Result<Self> {
+        let first = pushed.first().and_then(|pushed| values.get(pushed.position));
+        let device = home.device(first.ok_or_else(lost)?.memory());
+        let (plan, progress, value, prepared) = (None, None, None, Prepared::Nothing);
+        Ok(Self { entry, values, pushed, device, plan, progress, value, prepared })
     }
 
+    pub(crate) fn entry(&self) -> &'a Entry {
+        self.entry
+    }
+
+    fn len(&self) -> usize {
+        self.pushed.len()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
+        let values = self.values;
+        self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
+    }
+
+    /// Returns the elements of the values.
+    fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+        self.values().map(Value::memory)
+    }
+
+    fn first(&self) -> Result<&'a Value> {
+        self.values().next().ok_or_else(lost)
+    }
+
+    /// Returns the indices of the values in the call.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = usize> + use<'a> {
+        self.pushed.iter().map(|pushed| pushed.position)
+    }
+
+    /// Forgets all values but the first, which has become their sum.
+    pub(crate) fn keep_first(&mut self) {
+        self.pushed = self.pushed.get(..1).unwrap_or_default();
+    }
+
+    /// Returns the rows, or `None` if a value is dense.
+    pub(crate) fn rows(&self) -> Result<Option<Vec<&'a RowSparse>>> {
+        if self.values().any(|value| value.rows().is_none()) {
+            return Ok(None);
+        }
+        let mut rows = fallible::with_capacity(self.len())?;
+        rows.extend(self.values().filter_map(Value::rows));
+        Ok(Some(rows))
+    }
+
+    /// Checks that the values can be compressed.
+    pub(crate) fn check_compression(&self, compression: &Compression) -> Result<()> {
+        let key = self.entry.key();
+        let checked = compression.of(self.entry.spec().dtype());
+        checked.map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
+        if self.values().all(|value| value.rows().is_none()) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "key `{key}`: values of rows are not compressed, push them whole or without a compression"
+        )))
+    }
+
+    fn tensor_list(&self) -> Result<Vec<&'a Tensor>> {
+        let mut tensors = fallible::with_capacity(self.len())?;
+        tensors.extend(self.tensors());
+        Ok(tensors)
+    }
+
+    /// Prepares the values for a compression, with the residuals of the locked key.
+    fn compressed(
+        &mut self,
+        backends: &Backends,
+        compression: &Compression,
+    ) -> Result<Compressed<'_>> {
+        let (values, device) = (self.tensor_list()?, self.device);
+        let residuals = &mut self.progress.as_mut().ok_or_else(lost)?.residuals;
+        Compressed::new(compression, backends, device, values, residuals)
+    }
+
+    /// Returns the sum of the compressed values, and changes these residuals.
+    pub(crate) fn compressed_sum(
+        &self,
+        backends: &Backends,
+        compression: &Compression,
+        residuals: &mut Vec<Tensor>,
+    ) -> Result<Tensor> {
+        let values = self.tensor_list()?;
+        let mut key = Compressed::new(compression, backends, self.device, values, residuals)?;
+        compress(backends, std::slice::from_mut(&mut key))?;
+        Ok(key.into_sum())
+    }
+
+    /// Prepares the stored value to become the sum of the values.
+    fn prepare_sum(&mut self, backends: &Backends) -> Result<()> {
+        self.prepared = if self.len() == 1 {
+            Prepared::Value(self.first()?.compact(self.device)?)
+        } else {
+            let value = self.value.as_mut().ok_or_else(lost)?.make_dense()?;
+            value.move_to(backends, self.device)?;
+            Prepared::Sum(value.fresh_if_shared()?)
+        };
+        Ok(())
+    }
+
+    /// Returns the job of a prepared sum, or `None` if there is nothing to sum.
+    fn sum_job<'b>(&'b mut self, addends: &'b [Span<'b>]) -> Result<Option<SumJob<'b>>> {
+        let (Prepared::Sum(fresh), Some(value)) = (&mut self.prepared, &mut self.value) else {
+            return Ok(None);
+        };
+        let value = value.dense_mut().ok_or_else(lost)?;
+        let (device, dtype) = (value.device(), value.dtype());
+        let (InOut::InPlace(dst) | InOut::Into { dst, .. }) = value.in_out(fresh)?;
+        Ok(Some(SumJob { device, dtype, dst, addends }))
+    }
+
+    /// Prepares a step of the optimizer.
+    fn prepare_step(&mut self, backends: &Backends, running: &Running) -> Result<()> {
+        let value = self.value.as_mut().ok_or_else(lost)?.make_dense()?;
+        value.move_to(backends, self.device)?;
+        let Progress { run, state, .. } = &mut **self.progress.as_mut().ok_or_else(lost)?;
+        let mut state = Some(state).filter(|_| *run == running.run);
+        if let Some(state) = &mut state {
+            state.move_to(backends, self.device)?;
+        }
+        let pending = Pending::new(&running.optimizer, self.entry.key(), value, state)?;
+        self.prepared = Prepared::Step(pending, running.run);
+        Ok(())
+    }
+
+    /// Adds the job of a prepared step to those of dense gradients, or to those of rows.
+    fn add_step<'b>(
+        &'b mut self,
+        addends: &'b [Span<'b>],
+        jobs: &mut Vec<UpdateJob<'b>>,
+        row_jobs: &mut Vec<RowUpdateJob<'b>>,
+    ) -> Result<()> {
+        let (Some(progress), Some(value)) = (&mut self.progress, &mut self.value) else {
+            return Err(lost());
+        };
+        let (Prepared::Step(pending, _), Some(value)) = (&mut self.prepared, value.dense_mut())
+        else {
+            return Err(lost());
+        };
+        match &self.plan {
+            None => jobs.extend(pending.job(value, &mut progress.state, addends)?),
+            Some(plan) => {
+                row_jobs.extend(pending.row_job(value, &mut progress.state, plan, addends)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the change count.
     fn settle(&mut self) {
-        let Some(value) = &mut self.value else { return };
+        let (Some(value), Some(progress)) = (&mut self.value, &mut self.progress) else { return };
         match std::mem::replace(&mut self.prepared, Prepared::Nothing) {
             Prepared::Nothing => {}
             Prepared::Value(new) => **value = new,
@@ -368,11 +236,214 @@ impl<'a> Change<'a> {
             }
             Prepared::Step(mut pending, run) => {
                 if let Some(value) = value.dense_mut() {
-                    pending.settle(value, &mut self.progress.state);
-                    self.progress.run = run;
+                    pending.settle(value, &mut progress.state);
+                    progress.run = run;
                 }
             }
         }
+        self.entry.count_push(progress);
+    }
+}
+
+impl<'a> Push<'a> {
+    /// Builds the list. `pushed` has the values of one key together, keys in the order of their
+    /// initialisation.
+    pub(crate) fn new(
+        backends: &'a Backends,
+        home: Home,
+        entries: &'a [Arc<Entry>],
+        values: &'a [Value],
+        pushed: &'a [Pushed],
+        scratch: &mut Scratch,
+    ) -> Result<Self> {
+        let mut keys = scratch.lend_keys(entries.len())?;
+        for pushed in pushed.chunk_by(|one, other| one.order == other.order) {
+            let entry = pushed.first().and_then(|first| entries.get(first.entry));
+            keys.push(KeyPush::new(entry.ok_or_else(lost)?, values, pushed, home)?);
+        }
+        Ok(Self { backends, keys })
+    }
+
+    /// Replaces the values of the call.
+    pub(crate) fn set_values(&mut self, values: &'a [Value]) {
+        for key in &mut self.keys {
+            key.values = values;
+        }
+    }
+
+    /// Returns the values of the call, those moved that are on another device than where their key is
+    /// summed. Returns `None` if none is.
+    pub(crate) fn moved(&self) -> Result<Option<Vec<Value>>> {
+        let mut moved: Option<Vec<Value>> = None;
+        for key in &self.keys {
+            for (position, value) in key.positions().zip(key.values()) {
+                if !value.memory().is_at(key.device) {
+                    let here = value.to_device(self.backends, key.device)?;
+                    if moved.is_none() {
+                        moved = Some(fallible::copied(key.values)?);
+                    }
+                    if let Some(place) = moved.as_mut().and_then(|moved| moved.get_mut(position)) {
+                        *place = here;
+                    }
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Returns the spans of the values of all keys.
+    fn spans(&self) -> impl Iterator<Item = Span<'a>> {
+        self.keys.iter().flat_map(KeyPush::tensors).map(Tensor::span)
+    }
+
+    fn num_values(&self) -> usize {
+        self.keys.iter().map(KeyPush::len).sum()
+    }
+
+    /// Sums the values of each key. A single value is kept by sharing.
+    pub(crate) fn sum(&self, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
+        let mut sums = fallible::with_capacity(self.keys.len())?;
+        for key in &self.keys {
+            let first = key.first()?.memory().clone().relabelled(key.device);
+            sums.push(match key.len() {
+                1 => first.compact()?,
+                _ => first.allocate_like(first.spec().clone())?,
+            });
+        }
+        let mut spans = scratch.lend_spans(self.num_values())?;
+        spans.extend(self.spans());
+        let mut jobs = scratch.lend_sums(self.keys.len())?;
+        let mut rest = spans.as_slice();
+        for (key, sum) in self.keys.iter().zip(&mut sums) {
+            let addends = take(&mut rest, key.len())?;
+            if addends.len() > 1 {
+                let (device, dtype) = (sum.device(), sum.dtype());
+                jobs.push(SumJob { device, dtype, dst: sum.span_mut()?, addends });
+            }
+        }
+        self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
+        scratch.keep_sums(jobs);
+        scratch.keep_spans(spans);
+        Ok(sums)
+    }
+
+    /// Compresses the values of each key; returns their sums, none without a compression. The residuals
+    /// change, so nothing that can fail may come after.
+    fn compress(&mut self, compression: Option<&Compression>) -> Result<Option<Vec<Tensor>>> {
+        let Some(compression) = compression else { return Ok(None) };
+        let mut compressed = fallible::with_capacity(self.keys.len())?;
+        let mut sums = fallible::with_capacity(self.keys.len())?;
+        for key in &mut self.keys {
+            compressed.push(key.compressed(self.backends, compression)?);
+        }
+        compress(self.backends, &mut compressed)?;
+        sums.extend(compressed.into_iter().map(Compressed::into_sum));
+        Ok(Some(sums))
+    }
+
+    /// Makes the sum of each key's values its stored value.
+    pub(crate) fn assign(
+        mut self,
+        compression: Option<&Compression>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        self.lock()?;
+        if let Some(sums) = self.compress(compression)? {
+            for (sum, key) in sums.into_iter().zip(&mut self.keys) {
+                key.prepared = Prepared::Value(sum.into());
+            }
+            self.settle(scratch);
+            return Ok(());
+        }
+        for key in &mut self.keys {
+            key.prepare_sum(self.backends)?;
+        }
+        let mut spans = scratch.lend_spans(self.num_values())?;
+        spans.extend(self.spans());
+        let mut jobs = scratch.lend_sums(self.keys.len())?;
+        let mut rest = spans.as_slice();
+        for key in &mut self.keys {
+            let addends = take(&mut rest, key.len())?;
+            jobs.extend(key.sum_job(addends)?);
+        }
+        self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
+        scratch.keep_sums(jobs);
+        scratch.keep_spans(spans);
+        self.settle(scratch);
+        Ok(())
+    }
+
+    /// Steps each key with the sum of its values as gradient.
+    pub(crate) fn step(
+        mut self,
+        running: &Running,
+        compression: Option<&Compression>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        for key in &self.keys {
+            Optimizer::check_dtype(key.entry.key(), key.entry.spec().dtype())?;
+        }
+        // Sorting row numbers takes a while, and others may read the values meanwhile.
+        let num_plans = self.plan_rows()?;
+        self.lock()?;
+        for key in &mut self.keys {
+            key.prepare_step(self.backends, running)?;
+        }
+        let mut spans = scratch.lend_spans(self.num_values())?;
+        let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates(self.keys.len())?;
+        let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
+        // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
+        let compressed = self.compress(compression)?;
+        match &compressed {
+            Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
+            None => spans.extend(self.spans()),
+        }
+        let mut rest = spans.as_slice();
+        for key in &mut self.keys {
+            let num_addends = if compressed.is_some() { 1 } else { key.len() };
+            key.add_step(take(&mut rest, num_addends)?, &mut jobs, &mut row_jobs)?;
+        }
+        let result = self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs));
+        result.map_err(|error| in_the_midst(error, compressed.is_some()))?;
+        let has_begun = compressed.is_some() || !row_jobs.is_empty();
+        drop(row_jobs);
+        let result = self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs));
+        result.map_err(|error| in_the_midst(error, has_begun))?;
+        scratch.keep_updates(jobs);
+        scratch.keep_spans(spans);
+        self.settle(scratch);
+        Ok(())
+    }
+
+    /// Plans the steps of the keys whose values are rows. Returns how many there are.
+    fn plan_rows(&mut self) -> Result<usize> {
+        let mut num_plans = 0;
+        for key in &mut self.keys {
+            if key.first()?.rows().is_some()
+                && let Some(rows) = key.rows()?
+            {
+                key.plan = Some(Box::new(RowPlan::union(&rows)?));
+                num_plans += 1;
+            }
+        }
+        Ok(num_plans)
+    }
+
+    /// Takes the locks of all keys, and after those the locks of their values.
+    fn lock(&mut self) -> Result<()> {
+        for key in &mut self.keys {
+            key.progress = Some(key.entry.lock()?);
+        }
+        for key in &mut self.keys {
+            key.value = Some(key.entry.lock_value()?);
+        }
+        Ok(())
+    }
+
+    /// Makes the changes count, after the kernels have run, and frees the locks.
+    fn settle(mut self, scratch: &mut Scratch) {
+        self.keys.iter_mut().for_each(KeyPush::settle);
+        scratch.keep_keys(self.keys);
     }
 }
 

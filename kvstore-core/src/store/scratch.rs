@@ -1,12 +1,15 @@
-//! Vectors that a push needs, kept between calls: a warm call allocates none.
+//! Vectors that calls need, kept between calls of a thread: a warm call allocates none.
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::thread::LocalKey;
 
-use super::push::{Change, Pushed};
+use super::push::{KeyPush, Pushed};
 use super::table::Entry;
+use super::types::Pulled;
 use crate::backend::{Span, SumJob, UpdateJob};
 use crate::fallible;
+use crate::rows::Value;
 use crate::types::Result;
 
 /// The vectors of more than this many values are not worth keeping.
@@ -20,17 +23,44 @@ pub(crate) struct Scratch {
     /// The values of the call by the order of their keys' initialisation.
     pushed: Vec<Pushed>,
     spans: Vec<Span<'static>>,
-    changes: Vec<Change<'static>>,
+    keys: Vec<KeyPush<'static>>,
     sums: Vec<SumJob<'static>>,
     updates: Vec<UpdateJob<'static>>,
 }
 
 thread_local! {
     static KEPT: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    static VALUES: Cell<Vec<Value>> = const { Cell::new(Vec::new()) };
+    static PULLED: Cell<Vec<Pulled>> = const { Cell::new(Vec::new()) };
+}
+
+/// Runs `call` with an empty list of values, whose memory this thread keeps. A call inside a call
+/// gets a new one.
+pub fn with_values<R>(call: impl FnOnce(&mut Vec<Value>) -> R) -> R {
+    with_kept(&VALUES, call)
+}
+
+/// Runs `call` with an empty list for what is pulled, whose memory this thread keeps. A call inside
+/// a call gets a new one.
+pub fn with_pulled<R>(call: impl FnOnce(&mut Vec<Pulled>) -> R) -> R {
+    with_kept(&PULLED, call)
+}
+
+fn with_kept<T, R>(
+    kept: &'static LocalKey<Cell<Vec<T>>>,
+    call: impl FnOnce(&mut Vec<T>) -> R,
+) -> R {
+    let mut items = kept.take();
+    let result = call(&mut items);
+    items.clear();
+    if items.capacity() <= MOST_KEPT {
+        kept.set(items);
+    }
+    result
 }
 
 impl Scratch {
-    /// Runs `call` with the vectors of this thread; a call inside a call gets new ones.
+    /// Runs `call` with the vectors of this thread. A call inside a call gets new ones.
     pub(crate) fn with<R>(call: impl FnOnce(&mut Self) -> R) -> R {
         let mut scratch = KEPT.take().unwrap_or_default();
         let result = call(&mut scratch);
@@ -73,7 +103,7 @@ macro_rules! lend {
 }
 
 lend!(lend_spans, keep_spans, spans: Span);
-lend!(lend_changes, keep_changes, changes: Change);
+lend!(lend_keys, keep_keys, keys: KeyPush);
 lend!(lend_sums, keep_sums, sums: SumJob);
 lend!(lend_updates, keep_updates, updates: UpdateJob);
 

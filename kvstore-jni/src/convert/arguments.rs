@@ -5,45 +5,26 @@ use jni::objects::{JDoubleArray, JLongArray, JObjectArray, JString};
 use jni::sys::jint;
 use kvstore::fallible;
 use kvstore::{
-    ArrayOrRows, DType, Device, DeviceKind, Distribution, Error, Key, LrScheduler, NDArray,
-    OnExisting, Pairs, RowSparse, Shape, Warmup,
+    DType, Device, DeviceKind, Distribution, Error, Key, LrScheduler, OnExisting, Shape, Value,
+    Warmup,
 };
 
 use crate::error::{BridgeError, Result};
 
-use super::handles::{ROWS, array, arrays};
+use super::handles::{ROWS, array};
 use super::java::{numbers, string, strings};
 
-/// Returns keys and the arrays beside them; `name` stands for the arrays in errors.
-pub(crate) fn pairs(
-    env: &mut Env<'_>,
-    names: &JObjectArray<'_, JString<'_>>,
-    handles: &JLongArray<'_>,
-    name: &str,
-) -> Result<Pairs> {
-    let keys = keys(env, names)?;
-    let arrays = arrays(env, handles, name)?;
-    Ok(Pairs::new(keys, arrays)?)
-}
-
-/// Returns keys and the values beside them. Of each value one of two handles is 0: in `handles` that of an
-/// array, in `rows` that of rows. Without rows that is null.
-pub(crate) fn values(
-    env: &mut Env<'_>,
-    names: &JObjectArray<'_, JString<'_>>,
-    handles: &JLongArray<'_>,
-    rows: &JLongArray<'_>,
-) -> Result<Pairs<ArrayOrRows>> {
-    let keys = keys(env, names)?;
-    let arrays = numbers(env, handles, "values")?;
-    let rows = if rows.is_null() { Vec::new() } else { numbers(env, rows, "rows")? };
-    let values = arrays.into_iter().enumerate().map(|(index, handle)| {
-        Ok::<ArrayOrRows, BridgeError>(match rows.get(index) {
-            None | Some(0) => NDArray::clone(&*array(handle)?).into(),
-            Some(rows) => RowSparse::clone(&*ROWS.get(*rows)?).into(),
+/// Returns values. A handle of an array stands for itself; a negative number is the bitwise
+/// complement of a handle of rows.
+pub(crate) fn values(env: &Env<'_>, handles: &JLongArray<'_>) -> Result<Vec<Value>> {
+    let value = |handle: i64| {
+        Ok::<Value, BridgeError>(if handle < 0 {
+            Value::from(&*ROWS.get(!handle)?)
+        } else {
+            Value::from(&*array(handle)?)
         })
-    });
-    Ok(Pairs::new(keys, fallible::try_collect(values)?)?)
+    };
+    fallible::try_collect(numbers(env, handles, "values")?.into_iter().map(value))
 }
 
 /// Returns keys.

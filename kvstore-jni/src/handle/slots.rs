@@ -2,8 +2,10 @@
 
 use kvstore::{Error, fallible};
 
-/// Objects by number. A number is an index and a generation: it is never 0, and it goes out of date
+/// Objects by number. A number is an index and a generation: it is positive, and it goes out of date
 /// when its object is removed, so a late user gets nothing and not somebody else's object.
+///
+/// `slotmap` is not used: its insertions abort if memory is missing, and its generations wrap.
 pub(super) struct Slots<T> {
     entries: Vec<Entry<T>>,
     /// The slots that can be reused. It has capacity for all slots, so that a removal needs no memory.
@@ -72,8 +74,8 @@ impl<T> Slots<T> {
         let entry = self.entry_mut(index).filter(|entry| entry.generation == generation)?;
         let value = entry.value.take()?;
         // A slot that has used up its generations stays empty for ever.
-        if let Some(next) = entry.generation.checked_add(1) {
-            entry.generation = next;
+        if entry.generation < LAST_GENERATION {
+            entry.generation += 1;
             self.free.push(index);
         }
         Some(value)
@@ -91,6 +93,8 @@ impl<T> Slots<T> {
 
 /// Not 0, so that the number 0 belongs to no object.
 const FIRST_GENERATION: u32 = 1;
+/// The number of a later generation would be negative.
+const LAST_GENERATION: u32 = i32::MAX.cast_unsigned();
 
 fn pack(index: u32, generation: u32) -> i64 {
     i64::from_ne_bytes(((u64::from(generation) << 32) | u64::from(index)).to_ne_bytes())
@@ -123,10 +127,10 @@ mod tests {
     fn a_slot_without_generations_left_is_not_reused() {
         let mut slots = Slots::new();
         let first = slots.insert(1).unwrap();
-        slots.entries[0].generation = u32::MAX;
+        slots.entries[0].generation = LAST_GENERATION;
         assert_eq!(slots.get(first), None);
-        let last = pack(0, u32::MAX);
-        assert!(last < 0);
+        let last = pack(0, LAST_GENERATION);
+        assert!(last > 0);
         slots.remove(last).unwrap();
         let next = slots.insert(2).unwrap();
         assert_eq!(unpack(next), (1, FIRST_GENERATION));

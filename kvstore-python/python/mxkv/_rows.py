@@ -55,22 +55,6 @@ def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list
     return [key for key, _, _ in flat], [out for _, out, _ in flat], [ids for _, _, ids in flat]
 
 
-def apart(keys: Keys, out: Any) -> tuple[list[Key], list, list[tuple[Key, RowSparseNDArray]]]:
-    """Returns keys and outputs that are whole arrays, and keys and outputs that are rows."""
-    parts: list[tuple[Key, Any]]
-    if isinstance(keys, (list, tuple)):
-        lists = as_list(out)
-        if len(lists) != len(keys):
-            raise LengthMismatchError(f"values for keys: expected {len(keys)}, found {len(lists)}")
-        parts = list(zip(keys, lists))
-    else:
-        parts = [(keys, part) for part in as_list(out)]
-    pairs = [(key, one) for key, part in parts for one in as_list(part)]
-    whole = [(key, one) for key, one in pairs if not isinstance(one, RowSparseNDArray)]
-    rows = [(key, one) for key, one in pairs if isinstance(one, RowSparseNDArray)]
-    return [key for key, _ in whole], [one for _, one in whole], rows
-
-
 def rows_of(value: NDArray) -> RowSparseNDArray:
     """Returns the rows that are not 0."""
     from .nd import array, empty

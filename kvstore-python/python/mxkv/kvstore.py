@@ -12,13 +12,12 @@ array([[4., 4., 4.],
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence, overload
 
 from . import _native, npx
 from ._arguments import number, option, shown
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
-from ._rows import Key, apart, as_list, assign, checked, is_nested, rows_of, side_by_side
+from ._rows import Key, as_list, assign, checked, is_nested, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError, UnsupportedError
 from .nd import array_of
@@ -239,31 +238,6 @@ class KVStore(_native.Store, KVStoreBase):
 
     def __bool__(self) -> bool:
         return True
-
-    # Parts of `pull`, which is native.
-
-    def _pull_new(self, key: Any) -> Any:
-        """Returns new arrays: one for a key, a list for a list."""
-        arrays = [_presented(array) for array in self._pulled(key)]
-        return arrays if isinstance(key, (list, tuple)) else arrays[0]
-
-    def _pull_rows_too(self, key: Any, out: Any, priority: int, ignore_sparse: bool) -> None:
-        """Pulls into outputs of which some are rows."""
-        keys, outs, rows = apart(key, out)
-        if ignore_sparse:
-            text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them"
-            warnings.warn(text, stacklevel=2)
-        pulled = self._whole_rows(rows, ignore_sparse)
-        super().pull(keys, outs, priority)
-        assign(pulled)
-
-    def _whole_rows(
-        self, outs: Sequence[tuple[Key, RowSparseNDArray]], ignore: bool
-    ) -> list[tuple[RowSparseNDArray, RowSparseNDArray]]:
-        """Returns outputs and the rows for them, unless they are ignored, when there only have to be the keys."""
-        pairs = [(key, out) for key, out in outs if not (ignore and key in self)]
-        pulled = [(out, rows_of(self._pulled(key)[0])) for key, out in pairs]
-        return checked(pulled, [key for key, _ in pairs])
 
     def row_sparse_pull(
         self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None

@@ -9,6 +9,7 @@ cpu(1)
 
 from __future__ import annotations
 
+from . import _native
 from .context import cpu, cpu_pinned, current_context, gpu, num_gpus
 from .nd import load, save, waitall
 
@@ -31,9 +32,12 @@ _is_np = False
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    """Gives updaters arrays of :mod:`mxkv.np` from now on. Shapes are NumPy's at all times."""
+    """Gives updaters arrays of :mod:`mxkv.np` from now on, and pulls return them. Shapes are NumPy's at
+    all times.
+    """
     global _is_np
     _is_np = bool(array)
+    _native.set_np(_is_np)
 
 
 def reset_np() -> None:

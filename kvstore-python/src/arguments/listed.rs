@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kvstore::{Arrays, fallible};
+use kvstore::{Error, Key, Keys, fallible};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
@@ -73,50 +73,117 @@ impl fmt::Display for Place {
     }
 }
 
-/// Returns one item, a list, or a list of lists; in the last a single item stands for a list of one. `item` returns
-/// nothing for what is none.
+/// What a reader made of an object.
+pub(crate) enum Read<T> {
+    Item(T),
+    /// The reader keeps the object itself.
+    Kept,
+    /// The object is not an item.
+    Unexpected,
+}
+
+/// Reads one item, a list, or a list of lists, and returns a key for each item. In a list of lists, a
+/// single item stands for a list of one. `read` gets an object and its key, or `None` if there are
+/// more objects than keys.
 ///
 /// # Errors
-/// The error of `item`, passed through `explain` with the place of the item.
-pub(crate) fn nested<'py, T>(
+/// - The exception of `read`, passed through `explain` with the key and the place of the object.
+/// - A length mismatch, if there are not as many items or lists as keys.
+/// - `MemoryError`.
+pub(crate) fn paired<'py, T>(
+    keys: Keys,
     object: &Bound<'py, PyAny>,
-    mut item: impl FnMut(&Bound<'py, PyAny>) -> PyResult<Option<T>>,
-    explain: impl Fn(PyErr, Place) -> PyErr,
-) -> PyResult<Arrays<T>> {
-    let mut item = |object: &Bound<'py, PyAny>, place| {
-        let found = item(object).and_then(|it| it.ok_or_else(|| unexpected(object, place)));
-        found.map_err(|error| explain(error, place))
-    };
-    if !is_list(object) {
-        return item(object, Place::Itself).map(Arrays::One);
-    }
+    mut read: impl FnMut(&Bound<'py, PyAny>, Option<&Key>) -> PyResult<Read<T>>,
+    explain: impl Fn(PyErr, Option<&Key>, Place) -> PyErr,
+) -> PyResult<(Vec<Key>, Vec<T>)> {
     let py = object.py();
-    let room = fallible::with_capacity(len(object));
-    let mut arrays = room.map_err(|error| to_python(py, error))?;
-    // From the first list on, how long each is.
-    let mut lengths: Option<Vec<usize>> = None;
-    let mut outer = 0..;
-    each(object, |element| {
-        let outer = outer.next().unwrap_or_default();
-        if !is_list(element) {
-            lists::push(py, &mut arrays, item(element, Place::At(outer))?)?;
-            return lengths.as_mut().map_or(Ok(()), |lengths| lists::push(py, lengths, 1));
-        }
-        let before = arrays.len();
-        each(element, |element| {
-            let place = Place::Within(outer, arrays.len() - before);
-            lists::push(py, &mut arrays, item(element, place)?)
+    let mut read = |object: &Bound<'py, PyAny>, place: Place| {
+        let key = key_at(&keys, place);
+        let found = match read(object, key) {
+            Ok(Read::Item(item)) => Ok(Some(item)),
+            Ok(Read::Kept) => Ok(None),
+            Ok(Read::Unexpected) => Err(unexpected(object, place)),
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| explain(error, key, place))
+    };
+    let mut items = Vec::new();
+    // The keys of the items, if those are not the keys of the call.
+    let mut own_keys: Option<Vec<Key>> = None;
+    let (mut num_outer, mut is_nested) = (0, false);
+    if is_list(object) {
+        fallible::reserve(&mut items, len(object)).map_err(|error| to_python(py, error))?;
+        each(object, |element| {
+            let outer = num_outer;
+            num_outer += 1;
+            if !is_list(element) {
+                let item = read(element, Place::At(outer))?;
+                if item.is_none() && own_keys.is_none() {
+                    own_keys = Some(first_keys(py, &keys, outer)?);
+                }
+                let Some(item) = item else { return Ok(()) };
+                lists::push(py, &mut items, item)?;
+                return own_keys.as_mut().map_or(Ok(()), |own| repeat(py, own, &keys, outer));
+            }
+            is_nested = true;
+            let own_keys = match &mut own_keys {
+                Some(own) => own,
+                none => none.insert(first_keys(py, &keys, outer)?),
+            };
+            let mut inner = 0..;
+            each(element, |element| {
+                let place = Place::Within(outer, inner.next().unwrap_or_default());
+                let Some(item) = read(element, place)? else { return Ok(()) };
+                lists::push(py, &mut items, item)?;
+                repeat(py, own_keys, &keys, outer)
+            })
         })?;
-        let found = arrays.len() - before;
-        if lengths.is_none() {
-            lengths = Some(fallible::filled(1, before).map_err(|error| to_python(py, error))?);
+    } else {
+        num_outer = 1;
+        match read(object, Place::Itself)? {
+            Some(item) => lists::push(py, &mut items, item)?,
+            None => own_keys = Some(Vec::new()),
         }
-        lengths.as_mut().map_or(Ok(()), |lengths| lists::push(py, lengths, found))
-    })?;
-    Ok(match lengths {
-        None => Arrays::Many(arrays),
-        Some(lengths) => Arrays::Nested { arrays, lengths },
-    })
+    }
+    let num_keys = match &keys {
+        Keys::One(_) if is_nested => 1,
+        Keys::One(_) => num_outer,
+        Keys::Many(keys) => keys.len(),
+    };
+    if num_keys != num_outer {
+        let what = "values for keys".to_owned();
+        let error = Error::LengthMismatch { what, expected: num_keys, found: num_outer };
+        return Err(to_python(py, error));
+    }
+    let own_keys = match (own_keys, keys) {
+        (Some(own_keys), _) | (None, Keys::Many(own_keys)) => Ok(own_keys),
+        (None, Keys::One(key)) => fallible::filled(key, items.len()),
+    };
+    Ok((own_keys.map_err(|error| to_python(py, error))?, items))
+}
+
+/// Returns the key of an item, or `None` if there are more items than keys.
+fn key_at(keys: &Keys, place: Place) -> Option<&Key> {
+    match keys {
+        Keys::One(key) => Some(key),
+        Keys::Many(keys) => place.outer().and_then(|outer| keys.get(outer)),
+    }
+}
+
+/// Appends the key of an item of the outer list.
+fn repeat(py: Python<'_>, repeated: &mut Vec<Key>, keys: &Keys, outer: usize) -> PyResult<()> {
+    match key_at(keys, Place::At(outer)) {
+        Some(key) => lists::push(py, repeated, key.clone()),
+        // The lengths differ, which is found at the end.
+        None => Ok(()),
+    }
+}
+
+/// Returns the keys of the first items of the outer list.
+fn first_keys(py: Python<'_>, keys: &Keys, num_items: usize) -> PyResult<Vec<Key>> {
+    let mut first = Vec::new();
+    (0..num_items).try_for_each(|outer| repeat(py, &mut first, keys, outer))?;
+    Ok(first)
 }
 
 /// Returns the error for an object that is not an array.

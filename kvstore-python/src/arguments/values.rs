@@ -1,17 +1,14 @@
-//! The values and the outputs of a verb: arrays of ours, which are held for the time of the call, and of other libraries.
+//! The values and the outputs of a verb: our arrays and those of other libraries.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kvstore::{
-    ArrayOrRows, Key, Keys, NDArray, Pairs, Storage, Tensor, TensorSpec, ToValue, Value, fallible,
-};
+use kvstore::{Key, NDArray, Storage, Tensor, Value, fallible};
 use pyo3::prelude::*;
 
 use super::keys::KeyKind;
-use super::listed;
-use super::listed::Place;
+use super::listed::{self, Read};
 use crate::array::classes::{PyArray, PyRows};
 use crate::interop::block::Block;
 use crate::interop::{foreign, pytorch};
@@ -31,86 +28,46 @@ pub(crate) fn only<'a>(
     }
 }
 
-/// A value of a call.
-#[derive(Debug)]
-pub(crate) enum Argument {
-    Ours(Py<PyArray>),
-    /// Rows, or what is another library's for the time of the call.
-    Other(Box<ArrayOrRows>),
-}
+/// A key for each value of a call, and the values.
+pub(crate) type Values = (Vec<Key>, Vec<Value>);
 
-impl ToValue for Argument {
-    fn to_value(&self) -> Value {
-        match self {
-            Self::Ours(array) => array.get().array().to_value(),
-            Self::Other(value) => value.to_value(),
-        }
-    }
-
-    fn spec(&self) -> &TensorSpec {
-        match self {
-            Self::Ours(array) => array.get().array().spec(),
-            Self::Other(value) => value.spec(),
-        }
-    }
-}
-
-/// Returns keys and values side by side.
+/// Returns a key for each value, and the values.
 pub(crate) fn values(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     values: &Bound<'_, PyAny>,
-) -> PyResult<Pairs<Argument>> {
-    let keys = kind.keys(keys)?;
-    let explain = |error, place| with_key(values.py(), error, &keys, "value", place);
-    let arrays = listed::nested(values, value, explain)?;
-    Pairs::new(keys, arrays).map_err(|error| to_python(values.py(), error))
+) -> PyResult<Values> {
+    listed::paired(
+        kind.keys(keys)?,
+        values,
+        |object, _| value(object),
+        |error, key, place| about(values.py(), error, key, &format!("value{place}")),
+    )
 }
 
-/// Adds the key and the place of an array to its error.
-fn with_key(py: Python<'_>, error: PyErr, keys: &Keys, name: &str, place: Place) -> PyErr {
-    let key = match keys {
-        Keys::One(key) => Some(key),
-        Keys::Many(keys) => place.outer().and_then(|outer| keys.get(outer)),
-    };
-    about(py, error, key, &format!("{name}{place}"))
-}
-
-fn value(object: &Bound<'_, PyAny>) -> PyResult<Option<Argument>> {
+fn value(object: &Bound<'_, PyAny>) -> PyResult<Read<Value>> {
     if let Ok(array) = object.cast::<PyArray>() {
-        return Ok(Some(Argument::Ours(array.clone().unbind())));
+        return Ok(Read::Item(array.get().array().into()));
     }
     if let Ok(rows) = object.cast::<PyRows>() {
-        return Ok(Some(Argument::Other(Box::new(rows.get().value().into()))));
+        return Ok(Read::Item(rows.get().value().into()));
     }
-    let Some(block) = foreign::block(object)? else { return Ok(None) };
+    let Some(block) = foreign::block(object)? else { return Ok(Read::Unexpected) };
     let tensor = detached(object.py(), move || block.tensor())?;
-    Ok(Some(Argument::Other(Box::new(NDArray::new(tensor).into()))))
+    Ok(Read::Item(tensor.into()))
 }
 
 /// The outputs of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Outs {
-    pairs: Pairs<Output>,
+    keys: Vec<Key>,
+    arrays: Vec<NDArray>,
     foreign: Vec<Foreign>,
+    rows: Vec<RowsOut>,
 }
 
-/// An output of a call.
-#[derive(Debug)]
-pub(crate) enum Output {
-    Ours(Py<PyArray>),
-    /// What is pulled for another library's array.
-    Foreign(Box<NDArray>),
-}
-
-impl Borrow<NDArray> for Output {
-    fn borrow(&self) -> &NDArray {
-        match self {
-            Self::Ours(array) => array.get().array(),
-            Self::Foreign(array) => array,
-        }
-    }
-}
+/// A key, and its row-sparse output.
+pub(crate) type RowsOut = (Key, Py<PyRows>);
 
 /// An output of another library's: the array that is pulled into, and where its elements then go.
 #[derive(Debug)]
@@ -124,6 +81,16 @@ struct Foreign {
 type Copy = (Tensor, Arc<dyn Storage>);
 
 impl Outs {
+    /// Returns a key for each output, and the arrays that are pulled into.
+    pub(crate) fn pairs(&self) -> (&[Key], &[NDArray]) {
+        (&self.keys, &self.arrays)
+    }
+
+    /// Returns the row-sparse outputs, which are in no pair.
+    pub(crate) fn rows(&self) -> &[RowsOut] {
+        &self.rows
+    }
+
     /// Writes what was pulled to the outputs of other libraries.
     ///
     /// `copies` has capacity for a copy per output: nothing may fail between two outputs.
@@ -137,43 +104,44 @@ impl Outs {
     }
 }
 
-/// Returns keys and outputs side by side; nothing when there are rows among the outputs.
+/// Returns the outputs of a call.
 pub(crate) fn outs(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     outs: &Bound<'_, PyAny>,
-) -> PyResult<Option<Outs>> {
-    let keys = kind.keys(keys)?;
-    let (mut foreign, mut has_rows): (Vec<Foreign>, _) = (Vec::new(), false);
+) -> PyResult<Outs> {
+    let (py, keys) = (outs.py(), kind.keys(keys)?);
+    let (mut foreign, mut rows): (Vec<Foreign>, Vec<RowsOut>) = (Vec::new(), Vec::new());
     // Maps an object's address to its index in `foreign`, which keeps the object alive.
     let mut index_of: HashMap<usize, usize> = HashMap::new();
-    let explain = |error, place| with_key(outs.py(), error, &keys, "out", place);
-    let output = |object: &Bound<'_, PyAny>| {
+    let explain = |error, key: Option<&Key>, place| about(py, error, key, &format!("out{place}"));
+    let output = |object: &Bound<'_, PyAny>, key: Option<&Key>| {
         if let Ok(array) = object.cast::<PyArray>() {
-            return Ok(Some(Output::Ours(array.clone().unbind())));
+            return Ok(Read::Item(array.get().array().clone()));
+        }
+        if let Ok(array) = object.cast::<PyRows>() {
+            if let Some(key) = key {
+                lists::push(py, &mut rows, (key.clone(), array.clone().unbind()))?;
+            }
+            return Ok(Read::Kept);
         }
         // An object that stands several times is one output: the key initialised last wins.
         let address = object.as_ptr().addr();
         if let Some(known) = index_of.get(&address).and_then(|index| foreign.get(*index)) {
-            return Ok(Some(Output::Foreign(Box::new(known.array.clone()))));
+            return Ok(Read::Item(known.array.clone()));
         }
-        has_rows = object.is_instance_of::<PyRows>();
-        let Some(block) = foreign::writable(object)? else { return Ok(None) };
+        let Some(block) = foreign::writable(object)? else { return Ok(Read::Unexpected) };
         let of_block = Arc::clone(&block);
-        let array = NDArray::new(detached(object.py(), move || of_block.placeholder())?);
+        let array = NDArray::new(detached(py, move || of_block.placeholder())?);
         let reserved = fallible::reserve_entries(&mut index_of, 1);
-        reserved.map_err(|error| to_python(object.py(), error))?;
+        reserved.map_err(|error| to_python(py, error))?;
         index_of.insert(address, foreign.len());
         let output = Foreign { object: object.clone().unbind(), array: array.clone(), block };
-        lists::push(object.py(), &mut foreign, output)?;
-        Ok(Some(Output::Foreign(Box::new(array))))
+        lists::push(py, &mut foreign, output)?;
+        Ok(Read::Item(array))
     };
-    let arrays = listed::nested(outs, output, explain);
-    if has_rows {
-        return Ok(None);
-    }
-    let pairs = Pairs::new(keys, arrays?).map_err(|error| to_python(outs.py(), error))?;
-    Ok(Some(Outs { pairs, foreign }))
+    let (keys, arrays) = listed::paired(keys, outs, output, explain)?;
+    Ok(Outs { keys, arrays, foreign, rows })
 }
 
 /// Returns keys and outputs side by side, of a verb whose outputs are whole.
@@ -182,33 +150,33 @@ pub(crate) fn whole_outs(
     keys: &Bound<'_, PyAny>,
     arrays: &Bound<'_, PyAny>,
 ) -> PyResult<Outs> {
-    let refused = || type_error(arrays.py(), "out: expected whole arrays, found rows");
-    outs(kind, keys, arrays)?.ok_or_else(refused)
+    let outs = outs(kind, keys, arrays)?;
+    if outs.rows.is_empty() {
+        return Ok(outs);
+    }
+    Err(type_error(arrays.py(), "out: expected whole arrays, found rows"))
 }
 
-/// Runs `call` with values and outputs while other threads of Python go on, and gives the outputs of other libraries
-/// what was pulled for them.
+/// Runs `call` with values and outputs while other threads of Python go on, and writes what was pulled
+/// to the outputs of other libraries.
 ///
-/// What is not ours is let go before this thread has the interpreter's lock again, for that may wait for a GPU. What is
-/// ours is let go after, when it costs next to nothing.
+/// Releases values and outputs before this thread has the interpreter's lock again, because that may
+/// wait for a GPU.
 pub(crate) fn run(
     py: Python<'_>,
-    values: Pairs<Argument>,
+    (keys, values): Values,
     outs: Outs,
-    call: impl FnOnce(&Pairs<Argument>, &Pairs<Output>) -> kvstore::Result<()> + Send,
+    call: impl FnOnce((&[Key], &[Value]), &Outs) -> kvstore::Result<()> + Send,
 ) -> PyResult<()> {
     // The store and the outputs stay unchanged if memory for these lists is missing.
     let num_foreign = outs.foreign.len();
     let reserved = fallible::with_capacity(num_foreign)
         .and_then(|copies| Ok((copies, fallible::with_capacity(num_foreign)?)));
     let (copies, mut written) = reserved.map_err(|error| to_python(py, error))?;
-    let (done, written, _ours) = detached(py, move || {
-        let done = call(&values, &outs.pairs).and_then(|()| outs.deliver(copies));
-        let (mut values, mut arrays) = (values.into_arrays(), outs.pairs.into_arrays());
-        values.retain(|value| matches!(value, Argument::Ours(_)));
-        arrays.retain(|array| matches!(array, Output::Ours(_)));
+    let (done, written) = detached(py, move || {
+        let done = call((&keys, &values), &outs).and_then(|()| outs.deliver(copies));
         written.extend(outs.foreign.into_iter().map(|output| output.object));
-        Ok((done, written, (values, arrays)))
+        Ok((done, written))
     })?;
     done.map_err(|error| to_python(py, error))?;
     pytorch::note_writes(py, &written)

@@ -1,10 +1,12 @@
 //! The classes of arrays, and their values in Rust. Their methods are in `ndarray.rs` and `rows.rs`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use kvstore::{Error, NDArray, RowSparse, Value};
+use kvstore::{Error, Key, NDArray, RowSparse, Value};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
 
 use crate::interpreter::error::detached;
 use crate::interpreter::finalization;
@@ -51,6 +53,26 @@ impl PyArray {
     }
 }
 
+/// Whether pulls return arrays of `mxkv.np`.
+static IS_NP: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether pulls return arrays of :mod:`mxkv.np`.
+#[pyfunction]
+pub(crate) fn set_np(is_np: bool) {
+    IS_NP.store(is_np, Ordering::Relaxed);
+}
+
+/// Returns a pulled array, of the class that [`set_np`] has chosen.
+pub(crate) fn new_array(py: Python<'_>, array: NDArray) -> PyResult<Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let made = Bound::new(py, PyArray { array })?.into_any();
+    if !IS_NP.load(Ordering::Relaxed) {
+        return Ok(made);
+    }
+    let class = CLASS.import(py, "mxkv.np", "ndarray")?;
+    finalization::call(class, &PyTuple::new(py, [made])?, None)
+}
+
 /// An array that stores only some of its rows. The others are 0.
 ///
 /// >>> from mxkv import nd
@@ -89,15 +111,22 @@ impl PyRows {
 
     /// Replaces the array by a value of the same shape, cast to its dtype and moved to its device.
     pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
-        let own = self.value();
-        let received = detached(py, || {
-            if value.spec().shape() != own.shape() {
-                let found = value.spec().with_dtype(own.dtype());
-                return Err(Error::operand_mismatch("out", own.spec(), &found));
-            }
-            value.cast(own.dtype())?.into_rows()?.to_device(kvstore::backends(), own.device())
-        })?;
+        let received = detached(py, || self.convert(value, None))?;
         self.replace(received);
         Ok(())
+    }
+
+    /// Returns a value of the same shape, cast to the dtype of the array and moved to its device.
+    pub(crate) fn convert(&self, value: &Value, key: Option<&Key>) -> kvstore::Result<RowSparse> {
+        let own = self.value();
+        if value.spec().shape() != own.shape() {
+            let found = value.spec().with_dtype(own.dtype());
+            let (stored, own) = (Box::new(found), Box::new(own.spec().clone()));
+            // The stored value says what a pull expects; elsewhere, the output does.
+            let (expected, found) = if key.is_some() { (stored, own) } else { (own, stored) };
+            let subject = key.map_or("out".to_owned(), |key| format!("key `{key}`: out"));
+            return Err(Error::SpecMismatch { subject, key: key.cloned(), expected, found });
+        }
+        value.cast(own.dtype())?.into_rows()?.to_device(kvstore::backends(), own.device())
     }
 }

@@ -1,11 +1,14 @@
 //! The class `Store`: what `mxkv.kvstore.KVStore` inherits.
 
 use std::path::PathBuf;
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, Pairs, Store, fallible};
-use pyo3::intern;
+use kvstore::{
+    Checkpoints, Error, Key, KeyStats, Keys, NDArray, OnExisting, RowSparse, Store, fallible,
+};
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
@@ -16,8 +19,8 @@ use super::snapshot::PySnapshot;
 use super::updater;
 use crate::arguments::keys::{self, KeyKind};
 use crate::arguments::mapped;
-use crate::arguments::values::{self, Outs};
-use crate::array::classes::{PyArray, PyRows};
+use crate::arguments::values::{self, Outs, RowsOut, Values};
+use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, to_python, type_error};
@@ -164,7 +167,9 @@ impl PyStore {
         let (key, value) = mapped::apart(key, value, "value")?;
         let values = values::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        values::run(py, values, outs, move |values, _| store.init_pairs(values, existing))?;
+        values::run(py, values, outs, move |(keys, values), _| {
+            store.init_values(keys, values, existing)
+        })?;
         self.key_kind.settle();
         Ok(())
     }
@@ -190,11 +195,15 @@ impl PyStore {
         let store = self.store(py)?;
         let (key, value) = mapped::apart(key, value, "value")?;
         if let Some((key, value)) = values::only(&self.key_kind, &key, &value)? {
-            return detached(py, move || store.push_one(&key, value, priority));
+            return detached(py, move || {
+                store.push_values(from_ref(&key), &[value.into()], priority)
+            });
         }
         let values = values::values(&self.key_kind, &key, &value)?;
         let outs = Outs::default();
-        values::run(py, values, outs, move |values, _| store.push_pairs(values, priority))
+        values::run(py, values, outs, move |(keys, values), _| {
+            store.push_values(keys, values, priority)
+        })
     }
 
     /// Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
@@ -219,37 +228,35 @@ impl PyStore {
         #[pyo3(from_py_with = is_truthy)] ignore_sparse: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
+        let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
         if out.is_none() && !mapped::is_map(key) {
-            return finalization::call_method(
-                slf,
-                intern!(py, "_pull_new"),
-                &PyTuple::new(py, [key])?,
-            );
+            let keys = key_kind.keys(key)?;
+            let is_one = matches!(keys, Keys::One(_));
+            let mut pulled = detached(py, move || store.pull_new(keys))?.into_iter();
+            if is_one && let Some(array) = pulled.next() {
+                return new_array(py, array);
+            }
+            return Ok(lists::try_new(py, pulled.map(|array| new_array(py, array)))?.into_any());
         }
         let (key, out) = mapped::apart(key, out, "out")?;
-        let (key_kind, store) = (&slf.get().key_kind, slf.get().store(py)?);
         if let Some((key, out)) = values::only(key_kind, &key, &out)? {
-            detached(py, move || store.pull_one(&key, out, priority))?;
-        } else if let Some(outs) = values::outs(key_kind, &key, &out)? {
-            let values = Pairs::default();
-            values::run(py, values, outs, move |_, outs| store.pull_pairs(outs, priority))?;
-        } else {
-            let arguments = (key, out, priority, ignore_sparse).into_pyobject(py)?;
-            return finalization::call_method(slf, intern!(py, "_pull_rows_too"), &arguments);
+            detached(py, move || store.pull_arrays(from_ref(&key), from_ref(out), priority))?;
+            return Ok(py.None().into_bound(py));
         }
+        let outs = values::outs(key_kind, &key, &out)?;
+        if ignore_sparse && !outs.rows().is_empty() {
+            warn_about_rows(py)?;
+        }
+        values::run(py, Values::default(), outs, move |_, outs| {
+            let (keys, arrays) = outs.pairs();
+            let rows = pull_rows(&store, outs.rows(), ignore_sparse)?;
+            store.pull_arrays(keys, arrays, priority)?;
+            for ((_, out), rows) in outs.rows().iter().zip(rows) {
+                out.get().replace(rows);
+            }
+            Ok(())
+        })?;
         Ok(py.None().into_bound(py))
-    }
-
-    /// Returns new arrays with the values of a key or of a list of keys.
-    #[pyo3(name = "_pulled")]
-    fn pulled<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let keys = self.key_kind.keys(key)?;
-        let pulled = self.detached(py, |store| store.pull_new(keys))?;
-        lists::new(py, pulled.into_iter().map(PyArray::from))
     }
 
     /// Pushes, then pulls the same keys: into ``out``, or into the values.
@@ -278,7 +285,7 @@ impl PyStore {
         let values = values::values(&self.key_kind, &keys, &values)?;
         let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         values::run(py, values, outs, move |values, outs| {
-            store.pushpull_pairs(values, outs, priority)
+            store.pushpull_values(values, outs.pairs(), priority)
         })
     }
 
@@ -306,7 +313,7 @@ impl PyStore {
         let values = values::values(&self.key_kind, &keys, &values)?;
         let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
         values::run(py, values, outs, move |values, outs| {
-            store.broadcast_pairs(values, outs, priority)
+            store.broadcast_values(values, outs.pairs(), priority)
         })?;
         self.key_kind.settle();
         Ok(())
@@ -488,6 +495,31 @@ impl PyStore {
     fn send_command_to_servers(&self, py: Python<'_>, head: i32, body: &str) -> PyResult<()> {
         self.detached(py, |store| store.send_command_to_servers(head, body))
     }
+}
+
+/// Returns the values of row-sparse outputs, none if they are ignored. Checks that the keys exist.
+fn pull_rows(store: &Store, outs: &[RowsOut], is_ignored: bool) -> kvstore::Result<Vec<RowSparse>> {
+    if is_ignored {
+        for (key, _) in outs {
+            if !store.contains(key)? {
+                return Err(Error::KeyNotFound { key: key.clone() });
+            }
+        }
+        return Ok(Vec::new());
+    }
+    let keys: Vec<Key> = fallible::collect(outs.iter().map(|(key, _)| key.clone()))?;
+    let pulled = store.pull_new(keys)?;
+    let rows = outs.iter().zip(pulled);
+    fallible::try_collect(
+        rows.map(|((key, out), value)| out.get().convert(&value.into(), Some(key))),
+    )
+}
+
+fn warn_about_rows(py: Python<'_>) -> PyResult<()> {
+    static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them";
+    let arguments = (text, py.get_type::<PyUserWarning>()).into_pyobject(py)?;
+    finalization::call(WARN.import(py, "warnings", "warn")?, &arguments, None).map(drop)
 }
 
 fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {

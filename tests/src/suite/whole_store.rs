@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use kvstore::{ArrayOrRows, ErrorCode, Key, OnExisting, Optimizer, RowSparse, Snapshot, Store};
+use kvstore::{ErrorCode, Key, OnExisting, Optimizer, RowSparse, Snapshot, Store, Value};
 
 use super::concurrency::{adding, on_threads};
 use super::{array, assert_code, before_the_deadline, floats, stored};
@@ -205,10 +205,10 @@ pub fn changed_keys_are_named(store: &Store) {
 pub fn the_form_of_a_value_does_not_count(store: &Store) {
     let rows = |indices: &[i64], data: &[f32]| {
         let data = kvstore::array(data, [indices.len(), 2], device(0)).unwrap();
-        ArrayOrRows::from(RowSparse::new([3, 2], indices.to_vec(), data.tensor()).unwrap())
+        Value::from(RowSparse::new([3, 2], indices.to_vec(), data.tensor()).unwrap())
     };
-    let dense = |data: &[f32]| ArrayOrRows::from(kvstore::array(data, [3, 2], device(0)).unwrap());
-    let holding = |value: ArrayOrRows| {
+    let dense = |data: &[f32]| Value::from(kvstore::array(data, [3, 2], device(0)).unwrap());
+    let holding = |value: Value| {
         store.init_with("a", &value, OnExisting::Replace).unwrap();
         store.snapshot().unwrap()
     };

@@ -6,10 +6,10 @@ import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
 import java.nio.Buffer;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
+import java.util.function.LongConsumer;
+import java.util.function.LongFunction;
 
 /**
  * A dense, row-major array of numbers on one device. Shape, data type and device never change; the
@@ -32,8 +32,26 @@ import java.util.List;
  * {@code SPEC_MISMATCH}; comparisons stretch a dimension of 1. A scalar is converted into the data
  * type of the array first, so an integer array truncates it. Methods that return a new array throw
  * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
+ *
+ * <p>The methods are in interfaces by purpose, which only this class implements:
+ *
+ * <ul>
+ *   <li>{@link ElementReader} and {@link ElementWriter}: elements out and in;
+ *   <li>{@link ElementArithmetic} and {@link LinearAlgebra}: numbers, vectors and matrices;
+ *   <li>{@link ArrayViews}: arrays that share the elements;
+ *   <li>{@link ArrayConversion}: copies, data types and devices;
+ *   <li>{@link ArrayDependencies}: the arrays that this one was computed from.
+ * </ul>
  */
-public final class NDArray implements Value {
+public final class NDArray
+        implements Value,
+                ElementReader,
+                ElementWriter,
+                ElementArithmetic,
+                LinearAlgebra,
+                ArrayViews,
+                ArrayConversion,
+                ArrayDependencies {
     private final NativeHandle handle;
     private final Shape shape;
     private final DType dtype;
@@ -372,7 +390,8 @@ public final class NDArray implements Value {
         requireNonNull(shape, "shape");
         requireNonNull(dtype, "dtype");
         requireNonNull(context, "context");
-        long numBytes = shape.product() > length ? 0 : numBytes(shape, dtype);
+        long numBytes =
+                shape.product() > length ? 0 : ResultSize.inBytes(shape.product(), dtype);
         return adopt(allocate(context, numBytes, allocation));
     }
 
@@ -414,881 +433,10 @@ public final class NDArray implements Value {
         return shape.product();
     }
 
-    // ---- arithmetic -------------------------------------------------------------------------
-
-    /**
-     * Returns {@code this op other}, element by element.
-     *
-     * @param op the operation
-     * @param other the right operand
-     * @return a new array
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the operands do not fit, with {@code
-     *     INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray apply(BinaryOp op, NDArray other) {
-        requireNonNull(op, "op");
-        requireNonNull(other, "other");
-        try {
-            return adopt(allocate(context, ResultSize.inBytes(ResultSize.ofPairs(shape, other.shape), dtype),
-                    () -> NativeNDArray.binary(handle(), op.ordinal(), other.handle())), this, other);
-        } finally {
-            Reference.reachabilityFence(this);
-            Reference.reachabilityFence(other);
-        }
-    }
-
-    /**
-     * Returns {@code this op scalar}, element by element.
-     *
-     * @param op the operation
-     * @param scalar the right operand
-     * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray apply(BinaryOp op, double scalar) {
-        return applyScalar(op, scalar, false);
-    }
-
-    /**
-     * Returns {@code this op scalar}, element by element, exact beyond the 53 bits of a double.
-     *
-     * @param op the operation
-     * @param scalar the right operand
-     * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray apply(BinaryOp op, long scalar) {
-        return applyScalar(op, scalar, false);
-    }
-
-    /**
-     * Returns {@code scalar op this}, element by element.
-     *
-     * @param op the operation
-     * @param scalar the left operand
-     * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray applyReversed(BinaryOp op, double scalar) {
-        return applyScalar(op, scalar, true);
-    }
-
-    /**
-     * Returns {@code scalar op this}, element by element, exact beyond the 53 bits of a double.
-     *
-     * @param op the operation
-     * @param scalar the left operand
-     * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray applyReversed(BinaryOp op, long scalar) {
-        return applyScalar(op, scalar, true);
-    }
-
-    private NDArray applyScalar(BinaryOp op, double scalar, boolean reversed) {
-        requireNonNull(op, "op");
-        return derive(context, () -> NativeNDArray.binaryDouble(handle(), op.ordinal(), scalar, reversed));
-    }
-
-    private NDArray applyScalar(BinaryOp op, long scalar, boolean reversed) {
-        requireNonNull(op, "op");
-        return derive(context, () -> NativeNDArray.binaryLong(handle(), op.ordinal(), scalar, reversed));
-    }
-
-    /**
-     * Replaces the elements by {@code this op other}.
-     *
-     * @param op the operation
-     * @param other the right operand
-     * @return this array
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the operands do not fit, with {@code
-     *     INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray applyInPlace(BinaryOp op, NDArray other) {
-        requireNonNull(op, "op");
-        requireNonNull(other, "other");
-        try {
-            return change(() -> NativeNDArray.binaryAssign(handle(), op.ordinal(), other.handle()));
-        } finally {
-            Reference.reachabilityFence(other);
-        }
-    }
-
-    /**
-     * Replaces the elements by {@code this op scalar}.
-     *
-     * @param op the operation
-     * @param scalar the right operand
-     * @return this array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray applyInPlace(BinaryOp op, double scalar) {
-        requireNonNull(op, "op");
-        return change(() -> NativeNDArray.binaryAssignDouble(handle(), op.ordinal(), scalar));
-    }
-
-    /**
-     * Replaces the elements by {@code this op scalar}, exact beyond the 53 bits of a double.
-     *
-     * @param op the operation
-     * @param scalar the right operand
-     * @return this array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
-     */
-    public NDArray applyInPlace(BinaryOp op, long scalar) {
-        requireNonNull(op, "op");
-        return change(() -> NativeNDArray.binaryAssignLong(handle(), op.ordinal(), scalar));
-    }
-
-    /**
-     * Returns the sum.
-     *
-     * @param other the right operand
-     * @return a new array
-     */
-    public NDArray add(NDArray other) {
-        return apply(BinaryOp.ADD, other);
-    }
-
-    /**
-     * Returns the sum.
-     *
-     * @param scalar the right operand
-     * @return a new array
-     */
-    public NDArray add(double scalar) {
-        return apply(BinaryOp.ADD, scalar);
-    }
-
-    /**
-     * Adds to this array.
-     *
-     * @param other the right operand
-     * @return this array
-     */
-    public NDArray addInPlace(NDArray other) {
-        return applyInPlace(BinaryOp.ADD, other);
-    }
-
-    /**
-     * Adds to this array.
-     *
-     * @param scalar the right operand
-     * @return this array
-     */
-    public NDArray addInPlace(double scalar) {
-        return applyInPlace(BinaryOp.ADD, scalar);
-    }
-
-    /**
-     * Returns the difference.
-     *
-     * @param other the right operand
-     * @return a new array
-     */
-    public NDArray subtract(NDArray other) {
-        return apply(BinaryOp.SUB, other);
-    }
-
-    /**
-     * Returns the difference.
-     *
-     * @param scalar the right operand
-     * @return a new array
-     */
-    public NDArray subtract(double scalar) {
-        return apply(BinaryOp.SUB, scalar);
-    }
-
-    /**
-     * Subtracts from this array.
-     *
-     * @param other the right operand
-     * @return this array
-     */
-    public NDArray subtractInPlace(NDArray other) {
-        return applyInPlace(BinaryOp.SUB, other);
-    }
-
-    /**
-     * Subtracts from this array.
-     *
-     * @param scalar the right operand
-     * @return this array
-     */
-    public NDArray subtractInPlace(double scalar) {
-        return applyInPlace(BinaryOp.SUB, scalar);
-    }
-
-    /**
-     * Returns the product, element by element.
-     *
-     * @param other the right operand
-     * @return a new array
-     */
-    public NDArray multiply(NDArray other) {
-        return apply(BinaryOp.MUL, other);
-    }
-
-    /**
-     * Returns the product.
-     *
-     * @param scalar the right operand
-     * @return a new array
-     */
-    public NDArray multiply(double scalar) {
-        return apply(BinaryOp.MUL, scalar);
-    }
-
-    /**
-     * Multiplies this array, element by element.
-     *
-     * @param other the right operand
-     * @return this array
-     */
-    public NDArray multiplyInPlace(NDArray other) {
-        return applyInPlace(BinaryOp.MUL, other);
-    }
-
-    /**
-     * Multiplies this array.
-     *
-     * @param scalar the right operand
-     * @return this array
-     */
-    public NDArray multiplyInPlace(double scalar) {
-        return applyInPlace(BinaryOp.MUL, scalar);
-    }
-
-    /**
-     * Returns the quotient, element by element.
-     *
-     * @param other the right operand
-     * @return a new array
-     */
-    public NDArray divide(NDArray other) {
-        return apply(BinaryOp.DIV, other);
-    }
-
-    /**
-     * Returns the quotient.
-     *
-     * @param scalar the right operand
-     * @return a new array
-     */
-    public NDArray divide(double scalar) {
-        return apply(BinaryOp.DIV, scalar);
-    }
-
-    /**
-     * Divides this array, element by element.
-     *
-     * @param other the right operand
-     * @return this array
-     */
-    public NDArray divideInPlace(NDArray other) {
-        return applyInPlace(BinaryOp.DIV, other);
-    }
-
-    /**
-     * Divides this array.
-     *
-     * @param scalar the right operand
-     * @return this array
-     */
-    public NDArray divideInPlace(double scalar) {
-        return applyInPlace(BinaryOp.DIV, scalar);
-    }
-
-    /**
-     * Returns a function of each element.
-     *
-     * @param op the function
-     * @return a new array
-     */
-    public NDArray apply(UnaryOp op) {
-        requireNonNull(op, "op");
-        return derive(context, () -> NativeNDArray.unary(handle(), op.ordinal()));
-    }
-
-    /**
-     * Returns one number made of all elements.
-     *
-     * @param reduction how
-     * @return a new array of shape {@code (1)}
-     */
-    public NDArray reduce(Reduction reduction) {
-        requireNonNull(reduction, "reduction");
-        return derive(context, () -> NativeNDArray.reduce(handle(), reduction.ordinal()));
-    }
-
-    /**
-     * Returns the elements, cut to a range.
-     *
-     * @param low the least value of the result
-     * @param high the greatest value of the result
-     * @return a new array
-     */
-    public NDArray clip(double low, double high) {
-        return derive(context, () -> NativeNDArray.clip(handle(), low, high));
-    }
-
-    /**
-     * Returns the inner product of two vectors or the product of two matrices.
-     *
-     * @param other the right operand
-     * @return a new array, of shape {@code (1)} for two vectors
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the operands do not fit
-     */
-    public NDArray dot(NDArray other) {
-        requireNonNull(other, "other");
-        try {
-            return adopt(
-                    allocate(context, ResultSize.inBytes(ResultSize.ofDot(shape, other.shape), dtype),
-                            () -> NativeNDArray.dot(handle(), other.handle())), this, other);
-        } finally {
-            Reference.reachabilityFence(this);
-            Reference.reachabilityFence(other);
-        }
-    }
-
-    /**
-     * Returns the matrix with rows and columns exchanged.
-     *
-     * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
-     */
-    public NDArray transpose() {
-        return derive(context, () -> NativeNDArray.transpose(handle()));
-    }
-
-    /**
-     * Returns the column of the greatest element of each row.
-     *
-     * @return a new array with one dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
-     */
-    public NDArray argmaxChannel() {
-        return derive(context, () -> NativeNDArray.argmaxChannel(handle()));
-    }
-
-    /**
-     * Returns one element of each row of this matrix.
-     *
-     * @param columns the column of the element, for each row
-     * @return a new array with one dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions or there
-     *     is no such column, with {@code LENGTH_MISMATCH} when there are not as many columns as rows
-     */
-    public NDArray chooseElements(NDArray columns) {
-        requireNonNull(columns, "columns");
-        NDArray chosen = new Rows(this, columns).chosen();
-        chosen.ancestry().comesFrom(this, columns);
-        return chosen;
-    }
-
-    /**
-     * Sets one element of each row of this matrix to one and all others to zero.
-     *
-     * @param columns the column of the one, for each row
-     * @return this array
-     * @throws KVStoreException as {@link #chooseElements} does
-     */
-    public NDArray setOneHot(NDArray columns) {
-        requireNonNull(columns, "columns");
-        new Rows(this, columns).mark();
-        return this;
-    }
-
-    // ---- views ------------------------------------------------------------------------------
-
-    /**
-     * Returns rows of this array. The result shares its elements with this array.
-     *
-     * @param start the first row
-     * @param stop the row after the last one
-     * @return a view of the same rank
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there are no such rows
-     */
-    public NDArray slice(long start, long stop) {
-        return view(() -> NativeNDArray.slice(handle(), start, stop));
-    }
-
-    /**
-     * Returns one row of this array without its leading dimension. The result shares its elements
-     * with this array.
-     *
-     * @param index the row
-     * @return a view, of shape {@code (1)} when this array has one dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no such row
-     */
-    public NDArray at(long index) {
-        return view(() -> NativeNDArray.at(handle(), index));
-    }
-
-    /**
-     * Returns this array in another shape. The result shares its elements with this array.
-     *
-     * @param dimensions the new dimensions. -1 stands for the one that follows from the others, 0 for
-     *     the dimension in the same place, -2 for all remaining ones, -3 for the product of the next
-     *     two, and -4 splits the next one into the two numbers that follow
-     * @return a view of the same size
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the sizes differ
-     */
-    public NDArray reshape(long... dimensions) {
-        requireNonNull(dimensions, "dimensions");
-        return view(() -> NativeNDArray.reshape(handle(), dimensions));
-    }
-
-    // ---- copies -----------------------------------------------------------------------------
-
-    /**
-     * Returns a copy.
-     *
-     * @return a new array that shares nothing with this one
-     */
-    public NDArray copy() {
-        return derive(context, () -> NativeNDArray.copy(handle()));
-    }
-
-    /**
-     * Copies the elements into another array, converting them into its data type and moving them to
-     * its device.
-     *
-     * @param destination the array to write
-     * @return {@code destination}
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the shapes differ
-     */
-    public NDArray copyTo(NDArray destination) {
-        requireNonNull(destination, "destination");
-        try {
-            retry(() -> NativeNDArray.copyTo(handle(), destination.handle()));
-            return destination;
-        } finally {
-            Reference.reachabilityFence(this);
-            Reference.reachabilityFence(destination);
-        }
-    }
-
-    /**
-     * Returns the elements in another data type. A float becomes an integer by truncation, with the
-     * low bits kept when it does not fit.
-     *
-     * @param dtype the data type
-     * @return a new array
-     */
-    public NDArray asType(DType dtype) {
-        requireNonNull(dtype, "dtype");
-        try {
-            return adopt(allocate(context, numBytes(shape, dtype),
-                    () -> NativeNDArray.asType(handle(), dtype.code())), this);
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Returns the elements on a device.
-     *
-     * @param context the device
-     * @return this very array when it is there already, otherwise a new one
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device
-     */
-    public NDArray asContext(Context context) {
-        requireNonNull(context, "context");
-        if (context.equals(this.context)) {
-            handle();
-            return this;
-        }
-        return derive(context, () -> NativeNDArray.toDevice(handle(), context.kind(), context.deviceId()));
-    }
-
-    // ---- writing and reading ----------------------------------------------------------------
-
-    /**
-     * Sets every element.
-     *
-     * @param value the value, converted into the data type
-     * @return this array
-     */
-    public NDArray set(double value) {
-        return change(() -> NativeNDArray.fill(handle(), value));
-    }
-
-    /**
-     * Sets every element, exact beyond the 53 bits of a double.
-     *
-     * @param value the value, converted into the data type
-     * @return this array
-     */
-    public NDArray set(long value) {
-        return change(() -> NativeNDArray.fillLong(handle(), value));
-    }
-
-    /**
-     * Copies the elements of another array into this one, see {@link #copyTo}.
-     *
-     * @param source the array to read
-     * @return this array
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the shapes differ
-     */
-    public NDArray set(NDArray source) {
-        requireNonNull(source, "source");
-        return source.copyTo(this);
-    }
-
-    /**
-     * Sets the elements.
-     *
-     * @param data as many numbers as this array has elements, in row-major order; they are converted
-     * @return this array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when these are more or fewer
-     */
-    public NDArray set(float[] data) {
-        ElementCount.check(requireNonNull(data, "data").length, this);
-        return change(() -> NativeNDArray.assignFloats(handle(), data));
-    }
-
-    /**
-     * Sets the elements, see {@link #set(float[])}.
-     *
-     * @param data as many numbers as this array has elements, in row-major order; they are converted
-     * @return this array
-     */
-    public NDArray set(double[] data) {
-        ElementCount.check(requireNonNull(data, "data").length, this);
-        return change(() -> NativeNDArray.assignDoubles(handle(), data));
-    }
-
-    /**
-     * Sets the elements, see {@link #set(float[])}.
-     *
-     * @param data as many numbers as this array has elements, in row-major order; they are converted
-     * @return this array
-     */
-    public NDArray set(int[] data) {
-        ElementCount.check(requireNonNull(data, "data").length, this);
-        return change(() -> NativeNDArray.assignInts(handle(), data));
-    }
-
-    /**
-     * Sets the elements, see {@link #set(float[])}.
-     *
-     * @param data as many numbers as this array has elements, in row-major order; they are converted
-     * @return this array
-     */
-    public NDArray set(long[] data) {
-        ElementCount.check(requireNonNull(data, "data").length, this);
-        return change(() -> NativeNDArray.assignLongs(handle(), data));
-    }
-
-    /**
-     * Sets the elements, see {@link #set(float[])}.
-     *
-     * @param data as many numbers from -128 to 127 as this array has elements, in row-major order
-     * @return this array
-     */
-    public NDArray set(byte[] data) {
-        ElementCount.check(requireNonNull(data, "data").length, this);
-        return set(ByteBuffer.wrap(data), DType.INT8);
-    }
-
-    /**
-     * Sets the elements to those between the position and the limit of a buffer, which do not move; see
-     * {@link #of(Buffer, Shape, DType, Context)}.
-     *
-     * @param data a float, double, int or long buffer with as many numbers as this array has elements, or a
-     *     byte buffer with their bytes
-     * @return this array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when these are more or fewer, with {@code
-     *     INVALID_ARGUMENT} for a byte buffer in another byte order and for a buffer of another kind
-     */
-    public NDArray set(Buffer data) {
-        return set(data, dtype);
-    }
-
-    private NDArray set(Buffer data, DType bytesOf) {
-        HostBuffer source = HostBuffer.source(data, bytesOf.numBytes());
-        handle();
-        source.checkCount(shape, dtype);
-        try {
-            return change(() -> NativeBuffer.assign(
-                    handle(), source.memory(), source.kind(), source.position(), source.remaining(),
-                    bytesOf.code()));
-        } finally {
-            Reference.reachabilityFence(source);
-        }
-    }
-
-    /**
-     * Returns the elements without a copy, as they are now: a read-only direct buffer of row-major elements
-     * in the byte order of the machine. Later changes of this array do not reach it, and it stays valid as
-     * long as something can reach it or a buffer made from it, {@link #close} or not. Until then its memory
-     * is not released. The elements of an array on a GPU are copied to the host first.
-     *
-     * <pre>{@code
-     * FloatBuffer floats = array.asBuffer().asFloatBuffer();
-     * }</pre>
-     *
-     * @return a buffer of {@code size() * dtype().numBytes()} bytes
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when these are 2 GiB or more, which no buffer
-     *     can have: {@link #read(long, float[])} reads piece by piece
-     */
-    public ByteBuffer asBuffer() {
-        if (numBytes() > Integer.MAX_VALUE) {
-            throw KVStoreException.invalidArgument(
-                    this + ": " + numBytes() + " bytes do not fit into a buffer, read it piece by piece");
-        }
-        try {
-            return NativeHandle.buffer(ElementCopy.pin(this, handle()), numBytes());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Copies elements into a Java array, converted whatever the data type. So an array that is larger
-     * than any Java array can be read piece by piece.
-     *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array does not have as many
-     */
-    public void read(long first, float[] destination) {
-        requireNonNull(destination, "destination");
-        try {
-            if (!ElementCopy.read(this, handle(), first, destination)) {
-                NativeBuffer.readFloats(handle(), first, destination);
-            }
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Copies elements into a Java array, see {@link #read(long, float[])}.
-     *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
-     */
-    public void read(long first, double[] destination) {
-        requireNonNull(destination, "destination");
-        try {
-            if (!ElementCopy.read(this, handle(), first, destination)) {
-                NativeBuffer.readDoubles(handle(), first, destination);
-            }
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Copies elements into a Java array, see {@link #read(long, float[])}.
-     *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
-     */
-    public void read(long first, int[] destination) {
-        requireNonNull(destination, "destination");
-        try {
-            if (!ElementCopy.read(this, handle(), first, destination)) {
-                NativeBuffer.readInts(handle(), first, destination);
-            }
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Copies elements into a Java array, see {@link #read(long, float[])}.
-     *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
-     */
-    public void read(long first, long[] destination) {
-        requireNonNull(destination, "destination");
-        try {
-            if (!ElementCopy.read(this, handle(), first, destination)) {
-                NativeBuffer.readLongs(handle(), first, destination);
-            }
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Copies elements into a Java array, see {@link #read(long, float[])}. They become signed bytes; {@link
-     * #toBytes} gives the bytes of elements of any data type.
-     *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
-     */
-    public void read(long first, byte[] destination) {
-        requireNonNull(destination, "destination");
-        try {
-            NativeBuffer.readBytes(handle(), first, destination);
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Copies elements to where a buffer has its position and its limit, which do not move; see {@link
-     * #read(long, float[])}. The copy is quickest into a direct buffer in the byte order of the machine.
-     *
-     * @param first the first element that is read, in row-major order
-     * @param destination a float, double, int or long buffer receives numbers, converted; a byte buffer
-     *     receives the bytes of the elements
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array does not have as many elements,
-     *     when a byte buffer has no room for a whole number of them or is in another byte order, and for a
-     *     buffer of another kind or one that is read-only
-     */
-    public void read(long first, Buffer destination) {
-        HostBuffer host = HostBuffer.destination(destination, dtype.numBytes());
-        try {
-            NativeBuffer.read(
-                    handle(), first, host.memory(), host.kind(), host.position(), host.remaining());
-            host.finish();
-        } finally {
-            Reference.reachabilityFence(this);
-            Reference.reachabilityFence(host);
-        }
-    }
-
-    /**
-     * Returns the elements as floats, whatever the data type.
-     *
-     * @return a new Java array in row-major order
-     */
-    public float[] toFloats() {
-        try {
-            float[] copied = ElementCopy.floats(this);
-            return copied != null ? copied : NativeNDArray.toFloats(handle());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Returns the elements as doubles, whatever the data type.
-     *
-     * @return a new Java array in row-major order
-     */
-    public double[] toDoubles() {
-        try {
-            double[] copied = ElementCopy.doubles(this);
-            return copied != null ? copied : NativeNDArray.toDoubles(handle());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Returns the elements as ints, whatever the data type; see {@link #asType} for the conversion.
-     *
-     * @return a new Java array in row-major order
-     */
-    public int[] toInts() {
-        try {
-            int[] copied = ElementCopy.ints(this);
-            return copied != null ? copied : NativeNDArray.toInts(handle());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Returns the elements as longs, whatever the data type; see {@link #asType} for the conversion.
-     *
-     * @return a new Java array in row-major order
-     */
-    public long[] toLongs() {
-        try {
-            long[] copied = ElementCopy.longs(this);
-            return copied != null ? copied : NativeNDArray.toLongs(handle());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Returns the elements as they are in memory.
-     *
-     * @return a new Java array in row-major order, each element in little-endian byte order
-     */
-    public byte[] toBytes() {
-        try {
-            return NativeNDArray.toBytes(handle());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
-    /**
-     * Returns the only element.
-     *
-     * @return its value as a double
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not one element
-     */
-    public double toScalar() {
-        handle();
-        if (size() != 1) {
-            throw KVStoreException.invalidArgument(
-                    "array of shape " + shape + " is not a scalar, expected one element");
-        }
-        return toDoubles()[0];
-    }
-
-    /** Blocks until every change of this array that was asked for so far is made. */
-    public void waitToRead() {
-        try {
-            NativeNDArray.waitToRead(handle());
-        } finally {
-            Reference.reachabilityFence(this);
-        }
-    }
-
     /** Blocks until every change of any array that was asked for so far is made. */
     public static void waitAll() {
         NativeLibrary.load();
         NativeRuntime.synchronize();
-    }
-
-    // ---- where it comes from ----------------------------------------------------------------
-
-    /**
-     * Returns the open arrays that this one was computed from, those that they were computed from, and so
-     * on: {@code a.add(b.add(c))} has four. They are found as long as something else keeps them; an array
-     * never keeps another one. Views and what is done in place add none.
-     *
-     * @return the arrays, each once, the nearest first
-     */
-    public List<NDArray> dependencies() {
-        return ancestry().open();
-    }
-
-    /**
-     * Closes all {@link #dependencies} and forgets them.
-     *
-     * @return this array
-     */
-    public NDArray closeDependencies() {
-        return closeDependenciesExcept();
-    }
-
-    /**
-     * Closes all {@link #dependencies} but some, and forgets those that it closed.
-     *
-     * @param kept arrays that stay open, with their own dependencies
-     * @return this array
-     */
-    public NDArray closeDependenciesExcept(NDArray... kept) {
-        ancestry().closeExcept(requireNonNull(kept, "kept"));
-        return this;
-    }
-
-    Ancestry ancestry() {
-        return Ancestry.of(this);
     }
 
     // ---- end of life ------------------------------------------------------------------------
@@ -1351,7 +499,11 @@ public final class NDArray implements Value {
         return shape.hashCode();
     }
 
-    // ---- the native border ------------------------------------------------------------------
+    // ---- for the interfaces and native calls ------------------------------------------------
+
+    Ancestry ancestry() {
+        return Ancestry.of(this);
+    }
 
     /** The handle for a native call, after which the caller needs a reachability fence. */
     long handle() {
@@ -1367,33 +519,49 @@ public final class NDArray implements Value {
     }
 
     long numBytes() {
-        return numBytes(shape, dtype);
+        return ResultSize.inBytes(size(), dtype);
     }
 
-    private static long numBytes(Shape shape, DType dtype) {
-        return ResultSize.inBytes(shape.product(), dtype);
-    }
-
-    private NDArray derive(Context context, NativeMemory.Allocation allocation) {
+    /** Returns the result of a native call that reads this array. */
+    <R> R query(LongFunction<R> call) {
         try {
-            return adopt(allocate(context, numBytes(), allocation), this);
+            return call.apply(handle());
         } finally {
             Reference.reachabilityFence(this);
         }
     }
 
-    private NDArray view(NativeMemory.Allocation allocation) {
+    /** Returns the new array, of this size at most, that a native call computes from this one. */
+    NDArray derive(LongFunction<long[]> call) {
+        return derive(context, numBytes(), call);
+    }
+
+    /** Returns the new array that a native call computes from this one and {@code others}. */
+    NDArray derive(long numBytes, LongFunction<long[]> call, NDArray... others) {
+        return derive(context, numBytes, call, others);
+    }
+
+    NDArray derive(Context context, long numBytes, LongFunction<long[]> call, NDArray... others) {
+        NDArray[] operands = new NDArray[1 + others.length];
+        operands[0] = this;
+        System.arraycopy(others, 0, operands, 1, others.length);
         try {
-            return adopt(allocation.run());
+            return adopt(allocate(context, numBytes, () -> call.apply(handle())), operands);
         } finally {
-            Reference.reachabilityFence(this);
+            Reference.reachabilityFence(operands);
         }
     }
 
-    private NDArray change(Runnable write) {
+    /** Returns the array over the same elements that a native call makes. */
+    NDArray view(LongFunction<long[]> call) {
+        return adopt(query(call));
+    }
+
+    /** Runs a native call that changes the elements. */
+    NDArray change(LongConsumer call) {
         try {
             NativeMemory.beforeChange();
-            retry(write);
+            retry(() -> call.accept(handle()));
             return this;
         } finally {
             Reference.reachabilityFence(this);

@@ -23,13 +23,13 @@ final class NativeKVStore {
     static native void sendCommandToServers(long store, int head, String body);
 
     /**
-     * Of each value one of two handles is 0: in {@code values} that of an array, in {@code rows} that of rows.
-     * Without rows that is null. {@code existing} is the ordinal of an {@link Existing}.
+     * Takes values as {@link Values#handles} returns them. {@code existing} is the ordinal of an {@link
+     * Existing}.
      */
-    static native void init(long store, String[] keys, long[] values, long[] rows, int existing);
+    static native void init(long store, String[] keys, long[] values, int existing);
 
     /** Takes values as {@link #init} does. */
-    static native void push(long store, String[] keys, long[] values, long[] rows, int priority);
+    static native void push(long store, String[] keys, long[] values, int priority);
 
     static native void pull(long store, String[] keys, long[] outs, int priority);
 
@@ -41,7 +41,6 @@ final class NativeKVStore {
             long store,
             String[] valueKeys,
             long[] values,
-            long[] rows,
             String[] outKeys,
             long[] outs,
             int priority);
@@ -51,7 +50,6 @@ final class NativeKVStore {
             long store,
             String[] valueKeys,
             long[] values,
-            long[] rows,
             String[] outKeys,
             long[] outs,
             int priority);

@@ -2,29 +2,20 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
-/** Values as the native library takes them: two lists of handles, of which 0 is none. */
+/** Values as the native library takes them. */
 final class Values {
     private Values() {}
 
-    /** The handles of the arrays. */
-    static long[] arrays(Value[] values) {
+    /**
+     * Returns a number for each value: the handle of an array, which is positive, or the bitwise complement
+     * of the handle of rows, which is negative.
+     */
+    static long[] handles(Value[] values) {
         long[] handles = new long[values.length];
         for (int i = 0; i < values.length; i++) {
-            if (requireNonNull(values[i], "values") instanceof NDArray array) {
-                handles[i] = array.handle();
-            }
-        }
-        return handles;
-    }
-
-    /** The handles of the values of rows; null when there are none, as in most calls. */
-    static long[] rows(Value[] values) {
-        long[] handles = null;
-        for (int i = 0; i < values.length; i++) {
-            if (values[i] instanceof RowSparse rows) {
-                handles = handles == null ? new long[values.length] : handles;
-                handles[i] = rows.handle();
-            }
+            handles[i] = requireNonNull(values[i], "values") instanceof RowSparse rows
+                    ? ~rows.handle()
+                    : ((NDArray) values[i]).handle();
         }
         return handles;
     }

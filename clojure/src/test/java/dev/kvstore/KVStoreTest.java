@@ -246,10 +246,10 @@ class KVStoreTest {
         long store = NativeKVStore.create("local");
         long[] none = {};
         KVStoreException exception =
-                Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.push(store, null, none, null, 0));
+                Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.push(store, null, none, 0));
         assertTrue(exception.getMessage().contains("keys"), exception.getMessage());
         exception = Expect.code(INVALID_ARGUMENT,
-                () -> NativeKVStore.push(store, new String[] {null}, none, null, 0));
+                () -> NativeKVStore.push(store, new String[] {null}, none, 0));
         assertTrue(exception.getMessage().contains("keys[0]"), exception.getMessage());
         Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.pull(store, new String[0], null, 0));
         Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.setUpdater(store, null));

@@ -49,8 +49,7 @@ class PlainJavaIT {
     @Test
     void theExampleRunsWithTheJarAlone() throws Exception {
         ChildJvm.Result result =
-                new ChildJvm().run(System.getProperty("kvstore.jar"),
-                        "dev.kvstore.examples.Quickstart");
+                new ChildJvm().run(System.getProperty("kvstore.jar"), QuickstartTest.SOURCE);
         assertEquals(0, result.status(), result.output());
     }
 }

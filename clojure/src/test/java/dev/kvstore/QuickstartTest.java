@@ -2,10 +2,13 @@ package dev.kvstore;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import dev.kvstore.examples.Quickstart;
+import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 
+/** The example in {@code examples/java}, which the JDK compiles and runs in one step. */
 class QuickstartTest {
+    static final String SOURCE = Path.of("..", "examples", "java", "Quickstart.java").toString();
+
     @Test
     void itPrintsTheValues() throws Exception {
         String expected =
@@ -14,6 +17,7 @@ class QuickstartTest {
                 the sum of a push replaces the value: [8.0, 8.0, 8.0, 8.0, 8.0, 8.0]
                 unless there is an updater: [16.0, 16.0, 16.0, 16.0, 16.0, 16.0]
                 """;
-        assertEquals(expected, new ChildJvm().run(Quickstart.class).output());
+        String classPath = System.getProperty("java.class.path");
+        assertEquals(expected, new ChildJvm().run(classPath, SOURCE).output());
     }
 }

@@ -1,5 +1,3 @@
-package dev.kvstore.examples;
-
 import dev.kvstore.KVStore;
 import dev.kvstore.NDArray;
 import dev.kvstore.Shape;

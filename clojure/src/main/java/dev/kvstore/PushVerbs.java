@@ -1,0 +1,126 @@
+package dev.kvstore;
+
+import java.util.List;
+import java.util.Map;
+import java.util.function.LongConsumer;
+
+/** Pushes values to a {@link KVStore}. */
+public sealed interface PushVerbs permits KVStore {
+    /**
+     * Gives a value to the updater or optimizer of the store; without either it replaces the stored
+     * value. Rows give what the whole array gives, but for an optimizer with {@code lazy_update}:
+     * it changes nothing but these rows.
+     *
+     * @param key the key
+     * @param value the value
+     * @return this store
+     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code SPEC_MISMATCH} when shape or
+     *     data type differ from those of the stored value; with {@code INVALID_ARGUMENT} for rows
+     *     that would have to be compressed
+     */
+    default KVStore push(String key, Value value) {
+        return push(key, value, 0);
+    }
+
+    /**
+     * Pushes a value, see {@link #push(String, Value)}.
+     *
+     * @param key the key
+     * @param value the value
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    default KVStore push(String key, Value value, int priority) {
+        return push(Pairs.one(key), Pairs.one(value), priority);
+    }
+
+    /**
+     * Pushes the sum of some values, see {@link #push(String, Value)}.
+     *
+     * @param key the key
+     * @param values the values, summed in this order
+     * @return this store
+     */
+    default KVStore push(String key, List<? extends Value> values) {
+        return push(key, values, 0);
+    }
+
+    /**
+     * Pushes the sum of some values, see {@link #push(String, Value)}.
+     *
+     * @param key the key
+     * @param values the values, summed in this order
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    default KVStore push(String key, List<? extends Value> values, int priority) {
+        Value[] arrays = Pairs.values(values);
+        return push(Pairs.repeat(key, arrays.length), arrays, priority);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, Value)}.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @return this store
+     */
+    default KVStore push(List<String> keys, List<? extends Value> values) {
+        return push(keys, values, 0);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, Value)}.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    default KVStore push(List<String> keys, List<? extends Value> values, int priority) {
+        return push(Pairs.strings(keys), Pairs.values(values), priority);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, Value)}.
+     *
+     * @param values the values by key
+     * @return this store
+     */
+    default KVStore push(Map<String, ? extends Value> values) {
+        return push(values, 0);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, Value)}.
+     *
+     * @param values the values by key
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    default KVStore push(Map<String, ? extends Value> values, int priority) {
+        Map<String, Value> pairs = Pairs.fixed(values, "values");
+        return push(Pairs.keysOf(pairs), Pairs.valuesOf(pairs, Value[]::new), priority);
+    }
+
+    /**
+     * Pushes values of several keys, see {@link #push(String, Value)}.
+     *
+     * @param keys the keys
+     * @param values their values
+     * @param priority the order of network transfers, the higher first
+     * @return this store
+     */
+    default KVStore push(String[] keys, Value[] values, int priority) {
+        Pairs.check(keys, "keys");
+        Pairs.check(values, "values", keys);
+        KVStore store = store();
+        LongConsumer push = handle -> NativeKVStore.push(
+                handle, keys, Values.handles(values), priority);
+        return store.hasUpdater ? store.changeOnce(push, values) : store.change(push, values);
+    }
+
+    private KVStore store() {
+        return (KVStore) this;
+    }
+}
