@@ -162,24 +162,37 @@ impl LocalStore {
         push.set_values(merged.as_deref().unwrap_or(values));
         match policy {
             Policy::Assign => push.assign(compression, scratch),
-            Policy::Updater(updater) => match compression {
-                None => {
-                    let sums = push.sum(scratch)?;
-                    push.keys.iter().zip(&sums).try_for_each(|(key, sum)| {
-                        self.call(&**updater, key.entry(), |_| Ok((sum.clone(), None)))
-                    })
-                }
-                Some(compression) => push.keys.iter().try_for_each(|key| {
-                    self.call(&**updater, key.entry(), |progress| {
-                        // The key keeps its own, for the updater may fail.
-                        let mut residuals = fallible::copied(&progress.residuals)?;
-                        let sum = key.compressed_sum(backends, compression, &mut residuals)?;
-                        Ok((sum, Some(residuals)))
-                    })
-                }),
-            },
+            Policy::Updater(updater) => {
+                let done = self.update_each(&push, &**updater, compression, scratch);
+                scratch.keep_keys(push.keys);
+                done
+            }
             Policy::Optimizer(running) => push.step(running, compression, scratch),
         }
+    }
+
+    /// Lets the updater change the stored value of each key, up to the first error.
+    fn update_each(
+        &self,
+        push: &Push<'_>,
+        updater: &dyn Updater,
+        compression: Option<&Compression>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let Some(compression) = compression else {
+            let sums = push.sum(scratch)?;
+            return push.keys.iter().zip(&sums).try_for_each(|(key, sum)| {
+                self.call(updater, key.entry(), |_| Ok((sum.clone(), None)))
+            });
+        };
+        push.keys.iter().try_for_each(|key| {
+            self.call(updater, key.entry(), |progress| {
+                // The key keeps its own, for the updater may fail.
+                let mut residuals = fallible::copied(&progress.residuals)?;
+                let sum = key.compressed_sum(&self.backends, compression, &mut residuals)?;
+                Ok((sum, Some(residuals)))
+            })
+        })
     }
 
     /// Lets the updater change the stored value of a key. `sum` gives the sum of what was pushed and, when
