@@ -39,6 +39,7 @@ __all__ = [
     "random_uniform",
     "save",
     "set_memory_limit",
+    "set_np",
     "synchronize",
     "trim",
     "version",

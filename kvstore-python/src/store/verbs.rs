@@ -22,6 +22,7 @@ use crate::arguments::mapped;
 use crate::arguments::values::{self, Outs, RowsOut, Values};
 use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
+use crate::array::rows::non_zero_rows;
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, to_python, type_error};
 use crate::interpreter::{finalization, lists};
@@ -509,10 +510,11 @@ fn pull_rows(store: &Store, outs: &[RowsOut], is_ignored: bool) -> kvstore::Resu
     }
     let keys: Vec<Key> = fallible::collect(outs.iter().map(|(key, _)| key.clone()))?;
     let pulled = store.pull_new(keys)?;
-    let rows = outs.iter().zip(pulled);
-    fallible::try_collect(
-        rows.map(|((key, out), value)| out.get().convert(&value.into(), Some(key))),
-    )
+    let rows = outs.iter().zip(pulled).map(|((key, out), value)| {
+        let rows = non_zero_rows(&value.tensor())?;
+        out.get().convert(&rows.into(), Some(key))
+    });
+    fallible::try_collect(rows)
 }
 
 fn warn_about_rows(py: Python<'_>) -> PyResult<()> {
