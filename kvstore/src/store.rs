@@ -204,18 +204,12 @@ impl Store {
 
     /// As [`Store::init_with`].
     pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: OnExisting) -> Result<()> {
-        with_values(|values| {
-            fill(values, pairs)?;
-            self.init_values(pairs.keys(), values, existing)
-        })
+        with_present(pairs, |keys, values| self.init_values(keys, values, existing))
     }
 
     /// As [`Store::push`]. A higher priority may travel earlier where a network is involved.
     pub fn push_pairs(&self, pairs: &Pairs<impl ToValue>, priority: i32) -> Result<()> {
-        with_values(|values| {
-            fill(values, pairs)?;
-            self.push_values(pairs.keys(), values, priority)
-        })
+        with_present(pairs, |keys, values| self.push_values(keys, values, priority))
     }
 
     /// As [`Store::pull`].
@@ -223,33 +217,27 @@ impl Store {
         self.pull_arrays(outs.keys(), outs.arrays(), priority)
     }
 
-    /// As [`Store::pushpull`], with a list of keys of their own for the outputs.
+    /// As [`Store::pushpull`], but the outputs have their own list of keys.
     pub fn pushpull_pairs(
         &self,
         values: &Pairs<impl ToValue>,
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        with_values(|list| {
-            fill(list, values)?;
-            let outs = (outs.keys(), outs.arrays());
-            self.pushpull_values((values.keys(), list), outs, priority)
-        })
+        let outs = (outs.keys(), outs.arrays());
+        with_present(values, |keys, values| self.pushpull_values((keys, values), outs, priority))
     }
 
-    /// As [`Store::broadcast`], with a list of their own for the outputs; its keys are some of those
-    /// that are initialised.
+    /// As [`Store::broadcast`], but the outputs have their own list of keys. The call initialises each
+    /// of these keys.
     pub fn broadcast_pairs(
         &self,
         values: &Pairs<impl ToValue>,
         outs: &Pairs<impl Borrow<NDArray>>,
         priority: i32,
     ) -> Result<()> {
-        with_values(|list| {
-            fill(list, values)?;
-            let outs = (outs.keys(), outs.arrays());
-            self.broadcast_values((values.keys(), list), outs, priority)
-        })
+        let outs = (outs.keys(), outs.arrays());
+        with_present(values, |keys, values| self.broadcast_values((keys, values), outs, priority))
     }
 
     /// As [`Store::init_with`], with a key for each value.
@@ -307,8 +295,8 @@ impl Store {
         })
     }
 
-    /// As [`Store::broadcast`], with a key for each value and for each output. The keys of the outputs
-    /// are some of those that are initialised.
+    /// As [`Store::broadcast`], with a key for each value and for each output. The call initialises each
+    /// key of an output.
     pub fn broadcast_values(
         &self,
         (keys, values): (&[Key], &[Value]),
@@ -448,11 +436,16 @@ impl<'a> Reserved<'a> {
     }
 }
 
-/// Appends the present value of each array of a call.
-fn fill(values: &mut Vec<Value>, pairs: &Pairs<impl ToValue>) -> Result<()> {
-    fallible::reserve(values, pairs.arrays().len())?;
-    values.extend(pairs.arrays().iter().map(ToValue::to_value));
-    Ok(())
+/// Runs `call` with the keys of a call and the present value of each array.
+fn with_present<R>(
+    pairs: &Pairs<impl ToValue>,
+    call: impl FnOnce(&[Key], &[Value]) -> Result<R>,
+) -> Result<R> {
+    with_values(|values| {
+        fallible::reserve(values, pairs.arrays().len())?;
+        values.extend(pairs.arrays().iter().map(ToValue::to_value));
+        call(pairs.keys(), values)
+    })
 }
 
 /// Returns the arrays of a call that holds them in some other way.

@@ -1,7 +1,7 @@
 //! Reading the header of a safetensors file: no allocation of it is longer than the text that it is made of.
 //!
-//! The crate `safetensors` does not read it: its reader collects all tensors in maps and vectors that
-//! grow beyond the text and abort if memory is missing.
+//! This module does not use the reader of the crate `safetensors`. That reader collects all tensors in
+//! maps and vectors, which grow beyond the text and abort if memory is missing.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

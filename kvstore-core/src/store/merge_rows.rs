@@ -1,6 +1,6 @@
-//! The rows of a push, before its keys are processed: of each key either all values are whole, or all
-//! are rows. Unless a step takes them as they are, one value is left of several of rows, which is
-//! their sum.
+//! The row-sparse values of a push, before its keys are processed. Afterwards, the values of a key are
+//! all dense or all row-sparse. Several row-sparse values become their sum, unless an optimizer
+//! takes them as they are.
 
 use super::policy::RowUse;
 use super::push::Push;
@@ -10,9 +10,9 @@ use crate::rows::{RowSum, Value};
 use crate::types::Result;
 
 impl Push<'_> {
-    /// Makes rows whole where they meet whole values, and does what is asked for with the values of
-    /// the keys that got nothing but rows. Returns the values that replace those of the call, or `None`
-    /// if there are no rows.
+    /// Converts row-sparse values to dense ones if their key also has dense values. `row_use` says what
+    /// happens to the other row-sparse values. Returns the values that replace those of the call, or
+    /// `None` if no value is row-sparse.
     pub(crate) fn merge_rows(
         &mut self,
         backends: &Backends,

@@ -1,8 +1,8 @@
 //! [`Push`]: the list of keys of one push, in the order of their initialisation.
 //!
 //! The list is built once. Everything that can fail comes first: all keys are found and checked, all
-//! locks taken, all memory is there. Then the kernels run, as one batch for the whole call (and
-//! another one for the keys that get rows), and the results count.
+//! locks are taken, all memory is reserved. Then the kernels run, as one batch for the whole call
+//! and one for the keys with row-sparse values. Then the results become the stored values.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -37,9 +37,9 @@ pub(crate) struct KeyPush<'a> {
     entry: &'a Entry,
     /// The values of the call.
     values: &'a [Value],
-    /// Which of them are of this key.
+    /// The values of this key among them.
     pushed: &'a [Pushed],
-    /// Where they are summed.
+    /// The device on which they are summed.
     device: Device,
     /// The rows that a step changes, if all values are rows.
     plan: Option<Box<RowPlan>>,
@@ -61,7 +61,7 @@ enum Prepared {
     Value(Value),
     /// A sum, into other memory if the present one is shared.
     Sum(Option<Arc<dyn Storage>>),
-    /// Of this run of an optimizer.
+    /// A step of this run of an optimizer.
     Step(Pending, Run),
 }
 

@@ -34,14 +34,14 @@ thread_local! {
     static PULLED: Cell<Vec<Pulled>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `call` with an empty list of values, whose memory this thread keeps. A call inside a call
-/// gets a new one.
+/// Runs `call` with an empty list of values, whose memory this thread keeps. A nested call
+/// gets a new list.
 pub fn with_values<R>(call: impl FnOnce(&mut Vec<Value>) -> R) -> R {
     with_kept(&VALUES, call)
 }
 
-/// Runs `call` with an empty list for what is pulled, whose memory this thread keeps. A call inside
-/// a call gets a new one.
+/// Runs `call` with an empty list for what is pulled, whose memory this thread keeps. A nested
+/// call gets a new list.
 pub fn with_pulled<R>(call: impl FnOnce(&mut Vec<Pulled>) -> R) -> R {
     with_kept(&PULLED, call)
 }

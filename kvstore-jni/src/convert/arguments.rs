@@ -14,8 +14,8 @@ use crate::error::{BridgeError, Result};
 use super::handles::{ROWS, array};
 use super::java::{numbers, string, strings};
 
-/// Returns values. A handle of an array stands for itself; a negative number is the bitwise
-/// complement of a handle of rows.
+/// Returns values. A positive number is the handle of an array. A negative number is the bitwise
+/// complement of the handle of a row-sparse value.
 pub(crate) fn values(env: &Env<'_>, handles: &JLongArray<'_>) -> Result<Vec<Value>> {
     let value = |handle: i64| {
         Ok::<Value, BridgeError>(if handle < 0 {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-import numpy
-
 from ._arguments import shown
-from ._native import NDArray, RowSparseNDArray, Store
+from ._native import RowSparseNDArray, Store
 from .errors import KVStoreError, LengthMismatchError, SpecMismatchError
 
 Key = int | str
@@ -53,26 +51,6 @@ def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list
             raise LengthMismatchError(f"key {shown(key)}: expected equally many, found {found}")
         flat.extend(zip([key] * len(parts), parts, each))
     return [key for key, _, _ in flat], [out for _, out, _ in flat], [ids for _, _, ids in flat]
-
-
-def rows_of(value: NDArray) -> RowSparseNDArray:
-    """Returns the rows that are not 0."""
-    from .nd import array, empty
-
-    numbers = _numbers_of_rows(value)
-    if not numbers:
-        none = empty((0, *value.shape[1:]), value.context, value.dtype)
-        return RowSparseNDArray(none, [], value.shape)
-    rows = array(value.asnumpy()[numbers], value.context, value.dtype)
-    return RowSparseNDArray(rows, numbers, value.shape)
-
-
-def _numbers_of_rows(value: NDArray) -> list[int]:
-    elements = value.asnumpy()
-    if elements.ndim == 0:
-        raise SpecMismatchError("rows: expected a value that has some, found one without axes")
-    is_there = elements.reshape(len(elements), -1).any(axis=1)
-    return numpy.flatnonzero(is_there).tolist()
 
 
 def checked(

@@ -18,7 +18,6 @@ import numpy
 from . import _native
 from ._dtypes import name_of
 from ._native import RowSparseNDArray
-from ._rows import rows_of
 from .context import Context, _pair
 from .errors import ArgumentTypeError, InvalidArgumentError
 
@@ -42,7 +41,7 @@ def row_sparse_array(
     if isinstance(arg1, RowSparseNDArray):
         return copied(arg1, ctx, name_of(dtype, None))
     if not isinstance(arg1, tuple):
-        return rows_of(array(arg1, ctx, dtype))
+        return array(arg1, ctx, dtype).tostype("row_sparse")
     if arg1 and all(isinstance(length, (int, numpy.integer)) for length in arg1):
         if shape is not None and tuple(shape) != arg1:
             raise InvalidArgumentError(f"shape: expected {arg1}, found {tuple(shape)}")

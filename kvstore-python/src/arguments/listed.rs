@@ -174,7 +174,7 @@ fn key_at(keys: &Keys, place: Place) -> Option<&Key> {
 fn repeat(py: Python<'_>, repeated: &mut Vec<Key>, keys: &Keys, outer: usize) -> PyResult<()> {
     match key_at(keys, Place::At(outer)) {
         Some(key) => lists::push(py, repeated, key.clone()),
-        // The lengths differ, which is found at the end.
+        // `paired` reports at the end that the lengths differ.
         None => Ok(()),
     }
 }

@@ -86,7 +86,7 @@ impl Outs {
         (&self.keys, &self.arrays)
     }
 
-    /// Returns the row-sparse outputs, which are in no pair.
+    /// Returns the row-sparse outputs. `pairs` does not contain them.
     pub(crate) fn rows(&self) -> &[RowsOut] {
         &self.rows
     }

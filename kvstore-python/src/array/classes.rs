@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use kvstore::{Error, Key, NDArray, RowSparse, Value};
+use kvstore::{Error, NDArray, RowSparse, Value};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
@@ -111,22 +111,21 @@ impl PyRows {
 
     /// Replaces the array by a value of the same shape, cast to its dtype and moved to its device.
     pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
-        let received = detached(py, || self.convert(value, None))?;
+        let received = detached(py, || {
+            let own = self.value();
+            if value.spec().shape() != own.shape() {
+                let found = value.spec().with_dtype(own.dtype());
+                return Err(Error::operand_mismatch("out", own.spec(), &found));
+            }
+            self.convert(value)
+        })?;
         self.replace(received);
         Ok(())
     }
 
     /// Returns a value of the same shape, cast to the dtype of the array and moved to its device.
-    pub(crate) fn convert(&self, value: &Value, key: Option<&Key>) -> kvstore::Result<RowSparse> {
+    pub(crate) fn convert(&self, value: &Value) -> kvstore::Result<RowSparse> {
         let own = self.value();
-        if value.spec().shape() != own.shape() {
-            let found = value.spec().with_dtype(own.dtype());
-            let (stored, own) = (Box::new(found), Box::new(own.spec().clone()));
-            // The stored value says what a pull expects; elsewhere, the output does.
-            let (expected, found) = if key.is_some() { (stored, own) } else { (own, stored) };
-            let subject = key.map_or("out".to_owned(), |key| format!("key `{key}`: out"));
-            return Err(Error::SpecMismatch { subject, key: key.cloned(), expected, found });
-        }
         value.cast(own.dtype())?.into_rows()?.to_device(kvstore::backends(), own.device())
     }
 }

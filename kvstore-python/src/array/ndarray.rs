@@ -10,6 +10,7 @@ use super::classes::{PyArray, PyRows};
 use super::indexing;
 use super::operand;
 use super::operators;
+use super::rows::non_zero_rows;
 use crate::convert;
 use crate::interop::export::Wanted;
 use crate::interop::{dlpack, export, to_numpy};
@@ -310,14 +311,15 @@ impl PyArray {
     /// >>> rows.indices.tolist(), rows.data.tolist()
     /// ([1], [[1.0, 2.0]])
     fn tostype<'py>(slf: &Bound<'py, Self>, stype: &str) -> PyResult<Any<'py>> {
-        static ROWS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = slf.py();
         match stype {
             Self::STYPE => Ok(slf.clone().into_any()),
             PyRows::STYPE => {
-                let rows_of = ROWS_OF.import(slf.py(), "mxkv._rows", "rows_of")?;
-                finalization::call(rows_of, &PyTuple::new(slf.py(), [slf])?, None)
+                let array = &slf.get().array;
+                let rows = detached(py, || non_zero_rows(&array.tensor()))?;
+                Ok(Bound::new(py, PyRows::from(rows))?.into_any())
             }
-            _ => Err(operand::unknown_stype(slf.py(), stype)),
+            _ => Err(operand::unknown_stype(py, stype)),
         }
     }
 

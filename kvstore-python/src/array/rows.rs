@@ -1,8 +1,8 @@
 //! The class `RowSparseNDArray`: some rows of an array, the others being 0.
 
 use kvstore::{
-    BinaryOp, Device, Error, NDArray, Reduction, RowSparse, Shape, Tensor, TensorSpec, UnaryOp,
-    Value, fallible,
+    BinaryOp, Error, NDArray, Reduction, RowSparse, Shape, Tensor, TensorSpec, UnaryOp, Value,
+    fallible,
 };
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array of rows, its rows, their indices and its shape.
 type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Bound<'py, PyList>, Vec<usize>));
 
-/// Returns the rows that have an element other than 0, on the host.
+/// Returns the rows that have an element other than 0.
 ///
 /// # Errors
 /// - `InvalidArgument` for a value without axes.
@@ -46,7 +46,7 @@ pub(crate) fn non_zero_rows(value: &Tensor) -> kvstore::Result<RowSparse> {
     let mut dims = Vec::from([indices.len()]);
     dims.extend(row.dims());
     let rows = TensorSpec::new(Shape::from(dims), spec.dtype());
-    let rows = Tensor::from_bytes(kvstore::backends(), Device::cpu(0), rows, &elements)?;
+    let rows = Tensor::from_bytes(kvstore::backends(), value.device(), rows, &elements)?;
     RowSparse::new(spec.shape().clone(), indices, rows)
 }
 

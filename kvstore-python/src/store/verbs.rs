@@ -498,7 +498,8 @@ impl PyStore {
     }
 }
 
-/// Returns the values of row-sparse outputs, none if they are ignored. Checks that the keys exist.
+/// Returns the values of row-sparse outputs, or no value if they are ignored. Checks that the keys
+/// exist.
 fn pull_rows(store: &Store, outs: &[RowsOut], is_ignored: bool) -> kvstore::Result<Vec<RowSparse>> {
     if is_ignored {
         for (key, _) in outs {
@@ -511,15 +512,22 @@ fn pull_rows(store: &Store, outs: &[RowsOut], is_ignored: bool) -> kvstore::Resu
     let keys: Vec<Key> = fallible::collect(outs.iter().map(|(key, _)| key.clone()))?;
     let pulled = store.pull_new(keys)?;
     let rows = outs.iter().zip(pulled).map(|((key, out), value)| {
-        let rows = non_zero_rows(&value.tensor())?;
-        out.get().convert(&rows.into(), Some(key))
+        let (out, value) = (out.get(), value.tensor());
+        let own = out.value();
+        if value.shape() != own.shape() {
+            let expected = Box::new(value.spec().with_dtype(own.dtype()));
+            let (subject, found) = (format!("key `{key}`: out"), Box::new(own.spec().clone()));
+            return Err(Error::SpecMismatch { subject, key: Some(key.clone()), expected, found });
+        }
+        out.convert(&non_zero_rows(&value)?.into())
     });
     fallible::try_collect(rows)
 }
 
 fn warn_about_rows(py: Python<'_>) -> PyResult<()> {
     static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let text = "pull leaves outputs of rows as they are: row_sparse_pull, or ignore_sparse=False, fills them";
+    let text =
+        "pull does not change row-sparse outputs: use row_sparse_pull or ignore_sparse=False";
     let arguments = (text, py.get_type::<PyUserWarning>()).into_pyobject(py)?;
     finalization::call(WARN.import(py, "warnings", "warn")?, &arguments, None).map(drop)
 }

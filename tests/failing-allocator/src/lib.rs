@@ -174,8 +174,8 @@ pub fn run_cases<E: Display + Send>(
     run_cases_by(1, test, cases, is_out_of_memory);
 }
 
-/// Does the same with every `step`-th long allocation, for cases that take longer. The environment
-/// variable `KVSTORE_TEST_ALLOCATIONS` replaces the step.
+/// As [`run_cases`], but fails only every `step`-th long allocation, for cases that take longer. The
+/// environment variable `KVSTORE_TEST_ALLOCATIONS` replaces the step.
 ///
 /// # Panics
 /// - A child process aborts or panics.

@@ -71,7 +71,7 @@ public sealed interface InitVerbs permits KVStore {
     }
 
     /**
-     * Puts values under keys, of which some may be there already.
+     * Stores values of several keys. Some of the keys may exist already.
      *
      * @param keys the keys
      * @param values their values
@@ -85,7 +85,7 @@ public sealed interface InitVerbs permits KVStore {
     }
 
     /**
-     * Puts values under keys, of which some may be there already.
+     * Stores values of several keys. Some of the keys may exist already.
      *
      * @param keys the keys
      * @param values their values

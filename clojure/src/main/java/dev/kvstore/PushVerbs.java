@@ -9,7 +9,7 @@ public sealed interface PushVerbs permits KVStore {
     /**
      * Gives a value to the updater or optimizer of the store; without either it replaces the stored
      * value. Rows give what the whole array gives, but for an optimizer with {@code lazy_update}:
-     * it changes nothing but these rows.
+     * it changes only these rows.
      *
      * @param key the key
      * @param value the value
