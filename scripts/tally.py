@@ -12,6 +12,8 @@ Reads from FOLDER/NAME:
   Rust test that could not run
 - `status` and `seconds`, written by tally.sh
 
+Below the counts, repeats what the failed tests printed, so that the end of a long log says why.
+
 Ends with status 1 if a test failed. A command that did not run, was interrupted, failed without a
 failed test, or passed without any result, counts as a failed test.
 """
@@ -26,9 +28,12 @@ from pathlib import Path
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # cargo has no stable report for machines; docs/design.md says why this line is read.
 CARGO = re.compile(r"test result: (?:ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+CARGO_HEADING = re.compile(r"---- .* stdout ----$")
 # JUnit's launcher reports the exception of an assumption; only its message is the reason.
 EXCEPTION = re.compile(r"^[\w.$]+Exception: (Assumption failed: )?")
 LONGEST_REASON = 160
+# Of what a failed test printed, no more lines than these, the last ones.
+MOST_LINES = 60
 
 
 class Tally:
@@ -40,6 +45,8 @@ class Tally:
         self.skipped = collections.Counter()
         self.checks = collections.Counter()
         self.notes = []
+        # What failed tests printed.
+        self.failures = []
         self.seconds = "?"
 
     def fail(self, reason):
@@ -50,8 +57,12 @@ class Tally:
         """Counts the test cases of a file. The counts of its suites differ between writers."""
         for case in ElementTree.parse(path).iter("testcase"):
             skip = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
+            failures = case.findall("failure") + case.findall("error")
+            if failures:
                 self.failed += 1
+                name = f"{case.get('classname')} {case.get('name')}"
+                texts = [failure.text or failure.get("message") or "" for failure in failures]
+                self.failures.append([name, *"\n".join(texts).splitlines()[-MOST_LINES:]])
             elif skip is not None:
                 self.skipped[first_line(skip.get("message") or skip.text)] += 1
             else:
@@ -64,9 +75,18 @@ class Tally:
         self.skipped.update(map(first_line, report.get("skipped", [])))
 
     def count_log(self, path):
+        # cargo prints `failures:`, what failed tests printed, and `failures:` again, with their names.
+        printed = None
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             line = COLOUR.sub("", line)
+            if line == "failures:" and printed is None:
+                printed = []
+            elif printed is not None:
+                printed.append(line)
             cargo = CARGO.match(line)
+            if cargo and printed is not None:
+                self.failures.extend(failures_of(printed))
+                printed = None
             if cargo:
                 passed, failed, ignored = map(int, cargo.groups())
                 self.passed += passed
@@ -81,6 +101,19 @@ class Tally:
     def is_empty(self):
         has_results = self.passed + self.failed + sum(self.skipped.values()) > 0
         return not has_results and not any(note.startswith("not run: ") for note in self.notes)
+
+
+def failures_of(printed):
+    """Returns what each failed test of a test program printed: its heading, and its last lines."""
+    if "failures:" in printed:
+        printed = printed[:printed.index("failures:")]
+    failures = []
+    for line in printed:
+        if CARGO_HEADING.match(line):
+            failures.append([line])
+        elif failures:
+            failures[-1].append(line)
+    return [[heading, *lines[-MOST_LINES:]] for heading, *lines in failures]
 
 
 def first_line(reason):
@@ -135,12 +168,13 @@ def lines(name, result):
 
 
 def main(folder, *names):
-    has_failed = False
-    for name in names:
-        result = tally(Path(folder) / name)
-        has_failed |= result.failed > 0
+    results = {name: tally(Path(folder) / name) for name in names}
+    for name, result in results.items():
         print("\n".join(lines(name, result)))
-    return 1 if has_failed else 0
+    for name, result in results.items():
+        for failure in result.failures:
+            print("\n".join(["", f"{name}: failed", *failure]))
+    return 1 if any(result.failed for result in results.values()) else 0
 
 
 if __name__ == "__main__":

@@ -383,7 +383,24 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         status, lines = self.summary("all")
         self.assertEqual(status, 1)
         self.assert_counts(lines[0], "all", 3, 3, 3)
-        self.assertEqual([line.split() for line in lines[1:]], ["3 skipped: no GPU".split()])
+        self.assertEqual(lines[1].split(), "3 skipped: no GPU".split())
+        failures = [["dev.kvstore.KVStoreTest push", "trace"], ["dev.kvstore.KVStoreTest pull", "trace"],
+                    ["test_store test_push", "trace"]]
+        self.assertEqual(lines[2:], [line for failure in failures for line in ["", "all: failed", *failure]])
+
+    def test_what_failed_tests_of_cargo_printed_is_repeated_at_the_end(self):
+        script = """
+            printf 'successes:\n\n---- good stdout ----\nnothing of it\n\nsuccesses:\n    good\n'
+            printf 'failures:\n\n---- bad stdout ----\nleft: 1\nright: 2\n---- worse stdout ----\n'
+            seq 100
+            printf 'failures:\n    bad\n    worse\n\n'
+            echo "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out"
+            exit 101"""
+        self.run_command("rust", script)
+        lines = self.summary("rust")[1]
+        self.assert_counts(lines[0], "rust", 1, 2, 0)
+        self.assertEqual(lines[1:6], ["", "rust: failed", "---- bad stdout ----", "left: 1", "right: 2"])
+        self.assertEqual(lines[6:], ["", "rust: failed", "---- worse stdout ----", *map(str, range(41, 101))])
 
     def test_cargo_s_lines_are_added(self):
         script = """
