@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use kvstore_dist::{Group, LocalCollective};
 
+/// A busy machine lets a thread wait for long. No test of these ends by waiting this long.
+const LONG: Duration = Duration::from_secs(120);
+
 /// Calls `work` as every worker of a group, and returns what they return in the order of ranks.
 pub(crate) fn as_workers<R: Send>(size: usize, work: impl Fn(&Arc<Group>) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
@@ -17,7 +20,7 @@ pub(crate) fn as_workers<R: Send>(size: usize, work: impl Fn(&Arc<Group>) -> R +
                 let work = &work;
                 scope.spawn(move || {
                     let group = Group::new(Arc::new(member)).unwrap();
-                    group.set_timeout(Duration::from_secs(20));
+                    group.set_timeout(LONG);
                     work(&group)
                 })
             })

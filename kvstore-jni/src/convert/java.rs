@@ -1,6 +1,7 @@
 //! Strings, numbers and arrays of Java.
 
 use jni::Env;
+use jni::errors::JniError;
 use jni::objects::{JByteArray, JObject, JObjectArray, JPrimitiveArray, JString, TypeArray};
 use jni::refs::IntoAuto;
 use jni::strings::JNIString;
@@ -33,8 +34,14 @@ pub(crate) fn strings(
 /// Returns a string; `name` stands for it in errors.
 pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<String> {
     reject_null(string, name)?;
-    let encoded = string.mutf8_chars(env)?;
-    let text = encoded.to_str().into_owned();
+    // The JVM allocates a copy, and returns null without memory for it.
+    let encoded = string.mutf8_chars(env).map_err(|error| match error {
+        jni::errors::Error::NullPtr(_) => jni::errors::Error::JniCall(JniError::NoMemory),
+        other => other,
+    })?;
+    let decoded = encoded.to_str();
+    let mut text = fallible::string(decoded.len())?;
+    text.push_str(&decoded);
     // A Java string may hold half a surrogate pair. Replaced, two different keys could become one.
     if text.contains(char::REPLACEMENT_CHARACTER)
         && JNIString::new(&text).to_bytes() != encoded.to_bytes()

@@ -5,6 +5,9 @@
 //! [`kvstore_fail_allocations`] to let its own allocations of [`LONG`] bytes or more fail.
 //! Allocations of other threads and `mmap` never fail.
 //!
+//! Java calls the same two functions as native methods of a class of the tests,
+//! `dev.kvstore.FailingMalloc`.
+//!
 //! The library has these functions on Linux with glibc. Elsewhere it is empty.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -55,6 +58,25 @@ pub extern "C" fn kvstore_fail_allocations(after: i64, once: c_int) {
 pub extern "C" fn kvstore_stop_failing() -> c_int {
     THREAD.store(0, Ordering::Relaxed);
     HAS_FAILED.load(Ordering::Relaxed).into()
+}
+
+/// [`kvstore_fail_allocations`] for Java, with all allocations failing that follow.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_dev_kvstore_FailingMalloc_fail(
+    _env: *mut c_void,
+    _class: *mut c_void,
+    after: i64,
+) {
+    kvstore_fail_allocations(after, 0);
+}
+
+/// [`kvstore_stop_failing`] for Java.
+#[unsafe(no_mangle)]
+pub extern "system" fn Java_dev_kvstore_FailingMalloc_stop(
+    _env: *mut c_void,
+    _class: *mut c_void,
+) -> u8 {
+    u8::from(kvstore_stop_failing() != 0)
 }
 
 /// Counts an allocation. Returns whether it fails, and sets `errno` if so.

@@ -1,0 +1,54 @@
+package dev.kvstore;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** A failed allocation of a size that comes from data is an exception, and changes nothing. */
+@Tag("memory")
+class FailedAllocationsTest {
+    @TempDir
+    Path folder;
+
+    @Test
+    void isAnExceptionAndChangesNothing() throws Exception {
+        String library = library();
+        // Other collectors allocate in the threads that make the calls.
+        ChildJvm.Result result = new ChildJvm("-XX:+UseSerialGC")
+                .environment("LD_PRELOAD", library)
+                .run(FailedAllocations.class, library);
+        assertEquals(0, result.status(), result.output());
+        System.out.print(result.output());
+        assertTrue(
+                result.output().lines().allMatch(line -> line.matches(".*: [1-9]\\d* allocations")),
+                result.output());
+    }
+
+    /** Builds the library that is preloaded, or skips the test and prints the reason. */
+    private String library() throws IOException, InterruptedException {
+        Path script = Path.of(System.getProperty("basedir", ""), "..", "tests", "failing-malloc", "build.sh");
+        String reason = "the failing malloc replaces the one of glibc on Linux";
+        boolean isLinux = System.getProperty("os.name").equals("Linux");
+        if (!isLinux) {
+            System.out.println("not run: " + reason);
+        }
+        assumeTrue(isLinux, reason);
+        Path output = folder.resolve("output");
+        Process build = new ProcessBuilder("sh", script.toString())
+                .redirectErrorStream(true)
+                .redirectOutput(output.toFile())
+                .start();
+        assertTrue(build.waitFor(120, TimeUnit.SECONDS), "the build does not end");
+        String text = Files.readString(output).strip();
+        assertEquals(0, build.exitValue(), text);
+        return text + "/libkvstore_failing_malloc.so";
+    }
+}
