@@ -123,173 +123,51 @@ fn concatenate<'l>(
     convert::adopt(env, joined)
 }
 
-native!(fn binary(left: jlong, op: jint, right: jlong) -> jlong[]);
-fn binary<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    left: jlong,
-    op: jint,
-    right: jlong,
-) -> Result<JLongArray<'l>> {
-    let (left, right) = (convert::array(left)?, convert::array(right)?);
-    let result = left.binary(BinaryOp::from_code(op)?, &right)?;
-    convert::adopt(env, result)
+/// Exports a method that returns a new array: an expression of the array whose handle comes first. The
+/// other arguments are numbers.
+macro_rules! derived {
+    (fn $name:ident($($argument:ident: $type:ident),*) |$array:ident| $result:expr) => {
+        native!(fn $name(array: jlong $(, $argument: $type)*) -> jlong[]);
+        fn $name<'l>(
+            env: &mut Env<'l>,
+            _class: JClass<'_>,
+            array: jlong,
+            $($argument: $type,)*
+        ) -> Result<JLongArray<'l>> {
+            let $array = convert::array(array)?;
+            let result = $result?;
+            convert::adopt(env, result)
+        }
+    };
 }
 
-native!(fn binary_double(array: jlong, op: jint, scalar: jdouble, reversed: jboolean) -> jlong[]);
-fn binary_double<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    op: jint,
-    scalar: jdouble,
-    reversed: jboolean,
-) -> Result<JLongArray<'l>> {
-    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
-    let result = array.binary_scalar(op, Scalar::from(scalar), reversed)?;
-    convert::adopt(env, result)
-}
-
-native!(fn binary_long(array: jlong, op: jint, scalar: jlong, reversed: jboolean) -> jlong[]);
-fn binary_long<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    op: jint,
-    scalar: jlong,
-    reversed: jboolean,
-) -> Result<JLongArray<'l>> {
-    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
-    let result = array.binary_scalar(op, Scalar::from(scalar), reversed)?;
-    convert::adopt(env, result)
-}
-
-native!(fn binary_assign(left: jlong, op: jint, right: jlong));
-fn binary_assign(
-    _env: &mut Env<'_>,
-    _class: JClass<'_>,
-    left: jlong,
-    op: jint,
-    right: jlong,
-) -> Result<()> {
-    let (left, right) = (convert::array(left)?, convert::array(right)?);
-    Ok(left.binary_assign(BinaryOp::from_code(op)?, &right)?)
-}
-
-native!(fn binary_assign_double(array: jlong, op: jint, scalar: jdouble));
-fn binary_assign_double(
-    _env: &mut Env<'_>,
-    _class: JClass<'_>,
-    array: jlong,
-    op: jint,
-    scalar: jdouble,
-) -> Result<()> {
-    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
-    Ok(array.binary_scalar_assign(op, Scalar::from(scalar))?)
-}
-
-native!(fn binary_assign_long(array: jlong, op: jint, scalar: jlong));
-fn binary_assign_long(
-    _env: &mut Env<'_>,
-    _class: JClass<'_>,
-    array: jlong,
-    op: jint,
-    scalar: jlong,
-) -> Result<()> {
-    let (array, op) = (convert::array(array)?, BinaryOp::from_code(op)?);
-    Ok(array.binary_scalar_assign(op, Scalar::from(scalar))?)
-}
-
-native!(fn unary(array: jlong, op: jint) -> jlong[]);
-fn unary<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    op: jint,
-) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.unary(UnaryOp::from_code(op)?)?;
-    convert::adopt(env, result)
-}
-
-native!(fn reduce(array: jlong, reduction: jint) -> jlong[]);
-fn reduce<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    reduction: jint,
-) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.reduce(Reduction::from_code(reduction)?)?;
-    convert::adopt(env, result)
-}
-
-native!(fn clip(array: jlong, low: jdouble, high: jdouble) -> jlong[]);
-fn clip<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    low: jdouble,
-    high: jdouble,
-) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.clip(low, high)?;
-    convert::adopt(env, result)
-}
-
-native!(fn dot(left: jlong, right: jlong) -> jlong[]);
-fn dot<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    left: jlong,
-    right: jlong,
-) -> Result<JLongArray<'l>> {
-    let result = convert::array(left)?.dot(&*convert::array(right)?)?;
-    convert::adopt(env, result)
-}
-
-native!(fn transpose(array: jlong) -> jlong[]);
-fn transpose<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.transpose()?;
-    convert::adopt(env, result)
-}
-
-native!(fn argmax_channel(array: jlong) -> jlong[]);
-fn argmax_channel<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.argmax_channel()?;
-    convert::adopt(env, result)
-}
-
-native!(fn copy(array: jlong) -> jlong[]);
-fn copy<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.copy()?;
-    convert::adopt(env, result)
-}
-
-native!(fn slice(array: jlong, start: jlong, stop: jlong) -> jlong[]);
-fn slice<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    start: jlong,
-    stop: jlong,
-) -> Result<JLongArray<'l>> {
-    let (start, stop) = (convert::position(start, "start")?, convert::position(stop, "stop")?);
-    let view = convert::array(array)?.slice(start, stop)?;
-    convert::adopt(env, view)
-}
-
-native!(fn at(array: jlong, index: jlong) -> jlong[]);
-fn at<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    index: jlong,
-) -> Result<JLongArray<'l>> {
-    let view = convert::array(array)?.at(convert::position(index, "index")?)?;
-    convert::adopt(env, view)
-}
+derived!(fn binary(op: jint, right: jlong) |left| {
+    left.binary(BinaryOp::from_code(op)?, &*convert::array(right)?)
+});
+derived!(fn binary_double(op: jint, scalar: jdouble, reversed: jboolean) |array| {
+    array.binary_scalar(BinaryOp::from_code(op)?, Scalar::from(scalar), reversed)
+});
+derived!(fn binary_long(op: jint, scalar: jlong, reversed: jboolean) |array| {
+    array.binary_scalar(BinaryOp::from_code(op)?, Scalar::from(scalar), reversed)
+});
+derived!(fn unary(op: jint) |array| array.unary(UnaryOp::from_code(op)?));
+derived!(fn reduce(reduction: jint) |array| array.reduce(Reduction::from_code(reduction)?));
+derived!(fn clip(low: jdouble, high: jdouble) |array| array.clip(low, high));
+derived!(fn dot(right: jlong) |left| left.dot(&*convert::array(right)?));
+derived!(fn transpose() |array| array.transpose());
+derived!(fn argmax_channel() |array| array.argmax_channel());
+derived!(fn choose_elements(columns: jlong) |matrix| {
+    matrix.choose_elements(&*convert::array(columns)?)
+});
+derived!(fn copy() |array| array.copy());
+derived!(fn slice(start: jlong, stop: jlong) |array| {
+    array.slice(convert::position(start, "start")?, convert::position(stop, "stop")?)
+});
+derived!(fn at(index: jlong) |array| array.at(convert::position(index, "index")?));
+derived!(fn as_type(dtype: jint) |array| array.as_type(convert::dtype(dtype)?));
+derived!(fn to_device(device_kind: jint, device_id: jint) |array| {
+    array.to_device(kvstore::backends(), convert::device(device_kind, device_id)?)
+});
 
 native!(fn reshape(array: jlong, dims: jlong[]) -> jlong[]);
 fn reshape<'l>(
@@ -303,49 +181,47 @@ fn reshape<'l>(
     convert::adopt(env, view)
 }
 
-native!(fn as_type(array: jlong, dtype: jint) -> jlong[]);
-fn as_type<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    dtype: jint,
-) -> Result<JLongArray<'l>> {
-    let result = convert::array(array)?.as_type(convert::dtype(dtype)?)?;
-    convert::adopt(env, result)
+/// Exports a method that changes the array whose handle comes first, or reads it. It returns nothing, and
+/// the other arguments are numbers.
+macro_rules! applied {
+    (fn $name:ident($($argument:ident: $type:ident),*) |$array:ident| $done:expr) => {
+        native!(fn $name(array: jlong $(, $argument: $type)*));
+        fn $name(
+            _env: &mut Env<'_>,
+            _class: JClass<'_>,
+            array: jlong,
+            $($argument: $type,)*
+        ) -> Result<()> {
+            let $array = convert::array(array)?;
+            Ok($done?)
+        }
+    };
 }
 
-native!(fn to_device(array: jlong, device_kind: jint, device_id: jint) -> jlong[]);
-fn to_device<'l>(
-    env: &mut Env<'l>,
-    _class: JClass<'_>,
-    array: jlong,
-    device_kind: jint,
-    device_id: jint,
-) -> Result<JLongArray<'l>> {
-    let device = convert::device(device_kind, device_id)?;
-    let result = convert::array(array)?.to_device(kvstore::backends(), device)?;
-    convert::adopt(env, result)
-}
+applied!(fn binary_assign(op: jint, right: jlong) |left| {
+    left.binary_assign(BinaryOp::from_code(op)?, &*convert::array(right)?)
+});
+applied!(fn binary_assign_double(op: jint, scalar: jdouble) |array| {
+    array.binary_scalar_assign(BinaryOp::from_code(op)?, Scalar::from(scalar))
+});
+applied!(fn binary_assign_long(op: jint, scalar: jlong) |array| {
+    array.binary_scalar_assign(BinaryOp::from_code(op)?, Scalar::from(scalar))
+});
+applied!(fn copy_to(destination: jlong) |source| source.copy_to(&*convert::array(destination)?));
+applied!(fn fill(value: jdouble) |array| array.fill(Scalar::from(value)));
+applied!(fn fill_long(value: jlong) |array| array.fill(Scalar::from(value)));
+applied!(fn set_one_hot(columns: jlong) |matrix| matrix.set_one_hot(&*convert::array(columns)?));
+applied!(fn wait_to_read() |array| array.wait_to_read());
 
-native!(fn copy_to(source: jlong, destination: jlong));
-fn copy_to(
+native!(fn array_equal(left: jlong, right: jlong) -> jboolean);
+fn array_equal(
     _env: &mut Env<'_>,
     _class: JClass<'_>,
-    source: jlong,
-    destination: jlong,
-) -> Result<()> {
-    let (source, destination) = (convert::array(source)?, convert::array(destination)?);
-    Ok(source.copy_to(&destination)?)
-}
-
-native!(fn fill(array: jlong, value: jdouble));
-fn fill(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong, value: jdouble) -> Result<()> {
-    Ok(convert::array(array)?.fill(Scalar::from(value))?)
-}
-
-native!(fn fill_long(array: jlong, value: jlong));
-fn fill_long(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong, value: jlong) -> Result<()> {
-    Ok(convert::array(array)?.fill(Scalar::from(value))?)
+    left: jlong,
+    right: jlong,
+) -> Result<jboolean> {
+    let (left, right) = (convert::array(left)?, convert::array(right)?);
+    Ok(left.array_equal(&right)?)
 }
 
 /// Exports a method that sets an array to a Java array's elements, converted: see [`new_array`].
@@ -398,11 +274,6 @@ fn to_bytes<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<J
         Ok(bytes) => convert::bytes_to_java(env, bytes),
         Err(_) => convert::bytes_to_java(env, &value.to_bytes()?),
     }
-}
-
-native!(fn wait_to_read(array: jlong));
-fn wait_to_read(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<()> {
-    Ok(convert::array(array)?.wait_to_read()?)
 }
 
 native!(fn release(array: jlong));

@@ -151,6 +151,30 @@ def test_functions():
     assert nd.arange(3).tolist() == [0, 1, 2]
 
 
+def test_one_element_of_each_row():
+    matrix = nd.array([[1, 2], [3, 4], [5, 6]], dtype="int64")
+    columns = numpy.array([1, 0, 1])
+    chosen = nd.choose_element_0index(matrix, columns)
+    assert (chosen.tolist(), chosen.dtype) == ([2, 3, 6], numpy.int64)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"column 2 of row 1 of \[3, 2\] i64, expected 0 to 1"):
+        nd.onehot_encode(nd.array([0, 2, 0]), matrix)
+    with pytest.raises(mx.errors.LengthMismatchError):
+        nd.choose_element_0index(matrix, nd.array([0]))
+    with pytest.raises(TypeError, match="onehot_encode: expected an array"):
+        nd.onehot_encode([0, 1, 0], matrix)
+    assert matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert nd.onehot_encode(columns, matrix) is matrix
+    assert matrix.tolist() == [[0, 1], [1, 0], [0, 1]]
+
+
+def test_equal_arrays():
+    array = nd.array([1, 2])
+    assert nd.array_equal(array, numpy.array([1, 2])) and not nd.array_equal(array, nd.array([1, 3]))
+    assert not nd.array_equal(array, nd.array([[1, 2]]))
+    large = nd.array([2**62], dtype="int64")
+    assert not nd.array_equal(large, large + 1)
+
+
 @pytest.mark.parametrize("number", [3, 3.0, numpy.float32(3), numpy.int64(3), numpy.array(3.0)])
 def test_the_larger_of_arrays_and_numbers(number):
     array = nd.array([1, 5])

@@ -1,6 +1,7 @@
 //! [`NDArray`]: an identity. A shared cell that holds a [`Tensor`], with views into it.
 
 mod arithmetic;
+mod choose;
 mod file;
 mod landing;
 mod view;

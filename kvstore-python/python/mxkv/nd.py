@@ -62,7 +62,9 @@ __all__ = [
     "abs",
     "arange",
     "array",
+    "array_equal",
     "ceil",
+    "choose_element_0index",
     "clip",
     "concat",
     "concatenate",
@@ -81,6 +83,7 @@ __all__ = [
     "minimum",
     "negative",
     "norm",
+    "onehot_encode",
     "ones",
     "ones_like",
     "power",
@@ -315,6 +318,36 @@ def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
     [21.0, 43.0]
     """
     return array_of(lhs).dot(rhs)
+
+
+def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
+    """Returns one element of each row of a matrix. ``rhs`` has the column for each row; one that is not there is an
+    error.
+
+    >>> choose_element_0index(array([[1, 2], [3, 4]]), array([1, 0])).tolist()
+    [2.0, 3.0]
+    """
+    return array_of(lhs)._choose_elements(rhs)
+
+
+def onehot_encode(indices: Any, out: NDArray) -> NDArray:
+    """Sets one element of each row of the matrix ``out`` to 1, all others to 0, and returns ``out``. ``indices`` has the
+    column for each row; one that is not there is an error.
+
+    >>> onehot_encode(array([1, 0]), zeros((2, 2))).tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    out._set_one_hot(indices)
+    return out
+
+
+def array_equal(a1: NDArray, a2: Any) -> bool:
+    """Returns whether shapes and elements are equal, as numbers: the dtypes may differ. NaN is equal to nothing.
+
+    >>> array_equal(ones(2), ones(2, dtype="int64")), array_equal(ones(2), ones((2, 1)))
+    (True, False)
+    """
+    return array_of(a1)._array_equal(a2)
 
 
 def transpose(data: NDArray) -> NDArray:

@@ -10,7 +10,7 @@ use super::classes::{PyArray, PyRows};
 use super::indexing;
 use super::operand;
 use super::operators;
-use super::rows::non_zero_rows;
+use super::row_sparse::non_zero_rows;
 use crate::convert;
 use crate::interop::export::Wanted;
 use crate::interop::{dlpack, export, to_numpy};
@@ -22,6 +22,12 @@ use crate::interpreter::{finalization, interrupt, lists};
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
 type Reduced<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
+
+/// Returns an array of any library as one of ours.
+fn other_array(other: &Any<'_>, function: &str) -> PyResult<NDArray> {
+    let expected = || type_error(other.py(), format!("{function}: expected an array"));
+    operand::array(other)?.ok_or_else(expected)
+}
 
 /// Runs an operation on an array and returns its result as one of the same class.
 fn derived<'py>(
@@ -296,12 +302,31 @@ impl PyArray {
 
     /// Returns the product of matrices and vectors.
     fn dot<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let other =
-            operand::array(other)?.ok_or_else(|| type_error(slf.py(), "dot: expected an array"))?;
+        let other = other_array(other, "dot")?;
         let array = &slf.get().array;
         let product =
             interrupt::interruptible(slf.py(), move |check| array.dot_checked(&other, check))?;
         PyArray::as_class_of(slf, product)
+    }
+
+    fn _choose_elements<'py>(
+        slf: &Bound<'py, Self>,
+        columns: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let columns = other_array(columns, "choose_element_0index")?;
+        derived(slf, move |matrix| matrix.choose_elements(&columns))
+    }
+
+    fn _set_one_hot(slf: &Bound<'_, Self>, columns: &Bound<'_, PyAny>) -> PyResult<()> {
+        let columns = other_array(columns, "onehot_encode")?;
+        let matrix = &slf.get().array;
+        detached(slf.py(), move || matrix.set_one_hot(&columns))
+    }
+
+    fn _array_equal(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let other = other_array(other, "array_equal")?;
+        let array = &slf.get().array;
+        detached(slf.py(), move || array.array_equal(&other))
     }
 
     /// Returns the array itself for ``'default'``, and for ``'row_sparse'`` its rows that are not 0.

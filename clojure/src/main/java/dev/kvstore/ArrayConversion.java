@@ -47,7 +47,7 @@ public sealed interface ArrayConversion permits NDArray {
         requireNonNull(dtype, "dtype");
         NDArray array = array();
         return array.derive(
-                ResultSize.inBytes(array.size(), dtype),
+                dtype.inBytes(array.size()),
                 handle -> NativeNDArray.asType(handle, dtype.code()));
     }
 

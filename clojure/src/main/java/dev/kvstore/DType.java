@@ -54,6 +54,11 @@ public enum DType {
         return numBytes;
     }
 
+    /** The bytes of so many elements, or the largest number if there are more. */
+    long inBytes(long size) {
+        return Math.multiplyHigh(size, numBytes) == 0 && size * numBytes >= 0 ? size * numBytes : Long.MAX_VALUE;
+    }
+
     /**
      * Returns the name in lower case, for example {@code float32}.
      *

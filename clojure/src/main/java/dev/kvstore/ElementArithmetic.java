@@ -18,12 +18,8 @@ public sealed interface ElementArithmetic permits NDArray {
     default NDArray apply(BinaryOp op, NDArray other) {
         requireNonNull(op, "op");
         requireNonNull(other, "other");
-        NDArray array = array();
-        long size = ResultSize.ofPairs(array.shape(), other.shape());
-        return array.derive(
-                ResultSize.inBytes(size, array.dtype()),
-                handle -> NativeNDArray.binary(handle, op.ordinal(), other.handle()),
-                other);
+        return array().derive(
+                handle -> NativeNDArray.binary(handle, op.ordinal(), other.handle()), other);
     }
 
     /**
@@ -313,7 +309,7 @@ public sealed interface ElementArithmetic permits NDArray {
      */
     default NDArray reduce(Reduction reduction) {
         requireNonNull(reduction, "reduction");
-        return array().derive(handle -> NativeNDArray.reduce(handle, reduction.ordinal()));
+        return array().derive(0, handle -> NativeNDArray.reduce(handle, reduction.ordinal()));
     }
 
     /**

@@ -2,6 +2,8 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
+import java.lang.ref.Reference;
+
 /** Computes with an {@link NDArray} as a vector or a matrix. */
 public sealed interface LinearAlgebra permits NDArray {
     /**
@@ -13,12 +15,7 @@ public sealed interface LinearAlgebra permits NDArray {
      */
     default NDArray dot(NDArray other) {
         requireNonNull(other, "other");
-        NDArray array = array();
-        long size = ResultSize.ofDot(array.shape(), other.shape());
-        return array.derive(
-                ResultSize.inBytes(size, array.dtype()),
-                handle -> NativeNDArray.dot(handle, other.handle()),
-                other);
+        return array().derive(handle -> NativeNDArray.dot(handle, other.handle()), other);
     }
 
     /**
@@ -38,7 +35,7 @@ public sealed interface LinearAlgebra permits NDArray {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
      */
     default NDArray argmaxChannel() {
-        return array().derive(NativeNDArray::argmaxChannel);
+        return array().derive(0, NativeNDArray::argmaxChannel);
     }
 
     /**
@@ -53,9 +50,10 @@ public sealed interface LinearAlgebra permits NDArray {
     default NDArray chooseElements(NDArray columns) {
         requireNonNull(columns, "columns");
         NDArray array = array();
-        NDArray chosen = new Rows(array, columns).chosen();
-        chosen.ancestry().comesFrom(array, columns);
-        return chosen;
+        return array.derive(
+                array.dtype().inBytes(columns.size()),
+                handle -> NativeNDArray.chooseElements(handle, columns.handle()),
+                columns);
     }
 
     /**
@@ -67,9 +65,11 @@ public sealed interface LinearAlgebra permits NDArray {
      */
     default NDArray setOneHot(NDArray columns) {
         requireNonNull(columns, "columns");
-        NDArray array = array();
-        new Rows(array, columns).mark();
-        return array;
+        try {
+            return array().change(handle -> NativeNDArray.setOneHot(handle, columns.handle()));
+        } finally {
+            Reference.reachabilityFence(columns);
+        }
     }
 
     private NDArray array() {

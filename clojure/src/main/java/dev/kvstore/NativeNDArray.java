@@ -63,6 +63,12 @@ final class NativeNDArray {
 
     static native long[] argmaxChannel(long array);
 
+    static native long[] chooseElements(long matrix, long columns);
+
+    static native void setOneHot(long matrix, long columns);
+
+    static native boolean arrayEqual(long left, long right);
+
     static native long[] slice(long array, long start, long stop);
 
     static native long[] at(long array, long index);

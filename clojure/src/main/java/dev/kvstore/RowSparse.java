@@ -202,7 +202,7 @@ public final class RowSparse implements Value {
      */
     public NDArray toDense() {
         try {
-            long numBytes = ResultSize.inBytes(shape.product(), dtype);
+            long numBytes = dtype.inBytes(shape.product());
             return NDArray.adoptAll(allocate(context, numBytes, () -> NativeRowSparse.toDense(handle())))[0];
         } finally {
             Reference.reachabilityFence(this);
@@ -241,6 +241,6 @@ public final class RowSparse implements Value {
 
     long numBytes() {
         long rows = shape.dimensions()[0];
-        return rows == 0 ? 0 : ResultSize.inBytes(shape.product() / rows * numRows, dtype);
+        return rows == 0 ? 0 : dtype.inBytes(shape.product() / rows * numRows);
     }
 }
