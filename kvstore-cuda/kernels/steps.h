@@ -165,8 +165,3 @@ KV_STEP(Ftml, 3, 10) {
     s[0] = next;
     w = -s[2] / next;
 }
-
-KV_STEP(Test, 1, 1) {
-    w = w + k[0] * g;
-    s[0] = w;
-}

@@ -9,7 +9,6 @@ KV_UPDATE(Dcasgd)
 KV_UPDATE(DcasgdMomentum)
 KV_UPDATE(Signum)
 KV_UPDATE(SignSgd)
-KV_UPDATE(Test)
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's struct has to have too.

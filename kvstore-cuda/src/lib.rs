@@ -13,6 +13,6 @@ mod args;
 mod backend;
 mod driver;
 
-pub use args::{batch, cast, compress, elementwise, fan, rows, strided, sum, update};
+pub use args::{batch, cast, compress, elementwise, fan, row_jobs, strided, sum, update};
 pub use backend::{CudaBackend, broadcast};
 pub use driver::probe::{Absence, Driver, probe};

@@ -108,7 +108,7 @@ fn long_transfers_arrive_whole() {
 
 /// A step of a random program on some tensors.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Action {
     /// A tensor is moved to a device.
     Move(usize, u32),
     /// A tensor becomes the sum of itself and another one, wherever that is.
@@ -123,18 +123,18 @@ enum Step {
 
 const NUM_TENSORS: usize = 6;
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Action> {
     let tensor = || 0..NUM_TENSORS;
     prop_oneof![
-        4 => (tensor(), 0..NUM_DEVICES).prop_map(|(tensor, device)| Step::Move(tensor, device)),
-        4 => (tensor(), tensor()).prop_map(|(one, other)| Step::Add(one, other)),
-        2 => (tensor(), any::<i32>()).prop_map(|(tensor, number)| Step::Fill(tensor, number)),
-        1 => (tensor(), tensor()).prop_map(|(one, other)| Step::Clone(one, other)),
-        1 => tensor().prop_map(Step::Read),
+        4 => (tensor(), 0..NUM_DEVICES).prop_map(|(tensor, device)| Action::Move(tensor, device)),
+        4 => (tensor(), tensor()).prop_map(|(one, other)| Action::Add(one, other)),
+        2 => (tensor(), any::<i32>()).prop_map(|(tensor, number)| Action::Fill(tensor, number)),
+        1 => (tensor(), tensor()).prop_map(|(one, other)| Action::Clone(one, other)),
+        1 => tensor().prop_map(Action::Read),
     ]
 }
 
-fn run(backends: &Backends, steps: &[Step], len: usize) {
+fn run(backends: &Backends, steps: &[Action], len: usize) {
     let mut expected: Vec<i32> = (0..).take(NUM_TENSORS).collect();
     let new = |number: &i32| {
         let device = Device::gpu(number.unsigned_abs() % NUM_DEVICES);
@@ -148,22 +148,22 @@ fn run(backends: &Backends, steps: &[Step], len: usize) {
     };
     for step in steps {
         match *step {
-            Step::Move(tensor, device) => {
+            Action::Move(tensor, device) => {
                 tensors[tensor] = tensors[tensor].to_device(backends, Device::gpu(device)).unwrap();
             }
-            Step::Add(one, other) => {
+            Action::Add(one, other) => {
                 tensors[one] = add(&tensors[one], &tensors[other]);
                 expected[one] = expected[one].wrapping_add(expected[other]);
             }
-            Step::Fill(tensor, number) => {
+            Action::Fill(tensor, number) => {
                 tensors[tensor].fill(Scalar::from(i64::from(number))).unwrap();
                 expected[tensor] = number;
             }
-            Step::Clone(one, other) => {
+            Action::Clone(one, other) => {
                 tensors[one] = tensors[other].clone();
                 expected[one] = expected[other];
             }
-            Step::Read(tensor) => {
+            Action::Read(tensor) => {
                 assert_eq!(tensors[tensor].to_vec::<i32>().unwrap(), vec![expected[tensor]; len]);
             }
         }

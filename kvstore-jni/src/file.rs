@@ -48,9 +48,10 @@ fn load<'l>(
     let file = convert::string(env, &file, "file")?;
     let list = kvstore::read_arrays(file)?;
     let names = convert::strings_to_java(env, list.names().iter())?;
-    let (lent, descriptions) = convert::lend(env, kvstore::fallible::copied(list.arrays())?)?;
+    let (registered, descriptions) =
+        convert::register(env, kvstore::fallible::copied(list.arrays())?)?;
     let result = convert::pair_to_java(env, &names, &descriptions)?;
-    lent.keep();
+    registered.keep();
     Ok(result)
 }
 

@@ -4,7 +4,7 @@
 //! - `error`: errors and panics become exceptions
 //! - `convert`: every conversion of arguments and results
 //! - `critical`: the elements of a Java array where they are
-//! - `store`, `snapshot`, `checkpoint`, `ndarray`, `rows`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods,
+//! - `store`, `snapshot`, `checkpoint`, `ndarray`, `row_sparse`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods,
 //!   one file per Java class
 //! - `updater`: the way back, from a push into a Java updater
 //!
@@ -47,7 +47,7 @@ mod handle;
 mod ndarray;
 mod optimizer;
 mod random;
-mod rows;
+mod row_sparse;
 mod runtime;
 mod snapshot;
 mod store;

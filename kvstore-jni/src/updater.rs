@@ -59,7 +59,8 @@ impl JavaUpdater {
         stored: &NDArray,
     ) -> Result<Option<Thrown>> {
         let key = JString::from_str(env, key.as_str())?;
-        let (_lent, arrays) = convert::lend(env, Vec::from([pushed.clone(), stored.clone()]))?;
+        let (_registered, arrays) =
+            convert::register(env, Vec::from([pushed.clone(), stored.clone()]))?;
         let arguments = [JValue::Object(&key).as_jni(), JValue::Object(&arrays).as_jni()];
         let returns = ReturnType::Primitive(Primitive::Void);
         // SAFETY: the method belongs to the class of the target, which is loaded as long as the

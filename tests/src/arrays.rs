@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use kvstore::{BinaryOp, Error, Key, NDArray, Scalar, Store, Tensor, TensorSpec};
 
 use crate::place::device;
-use crate::rule::NamedUpdater;
+use crate::policy::NamedUpdater;
 use crate::value::{Spec, Value};
 
 /// The keys that an updater saw, in order.

@@ -4,8 +4,8 @@ use kvstore::ErrorCode;
 
 use crate::arithmetic::sum;
 use crate::compression::{Compression, no_residual};
-use crate::rows::ValueOrRows;
-use crate::rule::{Rule, SgdState};
+use crate::naive_rows::ValueOrRows;
+use crate::policy::{Policy, SgdState};
 use crate::spread::sums_of_workers;
 use crate::value::{Spec, Value};
 
@@ -23,7 +23,7 @@ pub type Written = Vec<(usize, Value)>;
 #[derive(Clone, Debug)]
 pub struct Model {
     entries: Vec<Entry>,
-    rule: Rule,
+    policy: Policy,
     compression: Option<Compression>,
     /// Over how many workers the values of a push are spread, if it is a store of several.
     num_workers: Option<usize>,
@@ -39,7 +39,7 @@ struct Entry {
 
 impl Default for Model {
     fn default() -> Self {
-        Self { entries: Vec::new(), rule: Rule::Assign, compression: None, num_workers: None }
+        Self { entries: Vec::new(), policy: Policy::Assign, compression: None, num_workers: None }
     }
 }
 
@@ -59,7 +59,7 @@ impl Model {
         Ok(())
     }
 
-    /// Sums the values of each key and hands the sum to the rule, in init order.
+    /// Sums the values of each key and hands the sum to the policy, in init order.
     pub fn push(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
         none_of(self.faults_of_push(pairs))?;
         self.push_checked(pairs, |_| None)
@@ -103,7 +103,7 @@ impl Model {
                 Some(compression) => sent(compression, &addends, &mut residuals),
             };
             let rows = rows_of(&entry.key);
-            entry.update(&self.rule, &sum(&addends), rows.as_deref())?;
+            entry.update(&self.policy, &sum(&addends), rows.as_deref())?;
             entry.residuals = residuals;
         }
         Ok(())
@@ -160,8 +160,8 @@ impl Model {
     }
 
     /// Says what happens to the sums of later pushes. States start anew.
-    pub fn set_rule(&mut self, rule: Rule) {
-        self.rule = rule;
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
         for entry in &mut self.entries {
             entry.state = None;
         }
@@ -174,12 +174,12 @@ impl Model {
 
     /// Goes back to what was. A file cannot hold an updater: the present one stays, if there is one.
     pub fn rollback(&mut self, earlier: &Self, is_file: bool) -> Result<(), Faults> {
-        let rule = match (&earlier.rule, &self.rule) {
-            (Rule::Updater(_), Rule::Updater(_)) if is_file => self.rule.clone(),
-            (Rule::Updater(_), _) if is_file => return Err(vec![ErrorCode::InvalidArgument]),
+        let policy = match (&earlier.policy, &self.policy) {
+            (Policy::Updater(_), Policy::Updater(_)) if is_file => self.policy.clone(),
+            (Policy::Updater(_), _) if is_file => return Err(vec![ErrorCode::InvalidArgument]),
             (earlier, _) => earlier.clone(),
         };
-        *self = Self { rule, ..earlier.clone() };
+        *self = Self { policy, ..earlier.clone() };
         Ok(())
     }
 
@@ -223,7 +223,8 @@ impl Model {
                 Some(stored) if stored.spec != pushed.spec => faults.push(ErrorCode::SpecMismatch),
                 Some(stored)
                     if !stored.spec.dtype.is_float()
-                        && (self.compression.is_some() || matches!(self.rule, Rule::Sgd(_))) =>
+                        && (self.compression.is_some()
+                            || matches!(self.policy, Policy::Sgd(_))) =>
                 {
                     faults.push(ErrorCode::InvalidArgument);
                 }
@@ -271,14 +272,19 @@ impl Entry {
     }
 
     /// A failing updater leaves its key as it was and ends the call.
-    fn update(&mut self, rule: &Rule, merged: &Value, rows: Option<&[i64]>) -> Result<(), Faults> {
-        self.value = match rule {
-            Rule::Assign => merged.clone(),
-            Rule::Updater(updater) if updater.fails_for(&self.key) => {
+    fn update(
+        &mut self,
+        policy: &Policy,
+        merged: &Value,
+        rows: Option<&[i64]>,
+    ) -> Result<(), Faults> {
+        self.value = match policy {
+            Policy::Assign => merged.clone(),
+            Policy::Updater(updater) if updater.fails_for(&self.key) => {
                 return Err(vec![ErrorCode::Updater]);
             }
-            Rule::Updater(updater) => updater.apply(&self.value, merged),
-            Rule::Sgd(sgd) => {
+            Policy::Updater(updater) => updater.apply(&self.value, merged),
+            Policy::Sgd(sgd) => {
                 let state = self.state.get_or_insert_with(|| SgdState::new(&self.value));
                 let row_len: usize = merged.spec.shape.iter().skip(1).product();
                 let is_touched = |index: usize| {

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::compression::Compression;
-use crate::rows::{NaiveRows, ValueOrRows};
-use crate::rule::{NamedUpdater, Rule, Sgd};
+use crate::naive_rows::{NaiveRows, ValueOrRows};
+use crate::policy::{NamedUpdater, Policy, Sgd};
 use crate::value::{Number, Spec, Value};
 
 /// The keys that programs initialise. Init order is up to the program.
@@ -74,7 +74,7 @@ pub enum Operation {
     /// Pushes, then pulls into the pushed arrays.
     PushPullInPlace(Given, i32),
     Broadcast(Given, Outs, i32),
-    SetRule(Rule),
+    SetPolicy(Policy),
     SetCompression(Option<Compression>),
     Remove(Vec<String>),
     /// Takes a snapshot and keeps it.
@@ -85,7 +85,7 @@ pub enum Operation {
     Reload,
 }
 
-/// Returns programs that begin with the init of some keys, and often a rule. In about half of them every key is of
+/// Returns programs that begin with the init of some keys, and often a policy. In about half of them every key is of
 /// floats, so that optimizers have something to do.
 pub fn program() -> impl Strategy<Value = Vec<Operation>> {
     let floats = DType::ALL.into_iter().filter(|dtype| dtype.is_float()).collect::<Vec<_>>();
@@ -97,9 +97,9 @@ pub fn program() -> impl Strategy<Value = Vec<Operation>> {
             .prop_shuffle();
         let specs_of_first = specs.clone();
         let first = first.prop_flat_map(move |chosen| given_each(&specs_of_first, &chosen));
-        let rule = proptest::option::of(rule().prop_map(Operation::SetRule));
-        (first, rule, vec(operation(specs), 1..20)).prop_map(|(first, rule, rest)| {
-            [Operation::Init(first)].into_iter().chain(rule).chain(rest).collect()
+        let policy = proptest::option::of(policy().prop_map(Operation::SetPolicy));
+        (first, policy, vec(operation(specs), 1..20)).prop_map(|(first, policy, rest)| {
+            [Operation::Init(first)].into_iter().chain(policy).chain(rest).collect()
         })
     })
 }
@@ -186,7 +186,7 @@ fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
                 let outs = outs.for_keys_of(&given);
                 Operation::Broadcast(given, outs, p)
             }),
-        3 => rule().prop_map(Operation::SetRule),
+        3 => policy().prop_map(Operation::SetPolicy),
         1 => compression().prop_map(Operation::SetCompression),
         1 => keys_once().prop_map(Operation::Remove),
         2 => Just(Operation::Snapshot),
@@ -201,7 +201,7 @@ fn compression() -> impl Strategy<Value = Option<Compression>> {
     prop_oneof![1 => Just(None), 2 => some.prop_map(Some)]
 }
 
-fn rule() -> impl Strategy<Value = Rule> {
+fn policy() -> impl Strategy<Value = Policy> {
     let sgd = (
         select(vec![0.01, 0.1, 1.0]),
         select(vec![0.0, 0.9]),
@@ -211,11 +211,11 @@ fn rule() -> impl Strategy<Value = Rule> {
     );
     let sgd =
         sgd.prop_map(|(learning_rate, momentum, weight_decay, rescale_grad, clip_gradient)| {
-            Rule::Sgd(Sgd { learning_rate, momentum, weight_decay, rescale_grad, clip_gradient })
+            Policy::Sgd(Sgd { learning_rate, momentum, weight_decay, rescale_grad, clip_gradient })
         });
     prop_oneof![
-        1 => Just(Rule::Assign),
-        3 => select(NamedUpdater::ALL.to_vec()).prop_map(Rule::Updater),
+        1 => Just(Policy::Assign),
+        3 => select(NamedUpdater::ALL.to_vec()).prop_map(Policy::Updater),
         8 => sgd,
     ]
 }

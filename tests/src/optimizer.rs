@@ -129,8 +129,14 @@ impl Naive {
             return weight;
         }
         let gradient = Approximate::exact(gradient, state.unit());
-        Step { h: self, lr: due.learning_rate, wd: due.weight_decay, t: due.count, g: gradient }
-            .run(weight, state)
+        NaiveStep {
+            h: self,
+            lr: due.learning_rate,
+            wd: due.weight_decay,
+            t: due.count,
+            g: gradient,
+        }
+        .run(weight, state)
     }
 }
 
@@ -179,7 +185,7 @@ impl State {
 }
 
 /// One update of one element: hyper-parameters, learning rate, weight decay, count, gradient.
-struct Step<'a> {
+struct NaiveStep<'a> {
     h: &'a Naive,
     lr: f64,
     wd: f64,
@@ -187,7 +193,7 @@ struct Step<'a> {
     g: Approximate,
 }
 
-impl Step<'_> {
+impl NaiveStep<'_> {
     fn run(&self, w: Approximate, s: &mut State) -> Approximate {
         match self.h.name {
             "sgd" => self.sgd(w, &mut s.a),

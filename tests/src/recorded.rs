@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::arrays::{self, UpdaterLog, from_array, to_array};
 use crate::json::{flat, list, options, text, texts, value_of};
-use crate::rule::NamedUpdater;
+use crate::policy::NamedUpdater;
 use crate::value::Number;
 
 /// The file of recorded programs in this crate.

@@ -10,9 +10,9 @@ use crate::arrays::{
 };
 use crate::compare::difference;
 use crate::model::{Faults, Model, Written};
+use crate::naive_rows::{NaiveRows, ValueOrRows};
 use crate::operations::{Given, GivenRows, KEYS, Operation, Outs, UNKNOWN_KEY};
-use crate::rows::{NaiveRows, ValueOrRows};
-use crate::rule::{Rule, Sgd};
+use crate::policy::{Policy, Sgd};
 use crate::value::{Number, Spec, Value};
 
 /// What a disagreement between store and model looks like.
@@ -82,9 +82,9 @@ fn call(
             |values, slots| model.broadcast(values, slots, &outs.specs),
             |values, outs| store.broadcast_pairs(values, outs, *priority),
         ),
-        Operation::SetRule(rule) => {
-            model.set_rule(rule.clone());
-            compare_results(set_rule(store, rule), Ok(()), |(), ()| Ok(()))
+        Operation::SetPolicy(policy) => {
+            model.set_policy(policy.clone());
+            compare_results(set_policy(store, policy), Ok(()), |(), ()| Ok(()))
         }
         Operation::SetCompression(compression) => {
             model.set_compression(*compression);
@@ -218,11 +218,11 @@ fn pull_new(store: &Store, model: &Model, texts: &[String]) -> Outcome {
     })
 }
 
-fn set_rule(store: &Store, rule: &Rule) -> Result<()> {
-    match rule {
-        Rule::Assign => store.clear_updater(),
-        Rule::Updater(updater) => set_updater(store, *updater, &UpdaterLog::default()),
-        Rule::Sgd(sgd) => store.set_optimizer(optimizer(sgd)?),
+fn set_policy(store: &Store, policy: &Policy) -> Result<()> {
+    match policy {
+        Policy::Assign => store.clear_updater(),
+        Policy::Updater(updater) => set_updater(store, *updater, &UpdaterLog::default()),
+        Policy::Sgd(sgd) => store.set_optimizer(optimizer(sgd)?),
     }
 }
 

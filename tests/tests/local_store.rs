@@ -3,7 +3,7 @@
 
 use kvstore::ErrorCode;
 use kvstore_tests::operations::{Operation, program};
-use kvstore_tests::rule::Rule;
+use kvstore_tests::policy::Policy;
 use kvstore_tests::{STORE_NAMES, replay};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -62,13 +62,13 @@ fn programs_mostly_succeed_and_make_every_mistake() {
     }
 }
 
-/// Counts the calls that stepped some rows of a key, before the first one that may have brought back another rule.
+/// Counts the calls that stepped some rows of a key, before the first one that may have brought back another policy.
 fn num_lazy_steps(program: &[Operation], outcomes: &[Option<ErrorCode>]) -> usize {
     let is_kept = |operation: &Operation| !matches!(operation, Operation::Rollback(..));
     let (mut has_sgd, mut count) = (false, 0);
     for (operation, outcome) in program.iter().zip(outcomes).take_while(|(it, _)| is_kept(it)) {
         match operation {
-            Operation::SetRule(rule) => has_sgd = matches!(rule, Rule::Sgd(_)),
+            Operation::SetPolicy(policy) => has_sgd = matches!(policy, Policy::Sgd(_)),
             Operation::PushRows(given, _) if has_sgd && outcome.is_none() => {
                 count += usize::from(given.values.iter().any(|value| value.rows().is_some()));
             }

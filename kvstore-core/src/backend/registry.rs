@@ -17,11 +17,11 @@ use crate::types::{Device, DeviceKind, Error, Result};
 /// assert_eq!(backends.initialised().count(), 1);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Backends(Arc<Vec<Slot>>);
+pub struct Backends(Arc<Vec<BackendSource>>);
 
 /// A backend, or the way to find it.
 #[derive(Debug)]
-enum Slot {
+enum BackendSource {
     Present(Arc<dyn Backend>),
     Lazy(Lazy),
 }
@@ -40,7 +40,7 @@ type Find = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
 /// A backend, or the reason why there is none.
 pub type Availability<'a> = Result<&'a Arc<dyn Backend>, &'a str>;
 
-impl Slot {
+impl BackendSource {
     fn kind(&self) -> DeviceKind {
         match self {
             Self::Present(backend) => backend.kind(),
@@ -70,12 +70,12 @@ impl Slot {
 /// Collects the backends of a [`Backends`] table.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct BackendsBuilder(Vec<Slot>);
+pub struct BackendsBuilder(Vec<BackendSource>);
 
 impl BackendsBuilder {
     /// Adds a backend. A second one of the same kind is ignored.
     pub fn with(self, backend: Arc<dyn Backend>) -> Self {
-        self.add(Slot::Present(backend))
+        self.add(BackendSource::Present(backend))
     }
 
     /// Adds a backend that is searched for at the first use of a device of its kind. `find` runs at
@@ -86,12 +86,12 @@ impl BackendsBuilder {
         kind: DeviceKind,
         find: impl Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync + 'static,
     ) -> Self {
-        self.add(Slot::Lazy(Lazy { kind, find: Box::new(find), found: OnceLock::new() }))
+        self.add(BackendSource::Lazy(Lazy { kind, find: Box::new(find), found: OnceLock::new() }))
     }
 
-    fn add(mut self, slot: Slot) -> Self {
-        if self.0.iter().all(|other| other.kind() != slot.kind()) {
-            self.0.push(slot);
+    fn add(mut self, source: BackendSource) -> Self {
+        if self.0.iter().all(|other| other.kind() != source.kind()) {
+            self.0.push(source);
         }
         self
     }
@@ -119,11 +119,12 @@ impl Backends {
     /// [`Error::DeviceUnavailable`] with the reason when there is none.
     pub fn of(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let kind = device.kind();
-        let reason = match self.0.iter().find(|slot| slot.kind() == kind).map(Slot::find) {
-            Some(Ok(backend)) => return Ok(backend),
-            Some(Err(reason)) => reason.to_owned(),
-            None => format!("this build has no backend for `{}` devices", kind.name()),
-        };
+        let reason =
+            match self.0.iter().find(|source| source.kind() == kind).map(BackendSource::find) {
+                Some(Ok(backend)) => return Ok(backend),
+                Some(Err(reason)) => reason.to_owned(),
+                None => format!("this build has no backend for `{}` devices", kind.name()),
+            };
         Err(Error::DeviceUnavailable { device, reason })
     }
 
@@ -140,13 +141,13 @@ impl Backends {
 
     /// Returns every initialised backend.
     pub fn initialised(&self) -> impl Iterator<Item = &Arc<dyn Backend>> {
-        self.0.iter().filter_map(Slot::initialised)
+        self.0.iter().filter_map(BackendSource::initialised)
     }
 
     /// Searches for all backends. Returns for each kind of device the backend, or the reason why
     /// there is none.
     pub fn find_all(&self) -> Vec<(DeviceKind, Availability<'_>)> {
-        self.0.iter().map(|slot| (slot.kind(), slot.find())).collect()
+        self.0.iter().map(|source| (source.kind(), source.find())).collect()
     }
 }
 

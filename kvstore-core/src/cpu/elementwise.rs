@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use half::slice::HalfFloatSliceExt;
 
 use super::arithmetic::{Arithmetic, truth, with_binary, with_unary};
+use super::in_out::InOutSlice;
 use super::lanes::{Lanes, Map, Zip};
 use super::memory::elements;
 use super::rounding::Rounding;
-use super::slot::Slot;
 use super::sum;
 use super::threads::{Split, Workers};
 use crate::backend::{InOut, Operand};
@@ -23,7 +23,7 @@ pub(super) fn binary<T: Lanes>(
     rhs: Operand<'_>,
     reversed: bool,
 ) -> Result<()> {
-    let lhs = Slot::<T>::open(lhs)?;
+    let lhs = InOutSlice::<T>::open(lhs)?;
     match rhs {
         Operand::Span(span) => {
             let rhs = elements::<T>(span)?;
@@ -47,7 +47,7 @@ pub(super) fn binary<T: Lanes>(
 
 /// `operand = op(operand)`.
 pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>) -> Result<()> {
-    let operand = Slot::<T>::open(operand)?;
+    let operand = InOutSlice::<T>::open(operand)?;
     let map = map_of::<T::Compute>(op);
     workers.for_each_piece(operand, &|piece| T::map(piece, &*map));
     Ok(())
@@ -63,19 +63,19 @@ pub(super) fn clip<T: Lanes>(
     let (low, high): (T, T) = (low.to_element(), high.to_element());
     let (low, high) = (low.widened(), high.widened());
     let map = map_clip(low, high);
-    workers.for_each_piece(Slot::<T>::open(operand)?, &|piece| T::map(piece, &*map));
+    workers.for_each_piece(InOutSlice::<T>::open(operand)?, &|piece| T::map(piece, &*map));
     Ok(())
 }
 
 /// Replaces each element by what `f` makes of it.
-fn for_each<C: Copy>(elements: Slot<'_, C>, f: impl Fn(C) -> C) {
+fn for_each<C: Copy>(elements: InOutSlice<'_, C>, f: impl Fn(C) -> C) {
     match elements {
-        Slot::InPlace(elements) => {
+        InOutSlice::InPlace(elements) => {
             for x in elements {
                 *x = f(*x);
             }
         }
-        Slot::Into(src, dst) => {
+        InOutSlice::Into(src, dst) => {
             for (dst, x) in dst.iter_mut().zip(src) {
                 *dst = f(*x);
             }
@@ -84,14 +84,14 @@ fn for_each<C: Copy>(elements: Slot<'_, C>, f: impl Fn(C) -> C) {
 }
 
 /// Replaces each element by what `f` makes of it and another one.
-fn for_each_pair<C: Copy>(elements: Slot<'_, C>, others: &[C], f: impl Fn(C, C) -> C) {
+fn for_each_pair<C: Copy>(elements: InOutSlice<'_, C>, others: &[C], f: impl Fn(C, C) -> C) {
     match elements {
-        Slot::InPlace(elements) => {
+        InOutSlice::InPlace(elements) => {
             for (x, y) in elements.iter_mut().zip(others) {
                 *x = f(*x, *y);
             }
         }
-        Slot::Into(src, dst) => {
+        InOutSlice::Into(src, dst) => {
             for ((dst, x), y) in dst.iter_mut().zip(src).zip(others) {
                 *dst = f(*x, *y);
             }
@@ -269,7 +269,7 @@ fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]
 }
 
 struct Pair<'a, T> {
-    lhs: Slot<'a, T>,
+    lhs: InOutSlice<'a, T>,
     rhs: &'a [T],
 }
 

@@ -3,14 +3,14 @@
 use half::{bf16, f16};
 
 use super::arithmetic::{Arithmetic, Ordered};
-use super::slot::Slot;
+use super::in_out::InOutSlice;
 use super::sum::{BLOCK, narrow, widen};
 use super::threads::Split;
 
 /// What an operation does to elements. The loop over them is compiled once for each type that is computed in.
-pub(super) type Map<C> = dyn Fn(Slot<'_, C>) + Sync;
+pub(super) type Map<C> = dyn Fn(InOutSlice<'_, C>) + Sync;
 /// What an operation does to elements, with as many others.
-pub(super) type Zip<C> = dyn Fn(Slot<'_, C>, &[C]) + Sync;
+pub(super) type Zip<C> = dyn Fn(InOutSlice<'_, C>, &[C]) + Sync;
 
 /// Elements that are computed in their own type, or in `f32` for half precision, block by block and with one rounding.
 pub(super) trait Lanes: Ordered {
@@ -20,10 +20,10 @@ pub(super) trait Lanes: Ordered {
     fn widened(self) -> Self::Compute;
 
     /// Calls `map` on every element.
-    fn map(elements: Slot<'_, Self>, map: &Map<Self::Compute>);
+    fn map(elements: InOutSlice<'_, Self>, map: &Map<Self::Compute>);
 
     /// Calls `zip` on every element and the one in its place in `others`, which are as many.
-    fn zip(elements: Slot<'_, Self>, others: &[Self], zip: &Zip<Self::Compute>);
+    fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<Self::Compute>);
 }
 
 macro_rules! native_lanes {
@@ -35,11 +35,11 @@ macro_rules! native_lanes {
                 self
             }
 
-            fn map(elements: Slot<'_, Self>, map: &Map<Self>) {
+            fn map(elements: InOutSlice<'_, Self>, map: &Map<Self>) {
                 map(elements);
             }
 
-            fn zip(elements: Slot<'_, Self>, others: &[Self], zip: &Zip<Self>) {
+            fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<Self>) {
                 zip(elements, others);
             }
         })+
@@ -55,19 +55,19 @@ macro_rules! half_lanes {
                 self.to_f32()
             }
 
-            fn map(mut elements: Slot<'_, Self>, map: &Map<f32>) {
+            fn map(mut elements: InOutSlice<'_, Self>, map: &Map<f32>) {
                 let mut wide = [0.0; BLOCK];
                 let len = elements.len();
                 for start in (0..len).step_by(BLOCK) {
                     let block = elements.block(start, len.min(start + BLOCK));
                     let wide = wide.get_mut(..block.len()).unwrap_or_default();
                     widen(block, wide);
-                    map(Slot::InPlace(wide));
+                    map(InOutSlice::InPlace(wide));
                     narrow(wide, block);
                 }
             }
 
-            fn zip(mut elements: Slot<'_, Self>, others: &[Self], zip: &Zip<f32>) {
+            fn zip(mut elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<f32>) {
                 let (mut wide, mut wide_others) = ([0.0; BLOCK], [0.0; BLOCK]);
                 let len = elements.len();
                 for (start, others) in (0..len).step_by(BLOCK).zip(others.chunks(BLOCK)) {
@@ -76,7 +76,7 @@ macro_rules! half_lanes {
                     let wide_others = wide_others.get_mut(..others.len()).unwrap_or_default();
                     widen(block, wide);
                     widen(others, wide_others);
-                    zip(Slot::InPlace(wide), wide_others);
+                    zip(InOutSlice::InPlace(wide), wide_others);
                     narrow(wide, block);
                 }
             }

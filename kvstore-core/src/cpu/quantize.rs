@@ -5,8 +5,8 @@ use std::ops::BitOr;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use super::in_out::InOutSlice;
 use super::memory::{bytes, bytes_mut, cast, cast_mut};
-use super::slot::Slot;
 use super::sum::{BLOCK, narrow, widen};
 use super::threads::{Job, Split};
 use crate::backend::{DequantizeJob, QuantizeJob, Span};
@@ -37,7 +37,7 @@ impl Job for QuantizeJob<'_> {
         {
             return Err(Error::Internal("residuals or codes of another length".to_owned()));
         }
-        let residual = Slot::open(self.residual.reborrow())?;
+        let residual = InOutSlice::open(self.residual.reborrow())?;
         Ok(Quantize { quantizer, dtype, gradient: bytes(self.gradient)?, residual, codes })
     }
 
@@ -81,7 +81,7 @@ pub(super) struct Quantize<'a> {
     quantizer: Quantizer,
     dtype: DType,
     gradient: &'a [u8],
-    residual: Slot<'a, u8>,
+    residual: InOutSlice<'a, u8>,
     codes: &'a mut [u8],
 }
 

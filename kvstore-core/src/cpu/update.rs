@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::slot::Slot;
+use super::in_out::InOutSlice;
 use super::sum::{Addends, BLOCK, Fold, narrow, widen};
 use super::threads::{Job, Split};
 use crate::backend::UpdateJob;
@@ -12,7 +12,7 @@ use crate::types::{DType, Error, Result};
 
 impl Job for UpdateJob<'_> {
     type Piece<'j>
-        = Steps<'j>
+        = UpdatePiece<'j>
     where
         Self: 'j;
 
@@ -20,33 +20,33 @@ impl Job for UpdateJob<'_> {
         self.weight.num_bytes() / self.dtype.size()
     }
 
-    fn open(&mut self) -> Result<Steps<'_>> {
+    fn open(&mut self) -> Result<UpdatePiece<'_>> {
         let addends = Addends::open(self.addends, self.weight.num_bytes())?;
         let mut states = [const { None }; MAX_STATES];
         for (slot, state) in states.iter_mut().zip(&mut self.states) {
-            *slot = state.as_mut().map(|state| Slot::open(state.reborrow())).transpose()?;
+            *slot = state.as_mut().map(|state| InOutSlice::open(state.reborrow())).transpose()?;
         }
-        let weight = Slot::open(self.weight.reborrow())?;
-        Ok(Steps { rule: self.rule, dtype: self.dtype, weight, states, addends, start: 0 })
+        let weight = InOutSlice::open(self.weight.reborrow())?;
+        Ok(UpdatePiece { rule: self.rule, dtype: self.dtype, weight, states, addends, start: 0 })
     }
 
-    fn run(piece: Steps<'_>) -> Result<()> {
+    fn run(piece: UpdatePiece<'_>) -> Result<()> {
         let rule = piece.rule;
         rule.visit(piece)
     }
 }
 
 /// Some elements of a step, as bytes: weight, states and addends run in parallel.
-pub(super) struct Steps<'a> {
+pub(super) struct UpdatePiece<'a> {
     rule: UpdateRule,
     dtype: DType,
-    weight: Slot<'a, u8>,
+    weight: InOutSlice<'a, u8>,
     states: States<'a>,
     addends: Addends<'a>,
     start: usize,
 }
 
-impl Split for Steps<'_> {
+impl Split for UpdatePiece<'_> {
     fn len(&self) -> usize {
         self.weight.len() / self.dtype.size()
     }
@@ -68,7 +68,7 @@ impl Split for Steps<'_> {
 }
 
 /// The states of a step, as bytes.
-pub(super) type States<'a> = [Option<Slot<'a, u8>>; MAX_STATES];
+pub(super) type States<'a> = [Option<InOutSlice<'a, u8>>; MAX_STATES];
 
 /// Returns the states of the elements of a weight before `middle`, and those from it on.
 pub(super) fn split_states(
@@ -84,7 +84,7 @@ pub(super) fn split_states(
     halves
 }
 
-impl RuleVisitor for Steps<'_> {
+impl RuleVisitor for UpdatePiece<'_> {
     type Output = Result<()>;
 
     // Half precision shares the kernels of its arithmetic: there are as few as formulas times two.
@@ -101,7 +101,7 @@ impl RuleVisitor for Steps<'_> {
     }
 }
 
-impl<'a> Steps<'a> {
+impl<'a> UpdatePiece<'a> {
     /// Steps a weight in its own arithmetic.
     fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: A::fold };
@@ -122,7 +122,7 @@ impl<'a> Steps<'a> {
         let step = step_of::<f32, R, N>(&self.rule)?;
         let mut states = self.states.into_iter().flatten();
         let master = states.next().ok_or_else(wrong_state)?.cast::<f32>()?;
-        let (Slot::InPlace(weight) | Slot::Into(_, weight)) = self.weight.cast()?;
+        let (InOutSlice::InPlace(weight) | InOutSlice::Into(_, weight)) = self.weight.cast()?;
         if weight.len() != master.len() {
             return Err(wrong_state());
         }
@@ -141,8 +141,8 @@ pub(super) fn step_of<A: Real, R: Rule<N>, const N: usize>(
 
 /// Returns the states of a rule that has so many.
 pub(super) fn states_of<'a, A: Real, const N: usize>(
-    mut all: impl Iterator<Item = Slot<'a, u8>>,
-) -> Result<[Slot<'a, A>; N]> {
+    mut all: impl Iterator<Item = InOutSlice<'a, u8>>,
+) -> Result<[InOutSlice<'a, A>; N]> {
     let mut states = [const { None }; N];
     for state in &mut states {
         *state = Some(all.next().ok_or_else(wrong_state)?.cast()?);
@@ -150,7 +150,7 @@ pub(super) fn states_of<'a, A: Real, const N: usize>(
     if all.next().is_some() {
         return Err(wrong_state());
     }
-    Ok(states.map(|state| state.unwrap_or(Slot::InPlace(&mut []))))
+    Ok(states.map(|state| state.unwrap_or(InOutSlice::InPlace(&mut []))))
 }
 
 pub(super) fn wrong_state() -> Error {
@@ -200,8 +200,8 @@ struct Update<'a, A, S, const N: usize> {
     step: S,
     merge: Merge<'a, A>,
     rounded: Option<Rounded<'a>>,
-    weight: Slot<'a, A>,
-    states: [Slot<'a, A>; N],
+    weight: InOutSlice<'a, A>,
+    states: [InOutSlice<'a, A>; N],
 }
 
 impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {

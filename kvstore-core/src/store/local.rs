@@ -164,7 +164,7 @@ impl LocalStore {
             Policy::Assign => push.assign(compression, scratch),
             Policy::Updater(updater) => {
                 let done = self.update_each(&push, &**updater, compression, scratch);
-                scratch.keep_keys(push.keys);
+                scratch.put_back_keys(push.keys);
                 done
             }
             Policy::Optimizer(running) => push.step(running, compression, scratch),
@@ -304,11 +304,11 @@ impl KvStore for LocalStore {
         let _gate = self.enter("push")?;
         settings = self.settings();
         Scratch::with(|scratch| {
-            let (mut entries, mut pushed) = scratch.lend_plan();
+            let (mut entries, mut pushed) = scratch.take_plan();
             let done = self
                 .plan(keys, values, &mut entries, &mut pushed)
                 .and_then(|()| self.push_planned(&entries, &pushed, values, &settings, scratch));
-            scratch.keep_plan(entries, pushed);
+            scratch.put_back_plan(entries, pushed);
             done
         })
     }

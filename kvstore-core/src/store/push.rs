@@ -256,7 +256,7 @@ impl<'a> Push<'a> {
         pushed: &'a [Pushed],
         scratch: &mut Scratch,
     ) -> Result<Self> {
-        let mut keys = scratch.lend_keys(entries.len())?;
+        let mut keys = scratch.take_keys(entries.len())?;
         for pushed in pushed.chunk_by(|one, other| one.order == other.order) {
             let entry = pushed.first().and_then(|first| entries.get(first.entry));
             keys.push(KeyPush::new(entry.ok_or_else(lost)?, values, pushed, home)?);
@@ -310,9 +310,9 @@ impl<'a> Push<'a> {
                 _ => first.allocate_like(first.spec().clone())?,
             });
         }
-        let mut spans = scratch.lend_spans(self.num_values())?;
+        let mut spans = scratch.take_spans(self.num_values())?;
         spans.extend(self.spans());
-        let mut jobs = scratch.lend_sums(self.keys.len())?;
+        let mut jobs = scratch.take_sums(self.keys.len())?;
         let mut rest = spans.as_slice();
         for (key, sum) in self.keys.iter().zip(&mut sums) {
             let addends = take(&mut rest, key.len())?;
@@ -322,8 +322,8 @@ impl<'a> Push<'a> {
             }
         }
         self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
-        scratch.keep_sums(jobs);
-        scratch.keep_spans(spans);
+        scratch.put_back_sums(jobs);
+        scratch.put_back_spans(spans);
         Ok(sums)
     }
 
@@ -358,17 +358,17 @@ impl<'a> Push<'a> {
         for key in &mut self.keys {
             key.prepare_sum(self.backends)?;
         }
-        let mut spans = scratch.lend_spans(self.num_values())?;
+        let mut spans = scratch.take_spans(self.num_values())?;
         spans.extend(self.spans());
-        let mut jobs = scratch.lend_sums(self.keys.len())?;
+        let mut jobs = scratch.take_sums(self.keys.len())?;
         let mut rest = spans.as_slice();
         for key in &mut self.keys {
             let addends = take(&mut rest, key.len())?;
             jobs.extend(key.sum_job(addends)?);
         }
         self.backends.run(&mut jobs, |backend, jobs| backend.sum(jobs))?;
-        scratch.keep_sums(jobs);
-        scratch.keep_spans(spans);
+        scratch.put_back_sums(jobs);
+        scratch.put_back_spans(spans);
         self.settle(scratch);
         Ok(())
     }
@@ -389,8 +389,8 @@ impl<'a> Push<'a> {
         for key in &mut self.keys {
             key.prepare_step(self.backends, running)?;
         }
-        let mut spans = scratch.lend_spans(self.num_values())?;
-        let mut jobs: Vec<UpdateJob<'_>> = scratch.lend_updates(self.keys.len())?;
+        let mut spans = scratch.take_spans(self.num_values())?;
+        let mut jobs: Vec<UpdateJob<'_>> = scratch.take_updates(self.keys.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
         // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
         let compressed = self.compress(compression)?;
@@ -409,8 +409,8 @@ impl<'a> Push<'a> {
         drop(row_jobs);
         let result = self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs));
         result.map_err(|error| in_the_midst(error, has_begun))?;
-        scratch.keep_updates(jobs);
-        scratch.keep_spans(spans);
+        scratch.put_back_updates(jobs);
+        scratch.put_back_spans(spans);
         self.settle(scratch);
         Ok(())
     }
@@ -443,7 +443,7 @@ impl<'a> Push<'a> {
     /// Makes the changes count, after the kernels have run, and frees the locks.
     fn settle(mut self, scratch: &mut Scratch) {
         self.keys.iter_mut().for_each(KeyPush::settle);
-        scratch.keep_keys(self.keys);
+        scratch.put_back_keys(self.keys);
     }
 }
 

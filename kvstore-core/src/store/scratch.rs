@@ -70,13 +70,13 @@ impl Scratch {
         result
     }
 
-    /// Lends the vectors of a plan.
-    pub(crate) fn lend_plan(&mut self) -> (Vec<Arc<Entry>>, Vec<Pushed>) {
+    /// Takes the vectors of a plan.
+    pub(crate) fn take_plan(&mut self) -> (Vec<Arc<Entry>>, Vec<Pushed>) {
         (std::mem::take(&mut self.entries), std::mem::take(&mut self.pushed))
     }
 
     /// Keeps the memory of a plan for the next call.
-    pub(crate) fn keep_plan(&mut self, mut entries: Vec<Arc<Entry>>, mut pushed: Vec<Pushed>) {
+    pub(crate) fn put_back_plan(&mut self, mut entries: Vec<Arc<Entry>>, mut pushed: Vec<Pushed>) {
         entries.clear();
         pushed.clear();
         (self.entries, self.pushed) = (entries, pushed);
@@ -84,28 +84,28 @@ impl Scratch {
 }
 
 /// A vector that lives shorter than the scratch whose memory it uses.
-macro_rules! lend {
-    ($lend:ident, $keep:ident, $field:ident: $Item:ident) => {
+macro_rules! reused {
+    ($take:ident, $put_back:ident, $field:ident: $Item:ident) => {
         impl Scratch {
             /// Takes the vector for the call, with capacity for `len` items.
-            pub(crate) fn $lend<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
-                let mut lent = reuse(std::mem::take(&mut self.$field));
-                fallible::reserve(&mut lent, len)?;
-                Ok(lent)
+            pub(crate) fn $take<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
+                let mut items = reuse(std::mem::take(&mut self.$field));
+                fallible::reserve(&mut items, len)?;
+                Ok(items)
             }
 
             /// Keeps the vector's memory for the next call.
-            pub(crate) fn $keep(&mut self, lent: Vec<$Item<'_>>) {
-                self.$field = reuse(lent);
+            pub(crate) fn $put_back(&mut self, items: Vec<$Item<'_>>) {
+                self.$field = reuse(items);
             }
         }
     };
 }
 
-lend!(lend_spans, keep_spans, spans: Span);
-lend!(lend_keys, keep_keys, keys: KeyPush);
-lend!(lend_sums, keep_sums, sums: SumJob);
-lend!(lend_updates, keep_updates, updates: UpdateJob);
+reused!(take_spans, put_back_spans, spans: Span);
+reused!(take_keys, put_back_keys, keys: KeyPush);
+reused!(take_sums, put_back_sums, sums: SumJob);
+reused!(take_updates, put_back_updates, updates: UpdateJob);
 
 /// Drops the items and returns the vector for items of the same size: the standard library collects
 /// in place. Should it ever stop to, a new vector is allocated, and the test of allocations fails.

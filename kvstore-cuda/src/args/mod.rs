@@ -5,7 +5,7 @@ pub mod cast;
 pub mod compress;
 pub mod elementwise;
 pub mod fan;
-pub mod rows;
+pub mod row_jobs;
 pub mod strided;
 pub mod sum;
 pub mod update;

@@ -21,7 +21,7 @@ pub struct FromTo {
 
 /// One step.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct UpdateArgs<'a> {
     /// The formula, and its scalars.
     pub rule: &'a UpdateRule,
     /// Of the weight and of the gradients.
@@ -73,7 +73,7 @@ impl Batch<UpdateJob> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
-    pub fn push(&mut self, step: &Step<'_>) -> Result<()> {
+    pub fn push(&mut self, step: &UpdateArgs<'_>) -> Result<()> {
         let mut states = [FromTo::default(); MAX_STATES];
         for (slot, state) in states.iter_mut().zip(step.states) {
             *slot = *state;
@@ -103,12 +103,17 @@ impl Batch<UpdateJob> {
 }
 
 /// Returns whether what a thread works on at a time can be loaded so everywhere.
-fn is_aligned(step: &Step<'_>) -> bool {
+fn is_aligned(step: &UpdateArgs<'_>) -> bool {
     let weight = [step.weight.from, step.weight.to].into_iter().chain(step.addends.iter().copied());
     let mut states = step.states.iter().flat_map(|state| [state.from, state.to]);
     let arithmetic = step.dtype.arithmetic().unwrap_or(step.dtype);
     weight.into_iter().all(|address| batch::is_aligned(address, step.dtype, AT_ONCE))
         && states.all(|address| batch::is_aligned(address, arithmetic, AT_ONCE))
+}
+
+/// Returns whether a formula has kernels. Only `test` has none: programs try out a store with it.
+pub fn has_kernel(rule: &UpdateRule) -> bool {
+    !matches!(rule, UpdateRule::Test(_))
 }
 
 /// Returns the kernel of a formula and a dtype; none for integers.

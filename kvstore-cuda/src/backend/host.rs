@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvstore_core::backend::Operand;
+use kvstore_core::backend::{Operand, UpdateJob};
 use kvstore_core::fallible;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{Backend, BinaryOp, DType, Device, Error, Result};
@@ -115,4 +115,30 @@ pub(crate) fn binary(
     };
     let rhs = block.as_ref().map_or(rhs, |block| Operand::Span(block.span()));
     change(backend, lhs, |host, lhs| host.binary(op, dtype, lhs, rhs, reversed))
+}
+
+/// Lets the host make a step of an optimizer.
+pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<()> {
+    let mut weight = read(backend, &job.weight)?;
+    let states = job.states.iter().flatten().map(|state| read(backend, state));
+    let mut states = states.collect::<Result<Vec<_>>>()?;
+    let addends = fallible::try_collect(job.addends.iter().map(|span| Block::of(backend, *span)))?;
+    let addends: Vec<_> = fallible::collect(addends.iter().map(Block::span))?;
+    let mut on_host = UpdateJob {
+        rule: job.rule,
+        device: Device::cpu(0),
+        dtype: job.dtype,
+        weight: InOut::InPlace(weight.span_mut()?),
+        states: Default::default(),
+        addends: &addends,
+    };
+    for (place, state) in on_host.states.iter_mut().zip(&mut states) {
+        *place = Some(InOut::InPlace(state.span_mut()?));
+    }
+    backend.host().update(std::slice::from_mut(&mut on_host))?;
+    weight.send(backend, written(job.weight.reborrow()))?;
+    for (state, place) in states.iter().zip(job.states.iter_mut().flatten()) {
+        state.send(backend, written(place.reborrow()))?;
+    }
+    Ok(())
 }

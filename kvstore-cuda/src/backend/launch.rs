@@ -10,7 +10,7 @@ use kvstore_core::{Error, Result};
 use super::CudaBackend;
 use crate::args::batch::{Args, Batch};
 use crate::args::fan::FanJob;
-use crate::args::{compress, rows, update};
+use crate::args::{compress, row_jobs, update};
 use crate::driver::card::{Card, Function};
 use crate::driver::memory::CudaStorage;
 
@@ -29,11 +29,11 @@ unsafe impl TableRow for compress::QuantizeJob {}
 // SAFETY: the same.
 unsafe impl TableRow for compress::DequantizeJob {}
 // SAFETY: the same.
-unsafe impl TableRow for rows::RowSumJob {}
+unsafe impl TableRow for row_jobs::RowSumJob {}
 // SAFETY: the same.
-unsafe impl TableRow for rows::RowScatterJob {}
+unsafe impl TableRow for row_jobs::RowScatterJob {}
 // SAFETY: the same.
-unsafe impl TableRow for rows::RowUpdateJob {}
+unsafe impl TableRow for row_jobs::RowUpdateJob {}
 
 /// Jobs that are collected by card and kernel: each of these is one launch.
 #[derive(Debug)]

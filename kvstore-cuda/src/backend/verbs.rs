@@ -23,9 +23,9 @@ use super::operations;
 use crate::args::batch::Extent;
 use crate::args::cast::{self, CastArgs};
 use crate::args::fan::FanJob;
-use crate::args::rows::{RowStep, Rows, Scatter};
-use crate::args::update::{self, FromTo, Step, UpdateJob};
-use crate::args::{compress, rows, sum};
+use crate::args::row_jobs::{RowUpdateArgs, Rows, Scatter};
+use crate::args::update::{self, FromTo, UpdateArgs, UpdateJob};
+use crate::args::{compress, row_jobs, sum};
 use crate::driver::card::Card;
 use crate::driver::memory::{address_of, address_on, from_to, locate, reading};
 
@@ -182,12 +182,16 @@ impl Backend for CudaBackend {
             if num_bytes == 0 {
                 continue;
             }
+            if !update::has_kernel(&job.rule) {
+                host::update(self, job)?;
+                continue;
+            }
             let addends = addresses(card, job.addends, num_bytes)?;
             let states = job.states.iter().flatten().map(|state| from_to(card, state));
             let states = states.collect::<Result<Vec<FromTo>>>()?;
             let kind = (discriminant(&job.rule), job.dtype);
             let kernel = || update::kernel(&job.rule, job.dtype).ok_or_else(|| no_float(job.dtype));
-            launches.batch(card, kind, kernel)?.push(&Step {
+            launches.batch(card, kind, kernel)?.push(&UpdateArgs {
                 rule: &job.rule,
                 dtype: job.dtype,
                 len: (num_bytes / job.dtype.size()) as u64,
@@ -201,12 +205,12 @@ impl Backend for CudaBackend {
     }
 
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, rows::RowSumJob>::new();
+        let mut launches = Launches::<_, row_jobs::RowSumJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
             let addends = extents(card, job.addends.spans)?;
             let dst = extent(card, reading(&job.dst))?;
-            let kernel = || Ok(rows::sum_kernel(job.dtype).to_owned());
+            let kernel = || Ok(row_jobs::sum_kernel(job.dtype).to_owned());
             let batch = launches.batch(card, job.dtype, kernel)?;
             batch.push(job.dtype, &rows_of(&job.addends, &addends), dst)?;
         }
@@ -215,12 +219,12 @@ impl Backend for CudaBackend {
     }
 
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, rows::RowScatterJob>::new();
+        let mut launches = Launches::<_, row_jobs::RowScatterJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
             let row_bytes = job.row_len * job.dtype.size();
             let (rows, dst) = (extent(card, job.rows)?, extent(card, reading(&job.dst))?);
-            let batch = launches.batch(card, (), || Ok(rows::SCATTER_KERNEL.to_owned()))?;
+            let batch = launches.batch(card, (), || Ok(row_jobs::SCATTER_KERNEL.to_owned()))?;
             batch.push(&Scatter { row_bytes, indices: job.indices, rows, dst })?;
         }
         // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
@@ -228,22 +232,25 @@ impl Backend for CudaBackend {
     }
 
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, rows::RowUpdateJob>::new();
+        let mut launches = Launches::<_, row_jobs::RowUpdateJob>::new();
         for job in jobs {
             let (card, dtype) = (self.card(job.device)?, job.dtype);
             let addends = extents(card, job.addends.spans)?;
             let states = job.states.iter().flatten();
             let states =
                 states.map(|state| extent(card, reading(state))).collect::<Result<Vec<_>>>()?;
-            let kernel = || rows::update_kernel(&job.rule, dtype).ok_or_else(|| no_float(dtype));
-            launches.batch(card, (discriminant(&job.rule), dtype), kernel)?.push(&RowStep {
-                rule: &job.rule,
-                dtype,
-                gradient: rows_of(&job.addends, &addends),
-                indices: job.indices,
-                weight: extent(card, reading(&job.weight))?,
-                states: &states,
-            })?;
+            let kernel =
+                || row_jobs::update_kernel(&job.rule, dtype).ok_or_else(|| no_float(dtype));
+            launches.batch(card, (discriminant(&job.rule), dtype), kernel)?.push(
+                &RowUpdateArgs {
+                    rule: &job.rule,
+                    dtype,
+                    gradient: rows_of(&job.addends, &addends),
+                    indices: job.indices,
+                    weight: extent(card, reading(&job.weight))?,
+                    states: &states,
+                },
+            )?;
         }
         // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
         unsafe { launches.run(self) }

@@ -9,13 +9,13 @@ use super::card::{Card, Identity};
 /// The devices of this process.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    all: Vec<Slot>,
+    all: Vec<DeviceEntry>,
     /// Held while one is opened.
     opening: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct DeviceEntry {
     device: Device,
     identity: Identity,
     card: OnceLock<Arc<Card>>,
@@ -27,7 +27,7 @@ impl Devices {
         let slot = |number: usize| {
             let device = Device::gpu(u32::try_from(number).unwrap_or(u32::MAX));
             let identity = Identity::of(number % num_cards, device)?;
-            Ok(Slot { device, identity, card: OnceLock::new() })
+            Ok(DeviceEntry { device, identity, card: OnceLock::new() })
         };
         Ok(Self {
             all: (0..num_devices).map(slot).collect::<Result<_>>()?,
@@ -45,7 +45,7 @@ impl Devices {
         self.all.iter().filter_map(|slot| slot.card.get())
     }
 
-    fn slot(&self, device: Device) -> Result<&Slot> {
+    fn slot(&self, device: Device) -> Result<&DeviceEntry> {
         let ordinal = usize::try_from(device.ordinal()).ok();
         ordinal.and_then(|ordinal| self.all.get(ordinal)).ok_or_else(|| {
             let reason = format!("there are {} of them", self.all.len());

@@ -14,7 +14,7 @@ mod compress;
 mod device;
 mod elementwise;
 mod host;
-mod rows;
+mod row_jobs;
 mod strided;
 mod sum;
 mod update;

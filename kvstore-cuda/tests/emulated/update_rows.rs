@@ -10,12 +10,12 @@ use kvstore_core::optimizer::{MAX_STATES, UpdateRule};
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{DType, Device};
 use kvstore_cuda::batch::{Batch, Extent};
-use kvstore_cuda::rows::{RowStep, RowUpdateJob, Rows, update_kernel};
+use kvstore_cuda::row_jobs::{RowUpdateArgs, RowUpdateJob, Rows, update_kernel};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
 use crate::host::{Block, assert_same, backend, numbers};
-use crate::rows::{Case, below, cases, extent, with_zeros};
+use crate::row_jobs::{Case, below, cases, extent, with_zeros};
 use crate::update::{FLOATS, rules};
 
 /// Returns rules of every formula that may be lazy.
@@ -125,7 +125,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
             places.map(|(number, it)| case.place(dtype, number + 5, it)).collect();
         let extents: Vec<Extent> = addends.iter_mut().map(extent).collect();
         let (row_len, full) = (case.row_len, case.full);
-        let step = RowStep {
+        let step = RowUpdateArgs {
             rule: &rule,
             dtype,
             gradient: Rows { row_len, starts: &starts, sources: &sources, full, addends: &extents },
@@ -198,7 +198,7 @@ fn what_does_not_fit_is_an_error() {
             Rows { row_len: 4, starts: &starts, sources: &sources, full: 1, addends: &addends };
         let [weight, states @ ..] = num_bytes.map(|num_bytes| Extent { address: 128, num_bytes });
         batch
-            .push(&RowStep { rule: &rule, dtype, gradient, indices, weight, states: &states })
+            .push(&RowUpdateArgs { rule: &rule, dtype, gradient, indices, weight, states: &states })
             .is_ok()
     };
     let whole = [3 * 16; 3];

@@ -387,7 +387,6 @@ int main(int, char **arguments) {
         FUZZ_UPDATE(DcasgdMomentum)
         FUZZ_UPDATE(Signum)
         FUZZ_UPDATE(SignSgd)
-        FUZZ_UPDATE(Test)
         FUZZ_UPDATE(Adam)
         FUZZ_UPDATE(AdaGrad)
         FUZZ_UPDATE(AdaDelta)

@@ -21,9 +21,10 @@ use super::{MpiOptions, exchange};
 use crate::transport::{CallGuard, CallOrder, DEFAULT_TIMEOUT, Fault, LastCalls, Verb, Wait};
 
 /// What has been opened. It is locked for moments only: MPI takes as long to begin as other processes do.
-static SLOT: Slot = Slot { state: Mutex::new(State::Unopened), changed: Condvar::new() };
+static PROCESS: SharedProcess =
+    SharedProcess { state: Mutex::new(State::Unopened), changed: Condvar::new() };
 
-struct Slot {
+struct SharedProcess {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -92,7 +93,7 @@ fn register() {
     atexit(at_exit);
 }
 
-impl Slot {
+impl SharedProcess {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,7 +121,7 @@ impl Slot {
 
 /// Returns the MPI of this process, and begins it when nobody has.
 pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>> {
-    let mut state = SLOT.settled(wait)?;
+    let mut state = PROCESS.settled(wait)?;
     match &*state {
         State::Useless(reason) => return Err(Error::Unsupported(reason.clone())),
         State::Open(process) => {
@@ -132,13 +133,13 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     drop(state);
     let launcher = Launcher::of_process();
     // Without a library nothing has begun, and there may be one later.
-    let found = find(&options.libraries, launcher).inspect_err(|_| SLOT.set(State::Unopened))?;
+    let found = find(&options.libraries, launcher).inspect_err(|_| PROCESS.set(State::Unopened))?;
     let process = Process::begin(&found, launcher, options.max_message, wait)
-        .inspect_err(|error| SLOT.set(State::Useless(error.chain())))?;
+        .inspect_err(|error| PROCESS.set(State::Useless(error.chain())))?;
     let process = Arc::new(process);
     let made = process.make_own(wait);
     // Even if that has failed: what it has begun goes on.
-    SLOT.set(State::Open(Arc::clone(&process)));
+    PROCESS.set(State::Open(Arc::clone(&process)));
     made?;
     if process.is_ours {
         let _ = FINALIZED_BY.set(Origin::current());
@@ -150,7 +151,7 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
 
 /// Returns the MPI that this process has opened. No lock is held when others are waited for.
 fn opened(wait: &Wait<'_>) -> Result<Option<Arc<Process>>> {
-    Ok(match &*SLOT.settled(wait)? {
+    Ok(match &*PROCESS.settled(wait)? {
         State::Open(process) => Some(process).filter(|it| it.id == std::process::id()).cloned(),
         State::Unopened | State::Opening | State::Useless(_) => None,
     })

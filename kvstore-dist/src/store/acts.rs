@@ -25,13 +25,13 @@ fn adopt(wire: &Wire<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>
     let own = stores.config().to_text()?;
     let text = wire.bytes_of(0, own.as_bytes())?;
     let found = Terms::from_text(&String::from_utf8_lossy(&text));
-    let found = found.and_then(|found| Ok((terms.step_to(&found)?, found)));
-    let (step, found) = match found {
+    let found = found.and_then(|found| Ok((terms.transition_to(&found)?, found)));
+    let (transition, found) = match found {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
     };
     if stores.config().fingerprint()? != first {
-        stores.adopt(found, step)?;
+        stores.adopt(found, transition)?;
     }
     stores.agree(false)?;
     Ok(Ok(()))

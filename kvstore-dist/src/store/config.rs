@@ -58,7 +58,7 @@ impl Config {
 
 /// How a rank gets from what all have agreed on to what rank 0 has set since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum Transition {
     /// The same run of an optimizer goes on, or the same updater.
     GoOn,
     /// It begins anew.
@@ -177,10 +177,10 @@ impl Terms {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an updater and for states that were loaded: both have to be there on every rank.
-    pub(crate) fn step_to(&self, other: &Self) -> Result<Step> {
+    pub(crate) fn transition_to(&self, other: &Self) -> Result<Transition> {
         let only_there = |what| Err(Error::InvalidArgument(format!("rank 0 has {what}")));
         match (&self.policy, &other.policy) {
-            (Policy::Updater, Policy::Updater) => Ok(Step::GoOn),
+            (Policy::Updater, Policy::Updater) => Ok(Transition::GoOn),
             (_, Policy::Updater) => only_there("an updater, which has to be set on every rank"),
             (_, Policy::Optimizer(_)) if other.loaded != 0 && other.loaded != self.loaded => {
                 only_there("loaded states, which have to be loaded on every rank")
@@ -188,9 +188,9 @@ impl Terms {
             (Policy::Optimizer(_), Policy::Optimizer(_))
                 if other.has_run() && self.run() == other.run() =>
             {
-                Ok(Step::GoOn)
+                Ok(Transition::GoOn)
             }
-            _ => Ok(Step::Begin),
+            _ => Ok(Transition::Begin),
         }
     }
 
@@ -239,19 +239,19 @@ mod tests {
         };
         let updater = || Terms { policy: Policy::Updater, ..Terms::default() };
         for (own, other, expected) in [
-            (Terms::default(), sgd(0, 0), Some(Step::Begin)),
-            (sgd(0, 0), sgd(0, 0), Some(Step::Begin)),
-            (sgd(5, 0), sgd(5, 0), Some(Step::GoOn)),
-            (sgd(5, 0), sgd(0, 0), Some(Step::Begin)),
-            (sgd(5, 9), sgd(5, 9), Some(Step::GoOn)),
-            (sgd(0, 9), sgd(0, 9), Some(Step::GoOn)),
-            (sgd(0, 9), sgd(0, 0), Some(Step::Begin)),
+            (Terms::default(), sgd(0, 0), Some(Transition::Begin)),
+            (sgd(0, 0), sgd(0, 0), Some(Transition::Begin)),
+            (sgd(5, 0), sgd(5, 0), Some(Transition::GoOn)),
+            (sgd(5, 0), sgd(0, 0), Some(Transition::Begin)),
+            (sgd(5, 9), sgd(5, 9), Some(Transition::GoOn)),
+            (sgd(0, 9), sgd(0, 9), Some(Transition::GoOn)),
+            (sgd(0, 9), sgd(0, 0), Some(Transition::Begin)),
             (sgd(5, 0), sgd(0, 9), None),
             (sgd(5, 0), updater(), None),
-            (updater(), updater(), Some(Step::GoOn)),
-            (updater(), Terms::default(), Some(Step::Begin)),
+            (updater(), updater(), Some(Transition::GoOn)),
+            (updater(), Terms::default(), Some(Transition::Begin)),
         ] {
-            assert_eq!(own.step_to(&other).ok(), expected, "{own:?} to {other:?}");
+            assert_eq!(own.transition_to(&other).ok(), expected, "{own:?} to {other:?}");
         }
     }
 

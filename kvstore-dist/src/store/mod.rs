@@ -6,7 +6,7 @@ mod config;
 mod difference;
 mod group;
 mod partition;
-mod rows;
+mod row_messages;
 mod stores;
 mod ticket;
 mod whole;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::rows::number;
+use super::row_messages::number;
 use kvstore_core::fallible;
 use kvstore_core::{Result, RowSparse, Shape, TensorSpec};
 

@@ -13,7 +13,7 @@ use kvstore_core::{
     Result, RowSparse, Tensor, Updater, Value,
 };
 
-use super::config::{Config, Policy, Step, Terms};
+use super::config::{Config, Policy, Terms, Transition};
 use super::partition::Partition;
 use super::wire::{Content, Sent, Wire, read_u64};
 use crate::transport::Collective;
@@ -137,12 +137,12 @@ impl Stores {
     }
 
     /// Takes another rank's configuration.
-    pub(crate) fn adopt(&self, config: Terms, step: Step) -> Result<()> {
-        match (config.policy, step) {
-            (Policy::Optimizer(optimizer), Step::GoOn) => {
+    pub(crate) fn adopt(&self, config: Terms, transition: Transition) -> Result<()> {
+        match (config.policy, transition) {
+            (Policy::Optimizer(optimizer), Transition::GoOn) => {
                 self.set_hyper_parameters(&optimizer.hyper_parameters())?;
             }
-            (Policy::Optimizer(optimizer), Step::Begin) => {
+            (Policy::Optimizer(optimizer), Transition::Begin) => {
                 self.set_optimizer(Optimizer::clone(&optimizer))?;
             }
             (Policy::Updater, _) => {}

@@ -191,7 +191,8 @@ impl Wire<'_> {
                         return sum.keep(self.backends, own);
                     }
                     let start = room.received.range(rank).start + first;
-                    let here = |spec| self.lend(&room.received, start..start + len, spec);
+                    let here =
+                        |spec| self.received_tensor(&room.received, start..start + len, spec);
                     sum.receive(self.backends, own, len, here)
                 };
                 if sum.partition.part(own).is_some() {
@@ -249,8 +250,13 @@ impl Wire<'_> {
         SharedSlices::new(Arc::clone(packed), ranges)
     }
 
-    /// Returns a tensor of what has been received, which is read where it lies if numbers may lie there.
-    fn lend(&self, slices: &Arc<Slices>, range: Range<usize>, spec: TensorSpec) -> Result<Tensor> {
+    /// Returns received bytes as a tensor, without a copy if they are aligned.
+    fn received_tensor(
+        &self,
+        slices: &Arc<Slices>,
+        range: Range<usize>,
+        spec: TensorSpec,
+    ) -> Result<Tensor> {
         let slices = Arc::clone(slices);
         let found = slices.whole().get(range.clone()).ok_or_else(lost)?;
         if found.as_ptr().addr().is_multiple_of(spec.dtype().size()) {

@@ -28,7 +28,7 @@ use kvstore_tests::operations::Operation;
 use kvstore_tests::recorded::{ALSO_ON_EVERY_STORE, ON_EVERY_STORE};
 use kvstore_tests::spread::Spread;
 use kvstore_tests::suite::{
-    calls, concurrency, races, rows, snapshots, updaters, values, whole_store,
+    calls, concurrency, races, row_sparse, snapshots, updaters, values, whole_store,
 };
 use kvstore_tests::{recorded, replay};
 
@@ -76,13 +76,13 @@ const ON_VALUES: Checks<fn(&dyn KvStore, &Backends)> = checks! {
         an_updater_keeps_the_spec;
 };
 
-const ON_ROWS: Checks<fn(rows::Create<'_>)> = checks! {
-    rows: sums_are_those_of_whole_values, whole_steps_are_those_of_whole_values,
+const ON_ROWS: Checks<fn(row_sparse::Create<'_>)> = checks! {
+    row_sparse: sums_are_those_of_whole_values, whole_steps_are_those_of_whole_values,
         lazy_steps_change_nothing_but_their_rows, pulled_rows_are_those_of_the_value;
 };
 
-const ON_REFUSED_ROWS: Checks<fn(rows::Create<'_>, &Backends)> = checks! {
-    rows: wrong_rows_are_refused, readers_see_whole_steps;
+const ON_REFUSED_ROWS: Checks<fn(row_sparse::Create<'_>, &Backends)> = checks! {
+    row_sparse: wrong_rows_are_refused, readers_see_whole_steps;
 };
 
 pub(crate) fn dist_store(group: &Arc<Group>, name: &str) -> Spread<DistStore> {

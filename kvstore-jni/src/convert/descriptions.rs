@@ -24,8 +24,8 @@ pub(crate) fn adopt_all<'local>(
     env: &mut Env<'local>,
     arrays: Vec<NDArray>,
 ) -> Result<JLongArray<'local>> {
-    let (lent, descriptions) = lend(env, arrays)?;
-    lent.keep();
+    let (registered, descriptions) = register(env, arrays)?;
+    registered.keep();
     Ok(descriptions)
 }
 
@@ -36,54 +36,55 @@ pub(crate) fn adopt_rows<'local>(
     values: Vec<RowSparse>,
 ) -> Result<JLongArray<'local>> {
     let described = values.into_iter().map(|value| (value.spec().clone(), value.device(), value));
-    let (lent, descriptions) = lend_in(&ROWS, env, described)?;
-    lent.keep();
+    let (registered, descriptions) = register_in(&ROWS, env, described)?;
+    registered.keep();
     Ok(descriptions)
 }
 
 /// Gives arrays to Java until the first part of the result is dropped; the second part is their
 /// descriptions, one after the other.
-pub(crate) fn lend<'local>(
+pub(crate) fn register<'local>(
     env: &mut Env<'local>,
     arrays: Vec<NDArray>,
-) -> Result<(Lent<NDArray>, JLongArray<'local>)> {
+) -> Result<(TemporaryHandles<NDArray>, JLongArray<'local>)> {
     let described = arrays.into_iter().map(|array| (array.spec().clone(), array.device(), array));
-    lend_in(&ARRAYS, env, described)
+    register_in(&ARRAYS, env, described)
 }
 
-fn lend_in<'local, T>(
+fn register_in<'local, T>(
     table: &'static HandleTable<T>,
     env: &mut Env<'local>,
     described: impl ExactSizeIterator<Item = (TensorSpec, Device, T)>,
-) -> Result<(Lent<T>, JLongArray<'local>)> {
-    let mut lent = Lent { table, handles: fallible::with_capacity(described.len())? };
+) -> Result<(TemporaryHandles<T>, JLongArray<'local>)> {
+    let mut registered =
+        TemporaryHandles { table, handles: fallible::with_capacity(described.len())? };
     let mut descriptions =
         fallible::with_capacity(described.len().saturating_mul(USUAL_DESCRIPTION))?;
     for (spec, device, value) in described {
         let handle = table.insert(value)?;
-        lent.handles.push(handle);
+        registered.handles.push(handle);
         fallible::push(&mut descriptions, handle)?;
         describe(&spec, device, &mut descriptions)?;
     }
     let descriptions = to_java(env, &descriptions)?;
-    Ok((lent, descriptions))
+    Ok((registered, descriptions))
 }
 
 /// Arrays, or other values, that Java may use until this is dropped.
 #[must_use]
-pub(crate) struct Lent<T: 'static> {
+pub(crate) struct TemporaryHandles<T: 'static> {
     table: &'static HandleTable<T>,
     handles: Vec<jlong>,
 }
 
-impl<T> Lent<T> {
+impl<T> TemporaryHandles<T> {
     /// Leaves the arrays to Java.
     pub(crate) fn keep(mut self) {
         self.handles.clear();
     }
 }
 
-impl<T> Drop for Lent<T> {
+impl<T> Drop for TemporaryHandles<T> {
     fn drop(&mut self) {
         for &handle in &self.handles {
             drop(self.table.remove(handle));

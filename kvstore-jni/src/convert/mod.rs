@@ -10,7 +10,7 @@ pub(crate) use arguments::{
     device, distribution, dtype, existing, key, keys, options, schedule, shape, values,
 };
 pub(crate) use descriptions::{
-    adopt, adopt_all, adopt_rows, hyper_parameters_to_java, lend, memory_to_java, stats_to_java,
+    adopt, adopt_all, adopt_rows, hyper_parameters_to_java, memory_to_java, register, stats_to_java,
 };
 pub(crate) use elements::{elements_to_java, fill, new_array};
 pub(crate) use handles::{

@@ -8,4 +8,4 @@ pub(crate) mod ndarray;
 pub(crate) mod operand;
 pub(crate) mod operators;
 pub(crate) mod row_operators;
-pub(crate) mod rows;
+pub(crate) mod row_sparse;

@@ -22,7 +22,7 @@ use crate::arguments::mapped;
 use crate::arguments::values::{self, Outs, RowsOut, Values};
 use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
-use crate::array::rows::non_zero_rows;
+use crate::array::row_sparse::non_zero_rows;
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, to_python, type_error};
 use crate::interpreter::{finalization, lists};

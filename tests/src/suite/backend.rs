@@ -11,9 +11,9 @@ use super::assert_code;
 use crate::arithmetic::{Operator, is_half, sum};
 use crate::compare::assert_same_bits;
 use crate::compression::{Compression, no_residual};
+use crate::policy::{Sgd, SgdState};
 use crate::reduced;
 use crate::replay::optimizer;
-use crate::rule::{Sgd, SgdState};
 use crate::samples::{nasty, tame};
 use crate::value::{Number, Spec, Value};
 
@@ -169,7 +169,7 @@ pub fn long_values_agree(backend: &dyn Backend) {
     for dtype in [DType::F32, DType::Bf16, DType::I8] {
         check_sum(backend, &addends(3, LONG, dtype));
     }
-    let steps = Steps::new(SGD, DType::F32, LONG, 2);
+    let steps = UpdateCase::new(SGD, DType::F32, LONG, 2);
     assert_same_bits(&steps.expected(), &steps.found(backend, true), &"a long step");
 }
 
@@ -390,13 +390,13 @@ fn in_out<'a>(source: &'a Buffer, target: &'a mut Buffer, in_place: bool) -> InO
 }
 
 /// Two optimizer steps on one weight.
-struct Steps {
+struct UpdateCase {
     sgd: Sgd,
     weight: Value,
     gradients: Vec<Value>,
 }
 
-impl Steps {
+impl UpdateCase {
     fn new(sgd: Sgd, dtype: DType, length: usize, num_gradients: u64) -> Self {
         let spec = spec(length, dtype);
         let gradients = (0..num_gradients).map(|seed| {
@@ -484,7 +484,7 @@ pub fn steps_agree(backend: &dyn Backend) {
     for sgd in [SGD, SGD_WITHOUT_MOMENTUM] {
         for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_float()) {
             for length in reduced::lengths(&LENGTHS) {
-                let steps = Steps::new(sgd, dtype, length, 1 + (length % 4) as u64);
+                let steps = UpdateCase::new(sgd, dtype, length, 1 + (length % 4) as u64);
                 for in_place in [true, false] {
                     let what = (dtype, length, in_place, sgd.momentum);
                     assert_same_bits(&steps.expected(), &steps.found(backend, in_place), &what);
@@ -504,7 +504,7 @@ pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
             weight_decay: 0.0,
             ..SGD_WITHOUT_MOMENTUM
         };
-        let steps = Steps { sgd, weight: one(1.0), gradients: vec![one(-1.0)] };
+        let steps = UpdateCase { sgd, weight: one(1.0), gradients: vec![one(-1.0)] };
         let mut values: Vec<_> = std::iter::once(one(1.0)).chain(steps.states()).collect();
         for _ in 0..reduced::times(200) {
             values = steps.step(backend, &values, true);
@@ -523,7 +523,7 @@ pub fn a_batch_is_its_steps(backend: &dyn Backend) {
         (SGD, DType::Bf16),
     ];
     let steps: Vec<_> = (0..usize::from(reduced::times(12)))
-        .map(|n| Steps::new(kinds[n % 4].0, kinds[n % 4].1, 1 + n * 100, 2))
+        .map(|n| UpdateCase::new(kinds[n % 4].0, kinds[n % 4].1, 1 + n * 100, 2))
         .collect();
     let upload = |value: &Value| Buffer::new(backend, value);
     let mut slots: Vec<Vec<Buffer>> = steps

@@ -81,13 +81,13 @@ impl Manner {
 
 /// What becomes of a sum.
 #[derive(Clone, Debug)]
-enum Rule {
+enum UpdateKind {
     Assign,
     Updater,
     Optimizer(Box<Optimizer>),
 }
 
-impl Rule {
+impl UpdateKind {
     fn set_on(&self, store: &dyn KvStore) {
         match self {
             Self::Assign => store.set_updater(None),
@@ -172,7 +172,7 @@ impl Input {
 }
 
 /// Runs a program and returns what is stored at its end.
-fn run(place: &Place, rule: &Rule, manner: Manner, inputs: &[Input]) -> Vec<Vec<u8>> {
+fn run(place: &Place, rule: &UpdateKind, manner: Manner, inputs: &[Input]) -> Vec<Vec<u8>> {
     let store = (place.create)(place.store, &place.backends);
     rule.set_on(&*store);
     let keys: Vec<Key> = inputs.iter().map(|input| input.key.clone()).collect();
@@ -267,7 +267,7 @@ fn check_sums(places: &[Place], inputs: &[Input], stride: usize) -> usize {
     let mut num_sums = 0;
     let expected: Vec<_> = inputs.iter().map(Input::sum).collect();
     for (place, manner) in ways(places, stride) {
-        for rule in [Rule::Assign, Rule::Updater] {
+        for rule in [UpdateKind::Assign, UpdateKind::Updater] {
             let found = run(place, &rule, manner, inputs);
             assert_same(&expected, &found, inputs, &(name(place), manner, &rule));
             num_sums += found.len();
@@ -325,7 +325,7 @@ pub fn steps_have_the_same_bits(places: &[Place]) {
             })
             .collect();
         for (number, optimizer) in optimizers().into_iter().enumerate() {
-            let rule = Rule::Optimizer(Box::new(optimizer));
+            let rule = UpdateKind::Optimizer(Box::new(optimizer));
             let whole = whole.iter().enumerate();
             let inputs: Vec<_> = whole
                 .map(|(place, input)| {
@@ -340,7 +340,7 @@ pub fn steps_have_the_same_bits(places: &[Place]) {
     println!("{num_steps} weights compared");
 }
 
-fn check_steps(places: &[Place], rule: &Rule, inputs: &[Input], stride: usize) -> usize {
+fn check_steps(places: &[Place], rule: &UpdateKind, inputs: &[Input], stride: usize) -> usize {
     let expected = run(&places[0], rule, Manner::PLAIN, inputs);
     let mut num_steps = 0;
     for (place, manner) in ways(places, stride) {
@@ -366,13 +366,13 @@ pub fn parts_have_the_bits_of_the_whole(places: &[Place]) {
             for middle in
                 SHORT.into_iter().chain(BLOCKS).chain([40_000, 65_535, 65_536, 65_537, LENGTH - 1])
             {
-                num_cuts += check_cut(places, &Rule::Assign, (&whole, &sum), middle);
+                num_cuts += check_cut(places, &UpdateKind::Assign, (&whole, &sum), middle);
             }
         }
     }
     for dtype in float_dtypes() {
         let whole = Input::new("w", &Spec::new(&[4113], dtype), 3, 2, mixed);
-        for rule in optimizers().into_iter().map(Box::new).map(Rule::Optimizer) {
+        for rule in optimizers().into_iter().map(Box::new).map(UpdateKind::Optimizer) {
             let stepped = run(&places[0], &rule, Manner::PLAIN, std::slice::from_ref(&whole));
             for middle in [1, 16, 63, 64, 65, 2047, 2048, 2049, 4112] {
                 num_cuts += check_cut(places, &rule, (&whole, &stepped[0]), middle);
@@ -384,7 +384,7 @@ pub fn parts_have_the_bits_of_the_whole(places: &[Place]) {
 
 fn check_cut(
     places: &[Place],
-    rule: &Rule,
+    rule: &UpdateKind,
     (whole, expected): (&Input, &[u8]),
     middle: usize,
 ) -> usize {
@@ -393,7 +393,7 @@ fn check_cut(
     let (left, right) = expected.split_at(middle * whole.spec.dtype.size());
     let expected = [left.to_vec(), right.to_vec()];
     // Noise depends on the key and on the number of the element.
-    let has_noise = matches!(rule, Rule::Optimizer(optimizer) if optimizer.name() == "sgld");
+    let has_noise = matches!(rule, UpdateKind::Optimizer(optimizer) if optimizer.name() == "sgld");
     let num_compared = if has_noise { 1 } else { 2 };
     for (place, manner) in places.iter().zip(Manner::all().step_by(5).cycle()) {
         let found = run(place, rule, manner, &parts);

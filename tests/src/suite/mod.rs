@@ -23,7 +23,7 @@ pub mod calls;
 pub mod concurrency;
 pub mod elementwise;
 pub mod races;
-pub mod rows;
+pub mod row_sparse;
 pub mod snapshots;
 pub mod updaters;
 pub mod values;

@@ -55,7 +55,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
             "ndarray",
             "optimizer",
             "random",
-            "rows",
+            "row_sparse",
             "runtime",
             "snapshot",
             "store",

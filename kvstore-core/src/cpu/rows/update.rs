@@ -6,8 +6,8 @@ use half::{bf16, f16};
 use super::sum::{Addends, Room, RowFold};
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
 use crate::backend::RowUpdateJob;
+use crate::cpu::in_out::InOutSlice;
 use crate::cpu::memory::bytes_mut;
-use crate::cpu::slot::Slot;
 use crate::cpu::sum::{BLOCK, widen};
 use crate::cpu::threads::{Job, Split};
 use crate::cpu::update::{
@@ -18,7 +18,7 @@ use crate::types::{DType, Error, Result};
 
 impl Job for WithRanges<'_, RowUpdateJob<'_>> {
     type Piece<'j>
-        = RowSteps<'j>
+        = RowUpdatePiece<'j>
     where
         Self: 'j;
 
@@ -26,7 +26,7 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
         self.job.indices.len() * self.job.addends.row_len
     }
 
-    fn open(&mut self) -> Result<RowSteps<'_>> {
+    fn open(&mut self) -> Result<RowUpdatePiece<'_>> {
         let Self { job, ranges } = self;
         let num_elements = job.weight.num_bytes / job.dtype.size();
         let gradient = Addends::new(job.addends, ranges);
@@ -42,23 +42,23 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
         }
         let mut states = [const { None }; MAX_STATES];
         for (slot, state) in states.iter_mut().zip(&mut job.states) {
-            let open = |state| bytes_mut(state).map(Slot::InPlace);
+            let open = |state| bytes_mut(state).map(InOutSlice::InPlace);
             *slot = state.as_mut().map(|state| open(state.reborrow())).transpose()?;
         }
-        Ok(RowSteps {
+        Ok(RowUpdatePiece {
             rule: job.rule,
             dtype: job.dtype,
             indices: job.indices,
             len: job.indices.len() * gradient.row_len,
             gradient,
-            weight: Slot::InPlace(bytes_mut(job.weight.reborrow())?),
+            weight: InOutSlice::InPlace(bytes_mut(job.weight.reborrow())?),
             states,
             start: 0,
             base: 0,
         })
     }
 
-    fn run(piece: RowSteps<'_>) -> Result<()> {
+    fn run(piece: RowUpdatePiece<'_>) -> Result<()> {
         let rule = piece.rule;
         rule.visit_lazy(piece).unwrap_or_else(|| {
             Err(Error::Internal(format!("a step of {} on some rows", rule.formula())))
@@ -67,14 +67,14 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
 }
 
 /// Some elements of the gradient, and a stretch of weight and states with all those that they belong to.
-pub(in crate::cpu) struct RowSteps<'a> {
+pub(in crate::cpu) struct RowUpdatePiece<'a> {
     rule: UpdateRule,
     dtype: DType,
     indices: &'a [i64],
     gradient: Addends<'a>,
     /// How many elements of the gradient there are.
     len: usize,
-    weight: Slot<'a, u8>,
+    weight: InOutSlice<'a, u8>,
     states: States<'a>,
     /// Which element of the gradient the first one is.
     start: usize,
@@ -82,7 +82,7 @@ pub(in crate::cpu) struct RowSteps<'a> {
     base: usize,
 }
 
-impl Split for RowSteps<'_> {
+impl Split for RowUpdatePiece<'_> {
     fn len(&self) -> usize {
         self.len
     }
@@ -112,7 +112,7 @@ impl Split for RowSteps<'_> {
     }
 }
 
-impl RuleVisitor for RowSteps<'_> {
+impl RuleVisitor for RowUpdatePiece<'_> {
     type Output = Result<()>;
 
     fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
@@ -128,7 +128,7 @@ impl RuleVisitor for RowSteps<'_> {
     }
 }
 
-impl<'a> RowSteps<'a> {
+impl<'a> RowUpdatePiece<'a> {
     fn places(&self) -> Places<'a> {
         Places { indices: self.indices, row_len: self.gradient.row_len, base: self.base }
     }
@@ -157,7 +157,7 @@ impl<'a> RowSteps<'a> {
         let mut states = self.states.into_iter().flatten();
         let master = states.next().ok_or_else(wrong_state)?.cast()?;
         let states = states_of(states)?;
-        let (Slot::InPlace(weight) | Slot::Into(_, weight)) = self.weight.cast()?;
+        let (InOutSlice::InPlace(weight) | InOutSlice::Into(_, weight)) = self.weight.cast()?;
         if weight.len() != master.len() {
             return Err(wrong_state());
         }
@@ -227,8 +227,8 @@ struct Update<'a, A, S, const N: usize> {
     merge: Merge<'a, A>,
     places: Places<'a>,
     rounded: Option<Rounded<'a>>,
-    weight: Slot<'a, A>,
-    states: [Slot<'a, A>; N],
+    weight: InOutSlice<'a, A>,
+    states: [InOutSlice<'a, A>; N],
 }
 
 impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {

@@ -2,7 +2,7 @@
 
 use kvstore_core::{Backends, KvStore, LocalStore};
 use kvstore_tests::place;
-use kvstore_tests::suite::rows as suite;
+use kvstore_tests::suite::row_sparse as suite;
 
 fn on_every_store(check: impl Fn(suite::Create<'_>, &Backends)) {
     for (place, backends) in place::backends(&[1, 2, 7]) {

@@ -49,7 +49,7 @@ pub struct Scatter<'a> {
 
 /// One step on some rows, in place.
 #[derive(Clone, Copy, Debug)]
-pub struct RowStep<'a> {
+pub struct RowUpdateArgs<'a> {
     /// The formula, and its scalars.
     pub rule: &'a UpdateRule,
     /// Of the weight and of the gradient.
@@ -216,8 +216,8 @@ impl Batch<RowUpdateJob> {
     /// - [`Error::Internal`] when a row is not there or a state has the wrong form. The batch is
     ///   then unchanged.
     /// - [`Error::OutOfMemory`].
-    pub fn push(&mut self, step: &RowStep<'_>) -> Result<()> {
-        let &RowStep { rule, dtype, gradient, indices, weight, states } = step;
+    pub fn push(&mut self, step: &RowUpdateArgs<'_>) -> Result<()> {
+        let &RowUpdateArgs { rule, dtype, gradient, indices, weight, states } = step;
         gradient.check(dtype)?;
         let num_elements = weight.num_bytes / dtype.size();
         let num_rows = num_elements.checked_div(gradient.row_len).unwrap_or(usize::MAX);

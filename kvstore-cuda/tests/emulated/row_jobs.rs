@@ -7,7 +7,7 @@ use kvstore_core::backend::{self, RowSource};
 use kvstore_core::storage::Span;
 use kvstore_core::{DType, Device};
 use kvstore_cuda::batch::{Batch, Extent};
-use kvstore_cuda::rows::{
+use kvstore_cuda::row_jobs::{
     RowAddends, RowCut, RowScatterJob, RowSumJob, Rows, SCATTER_KERNEL, Scatter, sum_kernel,
 };
 use proptest::prelude::*;

@@ -12,9 +12,9 @@ use super::{assert_code, assign};
 use crate::arithmetic::sum;
 use crate::arrays::{from_tensor, key, to_array};
 use crate::compare::{assert_same_bits, difference};
+use crate::naive_rows::{NaiveRows, float_dtypes, rows_spec};
 use crate::place::device;
 use crate::reduced;
-use crate::rows::{NaiveRows, float_dtypes, rows_spec};
 use crate::samples::{nasty, tame, words};
 use crate::value::{Spec, Value as NaiveValue};
 

@@ -1,4 +1,4 @@
-//! [`Slot`]: elements that a kernel reads and replaces, in place or into other memory.
+//! [`InOutSlice`]: elements that a kernel reads and replaces, in place or into other memory.
 
 use super::memory::{cast, cast_mut, elements, elements_mut};
 use super::threads::Split;
@@ -6,14 +6,14 @@ use crate::backend::InOut;
 use crate::types::{Element, Result};
 
 /// The elements of an [`InOut`].
-pub(super) enum Slot<'a, T> {
+pub(super) enum InOutSlice<'a, T> {
     /// Read and overwritten.
     InPlace(&'a mut [T]),
     /// Read from the first, written to the second.
     Into(&'a [T], &'a mut [T]),
 }
 
-impl<'a, T: Element> Slot<'a, T> {
+impl<'a, T: Element> InOutSlice<'a, T> {
     pub(super) fn open(in_out: InOut<'a>) -> Result<Self> {
         Ok(match in_out {
             InOut::InPlace(span) => Self::InPlace(elements_mut(span)?),
@@ -43,17 +43,17 @@ impl<'a, T: Element> Slot<'a, T> {
     }
 }
 
-impl<'a> Slot<'a, u8> {
+impl<'a> InOutSlice<'a, u8> {
     /// Returns the elements that the bytes are.
-    pub(super) fn cast<T: Element>(self) -> Result<Slot<'a, T>> {
+    pub(super) fn cast<T: Element>(self) -> Result<InOutSlice<'a, T>> {
         Ok(match self {
-            Self::InPlace(bytes) => Slot::InPlace(cast_mut(bytes)?),
-            Self::Into(src, dst) => Slot::Into(cast(src)?, cast_mut(dst)?),
+            Self::InPlace(bytes) => InOutSlice::InPlace(cast_mut(bytes)?),
+            Self::Into(src, dst) => InOutSlice::Into(cast(src)?, cast_mut(dst)?),
         })
     }
 }
 
-impl<T: Element> Split for Slot<'_, T> {
+impl<T: Element> Split for InOutSlice<'_, T> {
     fn len(&self) -> usize {
         self.src().len()
     }

@@ -7,7 +7,7 @@ use crate::value::{Number, Value};
 
 /// What a push does with the sum of its values.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
+pub enum Policy {
     /// The sum becomes the stored value.
     Assign,
     /// An updater gets both.
