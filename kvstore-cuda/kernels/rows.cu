@@ -1,7 +1,7 @@
 // Sums of rows, and whole values made of some rows.
 #include "rows.h"
 
-// One sum of rows. `RowSumJob` in src/args/rows.rs has the same fields.
+// One sum of rows. `RowSumJob` in src/args/row_jobs.rs has the same fields.
 struct RowSumJob {
     // The tiles of the jobs before it.
     u64 first_tile;
@@ -10,7 +10,7 @@ struct RowSumJob {
     u64 dst;
 };
 
-// One whole value: the rows that are there, and 0 between them. `RowScatterJob` in src/args/rows.rs has the same fields.
+// One whole value: the rows that are there, and 0 between them. `RowScatterJob` in src/args/row_jobs.rs has the same fields.
 struct RowScatterJob {
     // The tiles of the jobs before it.
     u64 first_tile;

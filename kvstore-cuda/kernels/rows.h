@@ -11,7 +11,7 @@
 // Of numbers up to that a quotient is a product shifted by so many bits: no more than 32 are needed.
 #define KV_ROW_SHIFT 20
 
-// How the rows of a job are cut: a tile has some of them, or a part of a long one. `RowCut` in src/args/rows.rs has the
+// How the rows of a job are cut: a tile has some of them, or a part of a long one. `RowCut` in src/args/row_jobs.rs has the
 // same fields.
 struct RowCut {
     u64 num_rows;
@@ -49,7 +49,7 @@ KV_DEVICE RowTile row_tile(const RowCut &cut, u64 number) {
     return it;
 }
 
-// Rows that are added up. `RowAddends` in src/args/rows.rs has the same fields.
+// Rows that are added up. `RowAddends` in src/args/row_jobs.rs has the same fields.
 struct RowAddends {
     // Where they begin in the list of all: the addresses of rows that are sources, and for each sum which of them is
     // its first one, and after the last sum their number, two to a word. KV_NEVER: each sum has one source.

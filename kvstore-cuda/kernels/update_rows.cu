@@ -2,7 +2,7 @@
 #include "rows.h"
 #include "update.h"
 
-// One step. `RowUpdateJob` in src/args/rows.rs has the same fields.
+// One step. `RowUpdateJob` in src/args/row_jobs.rs has the same fields.
 struct RowUpdateJob {
     // The tiles of the jobs before it.
     u64 first_tile;

@@ -3,7 +3,7 @@
 //! - [`probe`]: is there a driver with a device, and if not, why
 //! - [`CudaBackend`]: its devices, as a backend
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`broadcast`], [`update`], [`rows`], [`compress`], [`cast`], [`elementwise`], [`strided`]: sums, copies to
+//! - [`sum`], [`broadcast`], [`update`], [`row_jobs`], [`compress`], [`cast`], [`elementwise`], [`strided`]: sums, copies to
 //!   several places, optimizer steps, sums and steps of rows, codes, conversions, the operations on every element, and
 //!   copies of arrays of other libraries, as their kernels read them; [`fan`] is what the first two have in common
 

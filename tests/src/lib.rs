@@ -5,7 +5,7 @@
 //! - [`compression`] is what arrives of compressed values.
 //! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
 //!   numbers that know their error: [`approximate`].
-//! - [`rows`] are values of rows.
+//! - [`naive_rows`] are values of rows.
 //! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
 //! - [`suite`] holds the checks that every implementation of a seam passes.
 //! - [`fuzz`] is what a fuzzer runs on any bytes, and what it begins with.
