@@ -100,14 +100,20 @@ fn fails(num_bytes: usize) -> bool {
 }
 
 /// As in C.
+///
+/// # Safety
+/// None is needed: the compiler knows the function as an unsafe one.
 #[unsafe(no_mangle)]
-pub extern "C" fn malloc(size: usize) -> *mut c_void {
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if fails(size) { null_mut() } else { __libc_malloc(size) }
 }
 
 /// As in C.
+///
+/// # Safety
+/// As for [`malloc`].
 #[unsafe(no_mangle)]
-pub extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     if fails(count.saturating_mul(size)) { null_mut() } else { __libc_calloc(count, size) }
 }
 
