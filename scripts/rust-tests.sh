@@ -10,5 +10,5 @@ cd "$(dirname "$0")/.."
 # Without one of them, the tests print what is missing.
 scripts/mpi.sh install >/dev/null 2>&1 || true
 ! newer=$(scripts/mpi.sh newer 2>/dev/null) || export PATH="$PATH:$newer"
-# All of them, also where one fails: a run takes long.
+# The other tests run after a failure, too, so that one run shows every failure.
 exec cargo test --workspace --no-fail-fast -- --show-output

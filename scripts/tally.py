@@ -12,7 +12,7 @@ Reads from FOLDER/NAME:
   Rust test that could not run
 - `status` and `seconds`, written by tally.sh
 
-Below the counts, repeats what the failed tests printed, so that the end of a long log says why.
+Repeats the output of failed tests below the counts, because CI may show only the end of a log.
 
 Ends with status 1 if a test failed. A command that did not run, was interrupted, failed without a
 failed test, or passed without any result, counts as a failed test.
@@ -32,7 +32,7 @@ CARGO_HEADING = re.compile(r"---- .* stdout ----$")
 # JUnit's launcher reports the exception of an assumption; only its message is the reason.
 EXCEPTION = re.compile(r"^[\w.$]+Exception: (Assumption failed: )?")
 LONGEST_REASON = 160
-# Of what a failed test printed, no more lines than these, the last ones.
+# The number of lines of output that are repeated for a failed test.
 MOST_LINES = 60
 
 
@@ -45,7 +45,7 @@ class Tally:
         self.skipped = collections.Counter()
         self.checks = collections.Counter()
         self.notes = []
-        # What failed tests printed.
+        # The heading and the output of each failed test.
         self.failures = []
         self.seconds = "?"
 
@@ -75,7 +75,7 @@ class Tally:
         self.skipped.update(map(first_line, report.get("skipped", [])))
 
     def count_log(self, path):
-        # cargo prints `failures:`, what failed tests printed, and `failures:` again, with their names.
+        # cargo prints `failures:` twice: before the output of failed tests, and before their names.
         printed = None
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             line = COLOUR.sub("", line)
@@ -104,7 +104,7 @@ class Tally:
 
 
 def failures_of(printed):
-    """Returns what each failed test of a test program printed: its heading, and its last lines."""
+    """Returns the heading and the last lines of output of each failed test of a test program."""
     if "failures:" in printed:
         printed = printed[:printed.index("failures:")]
     failures = []

@@ -123,7 +123,7 @@ fn concatenate<'l>(
     convert::adopt(env, joined)
 }
 
-/// Exports a method that returns a new array: an expression of the array whose handle comes first. The
+/// Exports a method that computes a new array from the array whose handle is the first argument. The
 /// other arguments are numbers.
 macro_rules! derived {
     (fn $name:ident($($argument:ident: $type:ident),*) |$array:ident| $result:expr) => {
@@ -181,8 +181,8 @@ fn reshape<'l>(
     convert::adopt(env, view)
 }
 
-/// Exports a method that changes the array whose handle comes first, or reads it. It returns nothing, and
-/// the other arguments are numbers.
+/// Exports a method without a result that uses the array whose handle is the first argument. The other
+/// arguments are numbers.
 macro_rules! applied {
     (fn $name:ident($($argument:ident: $type:ident),*) |$array:ident| $done:expr) => {
         native!(fn $name(array: jlong $(, $argument: $type)*));

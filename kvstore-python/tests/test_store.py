@@ -288,7 +288,7 @@ def test_recorded_vectors_of_mxnet(name, options, expected):
 
 def test_every_optimizer_has_a_class():
     classes = [cls for cls in mx.optimizer.Optimizer.opt_registry.values() if hasattr(cls, "_name")]
-    # `test` is for programs that try out a store, and not listed.
+    # `names` omits `test`.
     assert {cls._name for cls in classes} == {*mx.optimizer.names(), "test"}
     for cls in classes:
         assert isinstance(mx.optimizer.create(cls.__name__), cls)

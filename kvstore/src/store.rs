@@ -228,8 +228,8 @@ impl Store {
         with_present(values, |keys, values| self.pushpull_values((keys, values), outs, priority))
     }
 
-    /// As [`Store::broadcast`], but the outputs have their own list of keys. The call initialises each
-    /// of these keys.
+    /// As [`Store::broadcast`], but the outputs have their own list of keys. Each of them must also be a
+    /// key of a value.
     pub fn broadcast_pairs(
         &self,
         values: &Pairs<impl ToValue>,
@@ -295,8 +295,8 @@ impl Store {
         })
     }
 
-    /// As [`Store::broadcast`], with a key for each value and for each output. The call initialises each
-    /// key of an output.
+    /// As [`Store::broadcast`], with a key for each value and for each output. Each key of an output must
+    /// also be a key of a value.
     pub fn broadcast_values(
         &self,
         (keys, values): (&[Key], &[Value]),

@@ -4,7 +4,10 @@ use super::NDArray;
 use crate::backend::{Check, Operand};
 use crate::fallible;
 use crate::tensor::Tensor;
-use crate::types::{BinaryOp, Error, Reduction, Result, Scalar, UnaryOp};
+use crate::types::{BinaryOp, DType, Element, Error, Reduction, Result, Scalar, UnaryOp};
+
+/// The number of elements that [`NDArray::array_equal`] converts at a time.
+const PIECE: usize = 1 << 16;
 
 impl NDArray {
     /// Returns `self op other` as a new array on the device of `self`; see [`Tensor::binary`].
@@ -40,6 +43,31 @@ impl NDArray {
         self.mutate(|backend, in_out| {
             backend.binary(op, dtype, in_out, Operand::Scalar(number), false)
         })
+    }
+
+    /// Returns whether both arrays have the same shape and equal elements. Elements of different dtypes
+    /// are compared as numbers. NaN is not equal to NaN. The devices may differ.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn array_equal(&self, other: &Self) -> Result<bool> {
+        if self.shape() != other.shape() {
+            return Ok(false);
+        }
+        let (left, right) = (self.tensor(), other.tensor());
+        // An `f64` does not hold every `i64`.
+        let equal = match (left.dtype(), right.dtype()) {
+            (DType::I64, DType::I64) => equal::<i64>,
+            _ => equal::<f64>,
+        };
+        for first in (0..left.num_elements()).step_by(PIECE) {
+            let len = PIECE.min(left.num_elements() - first);
+            let piece = |tensor: &Tensor| tensor.view(first, [len].into());
+            if !equal(&piece(&left)?, &piece(&right)?)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns `op(self)` as a new array.
@@ -125,4 +153,37 @@ impl NDArray {
     named!(Sub, sub, sub_assign, sub_scalar, sub_scalar_assign, "a - b");
     named!(Mul, mul, mul_assign, mul_scalar, mul_scalar_assign, "a * b");
     named!(Div, div, div_assign, div_scalar, div_scalar_assign, "a / b");
+}
+
+fn equal<T: Element + PartialEq>(left: &Tensor, right: &Tensor) -> Result<bool> {
+    Ok(left.read_as::<T>()? == right.read_as::<T>()?)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::backend::registry::Backends;
+    use crate::cpu::CpuBackend;
+    use crate::types::{Device, Shape};
+
+    fn array<T: Element>(elements: &[T], shape: impl Into<Shape>) -> NDArray {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        NDArray::new(Tensor::from_slice(&backends, Device::cpu(0), shape, elements).unwrap())
+    }
+
+    #[test]
+    fn arrays_are_equal_as_numbers() {
+        let long: Vec<i64> = (0..70_000).map(|number| i64::MAX - number).collect();
+        let mut other = long.clone();
+        let (one, same) = (array(&long, [long.len()]), array(&other, [long.len()]));
+        other[69_999] += 1;
+        let other = array(&other, [long.len()]);
+        assert!(one.array_equal(&same).unwrap() && !one.array_equal(&other).unwrap());
+        assert!(array(&[1_i64, 2], [2]).array_equal(&array(&[1_f32, 2.0], [2])).unwrap());
+        assert!(!array(&[1_f32, 2.0], [2]).array_equal(&array(&[1_f32, 2.0], [2, 1])).unwrap());
+        let nan = array(&[f32::NAN], [1]);
+        assert!(!nan.array_equal(&nan).unwrap());
+        assert!(array(&[0.0_f64], [1]).array_equal(&array(&[-0.0_f64], [1])).unwrap());
+    }
 }

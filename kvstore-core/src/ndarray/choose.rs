@@ -1,20 +1,19 @@
-//! Elements of a matrix that are chosen by columns, and the equality of whole arrays.
+//! One element of each row of a matrix, selected by column indices.
 
 use super::NDArray;
 use crate::fallible;
 use crate::tensor::Tensor;
-use crate::types::{DType, Element, Error, Result, Scalar, TensorSpec};
-
-/// So many elements of two arrays are compared at a time.
-const PIECE: usize = 1 << 16;
+use crate::types::{Error, Result, Scalar, TensorSpec};
 
 impl NDArray {
-    /// Returns one element of each row of this matrix as a new array of one axis, on the device and with
-    /// the dtype of the matrix. `columns` has the column for each row.
+    /// Returns one element of each row of this matrix as a new array of shape `[rows]`, on the same
+    /// device and with the same dtype. `columns` holds one column index per row.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if this array has not two axes, or a row has no such column.
-    /// - [`Error::LengthMismatch`] if there are not as many columns as rows.
+    /// - [`Error::InvalidArgument`] if this array does not have two axes.
+    /// - [`Error::InvalidArgument`] if a column index is out of range or not an integer.
+    /// - [`Error::LengthMismatch`] if the number of column indices is not the number of rows.
+    /// - [`Error::OutOfMemory`].
     pub fn choose_elements(&self, columns: &Self) -> Result<Self> {
         let matrix = self.tensor();
         let places = places(&matrix, &columns.tensor())?;
@@ -30,11 +29,11 @@ impl NDArray {
         Ok(Self::new(result))
     }
 
-    /// Sets one element of each row of this matrix to 1, and all others to 0. `columns` has the column
-    /// for each row.
+    /// Sets one element of each row of this matrix to 1, and all other elements to 0. `columns` holds
+    /// one column index per row.
     ///
     /// # Errors
-    /// Those of [`NDArray::choose_elements`]. The matrix is then unchanged.
+    /// The errors of [`NDArray::choose_elements`]. The matrix is then unchanged.
     pub fn set_one_hot(&self, columns: &Self) -> Result<()> {
         let (dtype, size) = (self.dtype(), self.dtype().size());
         let places = places(&self.tensor(), &columns.tensor())?;
@@ -49,48 +48,19 @@ impl NDArray {
             })
         };
         self.overwrite(|backend, mut dst| {
-            backend.fill(dtype, dst.reborrow(), Scalar::Int(0))?;
-            if let Ok(elements) = backend.host_bytes_mut(dst.reborrow()) {
-                return mark(elements);
+            if backend.host_bytes_mut(dst.reborrow()).is_err() {
+                // The allocation comes before the first change.
+                let mut elements = fallible::zeroed(dst.num_bytes)?;
+                mark(&mut elements)?;
+                return backend.write(dst, &elements);
             }
-            let mut elements = fallible::zeroed(dst.num_bytes)?;
-            mark(&mut elements)?;
-            backend.write(dst, &elements)
+            backend.fill(dtype, dst.reborrow(), Scalar::Int(0))?;
+            mark(backend.host_bytes_mut(dst)?)
         })
     }
-
-    /// Returns whether the shapes are the same and the elements equal, as numbers: dtypes and devices may
-    /// differ. NaN is equal to nothing.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub fn array_equal(&self, other: &Self) -> Result<bool> {
-        if self.shape() != other.shape() {
-            return Ok(false);
-        }
-        let (one, other) = (self.tensor(), other.tensor());
-        let are_whole = [&one, &other].iter().all(|tensor| tensor.dtype() == DType::I64);
-        for first in (0..one.num_elements()).step_by(PIECE) {
-            let piece = |tensor: &Tensor| {
-                let len = PIECE.min(tensor.num_elements() - first);
-                tensor.view(first, [len].into())
-            };
-            let (one, other) = (piece(&one)?, piece(&other)?);
-            let is_same =
-                if are_whole { same::<i64>(&one, &other)? } else { same::<f64>(&one, &other)? };
-            if !is_same {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
 
-fn same<T: Element + PartialEq>(one: &Tensor, other: &Tensor) -> Result<bool> {
-    Ok(one.read_as::<T>()? == other.read_as::<T>()?)
-}
-
-/// Returns the index of the element of each row, counted from the first element of the matrix.
+/// Returns the index of the selected element of each row in the row-major matrix.
 fn places(matrix: &Tensor, columns: &Tensor) -> Result<Vec<usize>> {
     let &[num_rows, width] = matrix.shape().dims() else {
         let text = format!("expected a matrix, found {}", matrix.spec());
@@ -101,22 +71,22 @@ fn places(matrix: &Tensor, columns: &Tensor) -> Result<Vec<usize>> {
         let found = columns.num_elements();
         return Err(Error::LengthMismatch { what, expected: num_rows, found });
     }
-    let (whole, numbers) = (columns.read_as::<i64>()?, columns.read_as::<f64>()?);
-    let place = |(row, (whole, number)): (usize, (&i64, &f64))| {
-        let column = usize::try_from(*whole).ok().filter(|column| *column < width);
-        // A fraction or NaN has been converted to another number.
-        let column = column.filter(|_| is_whole(*number));
+    let (integers, numbers) = (columns.read_as::<i64>()?, columns.read_as::<f64>()?);
+    let place = |(row, (integer, number)): (usize, (&i64, &f64))| {
+        let column = usize::try_from(*integer).ok().filter(|column| *column < width);
+        // The conversion to an integer drops fractions and maps NaN to 0.
+        let column = column.filter(|_| is_integer(*number));
         column.map(|column| row * width + column).ok_or_else(|| {
             let last = width.saturating_sub(1);
             let spec = matrix.spec();
             Error::invalid(format!("column {number} of row {row} of {spec}, expected 0 to {last}"))
         })
     };
-    fallible::try_collect(whole.iter().zip(&numbers).enumerate().map(place))
+    fallible::try_collect(integers.iter().zip(&numbers).enumerate().map(place))
 }
 
-#[expect(clippy::float_cmp, reason = "a whole number is equal to itself without its fraction")]
-fn is_whole(number: f64) -> bool {
+#[expect(clippy::float_cmp, reason = "an integer is equal to itself without its fraction")]
+fn is_integer(number: f64) -> bool {
     number.trunc() == number
 }
 
@@ -130,7 +100,7 @@ mod tests {
     use super::*;
     use crate::backend::registry::Backends;
     use crate::cpu::CpuBackend;
-    use crate::types::{Device, ErrorCode, Shape};
+    use crate::types::{Device, Element, ErrorCode, Shape};
 
     fn array<T: Element>(elements: &[T], shape: impl Into<Shape>) -> NDArray {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
@@ -149,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_not_there_are_refused_and_change_nothing() {
+    fn invalid_columns_are_rejected_and_change_nothing() {
         let matrix = array(&[1_f32, 2.0, 3.0, 4.0], [2, 2]);
         for column in [-1.0, 2.0, 0.5, -0.5, f64::NAN, f64::INFINITY, 1e300] {
             let columns = array(&[0.0, column], [2]);
@@ -162,20 +132,5 @@ mod tests {
         let codes = [&matrix, &few].map(|of| of.choose_elements(&few).unwrap_err().code());
         assert_eq!(codes, [ErrorCode::LengthMismatch, ErrorCode::InvalidArgument]);
         assert_eq!(matrix.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
-    }
-
-    #[test]
-    fn arrays_are_equal_as_numbers() {
-        let long: Vec<i64> = (0..70_000).map(|number| i64::MAX - number).collect();
-        let mut other = long.clone();
-        let (one, same) = (array(&long, [long.len()]), array(&other, [long.len()]));
-        other[69_999] += 1;
-        let other = array(&other, [long.len()]);
-        assert!(one.array_equal(&same).unwrap() && !one.array_equal(&other).unwrap());
-        assert!(array(&[1_i64, 2], [2]).array_equal(&array(&[1_f32, 2.0], [2])).unwrap());
-        assert!(!array(&[1_f32, 2.0], [2]).array_equal(&array(&[1_f32, 2.0], [2, 1])).unwrap());
-        let nan = array(&[f32::NAN], [1]);
-        assert!(!nan.array_equal(&nan).unwrap());
-        assert!(array(&[0.0_f64], [1]).array_equal(&array(&[-0.0_f64], [1])).unwrap());
     }
 }

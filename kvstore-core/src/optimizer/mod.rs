@@ -118,7 +118,8 @@ impl Optimizer {
         Ok(optimizer)
     }
 
-    /// Returns the name of every optimizer. `test`, for programs that try out a store, is not listed.
+    /// Returns the name of every optimizer. The list omits `test`, which exists
+    /// to test programs.
     pub fn names() -> impl Iterator<Item = &'static str> {
         DEFINITIONS.iter().map(|definition| definition.name).filter(|name| *name != "test")
     }

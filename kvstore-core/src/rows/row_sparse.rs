@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::RowScatterJob;
 use crate::backend::registry::Backends;
+use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{DType, Device, Error, Result, Shape, TensorSpec};
 
@@ -120,6 +121,45 @@ impl RowSparse {
             dst,
         }])?;
         Ok(dense)
+    }
+
+    /// Returns the rows of a dense value that have an element other than 0.
+    ///
+    /// ```
+    /// use kvstore_core::{Backends, CpuBackend, Device, RowSparse, Tensor};
+    /// let backends = Backends::new(vec![CpuBackend::new()]);
+    /// let dense = Tensor::from_slice(&backends, Device::cpu(0), [2, 2], &[0f32, -0.0, 1.0, 0.0])?;
+    /// let value = RowSparse::from_dense(&dense)?;
+    /// assert_eq!(value.indices(), [1]);
+    /// assert_eq!(value.rows().to_vec::<f32>()?, [1.0, 0.0]);
+    /// # Ok::<(), kvstore_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the value has no axes.
+    /// - [`Error::OutOfMemory`].
+    pub fn from_dense(value: &Tensor) -> Result<Self> {
+        let shape = value.shape();
+        if shape.rank() == 0 {
+            return Err(Error::invalid("rows: expected a value with rows, found one without axes"));
+        }
+        let row = shape.row();
+        let (numbers, bytes) = (value.read_as::<f64>()?, value.seen_bytes()?);
+        let rows = numbers.chunks(row.num_elements().max(1)).zip(0_i64..);
+        let non_zero = rows.filter(|(row, _)| row.iter().any(|number| *number != 0.0));
+        let indices = fallible::gather(non_zero.map(|(_, index)| index))?;
+        let row_bytes = row.num_elements() * value.dtype().size();
+        let mut elements = fallible::with_capacity(indices.len() * row_bytes)?;
+        for (row, index) in bytes.chunks(row_bytes.max(1)).zip(0_i64..) {
+            if indices.binary_search(&index).is_ok() {
+                fallible::extend(&mut elements, row)?;
+            }
+        }
+        let mut dims = Vec::from([indices.len()]);
+        dims.extend(row.dims());
+        let mut rows = value.allocate_like(TensorSpec::new(Shape::from(dims), value.dtype()))?;
+        rows.overwrite(|backend, dst| backend.write(dst, &elements))?;
+        Self::new(shape.clone(), indices, rows)
     }
 
     /// Returns the same value on another device; O(1) where both are the same memory.

@@ -111,7 +111,7 @@ fn is_aligned(step: &UpdateArgs<'_>) -> bool {
         && states.all(|address| batch::is_aligned(address, arithmetic, AT_ONCE))
 }
 
-/// Returns whether a formula has kernels. Only `test` has none: programs try out a store with it.
+/// Returns whether a formula has kernels. All have, except `test`, which the host computes.
 pub fn has_kernel(rule: &UpdateRule) -> bool {
     !matches!(rule, UpdateRule::Test(_))
 }

@@ -117,7 +117,7 @@ pub(crate) fn binary(
     change(backend, lhs, |host, lhs| host.binary(op, dtype, lhs, rhs, reversed))
 }
 
-/// Lets the host make a step of an optimizer.
+/// Computes a step of an optimizer on the host.
 pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<()> {
     let mut weight = read(backend, &job.weight)?;
     let states = job.states.iter().flatten().map(|state| read(backend, state));

@@ -24,20 +24,20 @@ struct DeviceEntry {
 impl Devices {
     /// Returns so many devices on so many cards: with more devices than cards a card is several of them.
     pub(crate) fn new(num_cards: usize, num_devices: usize) -> Result<Self> {
-        let slot = |number: usize| {
+        let entry = |number: usize| {
             let device = Device::gpu(u32::try_from(number).unwrap_or(u32::MAX));
             let identity = Identity::of(number % num_cards, device)?;
             Ok(DeviceEntry { device, identity, card: OnceLock::new() })
         };
         Ok(Self {
-            all: (0..num_devices).map(slot).collect::<Result<_>>()?,
+            all: (0..num_devices).map(entry).collect::<Result<_>>()?,
             opening: Mutex::default(),
         })
     }
 
     /// Returns every device with what it is.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Device, &Identity)> {
-        self.all.iter().map(|slot| (slot.device, &slot.identity))
+        self.all.iter().map(|entry| (entry.device, &entry.identity))
     }
 
     /// Returns those that are open.
@@ -45,7 +45,7 @@ impl Devices {
         self.all.iter().filter_map(|slot| slot.card.get())
     }
 
-    fn slot(&self, device: Device) -> Result<&DeviceEntry> {
+    fn entry(&self, device: Device) -> Result<&DeviceEntry> {
         let ordinal = usize::try_from(device.ordinal()).ok();
         ordinal.and_then(|ordinal| self.all.get(ordinal)).ok_or_else(|| {
             let reason = format!("there are {} of them", self.all.len());
@@ -55,7 +55,7 @@ impl Devices {
 
     /// Waits for a device; one that is not open has nothing to do.
     pub(crate) fn synchronize(&self, device: Device) -> Result<()> {
-        self.slot(device)?.card.get().map_or(Ok(()), |card| card.synchronize())
+        self.entry(device)?.card.get().map_or(Ok(()), |card| card.synchronize())
     }
 
     /// Returns a device, opened.
@@ -63,7 +63,7 @@ impl Devices {
     /// # Errors
     /// [`Error::DeviceUnavailable`], and what the driver says.
     pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
-        let slot = self.slot(device)?;
+        let slot = self.entry(device)?;
         if let Some(card) = slot.card.get() {
             return Ok(card);
         }

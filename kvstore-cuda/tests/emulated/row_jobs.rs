@@ -76,6 +76,17 @@ pub(crate) fn with_zeros(dtype: DType, mut content: Vec<u8>) -> Vec<u8> {
 }
 
 impl Case {
+    /// Returns the addends as the host's backend reads them.
+    pub(crate) fn row_addends<'a>(
+        &self,
+        starts: &'a [usize],
+        sources: &'a [RowSource],
+        spans: &'a [Span<'a>],
+    ) -> backend::RowAddends<'a> {
+        let (row_len, full) = (self.row_len, self.full);
+        backend::RowAddends { row_len, starts, sources, full, spans }
+    }
+
     /// Returns the starts and the sources.
     pub(crate) fn sources(&self) -> (Vec<usize>, Vec<RowSource>) {
         let mut below = below(self.seed);
@@ -116,18 +127,11 @@ fn expected(dtype: DType, case: &Case, contents: &[Vec<u8>]) -> Vec<u8> {
     let (starts, sources) = case.sources();
     let addends: Vec<Block> = contents.iter().map(|bytes| Block::new(bytes)).collect();
     let spans: Vec<Span<'_>> = addends.iter().map(Block::span).collect();
-    let (row_len, full) = (case.row_len, case.full);
-    let mut sum = Block::new(&vec![1; case.num_rows * row_len * dtype.size()]);
+    let mut sum = Block::new(&vec![1; case.num_rows * case.row_len * dtype.size()]);
     let job = backend::RowSumJob {
         device: Device::cpu(0),
         dtype,
-        addends: backend::RowAddends {
-            row_len,
-            starts: &starts,
-            sources: &sources,
-            full,
-            spans: &spans,
-        },
+        addends: case.row_addends(&starts, &sources, &spans),
         dst: sum.span_mut(),
     };
     backend().sum_rows(&mut [job]).unwrap();

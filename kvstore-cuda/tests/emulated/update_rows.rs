@@ -89,18 +89,11 @@ fn expected(rule: UpdateRule, dtype: DType, case: &Case, contents: &Contents) ->
     let mut spans_mut = states.iter_mut().map(Block::span_mut);
     let slots: [Option<SpanMut<'_>>; MAX_STATES] = from_fn(|_| spans_mut.next());
     drop(spans_mut);
-    let (row_len, full) = (case.row_len, case.full);
     let job = backend::RowUpdateJob {
         rule,
         device: Device::cpu(0),
         dtype,
-        addends: backend::RowAddends {
-            row_len,
-            starts: &starts,
-            sources: &sources,
-            full,
-            spans: &spans,
-        },
+        addends: case.row_addends(&starts, &sources, &spans),
         indices: &contents.indices,
         weight: weight.span_mut(),
         states: slots,

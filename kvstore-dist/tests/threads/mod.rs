@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kvstore_dist::{Group, LocalCollective};
 
-/// A busy machine lets a thread wait for long. No test of these ends by waiting this long.
+/// How long a worker waits for the others. A busy machine may stall a thread for many seconds.
 const LONG: Duration = Duration::from_secs(120);
 
 /// Calls `work` as every worker of a group, and returns what they return in the order of ranks.

@@ -41,7 +41,7 @@ pub(crate) fn adopt_rows<'local>(
     Ok(descriptions)
 }
 
-/// Gives arrays to Java until the first part of the result is dropped; the second part is their
+/// Registers arrays for Java. Returns their handles, which are released when dropped, and their
 /// descriptions, one after the other.
 pub(crate) fn register<'local>(
     env: &mut Env<'local>,
@@ -70,7 +70,7 @@ fn register_in<'local, T>(
     Ok((registered, descriptions))
 }
 
-/// Arrays, or other values, that Java may use until this is dropped.
+/// Handles that are released when this is dropped.
 #[must_use]
 pub(crate) struct TemporaryHandles<T: 'static> {
     table: &'static HandleTable<T>,

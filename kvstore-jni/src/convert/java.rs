@@ -34,7 +34,7 @@ pub(crate) fn strings(
 /// Returns a string; `name` stands for it in errors.
 pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<String> {
     reject_null(string, name)?;
-    // The JVM allocates a copy, and returns null without memory for it.
+    // The JVM returns null if it has no memory for a copy of the string.
     let encoded = string.mutf8_chars(env).map_err(|error| match error {
         jni::errors::Error::NullPtr(_) => jni::errors::Error::JniCall(JniError::NoMemory),
         other => other,

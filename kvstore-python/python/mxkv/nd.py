@@ -321,8 +321,8 @@ def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
 
 
 def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
-    """Returns one element of each row of a matrix. ``rhs`` has the column for each row; one that is not there is an
-    error.
+    """Returns one element of each row of a matrix. ``rhs`` holds one column index per row. An index that is out of
+    range is an error.
 
     >>> choose_element_0index(array([[1, 2], [3, 4]]), array([1, 0])).tolist()
     [2.0, 3.0]
@@ -331,8 +331,8 @@ def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
 
 
 def onehot_encode(indices: Any, out: NDArray) -> NDArray:
-    """Sets one element of each row of the matrix ``out`` to 1, all others to 0, and returns ``out``. ``indices`` has the
-    column for each row; one that is not there is an error.
+    """Sets one element of each row of the matrix ``out`` to 1 and all other elements to 0. Returns ``out``. ``indices``
+    holds one column index per row. An index that is out of range is an error.
 
     >>> onehot_encode(array([1, 0]), zeros((2, 2))).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
@@ -342,7 +342,7 @@ def onehot_encode(indices: Any, out: NDArray) -> NDArray:
 
 
 def array_equal(a1: NDArray, a2: Any) -> bool:
-    """Returns whether shapes and elements are equal, as numbers: the dtypes may differ. NaN is equal to nothing.
+    """Returns whether both arrays have the same shape and equal elements. The dtypes may differ. NaN is not equal to NaN.
 
     >>> array_equal(ones(2), ones(2, dtype="int64")), array_equal(ones(2), ones((2, 1)))
     (True, False)

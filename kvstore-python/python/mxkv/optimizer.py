@@ -468,7 +468,7 @@ class FTML(_Named):
 
 
 class Test(_Named):
-    """Adds the gradient: for programs that try out a store. :func:`names` does not list it."""
+    """Adds the gradient. It exists to test programs, and :func:`names` omits it."""
 
     _name = "test"
     #: It is no test of pytest's.

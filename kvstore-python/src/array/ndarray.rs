@@ -1,6 +1,6 @@
 //! The class `NDArray`, and the functions that make one.
 
-use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, UnaryOp};
+use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, RowSparse, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -10,7 +10,6 @@ use super::classes::{PyArray, PyRows};
 use super::indexing;
 use super::operand;
 use super::operators;
-use super::row_sparse::non_zero_rows;
 use crate::convert;
 use crate::interop::export::Wanted;
 use crate::interop::{dlpack, export, to_numpy};
@@ -341,7 +340,7 @@ impl PyArray {
             Self::STYPE => Ok(slf.clone().into_any()),
             PyRows::STYPE => {
                 let array = &slf.get().array;
-                let rows = detached(py, || non_zero_rows(&array.tensor()))?;
+                let rows = detached(py, || RowSparse::from_dense(&array.tensor()))?;
                 Ok(Bound::new(py, PyRows::from(rows))?.into_any())
             }
             _ => Err(operand::unknown_stype(py, stype)),

@@ -1,9 +1,6 @@
 //! The class `RowSparseNDArray`: some rows of an array, the others being 0.
 
-use kvstore::{
-    BinaryOp, Error, NDArray, Reduction, RowSparse, Shape, Tensor, TensorSpec, UnaryOp, Value,
-    fallible,
-};
+use kvstore::{BinaryOp, NDArray, Reduction, RowSparse, UnaryOp, Value, fallible};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple, PyType};
@@ -20,35 +17,6 @@ use crate::interpreter::lists;
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array of rows, its rows, their indices and its shape.
 type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Bound<'py, PyList>, Vec<usize>));
-
-/// Returns the rows that have an element other than 0.
-///
-/// # Errors
-/// - `InvalidArgument` for a value without axes.
-/// - `OutOfMemory`.
-pub(crate) fn non_zero_rows(value: &Tensor) -> kvstore::Result<RowSparse> {
-    let spec = value.spec();
-    if spec.shape().rank() == 0 {
-        return Err(Error::invalid("rows: expected a value with rows, found one without axes"));
-    }
-    let row = spec.shape().row();
-    let (numbers, bytes) = (value.read_as::<f64>()?, value.to_bytes()?);
-    let rows = numbers.chunks(row.num_elements().max(1)).zip(0_i64..);
-    let is_there = rows.filter(|(row, _)| row.iter().any(|number| *number != 0.0));
-    let indices = fallible::gather(is_there.map(|(_, index)| index))?;
-    let row_bytes = row.num_elements() * spec.dtype().size();
-    let mut elements = fallible::with_capacity(indices.len() * row_bytes)?;
-    for (row, index) in bytes.chunks(row_bytes.max(1)).zip(0_i64..) {
-        if indices.binary_search(&index).is_ok() {
-            fallible::extend(&mut elements, row)?;
-        }
-    }
-    let mut dims = Vec::from([indices.len()]);
-    dims.extend(row.dims());
-    let rows = TensorSpec::new(Shape::from(dims), spec.dtype());
-    let rows = Tensor::from_bytes(kvstore::backends(), value.device(), rows, &elements)?;
-    RowSparse::new(spec.shape().clone(), indices, rows)
-}
 
 #[pymethods]
 impl PyRows {

@@ -22,7 +22,6 @@ use crate::arguments::mapped;
 use crate::arguments::values::{self, Outs, RowsOut, Values};
 use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
-use crate::array::row_sparse::non_zero_rows;
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, to_python, type_error};
 use crate::interpreter::{finalization, lists};
@@ -519,7 +518,7 @@ fn pull_rows(store: &Store, outs: &[RowsOut], is_ignored: bool) -> kvstore::Resu
             let (subject, found) = (format!("key `{key}`: out"), Box::new(own.spec().clone()));
             return Err(Error::SpecMismatch { subject, key: Some(key.clone()), expected, found });
         }
-        out.convert(&non_zero_rows(&value)?.into())
+        out.convert(&RowSparse::from_dense(&value)?.into())
     });
     fallible::try_collect(rows)
 }

@@ -102,7 +102,7 @@ fn fails(num_bytes: usize) -> bool {
 /// As in C.
 ///
 /// # Safety
-/// None is needed: the compiler knows the function as an unsafe one.
+/// The function has no preconditions. It is unsafe because rustc expects this signature.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if fails(size) { null_mut() } else { __libc_malloc(size) }

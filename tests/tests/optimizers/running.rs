@@ -107,7 +107,7 @@ fn momentum_is_kept_while_it_is_off() {
 
 #[test]
 fn defaults_are_those_of_the_reference() {
-    // It is there for programs that try out a store, and not listed.
+    // `names` omits `test`.
     let mut ours: Vec<_> = Optimizer::names().chain(["test"]).collect();
     let mut expected: Vec<_> = Naive::names().collect();
     ours.sort_unstable();

@@ -17,8 +17,8 @@ import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /**
- * The program of {@link FailedAllocationsTest}: makes calls, with each long allocation of the library failing in turn.
- * The argument is the preloaded library.
+ * The program of {@link FailedAllocationsTest}. It repeats each call, and lets another long allocation of the library
+ * fail each time. The argument is the path of the preloaded library.
  */
 final class FailedAllocations {
     /** A list of so many handles or keys is a long allocation, of 64 KiB or more. */
@@ -36,8 +36,8 @@ final class FailedAllocations {
     private FailedAllocations() {}
 
     /**
-     * A call whose allocations fail. After a failure {@code checkUnchanged} runs; after a success {@code undo}, which
-     * prepares the next call.
+     * A call whose allocations fail. {@code checkUnchanged} runs after a failure. {@code undo} runs after a success and
+     * restores the state before the call.
      */
     private record Call(Supplier<Object> run, Runnable checkUnchanged, Runnable undo) {}
 

@@ -21,7 +21,7 @@ class FailedAllocationsTest {
     @Test
     void isAnExceptionAndChangesNothing() throws Exception {
         String library = library();
-        // Other collectors allocate in the threads that make the calls.
+        // Other collectors call malloc in application threads.
         ChildJvm.Result result = new ChildJvm("-XX:+UseSerialGC")
                 .environment("LD_PRELOAD", library)
                 .run(FailedAllocations.class, library);

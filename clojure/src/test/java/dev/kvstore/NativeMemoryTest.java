@@ -76,6 +76,19 @@ class NativeMemoryTest {
         }
     }
 
+    @Test
+    void smallResultsOfLargeArraysFitBelowTheSoftCap() {
+        try (NDArray large = NDArray.ones(Shape.of(1, 20 * MEGABYTE / 4))) {
+            NativeMemory.setSoftCap(NativeMemory.liveBytes() + 10 * MEGABYTE);
+            try (NDArray sum = large.reduce(Reduction.SUM);
+                    NDArray largest = large.argmaxChannel();
+                    NDArray chosen = large.chooseElements(largest)) {
+                assertEquals(20 * MEGABYTE / 4, sum.toScalar());
+                assertEquals(1, chosen.toScalar());
+            }
+        }
+    }
+
     /** What a result takes is not known from its operands alone, and an updater makes what it wants. */
     @Test
     void nothingTakesMoreThanTheSoftCap() {
