@@ -16,7 +16,7 @@ PINNED=nightly-2026-05-20
 ALONE="calls snapshots updaters"
 # Run on the threads of the backend, which are not rayon's here (kvstore-core/src/cpu/threads/pool.rs says
 # why). `lib` is what stands in the files of the core, `external_memory` a file of its tests.
-THREADS="concurrency external_memory lib values whole_store"
+THREADS="concurrency external_memory lib values store_snapshots"
 # Not run, with the reason.
 left_out() {
     case $1 in
@@ -27,7 +27,7 @@ left_out() {
         allocations | checkpoint_allocations) echo "counts allocations, with an allocator of its own" ;;
         layering) echo "runs cargo and reads the sources, none of the core" ;;
         local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
-        rows) echo "takes more than ten minutes; whole_store and lib run the threads and the memory under it" ;;
+        rows) echo "takes more than ten minutes; store_snapshots and lib run the threads and the memory under it" ;;
         failed_pushes) echo "sets values of many megabytes; what it checks is no memory of its own" ;;
         races) echo "threads meet thousands of times; the same locks are taken in concurrency" ;;
         bits) echo "each program runs in 72 ways, hours under Miri; lib runs the kernels on short inputs" ;;

@@ -53,7 +53,8 @@ pub use rows::{RowSparse, Value};
 #[doc(hidden)]
 pub use store::scratch;
 pub use store::{
-    Description, KeyStats, KvStore, LocalStore, OnExisting, Pulled, Snapshot, Updater, WorkerGroup,
+    Description, KeyStats, KvStore, LocalStore, OnExisting, PulledValue, Snapshot, Updater,
+    WorkerGroup,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

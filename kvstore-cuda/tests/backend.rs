@@ -88,7 +88,7 @@ fn a_device_that_is_not_there_is_named() {
 
 /// Longer than all pinned memory together, from several threads at once.
 #[test]
-fn long_transfers_arrive_whole() {
+fn long_transfers_arrive_complete() {
     let _alone = alone();
     let backends = backends();
     let transfer = |seed: u32| {

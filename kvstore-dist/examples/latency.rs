@@ -29,7 +29,7 @@ struct Round {
     sent: [SharedSlices; 1],
     received: Slices,
     gathered: Slices,
-    whole: Buffer,
+    buffer: Buffer,
 }
 
 type Verb = fn(&mut Round) -> Result<()>;
@@ -46,7 +46,7 @@ impl Round {
     }
 
     fn broadcast(&mut self) -> Result<()> {
-        self.member.broadcast(0, &mut self.whole, &Wait::new(&"init", DEFAULT_TIMEOUT))
+        self.member.broadcast(0, &mut self.buffer, &Wait::new(&"init", DEFAULT_TIMEOUT))
     }
 
     fn barrier(&mut self) -> Result<()> {
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
             sent: [Slices::zeroed(&others).into()],
             received: Slices::zeroed(&others),
             gathered: Slices::zeroed(&counts),
-            whole: Buffer::zeroed(num_bytes),
+            buffer: Buffer::zeroed(num_bytes),
         };
         let verbs: [(&str, Verb); 5] = [
             ("barrier", Round::barrier),

@@ -31,11 +31,11 @@ pub struct LocalCollective {
 /// What the members share.
 struct Group {
     size: usize,
-    mail: Mutex<Mail>,
+    mailboxes: Mutex<Mailboxes>,
     changed: Condvar,
 }
 
-struct Mail {
+struct Mailboxes {
     /// What one member has sent to another, and that one has not taken yet: at `from * size + to`.
     boxes: Vec<VecDeque<Message>>,
     /// Why a member will send nothing any more.
@@ -51,8 +51,8 @@ impl LocalCollective {
     /// Returns the members of a new group, in the order of their ranks.
     pub fn group(size: usize) -> Vec<Self> {
         let boxes = (0..size * size).map(|_| VecDeque::new()).collect();
-        let mail = Mutex::new(Mail { boxes, gone: (0..size).map(|_| None).collect() });
-        let group = Arc::new(Group { size, mail, changed: Condvar::new() });
+        let mailboxes = Mutex::new(Mailboxes { boxes, gone: (0..size).map(|_| None).collect() });
+        let group = Arc::new(Group { size, mailboxes, changed: Condvar::new() });
         let member = |rank| Self { rank, group: Arc::clone(&group), calls: CallOrder::default() };
         (0..size).map(member).collect()
     }
@@ -79,8 +79,8 @@ impl LocalCollective {
     }
 
     fn leave(&self, reason: &str) {
-        let mut mail = self.group.mail();
-        mail.gone[self.rank].get_or_insert_with(|| reason.to_owned());
+        let mut mailboxes = self.group.mailboxes();
+        mailboxes.gone[self.rank].get_or_insert_with(|| reason.to_owned());
         self.group.changed.notify_all();
     }
 
@@ -91,7 +91,7 @@ impl LocalCollective {
             reason: error.to_string(),
         })?;
         let message = Message { call: place.call, bytes };
-        self.group.mail().boxes[self.rank * self.group.size + peer].push_back(message);
+        self.group.mailboxes().boxes[self.rank * self.group.size + peer].push_back(message);
         self.group.changed.notify_all();
         Ok(())
     }
@@ -111,12 +111,12 @@ impl LocalCollective {
         peers: impl Iterator<Item = (usize, &'a mut [u8])>,
     ) -> Result<(), Fault> {
         let mut peers: Vec<_> = peers.collect();
-        let mut mail = self.group.mail();
+        let mut mailboxes = self.group.mailboxes();
         loop {
             // In the order of ranks, whichever comes first.
             let mut silent = Vec::new();
             for (peer, bytes) in peers {
-                match mail.boxes[peer * self.group.size + self.rank].pop_front() {
+                match mailboxes.boxes[peer * self.group.size + self.rank].pop_front() {
                     Some(message) => {
                         let lengths = (bytes.len(), message.bytes.len());
                         place.check(peer, Some(message.call), lengths)?;
@@ -129,7 +129,9 @@ impl LocalCollective {
             if silent_ranks.is_empty() {
                 return Ok(());
             }
-            if let Some(reason) = silent_ranks.iter().find_map(|peer| mail.gone[*peer].as_ref()) {
+            if let Some(reason) =
+                silent_ranks.iter().find_map(|peer| mailboxes.gone[*peer].as_ref())
+            {
                 return Err(Fault::Failed { operation: place.to_string(), reason: reason.clone() });
             }
             let left = place.wait.left();
@@ -138,14 +140,15 @@ impl LocalCollective {
             }
             peers = silent;
             let changed = &self.group.changed;
-            mail = changed.wait_timeout(mail, left).unwrap_or_else(PoisonError::into_inner).0;
+            mailboxes =
+                changed.wait_timeout(mailboxes, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
 impl Group {
-    fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mailboxes(&self) -> MutexGuard<'_, Mailboxes> {
+        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

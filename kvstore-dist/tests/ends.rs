@@ -33,14 +33,14 @@ mod values;
 /// What ranks do, by name.
 const PROGRAMS: [(&str, fn()); 6] = [
     ("returned", || {
-        Left::after_pushes();
+        UnclosedStore::after_pushes();
     }),
     ("exited", || {
-        Left::after_pushes();
+        UnclosedStore::after_pushes();
         exit().unwrap();
     }),
     ("finalized", || {
-        let left = Left::after_pushes();
+        let left = UnclosedStore::after_pushes();
         MpiCollective::finalize(&Wait::new(&"the end", LONG)).unwrap();
         left.look();
     }),
@@ -64,19 +64,19 @@ const DIMS: [usize; 1] = [100_000];
 const LONG: Duration = Duration::from_secs(30);
 
 /// A store that nobody closes.
-struct Left {
+struct UnclosedStore {
     store: DistStore,
     backends: Backends,
 }
 
-static LEFT: OnceLock<Left> = OnceLock::new();
+static UNCLOSED_STORE: OnceLock<UnclosedStore> = OnceLock::new();
 
-impl Left {
+impl UnclosedStore {
     /// Returns the store of this process, which nobody drops: a key of zeros from which each push is taken.
     fn begin(group: &Arc<Group>) -> &'static Self {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let store = DistStore::new("dist_sync", &backends, group).unwrap();
-        LEFT.get_or_init(|| Self::new(store, backends))
+        UNCLOSED_STORE.get_or_init(|| Self::new(store, backends))
     }
 
     fn new(store: DistStore, backends: Backends) -> Self {
@@ -123,7 +123,7 @@ impl Left {
 
 /// What follows the end of MPI, in a thread that has not lost what belongs to it.
 extern "C" fn look() {
-    let _ = thread::spawn(|| LEFT.get().expect("there is a store").look()).join();
+    let _ = thread::spawn(|| UNCLOSED_STORE.get().expect("there is a store").look()).join();
 }
 
 #[expect(clippy::disallowed_methods, reason = "the process is this one's own")]
@@ -165,7 +165,7 @@ fn ranks_of_mpich_leave_when_their_pushes_are_made() {
 
 /// All ranks exit where their pushes are made.
 fn exit_in_updater() {
-    let left = Left::begin(&jobs::group());
+    let left = UnclosedStore::begin(&jobs::group());
     let updater = |_: &Key, _: &Tensor, _: &mut Tensor| exit();
     left.store.set_updater(Some(Arc::new(updater))).unwrap();
     unreachable!("the process goes on after {:?}", left.push());
@@ -184,7 +184,7 @@ fn an_updater_that_exits_is_not_waited_for() {
 /// The last rank pushes nothing and does not leave.
 fn push_alone() {
     let group = jobs::group();
-    let left = Left::begin(&group);
+    let left = UnclosedStore::begin(&group);
     left.store.barrier().unwrap();
     group.set_timeout(Duration::from_secs(1));
     if values::rank(&left.store) > 0.0 {
@@ -205,7 +205,7 @@ fn pushes_that_others_do_not_make_are_waited_for_until_the_deadline() {
 
 /// Rank 0 panics. The others ignore their errors and exit with status 0.
 fn panic_on_one_rank() {
-    let left = Left::begin(&jobs::group());
+    let left = UnclosedStore::begin(&jobs::group());
     left.store.barrier().unwrap();
     assert!(values::rank(&left.store) > 0.0, "rank 0 panics on purpose");
     while left.push().is_ok() && left.store.barrier().is_ok() {}
@@ -232,13 +232,13 @@ fn a_job_with_a_panicked_rank_fails_even_if_the_others_ignore_it() {
 
 /// A member that ends when a check says so, and may panic instead of telling others what is ready.
 #[derive(Debug)]
-struct Watched {
+struct EndingMember {
     member: LocalCollective,
     panics: bool,
     last: Mutex<Option<Weak<dyn LastCalls>>>,
 }
 
-impl Watched {
+impl EndingMember {
     fn new(member: LocalCollective, panics: bool) -> Arc<Self> {
         Arc::new(Self { member, panics, last: Mutex::default() })
     }
@@ -250,7 +250,7 @@ impl Watched {
     }
 }
 
-impl Collective for Watched {
+impl Collective for EndingMember {
     fn rank(&self) -> usize {
         self.member.rank()
     }
@@ -287,8 +287,8 @@ impl Collective for Watched {
 }
 
 /// Returns a store, and what makes its last calls.
-fn watched(member: LocalCollective, panics: bool) -> (DistStore, Backends, Arc<Watched>) {
-    let watched = Watched::new(member, panics);
+fn watched(member: LocalCollective, panics: bool) -> (DistStore, Backends, Arc<EndingMember>) {
+    let watched = EndingMember::new(member, panics);
     let collective: Arc<dyn Collective> = watched.clone();
     let group = Group::new(collective).unwrap();
     group.set_timeout(LONG);
@@ -299,7 +299,7 @@ fn watched(member: LocalCollective, panics: bool) -> (DistStore, Backends, Arc<W
 #[test]
 fn a_group_at_its_end_makes_what_is_queued_and_refuses_the_rest() {
     let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), false);
-    let left = Left::new(store, backends);
+    let left = UnclosedStore::new(store, backends);
     (0..NUM_PUSHES).for_each(|_| left.push().unwrap());
     for _ in 0..2 {
         watched.end(LONG).unwrap();
@@ -314,7 +314,7 @@ fn a_group_at_its_end_makes_what_is_queued_and_refuses_the_rest() {
 #[test]
 fn a_group_at_its_end_inside_an_updater_says_so() {
     let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), false);
-    let left = Left::new(store, backends);
+    let left = UnclosedStore::new(store, backends);
     let (send, receive) = mpsc::channel();
     let inner = Arc::clone(&watched);
     let updater = move |_: &Key, _: &Tensor, _: &mut Tensor| {

@@ -71,8 +71,8 @@ fn a_file_that_no_rank_can_read_names_the_cause_of_each() {
 /// Every rank receives the same text, with the call of each rank.
 #[test]
 fn different_calls_are_named_on_every_rank() {
-    type Act = fn(&DistStore) -> Result<()>;
-    let programs: [(&str, Act, Act); 6] = [
+    type Program = fn(&DistStore) -> Result<()>;
+    let programs: [(&str, Program, Program); 6] = [
         (
             "(rank 0: remove of `a`; ranks 1, 2: barrier)",
             |store| store.remove(&[key("a")]),

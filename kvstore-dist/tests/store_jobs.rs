@@ -150,13 +150,13 @@ const LONG: Duration = Duration::from_secs(60);
 const FROZEN: &str = "stands still: ";
 
 /// A store of a key that all ranks have pushed and pulled some times, with a deadline that is near.
-struct Pushed {
+struct PushReport {
     group: Arc<Group>,
     store: DistStore,
     backends: Backends,
 }
 
-impl Pushed {
+impl PushReport {
     /// `init`, five pushes and a barrier: rounds 1 to 7.
     fn new() -> Self {
         let (group, backends) = (group(), Backends::new(vec![CpuBackend::with_threads(1)]));
@@ -207,7 +207,7 @@ impl Pushed {
 
 /// The last rank stops amidst a push.
 fn stand_still() {
-    let pushed = Pushed::new();
+    let pushed = PushReport::new();
     let last = pushed.store.num_workers().unwrap() - 1;
     if pushed.store.rank().unwrap() < last {
         pushed.fails_because_of(last);
@@ -223,7 +223,7 @@ fn stand_still() {
 
 /// The cable between two hosts is pulled out amidst a push.
 fn lose_each_other() {
-    let pushed = Pushed::new();
+    let pushed = PushReport::new();
     let rank = pushed.store.rank().unwrap();
     if rank > 0 {
         return pushed.fails_because_of(0);

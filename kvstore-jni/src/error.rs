@@ -38,15 +38,15 @@ impl From<jni::errors::Error> for BridgeError {
 
 /// What a Java updater threw, on its way through the store to the caller of the push.
 #[derive(Debug)]
-pub(crate) struct Thrown(pub(crate) Global<JThrowable<'static>>);
+pub(crate) struct JavaException(pub(crate) Global<JThrowable<'static>>);
 
-impl fmt::Display for Thrown {
+impl fmt::Display for JavaException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Java exception")
     }
 }
 
-impl StdError for Thrown {}
+impl StdError for JavaException {}
 
 /// Throws a `dev.kvstore.KVStoreException`; what a Java updater threw, as the same object; or the error of Java
 /// when its heap is full.
@@ -86,7 +86,7 @@ fn throw(env: &mut Env<'_>, error: &BridgeError) -> jni::errors::Result<()> {
     if env.exception_check() {
         return Ok(());
     }
-    if let Some(Thrown(throwable)) = thrown_by_updater(error) {
+    if let Some(JavaException(throwable)) = thrown_by_updater(error) {
         let throwable = env.new_local_ref(throwable)?;
         return env.throw(throwable);
     }
@@ -105,7 +105,7 @@ fn throw(env: &mut Env<'_>, error: &BridgeError) -> jni::errors::Result<()> {
     }
 }
 
-fn thrown_by_updater(error: &BridgeError) -> Option<&Thrown> {
+fn thrown_by_updater(error: &BridgeError) -> Option<&JavaException> {
     match error {
         BridgeError::Store(Error::Updater { source, .. }) => source.downcast_ref(),
         BridgeError::Store(_) | BridgeError::Jni(_) => None,

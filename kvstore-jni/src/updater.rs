@@ -7,7 +7,7 @@ use jni::{Env, JavaVM, jni_sig, jni_str};
 use kvstore::{BoxError, Key, NDArray};
 
 use crate::convert;
-use crate::error::{BridgeError, Result, Thrown};
+use crate::error::{BridgeError, JavaException, Result};
 
 /// A `dev.kvstore.UpdaterCall`, kept alive as long as a store may call it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl JavaUpdater {
 
     /// Calls the updater in the current thread, whichever it is.
     ///
-    /// What it throws comes back as [`Thrown`], which the native method that pushed rethrows.
+    /// What it throws comes back as [`JavaException`], which the native method that pushed rethrows.
     pub(crate) fn update(
         &self,
         key: &Key,
@@ -57,7 +57,7 @@ impl JavaUpdater {
         key: &Key,
         pushed: &NDArray,
         stored: &NDArray,
-    ) -> Result<Option<Thrown>> {
+    ) -> Result<Option<JavaException>> {
         let key = JString::from_str(env, key.as_str())?;
         let (_registered, arrays) =
             convert::register(env, Vec::from([pushed.clone(), stored.clone()]))?;
@@ -76,11 +76,11 @@ impl JavaUpdater {
 }
 
 /// Takes the pending exception off the thread.
-fn catch(env: &mut Env<'_>) -> Result<Option<Thrown>> {
+fn catch(env: &mut Env<'_>) -> Result<Option<JavaException>> {
     let thrown = env.exception_occurred();
     env.exception_clear();
     match thrown {
-        Some(throwable) => Ok(Some(Thrown(env.new_global_ref(throwable)?))),
+        Some(throwable) => Ok(Some(JavaException(env.new_global_ref(throwable)?))),
         None => Ok(None),
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
     if object.is_instance_of::<PyInt>() {
-        return whole_number(object, dtype).map(Some);
+        return integral(object, dtype).map(Some);
     }
     numpy::check_unmasked(object)?;
     let has_axes = object.hasattr(intern!(py, "__dlpack__"))? && {
@@ -112,7 +112,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
 
 /// Returns an integer of Python's. One that is longer than any of ours is the nearest number with a fraction, where
 /// elements have fractions.
-fn whole_number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
+fn integral(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
     let py = object.py();
     if let Some(number) = optional(py, object.extract::<i64>())? {
         return Ok(Scalar::from(number));

@@ -64,10 +64,10 @@ fn kernels_on(group: &mut BenchmarkGroup<'_, WallTime>, dtype: DType) {
     let mut gradient = allocate(&*backend, 4 * LARGE);
     let mut residual = allocate(&*backend, len * arithmetic.size());
     let mut sum = allocate(&*backend, 4 * LARGE);
-    backend.fill(dtype, whole_mut(&mut gradient), Scalar::Float(0.2)).expect("a fill");
-    backend.fill(arithmetic, whole_mut(&mut residual), Scalar::Float(0.0)).expect("a fill");
+    backend.fill(dtype, span_mut(&mut gradient), Scalar::Float(0.2)).expect("a fill");
+    backend.fill(arithmetic, span_mut(&mut residual), Scalar::Float(0.0)).expect("a fill");
     group.bench_function("copy", |bencher| {
-        bencher.iter(|| backend.copy(whole_mut(&mut sum), whole(&gradient)).expect("a copy"));
+        bencher.iter(|| backend.copy(span_mut(&mut sum), span(&gradient)).expect("a copy"));
     });
     let device = Device::cpu(0);
     for name in NAMES {
@@ -80,17 +80,17 @@ fn kernels_on(group: &mut BenchmarkGroup<'_, WallTime>, dtype: DType) {
                     quantizer,
                     device,
                     dtype,
-                    gradient: whole(&gradient),
-                    residual: InOut::InPlace(whole_mut(&mut residual)),
-                    codes: whole_mut(&mut codes),
+                    gradient: span(&gradient),
+                    residual: InOut::InPlace(span_mut(&mut residual)),
+                    codes: span_mut(&mut codes),
                 };
                 backend.quantize(&mut [job]).expect("memory of the right length");
             });
         });
         group.bench_function(format!("dequantize {name}"), |bencher| {
             bencher.iter(|| {
-                let codes = [whole(&codes)];
-                let dst = whole_mut(&mut sum);
+                let codes = [span(&codes)];
+                let dst = span_mut(&mut sum);
                 let job = DequantizeJob { quantizer, device, dtype, codes: &codes, dst };
                 backend.dequantize(&mut [job]).expect("memory of the right length");
             });
@@ -102,11 +102,11 @@ fn allocate(backend: &dyn Backend, num_bytes: usize) -> Arc<dyn Storage> {
     backend.allocate(Device::cpu(0), num_bytes).expect("memory is to be had")
 }
 
-fn whole(storage: &Arc<dyn Storage>) -> Span<'_> {
+fn span(storage: &Arc<dyn Storage>) -> Span<'_> {
     Span { storage: &**storage, start: 0, num_bytes: storage.num_bytes() }
 }
 
-fn whole_mut(storage: &mut Arc<dyn Storage>) -> SpanMut<'_> {
+fn span_mut(storage: &mut Arc<dyn Storage>) -> SpanMut<'_> {
     let num_bytes = storage.num_bytes();
     let storage = Arc::get_mut(storage).expect("nobody else holds it");
     SpanMut { storage, start: 0, num_bytes }

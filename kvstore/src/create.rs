@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_matched_whole_and_in_any_case() {
+    fn names_are_matched_completely_and_in_any_case() {
         assert_eq!(create("LOCAL").unwrap().name(), "local");
         assert_eq!(create("").unwrap_err().code(), ErrorCode::InvalidArgument);
         assert_eq!(create("my_device").unwrap_err().code(), ErrorCode::InvalidArgument);

@@ -64,8 +64,9 @@ pub use kvstore_core::{
     Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
     Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, Key,
     KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
-    OptimizerStates, Pulled, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape, Snapshot,
-    Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, WorkerGroup, bf16, f16, storage::Storage,
+    OptimizerStates, PulledValue, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape,
+    Snapshot, Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, WorkerGroup, bf16, f16,
+    storage::Storage,
 };
 
 /// Runs the Rust code of the README.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use kvstore_core::fallible;
 use kvstore_core::key::check_lengths;
 use kvstore_core::process::OwnedByProcess;
-use kvstore_core::scratch::{with_pulled, with_values};
+use kvstore_core::scratch::{with_pulled_values, with_values};
 use kvstore_core::{
-    Error, Key, KeyStats, KvStore, NDArray, OnExisting, Pulled, Result, RowSparse, Tensor,
+    Error, Key, KeyStats, KvStore, NDArray, OnExisting, PulledValue, Result, RowSparse, Tensor,
     TensorSpec, Value,
 };
 
@@ -273,7 +273,7 @@ impl Store {
         priority: i32,
     ) -> Result<()> {
         check_lengths("outputs for keys", keys, outs)?;
-        with_pulled(|pulled| {
+        with_pulled_values(|pulled| {
             self.pull_reserved((keys, outs), Reserved::default(), pulled, priority)
         })
     }
@@ -286,7 +286,7 @@ impl Store {
         priority: i32,
     ) -> Result<()> {
         check_lengths("outputs for keys", outs.0, outs.1)?;
-        with_pulled(|pulled| {
+        with_pulled_values(|pulled| {
             let descriptions = self.inner()?.describe(outs.0)?;
             let described = descriptions.iter().map(|it| (it.order, &it.spec));
             let reserved = Reserved::for_outputs(outs, described, pulled)?;
@@ -323,7 +323,7 @@ impl Store {
             };
             described.push(*spec);
         }
-        with_pulled(|pulled| {
+        with_pulled_values(|pulled| {
             let reserved = Reserved::for_outputs(outs, described.iter().copied(), pulled)?;
             self.init_values(keys, values, OnExisting::Reject)?;
             self.pull_reserved(outs, reserved, pulled, priority)
@@ -379,7 +379,7 @@ impl Store {
         &self,
         (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
         reserved: Reserved<'a>,
-        pulled: &mut Vec<Pulled>,
+        pulled: &mut Vec<PulledValue>,
         priority: i32,
     ) -> Result<()> {
         let Reserved { mut converted, mut landing } = reserved;
@@ -411,7 +411,7 @@ struct Reserved<'a> {
     /// The memory of each output whose value has to be converted.
     converted: Vec<Option<Tensor>>,
     /// Capacity for the outputs in the order of their keys, if the call has another order.
-    landing: Vec<(usize, (&'a NDArray, Pulled))>,
+    landing: Vec<(usize, (&'a NDArray, PulledValue))>,
 }
 
 impl<'a> Reserved<'a> {
@@ -420,7 +420,7 @@ impl<'a> Reserved<'a> {
     fn for_outputs<'s>(
         (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
         described: impl Iterator<Item = (u64, &'s TensorSpec)> + Clone,
-        pulled: &mut Vec<Pulled>,
+        pulled: &mut Vec<PulledValue>,
     ) -> Result<Self> {
         let len = outs.len();
         fallible::reserve(pulled, len)?;

@@ -21,7 +21,7 @@ from library import Library  # noqa: E402 after the path
 BUNDLE = ROOT / "target" / "gpu-bundle"
 SUITES = [
     "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "rows",
-    "whole_store",
+    "store_snapshots",
 ]  # fmt: skip
 # Runs the program behind its options, as the real one does.
 SANITIZER = """#!/bin/sh

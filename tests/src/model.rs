@@ -17,7 +17,7 @@ pub type Pairs<T> = [(String, T)];
 
 /// Which slot receives which value, in the order of writing: the last one wins where a slot stands
 /// twice.
-pub type Written = Vec<(usize, Value)>;
+pub type SlotWrites = Vec<(usize, Value)>;
 
 /// A naive store.
 #[derive(Clone, Debug)]
@@ -68,14 +68,14 @@ impl Model {
     /// As [`Model::push`], of values of which some are rows. An optimizer changes nothing but the rows of the keys that
     /// get nothing but rows.
     pub fn push_rows(&mut self, pairs: &Pairs<ValueOrRows>) -> Result<(), Faults> {
-        let whole = pairs.iter().map(|(key, value)| (key.clone(), value.to_dense()));
-        let whole: Vec<_> = whole.collect();
-        let mut faults = self.faults_of_push(&whole);
+        let dense = pairs.iter().map(|(key, value)| (key.clone(), value.to_dense()));
+        let dense: Vec<_> = dense.collect();
+        let mut faults = self.faults_of_push(&dense);
         if self.compression.is_some() && pairs.iter().any(|(_, value)| value.rows().is_some()) {
             faults.push(ErrorCode::InvalidArgument);
         }
         none_of(faults)?;
-        self.push_checked(&whole, |key| {
+        self.push_checked(&dense, |key| {
             let of_key = pairs.iter().filter(|(other, _)| other == key);
             let rows: Option<Vec<_>> = of_key.map(|(_, value)| value.rows()).collect();
             Some(rows?.into_iter().flat_map(|rows| rows.indices.clone()).collect())
@@ -111,7 +111,7 @@ impl Model {
 
     /// Returns which slot receives which value, cast to the slot's dtype, in the order of writing:
     /// the last one wins where a slot is given twice.
-    pub fn pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Result<Written, Faults> {
+    pub fn pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Result<SlotWrites, Faults> {
         none_of(faults_of_pull(outs, slots, |key| self.value(key)))?;
         let mut written = Vec::new();
         for entry in &self.entries {
@@ -135,7 +135,7 @@ impl Model {
         pairs: &Pairs<Value>,
         outs: &Pairs<usize>,
         slots: &[Spec],
-    ) -> Result<Written, Faults> {
+    ) -> Result<SlotWrites, Faults> {
         none_of(
             [self.faults_of_push(pairs), faults_of_pull(outs, slots, |key| self.value(key))]
                 .concat(),
@@ -151,7 +151,7 @@ impl Model {
         pairs: &Pairs<Value>,
         outs: &Pairs<usize>,
         slots: &[Spec],
-    ) -> Result<Written, Faults> {
+    ) -> Result<SlotWrites, Faults> {
         let given =
             |key: &str| pairs.iter().find(|(other, _)| other == key).map(|(_, value)| value);
         none_of([self.faults_of_init(pairs), faults_of_pull(outs, slots, given)].concat())?;

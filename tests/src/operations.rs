@@ -18,16 +18,16 @@ pub const UNKNOWN_KEY: &str = "never";
 
 /// Keys with a value each, as one call gives them; the lengths may differ.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct CallValues {
     /// The keys, repeated ones included.
     pub keys: Vec<String>,
     /// The values.
     pub values: Vec<Value>,
 }
 
-/// As [`Given`], with rows of some values.
+/// As [`CallValues`], with rows of some values.
 #[derive(Clone, Debug)]
-pub struct GivenRows {
+pub struct CallRows {
     /// The keys, repeated ones included.
     pub keys: Vec<String>,
     /// The values.
@@ -36,7 +36,7 @@ pub struct GivenRows {
 
 /// Keys with an array each that is to be written; the lengths may differ.
 #[derive(Clone, Debug)]
-pub struct Outs {
+pub struct CallOutputs {
     /// The keys, repeated ones included.
     pub keys: Vec<String>,
     /// For each key the index of its array in `specs`; an array may be named more than once.
@@ -45,9 +45,9 @@ pub struct Outs {
     pub specs: Vec<Spec>,
 }
 
-impl Outs {
+impl CallOutputs {
     /// Gives the outs the keys of a call in turn: `broadcast` has one list of keys for both.
-    fn for_keys_of(mut self, given: &Given) -> Self {
+    fn for_keys_of(mut self, given: &CallValues) -> Self {
         if given.keys.is_empty() {
             return Self { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };
         }
@@ -64,16 +64,16 @@ impl Outs {
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the verbs")]
 pub enum Operation {
-    Init(Given),
-    Push(Given, i32),
+    Init(CallValues),
+    Push(CallValues, i32),
     /// Pushes values of which some are rows.
-    PushRows(GivenRows, i32),
-    Pull(Outs, i32),
+    PushRows(CallRows, i32),
+    Pull(CallOutputs, i32),
     PullNew(Vec<String>),
-    PushPull(Given, Outs, i32),
+    PushPull(CallValues, CallOutputs, i32),
     /// Pushes, then pulls into the pushed arrays.
-    PushPullInPlace(Given, i32),
-    Broadcast(Given, Outs, i32),
+    PushPullInPlace(CallValues, i32),
+    Broadcast(CallValues, CallOutputs, i32),
     SetPolicy(Policy),
     SetCompression(Option<Compression>),
     Remove(Vec<String>),
@@ -244,21 +244,21 @@ fn spec_for(specs: &[Spec], key: Option<usize>) -> impl Strategy<Value = Spec> +
     prop_oneof![80 => Just(own), 1 => spec(DType::ALL.to_vec()), 1 => Just(empty)]
 }
 
-fn given_each(specs: &[Spec], chosen: &[usize]) -> impl Strategy<Value = Given> + use<> {
+fn given_each(specs: &[Spec], chosen: &[usize]) -> impl Strategy<Value = CallValues> + use<> {
     let keys: Vec<String> = chosen.iter().map(|index| text(Some(*index))).collect();
     let values: Vec<_> = chosen.iter().map(|index| value(specs[*index].clone())).collect();
-    values.prop_map(move |values| Given { keys: keys.clone(), values })
+    values.prop_map(move |values| CallValues { keys: keys.clone(), values })
 }
 
 /// Some keys, each once, with their own specs: what `init` wants.
-fn given_once(specs: Vec<Spec>) -> impl Strategy<Value = Given> {
+fn given_once(specs: Vec<Spec>) -> impl Strategy<Value = CallValues> {
     subsequence((0..KEYS.len()).collect::<Vec<_>>(), 0..3)
         .prop_shuffle()
         .prop_flat_map(move |chosen| given_each(&specs, &chosen))
 }
 
 /// Keys that may repeat, with a value each; now and then one value too many or too few.
-fn given(specs: Vec<Spec>) -> impl Strategy<Value = Given> {
+fn given(specs: Vec<Spec>) -> impl Strategy<Value = CallValues> {
     let pair = key().prop_flat_map(move |key| {
         let value = spec_for(&specs, key).prop_flat_map(value);
         (Just(text(key)), value)
@@ -266,15 +266,15 @@ fn given(specs: Vec<Spec>) -> impl Strategy<Value = Given> {
     (vec(pair, 0..5), length_change()).prop_map(|(pairs, change)| {
         let (mut keys, mut values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         change_length(change, &mut keys, &mut values);
-        Given { keys, values }
+        CallValues { keys, values }
     })
 }
 
 /// As [`given`], with rows of most values that have any.
-fn given_rows(specs: Vec<Spec>) -> impl Strategy<Value = GivenRows> {
+fn given_rows(specs: Vec<Spec>) -> impl Strategy<Value = CallRows> {
     given(specs).prop_flat_map(|given| {
         let values: Vec<_> = given.values.into_iter().map(value_or_rows).collect();
-        (Just(given.keys), values).prop_map(|(keys, values)| GivenRows { keys, values })
+        (Just(given.keys), values).prop_map(|(keys, values)| CallRows { keys, values })
     })
 }
 
@@ -293,7 +293,7 @@ fn value_or_rows(value: Value) -> impl Strategy<Value = ValueOrRows> {
 
 /// Keys that may repeat, with an array each: of any dtype, now and then of another shape, now and
 /// then the array that the pair before has.
-fn outs(specs: Vec<Spec>) -> impl Strategy<Value = Outs> {
+fn outs(specs: Vec<Spec>) -> impl Strategy<Value = CallOutputs> {
     let dtype = prop_oneof![2 => Just(None), 1 => select(DType::ALL.to_vec()).prop_map(Some)];
     let is_new = prop::bool::weighted(0.8);
     let pair = (key(), dtype, is_new).prop_flat_map(move |(key, dtype, is_new)| {
@@ -304,7 +304,7 @@ fn outs(specs: Vec<Spec>) -> impl Strategy<Value = Outs> {
         (Just(text(key)), spec, Just(is_new))
     });
     (vec(pair, 0..5), length_change()).prop_map(|(pairs, change)| {
-        let mut outs = Outs { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };
+        let mut outs = CallOutputs { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };
         for (key, spec, is_new) in pairs {
             let is_last_fit = outs.specs.last().is_some_and(|last| last.shape == spec.shape);
             if is_new || !is_last_fit {

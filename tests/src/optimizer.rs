@@ -118,7 +118,7 @@ impl Naive {
     /// and the weight decay are those of this update and key.
     pub fn step(
         &self,
-        due: Due,
+        due: UpdateScalars,
         weight: Approximate,
         gradient: f64,
         state: &mut State,
@@ -142,7 +142,7 @@ impl Naive {
 
 /// An update that is due.
 #[derive(Clone, Copy, Debug)]
-pub struct Due {
+pub struct UpdateScalars {
     /// The number of the update of its key, from 1.
     pub count: u32,
     /// Scheduled and multiplied.

@@ -5,7 +5,7 @@ use kvstore::{DType, Key, Optimizer};
 
 use crate::approximate::Approximate;
 use crate::arithmetic::sum;
-use crate::optimizer::{Due, Naive, State};
+use crate::optimizer::{Naive, State, UpdateScalars};
 use crate::schedule::Stateful;
 use crate::value::{Number, Value};
 
@@ -92,33 +92,37 @@ impl NaiveKey {
 
     #[expect(clippy::cast_possible_truncation, reason = "counts are small")]
     #[expect(clippy::cast_sign_loss, reason = "counts are not negative")]
-    fn due(&mut self, setup: &Setup) -> Due {
+    fn due(&mut self, setup: &Setup) -> UpdateScalars {
         let count = setup.naive.get("begin_num_update") as u32 + self.num_updates;
         let base = setup.naive.get("learning_rate");
         let schedule = self.schedule.as_mut();
         let learning_rate = schedule.map_or(base, |it| it.learning_rate(count.into()));
         let (lr, wd) = setup.multipliers_of(&self.key);
-        Due { count, learning_rate: learning_rate * lr, weight_decay: setup.naive.get("wd") * wd }
+        UpdateScalars {
+            count,
+            learning_rate: learning_rate * lr,
+            weight_decay: setup.naive.get("wd") * wd,
+        }
     }
 
     /// Says where a stored weight is too far from the formulas, or nothing. What half floats store
     /// may be off by a rounding more.
     pub fn difference(&self, stored: &Value) -> Option<String> {
         assert_eq!(stored.spec.dtype, self.dtype);
-        difference(&self.weights, stored, Stored::In(self.dtype))
+        difference(&self.weights, stored, Rounding::In(self.dtype))
     }
 }
 
 /// What happened to a number after the formulas.
 #[derive(Clone, Copy, Debug)]
-pub enum Stored {
+pub enum Rounding {
     /// Nothing: it is in the type that it was computed in.
     AsComputed,
     /// It was rounded into this dtype, if that is one of half floats.
     In(DType),
 }
 
-impl Stored {
+impl Rounding {
     /// The error of storing a number, which for the smallest half floats is not relative.
     fn rounding(self, value: f64) -> f64 {
         let (digits, smallest) = match self {
@@ -131,14 +135,14 @@ impl Stored {
 }
 
 /// Says where numbers are too far from what the formulas give, or nothing.
-pub fn difference(expected: &[Approximate], found: &Value, stored: Stored) -> Option<String> {
+pub fn difference(expected: &[Approximate], found: &Value, stored: Rounding) -> Option<String> {
     let pairs = expected.iter().zip(&found.numbers).enumerate();
     let mut wrong = pairs.filter(|(_, (expected, found))| !is_near(expected, **found, stored));
     let (index, (expected, found)) = wrong.next()?;
     Some(format!("element {index}: expected {expected:?}, found {found:?}"))
 }
 
-fn is_near(expected: &Approximate, found: Number, stored: Stored) -> bool {
+fn is_near(expected: &Approximate, found: Number, stored: Rounding) -> bool {
     let tolerance = expected.error + stored.rounding(expected.value);
     // Beyond these the formula says nothing, or nothing that a half float could hold.
     if !tolerance.is_finite() || expected.value.abs() > 6e4 {

@@ -9,9 +9,9 @@ use crate::arrays::{
     UpdaterLog, from_array, from_tensor, key, keys, set_updater, to_array, to_arrays,
 };
 use crate::compare::difference;
-use crate::model::{Faults, Model, Written};
+use crate::model::{Faults, Model, SlotWrites};
 use crate::naive_rows::{NaiveRows, ValueOrRows};
-use crate::operations::{Given, GivenRows, KEYS, Operation, Outs, UNKNOWN_KEY};
+use crate::operations::{CallOutputs, CallRows, CallValues, KEYS, Operation, UNKNOWN_KEY};
 use crate::policy::{Policy, Sgd};
 use crate::value::{Number, Spec, Value};
 
@@ -62,7 +62,7 @@ fn call(
         }
         Operation::PushRows(given, priority) => push_rows(store, model, given, *priority),
         Operation::Pull(outs, priority) => take(
-            &Pulled::new(outs),
+            &PullArrays::new(outs),
             |pairs| model.pull(pairs, &outs.specs),
             |pairs| store.pull_pairs(pairs, *priority),
         ),
@@ -120,7 +120,7 @@ fn call(
 }
 
 /// Pushes values of which some are rows. They stay as they are, and later writes to arrays do not reach the store.
-fn push_rows(store: &Store, model: &mut Model, given: &GivenRows, priority: i32) -> Outcome {
+fn push_rows(store: &Store, model: &mut Model, given: &CallRows, priority: i32) -> Outcome {
     let value = |value: &ValueOrRows| match value {
         ValueOrRows::Value(value) => {
             let array = to_array(value);
@@ -158,11 +158,11 @@ fn through_a_file(snapshot: &Snapshot) -> Result<Snapshot> {
 
 /// A call that reads arrays.
 fn give(
-    given: &Given,
+    given: &CallValues,
     on_model: impl FnOnce(&[(String, Value)]) -> Result<(), Faults>,
     on_store: impl FnOnce(&Pairs) -> Result<()>,
 ) -> Outcome {
-    let pushed = Pushed::new(given);
+    let pushed = PushArrays::new(given);
     let expected = given.pairs().and_then(|pairs| on_model(&pairs));
     let found = pushed.pairs().and_then(|pairs| on_store(&pairs));
     let outcome = compare_results(found, expected, |(), ()| Ok(()))?;
@@ -172,8 +172,8 @@ fn give(
 
 /// A call that writes arrays.
 fn take(
-    pulled: &Pulled<'_>,
-    on_model: impl FnOnce(&[(String, usize)]) -> Result<Written, Faults>,
+    pulled: &PullArrays<'_>,
+    on_model: impl FnOnce(&[(String, usize)]) -> Result<SlotWrites, Faults>,
     on_store: impl FnOnce(&Pairs) -> Result<()>,
 ) -> Outcome {
     let expected = pulled.outs.pairs().and_then(|pairs| on_model(&pairs));
@@ -183,12 +183,12 @@ fn take(
 
 /// A call that reads some arrays and writes others.
 fn give_and_take(
-    given: &Given,
-    outs: &Outs,
-    on_model: impl FnOnce(&[(String, Value)], &[(String, usize)]) -> Result<Written, Faults>,
+    given: &CallValues,
+    outs: &CallOutputs,
+    on_model: impl FnOnce(&[(String, Value)], &[(String, usize)]) -> Result<SlotWrites, Faults>,
     on_store: impl FnOnce(&Pairs, &Pairs) -> Result<()>,
 ) -> Outcome {
-    let (pushed, pulled) = (Pushed::new(given), Pulled::new(outs));
+    let (pushed, pulled) = (PushArrays::new(given), PullArrays::new(outs));
     let values = given.pairs();
     let outcome =
         take(&pulled, |slots| on_model(&values?, slots), |outs| on_store(&pushed.pairs()?, outs))?;
@@ -197,15 +197,20 @@ fn give_and_take(
 }
 
 /// A call that writes the arrays it has read.
-fn push_pull_in_place(store: &Store, model: &mut Model, given: &Given, priority: i32) -> Outcome {
-    let outs = Outs {
+fn push_pull_in_place(
+    store: &Store,
+    model: &mut Model,
+    given: &CallValues,
+    priority: i32,
+) -> Outcome {
+    let outs = CallOutputs {
         keys: given.keys.clone(),
         slots: (0..given.values.len()).collect(),
         specs: given.values.iter().map(|value| value.spec.clone()).collect(),
     };
     let (arrays, before) = (to_arrays(&given.values), given.values.clone());
     take(
-        &Pulled { arrays, before, outs: &outs },
+        &PullArrays { arrays, before, outs: &outs },
         |slots| model.pushpull(&given.pairs()?, slots, &outs.specs),
         |pairs| store.pushpull_pairs(pairs, pairs, priority),
     )
@@ -260,13 +265,13 @@ fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
 }
 
 /// Values as the arrays of a call.
-struct Pushed<'a> {
-    given: &'a Given,
+struct PushArrays<'a> {
+    given: &'a CallValues,
     arrays: Vec<NDArray>,
 }
 
-impl<'a> Pushed<'a> {
-    fn new(given: &'a Given) -> Self {
+impl<'a> PushArrays<'a> {
+    fn new(given: &'a CallValues) -> Self {
         Self { given, arrays: to_arrays(&given.values) }
     }
 
@@ -285,14 +290,14 @@ impl<'a> Pushed<'a> {
 }
 
 /// Arrays that a call writes.
-struct Pulled<'a> {
-    outs: &'a Outs,
+struct PullArrays<'a> {
+    outs: &'a CallOutputs,
     before: Vec<Value>,
     arrays: Vec<NDArray>,
 }
 
-impl<'a> Pulled<'a> {
-    fn new(outs: &'a Outs) -> Self {
+impl<'a> PullArrays<'a> {
+    fn new(outs: &'a CallOutputs) -> Self {
         let before: Vec<_> = outs.specs.iter().map(sevens).collect();
         Self { outs, arrays: to_arrays(&before), before }
     }
@@ -304,7 +309,7 @@ impl<'a> Pulled<'a> {
     }
 
     /// Compares what was written, and sees to it that later writes do not reach the store.
-    fn check_and_spoil(&self, found: Result<()>, expected: Result<Written, Faults>) -> Outcome {
+    fn check_and_spoil(&self, found: Result<()>, expected: Result<SlotWrites, Faults>) -> Outcome {
         let mut after = self.before.clone();
         for (slot, value) in expected.iter().flatten() {
             after[*slot] = value.clone();
@@ -317,13 +322,13 @@ impl<'a> Pulled<'a> {
     }
 }
 
-impl Given {
+impl CallValues {
     fn pairs(&self) -> Result<Vec<(String, Value)>, Faults> {
         zip(&self.keys, &self.values)
     }
 }
 
-impl Outs {
+impl CallOutputs {
     fn pairs(&self) -> Result<Vec<(String, usize)>, Faults> {
         zip(&self.keys, &self.slots)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kvstore_core::{
     Compression, Description, Key, KeyStats, KvStore, OnExisting, Optimizer, OptimizerState,
-    Pulled, Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
+    PulledValue, Result, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 
 use crate::arithmetic::{is_half, sum};
@@ -117,7 +117,7 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.push(keys, &self.own(keys, values)?, priority)
     }
 
-    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
+    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {
         self.0.pull_into(keys, priority, pulled)
     }
 

@@ -40,8 +40,8 @@ fn steps_have_the_same_bits() {
 }
 
 #[test]
-fn parts_have_the_bits_of_the_whole() {
-    suite::parts_have_the_bits_of_the_whole(&places());
+fn parts_have_the_bits_of_the_uncut_value() {
+    suite::parts_have_the_bits_of_the_uncut_value(&places());
 }
 
 #[test]

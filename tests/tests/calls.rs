@@ -33,8 +33,8 @@ fn keys_are_in_init_order() {
 }
 
 #[test]
-fn a_call_is_checked_whole() {
-    on_every_store(calls::a_call_is_checked_whole);
+fn a_call_is_checked_completely() {
+    on_every_store(calls::a_call_is_checked_completely);
 }
 
 #[test]
@@ -63,6 +63,6 @@ fn one_machine_is_one_worker() {
 }
 
 #[test]
-fn names_are_matched_whole() {
-    calls::names_are_matched_whole();
+fn names_are_matched_completely() {
+    calls::names_are_matched_completely();
 }

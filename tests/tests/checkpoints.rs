@@ -83,20 +83,21 @@ fn every_optimizer_goes_on_with_the_same_bits() {
     for optimizer in optimizers() {
         for dtype in FLOATS {
             for compression in [None, Some("2bit"), Some("1bit")] {
-                let whole = begin(&optimizer, dtype, compression);
+                let uninterrupted = begin(&optimizer, dtype, compression);
                 let mut resumed = begin(&optimizer, dtype, compression);
                 for number in 0..7 {
-                    step(&whole, dtype, number);
+                    step(&uninterrupted, dtype, number);
                     step(&resumed, dtype, number);
                     // Another process could not know more than these bytes.
                     let bytes = resumed.snapshot().unwrap().to_bytes().unwrap();
                     resumed = create("local").unwrap();
                     resumed.rollback(&Snapshot::from_bytes(backends(), &bytes).unwrap()).unwrap();
                 }
-                let (whole, resumed) = (whole.snapshot().unwrap(), resumed.snapshot().unwrap());
-                assert!(whole.is_identical(&resumed).unwrap(), "{optimizer:?} {dtype}");
-                assert_eq!(whole.to_bytes().unwrap(), resumed.to_bytes().unwrap());
-                assert_eq!(whole.changed_keys(&resumed).unwrap(), []);
+                let (uninterrupted, resumed) =
+                    (uninterrupted.snapshot().unwrap(), resumed.snapshot().unwrap());
+                assert!(uninterrupted.is_identical(&resumed).unwrap(), "{optimizer:?} {dtype}");
+                assert_eq!(uninterrupted.to_bytes().unwrap(), resumed.to_bytes().unwrap());
+                assert_eq!(uninterrupted.changed_keys(&resumed).unwrap(), []);
                 count += 1;
             }
         }
@@ -172,7 +173,7 @@ fn rows_come_back_as_rows() {
         RowSparse::new([1_000_000_000_000, 3], indices.to_vec(), value.tensor()).unwrap()
     };
     let store = create("local").unwrap();
-    // As a whole it would have terabytes.
+    // As a uninterrupted it would have terabytes.
     store.init(["some", "none"], vec![rows(&[1, 5, 999], 1), rows(&[], 2)]).unwrap();
     store.push("some", &rows(&[2, 5], 3)).unwrap();
     let before = store.snapshot().unwrap();
@@ -210,16 +211,17 @@ fn lazy_steps_go_on_with_the_same_bits() {
                 let rows = RowSparse::new([9, 5], vec![1 + number.cast_signed() % 3, 7], value);
                 store.push("w", &rows.unwrap()).unwrap();
             };
-            let (whole, mut resumed) = (begin(), begin());
+            let (uninterrupted, mut resumed) = (begin(), begin());
             for number in 0..6 {
-                step(&whole, number);
+                step(&uninterrupted, number);
                 step(&resumed, number);
                 let bytes = resumed.snapshot().unwrap().to_bytes().unwrap();
                 resumed = create("local").unwrap();
                 resumed.rollback(&Snapshot::from_bytes(backends(), &bytes).unwrap()).unwrap();
             }
-            let (whole, resumed) = (whole.snapshot().unwrap(), resumed.snapshot().unwrap());
-            assert!(whole.is_identical(&resumed).unwrap(), "{name} {dtype}");
+            let (uninterrupted, resumed) =
+                (uninterrupted.snapshot().unwrap(), resumed.snapshot().unwrap());
+            assert!(uninterrupted.is_identical(&resumed).unwrap(), "{name} {dtype}");
         }
     }
 }
@@ -352,7 +354,7 @@ fn files_that_cannot_be_written_or_read_are_named() {
 /// How long a text of a file may be.
 const MAX_TEXT_BYTES: usize = 65_536;
 
-/// Checks that a store is saved, with the same content when it is read again, or refused as a whole.
+/// Checks that a store is saved, with the same content when it is read again, or refused as a uninterrupted.
 fn assert_saved(store: &Store, is_allowed: bool, what: &str) {
     let folder = folder();
     let path = folder.path().join("model");

@@ -56,9 +56,9 @@ fn recorded_codes_come_out_bit_for_bit() {
             quantizer,
             device: Device::cpu(0),
             dtype: DType::F32,
-            gradient: whole(&gradient),
-            residual: InOut::InPlace(whole_mut(&mut residual)),
-            codes: whole_mut(&mut codes),
+            gradient: span(&gradient),
+            residual: InOut::InPlace(span_mut(&mut residual)),
+            codes: span_mut(&mut codes),
         };
         backend.quantize(&mut [job]).unwrap();
         let mut hex = String::new();
@@ -102,11 +102,11 @@ fn check_kernels(model: &Model, dtype: DType, len: usize) {
         let mut fresh = storage(&vec![0xff; zeros.to_bytes().len()]);
         let mut codes = storage(&vec![0xff; num_bytes]);
         let residual = if in_place {
-            InOut::InPlace(whole_mut(&mut residuals[n]))
+            InOut::InPlace(span_mut(&mut residuals[n]))
         } else {
-            InOut::Into { src: whole(&residuals[n]), dst: whole_mut(&mut fresh) }
+            InOut::Into { src: span(&residuals[n]), dst: span_mut(&mut fresh) }
         };
-        let (gradient, target) = (whole(&source), whole_mut(&mut codes));
+        let (gradient, target) = (span(&source), span_mut(&mut codes));
         let job = QuantizeJob { quantizer, device, dtype, gradient, residual, codes: target };
         backend.quantize(&mut [job]).unwrap();
         if !in_place {
@@ -118,9 +118,9 @@ fn check_kernels(model: &Model, dtype: DType, len: usize) {
         sent.push(codes);
         arrived.push(expected);
 
-        let codes: Vec<_> = sent.iter().map(whole).collect();
+        let codes: Vec<_> = sent.iter().map(span).collect();
         let mut target = storage(&vec![0xff; len * dtype.size()]);
-        let dst = whole_mut(&mut target);
+        let dst = span_mut(&mut target);
         let job = DequantizeJob { quantizer, device, dtype, codes: &codes, dst };
         backend.dequantize(&mut [job]).unwrap();
         let found = Value::from_bytes(spec.clone(), &read(&*backend, &target));
@@ -144,22 +144,22 @@ fn edges(spec: &Spec, first: usize) -> Value {
 
 fn stored(backend: &dyn Backend, bytes: &[u8]) -> Arc<dyn Storage> {
     let mut storage = backend.allocate(Device::cpu(0), bytes.len()).unwrap();
-    backend.write(whole_mut(&mut storage), bytes).unwrap();
+    backend.write(span_mut(&mut storage), bytes).unwrap();
     storage
 }
 
-fn whole(storage: &Arc<dyn Storage>) -> Span<'_> {
+fn span(storage: &Arc<dyn Storage>) -> Span<'_> {
     Span { storage: &**storage, start: 0, num_bytes: storage.num_bytes() }
 }
 
-fn whole_mut(storage: &mut Arc<dyn Storage>) -> SpanMut<'_> {
+fn span_mut(storage: &mut Arc<dyn Storage>) -> SpanMut<'_> {
     let num_bytes = storage.num_bytes();
     SpanMut { storage: Arc::get_mut(storage).unwrap(), start: 0, num_bytes }
 }
 
 fn read(backend: &dyn Backend, storage: &Arc<dyn Storage>) -> Vec<u8> {
     let mut bytes = vec![0; storage.num_bytes()];
-    backend.read(whole(storage), &mut bytes).unwrap();
+    backend.read(span(storage), &mut bytes).unwrap();
     bytes
 }
 

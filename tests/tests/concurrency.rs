@@ -18,8 +18,8 @@ fn one_init_of_a_key_wins() {
 }
 
 #[test]
-fn readers_see_whole_updates() {
-    on_every_store(concurrency::readers_see_whole_updates);
+fn readers_see_complete_updates() {
+    on_every_store(concurrency::readers_see_complete_updates);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn end(writer: &mut Child) {
 }
 
 #[test]
-fn a_killed_writer_leaves_a_whole_file() {
+fn a_killed_writer_leaves_a_complete_file() {
     const KILLS: usize = 120;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.checkpoint");

@@ -19,12 +19,12 @@ fn recorded_pulls_of_rows() {
         let ids = integers(&case["row_ids"]);
         for name in STORE_NAMES {
             let store = create(name).expect("a store of this machine");
-            let whole = array(&stored, shape, Device::cpu(0)).expect("as many numbers");
+            let dense = array(&stored, shape, Device::cpu(0)).expect("as many numbers");
             let all = i64::try_from(shape[0]).expect("a few rows");
-            let rows = RowSparse::new(shape, (0..all).collect::<Vec<_>>(), whole.tensor());
-            // Initialised as rows, which MXNet wants, or whole.
+            let rows = RowSparse::new(shape, (0..all).collect::<Vec<_>>(), dense.tensor());
+            // Initialised as rows, which MXNet wants, or dense.
             store.init("rows", &rows.expect("all rows")).expect("a new key");
-            store.init("whole", &whole).expect("a new key");
+            store.init("whole", &dense).expect("a new key");
             for pulled in store.pull_rows(["rows", "whole"], &[&ids[..], &ids]).expect("rows") {
                 assert_eq!(pulled.indices(), integers(&case["indices"]), "{name}: {case}");
                 let dense = pulled.to_dense().expect("memory is to be had");

@@ -16,13 +16,13 @@ fn on_every_store(check: impl Fn(suite::Create<'_>, &Backends)) {
 }
 
 #[test]
-fn sums_are_those_of_whole_values() {
-    on_every_store(|create, _| suite::sums_are_those_of_whole_values(create));
+fn sums_are_those_of_dense_values() {
+    on_every_store(|create, _| suite::sums_are_those_of_dense_values(create));
 }
 
 #[test]
-fn whole_steps_are_those_of_whole_values() {
-    on_every_store(|create, _| suite::whole_steps_are_those_of_whole_values(create));
+fn dense_steps_are_those_of_dense_values() {
+    on_every_store(|create, _| suite::dense_steps_are_those_of_dense_values(create));
 }
 
 #[test]
@@ -46,6 +46,6 @@ fn wrong_rows_are_refused() {
 }
 
 #[test]
-fn readers_see_whole_steps() {
-    on_every_store(suite::readers_see_whole_steps);
+fn readers_see_complete_steps() {
+    on_every_store(suite::readers_see_complete_steps);
 }

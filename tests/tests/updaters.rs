@@ -33,8 +33,8 @@ fn a_panic_poisons_one_key() {
 }
 
 #[test]
-fn a_poisoned_key_fails_the_whole_call() {
-    on_every_store(updaters::a_poisoned_key_fails_the_whole_call);
+fn a_poisoned_key_fails_the_call() {
+    on_every_store(updaters::a_poisoned_key_fails_the_call);
 }
 
 #[test]

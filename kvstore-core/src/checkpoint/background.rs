@@ -20,16 +20,16 @@ use crate::types::{Error, Result};
 /// handle was dropped, a failure is logged, and [`Checkpoints::finish`] returns it.
 #[derive(Debug)]
 pub struct Checkpoint {
-    writing: Arc<Writing>,
+    writing: Arc<WriterState>,
     progress: CheckpointProgress,
 }
 
 /// The progress of a checkpoint. Clones share it.
 #[derive(Clone, Debug)]
-pub struct CheckpointProgress(Arc<Writing>);
+pub struct CheckpointProgress(Arc<WriterState>);
 
 impl CheckpointProgress {
-    pub(super) fn of(writing: Arc<Writing>) -> Self {
+    pub(super) fn of(writing: Arc<WriterState>) -> Self {
         Self(writing)
     }
 
@@ -65,7 +65,7 @@ impl CheckpointProgress {
 
 /// The state that the writing thread shares with waiting threads.
 #[derive(Debug)]
-pub(super) struct Writing {
+pub(super) struct WriterState {
     path: PathBuf,
     num_bytes: u64,
     num_bytes_written: AtomicU64,
@@ -85,7 +85,7 @@ struct Outcome {
     is_dropped: bool,
 }
 
-impl Writing {
+impl WriterState {
     fn outcome(&self) -> MutexGuard<'_, Outcome> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ impl Outcome {
 
 /// Marks the checkpoint as failed if the thread panics: otherwise waiting threads would never wake
 /// up.
-struct FinishOnDrop(Arc<Writing>);
+struct FinishOnDrop(Arc<WriterState>);
 
 impl Drop for FinishOnDrop {
     fn drop(&mut self) {
@@ -169,7 +169,7 @@ impl Checkpoint {
     pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = CheckpointFile::of_store(snapshot)?;
-        let writing = Arc::new(Writing {
+        let writing = Arc::new(WriterState {
             path: path.to_owned(),
             num_bytes: file.num_bytes(),
             num_bytes_written: AtomicU64::new(0),
@@ -205,7 +205,7 @@ impl Checkpoint {
         &self.progress
     }
 
-    pub(super) fn writing(&self) -> &Arc<Writing> {
+    pub(super) fn writing(&self) -> &Arc<WriterState> {
         &self.writing
     }
 

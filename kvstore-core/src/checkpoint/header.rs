@@ -23,11 +23,11 @@ pub(super) struct Header {
     /// Our metadata, if it has any.
     pub(super) manifest: Option<String>,
     /// A table of nodes: a list that grows would be longer than the text of many small tensors.
-    tensors: BTreeMap<String, Place>,
+    tensors: BTreeMap<String, TensorEntry>,
 }
 
 /// A tensor of a file.
-struct Place {
+struct TensorEntry {
     spec: TensorSpec,
     /// From the first byte behind the header on.
     start: usize,
@@ -72,10 +72,10 @@ impl Header {
     /// [`Error::OutOfMemory`].
     fn check(&self) -> Result<Result<usize, String>> {
         let mut end = 0;
-        for (name, place) in self.places()? {
+        for (name, entry) in self.places()? {
             let next =
-                place.spec.num_bytes().ok().and_then(|length| place.start.checked_add(length));
-            let Some(next) = next.filter(|_| place.start == end) else {
+                entry.spec.num_bytes().ok().and_then(|length| entry.start.checked_add(length));
+            let Some(next) = next.filter(|_| entry.start == end) else {
                 let text = format!("tensor `{name}` does not begin where the one before it ends");
                 return Ok(Err(text));
             };
@@ -85,12 +85,12 @@ impl Header {
     }
 
     /// Returns the tensors in the order in which they stand in the file.
-    fn places(&self) -> Result<Vec<(&str, &Place)>> {
+    fn places(&self) -> Result<Vec<(&str, &TensorEntry)>> {
         let mut places: Vec<_> =
-            fallible::collect(self.tensors.iter().map(|(name, place)| (&**name, place)))?;
-        // Those without bytes stand before the one that begins at their place.
+            fallible::collect(self.tensors.iter().map(|(name, entry)| (&**name, entry)))?;
+        // Tensors without bytes come before the tensor that begins at the same byte.
         places
-            .sort_unstable_by_key(|(name, place)| (place.start, place.spec.num_elements(), *name));
+            .sort_unstable_by_key(|(name, entry)| (entry.start, entry.spec.num_elements(), *name));
         Ok(places)
     }
 
@@ -100,7 +100,7 @@ impl Header {
     /// [`Error::OutOfMemory`].
     pub(super) fn tensors(&self) -> Result<impl Iterator<Item = (&str, &TensorSpec, bool)>> {
         let places = self.places()?.into_iter();
-        Ok(places.map(|(name, place)| (name, &place.spec, place.is_expected)))
+        Ok(places.map(|(name, entry)| (name, &entry.spec, entry.is_expected)))
     }
 
     /// Notes that a tensor of this kind is expected.
@@ -109,12 +109,12 @@ impl Header {
     /// [`Error::InvalidArgument`] when it is not there, or is another one.
     pub(super) fn expect(&mut self, name: &str, spec: &TensorSpec) -> Result<()> {
         let missing = || Error::invalid(missing(name));
-        let place = self.tensors.get_mut(name).ok_or_else(missing)?;
-        if place.spec != *spec {
-            let found = &place.spec;
+        let entry = self.tensors.get_mut(name).ok_or_else(missing)?;
+        if entry.spec != *spec {
+            let found = &entry.spec;
             return Err(Error::invalid(format!("tensor `{name}`: {found}, expected {spec}")));
         }
-        place.is_expected = true;
+        entry.is_expected = true;
         Ok(())
     }
 }
@@ -126,7 +126,7 @@ pub(super) fn missing(name: &str) -> String {
 /// A header as it stands there.
 struct Entries<'a> {
     manifest: Option<&'a RawValue>,
-    tensors: BTreeMap<String, Place>,
+    tensors: BTreeMap<String, TensorEntry>,
 }
 
 impl<'de> Deserialize<'de> for Entries<'de> {
@@ -151,9 +151,10 @@ impl<'de> Deserialize<'de> for Entries<'de> {
                         header.manifest = map.next_value::<Metadata<'_>>()?.kvstore;
                         continue;
                     }
-                    let place = map.next_value::<Info>()?.place(&name).map_err(M::Error::custom)?;
+                    let entry =
+                        map.next_value::<TensorInfo>()?.entry(&name).map_err(M::Error::custom)?;
                     match header.tensors.entry(name) {
-                        Entry::Vacant(free) => free.insert(place),
+                        Entry::Vacant(free) => free.insert(entry),
                         Entry::Occupied(taken) => {
                             let text = format!("tensor `{}` stands twice in it", taken.key());
                             return Err(M::Error::custom(text));
@@ -167,7 +168,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
     }
 }
 
-/// Texts beside the tensors; those of others are passed over.
+/// The metadata strings. Those of other programs are ignored.
 struct Metadata<'a> {
     /// As it stands there, in quotes and with escapes, if it is a text.
     kvstore: Option<&'a RawValue>,
@@ -175,9 +176,9 @@ struct Metadata<'a> {
 
 impl<'de> Deserialize<'de> for Metadata<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Texts;
+        struct MetadataVisitor;
 
-        impl<'de> Visitor<'de> for Texts {
+        impl<'de> Visitor<'de> for MetadataVisitor {
             type Value = Metadata<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,7 +189,7 @@ impl<'de> Deserialize<'de> for Metadata<'de> {
                 let mut kvstore = None;
                 while let Some(name) = map.next_key::<String>()? {
                     if name != METADATA {
-                        map.next_value::<AnyText>()?;
+                        map.next_value::<IgnoredString>()?;
                     } else if kvstore.replace(map.next_value()?).is_some() {
                         return Err(M::Error::custom(format!("`{METADATA}` stands twice in it")));
                     }
@@ -196,26 +197,26 @@ impl<'de> Deserialize<'de> for Metadata<'de> {
                 Ok(Metadata { kvstore })
             }
         }
-        deserializer.deserialize_map(Texts)
+        deserializer.deserialize_map(MetadataVisitor)
     }
 }
 
 /// A text that nobody looks at, but that has to be one.
-struct AnyText;
+struct IgnoredString;
 
-impl<'de> Deserialize<'de> for AnyText {
+impl<'de> Deserialize<'de> for IgnoredString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
 
         impl Visitor<'_> for Text {
-            type Value = AnyText;
+            type Value = IgnoredString;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
 
-            fn visit_str<E>(self, _: &str) -> Result<AnyText, E> {
-                Ok(AnyText)
+            fn visit_str<E>(self, _: &str) -> Result<IgnoredString, E> {
+                Ok(IgnoredString)
             }
         }
         deserializer.deserialize_str(Text)
@@ -225,16 +226,16 @@ impl<'de> Deserialize<'de> for AnyText {
 /// What a header says of a tensor. A field that is passed over would not be checked as the format's library does it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Info {
+struct TensorInfo {
     dtype: safetensors::Dtype,
     #[serde(deserialize_with = "short_list")]
     shape: Vec<usize>,
     data_offsets: (usize, usize),
 }
 
-impl Info {
+impl TensorInfo {
     /// Returns the tensor that is meant, which is as long as its dtype and shape are.
-    fn place(self, name: &str) -> Result<Place, String> {
+    fn entry(self, name: &str) -> Result<TensorEntry, String> {
         let Self { dtype, shape, data_offsets: (start, end) } = self;
         let known = DTYPES.iter().find(|(_, theirs)| *theirs == dtype);
         let Some((dtype, _)) = known else {
@@ -243,7 +244,7 @@ impl Info {
         let spec = TensorSpec::new(Shape::from(shape), *dtype);
         match (spec.num_bytes(), end.checked_sub(start)) {
             (Ok(expected), Some(found)) if expected == found => {
-                Ok(Place { spec, start, is_expected: false })
+                Ok(TensorEntry { spec, start, is_expected: false })
             }
             _ => Err(format!("tensor `{name}`: {spec} from byte {start} to {end}")),
         }

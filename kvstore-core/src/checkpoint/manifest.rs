@@ -20,11 +20,11 @@ const MAX_UPDATES: u64 = 1 << 53;
 
 /// The version alone, for files of others.
 #[derive(Deserialize)]
-pub(super) struct Versioned {
+pub(super) struct VersionField {
     version: u64,
 }
 
-impl Versioned {
+impl VersionField {
     /// Returns what is wrong with the version.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.version == u64::from(VERSION) {
@@ -38,7 +38,7 @@ impl Versioned {
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
     pub(super) version: u32,
-    pub(super) content: Content,
+    pub(super) content: FileContent,
     /// The name of the store.
     pub(super) store: String,
     pub(super) rule: RuleRecord,
@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for KeyRecordsVisitor {
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Content {
+pub(super) enum FileContent {
     /// All of a store.
     Store,
     /// The states of its optimizer.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::background::{Checkpoint, CheckpointProgress, Writing};
+use super::background::{Checkpoint, CheckpointProgress, WriterState};
 use crate::process::{Origin, PerProcess};
 use crate::types::{Error, Result};
 
@@ -13,7 +13,7 @@ const MAX_FAILURES: usize = 100;
 /// The running checkpoints, and the failures that no caller has received.
 #[derive(Debug)]
 pub struct Checkpoints {
-    begun: Mutex<Vec<Arc<Writing>>>,
+    begun: Mutex<Vec<Arc<WriterState>>>,
     /// The process that made this list. A forked child must not lock the mutex.
     origin: Origin,
 }
@@ -84,15 +84,15 @@ impl Checkpoints {
 
     /// Returns every checkpoint. Returns none in a forked child, where the mutex may be locked for
     /// ever.
-    fn all(&self) -> Vec<Arc<Writing>> {
+    fn all(&self) -> Vec<Arc<WriterState>> {
         if self.origin.is_inherited() { Vec::new() } else { self.begun().clone() }
     }
 
-    fn begun(&self) -> MutexGuard<'_, Vec<Arc<Writing>>> {
+    fn begun(&self) -> MutexGuard<'_, Vec<Arc<WriterState>>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn take_errors(all: &[Arc<Writing>]) -> Vec<Error> {
+fn take_errors(all: &[Arc<WriterState>]) -> Vec<Error> {
     all.iter().filter_map(|writing| writing.take_error()).collect()
 }

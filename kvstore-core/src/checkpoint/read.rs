@@ -12,14 +12,14 @@ use super::format::{
 };
 use super::header::{Header, missing};
 use super::limits::check_manifest;
-use super::manifest::{Content, KeyRecord, Manifest, RuleRecord, Versioned, repeated};
+use super::manifest::{FileContent, KeyRecord, Manifest, RuleRecord, VersionField, repeated};
 use crate::backend::registry::Backends;
 use crate::codec::Compression;
 use crate::fallible;
 use crate::file::{Input, read_elements};
 use crate::optimizer::{Optimizer, OptimizerState, Outline};
 use crate::rows::{RowSparse, Value};
-use crate::store::{KeyCopy, Policy, Progress, Run, Running, SavedPolicy, Snapshot};
+use crate::store::{ActiveOptimizer, KeyCopy, Policy, Progress, RunId, SavedPolicy, Snapshot};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
@@ -43,19 +43,19 @@ impl Snapshot {
 
     fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
         let mut body = Body::read(backends, input)?;
-        if body.content != Content::Store {
+        if body.content != FileContent::Store {
             return Err(body.input.corrupt("it holds optimizer states and no store"));
         }
         let rule = match &body.optimizer {
             Some(optimizer) => {
-                SavedPolicy::Known(Policy::Optimizer(Running::begin(optimizer.clone())))
+                SavedPolicy::Known(Policy::Optimizer(ActiveOptimizer::begin(optimizer.clone())))
             }
             None if body.has_updater => SavedPolicy::SomeUpdater,
             None => SavedPolicy::Known(Policy::Assign),
         };
         let run = match &rule {
             SavedPolicy::Known(Policy::Optimizer(running)) => running.run,
-            SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => Run::default(),
+            SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => RunId::default(),
         };
         let copies = std::mem::take(&mut body.keys).into_iter().map(|found| {
             let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = *found;
@@ -64,7 +64,7 @@ impl Snapshot {
             let residuals = residuals.map(|index| body.take(&residual_name(index, key.as_str())));
             let residuals = fallible::try_collect(residuals)?;
             let state = outline.map(|outline| body.state(&key, &spec, outline)).transpose()?;
-            let run = if state.is_some() { run } else { Run::default() };
+            let run = if state.is_some() { run } else { RunId::default() };
             let progress = Progress { run, state: state.unwrap_or_default(), residuals };
             Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
         });
@@ -101,7 +101,7 @@ impl OptimizerStates {
 
     fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
         let mut body = Body::read(backends, input)?;
-        if body.content == Content::Store {
+        if body.content == FileContent::Store {
             return Err(body
                 .input
                 .corrupt("it is the checkpoint of a store and no file of states"));
@@ -113,7 +113,7 @@ impl OptimizerStates {
             let state = body.state(&key, &spec, outline)?;
             states.insert(key, state);
         }
-        let is_dumped = body.content == Content::OptimizerAndStates;
+        let is_dumped = body.content == FileContent::OptimizerAndStates;
         Ok(Self { optimizer: body.optimizer.filter(|_| is_dumped), states })
     }
 }
@@ -146,7 +146,7 @@ fn read_bytes<T>(
 /// Everything in a file, checked.
 struct Body<'a> {
     input: Input<'a>,
-    content: Content,
+    content: FileContent,
     store: String,
     optimizer: Option<Optimizer>,
     has_updater: bool,
@@ -242,7 +242,7 @@ fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
         .ok_or_else(|| input.corrupt("it is a safetensors file, but no checkpoint of a store"))?;
     check_manifest(&text).map_err(|reason| input.corrupt(format!("its metadata: {reason}")))?;
     let said = |error: serde_json::Error| input.corrupt(format!("its metadata: {error}"));
-    let version: Versioned = serde_json::from_str(&text).map_err(said)?;
+    let version: VersionField = serde_json::from_str(&text).map_err(said)?;
     version.check().map_err(|reason| input.corrupt(reason))?;
     let mut manifest: Manifest = serde_json::from_str(&text).map_err(said)?;
     manifest.keys.failure.take().map_or(Ok(manifest), Err)
@@ -251,7 +251,7 @@ fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
 /// Finds the tensors of a key in the header.
 fn find_key(
     header: &mut Header,
-    content: Content,
+    content: FileContent,
     has_optimizer: bool,
     mut record: KeyRecord,
 ) -> Result<FoundKey> {
@@ -261,8 +261,8 @@ fn find_key(
         return Err(Error::invalid(format!("key `{key}`: {spec} has no elements")));
     }
     match (content, record.num_rows) {
-        (Content::Store, None) => header.expect(&value_name(&record.key), &spec)?,
-        (Content::Store, Some(num_rows)) => {
+        (FileContent::Store, None) => header.expect(&value_name(&record.key), &spec)?,
+        (FileContent::Store, Some(num_rows)) => {
             // A push of a dense value converts the stored value to dense.
             spec.check_addressable(&format!("key `{key}`"))?;
             let indices = TensorSpec::new([num_rows], DType::I64);
@@ -270,7 +270,7 @@ fn find_key(
             let rows = TensorSpec::new(spec.shape().with_num_rows(num_rows), spec.dtype());
             header.expect(&rows_name(&record.key), &rows)?;
         }
-        (Content::OptimizerStates | Content::OptimizerAndStates, _) => {}
+        (FileContent::OptimizerStates | FileContent::OptimizerAndStates, _) => {}
     }
     // There may be said to be more of them than anybody could count; the header has a limit.
     let arithmetic = spec.dtype().arithmetic().map(|dtype| spec.with_dtype(dtype));

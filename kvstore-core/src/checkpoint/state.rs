@@ -7,7 +7,7 @@ use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::rows::{RowSparse, Value};
-use crate::store::{KeyCopy, Policy, Progress, Running, SavedPolicy, Snapshot};
+use crate::store::{ActiveOptimizer, KeyCopy, Policy, Progress, SavedPolicy, Snapshot};
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Key, Result, TensorSpec};
 
@@ -21,7 +21,7 @@ impl OptimizerState {
         let empty = || Error::invalid(text);
         let name = self.optimizer_name().ok_or_else(empty)?;
         let weight = self.weight().ok_or_else(empty)?;
-        let running = Running::begin(Optimizer::from_options(name, &[])?);
+        let running = ActiveOptimizer::begin(Optimizer::from_options(name, &[])?);
         let copy = KeyCopy {
             key: Key::default(),
             value: empty_value(backends, weight)?,

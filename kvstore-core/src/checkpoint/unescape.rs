@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_whole_text() {
+    fn pieces_are_the_complete_string() {
         // Two bytes, three, and four, which are two escapes.
         let letters =
             ["a", "\\\"", "\\\\", "\\n", "\u{e9}", "\\u20ac", "\\ud83d\\ude00", "\u{1f600}"];
@@ -65,9 +65,9 @@ mod tests {
             }
             json += &"\\ud83d\\ude00".repeat(length);
             json += "\"";
-            let whole: String = serde_json::from_str(&json).unwrap();
+            let complete: String = serde_json::from_str(&json).unwrap();
             let raw: Box<RawValue> = serde_json::from_str(&json).unwrap();
-            assert_eq!(unescape(&raw, String::new()).unwrap(), whole);
+            assert_eq!(unescape(&raw, String::new()).unwrap(), complete);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writing a checkpoint: straight from the values, with no copy of them.
+//! Writes a checkpoint directly from the stored values, without a copy of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::format::{
     residual_name, row_indices_name, rows_name, state_name, value_name,
 };
 use super::limits::{check_header, check_manifest};
-use super::manifest::{Content, KeyRecord, KeyRecords, Manifest, RuleRecord};
+use super::manifest::{FileContent, KeyRecord, KeyRecords, Manifest, RuleRecord};
 use crate::fallible;
 use crate::file::{MAX_ITEMS, Replacement, write_elements};
 use crate::optimizer::OptimizerState;
@@ -79,18 +79,19 @@ pub(super) struct CheckpointFile {
 
 impl CheckpointFile {
     pub(super) fn of_store(snapshot: &Snapshot) -> Result<Self> {
-        Self::new(snapshot, Content::Store)
+        Self::new(snapshot, FileContent::Store)
     }
 
     fn of_states(snapshot: &Snapshot, dump: bool) -> Result<Self> {
         if snapshot.optimizer().is_none() {
             return Err(Error::invalid("the store has no optimizer whose states to save"));
         }
-        let content = if dump { Content::OptimizerAndStates } else { Content::OptimizerStates };
+        let content =
+            if dump { FileContent::OptimizerAndStates } else { FileContent::OptimizerStates };
         Self::new(snapshot, content)
     }
 
-    fn new(snapshot: &Snapshot, content: Content) -> Result<Self> {
+    fn new(snapshot: &Snapshot, content: FileContent) -> Result<Self> {
         let (manifest, named) = describe(snapshot, content)?;
         let mut order = fallible::collect(0..named.len())?;
         // Each then stands at a multiple of its element's size, as readers that map the file expect.
@@ -173,8 +174,11 @@ impl CheckpointFile {
 }
 
 /// Returns what a file says, and the tensors that it says it of.
-fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(String, Tensor)>)> {
-    let is_whole = content == Content::Store;
+fn describe(
+    snapshot: &Snapshot,
+    content: FileContent,
+) -> Result<(Manifest, Vec<(String, Tensor)>)> {
+    let is_complete = content == FileContent::Store;
     let mut tensors = fallible::with_capacity(snapshot.len())?;
     let mut keys = fallible::with_capacity(snapshot.len())?;
     for copy in snapshot.copies() {
@@ -185,7 +189,7 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
         }
         let state = snapshot.state_of(copy);
         let outline = state.and_then(OptimizerState::outline);
-        if is_whole {
+        if is_complete {
             match &copy.value {
                 Value::Dense(value) => {
                     fallible::push(&mut tensors, (value_name(key), value.clone()))?;
@@ -213,10 +217,10 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
             key: key.to_owned(),
             dtype: copy.value.spec().dtype().name().to_owned(),
             shape: fallible::copied(shape.dims())?,
-            num_rows: copy.value.rows().map(RowSparse::num_rows).filter(|_| is_whole),
+            num_rows: copy.value.rows().map(RowSparse::num_rows).filter(|_| is_complete),
             num_pushes: copy.num_pushes,
             state: outline.map(Into::into),
-            num_residuals: if is_whole { copy.progress.residuals.len() } else { 0 },
+            num_residuals: if is_complete { copy.progress.residuals.len() } else { 0 },
         }));
     }
     let rule = match snapshot.policy() {
@@ -226,7 +230,7 @@ fn describe(snapshot: &Snapshot, content: Content) -> Result<(Manifest, Vec<(Str
             RuleRecord::Optimizer((&*running.optimizer).into())
         }
     };
-    let compression = snapshot.compression().filter(|_| is_whole).map(Into::into);
+    let compression = snapshot.compression().filter(|_| is_complete).map(Into::into);
     let store = snapshot.store_name().to_owned();
     let keys = KeyRecords { records: keys, failure: None };
     Ok((Manifest { version: VERSION, content, store, rule, compression, keys }, tensors))

@@ -1,4 +1,4 @@
-//! Compressed pushes: the residuals of a key in `push.rs`, values sent as codes in `wire.rs`.
+//! Compressed pushes: `push.rs` has the residuals of a key, `wire.rs` the values sent as codes.
 //!
 //! What a code means is in `codec.rs`.
 
@@ -7,4 +7,4 @@ mod wire;
 
 pub use crate::codec::{Code, Compression, Quantizer};
 
-pub(crate) use push::{Compressed, compress};
+pub(crate) use push::{CompressedPush, compress};

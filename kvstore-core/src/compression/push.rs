@@ -11,7 +11,7 @@ use crate::types::{DType, Device, Error, Result, Scalar, TensorSpec};
 
 /// The values of one key.
 #[derive(Debug)]
-pub(crate) struct Compressed<'a> {
+pub(crate) struct CompressedPush<'a> {
     quantizer: Quantizer,
     values: Vec<&'a Tensor>,
     residuals: &'a mut Vec<Tensor>,
@@ -23,7 +23,7 @@ pub(crate) struct Compressed<'a> {
     sum: Tensor,
 }
 
-impl<'a> Compressed<'a> {
+impl<'a> CompressedPush<'a> {
     /// Prepares the values of a key, which are on the device where they are summed. `residuals` are those of as
     /// many values as there have been at once; they are changed when all that can fail is done, in place unless
     /// they are shared.
@@ -87,7 +87,7 @@ impl<'a> Compressed<'a> {
 }
 
 /// Compresses the values of all keys, as one batch.
-pub(crate) fn compress(backends: &Backends, keys: &mut [Compressed<'_>]) -> Result<()> {
+pub(crate) fn compress(backends: &Backends, keys: &mut [CompressedPush<'_>]) -> Result<()> {
     // Reserved before any residual changes, because a later failure would lose values.
     let num_codes = keys.iter().map(|key| key.codes.len()).sum();
     let mut quantize = fallible::with_capacity(num_codes)?;

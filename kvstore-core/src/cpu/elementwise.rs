@@ -138,7 +138,7 @@ pub(super) fn fill_by_index<T: Element>(
     dst: &mut [T],
     element: impl Fn(u64) -> T + Sync,
 ) {
-    workers.for_each_piece(Indexed { dst, start: 0 }, &|piece| {
+    workers.for_each_piece(IndexedSlice { dst, start: 0 }, &|piece| {
         for (index, dst) in (piece.start as u64..).zip(piece.dst) {
             *dst = element(index);
         }
@@ -158,7 +158,7 @@ pub(super) fn expand<T: Element>(
     else {
         return dst.copy_from_slice(src);
     };
-    workers.for_each_piece(Indexed { dst, start: 0 }, &|piece| {
+    workers.for_each_piece(IndexedSlice { dst, start: 0 }, &|piece| {
         let (mut index, mut rest) = (piece.start, piece.dst);
         while !rest.is_empty() {
             let column = index % width;
@@ -186,12 +186,12 @@ fn source_row(mut row: usize, to: &[usize], from: &[usize]) -> usize {
 }
 
 /// Some elements, with the index of the first one.
-struct Indexed<'a, T> {
+struct IndexedSlice<'a, T> {
     dst: &'a mut [T],
     start: usize,
 }
 
-impl<T: Element> Split for Indexed<'_, T> {
+impl<T: Element> Split for IndexedSlice<'_, T> {
     fn len(&self) -> usize {
         self.dst.len()
     }

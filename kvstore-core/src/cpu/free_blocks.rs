@@ -16,7 +16,7 @@ const ROOM_KEPT: usize = 1 << 10;
 /// front. The cost of both is independent of the number of blocks.
 pub(super) struct FreeBlocks {
     /// One list per [`SizeClass::index`].
-    lists: Box<[Mutex<VecDeque<Free>>]>,
+    lists: Box<[Mutex<VecDeque<FreeBlock>>]>,
     num_bytes: AtomicUsize,
     /// The sequence number of the next block.
     next_age: AtomicU64,
@@ -26,14 +26,14 @@ pub(super) struct FreeBlocks {
 }
 
 /// A block that no tensor uses.
-struct Free {
+struct FreeBlock {
     /// The sequence number of the insertion: lower is older.
     age: u64,
     num_bytes: usize,
     storage: Arc<dyn Storage>,
 }
 
-type List = VecDeque<Free>;
+type List = VecDeque<FreeBlock>;
 
 impl FreeBlocks {
     pub(super) fn new() -> Self {
@@ -61,7 +61,7 @@ impl FreeBlocks {
         // Counted under the lock, because the thread that takes the block subtracts it.
         self.num_bytes.fetch_add(num_bytes, Ordering::Relaxed);
         let age = self.next_age.fetch_add(1, Ordering::Relaxed);
-        list.push_back(Free { age, num_bytes, storage });
+        list.push_back(FreeBlock { age, num_bytes, storage });
     }
 
     /// Takes the newest block of a class that no other thread references.
@@ -114,7 +114,7 @@ impl FreeBlocks {
 
     /// Frees a block and returns its size. Subtracts the size after freeing, so that a thread at the
     /// memory limit tries again instead of failing.
-    fn free(&self, block: Free) -> usize {
+    fn free(&self, block: FreeBlock) -> usize {
         let num_bytes = block.num_bytes;
         drop(block);
         self.num_bytes.fetch_sub(num_bytes, Ordering::Relaxed);

@@ -181,9 +181,9 @@ mod tests {
                 let bits: Vec<u32> = dst.iter().map(|element| element.to_bits()).collect();
                 (bits, calls.load(Ordering::Relaxed))
             };
-            let (whole, num_calls) = run(n, usize::MAX);
+            let (unblocked, num_calls) = run(n, usize::MAX);
             assert_eq!(num_calls, 1);
-            assert_eq!(run(64, usize::MAX), (whole, n.div_ceil(64)), "{m} x {k} x {n}");
+            assert_eq!(run(64, usize::MAX), (unblocked, n.div_ceil(64)), "{m} x {k} x {n}");
             assert_eq!(run(64, 1), (vec![9.0_f32.to_bits(); m * n], 1));
         }
         assert_eq!(columns_per_check(1 << 20), 64);

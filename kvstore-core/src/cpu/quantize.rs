@@ -215,9 +215,9 @@ fn quantize<A, B, const N: usize, const BYTES: usize>(
 {
     let (gradients, gradient) = gradient.as_chunks::<N>();
     let (residuals, residual) = residual.as_chunks_mut::<N>();
-    let (whole, rest) = codes.split_at_mut(gradients.len() * BYTES);
-    let wholes = gradients.iter().zip(residuals).zip(whole.as_chunks_mut::<BYTES>().0);
-    for ((gradient, residual), codes) in wholes {
+    let (complete, rest) = codes.split_at_mut(gradients.len() * BYTES);
+    let complete_words = gradients.iter().zip(residuals).zip(complete.as_chunks_mut::<BYTES>().0);
+    for ((gradient, residual), codes) in complete_words {
         *codes = quantize_some(gradient, residual, &encode);
     }
     rest.fill(0);
@@ -383,9 +383,9 @@ fn put<A: Lane, const N: usize>(
     table: &[[A; N]; 256],
     put: impl Fn(A, A) -> A,
 ) {
-    let (whole, rest) = sums.as_chunks_mut::<N>();
-    let last = codes.get(whole.len());
-    for (sums, code) in whole.iter_mut().zip(codes) {
+    let (complete, rest) = sums.as_chunks_mut::<N>();
+    let last = codes.get(complete.len());
+    for (sums, code) in complete.iter_mut().zip(codes) {
         for (sum, unit) in sums.iter_mut().zip(&table[usize::from(*code)]) {
             *sum = put(*sum, *unit);
         }

@@ -92,8 +92,8 @@ impl RuleVisitor for UpdatePiece<'_> {
         match self.dtype {
             DType::F32 => self.run_full::<f32, R, N>(),
             DType::F64 => self.run_full::<f64, R, N>(),
-            DType::F16 => self.run_half::<f16, R, N>(Rounded::F16),
-            DType::Bf16 => self.run_half::<bf16, R, N>(Rounded::Bf16),
+            DType::F16 => self.run_half::<f16, R, N>(HalfWeight::F16),
+            DType::Bf16 => self.run_half::<bf16, R, N>(HalfWeight::Bf16),
             DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
                 Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
             }
@@ -113,7 +113,7 @@ impl<'a> UpdatePiece<'a> {
     /// Steps the master copy of a half-precision weight, and rounds it into the weight.
     fn run_half<T: Fold, R: Rule<N>, const N: usize>(
         self,
-        rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
+        rounded: impl FnOnce(&'a mut [T]) -> HalfWeight<'a>,
     ) -> Result<()>
     where
         [T]: HalfFloatSliceExt,
@@ -134,7 +134,7 @@ impl<'a> UpdatePiece<'a> {
 
 pub(super) fn step_of<A: Real, R: Rule<N>, const N: usize>(
     rule: &UpdateRule,
-) -> Result<R::Rounded<A>> {
+) -> Result<R::RoundedStep<A>> {
     let rule = R::of(rule).ok_or_else(|| Error::Internal("a rule of two types".to_owned()))?;
     Ok(rule.round())
 }
@@ -178,12 +178,12 @@ where
 }
 
 /// A half-precision weight, into which its master copy is rounded.
-pub(super) enum Rounded<'a> {
+pub(super) enum HalfWeight<'a> {
     F16(&'a mut [f16]),
     Bf16(&'a mut [bf16]),
 }
 
-impl Rounded<'_> {
+impl HalfWeight<'_> {
     pub(super) fn write<A: Real>(&mut self, start: usize, master: &[A]) {
         let end = start + master.len();
         // Only `f32` has half-precision weights.
@@ -199,7 +199,7 @@ impl Rounded<'_> {
 struct Update<'a, A, S, const N: usize> {
     step: S,
     merge: Merge<'a, A>,
-    rounded: Option<Rounded<'a>>,
+    rounded: Option<HalfWeight<'a>>,
     weight: InOutSlice<'a, A>,
     states: [InOutSlice<'a, A>; N],
 }

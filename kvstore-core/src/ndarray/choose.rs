@@ -109,13 +109,13 @@ mod tests {
 
     #[test]
     fn one_element_of_each_row_is_chosen_and_marked() {
-        let whole = array(&[9_i64, 0, 1, 2, 3, 4, 5, 9], [4, 2]);
-        let matrix = whole.slice(1, 4).unwrap();
+        let base = array(&[9_i64, 0, 1, 2, 3, 4, 5, 9], [4, 2]);
+        let matrix = base.slice(1, 4).unwrap();
         let columns = array(&[1_f32, 0.0, 1.0], [3]);
         let chosen = matrix.choose_elements(&columns).unwrap();
         assert_eq!(chosen.to_vec::<i64>().unwrap(), [2, 3, 9]);
         matrix.set_one_hot(&columns).unwrap();
-        assert_eq!(whole.to_vec::<i64>().unwrap(), [9, 0, 0, 1, 1, 0, 0, 1]);
+        assert_eq!(base.to_vec::<i64>().unwrap(), [9, 0, 0, 1, 1, 0, 0, 1]);
     }
 
     #[test]

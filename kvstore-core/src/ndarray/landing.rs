@@ -52,7 +52,7 @@ impl NDArray {
     fn first_of_part(&self) -> Option<usize> {
         match self.view {
             Some(View::Part { first_element }) => Some(first_element),
-            None | Some(View::Whole) => None,
+            None | Some(View::Complete) => None,
         }
     }
 

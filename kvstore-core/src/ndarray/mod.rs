@@ -46,7 +46,7 @@ pub struct NDArray {
 #[derive(Clone, Copy)]
 enum View {
     /// All, under another shape than the cell's.
-    Whole,
+    Complete,
     /// As many as the shape has, from this one on.
     Part { first_element: usize },
 }
@@ -86,7 +86,7 @@ impl NDArray {
         };
         let first_element = match self.view {
             None => return value,
-            Some(View::Whole) => 0,
+            Some(View::Complete) => 0,
             Some(View::Part { first_element }) => first_element,
         };
         // A view lies within its cell by construction; the cell's own value is the way out.
@@ -274,7 +274,7 @@ impl NDArray {
     fn mutate(&self, change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>) -> Result<()> {
         let mut cell = self.cell.lock()?;
         match self.view {
-            None | Some(View::Whole) => cell.mutate(change),
+            None | Some(View::Complete) => cell.mutate(change),
             Some(View::Part { first_element }) => {
                 cell.mutate_part(first_element, self.spec.num_elements(), change)
             }

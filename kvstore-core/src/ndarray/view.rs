@@ -77,10 +77,10 @@ impl NDArray {
 
     fn part(&self, first_element: usize, shape: Shape) -> Self {
         let view = if shape.num_elements() == self.cell.num_elements {
-            View::Whole
+            View::Complete
         } else {
             let before = match self.view {
-                None | Some(View::Whole) => 0,
+                None | Some(View::Complete) => 0,
                 Some(View::Part { first_element }) => first_element,
             };
             View::Part { first_element: before + first_element }

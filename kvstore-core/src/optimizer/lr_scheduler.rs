@@ -17,7 +17,7 @@ use crate::types::{Error, Result};
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(try_from = "UncheckedScheduler")]
 pub struct LrScheduler {
     decay: Decay,
     warmup: Option<WarmupPhase>,
@@ -26,7 +26,7 @@ pub struct LrScheduler {
 /// A schedule as a file says it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Unchecked {
+struct UncheckedScheduler {
     decay: Decay,
     warmup: Option<WarmupPhase>,
 }
@@ -206,10 +206,10 @@ impl LrScheduler {
     }
 }
 
-impl TryFrom<Unchecked> for LrScheduler {
+impl TryFrom<UncheckedScheduler> for LrScheduler {
     type Error = Error;
 
-    fn try_from(unchecked: Unchecked) -> Result<Self> {
+    fn try_from(unchecked: UncheckedScheduler) -> Result<Self> {
         let scheduler = match unchecked.decay {
             Decay::Factor { step, factor, stop } => Self::factor(step, factor)?.with_stop(stop)?,
             Decay::MultiFactor { steps, factor } => Self::multi_factor(steps, factor)?,

@@ -55,7 +55,7 @@ pub struct Sgld<A = f64> {
 }
 
 impl Formula<0> for Sgld {
-    type Rounded<A: Real> = Sgld<A>;
+    type RoundedStep<A: Real> = Sgld<A>;
 
     const INITIAL: [Initial; 0] = [];
 

@@ -82,13 +82,13 @@ pub enum Initial {
 /// The scalars of a formula with `N` numbers of state per element, as `f64`.
 pub trait Formula<const N: usize>: Sized {
     /// The formula with its scalars rounded to the arithmetic `A`.
-    type Rounded<A: Real>: Step<A, N>;
+    type RoundedStep<A: Real>: Step<A, N>;
 
     /// What each number of state is before the first update.
     const INITIAL: [Initial; N];
 
     /// Returns the formula in one arithmetic: every scalar is rounded once.
-    fn round<A: Real>(&self) -> Self::Rounded<A>;
+    fn round<A: Real>(&self) -> Self::RoundedStep<A>;
 
     /// Returns the scalars in the order of the fields, and zeros behind them.
     fn scalars(&self) -> [f64; MAX_SCALARS];
@@ -107,7 +107,7 @@ macro_rules! scalars {
         }
 
         impl $crate::rule::step::Formula<$N> for $Name {
-            type Rounded<A: $crate::rule::step::Real> = $Name<A>;
+            type RoundedStep<A: $crate::rule::step::Real> = $Name<A>;
 
             const INITIAL: [$crate::rule::step::Initial; $N] =
                 [$($crate::rule::step::Initial::$initial),*];

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::home::Home;
-use super::policy::{Policy, Running};
+use super::policy::{ActiveOptimizer, Policy};
 use super::pull_rows::pull_rows;
-use super::push::{Push, Pushed};
+use super::push::{Push, PushedValue};
 use super::scratch::Scratch;
 use super::snapshot::{SavedPolicy, Snapshot};
 use super::table::{Entry, Progress, Table};
-use super::types::{Description, KeyStats, OnExisting, Pulled};
+use super::types::{Description, KeyStats, OnExisting, PulledValue};
 use super::updater::Updater;
 use super::{KvStore, WorkerGroup};
 use crate::backend::registry::Backends;
@@ -74,7 +74,7 @@ impl LocalStore {
         })
     }
 
-    /// Returns the stored values as they are kept: of rows nothing is made whole.
+    /// Returns the stored values as they are kept: of rows nothing is made dense.
     ///
     /// # Errors
     /// [`Error::KeyNotFound`], [`Error::Poisoned`].
@@ -120,7 +120,7 @@ impl LocalStore {
         keys: &[Key],
         values: &[Value],
         entries: &mut Vec<Arc<Entry>>,
-        pushed: &mut Vec<Pushed>,
+        pushed: &mut Vec<PushedValue>,
     ) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         fallible::reserve(entries, keys.len())?;
@@ -134,7 +134,7 @@ impl LocalStore {
             if let Some(found) = found.filter(|found| *found != entry.spec()) {
                 return Err(Error::spec_mismatch(entry.key(), entry.spec(), found));
             }
-            pushed.push(Pushed { order: entry.order(), position, entry: entries.len() - 1 });
+            pushed.push(PushedValue { order: entry.order(), position, entry: entries.len() - 1 });
             Ok(())
         })?;
         pushed.sort_unstable_by_key(|pushed| (pushed.order, pushed.position));
@@ -144,7 +144,7 @@ impl LocalStore {
     fn push_planned(
         &self,
         entries: &[Arc<Entry>],
-        pushed: &[Pushed],
+        pushed: &[PushedValue],
         values: &[Value],
         Settings { policy, compression }: &Settings,
         scratch: &mut Scratch,
@@ -240,14 +240,14 @@ impl LocalStore {
 
     /// Runs a user's updater, during which this thread cannot change the store.
     fn inside_updater<R>(&self, run: impl FnOnce() -> R) -> R {
-        struct Leave;
-        impl Drop for Leave {
+        struct LeaveOnDrop;
+        impl Drop for LeaveOnDrop {
             fn drop(&mut self) {
                 UPDATING.with_borrow_mut(Vec::pop);
             }
         }
         UPDATING.with_borrow_mut(|stores| stores.push(self.identity));
-        let _leave = Leave;
+        let _leave = LeaveOnDrop;
         run()
     }
 
@@ -313,7 +313,7 @@ impl KvStore for LocalStore {
         })
     }
 
-    fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
+    fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {
         let _span = tracing::debug_span!("pull", keys = keys.len()).entered();
         fallible::reserve(pulled, keys.len())?;
         let before = pulled.len();
@@ -324,7 +324,7 @@ impl KvStore for LocalStore {
                 Some(last) if position > 0 && last.order == order => last.value.clone(),
                 _ => entry.committed()?,
             };
-            pulled.push(Pulled { order, value });
+            pulled.push(PulledValue { order, value });
             Ok(())
         });
         if done.is_err() {
@@ -381,7 +381,7 @@ impl KvStore for LocalStore {
 
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         let gate = self.enter("set_optimizer")?;
-        self.set_policy(Policy::Optimizer(Running::begin(optimizer)), gate);
+        self.set_policy(Policy::Optimizer(ActiveOptimizer::begin(optimizer)), gate);
         Ok(())
     }
 
@@ -445,10 +445,10 @@ impl KvStore for LocalStore {
     ) -> Result<()> {
         let gate = self.enter_alone("set_optimizer_states")?;
         let running = match (optimizer, self.settings().policy) {
-            (Some(optimizer), _) => Running::begin(optimizer),
+            (Some(optimizer), _) => ActiveOptimizer::begin(optimizer),
             (None, Policy::Optimizer(running)) => {
                 // What keys have that are not among the states is not theirs any more.
-                Running::begin(Optimizer::clone(&running.optimizer))
+                ActiveOptimizer::begin(Optimizer::clone(&running.optimizer))
             }
             (None, _) => return Err(Error::invalid("the store has no optimizer to set states of")),
         };

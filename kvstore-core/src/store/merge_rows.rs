@@ -40,7 +40,7 @@ impl Push<'_> {
                 places.extend(place);
             }
             key.keep_first();
-            dense.extend(place.filter(|_| row_use == RowUse::Whole));
+            dense.extend(place.filter(|_| row_use == RowUse::Dense));
         }
         for (place, sum) in places.into_iter().zip(RowSum::run(backends, sums)?) {
             if let Some(value) = merged.get_mut(place) {

@@ -26,10 +26,10 @@ use crate::types::{Key, Result};
 
 pub use local::LocalStore;
 pub use snapshot::Snapshot;
-pub use types::{Description, KeyStats, OnExisting, Pulled};
+pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
-pub(crate) use policy::{Policy, Run, Running};
+pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
 pub(crate) use snapshot::SavedPolicy;
 pub(crate) use table::{KeyCopy, Progress};
 
@@ -90,7 +90,7 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     ///
     /// # Errors
     /// [`KeyNotFound`](crate::Error::KeyNotFound), [`Poisoned`](crate::Error::Poisoned).
-    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<Pulled>) -> Result<()>;
+    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()>;
 
     /// Returns the newest value for each position of the list.
     ///

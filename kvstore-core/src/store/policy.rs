@@ -12,7 +12,7 @@ pub(crate) enum Policy {
     /// It becomes the stored value.
     Assign,
     Updater(Arc<dyn Updater>),
-    Optimizer(Running),
+    Optimizer(ActiveOptimizer),
 }
 
 /// What a push does with the values of a key that are nothing but rows.
@@ -22,8 +22,8 @@ pub(crate) enum RowUse {
     Sum,
     /// They stay as they are: a step sums them.
     Step,
-    /// Their sum is made whole.
-    Whole,
+    /// Their sum is made dense.
+    Dense,
 }
 
 impl Policy {
@@ -32,28 +32,28 @@ impl Policy {
         match self {
             Self::Assign => RowUse::Sum,
             Self::Optimizer(running) if running.optimizer.is_lazy() => RowUse::Step,
-            Self::Optimizer(_) | Self::Updater(_) => RowUse::Whole,
+            Self::Optimizer(_) | Self::Updater(_) => RowUse::Dense,
         }
     }
 }
 
 /// An optimizer that runs on a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
+pub(crate) struct ActiveOptimizer {
     pub(crate) optimizer: Arc<Optimizer>,
     /// Tells its states from those of every other one.
-    pub(crate) run: Run,
+    pub(crate) run: RunId,
 }
 
 /// The time for which an optimizer is set, with whatever hyper-parameters. None is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Run(u64);
+pub(crate) struct RunId(u64);
 
-impl Running {
+impl ActiveOptimizer {
     /// Begins to run the optimizer: there are no states yet.
     pub(crate) fn begin(optimizer: Optimizer) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let run = Run(NEXT.fetch_add(1, Ordering::Relaxed));
+        let run = RunId(NEXT.fetch_add(1, Ordering::Relaxed));
         Self { optimizer: Arc::new(optimizer), run }
     }
 }

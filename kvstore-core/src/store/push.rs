@@ -7,13 +7,13 @@
 use std::sync::{Arc, MutexGuard};
 
 use super::home::Home;
-use super::policy::{Run, Running};
+use super::policy::{ActiveOptimizer, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
 use crate::backend::registry::{Backends, in_the_midst};
 use crate::backend::{InOut, RowUpdateJob, Span, Storage, SumJob, UpdateJob};
 use crate::codec::Compression;
-use crate::compression::{Compressed, compress};
+use crate::compression::{CompressedPush, compress};
 use crate::fallible;
 use crate::optimizer::{Optimizer, Pending};
 use crate::rows::{RowPlan, RowSparse, Value};
@@ -22,7 +22,7 @@ use crate::types::{Device, Error, Result};
 
 /// One value of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pushed {
+pub(crate) struct PushedValue {
     /// The rank of its key by initialisation.
     pub(crate) order: u64,
     /// Its index in the call.
@@ -38,14 +38,14 @@ pub(crate) struct KeyPush<'a> {
     /// The values of the call.
     values: &'a [Value],
     /// The values of this key among them.
-    pushed: &'a [Pushed],
+    pushed: &'a [PushedValue],
     /// The device on which they are summed.
     device: Device,
     /// The rows that a step changes, if all values are rows.
     plan: Option<Box<RowPlan>>,
     progress: Option<MutexGuard<'a, Progress>>,
     value: Option<MutexGuard<'a, Value>>,
-    prepared: Prepared,
+    prepared: PreparedChange,
 }
 
 /// The checked pushes of all keys of a call.
@@ -55,26 +55,26 @@ pub(crate) struct Push<'a> {
 }
 
 /// What a change needs to run.
-enum Prepared {
+enum PreparedChange {
     Nothing,
     /// Nothing to compute: this becomes the stored value.
     Value(Value),
     /// A sum, into other memory if the present one is shared.
     Sum(Option<Arc<dyn Storage>>),
     /// A step of this run of an optimizer.
-    Step(Pending, Run),
+    Step(Pending, RunId),
 }
 
 impl<'a> KeyPush<'a> {
     fn new(
         entry: &'a Entry,
         values: &'a [Value],
-        pushed: &'a [Pushed],
+        pushed: &'a [PushedValue],
         home: Home,
     ) -> Result<Self> {
         let first = pushed.first().and_then(|pushed| values.get(pushed.position));
         let device = home.device(first.ok_or_else(lost)?.memory());
-        let (plan, progress, value, prepared) = (None, None, None, Prepared::Nothing);
+        let (plan, progress, value, prepared) = (None, None, None, PreparedChange::Nothing);
         Ok(Self { entry, values, pushed, device, plan, progress, value, prepared })
     }
 
@@ -144,10 +144,10 @@ impl<'a> KeyPush<'a> {
         &mut self,
         backends: &Backends,
         compression: &Compression,
-    ) -> Result<Compressed<'_>> {
+    ) -> Result<CompressedPush<'_>> {
         let (values, device) = (self.tensor_list()?, self.device);
         let residuals = &mut self.progress.as_mut().ok_or_else(lost)?.residuals;
-        Compressed::new(compression, backends, device, values, residuals)
+        CompressedPush::new(compression, backends, device, values, residuals)
     }
 
     /// Returns the sum of the compressed values, and changes these residuals.
@@ -158,7 +158,7 @@ impl<'a> KeyPush<'a> {
         residuals: &mut Vec<Tensor>,
     ) -> Result<Tensor> {
         let values = self.tensor_list()?;
-        let mut key = Compressed::new(compression, backends, self.device, values, residuals)?;
+        let mut key = CompressedPush::new(compression, backends, self.device, values, residuals)?;
         compress(backends, std::slice::from_mut(&mut key))?;
         Ok(key.into_sum())
     }
@@ -166,18 +166,19 @@ impl<'a> KeyPush<'a> {
     /// Prepares the stored value to become the sum of the values.
     fn prepare_sum(&mut self, backends: &Backends) -> Result<()> {
         self.prepared = if self.len() == 1 {
-            Prepared::Value(self.first()?.compact(self.device)?)
+            PreparedChange::Value(self.first()?.compact(self.device)?)
         } else {
             let value = self.value.as_mut().ok_or_else(lost)?.make_dense()?;
             value.move_to(backends, self.device)?;
-            Prepared::Sum(value.fresh_if_shared()?)
+            PreparedChange::Sum(value.fresh_if_shared()?)
         };
         Ok(())
     }
 
     /// Returns the job of a prepared sum, or `None` if there is nothing to sum.
     fn sum_job<'b>(&'b mut self, addends: &'b [Span<'b>]) -> Result<Option<SumJob<'b>>> {
-        let (Prepared::Sum(fresh), Some(value)) = (&mut self.prepared, &mut self.value) else {
+        let (PreparedChange::Sum(fresh), Some(value)) = (&mut self.prepared, &mut self.value)
+        else {
             return Ok(None);
         };
         let value = value.dense_mut().ok_or_else(lost)?;
@@ -187,7 +188,7 @@ impl<'a> KeyPush<'a> {
     }
 
     /// Prepares a step of the optimizer.
-    fn prepare_step(&mut self, backends: &Backends, running: &Running) -> Result<()> {
+    fn prepare_step(&mut self, backends: &Backends, running: &ActiveOptimizer) -> Result<()> {
         let value = self.value.as_mut().ok_or_else(lost)?.make_dense()?;
         value.move_to(backends, self.device)?;
         let Progress { run, state, .. } = &mut **self.progress.as_mut().ok_or_else(lost)?;
@@ -196,7 +197,7 @@ impl<'a> KeyPush<'a> {
             state.move_to(backends, self.device)?;
         }
         let pending = Pending::new(&running.optimizer, self.entry.key(), value, state)?;
-        self.prepared = Prepared::Step(pending, running.run);
+        self.prepared = PreparedChange::Step(pending, running.run);
         Ok(())
     }
 
@@ -210,7 +211,8 @@ impl<'a> KeyPush<'a> {
         let (Some(progress), Some(value)) = (&mut self.progress, &mut self.value) else {
             return Err(lost());
         };
-        let (Prepared::Step(pending, _), Some(value)) = (&mut self.prepared, value.dense_mut())
+        let (PreparedChange::Step(pending, _), Some(value)) =
+            (&mut self.prepared, value.dense_mut())
         else {
             return Err(lost());
         };
@@ -226,15 +228,15 @@ impl<'a> KeyPush<'a> {
     /// Makes the change count.
     fn settle(&mut self) {
         let (Some(value), Some(progress)) = (&mut self.value, &mut self.progress) else { return };
-        match std::mem::replace(&mut self.prepared, Prepared::Nothing) {
-            Prepared::Nothing => {}
-            Prepared::Value(new) => **value = new,
-            Prepared::Sum(fresh) => {
+        match std::mem::replace(&mut self.prepared, PreparedChange::Nothing) {
+            PreparedChange::Nothing => {}
+            PreparedChange::Value(new) => **value = new,
+            PreparedChange::Sum(fresh) => {
                 if let Some(value) = value.dense_mut() {
                     value.settle(fresh);
                 }
             }
-            Prepared::Step(mut pending, run) => {
+            PreparedChange::Step(mut pending, run) => {
                 if let Some(value) = value.dense_mut() {
                     pending.settle(value, &mut progress.state);
                     progress.run = run;
@@ -253,7 +255,7 @@ impl<'a> Push<'a> {
         home: Home,
         entries: &'a [Arc<Entry>],
         values: &'a [Value],
-        pushed: &'a [Pushed],
+        pushed: &'a [PushedValue],
         scratch: &mut Scratch,
     ) -> Result<Self> {
         let mut keys = scratch.take_keys(entries.len())?;
@@ -337,7 +339,7 @@ impl<'a> Push<'a> {
             compressed.push(key.compressed(self.backends, compression)?);
         }
         compress(self.backends, &mut compressed)?;
-        sums.extend(compressed.into_iter().map(Compressed::into_sum));
+        sums.extend(compressed.into_iter().map(CompressedPush::into_sum));
         Ok(Some(sums))
     }
 
@@ -350,7 +352,7 @@ impl<'a> Push<'a> {
         self.lock()?;
         if let Some(sums) = self.compress(compression)? {
             for (sum, key) in sums.into_iter().zip(&mut self.keys) {
-                key.prepared = Prepared::Value(sum.into());
+                key.prepared = PreparedChange::Value(sum.into());
             }
             self.settle(scratch);
             return Ok(());
@@ -376,7 +378,7 @@ impl<'a> Push<'a> {
     /// Steps each key with the sum of its values as gradient.
     pub(crate) fn step(
         mut self,
-        running: &Running,
+        running: &ActiveOptimizer,
         compression: Option<&Compression>,
         scratch: &mut Scratch,
     ) -> Result<()> {

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 
-use super::push::{KeyPush, Pushed};
+use super::push::{KeyPush, PushedValue};
 use super::table::Entry;
-use super::types::Pulled;
+use super::types::PulledValue;
 use crate::backend::{Span, SumJob, UpdateJob};
 use crate::fallible;
 use crate::rows::Value;
@@ -21,7 +21,7 @@ pub(crate) struct Scratch {
     /// The entries of the keys of the call; a key that stands twice in a row has one.
     entries: Vec<Arc<Entry>>,
     /// The values of the call by the order of their keys' initialisation.
-    pushed: Vec<Pushed>,
+    pushed: Vec<PushedValue>,
     spans: Vec<Span<'static>>,
     keys: Vec<KeyPush<'static>>,
     sums: Vec<SumJob<'static>>,
@@ -31,7 +31,7 @@ pub(crate) struct Scratch {
 thread_local! {
     static KEPT: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
     static VALUES: Cell<Vec<Value>> = const { Cell::new(Vec::new()) };
-    static PULLED: Cell<Vec<Pulled>> = const { Cell::new(Vec::new()) };
+    static PULLED: Cell<Vec<PulledValue>> = const { Cell::new(Vec::new()) };
 }
 
 /// Runs `call` with an empty list of values, whose memory this thread keeps. A nested call
@@ -42,7 +42,7 @@ pub fn with_values<R>(call: impl FnOnce(&mut Vec<Value>) -> R) -> R {
 
 /// Runs `call` with an empty list for what is pulled, whose memory this thread keeps. A nested
 /// call gets a new list.
-pub fn with_pulled<R>(call: impl FnOnce(&mut Vec<Pulled>) -> R) -> R {
+pub fn with_pulled_values<R>(call: impl FnOnce(&mut Vec<PulledValue>) -> R) -> R {
     with_kept(&PULLED, call)
 }
 
@@ -71,12 +71,16 @@ impl Scratch {
     }
 
     /// Takes the vectors of a plan.
-    pub(crate) fn take_plan(&mut self) -> (Vec<Arc<Entry>>, Vec<Pushed>) {
+    pub(crate) fn take_plan(&mut self) -> (Vec<Arc<Entry>>, Vec<PushedValue>) {
         (std::mem::take(&mut self.entries), std::mem::take(&mut self.pushed))
     }
 
     /// Keeps the memory of a plan for the next call.
-    pub(crate) fn put_back_plan(&mut self, mut entries: Vec<Arc<Entry>>, mut pushed: Vec<Pushed>) {
+    pub(crate) fn put_back_plan(
+        &mut self,
+        mut entries: Vec<Arc<Entry>>,
+        mut pushed: Vec<PushedValue>,
+    ) {
         entries.clear();
         pushed.clear();
         (self.entries, self.pushed) = (entries, pushed);

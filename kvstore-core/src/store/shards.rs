@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::policy::{Policy, Run, Running};
+use super::policy::{ActiveOptimizer, Policy, RunId};
 use super::snapshot::{SavedPolicy, Snapshot};
 use super::table::{KeyCopy, Progress};
 use crate::codec::Compression;
@@ -64,7 +64,7 @@ impl Snapshot {
                 (Some(optimizer), Some(state)) => Some(state.part(optimizer, first, &spec)?),
                 _ => None,
             };
-            let run = if state.is_some() { copy.progress.run } else { Run::default() };
+            let run = if state.is_some() { copy.progress.run } else { RunId::default() };
             let (key, num_pushes) = (copy.key.clone(), copy.num_pushes);
             let mut progress = Progress { run, ..Default::default() };
             progress.state = state.unwrap_or_default();
@@ -98,7 +98,7 @@ impl Snapshot {
         optimizer: Optimizer,
         parts: &HashMap<Key, Vec<OptimizerState>>,
     ) -> Result<Self> {
-        let running = Running::begin(optimizer);
+        let running = ActiveOptimizer::begin(optimizer);
         let mut copies = fallible::copied(self.copies())?;
         for copy in &mut copies {
             let Some(parts) = parts.get(&copy.key).filter(|parts| !parts.is_empty()) else {

@@ -34,9 +34,9 @@ use crate::types::{Key, Result};
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Snapshot(Arc<Content>);
+pub struct Snapshot(Arc<SnapshotData>);
 
-struct Content {
+struct SnapshotData {
     store: String,
     policy: SavedPolicy,
     compression: Option<Compression>,
@@ -77,7 +77,7 @@ impl Snapshot {
         copies: Vec<Arc<KeyCopy>>,
         checksum: Option<u32>,
     ) -> Self {
-        Self(Arc::new(Content {
+        Self(Arc::new(SnapshotData {
             store: store.to_owned(),
             policy,
             compression,
@@ -214,7 +214,7 @@ impl Snapshot {
     }
 
     pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
-        let Content { copies, .. } = &*self.0;
+        let SnapshotData { copies, .. } = &*self.0;
         match self.positions() {
             Ok(Some(positions)) => copies.get(*positions.get(key)?).map(|copy| &**copy),
             Ok(None) | Err(_) => copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy),
@@ -227,7 +227,7 @@ impl Snapshot {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     fn positions(&self) -> Result<Option<&HashMap<Key, usize>>> {
-        let Content { copies, positions, .. } = &*self.0;
+        let SnapshotData { copies, positions, .. } = &*self.0;
         if let Some(positions) = positions.get() {
             return Ok(Some(positions));
         }

@@ -7,7 +7,7 @@ use std::vec::IntoIter;
 
 use foldhash::fast::RandomState;
 
-use super::policy::{Run, Running};
+use super::policy::{ActiveOptimizer, RunId};
 use super::types::{KeyStats, OnExisting};
 use crate::fallible;
 use crate::optimizer::OptimizerState;
@@ -69,7 +69,7 @@ impl KeyCopy {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Whose state it is.
-    pub(crate) run: Run,
+    pub(crate) run: RunId,
     /// What an optimizer keeps for the key.
     pub(crate) state: OptimizerState,
     /// What compressed values have not sent yet, by their position in the list.
@@ -219,7 +219,7 @@ impl Table {
     pub(crate) fn set_states(
         &self,
         states: BTreeMap<Key, OptimizerState>,
-        running: &Running,
+        running: &ActiveOptimizer,
     ) -> Result<()> {
         let keys: Vec<Key> = fallible::collect(states.keys().cloned())?;
         let mut entries = fallible::with_capacity(keys.len())?;

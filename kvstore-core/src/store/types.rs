@@ -18,7 +18,7 @@ pub enum OnExisting {
 
 /// A value that was pulled.
 #[derive(Clone, Debug)]
-pub struct Pulled {
+pub struct PulledValue {
     /// The rank of the key by initialisation: the order in which outputs are assigned.
     pub order: u64,
     /// The value.

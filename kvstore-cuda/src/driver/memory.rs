@@ -26,7 +26,7 @@ const GRANULE: usize = 512;
 pub(crate) struct Memory {
     devices: Devices,
     /// Of each device the blocks that nobody holds.
-    free: Vec<Mutex<Free>>,
+    free: Vec<Mutex<FreeBlock>>,
     /// Of all cards.
     live: AtomicUsize,
     /// The upper bound of `live` plus the pooled bytes.
@@ -35,14 +35,14 @@ pub(crate) struct Memory {
 
 /// The blocks of a card that nobody holds, and how much others hold.
 #[derive(Debug, Default)]
-struct Free {
+struct FreeBlock {
     /// By their length.
     blocks: HashMap<usize, Vec<Address>>,
     num_bytes: usize,
     live: usize,
 }
 
-impl Free {
+impl FreeBlock {
     fn take(&mut self, block_bytes: usize) -> Option<Address> {
         let address = self.blocks.get_mut(&block_bytes)?.pop()?;
         self.num_bytes -= block_bytes;
@@ -176,7 +176,7 @@ impl Memory {
         result
     }
 
-    fn free_of(&self, device: Device) -> Option<MutexGuard<'_, Free>> {
+    fn free_of(&self, device: Device) -> Option<MutexGuard<'_, FreeBlock>> {
         let ordinal = usize::try_from(device.ordinal()).ok()?;
         Some(self.free.get(ordinal)?.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -26,7 +26,7 @@ mod tests {
     use super::module_of;
 
     #[test]
-    fn kernels_are_found_by_their_whole_names() {
+    fn kernels_are_found_by_their_complete_names() {
         assert_eq!(module_of("kv_sum_f32"), Some(0));
         assert_eq!(module_of("kv_Adam_f16"), Some(2));
         assert_eq!(module_of("kv_sum_f3"), None);

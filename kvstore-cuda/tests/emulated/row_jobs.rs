@@ -1,4 +1,4 @@
-//! Sums of rows and whole values made of rows: any lengths, any places, any bits, rows that come twice or not at all.
+//! Sums of rows and dense values made of rows: any lengths, any places, any bits, rows that come twice or not at all.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -168,9 +168,9 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     }
 }
 
-/// A whole value.
+/// A dense value.
 #[derive(Clone, Debug)]
-struct Whole {
+struct DenseCase {
     dtype: DType,
     row_len: usize,
     num_rows: usize,
@@ -180,7 +180,7 @@ struct Whole {
     seed: u64,
 }
 
-fn wholes() -> impl Strategy<Value = Vec<Whole>> {
+fn dense_cases() -> impl Strategy<Value = Vec<DenseCase>> {
     let row_len = prop_oneof![
         1_usize..300,
         (1_usize..75).prop_map(|quarter| 4 * quarter),
@@ -189,8 +189,8 @@ fn wholes() -> impl Strategy<Value = Vec<Whole>> {
     let beyond = prop_oneof![2 => Just((0, 0)), 1 => (0_usize..9, 0_usize..9)];
     let share = prop::sample::select(vec![0_usize, 1, 10, 50, 100]);
     let dtype = prop::sample::select(DType::ALL.to_vec());
-    let whole = (dtype, row_len, 0_usize..3000, share, beyond, any::<u64>());
-    let whole = whole.prop_map(|(dtype, row_len, num_rows, share, beyond, seed)| Whole {
+    let dense = (dtype, row_len, 0_usize..3000, share, beyond, any::<u64>());
+    let dense = dense.prop_map(|(dtype, row_len, num_rows, share, beyond, seed)| DenseCase {
         dtype,
         row_len,
         num_rows: num_rows % (12_000 / row_len + 3),
@@ -198,10 +198,10 @@ fn wholes() -> impl Strategy<Value = Vec<Whole>> {
         beyond,
         seed,
     });
-    prop::collection::vec(whole, 1..5)
+    prop::collection::vec(dense, 1..5)
 }
 
-impl Whole {
+impl DenseCase {
     fn row_bytes(&self) -> usize {
         self.row_len * self.dtype.size()
     }
@@ -232,18 +232,18 @@ impl Whole {
     }
 }
 
-fn check_wholes(wholes: &[Whole], num_blocks: u32, order: u32) {
+fn check_dense_cases(dense_cases: &[DenseCase], num_blocks: u32, order: u32) {
     let mut batch = Batch::<RowScatterJob>::default();
     let mut memory = Vec::new();
-    for whole in wholes {
-        let (indices, row_bytes) = (whole.indices(), whole.row_bytes());
-        let content = bytes(indices.len() * row_bytes, whole.seed);
-        let place = |beyond: usize| beyond * whole.dtype.size() % 16;
-        let mut rows = Memory::new(&content, place(whole.beyond.0));
-        let mut dst = Memory::new(&vec![1; whole.num_rows * row_bytes], place(whole.beyond.1));
+    for dense in dense_cases {
+        let (indices, row_bytes) = (dense.indices(), dense.row_bytes());
+        let content = bytes(indices.len() * row_bytes, dense.seed);
+        let place = |beyond: usize| beyond * dense.dtype.size() % 16;
+        let mut rows = Memory::new(&content, place(dense.beyond.0));
+        let mut dst = Memory::new(&vec![1; dense.num_rows * row_bytes], place(dense.beyond.1));
         let (from, to) = (extent(&mut rows), extent(&mut dst));
         batch.push(&Scatter { row_bytes, indices: &indices, rows: from, dst: to }).unwrap();
-        memory.push((whole.expected(&content), rows, dst, content));
+        memory.push((dense.expected(&content), rows, dst, content));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
     // SAFETY: the batch was made of memory that is there, and of lists that are.
@@ -268,12 +268,12 @@ proptest! {
     }
 
     #[test]
-    fn whole_values_are_those_of_the_host(
-        wholes in wholes(),
+    fn dense_values_are_those_of_the_host(
+        dense_cases in dense_cases(),
         num_blocks in 1_u32..6,
         order in 0_u32..1000,
     ) {
-        check_wholes(&wholes, num_blocks, order);
+        check_dense_cases(&dense_cases, num_blocks, order);
     }
 }
 
@@ -317,11 +317,11 @@ fn rows_that_are_not_there_are_errors() {
     assert!(!push(&[0, 1, 1], 0, 0));
     assert_eq!((sums.jobs().len(), sums.addends()), (1, &[64 + 32][..]));
 
-    let mut wholes = Batch::<RowScatterJob>::default();
+    let mut dense_cases = Batch::<RowScatterJob>::default();
     let mut push = |row_bytes, indices: &[i64]| {
         let rows = Extent { address: 64, num_bytes: 16 };
         let dst = Extent { address: 128, num_bytes: 3 * 16 };
-        wholes.push(&Scatter { row_bytes, indices, rows, dst }).is_ok()
+        dense_cases.push(&Scatter { row_bytes, indices, rows, dst }).is_ok()
     };
     assert!(push(16, &[2]) && push(8, &[0, 5]) && push(16, &[]));
     for (row_bytes, indices) in [
@@ -335,7 +335,7 @@ fn rows_that_are_not_there_are_errors() {
     ] {
         assert!(!push(row_bytes, indices), "{row_bytes}, {indices:?}");
     }
-    assert_eq!(wholes.jobs().len(), 3);
+    assert_eq!(dense_cases.jobs().len(), 3);
 }
 
 /// Returns where the fields of a cut are.

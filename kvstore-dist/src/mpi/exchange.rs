@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::flight::{Flight, Hold};
 use super::process::Process;
+use super::transfers::{BufferId, Transfers};
 use crate::transport::{Buffer, CallGuard, Fault, SharedSlices, Slices};
 
 /// More bytes than that are cut up for a broadcast, where there are others who can pass them on.
@@ -16,21 +16,21 @@ fn others(process: &Process) -> impl Iterator<Item = usize> + use<> {
     (1..size).map(move |step| (rank + step) % size)
 }
 
-fn flight<'a>(process: &Process, guard: &'a CallGuard<'a>) -> Flight<'a> {
-    Flight::new(process.mpi, guard, process.max_message)
+fn begin<'a>(process: &Process, guard: &'a CallGuard<'a>) -> Transfers<'a> {
+    Transfers::new(process.mpi, guard, process.max_message)
 }
 
 /// A message without bytes from everyone to everyone: then it is known who has not come.
 pub(super) fn barrier(process: &Process, guard: &CallGuard<'_>) -> Result<(), Fault> {
-    let mut flight = flight(process, guard);
-    let nothing = flight.load(Buffer::default());
+    let mut transfers = begin(process, guard);
+    let nothing = transfers.add(Buffer::default());
     for peer in others(process) {
-        flight.receive(peer, nothing, 0..0)?;
+        transfers.receive(peer, nothing, 0..0)?;
     }
     for peer in others(process) {
-        flight.send(peer, nothing, 0..0)?;
+        transfers.send(peer, nothing, 0..0)?;
     }
-    flight.land().map(drop)
+    transfers.wait_all().map(drop)
 }
 
 pub(super) fn all_to_all(
@@ -39,15 +39,15 @@ pub(super) fn all_to_all(
     sent: &[SharedSlices],
     received: &mut [Slices],
 ) -> Result<(), Fault> {
-    let mut flight = flight(process, guard);
-    let ends = receive_all(process, &mut flight, received)?;
+    let mut transfers = begin(process, guard);
+    let ends = receive_all(process, &mut transfers, received)?;
     for sent in sent {
-        let hold = flight.share(sent.buffer());
+        let buffer_id = transfers.share(sent.buffer());
         for peer in others(process) {
-            flight.send(peer, hold, sent.range(peer))?;
+            transfers.send(peer, buffer_id, sent.range(peer))?;
         }
     }
-    give_back(flight.land()?, ends, received);
+    give_back(transfers.wait_all()?, ends, received);
     Ok(())
 }
 
@@ -56,40 +56,44 @@ pub(super) fn all_gather(
     guard: &CallGuard<'_>,
     slices: &mut [Slices],
 ) -> Result<(), Fault> {
-    let mut flight = flight(process, guard);
-    let ends = receive_all(process, &mut flight, slices)?;
-    for (hold, ends) in &ends {
+    let mut transfers = begin(process, guard);
+    let ends = receive_all(process, &mut transfers, slices)?;
+    for (buffer_id, ends) in &ends {
         for peer in others(process) {
-            flight.send(peer, *hold, Slices::range_of(ends, process.rank))?;
+            transfers.send(peer, *buffer_id, Slices::range_of(ends, process.rank))?;
         }
     }
-    give_back(flight.land()?, ends, slices);
+    give_back(transfers.wait_all()?, ends, slices);
     Ok(())
 }
 
-/// Slices that a flight has: the buffer, and where each of them ends.
-type Taken = (Hold, Vec<usize>);
+/// Slices that the transfers have: the buffer, and where each of them ends.
+type ReceivingSlices = (BufferId, Vec<usize>);
 
 /// Takes slices, and begins to receive those of the other ranks.
 fn receive_all(
     process: &Process,
-    flight: &mut Flight<'_>,
+    transfers: &mut Transfers<'_>,
     all: &mut [Slices],
-) -> Result<Vec<Taken>, Fault> {
+) -> Result<Vec<ReceivingSlices>, Fault> {
     let mut taken = Vec::new();
     for slices in all {
         let (buffer, ends) = std::mem::take(slices).into_parts();
-        let hold = flight.load(buffer);
+        let buffer_id = transfers.add(buffer);
         for peer in others(process) {
-            flight.receive(peer, hold, Slices::range_of(&ends, peer))?;
+            transfers.receive(peer, buffer_id, Slices::range_of(&ends, peer))?;
         }
-        taken.push((hold, ends));
+        taken.push((buffer_id, ends));
     }
     Ok(taken)
 }
 
 /// Puts slices back that were taken.
-fn give_back(buffers: impl Iterator<Item = Buffer>, taken: Vec<Taken>, all: &mut [Slices]) {
+fn give_back(
+    buffers: impl Iterator<Item = Buffer>,
+    taken: Vec<ReceivingSlices>,
+    all: &mut [Slices],
+) {
     for ((slices, (_, ends)), buffer) in all.iter_mut().zip(taken).zip(buffers) {
         *slices = Slices::from_parts((buffer, ends));
     }
@@ -107,34 +111,34 @@ pub(super) fn broadcast(
     let part = |rank| {
         parts.range(if is_cut { (rank + process.size - root) % process.size - 1 } else { 0 })
     };
-    let mut flight = flight(process, guard);
+    let mut transfers = begin(process, guard);
     let buffer = std::mem::take(bytes);
     if process.rank == root {
         // The root only sends, so a shared tensor needs no copy.
         let buffer = Arc::new(buffer);
-        let hold = flight.share(&buffer);
+        let buffer_id = transfers.share(&buffer);
         for peer in others(process) {
-            flight.send(peer, hold, part(peer))?;
+            transfers.send(peer, buffer_id, part(peer))?;
         }
-        flight.land().map(drop)?;
+        transfers.wait_all().map(drop)?;
         *bytes = Arc::into_inner(buffer).unwrap_or_default();
         return Ok(());
     }
-    let hold = flight.load(buffer);
-    flight.receive(root, hold, part(process.rank))?;
-    *bytes = flight.land()?.next().unwrap_or_default();
+    let buffer_id = transfers.add(buffer);
+    transfers.receive(root, buffer_id, part(process.rank))?;
+    *bytes = transfers.wait_all()?.next().unwrap_or_default();
     if !is_cut {
         return Ok(());
     }
-    let mut flight = self::flight(process, guard);
-    let hold = flight.load(std::mem::take(bytes));
+    let mut transfers = begin(process, guard);
+    let buffer_id = transfers.add(std::mem::take(bytes));
     for peer in others(process).filter(|peer| *peer != root) {
-        flight.receive(peer, hold, part(peer))?;
+        transfers.receive(peer, buffer_id, part(peer))?;
     }
     for peer in others(process).filter(|peer| *peer != root) {
-        flight.send(peer, hold, part(process.rank))?;
+        transfers.send(peer, buffer_id, part(process.rank))?;
     }
-    *bytes = flight.land()?.next().unwrap_or_default();
+    *bytes = transfers.wait_all()?.next().unwrap_or_default();
     Ok(())
 }
 
@@ -158,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_the_whole() {
+    fn parts_are_complete() {
         for (len, num_parts) in [(0, 1), (1, 3), (10, 3), (12, 4)] {
             let parts = Parts { len, num_parts };
             let all: Vec<usize> = (0..num_parts).flat_map(|index| parts.range(index)).collect();

@@ -33,7 +33,7 @@ impl Request {
 
 /// What has come, as far as the library says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Received {
+pub(super) struct MessageStatus {
     pub(super) tag: c_int,
     pub(super) num_bytes: c_int,
 }
@@ -92,7 +92,7 @@ pub(super) trait Mpi: fmt::Debug + Send + Sync {
 
     /// Lets the library work, and returns what has come when the transfer is done. What a message that is too long
     /// carried is told beside the error.
-    fn test(&self, request: &mut Request) -> Result<Option<Received>, (Failure, c_int)>;
+    fn test(&self, request: &mut Request) -> Result<Option<MessageStatus>, (Failure, c_int)>;
 }
 
 /// Returns the functions of a library that stays open for ever.
@@ -286,7 +286,7 @@ impl<H: Handle> Mpi for Bound<H> {
         Ok(Request(request.to_number()))
     }
 
-    fn test(&self, request: &mut Request) -> Result<Option<Received>, (Failure, c_int)> {
+    fn test(&self, request: &mut Request) -> Result<Option<MessageStatus>, (Failure, c_int)> {
         const NO_TAG: c_int = -1;
         let (mut handle, mut flag) = (H::of_number(request.0), 0);
         let mut status = Status([NO_TAG; 16]);
@@ -302,6 +302,6 @@ impl<H: Handle> Mpi for Bound<H> {
         // The library has written the status, and bytes are what was sent.
         call!(self, MPI_Get_count(&raw const status, self.constants.byte, &raw mut num_bytes))
             .map_err(|failure| (failure, tag))?;
-        Ok(Some(Received { tag, num_bytes }))
+        Ok(Some(MessageStatus { tag, num_bytes }))
     }
 }

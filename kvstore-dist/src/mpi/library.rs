@@ -27,7 +27,7 @@ const RTLD_NOLOAD: i32 = 4;
 
 /// A library of MPI that is open for the rest of the process.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct OpenLibrary {
     pub(super) mpi: &'static dyn Mpi,
     pub(super) name: String,
     /// What it calls itself.
@@ -38,7 +38,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// [`Error::Unsupported`] where there is none, with what was tried and which packages have one.
-pub(super) fn find(names: &[String], launcher: Launcher) -> Result<Found> {
+pub(super) fn find(names: &[String], launcher: Launcher) -> Result<OpenLibrary> {
     let names: Vec<&str> = match names {
         [] => usual_names(launcher.family),
         names => names.iter().map(String::as_str).collect(),
@@ -52,8 +52,8 @@ pub(super) fn find(names: &[String], launcher: Launcher) -> Result<Found> {
     for name in names {
         match open(name, 0) {
             Ok(found) => return Ok(found),
-            Err(Refusal::Missing) => missing.push(name),
-            Err(Refusal::Other(reason)) => {
+            Err(OpenError::Missing) => missing.push(name),
+            Err(OpenError::Other(reason)) => {
                 // Writing to a text cannot fail.
                 let _ = write!(refused, "; {name}: {reason}");
             }
@@ -77,17 +77,17 @@ fn usual_names(family: Option<Family>) -> Vec<&'static str> {
 }
 
 /// Why a library is not used.
-enum Refusal {
+enum OpenError {
     Missing,
     Other(String),
 }
 
 /// Opens a library, or says why not.
-fn open(name: &str, flags: i32) -> Result<Found, Refusal> {
+fn open(name: &str, flags: i32) -> Result<OpenLibrary, OpenError> {
     // SAFETY: what runs when a library of MPI is opened is meant for it. Its plug-ins need its symbols (RTLD_GLOBAL).
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL | flags) };
     let library = library.map_err(|error| refusal_of(name, &error))?;
-    let refuse = |reason: String| Err(Refusal::Other(reason));
+    let refuse = |reason: String| Err(OpenError::Other(reason));
     let Some(version) = version_of(&library) else {
         return refuse("it is no library of MPI 3 or newer".to_owned());
     };
@@ -97,12 +97,12 @@ fn open(name: &str, flags: i32) -> Result<Found, Refusal> {
     // Its threads and handlers stay, so it is never closed.
     let library = Box::leak(Box::new(library));
     let mpi = bind(library, abi).map_err(|error| refusal_of(name, &error))?;
-    Ok(Found { mpi, name: name.to_owned(), version })
+    Ok(OpenLibrary { mpi, name: name.to_owned(), version })
 }
 
 /// Takes the loader's words, without those of the crate around them. Only the words tell a library that is not there
 /// from one that cannot be loaded: they begin with its name, or with that of another one which it needs.
-fn refusal_of(name: &str, error: &libloading::Error) -> Refusal {
+fn refusal_of(name: &str, error: &libloading::Error) -> OpenError {
     let text = match error {
         libloading::Error::DlOpen { source } | libloading::Error::DlSym { source } => {
             source.to_string()
@@ -110,7 +110,7 @@ fn refusal_of(name: &str, error: &libloading::Error) -> Refusal {
         error => error.to_string(),
     };
     if text.starts_with(name) && text.ends_with("No such file or directory") {
-        return Refusal::Missing;
+        return OpenError::Missing;
     }
-    Refusal::Other(text)
+    OpenError::Other(text)
 }

@@ -3,16 +3,16 @@
 //! - [`launcher`]: who started the process, and what libraries are to find in the environment
 //! - [`library`], [`abi`], [`functions`]: the library, what its binary interface is, the functions that are used
 //! - [`process`]: MPI begins and ends once in a process
-//! - [`flight`], [`patience`]: messages on their way, and how they are waited for; [`exchange`]: the verbs made of them
+//! - [`transfers`], [`patience`]: messages on their way, and how they are waited for; [`exchange`]: the verbs made of them
 
 mod abi;
 mod exchange;
-mod flight;
 mod functions;
 mod launcher;
 mod library;
 mod patience;
 mod process;
+mod transfers;
 
 use std::sync::{Arc, Weak};
 

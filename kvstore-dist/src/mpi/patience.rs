@@ -13,7 +13,7 @@ pub(super) struct Patience {
 
 /// What to do until the next look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum Pause {
     /// Nothing: the answer is a few microseconds away.
     Spin,
     /// Let others have the core, if there are any.
@@ -38,18 +38,18 @@ impl Patience {
         Self { begun: Instant::now(), busy }
     }
 
-    pub(super) fn rest(&self) -> Rest {
+    pub(super) fn rest(&self) -> Pause {
         self.rest_after(self.begun.elapsed())
     }
 
-    fn rest_after(&self, waited: Duration) -> Rest {
+    fn rest_after(&self, waited: Duration) -> Pause {
         if waited < Self::SPIN {
-            return Rest::Spin;
+            return Pause::Spin;
         }
         if waited < self.busy {
-            return Rest::Yield;
+            return Pause::Yield;
         }
-        Rest::Sleep((waited / Self::PART).min(Self::LONGEST))
+        Pause::Sleep((waited / Self::PART).min(Self::LONGEST))
     }
 }
 
@@ -62,9 +62,9 @@ mod tests {
         let rest = |num_bytes, micros| {
             Patience::for_bytes(num_bytes).rest_after(Duration::from_micros(micros))
         };
-        assert_eq!([rest(0, 1), rest(0, 100)], [Rest::Spin, Rest::Yield]);
-        assert_eq!(rest(0, 4000), Rest::Sleep(Duration::from_micros(200)));
-        assert_eq!(rest(64 << 20, 200_000), Rest::Yield);
-        assert_eq!(rest(0, 300_000_000), Rest::Sleep(Duration::from_millis(1)));
+        assert_eq!([rest(0, 1), rest(0, 100)], [Pause::Spin, Pause::Yield]);
+        assert_eq!(rest(0, 4000), Pause::Sleep(Duration::from_micros(200)));
+        assert_eq!(rest(64 << 20, 200_000), Pause::Yield);
+        assert_eq!(rest(0, 300_000_000), Pause::Sleep(Duration::from_millis(1)));
     }
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use kvstore_core::process::Origin;
 use kvstore_core::{Error, Result};
 
-use super::flight::Flight;
 use super::functions::{Failure, Mpi};
 use super::launcher::Launcher;
-use super::library::{Found, find};
+use super::library::{OpenLibrary, find};
+use super::transfers::Transfers;
 use super::{MpiOptions, exchange};
 use crate::transport::{CallGuard, CallOrder, DEFAULT_TIMEOUT, Fault, LastCalls, Verb, Wait};
 
@@ -257,12 +257,12 @@ fn init(mpi: &'static dyn Mpi, wait: &Wait<'_>) -> Result<Result<(), Failure>> {
 impl Process {
     /// Initialises the library, where the program has not done that.
     fn begin(
-        found: &Found,
+        found: &OpenLibrary,
         launcher: Launcher,
         max_message: usize,
         wait: &Wait<'_>,
     ) -> Result<Self> {
-        let Found { mpi, name, version } = found;
+        let OpenLibrary { mpi, name, version } = found;
         let mpi = *mpi;
         let name = format!("`{name}` ({version})");
         let failed = |failure: Failure| Error::Transport {
@@ -312,8 +312,9 @@ impl Process {
     /// Makes the communicator, together with the other ranks.
     fn make_own(&self, wait: &Wait<'_>) -> Result<()> {
         let guard = self.calls.begin(Verb::Open, (self.rank, self.size), wait)?;
-        let mut flight = Flight::new(self.mpi, &guard, self.max_message);
-        let made = flight.join(self.mpi.begin_own()).and_then(|()| flight.land().map(drop));
+        let mut transfers = Transfers::new(self.mpi, &guard, self.max_message);
+        let made =
+            transfers.join(self.mpi.begin_own()).and_then(|()| transfers.wait_all().map(drop));
         let made = made.and_then(|()| {
             self.mpi.adopt_own().map_err(|failure| Fault::Failed {
                 operation: format!("{}, {}", guard.place, failure.function),

@@ -1,4 +1,4 @@
-//! [`Call`]: what ranks do together, and which of several calls come next.
+//! [`Call`]: a collective operation, and which of several calls come next.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use super::ticket::Ticket;
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) stores: Arc<Stores>,
-    pub(crate) act: Act,
+    pub(crate) operation: Operation,
     pub(crate) priority: i32,
     /// A number that calls of several ranks have in common which are the same.
     pub(crate) fingerprint: u64,
@@ -31,7 +31,7 @@ impl Drop for Call {
 
 /// What is done.
 #[derive(Debug)]
-pub(crate) enum Act {
+pub(crate) enum Operation {
     /// Rank 0's values become those of every rank.
     Init {
         keys: Vec<Key>,
@@ -49,14 +49,14 @@ pub(crate) enum Act {
     /// Nothing, when all before it is done; rank 0's configuration becomes that of every rank.
     Barrier,
     /// Every rank gets what all of them hold, as a snapshot of a store of this name.
-    Snapshot(String, Arc<Taken>),
+    Snapshot(String, Arc<SnapshotSlot>),
     /// Every rank gets a snapshot: its own, which it has put there, or that of the first which has one.
     Share(Arc<SharedSnapshot>),
     /// Every rank goes back to its part of the same snapshot.
     Rollback(Box<Snapshot>),
 }
 
-impl Act {
+impl Operation {
     /// Returns how many bytes of elements wait with it.
     pub(crate) fn num_bytes(&self) -> usize {
         match self {
@@ -67,12 +67,12 @@ impl Act {
 }
 
 /// Where a snapshot is put.
-pub(crate) type Taken = std::sync::Mutex<Option<Snapshot>>;
+pub(crate) type SnapshotSlot = std::sync::Mutex<Option<Snapshot>>;
 
 /// The snapshot of a restore, exchanged between ranks.
 #[derive(Debug)]
 pub(crate) struct SharedSnapshot {
-    pub(crate) taken: Taken,
+    pub(crate) taken: SnapshotSlot,
     /// Why this rank has no snapshot.
     pub(crate) why_not: Option<String>,
     /// The reasons of all ranks, if no rank has a snapshot.
@@ -80,19 +80,27 @@ pub(crate) struct SharedSnapshot {
 }
 
 impl Call {
-    pub(crate) fn new(stores: Arc<Stores>, act: Act, priority: i32, ticket: Arc<Ticket>) -> Self {
+    pub(crate) fn new(
+        stores: Arc<Stores>,
+        operation: Operation,
+        priority: i32,
+        ticket: Arc<Ticket>,
+    ) -> Self {
         let mut hasher = DefaultHasher::new();
         (stores.number, priority).hash(&mut hasher);
-        act.hash(&mut hasher);
-        Self { stores, act, priority, fingerprint: hasher.finish(), ticket }
+        operation.hash(&mut hasher);
+        Self { stores, operation, priority, fingerprint: hasher.finish(), ticket }
     }
 
     /// Returns whether it can only be made where all ranks have the same configuration.
     pub(crate) fn needs_agreement(&self) -> bool {
-        match &self.act {
-            Act::Push { .. } | Act::Snapshot(..) => true,
-            Act::Rollback(snapshot) => snapshot.has_updater(),
-            Act::Init { .. } | Act::Remove { .. } | Act::Barrier | Act::Share(_) => false,
+        match &self.operation {
+            Operation::Push { .. } | Operation::Snapshot(..) => true,
+            Operation::Rollback(snapshot) => snapshot.has_updater(),
+            Operation::Init { .. }
+            | Operation::Remove { .. }
+            | Operation::Barrier
+            | Operation::Share(_) => false,
         }
     }
 
@@ -105,8 +113,10 @@ impl Call {
     /// on. Calls with different fingerprints differ in a part.
     pub(crate) fn parts(&self) -> Result<Vec<String>> {
         let (verb, keys) = self.name();
-        let values = match &self.act {
-            Act::Init { values, .. } | Act::Push { sums: values, .. } => values.as_slice(),
+        let values = match &self.operation {
+            Operation::Init { values, .. } | Operation::Push { sums: values, .. } => {
+                values.as_slice()
+            }
             _ => &[],
         };
         let part = |(index, key): (usize, &Key)| match values.get(index) {
@@ -116,21 +126,23 @@ impl Call {
         };
         let own = keys.iter().enumerate().map(part);
         let mut parts = fallible::gather([self.head(verb)].into_iter().chain(own))?;
-        if let Act::Rollback(snapshot) = &self.act {
+        if let Operation::Rollback(snapshot) = &self.operation {
             parts_of(snapshot, &mut parts)?;
         }
         Ok(parts)
     }
 
     fn head(&self, verb: &str) -> String {
-        let existing = match &self.act {
-            Act::Init { existing: OnExisting::Keep, .. } => " that keeps keys",
-            Act::Init { existing: OnExisting::Replace, .. } => " that replaces keys",
+        let existing = match &self.operation {
+            Operation::Init { existing: OnExisting::Keep, .. } => " that keeps keys",
+            Operation::Init { existing: OnExisting::Replace, .. } => " that replaces keys",
             _ => "",
         };
         // All other calls have the same one.
-        let priority = match (&self.act, self.priority) {
-            (Act::Push { .. }, priority) if priority != 0 => format!(" with priority {priority}"),
+        let priority = match (&self.operation, self.priority) {
+            (Operation::Push { .. }, priority) if priority != 0 => {
+                format!(" with priority {priority}")
+            }
             _ => String::new(),
         };
         let store = match self.stores.number {
@@ -142,20 +154,20 @@ impl Call {
 
     /// Returns its verb, and its keys.
     fn name(&self) -> (&'static str, &[Key]) {
-        match &self.act {
-            Act::Init { keys, .. } => ("init", keys.as_slice()),
-            Act::Push { keys, .. } => ("push", keys.as_slice()),
-            Act::Remove { keys } => ("remove", keys.as_slice()),
-            Act::Barrier => ("barrier", &[][..]),
-            Act::Snapshot(..) => ("snapshot", &[][..]),
-            Act::Share(_) => ("restore", &[][..]),
-            Act::Rollback(_) => ("rollback", &[][..]),
+        match &self.operation {
+            Operation::Init { keys, .. } => ("init", keys.as_slice()),
+            Operation::Push { keys, .. } => ("push", keys.as_slice()),
+            Operation::Remove { keys } => ("remove", keys.as_slice()),
+            Operation::Barrier => ("barrier", &[][..]),
+            Operation::Snapshot(..) => ("snapshot", &[][..]),
+            Operation::Share(_) => ("restore", &[][..]),
+            Operation::Rollback(_) => ("rollback", &[][..]),
         }
     }
 
     /// Returns how many bytes it sends, if it is a push that can be made with others as one: nobody can say no to it.
     fn joins(&self) -> Option<usize> {
-        let Act::Push { keys, sums } = &self.act else { return None };
+        let Operation::Push { keys, sums } = &self.operation else { return None };
         if !self.stores.takes(keys, sums) {
             return None;
         }
@@ -202,19 +214,19 @@ pub(crate) fn subject_of(calls: &[Call]) -> String {
 }
 
 /// The preceding calls of one store.
-struct Earlier<'a> {
+struct PrecedingCalls<'a> {
     /// The keys that they push.
     pushed: HashSet<&'a Key>,
     is_empty: bool,
     is_only_pushes: bool,
 }
 
-impl<'a> Earlier<'a> {
+impl<'a> PrecedingCalls<'a> {
     /// Adds a call. Returns whether it may run before all preceding ones. The cost is proportional
     /// to its keys.
-    fn lets_pass(&mut self, act: &'a Act) -> Result<bool> {
+    fn lets_pass(&mut self, operation: &'a Operation) -> Result<bool> {
         let is_first = std::mem::replace(&mut self.is_empty, false);
-        let Act::Push { keys, .. } = act else {
+        let Operation::Push { keys, .. } = operation else {
             self.is_only_pushes = false;
             return Ok(is_first);
         };
@@ -227,7 +239,7 @@ impl<'a> Earlier<'a> {
     }
 }
 
-impl Default for Earlier<'_> {
+impl Default for PrecedingCalls<'_> {
     fn default() -> Self {
         Self { pushed: HashSet::new(), is_empty: true, is_only_pushes: true }
     }
@@ -238,10 +250,10 @@ fn in_order(calls: &[&Call]) -> Result<Vec<usize>> {
     if calls.len() == 1 {
         return Ok(Vec::from([0]));
     }
-    let mut earlier: HashMap<u64, Earlier<'_>> = HashMap::new();
+    let mut earlier: HashMap<u64, PrecedingCalls<'_>> = HashMap::new();
     let mut order = Vec::new();
     for (index, call) in calls.iter().enumerate() {
-        if earlier.entry(call.stores.number).or_default().lets_pass(&call.act)? {
+        if earlier.entry(call.stores.number).or_default().lets_pass(&call.operation)? {
             order.push(index);
         }
     }
@@ -254,7 +266,7 @@ fn in_order(calls: &[&Call]) -> Result<Vec<usize>> {
 
 /// Returns which of the calls are made next: one, or several pushes to a store that travel as one. `agree` says whether
 /// all ranks have the same configuration for a call.
-pub(crate) fn together(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Result<Vec<usize>> {
+pub(crate) fn select(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Result<Vec<usize>> {
     let mut order = in_order(calls)?;
     let store = order.first().and_then(|index| calls.get(*index)).map(|call| call.stores.number);
     let mut num_bytes = 0;
@@ -269,7 +281,7 @@ pub(crate) fn together(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Result
     Ok(order)
 }
 
-impl Hash for Act {
+impl Hash for Operation {
     /// Hashes what is the same on all ranks: no elements but those that came from elsewhere, by what is known of them.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut write = |verb: u8, keys: &[Key], values: &[Value]| {
@@ -331,22 +343,22 @@ mod tests {
     use crate::local::LocalCollective;
 
     /// Returns a call of a store with this number.
-    fn call(store: u64, act: Act, priority: i32) -> Call {
+    fn call(store: u64, operation: Operation, priority: i32) -> Call {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let sums = LocalStore::new("local", backends.clone()).unwrap();
         let collective = Arc::new(LocalCollective::group(1).pop().unwrap());
         let stores =
             Arc::new(Stores::new(store, Arc::default(), &backends, collective, sums).unwrap());
-        Call::new(stores, act, priority, Arc::default())
+        Call::new(stores, operation, priority, Arc::default())
     }
 
     fn push(keys: &[&str], priority: i32) -> Call {
         let keys = keys.iter().map(|key| Key::new(key).unwrap()).collect();
-        call(0, Act::Push { keys, sums: Vec::new() }, priority)
+        call(0, Operation::Push { keys, sums: Vec::new() }, priority)
     }
 
     fn barrier() -> Call {
-        call(0, Act::Barrier, 0)
+        call(0, Operation::Barrier, 0)
     }
 
     fn order(calls: &[Call]) -> Vec<usize> {
@@ -363,7 +375,8 @@ mod tests {
         assert_eq!(order(&[barrier(), push(&["b"], 9)]), [0]);
         assert_eq!(order(&[push(&["a"], -5), push(&["b"], -4)]), [1, 0]);
         // Another store's keys are others.
-        let other = call(1, Act::Push { keys: vec![Key::new("a").unwrap()], sums: Vec::new() }, 9);
+        let other =
+            call(1, Operation::Push { keys: vec![Key::new("a").unwrap()], sums: Vec::new() }, 9);
         assert_eq!(order(&[push(&["a"], 0), other]), [1, 0]);
     }
 
@@ -373,8 +386,8 @@ mod tests {
         let push = |call: usize| {
             let key = |number| Key::new(&format!("{call} {number}")).unwrap();
             let keys = (0..num_keys).map(key).collect();
-            let act = Act::Push { keys, sums: Vec::new() };
-            Call::new(Arc::clone(&stores), act, 0, Arc::default())
+            let operation = Operation::Push { keys, sums: Vec::new() };
+            Call::new(Arc::clone(&stores), operation, 0, Arc::default())
         };
         (0..num_calls).map(push).collect()
     }
@@ -404,16 +417,16 @@ mod tests {
         };
         let few = MAX_BATCH / 4 / 3;
         for (key, len) in [("a", 3), ("b", few), ("c", few), ("d", few), ("e", 3)] {
-            stores.whole.init(&[Key::new(key).unwrap()], &[value(len)]).unwrap();
+            stores.complete.init(&[Key::new(key).unwrap()], &[value(len)]).unwrap();
         }
         let push = |stores: &Arc<Stores>, key, len, priority| {
             let (keys, sums) = (vec![Key::new(key).unwrap()], vec![value(len)]);
-            Call::new(Arc::clone(stores), Act::Push { keys, sums }, priority, Arc::default())
+            Call::new(Arc::clone(stores), Operation::Push { keys, sums }, priority, Arc::default())
         };
         let made = |calls: &[Call]| {
             let calls: Vec<&Call> = calls.iter().collect();
             let (all, none) =
-                (together(&calls, |_| true).unwrap(), together(&calls, |_| false).unwrap());
+                (select(&calls, |_| true).unwrap(), select(&calls, |_| false).unwrap());
             assert_eq!(none, all[..1]);
             all
         };
@@ -424,7 +437,7 @@ mod tests {
                 .map(|((key, len), priority)| push(&stores, key, len, priority))
                 .collect::<Vec<_>>()
         };
-        // As many as there is room for, in their order.
+        // As many as fit, in their order.
         assert_eq!(made(&all([0; 5])), [0, 1, 2]);
         assert_eq!(made(&all([1, 2, 3, 4, 5])), [4, 3, 2]);
         // No other shape, no other key, no other store, no key twice, nothing else.
@@ -440,9 +453,9 @@ mod tests {
             LocalStore::new("local", backends.clone()).unwrap(),
         );
         let stranger = Arc::new(stranger.unwrap());
-        stranger.whole.init(&[Key::new("e").unwrap()], &[value(3)]).unwrap();
+        stranger.complete.init(&[Key::new("e").unwrap()], &[value(3)]).unwrap();
         assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stranger, "e", 3, 0)]), [0]);
-        let barrier = Call::new(Arc::clone(&stores), Act::Barrier, 0, Arc::default());
+        let barrier = Call::new(Arc::clone(&stores), Operation::Barrier, 0, Arc::default());
         assert_eq!(made(&[push(&stores, "a", 3, 0), barrier, push(&stores, "e", 3, 0)]), [0]);
         // An updater may refuse one of them.
         stores.set_updater(Some(Arc::new(Never))).unwrap();

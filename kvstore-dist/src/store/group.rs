@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use kvstore_core::fallible;
 use kvstore_core::{Error, Result};
 
-use super::acts::make;
-use super::call::{Act, Call, subject_of, together};
+use super::call::{Call, Operation, select, subject_of};
 use super::difference::describe;
+use super::operations::make;
 use super::stores::Stores;
 use super::ticket::Ticket;
-use super::wire::{Room, Wire, lost, read_u64};
+use super::wire::{MessageBuffers, Wire, lost, read_u64};
 use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Slices, Wait};
 
 /// Of how many calls ranks tell each other: no more are looked through for those of the highest priority.
@@ -44,26 +44,26 @@ thread_local! {
 
 /// What stands in a queue.
 enum Item {
-    Together(Call),
+    Collective(Call),
     /// What this rank does by itself, to a store.
-    Alone(Alone, Arc<Ticket>),
+    Local(LocalAction, Arc<Ticket>),
 }
 
 /// What is done first.
-enum First {
-    Alone(Alone, Arc<Ticket>),
+enum Next {
+    Local(LocalAction, Arc<Ticket>),
     /// One of the calls that stand there.
-    Together,
+    Collective,
 }
 
 /// What a rank does by itself.
-type Alone = Box<dyn FnOnce() -> Result<()> + Send>;
+type LocalAction = Box<dyn FnOnce() -> Result<()> + Send>;
 
 impl Item {
     fn ticket(&self) -> &Arc<Ticket> {
         match self {
-            Self::Together(call) => &call.ticket,
-            Self::Alone(_, ticket) => ticket,
+            Self::Collective(call) => &call.ticket,
+            Self::Local(_, ticket) => ticket,
         }
     }
 }
@@ -151,25 +151,27 @@ impl Group {
     pub(crate) fn call(
         &self,
         stores: &Arc<Stores>,
-        act: Act,
+        operation: Operation,
         priority: i32,
     ) -> Result<Arc<Ticket>> {
         let stores = Arc::clone(stores);
-        let num_bytes = act.num_bytes();
-        self.queue(num_bytes, |ticket| Item::Together(Call::new(stores, act, priority, ticket)))
+        let num_bytes = operation.num_bytes();
+        self.queue(num_bytes, |ticket| {
+            Item::Collective(Call::new(stores, operation, priority, ticket))
+        })
     }
 
     /// Queues something that only this rank does.
     ///
     /// # Errors
     /// As [`Group::call`].
-    pub(crate) fn alone(
+    pub(crate) fn run_locally(
         &self,
         stores: &Arc<Stores>,
-        act: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
+        action: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
     ) -> Result<Arc<Ticket>> {
         let stores = Arc::clone(stores);
-        self.queue(0, |ticket| Item::Alone(Box::new(move || act(&stores)), ticket))
+        self.queue(0, |ticket| Item::Local(Box::new(move || action(&stores)), ticket))
     }
 
     fn queue(
@@ -280,16 +282,16 @@ impl Shared {
     /// Makes calls until the queue is closed and empty, or a call has failed so that ranks are in different places.
     fn run(&self) {
         OWN.set(std::ptr::from_ref(self).addr());
-        let (end, room) = (AtEnd(self), RefCell::default());
+        let (end, buffers) = (FailOnDrop(self), RefCell::default());
         while let Some(first) = self.first() {
             match first {
-                First::Alone(act, ticket) => {
-                    let end = EndOfTicket(&ticket);
-                    ticket.end(act());
+                Next::Local(action, ticket) => {
+                    let end = TicketGuard(&ticket);
+                    ticket.end(action());
                     drop(end);
                 }
-                First::Together => {
-                    if let Err(error) = self.together(&room) {
+                Next::Collective => {
+                    if let Err(error) = self.make_collective_calls(&buffers) {
                         self.fail(error);
                         break;
                     }
@@ -300,14 +302,14 @@ impl Shared {
     }
 
     /// Waits for something to do; none when it is over.
-    fn first(&self) -> Option<First> {
+    fn first(&self) -> Option<Next> {
         let mut queue = self.queue();
         loop {
             match queue.items.pop_front() {
-                Some(Item::Alone(act, ticket)) => return Some(First::Alone(act, ticket)),
+                Some(Item::Local(action, ticket)) => return Some(Next::Local(action, ticket)),
                 Some(call) => {
                     queue.items.push_front(call);
-                    return Some(First::Together);
+                    return Some(Next::Collective);
                 }
                 None if queue.is_closed => return None,
                 None => queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
@@ -319,7 +321,7 @@ impl Shared {
     ///
     /// # Errors
     /// What leaves ranks in different places. What fails alike everywhere ends the call alone.
-    fn together(&self, room: &RefCell<Room>) -> Result<()> {
+    fn make_collective_calls(&self, buffers: &RefCell<MessageBuffers>) -> Result<()> {
         let (collective, size) = (&*self.collective, self.collective.size());
         // The same number on every rank, which is how they name the call at a deadline.
         let round = 1 + self.num_rounds.load(Ordering::Relaxed);
@@ -359,7 +361,7 @@ impl Shared {
         let (index, calls) = {
             let mut queue = self.queue();
             let mut indices =
-                together(&ready(&queue.items).take(num_same).collect::<Vec<_>>(), agree)?;
+                select(&ready(&queue.items).take(num_same).collect::<Vec<_>>(), agree)?;
             // Every rank hears of a call that is another one elsewhere.
             let index = *indices.first().unwrap_or(&0);
             if indices.is_empty() {
@@ -374,7 +376,7 @@ impl Shared {
             collective,
             subject: &subject,
             timeout: self.timeout(),
-            room,
+            buffers,
         };
         if num_same == 0 {
             return self.reject(&wire, &calls);
@@ -414,7 +416,7 @@ impl Shared {
     fn end(&self, calls: &[Call], result: Result<()>) {
         let is_closed = {
             let mut queue = self.queue();
-            queue.num_bytes -= calls.iter().map(|call| call.act.num_bytes()).sum::<usize>();
+            queue.num_bytes -= calls.iter().map(|call| call.operation.num_bytes()).sum::<usize>();
             queue.is_closed
         };
         self.changed.notify_all();
@@ -447,8 +449,8 @@ impl Shared {
 /// Returns the calls that are ready: those before what this rank does alone.
 fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
     items.iter().map_while(|item| match item {
-        Item::Together(call) => Some(call),
-        Item::Alone(..) => None,
+        Item::Collective(call) => Some(call),
+        Item::Local(..) => None,
     })
 }
 
@@ -457,7 +459,7 @@ fn take(items: &mut VecDeque<Item>, indices: &[usize]) -> Vec<Call> {
     let mut calls = Vec::new();
     for (place, index) in indices.iter().enumerate() {
         let gone = indices[..place].iter().filter(|gone| *gone < index).count();
-        if let Some(Item::Together(call)) = items.remove(index - gone) {
+        if let Some(Item::Collective(call)) = items.remove(index - gone) {
             calls.push(call);
         }
     }
@@ -465,18 +467,18 @@ fn take(items: &mut VecDeque<Item>, indices: &[usize]) -> Vec<Call> {
 }
 
 /// Lets nobody wait for something that has panicked.
-struct EndOfTicket<'a>(&'a Ticket);
+struct TicketGuard<'a>(&'a Ticket);
 
-impl Drop for EndOfTicket<'_> {
+impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         self.0.end(Err(Error::Internal("a call of one rank has panicked".to_owned())));
     }
 }
 
 /// Lets nobody wait for a thread that is gone.
-struct AtEnd<'a>(&'a Shared);
+struct FailOnDrop<'a>(&'a Shared);
 
-impl Drop for AtEnd<'_> {
+impl Drop for FailOnDrop<'_> {
     fn drop(&mut self) {
         let what = WHAT.to_owned();
         self.0.fail(if std::thread::panicking() {

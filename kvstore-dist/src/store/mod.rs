@@ -1,15 +1,15 @@
 //! [`DistStore`]: a store that several processes share.
 
-mod acts;
 mod call;
 mod config;
 mod difference;
 mod group;
+mod operations;
 mod partition;
 mod row_messages;
+mod snapshots;
 mod stores;
 mod ticket;
-mod whole;
 mod wire;
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,11 +19,11 @@ use kvstore_core::fallible;
 use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Key, KeyStats, KvStore, LocalStore, OnExisting,
-    Optimizer, OptimizerState, Pulled, Result, RowSparse, Snapshot, Tensor, Updater, Value,
+    Optimizer, OptimizerState, PulledValue, Result, RowSparse, Snapshot, Tensor, Updater, Value,
     WorkerGroup,
 };
 
-use self::call::{Act, SharedSnapshot, Taken};
+use self::call::{Operation, SharedSnapshot, SnapshotSlot};
 use self::config::Policy;
 pub use self::group::Group;
 use self::stores::Stores;
@@ -177,25 +177,25 @@ impl DistStore {
     }
 
     /// Makes a call of all ranks, and waits for its end.
-    fn together(&self, verb: &str, act: Act) -> Result<()> {
+    fn call_collectively(&self, verb: &str, operation: Operation) -> Result<()> {
         self.refuse_inside_updater(verb)?;
         let ticket = {
             let _pending = self.pending();
-            self.group.call(&self.stores, act, i32::MAX)?
+            self.group.call(&self.stores, operation, i32::MAX)?
         };
         ticket.wait()
     }
 
     /// Does something that only this rank does, when the calls before it are done.
-    fn alone(
+    fn run_locally(
         &self,
         verb: &str,
-        act: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
+        action: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         self.refuse_inside_updater(verb)?;
         let ticket = {
             let _pending = self.pending();
-            self.group.alone(&self.stores, act)?
+            self.group.run_locally(&self.stores, action)?
         };
         ticket.wait()
     }
@@ -231,7 +231,7 @@ impl KvStore for DistStore {
             }
         }
         let (new, values) = (fallible::copied(keys)?, fallible::copied(values)?);
-        self.together("init", Act::Init { keys: new, values, existing })?;
+        self.call_collectively("init", Operation::Init { keys: new, values, existing })?;
         self.pending().forget(keys);
         Ok(())
     }
@@ -253,10 +253,10 @@ impl KvStore for DistStore {
             return Ok(());
         }
         let sums = stores.sums.stored(&keys)?;
-        let act = Act::Push { keys: fallible::copied(&keys)?, sums };
+        let operation = Operation::Push { keys: fallible::copied(&keys)?, sums };
         pending.reserve(keys.len())?;
         // Where there are no more calls the caller hears of it here, and pulls give what there is.
-        let ticket = self.group.call(&self.stores, act, priority);
+        let ticket = self.group.call(&self.stores, operation, priority);
         let ticket = ticket.inspect_err(|_| pending.forget(&keys))?;
         pending.note(keys, &ticket);
         drop(pending);
@@ -270,28 +270,28 @@ impl KvStore for DistStore {
         Ok(())
     }
 
-    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<Pulled>) -> Result<()> {
+    fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {
         self.settle(keys)?;
-        self.stores.whole.pull_into(keys, priority, pulled)
+        self.stores.complete.pull_into(keys, priority, pulled)
     }
 
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], priority: i32) -> Result<Vec<RowSparse>> {
         self.settle(keys)?;
-        self.stores.whole.pull_rows(keys, ids, priority)
+        self.stores.complete.pull_rows(keys, ids, priority)
     }
 
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
-        self.stores.whole.describe(keys)
+        self.stores.complete.describe(keys)
     }
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
-        self.together("remove", Act::Remove { keys: fallible::copied(keys)? })?;
+        self.call_collectively("remove", Operation::Remove { keys: fallible::copied(keys)? })?;
         self.pending().forget(keys);
         Ok(())
     }
 
     fn keys(&self) -> Result<Vec<Key>> {
-        self.stores.whole.keys()
+        self.stores.complete.keys()
     }
 
     fn stats(&self) -> Result<Vec<KeyStats>> {
@@ -299,7 +299,7 @@ impl KvStore for DistStore {
         let parts = stores.part.stats()?;
         let mut part_bytes: HashMap<Key, usize> = fallible::hash_map(parts.len())?;
         part_bytes.extend(parts.into_iter().map(|stats| (stats.key, stats.state_bytes)));
-        let mut all = stores.whole.stats()?;
+        let mut all = stores.complete.stats()?;
         for stats in &mut all {
             let residual_bytes = stores.residuals().get(&stats.key).map_or(0, Tensor::num_bytes);
             let part_bytes = part_bytes.get(&stats.key).copied().unwrap_or_default();
@@ -309,15 +309,15 @@ impl KvStore for DistStore {
     }
 
     fn contains(&self, key: &Key) -> Result<bool> {
-        self.stores.whole.contains(key)
+        self.stores.complete.contains(key)
     }
 
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
-        self.alone("set_updater", move |stores| stores.set_updater(updater))
+        self.run_locally("set_updater", move |stores| stores.set_updater(updater))
     }
 
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        self.alone("set_optimizer", move |stores| stores.set_optimizer(optimizer))
+        self.run_locally("set_optimizer", move |stores| stores.set_optimizer(optimizer))
     }
 
     fn optimizer(&self) -> Result<Option<Optimizer>> {
@@ -330,7 +330,7 @@ impl KvStore for DistStore {
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         let owned: Vec<(String, f64)> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        self.alone("set_hyper_parameters", move |stores| {
+        self.run_locally("set_hyper_parameters", move |stores| {
             let parameters: Vec<(&str, f64)> =
                 owned.iter().map(|(name, value)| (name.as_str(), *value)).collect();
             stores.set_hyper_parameters(&parameters)
@@ -338,7 +338,7 @@ impl KvStore for DistStore {
     }
 
     fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
-        self.alone("set_compression", move |stores| {
+        self.run_locally("set_compression", move |stores| {
             stores.set_compression(compression);
             Ok(())
         })
@@ -349,8 +349,11 @@ impl KvStore for DistStore {
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        let taken = Arc::<Taken>::default();
-        self.together("snapshot", Act::Snapshot(self.name.clone(), Arc::clone(&taken)))?;
+        let taken = Arc::<SnapshotSlot>::default();
+        self.call_collectively(
+            "snapshot",
+            Operation::Snapshot(self.name.clone(), Arc::clone(&taken)),
+        )?;
         let snapshot = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
         snapshot.ok_or_else(|| Error::Internal("a snapshot that was not taken".to_owned()))
     }
@@ -361,9 +364,12 @@ impl KvStore for DistStore {
             Err(error) => (None, Some(error)),
         };
         let why_not = error.as_ref().map(Error::chain);
-        let shared = SharedSnapshot { taken: Taken::new(own), why_not, reasons: Mutex::default() };
+        let shared =
+            SharedSnapshot { taken: SnapshotSlot::new(own), why_not, reasons: Mutex::default() };
         let shared = Arc::new(shared);
-        if let Err(failure) = self.together("restore", Act::Share(Arc::clone(&shared))) {
+        if let Err(failure) =
+            self.call_collectively("restore", Operation::Share(Arc::clone(&shared)))
+        {
             return Err(match &shared.why_not {
                 Some(reason) => noted(failure, &format!("this rank has no snapshot: {reason}")),
                 None => failure,
@@ -378,7 +384,7 @@ impl KvStore for DistStore {
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
-        self.together("rollback", Act::Rollback(Box::new(snapshot.clone())))?;
+        self.call_collectively("rollback", Operation::Rollback(Box::new(snapshot.clone())))?;
         self.pending().forget_all();
         Ok(())
     }
@@ -388,7 +394,9 @@ impl KvStore for DistStore {
         optimizer: Option<Optimizer>,
         states: BTreeMap<Key, OptimizerState>,
     ) -> Result<()> {
-        self.alone("set_optimizer_states", |stores| stores.set_optimizer_states(optimizer, states))
+        self.run_locally("set_optimizer_states", |stores| {
+            stores.set_optimizer_states(optimizer, states)
+        })
     }
 }
 
@@ -402,7 +410,7 @@ impl WorkerGroup for DistStore {
     }
 
     fn barrier(&self) -> Result<()> {
-        self.together("barrier", Act::Barrier)?;
+        self.call_collectively("barrier", Operation::Barrier)?;
         let all = std::mem::take(&mut self.pending().all);
         all.iter().try_for_each(|ticket| ticket.wait())
     }

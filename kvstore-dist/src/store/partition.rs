@@ -23,7 +23,7 @@ pub(crate) struct Partition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// One rank owns the value.
-    Whole {
+    Single {
         owner: usize,
     },
     Rows,
@@ -37,7 +37,7 @@ impl Partition {
         let num_bytes = spec.num_elements() * spec.dtype().size();
         let kind = if num_bytes < SMALL_BYTES || size == 1 {
             let owner = usize::try_from(order % size as u64).unwrap_or_default();
-            Kind::Whole { owner }
+            Kind::Single { owner }
         } else if spec.shape().num_rows() >= FEW_ROWS * size {
             Kind::Rows
         } else {
@@ -47,7 +47,7 @@ impl Partition {
     }
 
     /// Returns the spec of the complete value.
-    pub(crate) fn whole(&self) -> &TensorSpec {
+    pub(crate) fn spec(&self) -> &TensorSpec {
         &self.spec
     }
 
@@ -55,7 +55,7 @@ impl Partition {
     /// vector of its elements if it is split between elements.
     pub(crate) fn listed(&self) -> TensorSpec {
         match self.kind {
-            Kind::Whole { .. } | Kind::Rows => self.spec.clone(),
+            Kind::Single { .. } | Kind::Rows => self.spec.clone(),
             Kind::Elements => TensorSpec::new([self.spec.num_elements()], self.spec.dtype()),
         }
     }
@@ -93,8 +93,8 @@ impl Partition {
     /// Returns the elements of a rank's part.
     pub(crate) fn elements(&self, rank: usize) -> Range<usize> {
         match self.kind {
-            Kind::Whole { owner } if owner == rank => 0..self.spec.num_elements(),
-            Kind::Whole { .. } => 0..0,
+            Kind::Single { owner } if owner == rank => 0..self.spec.num_elements(),
+            Kind::Single { .. } => 0..0,
             Kind::Rows => {
                 let (rows, row_len) = (self.rows(rank), self.row_len());
                 rows.start * row_len..rows.end * row_len
@@ -107,8 +107,8 @@ impl Partition {
     pub(crate) fn rows(&self, rank: usize) -> Range<usize> {
         let num_rows = self.spec.shape().num_rows();
         match self.kind {
-            Kind::Whole { owner } if owner == rank => 0..num_rows,
-            Kind::Whole { .. } => 0..0,
+            Kind::Single { owner } if owner == rank => 0..num_rows,
+            Kind::Single { .. } => 0..0,
             Kind::Elements => self.elements(rank),
             Kind::Rows => share(num_rows, rank, self.size),
         }
@@ -123,7 +123,7 @@ impl Partition {
     pub(crate) fn part(&self, rank: usize) -> Option<TensorSpec> {
         let len = self.elements(rank).len();
         let shape = match self.kind {
-            Kind::Whole { .. } => self.spec.shape().clone(),
+            Kind::Single { .. } => self.spec.shape().clone(),
             Kind::Elements => Shape::from([len]),
             Kind::Rows => {
                 let mut dims = Vec::from(self.spec.shape().dims());
@@ -137,7 +137,7 @@ impl Partition {
     /// Returns the number of elements of a row of those that are listed.
     pub(crate) fn row_len(&self) -> usize {
         match self.kind {
-            Kind::Whole { .. } | Kind::Rows => self.spec.shape().row().num_elements(),
+            Kind::Single { .. } | Kind::Rows => self.spec.shape().row().num_elements(),
             Kind::Elements => 1,
         }
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_the_whole() {
+    fn parts_are_complete() {
         let shapes: [&[usize]; 7] =
             [&[1], &[1023], &[1024], &[100, 300], &[7, 5000], &[1 << 20], &[64, 3, 3, 3]];
         for dims in shapes {

@@ -12,12 +12,12 @@ use crate::transport::Slices;
 const INDEX_BYTES: usize = size_of::<i64>();
 
 /// Some rows of a value as they travel: their numbers, and after them the rows.
-struct Packed<'a> {
+struct RowMessage<'a> {
     indices: &'a [i64],
     rows: &'a [u8],
 }
 
-impl<'a> Packed<'a> {
+impl<'a> RowMessage<'a> {
     /// Returns the rows whose numbers are in a range.
     fn of(value: &'a RowSparse, bytes: &'a [u8], range: &std::ops::Range<usize>) -> Result<Self> {
         let place = |row: usize| value.indices().partition_point(|&index| is_below(index, row));
@@ -55,7 +55,7 @@ impl Wire<'_> {
         for rank in 0..size {
             let (mut count, mut body) = (Vec::new(), Vec::new());
             for ((partition, sum), content) in partitions.iter().zip(sums).zip(&contents) {
-                let packed = Packed::of(sum, content, &partition.rows(rank))?;
+                let packed = RowMessage::of(sum, content, &partition.rows(rank))?;
                 fallible::extend(&mut count, &(packed.indices.len() as u64).to_le_bytes())?;
                 packed.write(&mut body)?;
             }
@@ -97,7 +97,8 @@ impl Wire<'_> {
             if let Some(part) = part {
                 let first = number(partition.rows(own).start);
                 let indices = fallible::collect(part.indices().iter().map(|index| index + first))?;
-                Packed { indices: &indices, rows: &part.rows().seen_bytes()? }.write(&mut body)?;
+                RowMessage { indices: &indices, rows: &part.rows().seen_bytes()? }
+                    .write(&mut body)?;
             }
         }
         let counts = self.gather_bytes(&counts)?;
@@ -132,7 +133,7 @@ impl Wire<'_> {
     fn unpack(
         &self,
         rest: &mut &[u8],
-        whole: &TensorSpec,
+        spec: &TensorSpec,
         count: usize,
         renumber: impl Fn(i64) -> i64,
     ) -> Result<RowSparse> {
@@ -140,17 +141,17 @@ impl Wire<'_> {
         for index in &mut indices {
             *index = renumber(*index);
         }
-        let row_len = whole.shape().row().num_elements();
-        let rows = take(rest, count * row_len * whole.dtype().size())?;
-        self.value(whole, indices, rows)
+        let row_len = spec.shape().row().num_elements();
+        let rows = take(rest, count * row_len * spec.dtype().size())?;
+        self.value(spec, indices, rows)
     }
 
-    fn value(&self, whole: &TensorSpec, indices: Vec<i64>, rows: &[u8]) -> Result<RowSparse> {
+    fn value(&self, spec: &TensorSpec, indices: Vec<i64>, rows: &[u8]) -> Result<RowSparse> {
         let mut dims = Vec::from([indices.len()]);
-        dims.extend(whole.shape().row().dims());
-        let spec = TensorSpec::new(Shape::from(dims), whole.dtype());
-        let rows = Tensor::from_bytes(self.backends, Device::cpu(0), spec, rows)?;
-        RowSparse::new(whole.shape().clone(), indices, rows)
+        dims.extend(spec.shape().row().dims());
+        let rows_spec = TensorSpec::new(Shape::from(dims), spec.dtype());
+        let rows = Tensor::from_bytes(self.backends, Device::cpu(0), rows_spec, rows)?;
+        RowSparse::new(spec.shape().clone(), indices, rows)
     }
 }
 
@@ -160,7 +161,7 @@ pub(crate) fn number(row: usize) -> i64 {
 }
 
 fn row_bytes(partition: &Partition) -> usize {
-    partition.row_len() * partition.whole().dtype().size()
+    partition.row_len() * partition.spec().dtype().size()
 }
 
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = usize> {

@@ -15,11 +15,11 @@ use kvstore_core::{
 
 use super::config::{Config, Policy, Terms, Transition};
 use super::partition::Partition;
-use super::wire::{Content, Sent, Wire, read_u64};
+use super::wire::{OutgoingSum, Payload, Wire, read_u64};
 use crate::transport::Collective;
 
 /// The dense sum of a key, and its partition.
-type Summed<'a> = (Key, &'a Partition, Tensor);
+type KeySum<'a> = (Key, &'a Partition, Tensor);
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
 /// through memory at every step of its way; less would wait for the network more often.
@@ -39,7 +39,7 @@ pub(crate) struct Stores {
     pub(crate) backends: Backends,
     pub(crate) collective: Arc<dyn Collective>,
     /// What pulls give.
-    pub(crate) whole: LocalStore,
+    pub(crate) complete: LocalStore,
     /// This rank's parts of weights, where the optimizer steps parts, else of the last sums.
     pub(crate) part: LocalStore,
     /// What this rank has pushed last.
@@ -64,7 +64,7 @@ impl Stores {
             num_rounds,
             backends: backends.clone(),
             collective,
-            whole: LocalStore::new("local", backends.clone())?,
+            complete: LocalStore::new("local", backends.clone())?,
             part: LocalStore::new("local", backends.clone())?,
             sums,
             config: Mutex::new(config),
@@ -82,15 +82,15 @@ impl Stores {
 
     pub(crate) fn partitions(&self, keys: &[Key]) -> Result<Vec<Partition>> {
         let size = self.collective.size();
-        let described = self.whole.describe(keys)?;
+        let described = self.complete.describe(keys)?;
         fallible::collect(described.iter().map(|it| Partition::new(&it.spec, it.order, size)))
     }
 
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
         let policy = if updater.is_some() { Policy::Updater } else { Policy::Assign };
-        let updater = updater.map(|updater| Arc::new(Caught(updater)) as Arc<dyn Updater>);
+        let updater = updater.map(|updater| Arc::new(PanicGuard(updater)) as Arc<dyn Updater>);
         self.part.set_updater(None)?;
-        self.whole.set_updater(updater)?;
+        self.complete.set_updater(updater)?;
         self.set_policy(policy);
         Ok(())
     }
@@ -98,12 +98,12 @@ impl Stores {
     pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
         if policy.steps_parts() {
-            self.seed(&self.whole.keys()?)?;
-            self.whole.set_updater(None)?;
+            self.seed(&self.complete.keys()?)?;
+            self.complete.set_updater(None)?;
             self.part.set_optimizer(optimizer)?;
         } else {
             self.part.set_updater(None)?;
-            self.whole.set_optimizer(optimizer)?;
+            self.complete.set_optimizer(optimizer)?;
         }
         self.set_policy(policy);
         Ok(())
@@ -124,7 +124,7 @@ impl Stores {
 
     pub(crate) fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         let mut config = self.config();
-        let store = if config.policy.steps_parts() { &self.part } else { &self.whole };
+        let store = if config.policy.steps_parts() { &self.part } else { &self.complete };
         store.set_hyper_parameters(parameters)?;
         if let Some(optimizer) = store.optimizer()? {
             config.change().policy = Policy::Optimizer(Arc::new(optimizer));
@@ -167,7 +167,7 @@ impl Stores {
 
     /// Makes the parts those of the whole values.
     pub(crate) fn seed(&self, keys: &[Key]) -> Result<()> {
-        let values = self.whole.pull(keys, 0)?;
+        let values = self.complete.pull(keys, 0)?;
         for ((key, partition), value) in keys.iter().zip(self.partitions(keys)?).zip(values) {
             if let Some(part) = partition.part(self.rank()) {
                 let first = partition.elements(self.rank()).start;
@@ -192,7 +192,7 @@ impl Stores {
         let mut new = fallible::with_capacity(keys.len())?;
         let mut new_values = fallible::with_capacity(keys.len())?;
         for (key, value) in keys.iter().zip(values) {
-            if existing != OnExisting::Keep || !self.whole.contains(key)? {
+            if existing != OnExisting::Keep || !self.complete.contains(key)? {
                 new.push(key.clone());
                 new_values.push(value.clone());
             }
@@ -205,7 +205,7 @@ impl Stores {
             };
             firsts.push(Value::from(first.to_device(&self.backends, device)?));
         }
-        self.whole.init_with(&new, &firsts, existing)?;
+        self.complete.init_with(&new, &firsts, existing)?;
         self.sums.init_with(&new, &firsts, existing)?;
         let mut residuals = self.residuals();
         for key in &new {
@@ -222,7 +222,7 @@ impl Stores {
                 own.push(key.clone());
             }
         }
-        self.whole.remove(keys)?;
+        self.complete.remove(keys)?;
         self.sums.remove(keys)?;
         self.part.remove(&own)?;
         let mut residuals = self.residuals();
@@ -250,7 +250,7 @@ impl Stores {
             let packs = |dtype| compression.is_none_or(|it| it.of(dtype).is_ok());
             sums.iter().map(|sum| sum.spec().dtype()).all(|dtype| suits(dtype) && packs(dtype))
         };
-        let stored = is_sure.then(|| self.whole.stored(keys).ok()).flatten();
+        let stored = is_sure.then(|| self.complete.stored(keys).ok()).flatten();
         stored.is_some_and(|stored| stored.iter().map(Value::spec).eq(sums.iter().map(Value::spec)))
     }
 
@@ -277,7 +277,7 @@ impl Stores {
         Ok(())
     }
 
-    fn push_dense(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<Summed<'_>>) -> Result<()> {
+    fn push_dense(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<KeySum<'_>>) -> Result<()> {
         let mut keys = fallible::with_capacity(sums.len())?;
         let mut sent = fallible::with_capacity(sums.len())?;
         // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
@@ -289,7 +289,7 @@ impl Stores {
         }
         for (key, partition, sum) in sums {
             let content = match config.compression {
-                None => Content::Value(sum),
+                None => Payload::Value(sum),
                 Some(compression) => {
                     let mut residual = self.residuals().remove(&key);
                     if let Some(residual) = residual.as_ref().filter(|_| may_fail) {
@@ -299,10 +299,10 @@ impl Stores {
                     if let Some(residual) = residual {
                         self.residuals().insert(key.clone(), residual);
                     }
-                    Content::Codes(codes?, compression)
+                    Payload::Codes(codes?, compression)
                 }
             };
-            sent.push(Sent { partition, content });
+            sent.push(OutgoingSum { partition, content });
             keys.push(key);
         }
         let received = wire.scatter(&sent)?;
@@ -312,7 +312,7 @@ impl Stores {
         let parts = self.own(&keys, &partitions, |own| self.part.pull(own, 0))?;
         let values = wire.gather(&partitions, &parts)?;
         let values = fallible::collect(values.into_iter().map(Value::from))?;
-        let result = self.whole.push(&keys, &values, 0);
+        let result = self.complete.push(&keys, &values, 0);
         if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
             // It has taken nothing, and those behind it have got nothing.
             let untouched = keys.iter().skip_while(|key| *key != failed);
@@ -357,10 +357,10 @@ impl Stores {
             rows.into_iter().zip(&partitions).map(|(rows, partition)| partition.unlist(rows));
         let rows = fallible::try_collect(rows)?;
         if config.policy.steps_parts() {
-            return self.whole.set_rows(&keys, &rows);
+            return self.complete.set_rows(&keys, &rows);
         }
         let values = fallible::collect(rows.into_iter().map(Value::Rows))?;
-        self.whole.push(&keys, &values, 0)
+        self.complete.push(&keys, &values, 0)
     }
 
     /// Pushes what all ranks have sent for this rank's parts.
@@ -428,7 +428,7 @@ fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
-fn batches(sums: Vec<Summed<'_>>) -> Result<Vec<Vec<Summed<'_>>>> {
+fn batches(sums: Vec<KeySum<'_>>) -> Result<Vec<Vec<KeySum<'_>>>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut num_bytes = 0;
     for sum in sums {
@@ -456,15 +456,15 @@ fn union(values: &[RowSparse]) -> Result<Vec<i64>> {
 }
 
 /// An updater whose panic is an error: the thread that it runs in is that of all stores.
-struct Caught(Arc<dyn Updater>);
+struct PanicGuard(Arc<dyn Updater>);
 
-impl fmt::Debug for Caught {
+impl fmt::Debug for PanicGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Updater for Caught {
+impl Updater for PanicGuard {
     fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
         let update = || self.0.update(key, pushed, stored);
         catch_unwind(AssertUnwindSafe(update)).unwrap_or_else(|panic| {

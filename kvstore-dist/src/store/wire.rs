@@ -17,7 +17,7 @@ use crate::transport::{Buffer, Collective, SharedSlices, Slices, Wait};
 
 /// A part of at least this many bytes is sent by itself, without copies. Smaller parts are packed,
 /// because a message costs more than copying them.
-const ALONE: usize = 128 << 10;
+const OWN_MESSAGE: usize = 128 << 10;
 /// Codes are split between words of this many elements.
 const WORD: usize = 32;
 
@@ -28,19 +28,19 @@ pub(crate) struct Wire<'a> {
     pub(crate) collective: &'a dyn Collective,
     pub(crate) subject: &'a str,
     pub(crate) timeout: Duration,
-    pub(crate) room: &'a RefCell<Room>,
+    pub(crate) buffers: &'a RefCell<MessageBuffers>,
 }
 
 /// Memory for messages, kept between calls: getting it from the system takes as long as filling it.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
-    parcels: Vec<Parcel>,
+pub(crate) struct MessageBuffers {
+    messages: Vec<MessageBuffer>,
     gathered: Slices,
 }
 
 /// Memory for keys that are sent in one message.
 #[derive(Debug, Default)]
-struct Parcel {
+struct MessageBuffer {
     sent: Arc<Buffer>,
     /// Values received in the call read this memory until the call ends.
     received: Arc<Slices>,
@@ -48,42 +48,42 @@ struct Parcel {
 
 /// A range of the received bytes, as external memory.
 #[derive(Debug)]
-struct Received {
+struct ReceivedBytes {
     slices: Arc<Slices>,
     range: Range<usize>,
 }
 
-impl Storage for Received {
+impl Storage for ReceivedBytes {
     fn num_bytes(&self) -> usize {
         self.range.len()
     }
 
     fn external_bytes(&self) -> Option<&[u8]> {
-        self.slices.whole().get(self.range.clone())
+        self.slices.bytes().get(self.range.clone())
     }
 }
 
 /// A dense sum to send: its elements, or their codes.
-pub(crate) struct Sent<'a> {
+pub(crate) struct OutgoingSum<'a> {
     pub(crate) partition: &'a Partition,
-    pub(crate) content: Content,
+    pub(crate) content: Payload,
 }
 
-pub(crate) enum Content {
+pub(crate) enum Payload {
     Value(Tensor),
     Codes(Tensor, Compression),
 }
 
-impl Sent<'_> {
+impl OutgoingSum<'_> {
     /// Returns the elements sent for a rank's part: codes are sent in complete words.
     fn elements(&self, rank: usize) -> Range<usize> {
         let elements = self.partition.elements(rank);
         match self.content {
-            Content::Value(_) => elements,
-            Content::Codes(..) if elements.is_empty() => elements,
-            Content::Codes(..) => {
+            Payload::Value(_) => elements,
+            Payload::Codes(..) if elements.is_empty() => elements,
+            Payload::Codes(..) => {
                 let end = elements.end.next_multiple_of(WORD);
-                elements.start / WORD * WORD..end.min(self.partition.whole().num_elements())
+                elements.start / WORD * WORD..end.min(self.partition.spec().num_elements())
             }
         }
     }
@@ -92,12 +92,12 @@ impl Sent<'_> {
     fn bytes(&self, rank: usize) -> Result<Range<usize>> {
         let elements = self.elements(rank);
         match &self.content {
-            Content::Value(_) => {
-                let size = self.partition.whole().dtype().size();
+            Payload::Value(_) => {
+                let size = self.partition.spec().dtype().size();
                 Ok(elements.start * size..elements.end * size)
             }
-            Content::Codes(_, compression) => {
-                let code = compression.of(self.partition.whole().dtype())?.code;
+            Payload::Codes(_, compression) => {
+                let code = compression.of(self.partition.spec().dtype())?.code;
                 let start = code.num_bytes(elements.start);
                 Ok(start..start + code.num_bytes(elements.len()))
             }
@@ -106,19 +106,19 @@ impl Sent<'_> {
 
     fn content(&self) -> &Tensor {
         match &self.content {
-            Content::Value(tensor) | Content::Codes(tensor, _) => tensor,
+            Payload::Value(tensor) | Payload::Codes(tensor, _) => tensor,
         }
     }
 
     /// Makes this rank's part of its own sum: without a copy, where the host sees it.
     fn keep(&self, backends: &Backends, own: usize) -> Result<Tensor> {
         match &self.content {
-            Content::Value(value) if value.host_bytes().is_ok() => {
+            Payload::Value(value) if value.host_bytes().is_ok() => {
                 let part = self.partition.part(own).ok_or_else(lost)?;
                 value.view(self.partition.elements(own).start, part.shape().clone())
             }
             content => {
-                let (Content::Value(tensor) | Content::Codes(tensor, _)) = content;
+                let (Payload::Value(tensor) | Payload::Codes(tensor, _)) = content;
                 let bytes = tensor.seen_bytes()?;
                 let bytes = bytes.get(self.bytes(own)?).ok_or_else(lost)?;
                 let here = |spec| Tensor::from_bytes(backends, Device::cpu(0), spec, bytes);
@@ -137,8 +137,8 @@ impl Sent<'_> {
     ) -> Result<Tensor> {
         let part = self.partition.part(rank).ok_or_else(lost)?;
         match &self.content {
-            Content::Value(_) => tensor(part),
-            Content::Codes(_, compression) => {
+            Payload::Value(_) => tensor(part),
+            Payload::Codes(_, compression) => {
                 let codes = tensor(TensorSpec::new([num_bytes], DType::U8))?;
                 let words = self.elements(rank);
                 let spec = TensorSpec::new([words.len()], part.dtype());
@@ -157,42 +157,42 @@ impl Wire<'_> {
 
     /// Sends every rank its part of each sum. Returns this rank's part of each as every rank has sent it, in the order
     /// of ranks; nothing for a sum of which this rank has no part.
-    pub(crate) fn scatter(&self, sums: &[Sent<'_>]) -> Result<Vec<Vec<Tensor>>> {
+    pub(crate) fn scatter(&self, sums: &[OutgoingSum<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let parcels = parcels(size, sums.iter().map(|sum| sum.content().num_bytes()))?;
-        let room = &mut self.room.borrow_mut().parcels;
-        fallible::reserve(room, parcels.len().saturating_sub(room.len()))?;
-        while room.len() < parcels.len() {
-            room.push(Parcel::default());
+        let messages = messages(size, sums.iter().map(|sum| sum.content().num_bytes()))?;
+        let buffers = &mut self.buffers.borrow_mut().messages;
+        fallible::reserve(buffers, messages.len().saturating_sub(buffers.len()))?;
+        while buffers.len() < messages.len() {
+            buffers.push(MessageBuffer::default());
         }
-        let mut sent = fallible::with_capacity(parcels.len())?;
-        let mut received = fallible::with_capacity(parcels.len())?;
-        for (parcel, room) in parcels.iter().zip(room.iter_mut()) {
-            sent.push(self.pack(sums, parcel, &mut room.sent)?);
-            let lens = of(parcel, sums).map(|sum| sum.bytes(own).map(|bytes| bytes.len()));
+        let mut sent = fallible::with_capacity(messages.len())?;
+        let mut received = fallible::with_capacity(messages.len())?;
+        for (message, buffer) in messages.iter().zip(buffers.iter_mut()) {
+            sent.push(self.pack(sums, message, &mut buffer.sent)?);
+            let lens = of(message, sums).map(|sum| sum.bytes(own).map(|bytes| bytes.len()));
             let len = lens.sum::<Result<usize>>()?;
             let counts = (0..size).map(|rank| if rank == own { 0 } else { len });
             // A call that has failed may still hold what it got.
-            let kept = Arc::into_inner(std::mem::take(&mut room.received));
+            let kept = Arc::into_inner(std::mem::take(&mut buffer.received));
             let mut slices = kept.unwrap_or_default();
             slices.recount(&counts.collect::<Vec<_>>())?;
             received.push(slices);
         }
         self.collective.all_to_all(&sent, &mut received, &self.wait())?;
         let mut parts = fallible::filled(Vec::new(), sums.len())?;
-        for ((parcel, received), room) in parcels.iter().zip(received).zip(room) {
-            room.received = Arc::new(received);
+        for ((message, received), buffer) in messages.iter().zip(received).zip(buffers) {
+            buffer.received = Arc::new(received);
             let mut first = 0;
-            for index in parcel {
+            for index in message {
                 let (sum, parts) = sums.get(*index).zip(parts.get_mut(*index)).ok_or_else(lost)?;
                 let len = sum.bytes(own)?.len();
                 let from = |rank: usize| {
                     if rank == own {
                         return sum.keep(self.backends, own);
                     }
-                    let start = room.received.range(rank).start + first;
+                    let start = buffer.received.range(rank).start + first;
                     let here =
-                        |spec| self.received_tensor(&room.received, start..start + len, spec);
+                        |spec| self.received_tensor(&buffer.received, start..start + len, spec);
                     sum.receive(self.backends, own, len, here)
                 };
                 if sum.partition.part(own).is_some() {
@@ -208,12 +208,12 @@ impl Wire<'_> {
     /// stays where it is.
     fn pack(
         &self,
-        sums: &[Sent<'_>],
-        parcel: &[usize],
+        sums: &[OutgoingSum<'_>],
+        message: &[usize],
         packed: &mut Arc<Buffer>,
     ) -> Result<SharedSlices> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        if let [index] = parcel
+        if let [index] = message
             && let Some(sum) = sums.get(*index)
             && let Ok(buffer) = Buffer::of_tensor(sum.content().clone())
         {
@@ -225,7 +225,7 @@ impl Wire<'_> {
             *packed = Arc::default();
         }
         let buffer = Arc::get_mut(packed).ok_or_else(lost)?;
-        let contents = parcel.iter().map(|index| sums.get(*index).ok_or_else(lost));
+        let contents = message.iter().map(|index| sums.get(*index).ok_or_else(lost));
         let contents = contents.map(|sum| sum?.content().seen_bytes());
         let contents = fallible::try_collect(contents)?;
         let mut pieces = fallible::with_capacity(contents.len().saturating_mul(size - 1))?;
@@ -233,7 +233,7 @@ impl Wire<'_> {
         let mut end = 0;
         for (rank, range) in ranges.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
             let start = end;
-            for (sum, content) in of(parcel, sums).zip(&contents) {
+            for (sum, content) in of(message, sums).zip(&contents) {
                 let piece = content.get(sum.bytes(rank)?).ok_or_else(lost)?;
                 end += piece.len();
                 pieces.push(piece);
@@ -258,9 +258,9 @@ impl Wire<'_> {
         spec: TensorSpec,
     ) -> Result<Tensor> {
         let slices = Arc::clone(slices);
-        let found = slices.whole().get(range.clone()).ok_or_else(lost)?;
+        let found = slices.bytes().get(range.clone()).ok_or_else(lost)?;
         if found.as_ptr().addr().is_multiple_of(spec.dtype().size()) {
-            let storage = Received { slices, range };
+            let storage = ReceivedBytes { slices, range };
             return Tensor::from_external(self.backends, spec, Arc::new(storage));
         }
         Tensor::from_bytes(self.backends, Device::cpu(0), spec, found)
@@ -273,28 +273,28 @@ impl Wire<'_> {
         parts: &[Option<Tensor>],
     ) -> Result<Vec<Tensor>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
-        let whole = |partition: &&Partition| {
-            partition.whole().num_elements() * partition.whole().dtype().size()
+        let dense_bytes = |partition: &&Partition| {
+            partition.spec().num_elements() * partition.spec().dtype().size()
         };
-        let parcels = parcels(size, partitions.iter().map(whole))?;
-        let room = &mut self.room.borrow_mut().gathered;
-        let mut gathered = fallible::with_capacity(parcels.len())?;
-        for parcel in &parcels {
+        let messages = messages(size, partitions.iter().map(dense_bytes))?;
+        let buffers = &mut self.buffers.borrow_mut().gathered;
+        let mut gathered = fallible::with_capacity(messages.len())?;
+        for message in &messages {
             let total = |rank: usize| {
-                of(parcel, partitions).map(|partition| partition.num_bytes(rank)).sum()
+                of(message, partitions).map(|partition| partition.num_bytes(rank)).sum()
             };
             let counts: Vec<usize> = (0..size).map(total).collect();
-            let mut slices = if let [index] = parcel[..] {
-                let spec = partitions.get(index).ok_or_else(lost)?.whole().clone();
+            let mut slices = if let [index] = message[..] {
+                let spec = partitions.get(index).ok_or_else(lost)?.spec().clone();
                 let here = Tensor::allocate(self.backends, Device::cpu(0), spec)?;
                 Slices::of_tensor(here, &counts)?
             } else {
-                let mut slices = std::mem::take(room);
+                let mut slices = std::mem::take(buffers);
                 slices.recount(&counts)?;
                 slices
             };
             let mut slice = slices.slice_mut(own);
-            for part in of(parcel, parts).flatten() {
+            for part in of(message, parts).flatten() {
                 let (to, rest) = slice.split_at_mut(part.num_bytes());
                 part.read_bytes(to)?;
                 slice = rest;
@@ -303,13 +303,13 @@ impl Wire<'_> {
         }
         self.collective.all_gather(&mut gathered, &self.wait())?;
         let mut values = fallible::filled(None, partitions.len())?;
-        for (parcel, slices) in parcels.iter().zip(gathered) {
-            if let [index] = parcel[..] {
+        for (message, slices) in messages.iter().zip(gathered) {
+            if let [index] = message[..] {
                 *values.get_mut(index).ok_or_else(lost)? = slices.into_tensor();
                 continue;
             }
             let mut firsts = fallible::zeroed::<usize>(size)?;
-            for index in parcel {
+            for index in message {
                 let partition = partitions.get(*index).ok_or_else(lost)?;
                 let mut bytes = fallible::with_capacity(size)?;
                 for (rank, first) in firsts.iter_mut().enumerate() {
@@ -317,11 +317,11 @@ impl Wire<'_> {
                     bytes.push(slices.slice(rank).get(*first..end).ok_or_else(lost)?);
                     *first = end;
                 }
-                let spec = partition.whole().clone();
+                let spec = partition.spec().clone();
                 let value = Tensor::from_parts(self.backends, Device::cpu(0), spec, &bytes)?;
                 *values.get_mut(*index).ok_or_else(lost)? = Some(value);
             }
-            *room = slices;
+            *buffers = slices;
         }
         fallible::try_collect(values.into_iter().map(|value| value.ok_or_else(lost)))
     }
@@ -331,9 +331,9 @@ impl Wire<'_> {
     pub(crate) fn values_of(&self, root: usize, values: &[Value]) -> Result<Vec<Tensor>> {
         let is_root = self.collective.rank() == root;
         let mut tensors = fallible::filled(None, values.len())?;
-        for parcel in parcels(1, values.iter().map(|value| dense_bytes(value.spec())))? {
-            let values = || of(&parcel, values);
-            if let [index] = parcel[..] {
+        for message in messages(1, values.iter().map(|value| dense_bytes(value.spec())))? {
+            let values = || of(&message, values);
+            if let [index] = message[..] {
                 let value = values().next().ok_or_else(lost)?;
                 let tensor = if is_root {
                     self.on_host(value)?
@@ -358,7 +358,7 @@ impl Wire<'_> {
             }
             self.collective.broadcast(root, &mut packed, &self.wait())?;
             let mut rest = &packed[..];
-            for (index, value) in parcel.iter().zip(values()) {
+            for (index, value) in message.iter().zip(values()) {
                 let (own, after) =
                     rest.split_at_checked(dense_bytes(value.spec())).ok_or_else(lost)?;
                 rest = after;
@@ -415,31 +415,32 @@ fn dense_bytes(spec: &TensorSpec) -> usize {
     spec.num_elements() * spec.dtype().size()
 }
 
-/// Returns which things travel together between so many ranks, of which each has so many bytes: the same on every rank.
-fn parcels(
+/// Groups items of these lengths in bytes into messages between `size` ranks. Each list has the indices
+/// of the items of one message. The result is the same on every rank.
+fn messages(
     size: usize,
     lens: impl ExactSizeIterator<Item = usize> + Clone,
 ) -> Result<Vec<Vec<usize>>> {
-    let is_alone = |len: usize| len >= ALONE * size;
-    let num_alone = lens.clone().filter(|len| is_alone(*len)).count();
-    let mut packed = fallible::with_capacity(lens.len() - num_alone)?;
-    let mut alone = fallible::with_capacity(num_alone + 1)?;
+    let has_own_message = |len: usize| len >= OWN_MESSAGE * size;
+    let num_own = lens.clone().filter(|len| has_own_message(*len)).count();
+    let mut packed = fallible::with_capacity(lens.len() - num_own)?;
+    let mut batches = fallible::with_capacity(num_own + 1)?;
     for (index, len) in lens.enumerate() {
-        if is_alone(len) {
-            alone.push(Vec::from([index]));
+        if has_own_message(len) {
+            batches.push(Vec::from([index]));
         } else {
             packed.push(index);
         }
     }
     if !packed.is_empty() {
-        alone.insert(0, packed);
+        batches.insert(0, packed);
     }
-    Ok(alone)
+    Ok(batches)
 }
 
-/// Returns the things of a parcel.
-fn of<'a, T>(parcel: &'a [usize], things: &'a [T]) -> impl Iterator<Item = &'a T> + Clone {
-    parcel.iter().filter_map(|index| things.get(*index))
+/// Returns the items of a message.
+fn of<'a, T>(message: &'a [usize], items: &'a [T]) -> impl Iterator<Item = &'a T> + Clone {
+    message.iter().filter_map(|index| items.get(*index))
 }
 
 /// Returns the first number in some bytes.

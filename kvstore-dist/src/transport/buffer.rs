@@ -128,7 +128,7 @@ impl fmt::Debug for Buffer {
 /// ```
 /// let mut slices = kvstore_dist::Slices::zeroed(&[1, 0, 2]);
 /// slices.slice_mut(2).copy_from_slice(&[5, 6]);
-/// assert_eq!((slices.whole(), slices.range(2)), (&[0, 5, 6][..], 1..3));
+/// assert_eq!((slices.bytes(), slices.range(2)), (&[0, 5, 6][..], 1..3));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
@@ -239,12 +239,12 @@ impl Slices {
     }
 
     /// Returns all slices as one.
-    pub fn whole(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
     /// Returns all slices as one, to be written.
-    pub fn whole_mut(&mut self) -> &mut [u8] {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer
     }
 
@@ -337,12 +337,12 @@ mod tests {
         let mut slices = Slices::zeroed(&[3, 0, 6]);
         slices.slice_mut(0).fill(1);
         slices.slice_mut(2).fill(3);
-        assert_eq!(slices.whole(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
+        assert_eq!(slices.bytes(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
         assert_eq!((slices.len(), slices.range(1)), (3, 3..3));
         slices.recount(&[1]).unwrap();
-        assert_eq!(slices.whole(), [1]);
+        assert_eq!(slices.bytes(), [1]);
         slices.recount(&[2, 7]).unwrap();
-        assert_eq!(slices.whole(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
+        assert_eq!(slices.bytes(), [1, 1, 1, 3, 3, 3, 3, 3, 3]);
         assert_eq!(slices.slice(1).len(), 7);
     }
 

@@ -83,7 +83,7 @@ impl fmt::Debug for Wait<'_> {
 ///     scope.spawn(|| act(&group[1]));
 ///     act(&group[0])
 /// })?;
-/// assert_eq!(slices.whole(), [7, 7, 7]);
+/// assert_eq!(slices.bytes(), [7, 7, 7]);
 /// # Ok(())
 /// # }
 /// ```

@@ -2,13 +2,13 @@
 //! over them ([`Spread`]).
 //!
 //! Left out, and why:
-//! - `calls::one_machine_is_one_worker`: these are several; `calls::names_are_matched_whole`: is about no store.
-//! - what a panic of an updater does (`updaters::a_panic_poisons_one_key`, `a_poisoned_key_fails_the_whole_call`,
-//!   `whole_store::a_rollback_mends_a_poisoned_key`, `races::a_panic_under_pushes_poisons_its_key_alone`): it runs in the
+//! - `calls::one_machine_is_one_worker`: these are several; `calls::names_are_matched_completely`: is about no store.
+//! - what a panic of an updater does (`updaters::a_panic_poisons_one_key`, `a_poisoned_key_fails_the_call`,
+//!   `store_snapshots::a_rollback_mends_a_poisoned_key`, `races::a_panic_under_pushes_poisons_its_key_alone`): it runs in the
 //!   thread that all stores of a process share, and is the push's error here.
 //! - updaters that wait for another thread which calls the store (`concurrency::updaters_may_pull_each_others_keys`,
-//!   `whole_store::a_dropped_updater_may_call_the_store`,
-//!   `whole_store::a_snapshot_waits_for_updaters_and_pulls_for_nobody`): they may not, for a pull waits for pushes of its
+//!   `store_snapshots::a_dropped_updater_may_call_the_store`,
+//!   `store_snapshots::a_snapshot_waits_for_updaters_and_pulls_for_nobody`): they may not, for a pull waits for pushes of its
 //!   keys, and the thread that runs updaters makes all calls.
 //! - `races::a_key_may_come_back_with_another_shape`: a push whose key another thread removes at the same time has begun
 //!   already, and fails behind its caller.
@@ -28,7 +28,7 @@ use kvstore_tests::operations::Operation;
 use kvstore_tests::recorded::{ALSO_ON_EVERY_STORE, ON_EVERY_STORE};
 use kvstore_tests::spread::Spread;
 use kvstore_tests::suite::{
-    calls, concurrency, races, row_sparse, snapshots, updaters, values, whole_store,
+    calls, concurrency, races, row_sparse, snapshots, store_snapshots, updaters, values,
 };
 use kvstore_tests::{recorded, replay};
 
@@ -47,7 +47,7 @@ type Checks<F> = &'static [(&'static str, F)];
 /// On stores of any number of workers. Where threads call, it does not matter whose call comes first.
 const ON_STORES: Checks<fn(&Store)> = checks! {
     calls: values_come_in_four_shapes, a_repeated_key_collects_its_values, empty_lists_do_nothing, lengths_must_agree,
-        any_text_is_a_key, keys_are_in_init_order, a_call_is_checked_whole, errors_name_what_was_wrong,
+        any_text_is_a_key, keys_are_in_init_order, a_call_is_checked_completely, errors_name_what_was_wrong,
         zero_size_is_refused_and_rank_zero_is_not, values_may_be_on_several_devices, an_optimizer_refuses_integers;
     snapshots: init_takes_a_snapshot, push_takes_a_snapshot, pull_gives_a_snapshot, push_does_not_reach_pulled_arrays,
         pulled_arrays_are_apart, views_are_pushed_by_value, views_are_pulled_into, outs_may_overlap,
@@ -57,9 +57,9 @@ const ON_STORES: Checks<fn(&Store)> = checks! {
         a_failure_keeps_the_old_value, a_failure_comes_back_as_it_was, changing_verbs_are_refused_inside,
         another_store_may_be_changed_inside, a_pull_inside_sees_what_is_committed,
         a_failure_does_not_leave_the_thread_inside, every_way_of_writing_counts;
-    whole_store: the_form_of_a_value_does_not_count, a_rollback_brings_everything_back, a_snapshot_never_changes,
+    store_snapshots: the_form_of_a_value_does_not_count, a_rollback_brings_everything_back, a_snapshot_never_changes,
         changed_keys_are_named, an_updater_takes_no_snapshot;
-    concurrency: pushes_of_one_key_are_not_lost, readers_see_whole_updates, an_updater_blocks_no_readers_of_other_keys;
+    concurrency: pushes_of_one_key_are_not_lost, readers_see_complete_updates, an_updater_blocks_no_readers_of_other_keys;
     races: readers_go_forward_with_an_updater, readers_go_forward_with_an_optimizer, readers_go_forward_with_sums;
 };
 
@@ -68,7 +68,7 @@ const IN_ANY_ORDER: Checks<fn(&Store)> = checks! {
     concurrency: different_keys_are_independent, one_init_of_a_key_wins, opposite_orders_do_not_deadlock,
         the_updater_may_change_under_pushes;
     races: hyper_parameters_change_between_pushes, rules_change_between_pushes;
-    whole_store: a_snapshot_is_a_state_that_was, a_snapshot_has_everything_of_a_key, a_rollback_is_whole;
+    store_snapshots: a_snapshot_is_a_state_that_was, a_snapshot_has_everything_of_a_key, a_rollback_is_complete;
 };
 
 const ON_VALUES: Checks<fn(&dyn KvStore, &Backends)> = checks! {
@@ -77,12 +77,12 @@ const ON_VALUES: Checks<fn(&dyn KvStore, &Backends)> = checks! {
 };
 
 const ON_ROWS: Checks<fn(row_sparse::Create<'_>)> = checks! {
-    row_sparse: sums_are_those_of_whole_values, whole_steps_are_those_of_whole_values,
+    row_sparse: sums_are_those_of_dense_values, dense_steps_are_those_of_dense_values,
         lazy_steps_change_nothing_but_their_rows, pulled_rows_are_those_of_the_value;
 };
 
 const ON_REFUSED_ROWS: Checks<fn(row_sparse::Create<'_>, &Backends)> = checks! {
-    row_sparse: wrong_rows_are_refused, readers_see_whole_steps;
+    row_sparse: wrong_rows_are_refused, readers_see_complete_steps;
 };
 
 pub(crate) fn dist_store(group: &Arc<Group>, name: &str) -> Spread<DistStore> {

@@ -21,18 +21,18 @@ mod sync {
 
 /// An object that uses its table while it is dropped. Dropped under the table's lock it would wait
 /// for ever, which loom reports as a deadlock and ends the process.
-struct Thing {
+struct TestObject {
     name: char,
-    things: Weak<Things>,
+    things: Weak<TestTable>,
 }
 
 /// A table, and what has become of the objects in it.
-struct Things {
-    table: HandleTable<Thing>,
+struct TestTable {
+    table: HandleTable<TestObject>,
     dropped: Mutex<Vec<char>>,
 }
 
-impl Drop for Thing {
+impl Drop for TestObject {
     fn drop(&mut self) {
         // Not after a failure, and not when the table itself is dropped.
         if let Some(things) = self.things.upgrade().filter(|_| !std::thread::panicking()) {
@@ -42,9 +42,9 @@ impl Drop for Thing {
     }
 }
 
-impl Things {
+impl TestTable {
     fn insert(self: &Arc<Self>, name: char) -> i64 {
-        self.table.insert(Thing { name, things: Arc::downgrade(self) }).unwrap()
+        self.table.insert(TestObject { name, things: Arc::downgrade(self) }).unwrap()
     }
 
     fn get(&self, handle: i64) -> Option<char> {
@@ -72,13 +72,13 @@ impl Things {
 fn results<R, P>(program: P) -> BTreeSet<R>
 where
     R: Ord + Send + 'static,
-    P: Fn(&Arc<Things>) -> R + Send + Sync + 'static,
+    P: Fn(&Arc<TestTable>) -> R + Send + Sync + 'static,
 {
     let results = Arc::new(Mutex::new(BTreeSet::new()));
     let sink = Arc::clone(&results);
     loom::model(move || {
         let table = HandleTable::new("thing");
-        let result = program(&Arc::new(Things { table, dropped: Mutex::default() }));
+        let result = program(&Arc::new(TestTable { table, dropped: Mutex::default() }));
         sink.lock().unwrap().insert(result);
     });
     std::mem::take(&mut *results.lock().unwrap())

@@ -59,15 +59,15 @@ fn value(object: &Bound<'_, PyAny>) -> PyResult<Read<Value>> {
 
 /// The outputs of a call.
 #[derive(Debug, Default)]
-pub(crate) struct Outs {
+pub(crate) struct Outputs {
     keys: Vec<Key>,
     arrays: Vec<NDArray>,
     foreign: Vec<Foreign>,
-    rows: Vec<RowsOut>,
+    rows: Vec<RowOutput>,
 }
 
 /// A key, and its row-sparse output.
-pub(crate) type RowsOut = (Key, Py<PyRows>);
+pub(crate) type RowOutput = (Key, Py<PyRows>);
 
 /// An output of another library's: the array that is pulled into, and where its elements then go.
 #[derive(Debug)]
@@ -80,14 +80,14 @@ struct Foreign {
 /// A copy to a GPU that has begun: the value, and the memory that is written.
 type Copy = (Tensor, Arc<dyn Storage>);
 
-impl Outs {
+impl Outputs {
     /// Returns a key for each output, and the arrays that are pulled into.
     pub(crate) fn pairs(&self) -> (&[Key], &[NDArray]) {
         (&self.keys, &self.arrays)
     }
 
     /// Returns the row-sparse outputs. `pairs` does not contain them.
-    pub(crate) fn rows(&self) -> &[RowsOut] {
+    pub(crate) fn rows(&self) -> &[RowOutput] {
         &self.rows
     }
 
@@ -109,9 +109,9 @@ pub(crate) fn outs(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     outs: &Bound<'_, PyAny>,
-) -> PyResult<Outs> {
+) -> PyResult<Outputs> {
     let (py, keys) = (outs.py(), kind.keys(keys)?);
-    let (mut foreign, mut rows): (Vec<Foreign>, Vec<RowsOut>) = (Vec::new(), Vec::new());
+    let (mut foreign, mut rows): (Vec<Foreign>, Vec<RowOutput>) = (Vec::new(), Vec::new());
     // Maps an object's address to its index in `foreign`, which keeps the object alive.
     let mut index_of: HashMap<usize, usize> = HashMap::new();
     let explain = |error, key: Option<&Key>, place| about(py, error, key, &format!("out{place}"));
@@ -141,15 +141,15 @@ pub(crate) fn outs(
         Ok(Read::Item(array))
     };
     let (keys, arrays) = listed::paired(keys, outs, output, explain)?;
-    Ok(Outs { keys, arrays, foreign, rows })
+    Ok(Outputs { keys, arrays, foreign, rows })
 }
 
 /// Returns keys and outputs side by side, of a verb whose outputs are whole.
-pub(crate) fn whole_outs(
+pub(crate) fn output_arrays(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
     arrays: &Bound<'_, PyAny>,
-) -> PyResult<Outs> {
+) -> PyResult<Outputs> {
     let outs = outs(kind, keys, arrays)?;
     if outs.rows.is_empty() {
         return Ok(outs);
@@ -165,8 +165,8 @@ pub(crate) fn whole_outs(
 pub(crate) fn run(
     py: Python<'_>,
     (keys, values): Values,
-    outs: Outs,
-    call: impl FnOnce((&[Key], &[Value]), &Outs) -> kvstore::Result<()> + Send,
+    outs: Outputs,
+    call: impl FnOnce((&[Key], &[Value]), &Outputs) -> kvstore::Result<()> + Send,
 ) -> PyResult<()> {
     // The store and the outputs stay unchanged if memory for these lists is missing.
     let num_foreign = outs.foreign.len();

@@ -11,7 +11,7 @@ use crate::interpreter::error::detached;
 use crate::interpreter::lists;
 
 /// The names and the arrays of a file.
-type Loaded<'py> = (Bound<'py, PyList>, Bound<'py, PyList>);
+type LoadedArrays<'py> = (Bound<'py, PyList>, Bound<'py, PyList>);
 
 /// Writes arrays to a file, with names or without.
 #[pyfunction]
@@ -36,7 +36,7 @@ pub(crate) fn save(
 
 /// Returns the names, or nothing at all, and the arrays of a file.
 #[pyfunction]
-pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<Loaded<'_>> {
+pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<LoadedArrays<'_>> {
     let list = detached(py, || kvstore::read_arrays(file))?;
     let arrays = lists::new(py, list.arrays().iter().cloned().map(PyArray::from))?;
     Ok((lists::new(py, list.names())?, arrays))

@@ -11,7 +11,7 @@ use super::indexing;
 use super::operand;
 use super::operators;
 use crate::convert;
-use crate::interop::export::Wanted;
+use crate::interop::export::ExportRequest;
 use crate::interop::{dlpack, export, to_numpy};
 use crate::interpreter::error::{
     detached, invalid, is_replaceable, optional, to_python, type_error,
@@ -20,7 +20,7 @@ use crate::interpreter::{finalization, interrupt, lists};
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array, its elements, its device and its dtype.
-type Reduced<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
+type PickledParts<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
 
 /// Returns an array of any library as one of ours.
 fn other_array(other: &Any<'_>, function: &str) -> PyResult<NDArray> {
@@ -385,7 +385,7 @@ impl PyArray {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let wanted = Wanted { stream, max_version, device: dl_device, copy };
+        let wanted = ExportRequest { stream, max_version, device: dl_device, copy };
         export::to_dlpack(py, &self.array, &wanted)
     }
 
@@ -397,7 +397,7 @@ impl PyArray {
     }
 
     /// What `pickle` and `copy` take: the value as an array of NumPy's.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Reduced<'py>)> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, PickledParts<'py>)> {
         static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let (py, array) = (slf.py(), &slf.get().array);
         let restored = RESTORED.import(py, "mxkv.nd", "_restored")?.clone();

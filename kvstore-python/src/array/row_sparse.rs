@@ -16,7 +16,7 @@ use crate::interpreter::lists;
 
 type Any<'py> = Bound<'py, PyAny>;
 /// The class of an array of rows, its rows, their indices and its shape.
-type Reduced<'py> = (Bound<'py, PyType>, (Any<'py>, Bound<'py, PyList>, Vec<usize>));
+type PickledParts<'py> = (Bound<'py, PyType>, (Any<'py>, Bound<'py, PyList>, Vec<usize>));
 
 #[pymethods]
 impl PyRows {
@@ -318,7 +318,7 @@ impl PyRows {
     }
 
     /// Supports `pickle` and `copy`: returns the rows, their indices and the shape.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<PickledParts<'py>> {
         let (py, value) = (slf.py(), slf.get().value());
         let rows = Bound::new(py, slf.get().data())?.into_any();
         let raise = |error| to_python(py, error);

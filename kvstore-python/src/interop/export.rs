@@ -41,7 +41,7 @@ enum Memory {
 }
 
 /// What a consumer asks for.
-pub(crate) struct Wanted<'a, 'py> {
+pub(crate) struct ExportRequest<'a, 'py> {
     pub(crate) stream: Option<&'a Bound<'py, PyAny>>,
     pub(crate) max_version: Option<(u32, u32)>,
     pub(crate) device: Option<(i32, i32)>,
@@ -59,11 +59,11 @@ pub(crate) struct Wanted<'a, 'py> {
 pub(crate) fn to_dlpack<'py>(
     py: Python<'py>,
     array: &NDArray,
-    wanted: &Wanted<'_, 'py>,
+    request: &ExportRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let own = device_of(array.device()).map_err(|error| to_python(py, error))?;
-    let device = wanted.device.map_or(own, |(kind, id)| DlDevice { kind, id });
-    let is_versioned = wanted.max_version.is_some_and(|(major, _)| major >= 1);
+    let device = request.device.map_or(own, |(kind, id)| DlDevice { kind, id });
+    let is_versioned = request.max_version.is_some_and(|(major, _)| major >= 1);
     // All names of the host are one.
     let stays = device == own || device.kind == HOST && own.kind == HOST;
     if !stays && device.kind != HOST {
@@ -73,10 +73,10 @@ pub(crate) fn to_dlpack<'py>(
         );
         return Err(PyBufferError::new_err(text));
     }
-    if wanted.stream.is_some() && own.kind == HOST {
+    if request.stream.is_some() && own.kind == HOST {
         return Err(PyBufferError::new_err("the host has no streams: `stream` must be None"));
     }
-    let is_copied = wanted.copy != Some(false);
+    let is_copied = request.copy != Some(false);
     if !is_copied && (!stays || !is_versioned) {
         let text = "only a copy can be exported: the consumer asked for another device, or does \
                     not support read-only memory";
@@ -87,7 +87,7 @@ pub(crate) fn to_dlpack<'py>(
     let (data, memory) = if device.kind == HOST {
         in_host(py, value, is_copied)?
     } else {
-        let consumer = stream::consumer(wanted.stream)?;
+        let consumer = stream::consumer(request.stream)?;
         detached(py, move || on_gpu(value, is_copied, consumer))?
     };
     let size = spec.dtype().size().cast_signed();

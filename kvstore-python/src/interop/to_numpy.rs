@@ -65,7 +65,7 @@ pub(crate) fn array<'py>(
 /// What keeps a value for whom reads its memory.
 #[pyclass(frozen, module = "mxkv._native")]
 #[derive(Debug)]
-struct Kept(#[expect(dead_code, reason = "it is held, not read")] Tensor);
+struct TensorOwner(#[expect(dead_code, reason = "it is held, not read")] Tensor);
 
 /// Returns a `memoryview` of a value, which keeps it.
 fn read_only(
@@ -75,7 +75,7 @@ fn read_only(
     num_bytes: usize,
 ) -> PyResult<Bound<'_, PyAny>> {
     static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let kept = Bound::new(py, Kept(value))?;
+    let kept = Bound::new(py, TensorOwner(value))?;
     let view = VIEW.import(py, "mxkv._memory", "read_only")?;
     finalization::call(view, &(kept, address, num_bytes).into_pyobject(py)?, None)
 }

@@ -37,7 +37,7 @@ pub(crate) fn call<'py>(
     let options = options.map_or_else(null_mut, Bound::as_ptr);
     // Elsewhere the same function is declared as one that does not unwind, and the compiler would believe that here, too.
     let call: Call = black_box(PyObject_Call);
-    let mut unwinding = StandStill { is_over: false };
+    let mut unwinding = ParkForever { is_over: false };
     // SAFETY: the caller holds every object, and the interpreter's lock.
     let result = unsafe { call(function.as_ptr(), arguments.as_ptr(), options) };
     unwinding.is_over = true;
@@ -67,11 +67,11 @@ pub(crate) fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
     call(REPR.import(py, "builtins", "repr")?, &PyTuple::new(py, [object])?, None)
 }
 
-struct StandStill {
+struct ParkForever {
     is_over: bool,
 }
 
-impl Drop for StandStill {
+impl Drop for ParkForever {
     fn drop(&mut self) {
         if !self.is_over {
             loop {

@@ -19,7 +19,7 @@ use super::snapshot::PySnapshot;
 use super::updater;
 use crate::arguments::keys::{self, KeyKind};
 use crate::arguments::mapped;
-use crate::arguments::values::{self, Outs, RowsOut, Values};
+use crate::arguments::values::{self, Outputs, RowOutput, Values};
 use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
 use crate::convert;
@@ -166,7 +166,7 @@ impl PyStore {
         let store = self.store(py)?;
         let (key, value) = mapped::apart(key, value, "value")?;
         let values = values::values(&self.key_kind, &key, &value)?;
-        let outs = Outs::default();
+        let outs = Outputs::default();
         values::run(py, values, outs, move |(keys, values), _| {
             store.init_values(keys, values, existing)
         })?;
@@ -200,7 +200,7 @@ impl PyStore {
             });
         }
         let values = values::values(&self.key_kind, &key, &value)?;
-        let outs = Outs::default();
+        let outs = Outputs::default();
         values::run(py, values, outs, move |(keys, values), _| {
             store.push_values(keys, values, priority)
         })
@@ -283,7 +283,7 @@ impl PyStore {
             None => (keys.clone(), values.clone()),
         };
         let values = values::values(&self.key_kind, &keys, &values)?;
-        let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
+        let outs = values::output_arrays(&self.key_kind, &outs_keys, &outs)?;
         values::run(py, values, outs, move |values, outs| {
             store.pushpull_values(values, outs.pairs(), priority)
         })
@@ -311,7 +311,7 @@ impl PyStore {
         let out = out.ok_or_else(|| type_error(py, missing))?;
         let (outs_keys, outs) = mapped::beside(key, out)?;
         let values = values::values(&self.key_kind, &keys, &values)?;
-        let outs = values::whole_outs(&self.key_kind, &outs_keys, &outs)?;
+        let outs = values::output_arrays(&self.key_kind, &outs_keys, &outs)?;
         values::run(py, values, outs, move |values, outs| {
             store.broadcast_values(values, outs.pairs(), priority)
         })?;
@@ -499,7 +499,11 @@ impl PyStore {
 
 /// Returns the values of row-sparse outputs, or no value if they are ignored. Checks that the keys
 /// exist.
-fn pull_rows(store: &Store, outs: &[RowsOut], is_ignored: bool) -> kvstore::Result<Vec<RowSparse>> {
+fn pull_rows(
+    store: &Store,
+    outs: &[RowOutput],
+    is_ignored: bool,
+) -> kvstore::Result<Vec<RowSparse>> {
     if is_ignored {
         for (key, _) in outs {
             if !store.contains(key)? {

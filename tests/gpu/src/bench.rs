@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::data::{CARD, Random, Sizes};
 use crate::report::{Bar, Case, Report};
 use crate::timing::{Call, Clock, Plan, Times};
-use crate::{Options, codes, dense, rows, small_keys};
+use crate::{Options, codes, dense, row_sparse, small_keys};
 
 /// What the cases share.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ pub(crate) fn run(options: &Options) -> std::result::Result<bool, Box<dyn Error>
     small_keys::run(&mut bench)?;
     dense::pulls(&mut bench)?;
     codes::run(&mut bench)?;
-    rows::run(&mut bench)?;
+    row_sparse::run(&mut bench)?;
     bench.copy("copy_again")?;
     Ok(bench.report.finish())
 }

@@ -76,13 +76,13 @@ fn kernel(name: &str, which: Kernel, random: &Random, sizes: &Sizes) -> Result<C
         let (device, dtype) = (CARD, DType::F32);
         match which {
             Kernel::Quantize => {
-                let residual = InOut::InPlace(whole_mut(residual)?);
-                let (gradient, codes) = (whole(value), whole_mut(codes)?);
+                let residual = InOut::InPlace(span_mut(residual)?);
+                let (gradient, codes) = (span(value), span_mut(codes)?);
                 let job = QuantizeJob { quantizer, device, dtype, gradient, residual, codes };
                 backend.quantize(&mut [job])
             }
             Kernel::Dequantize => {
-                let (codes, dst) = ([whole(codes)], whole_mut(value)?);
+                let (codes, dst) = ([span(codes)], span_mut(value)?);
                 let job = DequantizeJob { quantizer, device, dtype, codes: &codes, dst };
                 backend.dequantize(&mut [job])
             }
@@ -92,15 +92,15 @@ fn kernel(name: &str, which: Kernel, random: &Random, sizes: &Sizes) -> Result<C
 
 fn storage(backend: &dyn Backend, random: &Random, num_bytes: usize) -> Result<Arc<dyn Storage>> {
     let mut storage = backend.allocate(CARD, num_bytes)?;
-    backend.write(whole_mut(&mut storage)?, &random.bytes(DType::F32, num_bytes))?;
+    backend.write(span_mut(&mut storage)?, &random.bytes(DType::F32, num_bytes))?;
     Ok(storage)
 }
 
-fn whole(storage: &Arc<dyn Storage>) -> Span<'_> {
+fn span(storage: &Arc<dyn Storage>) -> Span<'_> {
     Span { storage: &**storage, start: 0, num_bytes: storage.num_bytes() }
 }
 
-fn whole_mut(storage: &mut Arc<dyn Storage>) -> Result<SpanMut<'_>> {
+fn span_mut(storage: &mut Arc<dyn Storage>) -> Result<SpanMut<'_>> {
     let num_bytes = storage.num_bytes();
     let lost = || kvstore::Error::Internal("memory that somebody else holds".to_owned());
     let storage = Arc::get_mut(storage).ok_or_else(lost)?;

@@ -127,8 +127,8 @@ pub(crate) fn pulls(bench: &mut Bench) -> io::Result<()> {
         for set in 0..sizes.sets {
             let key = format!("w{set}");
             store.init(&key, &random.array(len, dtype)?)?;
-            let whole = random.array(NUM_OUTS * len, dtype)?;
-            let part = |number: usize| whole.slice(number * len, (number + 1) * len);
+            let dense = random.array(NUM_OUTS * len, dtype)?;
+            let part = |number: usize| dense.slice(number * len, (number + 1) * len);
             let parts = (0..NUM_OUTS).map(part).collect::<Result<Vec<_>>>()?;
             outs.push(Pairs::new(&key, parts)?);
         }

@@ -11,7 +11,7 @@ mod codes;
 mod data;
 mod dense;
 mod report;
-mod rows;
+mod row_sparse;
 mod small_keys;
 mod timing;
 

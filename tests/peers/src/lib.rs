@@ -24,7 +24,7 @@ macro_rules! end {
 
 mod copy;
 mod pointer;
-pub mod rows;
+pub mod row_sparse;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};

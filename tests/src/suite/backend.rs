@@ -41,9 +41,9 @@ impl Buffer {
         let bytes = [&margin[..], &own, &margin[..]].concat();
         let device = Device::new(backend.kind(), 0);
         let mut storage = backend.allocate(device, bytes.len()).expect("memory is to be had");
-        let whole = Arc::get_mut(&mut storage).expect("nobody else has it");
+        let dense = Arc::get_mut(&mut storage).expect("nobody else has it");
         backend
-            .write(SpanMut { storage: whole, start: 0, num_bytes: bytes.len() }, &bytes)
+            .write(SpanMut { storage: dense, start: 0, num_bytes: bytes.len() }, &bytes)
             .unwrap();
         Self { storage, spec: value.spec.clone() }
     }

@@ -318,7 +318,7 @@ pub fn steps_have_the_same_bits(places: &[Place]) {
     let mut num_steps = 0;
     for (index, dtype) in float_dtypes().enumerate() {
         let lengths = SHORT.iter().chain(&BLOCKS).chain(&LONG[2..]);
-        let whole: Vec<_> = lengths
+        let longest: Vec<_> = lengths
             .map(|length| {
                 let most = if *length < LONG[0] { 17 } else { 9 };
                 Input::new(&length.to_string(), &Spec::new(&[*length], dtype), most, 2, mixed)
@@ -326,8 +326,8 @@ pub fn steps_have_the_same_bits(places: &[Place]) {
             .collect();
         for (number, optimizer) in optimizers().into_iter().enumerate() {
             let rule = UpdateKind::Optimizer(Box::new(optimizer));
-            let whole = whole.iter().enumerate();
-            let inputs: Vec<_> = whole
+            let longest = longest.iter().enumerate();
+            let inputs: Vec<_> = longest
                 .map(|(place, input)| {
                     let most = input.rounds[0].len();
                     input.first_values(1 + (number + 4 * index + 3 * place) % most)
@@ -351,31 +351,31 @@ fn check_steps(places: &[Place], rule: &UpdateKind, inputs: &[Input], stride: us
     num_steps
 }
 
-/// A value that is cut into two keys has the bits of the whole: so the first of them, being a
+/// A value that is cut into two keys has the bits of the uncut value: so the first of them, being a
 /// prefix, has the bits of a longer value.
 ///
 /// Exhaustive: all dtypes, every place, cuts at and around the lengths of blocks. Each place runs
 /// them in another manner.
-pub fn parts_have_the_bits_of_the_whole(places: &[Place]) {
+pub fn parts_have_the_bits_of_the_uncut_value(places: &[Place]) {
     const LENGTH: usize = 67_601;
     let mut num_cuts = 0;
     for dtype in DType::ALL {
         for (count, sample) in [(1, nasty as Sample), (3, mixed), (9, nasty)] {
-            let whole = Input::new("w", &Spec::new(&[LENGTH], dtype), count, 1, sample);
-            let sum = whole.sum();
+            let uncut = Input::new("w", &Spec::new(&[LENGTH], dtype), count, 1, sample);
+            let sum = uncut.sum();
             for middle in
                 SHORT.into_iter().chain(BLOCKS).chain([40_000, 65_535, 65_536, 65_537, LENGTH - 1])
             {
-                num_cuts += check_cut(places, &UpdateKind::Assign, (&whole, &sum), middle);
+                num_cuts += check_cut(places, &UpdateKind::Assign, (&uncut, &sum), middle);
             }
         }
     }
     for dtype in float_dtypes() {
-        let whole = Input::new("w", &Spec::new(&[4113], dtype), 3, 2, mixed);
+        let uncut = Input::new("w", &Spec::new(&[4113], dtype), 3, 2, mixed);
         for rule in optimizers().into_iter().map(Box::new).map(UpdateKind::Optimizer) {
-            let stepped = run(&places[0], &rule, Manner::PLAIN, std::slice::from_ref(&whole));
+            let stepped = run(&places[0], &rule, Manner::PLAIN, std::slice::from_ref(&uncut));
             for middle in [1, 16, 63, 64, 65, 2047, 2048, 2049, 4112] {
-                num_cuts += check_cut(places, &rule, (&whole, &stepped[0]), middle);
+                num_cuts += check_cut(places, &rule, (&uncut, &stepped[0]), middle);
             }
         }
     }
@@ -385,12 +385,12 @@ pub fn parts_have_the_bits_of_the_whole(places: &[Place]) {
 fn check_cut(
     places: &[Place],
     rule: &UpdateKind,
-    (whole, expected): (&Input, &[u8]),
+    (uncut, expected): (&Input, &[u8]),
     middle: usize,
 ) -> usize {
-    let length = whole.spec.num_elements();
-    let parts = [whole.part("w", 0, middle), whole.part("x", middle, length - middle)];
-    let (left, right) = expected.split_at(middle * whole.spec.dtype.size());
+    let length = uncut.spec.num_elements();
+    let parts = [uncut.part("w", 0, middle), uncut.part("x", middle, length - middle)];
+    let (left, right) = expected.split_at(middle * uncut.spec.dtype.size());
     let expected = [left.to_vec(), right.to_vec()];
     // Noise depends on the key and on the number of the element.
     let has_noise = matches!(rule, UpdateKind::Optimizer(optimizer) if optimizer.name() == "sgld");

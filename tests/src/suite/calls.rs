@@ -88,7 +88,7 @@ pub fn keys_are_in_init_order(store: &Store) {
 }
 
 /// One bad key of several: nothing of the call happens.
-pub fn a_call_is_checked_whole(store: &Store) {
+pub fn a_call_is_checked_completely(store: &Store) {
     store.init(["a", "b"], ones(2)).unwrap();
     let values = || vec![array(&[5.0]), array(&[6.0])];
     assert_code(store.push(["a", "x"], values()), ErrorCode::KeyNotFound);
@@ -172,7 +172,7 @@ pub fn one_machine_is_one_worker(store: &Store) {
 }
 
 /// Names are matched whole and in any case; others are refused with the valid ones and the nearest.
-pub fn names_are_matched_whole() {
+pub fn names_are_matched_completely() {
     for name in crate::STORE_NAMES {
         for given in [name.to_owned(), name.to_uppercase()] {
             assert_eq!(kvstore::create(&given).unwrap().name(), name);

@@ -85,7 +85,7 @@ pub(super) fn code(result: &Result<()>) -> Option<ErrorCode> {
 }
 
 /// A reader sees a value before an update or after it, never between.
-pub fn readers_see_whole_updates(store: &Store) {
+pub fn readers_see_complete_updates(store: &Store) {
     store.init("w", &long(0.0)).unwrap();
     adding(store);
     let shared = store.clone();

@@ -25,9 +25,9 @@ pub mod elementwise;
 pub mod races;
 pub mod row_sparse;
 pub mod snapshots;
+pub mod store_snapshots;
 pub mod updaters;
 pub mod values;
-pub mod whole_store;
 
 /// An updater that replaces the stored value by the pushed one.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of an updater")]

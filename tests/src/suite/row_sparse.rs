@@ -38,7 +38,7 @@ fn shapes() -> impl Iterator<Item = Vec<usize>> {
 
 /// Without an optimizer the stored value is the sum of the whole values: of rows, of rows and whole
 /// values mixed, of none.
-pub fn sums_are_those_of_whole_values(create: Create<'_>) {
+pub fn sums_are_those_of_dense_values(create: Create<'_>) {
     for (seed, shape) in (0..).zip(shapes()) {
         let is_large = shape.iter().product::<usize>() > 10_000;
         // Long work is cut alike for all dtypes.
@@ -58,9 +58,9 @@ pub fn sums_are_those_of_whole_values(create: Create<'_>) {
                     let in_8 = [0, 1, 5, 8][usize::try_from((round + position) % 4).unwrap()];
                     let rows = NaiveRows::sample(spec.clone(), seed + position, in_8);
                     // Every third round mixes.
-                    let is_whole = round % 3 == 2 && position % 2 == 1;
+                    let is_dense = round % 3 == 2 && position % 2 == 1;
                     expected.push(rows.to_dense());
-                    values.push(if is_whole {
+                    values.push(if is_dense {
                         tensor(&rows.to_dense()).into()
                     } else {
                         rows.to_rows().into()
@@ -75,7 +75,7 @@ pub fn sums_are_those_of_whole_values(create: Create<'_>) {
 }
 
 /// Optimizers that are not lazy, and updaters, see the whole sum.
-pub fn whole_steps_are_those_of_whole_values(create: Create<'_>) {
+pub fn dense_steps_are_those_of_dense_values(create: Create<'_>) {
     let optimizers = ["sgd", "adam", "adagrad", "ftrl"].map(|name| {
         let lazy = Optimizer::new(name).unwrap().with("wd", 0.1).unwrap();
         lazy.with("lazy_update", 0.0).unwrap()
@@ -203,9 +203,9 @@ pub fn lazy_steps_change_nothing_but_their_rows(create: Create<'_>) {
 fn check_lazy(store: &dyn KvStore, optimizer: &Optimizer, spec: &Spec) {
     let start = tame(spec.clone(), 5);
     let mut naive = NaiveLazy::new(optimizer, &start);
-    let whole = [key("a"), key("w"), key("z")];
+    let dense = [key("a"), key("w"), key("z")];
     let other = Value::from(tensor(&start));
-    store.init(&whole, &[other.clone(), tensor(&start).into(), other.clone()]).unwrap();
+    store.init(&dense, &[other.clone(), tensor(&start).into(), other.clone()]).unwrap();
     store.set_optimizer(optimizer.clone()).unwrap();
     let mut held = Vec::new();
     for round in 0..u64::from(reduced::times(6)) {
@@ -248,9 +248,9 @@ pub fn pulled_rows_are_those_of_the_value(create: Create<'_>) {
             let store = create();
             let spec = Spec::new(&shape, dtype);
             let rows = NaiveRows::sample(spec.clone(), seed, 4);
-            let whole = nasty(spec.clone(), seed);
+            let dense = nasty(spec.clone(), seed);
             store
-                .init(&[key("r"), key("w")], &[rows.to_rows().into(), tensor(&whole).into()])
+                .init(&[key("r"), key("w")], &[rows.to_rows().into(), tensor(&dense).into()])
                 .unwrap();
             let num_rows = i64::try_from(shape[0]).unwrap();
             let ids: Vec<i64> = words(seed)
@@ -262,7 +262,7 @@ pub fn pulled_rows_are_those_of_the_value(create: Create<'_>) {
             expected.dedup();
             let keys = [key("w"), key("r"), key("w")];
             let pulled = store.pull_rows(&keys, &[&ids, &ids, &[]], 0).unwrap();
-            for (found, value) in pulled.iter().zip([whole, rows.to_dense()]) {
+            for (found, value) in pulled.iter().zip([dense, rows.to_dense()]) {
                 assert_eq!(found.indices(), expected);
                 let naive = NaiveRows::from_rows(found);
                 assert_eq!(naive.spec, spec);
@@ -334,8 +334,8 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
         assert!(found.starts_with("2 rows of [4, 2]: expected [2, 2] f32, found "), "{found}");
     }
     let store = create();
-    let whole = rows(&[4, 2]);
-    store.init(&[key("w")], &[Value::from(&whole)]).unwrap();
+    let dense = rows(&[4, 2]);
+    store.init(&[key("w")], &[Value::from(&dense)]).unwrap();
     let value =
         |shape: [usize; 2]| Value::from(RowSparse::new(shape, vec![1], rows(&[1, 2])).unwrap());
     assert_code(store.push(&[key("w")], &[value([5, 2])], 0), ErrorCode::SpecMismatch);
@@ -353,14 +353,14 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     assert!(error.to_string().starts_with("key `w`: values of rows are not compressed"));
     store.set_compression(None).unwrap();
     store.set_updater(Some(Arc::new(assign))).unwrap();
-    assert_same_bits(&from_tensor(&whole), &stored(&*store, &key("w")), &"nothing has changed");
+    assert_same_bits(&from_tensor(&dense), &stored(&*store, &key("w")), &"nothing has changed");
     store.init(&[key("s")], &[rows(&[]).into()]).unwrap();
     let error = store.pull_rows(&[key("s")], &[&[]], 0).unwrap_err();
     assert_eq!(error.to_string(), "key `s`: shape [] has no rows");
 }
 
 /// Threads that push rows and pull rows see whole steps only.
-pub fn readers_see_whole_steps(create: Create<'_>, backends: &Backends) {
+pub fn readers_see_complete_steps(create: Create<'_>, backends: &Backends) {
     const NUM_ROWS: usize = 50;
     let ones = |dims: [usize; 2]| {
         let spec = TensorSpec::new(dims, DType::F64);

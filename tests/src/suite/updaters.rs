@@ -111,7 +111,7 @@ pub fn a_panic_poisons_one_key(store: &Store) {
 }
 
 /// A call that names a poisoned key changes nothing of the other keys.
-pub fn a_poisoned_key_fails_the_whole_call(store: &Store) {
+pub fn a_poisoned_key_fails_the_call(store: &Store) {
     init_abc(store);
     store.set_updater(|_, _, _| panic!("this panic is part of the test")).unwrap();
     let pushed = catch_unwind(AssertUnwindSafe(|| store.push("c", &array(&[1.0]))));

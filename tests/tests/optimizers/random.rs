@@ -5,7 +5,7 @@ use kvstore_tests::arithmetic::{Operator, is_half};
 use kvstore_tests::arrays::{from_array, from_tensor, to_array, to_arrays};
 use kvstore_tests::compare;
 use kvstore_tests::optimizer::Naive;
-use kvstore_tests::optimizer_run::{NaiveKey, Setup, Stored, difference};
+use kvstore_tests::optimizer_run::{NaiveKey, Rounding, Setup, difference};
 use kvstore_tests::samples::tame;
 use kvstore_tests::schedule::{Kind, Stateful, WarmingUp};
 use kvstore_tests::value::{Number, Spec, Value};
@@ -254,7 +254,7 @@ impl Run {
             if let Some(what) = compare::difference(&master.cast(weight.spec.dtype), weight) {
                 return Err(format!("not the rounded master copy: {what}"));
             }
-            difference(&naive.weights, &master, Stored::AsComputed).map_or(Ok(()), Err)?;
+            difference(&naive.weights, &master, Rounding::AsComputed).map_or(Ok(()), Err)?;
         }
         let expected: Vec<_> =
             naive.states.iter().map(|state| state.kept(&self.setup.naive)).collect();
@@ -263,7 +263,7 @@ impl Run {
         }
         for (slot, found) in found.iter().enumerate() {
             let expected: Vec<_> = expected.iter().map(|kept| kept[slot]).collect();
-            if let Some(what) = difference(&expected, found, Stored::AsComputed) {
+            if let Some(what) = difference(&expected, found, Rounding::AsComputed) {
                 return Err(format!("state {slot}: {what}"));
             }
         }

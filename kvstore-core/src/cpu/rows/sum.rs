@@ -63,7 +63,7 @@ impl<'a> Addends<'a> {
     pub(super) fn sum_part<T: RowFold>(
         &self,
         part: &RowPart,
-        room: &mut Room,
+        buffer: &mut SumBuffer,
         dst: &mut [T],
     ) -> Result<()> {
         let sources = self.sources_of(part.row)?;
@@ -82,7 +82,7 @@ impl<'a> Addends<'a> {
             first,
             rest.iter().map(|source| self.part_of(source, part)),
             and_zero,
-            room,
+            buffer,
         )
     }
 
@@ -153,7 +153,7 @@ impl Split for RowSums<'_> {
 impl RowSums<'_> {
     fn run<T: RowFold>(self) -> Result<()> {
         let dst = cast_mut::<T>(self.dst)?;
-        let mut room = Room::default();
+        let mut buffer = SumBuffer::default();
         let mut parts = RowParts::new(self.start, dst.len(), self.addends.row_len);
         while !parts.rest.is_empty() {
             if !self.addends.are_in_order() {
@@ -162,7 +162,7 @@ impl RowSums<'_> {
             }
             for part in parts.by_ref().take(AHEAD) {
                 let dst = dst.get_mut(part.range.clone()).unwrap_or_default();
-                self.addends.sum_part(&part, &mut room, dst)?;
+                self.addends.sum_part(&part, &mut buffer, dst)?;
             }
         }
         Ok(())
@@ -178,17 +178,18 @@ pub(super) trait RowFold: Element {
         first: &[Self],
         addends: impl Iterator<Item = Result<&'a [Self]>>,
         and_zero: bool,
-        room: &mut Room,
+        buffer: &mut SumBuffer,
     ) -> Result<()>;
 }
 
-/// Room for half precision on its way to and from `f32`. It belongs to a whole piece: rows are short.
-pub(super) struct Room {
+/// Memory for half-precision rows while they are summed in `f32`. A piece of work has one, because rows
+/// are short.
+pub(super) struct SumBuffer {
     sums: [f32; BLOCK],
     addend: [f32; BLOCK],
 }
 
-impl Default for Room {
+impl Default for SumBuffer {
     fn default() -> Self {
         Self { sums: [0.0; BLOCK], addend: [0.0; BLOCK] }
     }
@@ -202,9 +203,9 @@ macro_rules! row_fold {
                 first: &[Self],
                 addends: impl Iterator<Item = Result<&'a [Self]>>,
                 and_zero: bool,
-                room: &mut Room,
+                buffer: &mut SumBuffer,
             ) -> Result<()> {
-                $fold(dst, first, addends, and_zero, room)
+                $fold(dst, first, addends, and_zero, buffer)
             }
         })+
     };
@@ -218,7 +219,7 @@ fn fold_wide<'a, T: Add>(
     first: &[T],
     mut addends: impl Iterator<Item = Result<&'a [T]>>,
     and_zero: bool,
-    _room: &mut Room,
+    _room: &mut SumBuffer,
 ) -> Result<()> {
     // Most rows have one or two addends, which are read once.
     let Some(second) = addends.next().transpose()? else {
@@ -244,13 +245,13 @@ fn fold_half<'a, T: Element>(
     first: &[T],
     addends: impl Iterator<Item = Result<&'a [T]>>,
     and_zero: bool,
-    room: &mut Room,
+    buffer: &mut SumBuffer,
 ) -> Result<()>
 where
     [T]: HalfFloatSliceExt,
 {
-    let sums = room.sums.get_mut(..dst.len()).unwrap_or_default();
-    let wide = room.addend.get_mut(..dst.len()).unwrap_or_default();
+    let sums = buffer.sums.get_mut(..dst.len()).unwrap_or_default();
+    let wide = buffer.addend.get_mut(..dst.len()).unwrap_or_default();
     widen(first, sums);
     for addend in addends {
         widen(addend?, wide);

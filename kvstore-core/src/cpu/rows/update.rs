@@ -3,7 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use super::sum::{Addends, Room, RowFold};
+use super::sum::{Addends, RowFold, SumBuffer};
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
 use crate::backend::RowUpdateJob;
 use crate::cpu::in_out::InOutSlice;
@@ -11,7 +11,7 @@ use crate::cpu::memory::bytes_mut;
 use crate::cpu::sum::{BLOCK, widen};
 use crate::cpu::threads::{Job, Split};
 use crate::cpu::update::{
-    Rounded, States, split_states, states_of, step_block, step_of, wrong_state,
+    HalfWeight, States, split_states, states_of, step_block, step_of, wrong_state,
 };
 use crate::rule::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
 use crate::types::{DType, Error, Result};
@@ -88,10 +88,10 @@ impl Split for RowUpdatePiece<'_> {
     }
 
     fn split_at(self, middle: usize) -> (Self, Self) {
-        let places = self.places();
+        let offsets = self.offsets();
         let Self { rule, dtype, indices, gradient, len, weight, states, start, base } = self;
         let row = (start + middle).checked_div(gradient.row_len).unwrap_or_default();
-        let cut = places.of(row, start + middle - row * gradient.row_len);
+        let cut = offsets.of(row, start + middle - row * gradient.row_len);
         let cut = cut.unwrap_or(weight.len() / dtype.size());
         let (weight, right_weight) = weight.split_at(cut * dtype.size());
         let (states, right_states) = split_states(states, dtype, cut);
@@ -119,8 +119,8 @@ impl RuleVisitor for RowUpdatePiece<'_> {
         match self.dtype {
             DType::F32 => self.run_full::<f32, R, N>(),
             DType::F64 => self.run_full::<f64, R, N>(),
-            DType::F16 => self.run_half::<f16, R, N>(Rounded::F16),
-            DType::Bf16 => self.run_half::<bf16, R, N>(Rounded::Bf16),
+            DType::F16 => self.run_half::<f16, R, N>(HalfWeight::F16),
+            DType::Bf16 => self.run_half::<bf16, R, N>(HalfWeight::Bf16),
             DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
                 Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
             }
@@ -129,30 +129,30 @@ impl RuleVisitor for RowUpdatePiece<'_> {
 }
 
 impl<'a> RowUpdatePiece<'a> {
-    fn places(&self) -> Places<'a> {
-        Places { indices: self.indices, row_len: self.gradient.row_len, base: self.base }
+    fn offsets(&self) -> Offsets<'a> {
+        Offsets { indices: self.indices, row_len: self.gradient.row_len, base: self.base }
     }
 
     /// Steps a weight in its own arithmetic.
     fn run_full<A: Real + RowFold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let step = step_of::<A, R, N>(&self.rule)?;
-        let (places, start, len) = (self.places(), self.start, self.len);
+        let (offsets, start, len) = (self.offsets(), self.start, self.len);
         let merge = Merge { addends: self.gradient, sum: sum_full::<A> };
         let weight = self.weight.cast()?;
         let states = states_of(self.states.into_iter().flatten())?;
-        Update { step, merge, places, rounded: None, weight, states }.run(start, len)
+        Update { step, merge, offsets, rounded: None, weight, states }.run(start, len)
     }
 
     /// Steps the master copy of a half-precision weight, and rounds it into the weight.
     fn run_half<T: RowFold, R: Rule<N>, const N: usize>(
         self,
-        rounded: impl FnOnce(&'a mut [T]) -> Rounded<'a>,
+        rounded: impl FnOnce(&'a mut [T]) -> HalfWeight<'a>,
     ) -> Result<()>
     where
         [T]: HalfFloatSliceExt,
     {
         let step = step_of::<f32, R, N>(&self.rule)?;
-        let (places, start, len) = (self.places(), self.start, self.len);
+        let (offsets, start, len) = (self.offsets(), self.start, self.len);
         let merge = Merge { addends: self.gradient, sum: sum_half::<T> };
         let mut states = self.states.into_iter().flatten();
         let master = states.next().ok_or_else(wrong_state)?.cast()?;
@@ -162,58 +162,58 @@ impl<'a> RowUpdatePiece<'a> {
             return Err(wrong_state());
         }
         let rounded = Some(rounded(weight));
-        Update { step, merge, places, rounded, weight: master, states }.run(start, len)
+        Update { step, merge, offsets, rounded, weight: master, states }.run(start, len)
     }
 }
 
 fn sum_full<A: RowFold>(
     addends: &Addends<'_>,
     part: &RowPart,
-    rooms: &mut Rooms,
+    buffers: &mut GradientBuffers,
     dst: &mut [A],
 ) -> Result<()> {
-    addends.sum_part(part, &mut rooms.sum, dst)
+    addends.sum_part(part, &mut buffers.sum, dst)
 }
 
 /// Sums a part of a row, rounds the sum as every sum of its dtype is, and converts it.
 fn sum_half<T: RowFold>(
     addends: &Addends<'_>,
     part: &RowPart,
-    rooms: &mut Rooms,
+    buffers: &mut GradientBuffers,
     dst: &mut [f32],
 ) -> Result<()>
 where
     [T]: HalfFloatSliceExt,
 {
-    let sums = bytemuck::cast_slice_mut::<u16, T>(&mut rooms.rounded);
+    let sums = bytemuck::cast_slice_mut::<u16, T>(&mut buffers.rounded);
     let sums = sums.get_mut(..dst.len()).unwrap_or_default();
-    addends.sum_part(part, &mut rooms.sum, sums)?;
+    addends.sum_part(part, &mut buffers.sum, sums)?;
     widen(sums, dst);
     Ok(())
 }
 
-/// Room for the sum of a part of a row, and for the sum in half precision.
-struct Rooms {
-    sum: Room,
+/// Memory for the sum of a part of a row, and for that sum in half precision.
+struct GradientBuffers {
+    sum: SumBuffer,
     rounded: [u16; BLOCK],
 }
 
 /// The gradient, and how a part of a row of it is made.
 struct Merge<'a, A> {
     addends: Addends<'a>,
-    sum: fn(&Addends<'a>, &RowPart, &mut Rooms, &mut [A]) -> Result<()>,
+    sum: fn(&Addends<'a>, &RowPart, &mut GradientBuffers, &mut [A]) -> Result<()>,
 }
 
 /// Where the elements of the gradient belong.
 #[derive(Clone, Copy)]
-struct Places<'a> {
+struct Offsets<'a> {
     indices: &'a [i64],
     row_len: usize,
-    /// The element of the weight from which places are counted.
+    /// The element of the weight from which offsets are counted.
     base: usize,
 }
 
-impl Places<'_> {
+impl Offsets<'_> {
     /// Returns the place of an element of a row; none after the last row.
     fn of(&self, row: usize, column: usize) -> Option<usize> {
         let index = usize::try_from(*self.indices.get(row)?).ok()?;
@@ -225,8 +225,8 @@ impl Places<'_> {
 struct Update<'a, A, S, const N: usize> {
     step: S,
     merge: Merge<'a, A>,
-    places: Places<'a>,
-    rounded: Option<Rounded<'a>>,
+    offsets: Offsets<'a>,
+    rounded: Option<HalfWeight<'a>>,
     weight: InOutSlice<'a, A>,
     states: [InOutSlice<'a, A>; N],
 }
@@ -238,13 +238,13 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
             return Err(wrong_state());
         }
         let mut gradients = [A::ZERO; BLOCK];
-        let mut rooms = Rooms { sum: Room::default(), rounded: [0; BLOCK] };
-        let mut parts = RowParts::new(start, len, self.places.row_len);
+        let mut buffers = GradientBuffers { sum: SumBuffer::default(), rounded: [0; BLOCK] };
+        let mut parts = RowParts::new(start, len, self.offsets.row_len);
         while !parts.rest.is_empty() {
             parts.clone().take(AHEAD).try_for_each(|part| self.read_ahead(&part))?;
             for part in parts.by_ref().take(AHEAD) {
                 let gradients = gradients.get_mut(..part.range.len()).unwrap_or_default();
-                (self.merge.sum)(&self.merge.addends, &part, &mut rooms, gradients)?;
+                (self.merge.sum)(&self.merge.addends, &part, &mut buffers, gradients)?;
                 self.step(&part, gradients)?;
             }
         }
@@ -252,7 +252,7 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
     }
 
     fn place(&self, part: &RowPart) -> Result<usize> {
-        let first = self.places.of(part.row, part.column).ok_or_else(wrong_rows)?;
+        let first = self.offsets.of(part.row, part.column).ok_or_else(wrong_rows)?;
         if first + part.range.len() > self.weight.len() { Err(wrong_rows()) } else { Ok(first) }
     }
 
@@ -271,7 +271,7 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
         let end = first + part.range.len();
         let weights = self.weight.block(first, end);
         let states = self.states.each_mut().map(|state| state.block(first, end));
-        step_block(&self.step, self.places.base + first, weights, states, gradients);
+        step_block(&self.step, self.offsets.base + first, weights, states, gradients);
         if let Some(rounded) = &mut self.rounded {
             rounded.write(first, weights);
         }

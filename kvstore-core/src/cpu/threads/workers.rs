@@ -139,7 +139,7 @@ struct Batch<'b, J: Job> {
 
 /// What a thread does of a batch at a time.
 enum Unit<'b, J: Job> {
-    Whole(&'b mut [J]),
+    Jobs(&'b mut [J]),
     Part(J::Piece<'b>),
 }
 
@@ -156,7 +156,7 @@ impl<'b, J: Job> Batch<'b, J> {
             if count > 0 {
                 let (taken, after) = jobs.split_at_mut(count);
                 self.jobs = after;
-                return Ok(Some(Unit::Whole(taken)));
+                return Ok(Some(Unit::Jobs(taken)));
             }
             let Some((job, after)) = jobs.split_first_mut() else { return Ok(None) };
             self.jobs = after;
@@ -169,7 +169,7 @@ impl<'b, J: Job> Batch<'b, J> {
 impl<J: Job> Unit<'_, J> {
     fn run(self) -> Result<()> {
         match self {
-            Self::Whole(jobs) => jobs.iter_mut().try_for_each(|job| J::run(job.open()?)),
+            Self::Jobs(jobs) => jobs.iter_mut().try_for_each(|job| J::run(job.open()?)),
             Self::Part(piece) => J::run(piece),
         }
     }
@@ -223,7 +223,7 @@ mod tests {
     use crate::types::Error;
 
     #[test]
-    fn pieces_are_the_whole_work() {
+    fn pieces_are_the_complete_work() {
         for threads in [1, 2, 3, 7] {
             let workers = Workers::new(threads);
             for len in [0, 1, GRAIN, GRAIN + 1, 2 * GRAIN, 100 * GRAIN + 7] {

@@ -20,7 +20,7 @@ use super::wire::{Wire, lost};
 impl Stores {
     /// Returns all that the ranks hold, the same on each of them.
     pub(crate) fn snapshot(&self, wire: &Wire<'_>, name: &str) -> Result<Snapshot> {
-        let mut snapshot = self.whole.snapshot()?;
+        let mut snapshot = self.complete.snapshot()?;
         let config = Terms::clone(&self.config());
         if let Policy::Optimizer(optimizer) = &config.policy
             && config.policy.steps_parts()
@@ -43,8 +43,8 @@ impl Stores {
 
     /// Returns what compressed sums have not sent, of each key by ranks.
     fn all_residuals(&self, wire: &Wire<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
-        let keys = self.whole.keys()?;
-        let specs = self.whole.describe(&keys)?;
+        let keys = self.complete.keys()?;
+        let specs = self.complete.describe(&keys)?;
         let mut own = Vec::new();
         for key in &keys {
             let residual = self.residuals().get(key).cloned();
@@ -123,10 +123,11 @@ impl Stores {
         };
         let values = snapshot.values()?;
         // What is compressed is what ranks send, not what the store of whole values gets.
-        let whole = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
+        let without_residuals =
+            snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
         // Before any value changes: this list may be long.
         let keys = fallible::collect(snapshot.keys().cloned())?;
-        self.whole.rollback(if policy.steps_parts() { &values } else { &whole })?;
+        self.complete.rollback(if policy.steps_parts() { &values } else { &without_residuals })?;
         self.sums.rollback(&values)?;
         let rank = self.collective.rank();
         let mut partitions: HashMap<&Key, Partition> = fallible::hash_map(keys.len())?;
@@ -174,7 +175,7 @@ impl Stores {
         let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
         let loaded = fingerprint(&states);
         if !policy.steps_parts() {
-            self.whole.set_optimizer_states(Some(optimizer), states)?;
+            self.complete.set_optimizer_states(Some(optimizer), states)?;
             self.part.set_updater(None)?;
             self.set_policy_with(policy, loaded);
             return Ok(());
@@ -182,7 +183,7 @@ impl Stores {
         let keys = fallible::collect(states.keys().cloned())?;
         let mut parts = BTreeMap::new();
         for ((key, state), partition) in states.into_iter().zip(self.partitions(&keys)?) {
-            state.check(optimizer.name(), &key, partition.whole())?;
+            state.check(optimizer.name(), &key, partition.spec())?;
             if let Some(part) = partition.part(self.collective.rank()) {
                 let first = partition.elements(self.collective.rank()).start;
                 let state = state.part(&optimizer, first, &part)?;
@@ -190,8 +191,8 @@ impl Stores {
             }
         }
         if !own.policy.steps_parts() {
-            self.seed(&self.whole.keys()?)?;
-            self.whole.set_updater(None)?;
+            self.seed(&self.complete.keys()?)?;
+            self.complete.set_updater(None)?;
         }
         self.part.set_optimizer_states(Some(optimizer), parts)?;
         self.set_policy_with(policy, loaded);

@@ -1,4 +1,4 @@
-//! [`Flight`]: messages on their way, and the buffers that they come from and go to.
+//! [`Transfers`]: messages on their way, and the buffers that they come from and go to.
 //!
 //! Verbs are made of messages between two ranks, not of MPI's own verbs. So it is known who is late; both ends of a
 //! message that is cut know into how many pieces without asking others; and a rank that does something else, or has
@@ -11,29 +11,29 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::functions::{Failure, Mpi, Request};
-use super::patience::{Patience, Rest};
+use super::patience::{Patience, Pause};
 use crate::transport::{Buffer, Call, CallGuard, Fault};
 
 /// Buffers of transfers that were never finished. MPI may write there as long as the process lives.
-static ABANDONED: Mutex<Vec<Cargo>> = Mutex::new(Vec::new());
+static ABANDONED: Mutex<Vec<TransferBuffer>> = Mutex::new(Vec::new());
 
 /// The messages of a call.
 #[derive(Debug)]
-pub(super) struct Flight<'a> {
+pub(super) struct Transfers<'a> {
     mpi: &'static dyn Mpi,
     guard: &'a CallGuard<'a>,
     max_message: usize,
-    cargo: Vec<Cargo>,
+    buffers: Vec<TransferBuffer>,
     pending: Vec<Pending>,
     num_bytes: usize,
 }
 
-/// Which buffer of a flight.
+/// The index of a buffer among the transfers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold(usize);
+pub(super) struct BufferId(usize);
 
 #[derive(Debug)]
-struct Cargo {
+struct TransferBuffer {
     memory: Memory,
     /// Where its bytes begin, and how many there are: asked once, for as long as MPI has them nobody makes a reference
     /// to them.
@@ -42,7 +42,7 @@ struct Cargo {
 }
 
 // SAFETY: it points into memory that it keeps.
-unsafe impl Send for Cargo {}
+unsafe impl Send for TransferBuffer {}
 
 #[derive(Debug)]
 enum Memory {
@@ -61,26 +61,30 @@ struct Pending {
     expected: Option<usize>,
 }
 
-impl<'a> Flight<'a> {
+impl<'a> Transfers<'a> {
     /// Begins a call of a library. Messages are cut into pieces of so many bytes at most.
     pub(super) fn new(mpi: &'static dyn Mpi, guard: &'a CallGuard<'a>, max_message: usize) -> Self {
-        Self { mpi, guard, max_message, cargo: Vec::new(), pending: Vec::new(), num_bytes: 0 }
+        Self { mpi, guard, max_message, buffers: Vec::new(), pending: Vec::new(), num_bytes: 0 }
     }
 
     /// Takes a buffer.
-    pub(super) fn load(&mut self, mut buffer: Buffer) -> Hold {
-        // Of one look at it: a tensor that cannot be made this flight's alone has no bytes then.
+    pub(super) fn add(&mut self, mut buffer: Buffer) -> BufferId {
+        // Of one look at it: a tensor that cannot be made exclusive to these transfers has no bytes then.
         let bytes = &mut *buffer;
         let (start, num_bytes) = (bytes.as_mut_ptr(), bytes.len());
-        self.cargo.push(Cargo { memory: Memory::Owned(buffer), start, num_bytes });
-        Hold(self.cargo.len() - 1)
+        self.buffers.push(TransferBuffer { memory: Memory::Owned(buffer), start, num_bytes });
+        BufferId(self.buffers.len() - 1)
     }
 
     /// Takes a share of a buffer, from which is only sent.
-    pub(super) fn share(&mut self, buffer: &Arc<Buffer>) -> Hold {
+    pub(super) fn share(&mut self, buffer: &Arc<Buffer>) -> BufferId {
         let (start, num_bytes) = (buffer.as_ptr().cast_mut(), buffer.len());
-        self.cargo.push(Cargo { memory: Memory::Shared(Arc::clone(buffer)), start, num_bytes });
-        Hold(self.cargo.len() - 1)
+        self.buffers.push(TransferBuffer {
+            memory: Memory::Shared(Arc::clone(buffer)),
+            start,
+            num_bytes,
+        });
+        BufferId(self.buffers.len() - 1)
     }
 
     /// Takes a request that has no buffer.
@@ -91,18 +95,18 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Begins to send bytes of a buffer. Nothing is received there in the same flight.
+    /// Begins to send bytes of a buffer. Nothing is received there by the same transfers.
     pub(super) fn send(
         &mut self,
         peer: usize,
-        hold: Hold,
+        buffer_id: BufferId,
         range: Range<usize>,
     ) -> Result<(), Fault> {
         let tag = self.guard.place.call.tag();
         for piece in pieces(range, self.max_message) {
-            let (start, num_bytes) = self.bytes(hold, &piece);
+            let (start, num_bytes) = self.bytes(buffer_id, &piece);
             let rank = self.integer(peer)?;
-            // SAFETY: the flight keeps the buffer until the request is done, else for ever.
+            // SAFETY: the transfers keep the buffer until the request is done, else for ever.
             let request = unsafe { self.mpi.send(start, self.integer(num_bytes)?, rank, tag) };
             let request = request.map_err(|failure| self.failed(failure))?;
             self.pending.push(Pending { request, peer, expected: None });
@@ -110,19 +114,19 @@ impl<'a> Flight<'a> {
         Ok(())
     }
 
-    /// Begins to receive bytes of a buffer that the flight has alone.
+    /// Begins to receive bytes of a buffer that no one else has.
     pub(super) fn receive(
         &mut self,
         peer: usize,
-        hold: Hold,
+        buffer_id: BufferId,
         range: Range<usize>,
     ) -> Result<(), Fault> {
-        let memory = &self.cargo[hold.0].memory;
+        let memory = &self.buffers[buffer_id.0].memory;
         assert!(matches!(memory, Memory::Owned(_)), "nobody reads what is written");
         for piece in pieces(range, self.max_message) {
-            let (start, num_bytes) = self.bytes(hold, &piece);
+            let (start, num_bytes) = self.bytes(buffer_id, &piece);
             let rank = self.integer(peer)?;
-            // SAFETY: the flight keeps the buffer until the request is done, else for ever.
+            // SAFETY: the transfers keep the buffer until the request is done, else for ever.
             let request = unsafe { self.mpi.receive(start, self.integer(num_bytes)?, rank) };
             let request = request.map_err(|failure| self.failed(failure))?;
             self.pending.push(Pending { request, peer, expected: Some(num_bytes) });
@@ -131,25 +135,25 @@ impl<'a> Flight<'a> {
     }
 
     /// Waits for all messages, and returns the buffers in the order in which they were taken, without shared ones.
-    pub(super) fn land(mut self) -> Result<impl Iterator<Item = Buffer>, Fault> {
+    pub(super) fn wait_all(mut self) -> Result<impl Iterator<Item = Buffer>, Fault> {
         let patience = Patience::for_bytes(self.num_bytes);
         loop {
             self.look()?;
             if self.pending.is_empty() {
-                let own = |cargo: Cargo| match cargo.memory {
+                let own = |buffer: TransferBuffer| match buffer.memory {
                     Memory::Owned(buffer) => Some(buffer),
                     Memory::Shared(_) => None,
                 };
-                return Ok(std::mem::take(&mut self.cargo).into_iter().filter_map(own));
+                return Ok(std::mem::take(&mut self.buffers).into_iter().filter_map(own));
             }
             let left = self.guard.place.wait.left();
             if left.is_zero() {
                 return Err(self.late());
             }
             match patience.rest() {
-                Rest::Spin => std::hint::spin_loop(),
-                Rest::Yield => std::thread::yield_now(),
-                Rest::Sleep(time) => self.guard.pause(time.min(left))?,
+                Pause::Spin => std::hint::spin_loop(),
+                Pause::Yield => std::thread::yield_now(),
+                Pause::Sleep(time) => self.guard.pause(time.min(left))?,
             }
         }
     }
@@ -203,11 +207,11 @@ impl<'a> Flight<'a> {
     }
 
     /// Returns where a range of a buffer begins, and its length.
-    fn bytes(&mut self, hold: Hold, range: &Range<usize>) -> (*mut u8, usize) {
-        let cargo = &self.cargo[hold.0];
-        assert!(range.end <= cargo.num_bytes, "a range of the buffer");
+    fn bytes(&mut self, buffer_id: BufferId, range: &Range<usize>) -> (*mut u8, usize) {
+        let buffer = &self.buffers[buffer_id.0];
+        assert!(range.end <= buffer.num_bytes, "a range of the buffer");
         self.num_bytes += range.len();
-        (cargo.start.wrapping_add(range.start), range.len())
+        (buffer.start.wrapping_add(range.start), range.len())
     }
 
     fn integer(&self, number: usize) -> Result<i32, Fault> {
@@ -218,11 +222,11 @@ impl<'a> Flight<'a> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for Transfers<'_> {
     #[expect(clippy::disallowed_methods, reason = "a few words per buffer of one transfer")]
     fn drop(&mut self) {
         if !self.pending.is_empty() {
-            ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.cargo);
+            ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.buffers);
         }
     }
 }
@@ -244,7 +248,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::mpi::functions::Received;
+    use crate::mpi::functions::MessageStatus;
     use crate::transport::CallOrder;
     use crate::transport::Verb;
     use crate::transport::Wait;
@@ -323,20 +327,24 @@ mod tests {
             Ok(Request::for_tests())
         }
 
-        fn test(&self, _: &mut Request) -> Result<Option<Received>, (Failure, c_int)> {
+        fn test(&self, _: &mut Request) -> Result<Option<MessageStatus>, (Failure, c_int)> {
             self.write(1);
             Ok(None)
         }
     }
 
     /// Lends a buffer to a library in a call that is ended by a fault.
-    fn lend(mpi: &'static Slow, act: impl FnOnce(&mut Flight<'_>, Hold) -> Result<(), Fault>) {
+    fn lend(
+        mpi: &'static Slow,
+        act: impl FnOnce(&mut Transfers<'_>, BufferId) -> Result<(), Fault>,
+    ) {
         let (calls, wait) = (CallOrder::default(), Wait::new(&"a test", Duration::ZERO));
         let guard = calls.begin(Verb::Barrier, (0, 2), &wait).unwrap();
-        let mut flight = Flight::new(mpi, &guard, 100);
-        let hold = flight.load(Buffer::zeroed(8));
-        let begun = flight.receive(1, hold, 0..8).and_then(|()| act(&mut flight, hold));
-        let fault = begun.and_then(|()| flight.land().map(drop));
+        let mut transfers = Transfers::new(mpi, &guard, 100);
+        let buffer_id = transfers.add(Buffer::zeroed(8));
+        let begun =
+            transfers.receive(1, buffer_id, 0..8).and_then(|()| act(&mut transfers, buffer_id));
+        let fault = begun.and_then(|()| transfers.wait_all().map(drop));
         assert!(guard.end(fault).is_err());
         // Miri finds out when that memory is nobody's.
         mpi.write(2);
@@ -348,14 +356,14 @@ mod tests {
         lend(&MPI, |_, _| Ok(()));
         let mut kept = ABANDONED.lock().unwrap();
         let lent = MPI.lent.load(Ordering::Relaxed);
-        let cargo = kept.iter_mut().find(|cargo| cargo.start == lent).unwrap();
-        assert!(matches!(&cargo.memory, Memory::Owned(buffer) if buffer[0] == 2));
+        let found = kept.iter_mut().find(|buffer| buffer.start == lent).unwrap();
+        assert!(matches!(&found.memory, Memory::Owned(buffer) if buffer[0] == 2));
     }
 
     #[test]
     fn a_buffer_is_kept_when_the_next_message_cannot_be_begun() {
         static MPI: Slow = Slow::new();
-        lend(&MPI, |flight, hold| flight.send(1, hold, 0..8));
+        lend(&MPI, |transfers, buffer_id| transfers.send(1, buffer_id, 0..8));
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn subtracting_gradients(store: &Store) {
 }
 
 /// A rollback in the midst of pushes is whole, too: keys go back together, and nobody waits for ever.
-pub fn a_rollback_is_whole(store: &Store) {
+pub fn a_rollback_is_complete(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
     adding(store);
     let store = store.clone();

@@ -1,4 +1,4 @@
-//! How much cheaper is it to push the rows of an embedding that a batch touches than the whole of it?
+//! How much cheaper is it to push the rows of an embedding that a batch touches than a dense gradient?
 //!
 //! A million rows of 64 floats, of which a step touches ten thousand: a quarter of them in each of four values.
 
@@ -55,11 +55,11 @@ fn rows(criterion: &mut Criterion) {
         });
         drop(sparse);
         let dense = store(optimizer);
-        let whole: Vec<_> = (0..NUM_VALUES)
+        let gradients: Vec<_> = (0..NUM_VALUES)
             .map(|_| full(SHAPE, 1e-3, DType::F32, Device::cpu(0)).expect("memory"))
             .collect();
-        group.bench_function(format!("push of the whole, {name}"), |bencher| {
-            bencher.iter(|| dense.push("w", &whole).expect("a push that fits"));
+        group.bench_function(format!("dense push, {name}"), |bencher| {
+            bencher.iter(|| dense.push("w", &gradients).expect("a push that fits"));
         });
     }
     let store = store(None);

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use kvstore_core::{Error, Result, fallible};
 
-use super::call::{Act, Call};
+use super::call::{Call, Operation};
 use super::config::Terms;
 use super::difference::describe_terms;
 use super::stores::Stores;
@@ -45,9 +45,9 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
     let first = configs.first().copied().unwrap_or_default();
     let all_agree = configs.iter().all(|config| *config == first);
     if all_agree {
-        stores.agree(matches!(call.act, Act::Push { .. }))?;
+        stores.agree(matches!(call.operation, Operation::Push { .. }))?;
     }
-    if let Act::Barrier = &call.act {
+    if let Operation::Barrier = &call.operation {
         return if all_agree { Ok(Ok(())) } else { adopt(wire, stores, configs) };
     }
     if call.needs_agreement() && !all_agree {
@@ -58,26 +58,26 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
             call.subject()
         ))));
     }
-    let result = match &call.act {
-        Act::Barrier => Ok(()),
-        Act::Init { keys, values, existing } => stores.init(wire, keys, values, *existing),
-        Act::Push { keys, sums } if calls.len() == 1 => stores.push(wire, keys, sums),
-        Act::Push { .. } => {
+    let result = match &call.operation {
+        Operation::Barrier => Ok(()),
+        Operation::Init { keys, values, existing } => stores.init(wire, keys, values, *existing),
+        Operation::Push { keys, sums } if calls.len() == 1 => stores.push(wire, keys, sums),
+        Operation::Push { .. } => {
             let (mut all_keys, mut all_sums) = (Vec::new(), Vec::new());
             for call in calls {
-                if let Act::Push { keys, sums } = &call.act {
+                if let Operation::Push { keys, sums } = &call.operation {
                     fallible::extend(&mut all_keys, keys)?;
                     fallible::extend(&mut all_sums, sums)?;
                 }
             }
             stores.push(wire, &all_keys, &all_sums)
         }
-        Act::Remove { keys } => stores.remove(keys),
-        Act::Snapshot(name, taken) => stores.snapshot(wire, name).map(|snapshot| {
+        Operation::Remove { keys } => stores.remove(keys),
+        Operation::Snapshot(name, taken) => stores.snapshot(wire, name).map(|snapshot| {
             *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
         }),
-        Act::Share(snapshot) => stores.share_snapshot(wire, snapshot),
-        Act::Rollback(snapshot) => stores.rollback(snapshot),
+        Operation::Share(snapshot) => stores.share_snapshot(wire, snapshot),
+        Operation::Rollback(snapshot) => stores.rollback(snapshot),
     };
     match result {
         Err(
