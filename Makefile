@@ -1,5 +1,6 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup test-setup native demo demo-dist demo-python test miri check kernels fuzz nightly release-check jar install \
+.PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu test-jvm \
+	test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz nightly release-check jar install \
 	examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check wheel doc clean
 
 # rustup installs here, and a shell that was open before does not know it.
@@ -31,15 +32,28 @@ demo-python: wheel ## trains it with PyTorch, four replicas over a store, beside
 test-setup:
 	@scripts/setup.sh test
 
-test: test-setup jar wheel ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
+# Two suites at a time: each leaves a processor idle now and then. The others run after a failure, too.
+test: test-setup ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
+	@status=0; $(MAKE) -k -j2 suites || status=$$?; \
+	scripts/tally.sh --summary jar wheel rust gpu jvm check-jni check-gpu python replay && exit $$status
+
+# What each suite uses: the released jar and wheel, the class path that Maven writes, the Rust tests
+# that `test-rust` compiles. Suites that take long come first.
+suites: test-rust test-jvm test-python test-check-jni test-check-gpu test-gpu test-replay $(ALSO)
+test-rust:
 	scripts/tally.sh rust scripts/rust-tests.sh
+test-gpu: test-rust
 	scripts/tally.sh gpu scripts/gpu-tests.sh
+test-jvm: jar
 	scripts/tally.sh jvm $(MAVEN) verify -Preleased
+test-check-jni: test-jvm
 	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
+test-check-gpu: test-jvm
 	scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
+test-python: wheel
 	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
+test-replay: test-jvm wheel
 	scripts/tally.sh replay scripts/replay.sh
-	scripts/tally.sh --summary jar wheel rust gpu jvm check-jni check-gpu python replay
 
 miri: setup ## interprets the tests of the core: undefined behaviour, data races, leaks
 	scripts/setup.sh portable

@@ -25,6 +25,9 @@ run_or_print() {
     return 1
 }
 
+# One apt at a time: suites that run side by side install packages, and a second apt would fail.
+apt_get() { flock "${TMPDIR:-/tmp}/kvstore-apt.lock" env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null; }
+
 # apt_install PACKAGE..   installs packages; fails if apt does not have them or we are not root. If it
 # fails at first, it updates the package lists, which may be missing or old, and tries again.
 apt_install() {
@@ -34,6 +37,7 @@ apt_install() {
         echo "setup:     ${as}apt-get update && $as$APT_INSTALL $*" >&2
     fi
     may_install || return 1
-    DEBIAN_FRONTEND=noninteractive $APT_INSTALL -q "$@" </dev/null ||
-        { apt-get -q update && DEBIAN_FRONTEND=noninteractive $APT_INSTALL -q "$@" </dev/null; }
+    # shellcheck disable=SC2086 # an option list
+    apt_get ${APT_INSTALL#apt-get } -q "$@" ||
+        { apt_get -q update && apt_get ${APT_INSTALL#apt-get } -q "$@"; }
 }

@@ -121,7 +121,7 @@ class FreshSystem(ScriptTest):
     """`scripts/setup.sh` on a Debian or Ubuntu with a few tools only."""
 
     PACKAGES = "gcc libc6-dev g++ openjdk-21-jdk-headless maven python3-venv rustup"
-    TOOLS = "sh awk cat chmod cut dirname env grep mkdir readlink sed sort touch tr uniq".split()
+    TOOLS = "sh awk cat chmod cut dirname env flock grep mkdir readlink sed sort touch tr uniq".split()
 
     def setUp(self):
         super().setUp()
@@ -377,6 +377,13 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
     def assert_counts(self, line, name, passed, failed, skipped):
         pattern = f"{name} +{passed} passed +{failed} failed +{skipped} skipped +\\d+ s"
         self.assertRegex(line, pattern)
+
+    def test_each_line_names_its_command_which_does_not_inherit_make_s_options(self):
+        script = "echo one; echo two >&2; printf 'flags: %s' \"${MAKEFLAGS-none}\""
+        done, _ = self.run_script("scripts/tally.sh", "rust", "sh", "-c", script, MAKEFLAGS="-j2 --jobserver-auth=3,4")
+        self.assertEqual(done.stdout, "rust: one\nrust: two\nrust: flags: none\n")
+        log = (self.root / "target" / "tally" / "rust" / "output.log").read_text()
+        self.assertEqual(log, "one\ntwo\nflags: none")
 
     def test_the_reports_of_surefire_junit_s_console_and_pytest_are_added(self):
         self.assertEqual(self.run_command("all", "exit 3", a_xml=self.SUREFIRE, b_xml=self.CONSOLE, c_xml=self.PYTEST), 3)

@@ -20,16 +20,16 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /**
- * Threads that push, pull, print and close the same arrays and stores, for half a minute or as many seconds
- * as the system property {@code kvstore.soak.seconds} says. They have a process of their own, in which
- * nothing is left in the end.
+ * Threads that push, pull, print and close the same arrays and stores for 10 seconds, or for as many
+ * as the environment variable {@code KVSTORE_SOAK_SECONDS} says. They run in a process of their own,
+ * in which nothing is left at the end.
  */
 @Tag("memory")
 class SoakTest {
     @Test
     void nothingIsLostAndNothingLeaks() throws Exception {
-        ChildJvm.Result result = new ChildJvm()
-                .run(Soak.class, System.getProperty("kvstore.soak.seconds", "30"));
+        String seconds = System.getenv().getOrDefault("KVSTORE_SOAK_SECONDS", "10");
+        ChildJvm.Result result = new ChildJvm().run(Soak.class, seconds);
         System.out.print(result.output());
         assertEquals(0, result.status(), result.output());
         assertTrue(result.output().endsWith("0 open, 0 bytes\n"), result.output());
