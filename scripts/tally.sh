@@ -25,6 +25,6 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 started=$(date +%s)
 # A pipe hides the command's status, so a file keeps it.
 { "$@" 2>&1 && echo 0 >"$folder/status" || echo $? >"$folder/status"; } | tee "$folder/output.log" |
-    awk -v name="$name" '{ print name ": " $0; fflush() }'
+    sed -u "s/^/$name: /"
 echo $(($(date +%s) - started)) >"$folder/seconds"
 exit "$(cat "$folder/status")"

@@ -25,7 +25,7 @@ mod many;
 mod many_rows;
 
 /// The elements of the arrays of these cases.
-const LEN: usize = 100_000;
+const LEN: usize = 32_000;
 
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;

@@ -25,7 +25,7 @@ use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
 /// A list of so many addresses is a long allocation.
-const LEN: usize = 9000;
+const LEN: usize = 2800;
 
 /// A list of so many jobs is a long allocation. The emulated driver is slow.
 const NUM_JOBS: usize = 1500;

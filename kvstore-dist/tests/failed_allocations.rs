@@ -25,11 +25,11 @@ use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases_by, with
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
 /// A list of so many pointers is a long allocation.
-const NUM_KEYS: usize = 9000;
+const NUM_KEYS: usize = 2800;
 const NUM_RANKS: usize = 2;
 /// Every so many allocations fail, because a call of all ranks has up to 140. `make nightly` fails
 /// each of them.
-const STEP: usize = 24;
+const STEP: usize = 12;
 
 /// A rank of a group, with its store.
 struct Worker {

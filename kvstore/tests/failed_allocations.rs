@@ -19,7 +19,7 @@ use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
 /// A list of so many pointers is a long allocation.
-const NUM_KEYS: usize = 9000;
+const NUM_KEYS: usize = 2800;
 
 fn keys(prefix: &str) -> Vec<Key> {
     (0..NUM_KEYS).map(|number| Key::new(&format!("{prefix}{number}")).unwrap()).collect()

@@ -379,11 +379,11 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.assertRegex(line, pattern)
 
     def test_each_line_names_its_command_which_does_not_inherit_make_s_options(self):
-        script = "echo one; echo two >&2; printf 'flags: %s' \"${MAKEFLAGS-none}\""
+        script = 'echo one; echo two >&2; echo "flags: ${MAKEFLAGS-none}"'
         done, _ = self.run_script("scripts/tally.sh", "rust", "sh", "-c", script, MAKEFLAGS="-j2 --jobserver-auth=3,4")
         self.assertEqual(done.stdout, "rust: one\nrust: two\nrust: flags: none\n")
         log = (self.root / "target" / "tally" / "rust" / "output.log").read_text()
-        self.assertEqual(log, "one\ntwo\nflags: none")
+        self.assertEqual(log, "one\ntwo\nflags: none\n")
 
     def test_the_reports_of_surefire_junit_s_console_and_pytest_are_added(self):
         self.assertEqual(self.run_command("all", "exit 3", a_xml=self.SUREFIRE, b_xml=self.CONSOLE, c_xml=self.PYTEST), 3)

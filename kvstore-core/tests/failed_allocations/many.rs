@@ -12,7 +12,7 @@ use kvstore_failing_allocator::{case, without_failures};
 use super::{Case, LEN, assign, backends, change, key, store, tensor};
 
 /// A list of so many pointers is a long allocation.
-const NUM_KEYS: usize = 9000;
+const NUM_KEYS: usize = 2800;
 
 fn small() -> Tensor {
     Tensor::from_slice(&backends(), Device::cpu(0), [1, 2], &[0.25_f32; 2]).unwrap()

@@ -19,9 +19,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 
-/// The size from which an allocation may fail. Shorter allocations do not depend on the size of the
-/// data.
-pub const LONG: usize = 64 << 10;
+/// The size in bytes from which an allocation may fail. Shorter allocations do not depend on the size
+/// of the data; the largest of these, the list of free blocks by size class, has 20,800 bytes.
+pub const LONG: usize = 21 << 10;
 
 /// The environment variable that names the case of a child process.
 const CASE: &str = "KVSTORE_TEST_CASE";
