@@ -93,7 +93,7 @@ fn init(
     existing: jint,
 ) -> Result<()> {
     let (keys, values) = (convert::keys(env, &keys)?, convert::values(env, &values)?);
-    let existing = convert::existing(existing)?;
+    let existing = convert::on_existing(existing)?;
     Ok(convert::store(store)?.init_values(&keys, &values, existing)?)
 }
 

@@ -43,7 +43,7 @@ def init_with_a_map():
 @case("init again")
 def init_again():
     kv, keys, values = store(), texts(), ours(2)
-    return change(kv, lambda: kv.init(keys, values, existing="replace"))
+    return change(kv, lambda: kv.init(keys, values, on_existing="replace"))
 
 
 @case("remove")

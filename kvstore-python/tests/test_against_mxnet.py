@@ -94,7 +94,7 @@ def without_the_last(player, step):
 
 
 def forgiving_init(player, step):
-    player.store.init(player.keys(step), player.values(step), existing="keep")
+    player.store.init(player.keys(step), player.values(step), on_existing="keep")
 
 
 def other_option(name, factor):

@@ -108,7 +108,7 @@ def remove(count):
     kv, values = mx.kv.create(), [nd.ones(1)] * count
 
     def call():
-        kv.init(keys, values, existing="replace")
+        kv.init(keys, values, on_existing="replace")
         kv.remove(keys)
 
     return call

@@ -38,7 +38,7 @@ def test_keys_of_maps_may_be_integers_and_maps_of_any_kind():
     kv.push(types.MappingProxyType({1: numpy.full(2, 7.0, dtype="float32")}))
     assert (kv.keys(), values(kv, 3, 1)) == ([3, 1], [[1, 1], [7, 7]])
     kv.push({})
-    kv.init({}, existing="keep")
+    kv.init({}, on_existing="keep")
     with pytest.raises(TypeError, match="inconsistent types of keys"):
         kv.push({3: nd.ones(2), "3": nd.ones(2)})
 

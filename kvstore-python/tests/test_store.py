@@ -87,12 +87,12 @@ def test_a_store_is_opened_once():
 
 def test_existing_keys():
     kv = filled("a", 1)
-    kv.init("a", nd.zeros(2), existing="keep")
+    kv.init("a", nd.zeros(2), on_existing="keep")
     assert kv.pull("a").tolist() == [1, 1]
-    kv.init("a", nd.zeros(3), existing="replace")
+    kv.init("a", nd.zeros(3), on_existing="replace")
     assert kv.pull("a").shape == (3,)
-    with pytest.raises(ValueError, match="existing"):
-        kv.init("a", nd.zeros(3), existing="what")
+    with pytest.raises(ValueError, match="on_existing"):
+        kv.init("a", nd.zeros(3), on_existing="what")
 
 
 def test_nothing_a_program_does_later_reaches_the_store():

@@ -63,7 +63,7 @@ class Verbs:
         self.kv.set_optimizer(mx.optimizer.SGD())
 
     def init(self):
-        return lambda: self.kv.init("a", self.array, existing="replace")
+        return lambda: self.kv.init("a", self.array, on_existing="replace")
 
     def push(self):
         return lambda: self.kv.push("a", self.array)

@@ -104,13 +104,13 @@ pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape>
     Ok(Shape::from(lengths))
 }
 
-/// Returns what becomes of keys that exist.
-pub(crate) fn existing(code: jint) -> Result<OnExisting> {
+/// Returns the treatment of keys that are already initialised.
+pub(crate) fn on_existing(code: jint) -> Result<OnExisting> {
     match code {
         0 => Ok(OnExisting::Reject),
         1 => Ok(OnExisting::Keep),
         2 => Ok(OnExisting::Replace),
-        _ => Err(Error::invalid(format!("existing keys: {code} is unknown")).into()),
+        _ => Err(Error::invalid(format!("onExisting: the code {code} is unknown")).into()),
     }
 }
 

@@ -8,7 +8,7 @@ from typing_extensions import Self
 
 from ._rows import Key
 from .context import Context
-from .kvstore import Existing, KeyStats
+from .kvstore import KeyStats, OnExisting
 
 __all__ = [
     "Checkpoint",
@@ -218,7 +218,7 @@ class Store:
     @property
     def num_workers(self) -> int: ...
     def close(self) -> None: ...
-    def init(self, key: Any, value: Any = None, existing: Existing = "error") -> None: ...
+    def init(self, key: Any, value: Any = None, on_existing: OnExisting = "reject") -> None: ...
     def push(self, key: Any, value: Any = None, priority: int = 0) -> None: ...
     def pull(
         self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True

@@ -5,13 +5,13 @@
 'local'
 """
 
-from .kvstore import Existing, KeyStats, KVStore, KVStoreBase, Snapshot, TestStore, create
+from .kvstore import KeyStats, KVStore, KVStoreBase, OnExisting, Snapshot, TestStore, create
 
 __all__ = [
-    "Existing",
     "KVStore",
     "KVStoreBase",
     "KeyStats",
+    "OnExisting",
     "Snapshot",
     "TestStore",
     "create",

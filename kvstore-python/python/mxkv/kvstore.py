@@ -25,17 +25,17 @@ from .optimizer import Optimizer, check_own
 
 __all__ = [
     "Checkpoint",
-    "Existing",
     "KVStore",
     "KVStoreBase",
     "KeyStats",
+    "OnExisting",
     "Snapshot",
     "TestStore",
     "create",
     "read_checkpoint",
 ]
 
-Existing = Literal["error", "keep", "replace"]
+OnExisting = Literal["reject", "keep", "replace"]
 
 _Known = Literal[
     "local",

@@ -137,29 +137,29 @@ impl PyStore {
 
     /// Stores a copy of a value under each key.
     ///
-    /// ``existing`` says what becomes of keys that are there: they are an ``'error'``, they ``'keep'`` their value, or
-    /// they are made anew (``'replace'``).
+    /// ``on_existing`` controls keys that the store has: the call rejects them (``'reject'``), they ``'keep'``
+    /// their value, or they are removed first (``'replace'``).
     ///
     /// >>> import mxkv as mx
     /// >>> kv = mx.kv.create()
     /// >>> kv.init(['a', 'b'], [mx.nd.ones(2), mx.nd.zeros(3)])
     /// >>> kv.keys()
     /// ['a', 'b']
-    #[pyo3(signature = (key, value = None, existing = "error"))]
+    #[pyo3(signature = (key, value = None, on_existing = "reject"))]
     fn init(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: Option<&Bound<'_, PyAny>>,
-        existing: &str,
+        on_existing: &str,
     ) -> PyResult<()> {
-        let existing = match existing {
-            "error" => OnExisting::Reject,
+        let existing = match on_existing {
+            "reject" => OnExisting::Reject,
             "keep" => OnExisting::Keep,
             "replace" => OnExisting::Replace,
             other => {
                 let text =
-                    format!("existing: expected `error`, `keep` or `replace`, found `{other}`");
+                    format!("on_existing: expected `reject`, `keep` or `replace`, found `{other}`");
                 return Err(invalid(py, text));
             }
         };

@@ -67,7 +67,7 @@ public sealed interface InitVerbs permits KVStore {
      * @throws KVStoreException see {@link #init(List, List)}
      */
     default KVStore init(String[] keys, Value[] values) {
-        return init(keys, values, Existing.ERROR);
+        return init(keys, values, OnExisting.REJECT);
     }
 
     /**
@@ -75,13 +75,13 @@ public sealed interface InitVerbs permits KVStore {
      *
      * @param keys the keys
      * @param values their values
-     * @param existing what becomes of keys that the store holds
+     * @param onExisting what becomes of keys that the store holds
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
     default KVStore init(
-            List<String> keys, List<? extends Value> values, Existing existing) {
-        return init(Pairs.strings(keys), Pairs.values(values), existing);
+            List<String> keys, List<? extends Value> values, OnExisting onExisting) {
+        return init(Pairs.strings(keys), Pairs.values(values), onExisting);
     }
 
     /**
@@ -89,17 +89,17 @@ public sealed interface InitVerbs permits KVStore {
      *
      * @param keys the keys
      * @param values their values
-     * @param existing what becomes of keys that the store holds
+     * @param onExisting what becomes of keys that the store holds
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
-    default KVStore init(String[] keys, Value[] values, Existing existing) {
+    default KVStore init(String[] keys, Value[] values, OnExisting onExisting) {
         Pairs.check(keys, "keys");
         Pairs.check(values, "values", keys);
-        requireNonNull(existing, "existing");
+        requireNonNull(onExisting, "onExisting");
         return store().change(
                 handle -> NativeKVStore.init(
-                        handle, keys, Values.handles(values), existing.ordinal()),
+                        handle, keys, Values.handles(values), onExisting.ordinal()),
                 values);
     }
 

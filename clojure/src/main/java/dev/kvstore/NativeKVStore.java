@@ -23,10 +23,10 @@ final class NativeKVStore {
     static native void sendCommandToServers(long store, int head, String body);
 
     /**
-     * Takes values as {@link Values#handles} returns them. {@code existing} is the ordinal of an {@link
-     * Existing}.
+     * Takes values as {@link Values#handles} returns them. {@code onExisting} is the ordinal of an {@link
+     * OnExisting}.
      */
-    static native void init(long store, String[] keys, long[] values, int existing);
+    static native void init(long store, String[] keys, long[] values, int onExisting);
 
     /** Takes values as {@link #init} does. */
     static native void push(long store, String[] keys, long[] values, int priority);

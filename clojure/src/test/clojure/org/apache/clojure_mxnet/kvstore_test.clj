@@ -219,17 +219,17 @@
     (kvstore/push kv "b" (ndarray/ones [2]))
     (is (= :key-exists (code (kvstore/init kv ["c" "a"] [(ndarray/ones [1]) (ndarray/ones [1])]))))
     (is (not (kvstore/contains? kv "c")))
-    (kvstore/init kv ["c" "a"] [(ndarray/ones [1]) (ndarray/zeros [3])] {:existing :keep})
-    (kvstore/init kv {:a (ndarray/zeros [3])} {:existing :keep})
+    (kvstore/init kv ["c" "a"] [(ndarray/ones [1]) (ndarray/zeros [3])] {:on-existing :keep})
+    (kvstore/init kv {:a (ndarray/zeros [3])} {:on-existing :keep})
     (is (= [[1.0 1.0] [1.0]] (values ["a" "c"])))
-    (kvstore/init kv ["b" "d"] [(ndarray/ones [1]) (ndarray/zeros [1])] {:existing :replace})
+    (kvstore/init kv ["b" "d"] [(ndarray/ones [1]) (ndarray/zeros [1])] {:on-existing :replace})
     (is (= ["a" "c" "b" "d"] (kvstore/keys kv)) "as if it had been removed")
     (kvstore/push kv "b" (ndarray/ones [1]))
     (is (= [[0.0]] (values ["b"])) "its momentum is gone")
-    (doseq [existing [:error :keep :replace]]
+    (doseq [on-existing [:reject :keep :replace]]
       (is (= :key-exists
-             (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])] {:existing existing})))))
-    (is (= "Invalid existing" (:start (failure (kvstore/init kv "e" (ndarray/ones [1]) {:existing 1})))))
+             (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])] {:on-existing on-existing})))))
+    (is (= "Invalid on-existing" (:start (failure (kvstore/init kv "e" (ndarray/ones [1]) {:on-existing 1})))))
     (is (= :invalid-argument (code (kvstore/init kv "e" (ndarray/ones [1]) {:exists :keep}))))))
 
 (deftest maps-stand-for-keys-and-values

@@ -9,23 +9,23 @@
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.pairs :as pairs])
-  (:import (dev.kvstore Existing KVStore)))
+  (:import (dev.kvstore KVStore OnExisting)))
 
 (set! *warn-on-reflection* true)
 
-(defn- ->existing
-  ^Existing [opts]
-  (options/check opts [:existing])
-  (case (:existing opts :error)
-    :error Existing/ERROR
-    :keep Existing/KEEP
-    :replace Existing/REPLACE
-    (errors/reject "existing" ":error, :keep or :replace" (:existing opts))))
+(defn- ->on-existing
+  ^OnExisting [opts]
+  (options/check opts [:on-existing])
+  (case (:on-existing opts :reject)
+    :reject OnExisting/REJECT
+    :keep OnExisting/KEEP
+    :replace OnExisting/REPLACE
+    (errors/reject "on-existing" ":reject, :keep or :replace" (:on-existing opts))))
 
 (defn- init-pairs
   [^KVStore kvstore values opts]
-  (let [existing (->existing opts)]
-    (errors/guard (.init kvstore (pairs/names values) (pairs/values values) existing))))
+  (let [on-existing (->on-existing opts)]
+    (errors/guard (.init kvstore (pairs/names values) (pairs/values values) on-existing))))
 
 (defn init
   "Stores a copy of the value of each key, and returns `kvstore`.
@@ -34,11 +34,11 @@
   values\", code `:length-mismatch`, and code `:key-exists` when a key is in the store already or stands
   twice in the call, as one with a list of values does.
 
-  `:existing` in the map `opts` says what becomes of keys that are in the store: `:error`, the default;
+  `:on-existing` in the map `opts` controls keys that are in the store: `:reject`, the default, fails;
   `:keep`, which leaves them as they are; `:replace`, which removes them first.
 
       (init kv [\"c\" \"d\"] [(ndarray/ones [2]) (ndarray/zeros [3])])
-      (init kv {:c (ndarray/zeros [2])} {:existing :keep})"
+      (init kv {:c (ndarray/zeros [2])} {:on-existing :keep})"
   {:arglists '(^dev.kvstore.KVStore [kvstore key->value]
                ^dev.kvstore.KVStore [kvstore key->value opts]
                ^dev.kvstore.KVStore [kvstore ks vs]

@@ -1,9 +1,9 @@
 package dev.kvstore;
 
-/** What {@link KVStore#init(java.util.List, java.util.List, Existing)} does with keys of the store. */
-public enum Existing {
-    /** They are refused. */
-    ERROR,
+/** What {@link KVStore#init(java.util.List, java.util.List, OnExisting)} does with keys of the store. */
+public enum OnExisting {
+    /** The call fails with {@code KEY_EXISTS}. */
+    REJECT,
     /** They stay as they are, and the new values are not used. */
     KEEP,
     /** They are removed first: states of the optimizer start anew, and they come last in order. */
