@@ -33,6 +33,7 @@ test-setup:
 	@scripts/setup.sh test
 
 # Two suites at a time: each leaves a processor idle now and then. The others run after a failure, too.
+# ALSO names further targets that run beside them.
 test: test-setup ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
 	@status=0; $(MAKE) -k -j2 suites || status=$$?; \
 	scripts/tally.sh --summary jar wheel rust gpu jvm check-jni check-gpu python replay && exit $$status
@@ -80,13 +81,13 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 kernels: ## compiles the kernels for GPUs to the PTX that is checked in
 	scripts/kernels.sh --write
 
-nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, 20,000 random programs, fuzzers
+nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, 20,000 random programs, soak test, fuzzers
 	tests/peers/mxnet-venv # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
 	$(MAKE) miri
 	KVSTORE_TEST_ALLOCATIONS=1 cargo test -p kvstore-dist --test failed_allocations
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
-	KVSTORE_MXNET_PROGRAMS=20000 $(MAKE) test
+	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 $(MAKE) test
 	scripts/replay.sh 20000
 	scripts/fuzz.sh 600
 
