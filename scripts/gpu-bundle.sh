@@ -11,7 +11,7 @@ SUITES=$(cat tests/gpu/suites)
 # pack OPTION..   builds with these options of cargo, and packs the programs, for tests are large: run.sh unpacks them
 # into a folder that goes away.
 pack() {
-    cargo zigbuild --target="$target.$GLIBC" --target-dir=target --locked \
+    cargo build --target="$target" --target-dir=target --locked \
         --message-format=json-render-diagnostics "$@" >"$bundle/built"
     "$venv/bin/python" - "$bundle" <<'PYTHON'
 import gzip, json, pathlib, sys

@@ -7,11 +7,11 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh
 
-# Builds the library with a cargo command and copies it from the folder where that leaves it.
+# build PLATFORM FOLDER OPTION..   builds the library and copies it from the folder where cargo leaves it
 build() {
     platform=$1 folder=$2
     shift 2
-    cargo "$@" --release --locked --package=kvstore-jni --target-dir=target
+    cargo build "$@" --release --locked --package=kvstore-jni --target-dir=target
     mkdir -p "target/portable/$platform"
     for file in "target/$folder"/libkvstore_jni.so "target/$folder"/libkvstore_jni.dylib; do
         [ ! -f "$file" ] || cp "$file" "target/portable/$platform/"
@@ -20,7 +20,7 @@ build() {
 
 build_with_zig() {
     use_zig "$1"
-    build "$1" "$target/release" zigbuild --target="$target.$GLIBC"
+    build "$1" "$target/release" --target="$target"
 }
 
 [ $# -gt 0 ] || eval "set -- ${PLATFORMS:-$(this_platform)}"
@@ -29,7 +29,7 @@ install_tools
 for name in "$@"; do
     case $name in
         linux-x86_64 | linux-aarch64) build_with_zig "$name" ;;
-        "$(this_platform)") build "$name" release build ;;
+        "$(this_platform)") build "$name" release ;;
         *) echo "portable.sh: \`$name\` can only be built on such a machine" >&2; exit 1 ;;
     esac
 done

@@ -26,7 +26,7 @@ for name in "$@"; do
     case $name in
         linux-x86_64 | linux-aarch64)
             use_zig "$name"
-            build --release --zig --target="$target" --compatibility="manylinux_$(echo $GLIBC | tr . _)" --out=target/wheels
+            build --release --target="$target" --compatibility="manylinux_$(echo $GLIBC | tr . _)" --out=target/wheels
             ;;
         "$(this_platform)") build --release --out=target/wheels ;;
         *) echo "wheel.sh: \`$name\` can only be built on such a machine" >&2; exit 1 ;;

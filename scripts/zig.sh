@@ -46,12 +46,22 @@ use_system_unwinder() {
     esac
 }
 
-# Makes zig the linker of `cargo zigbuild` and sets `target`, for a platform.
+# Makes zig the linker of cargo and sets `target`, for a platform. cargo and maturin use one linker, because
+# cargo compiles everything again for another one.
 use_zig() {
     target=${1#linux-}-unknown-linux-gnu
     # A toolchain knows its own machine from the start.
     [ "$1" = "$(this_platform)" ] || run_or_print rustup target add "$target"
-    export PATH="$venv/bin:$PATH" CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
-    export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
     use_system_unwinder "$1"
+    export PATH="$venv/bin:$PATH"
+    linker=$PWD/target/zigbuild/$target/zigcc
+    cat >"$linker.new" <<EOF
+#!/bin/sh
+export CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
+export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
+exec "$venv/bin/cargo-zigbuild" zig cc -- -g -fno-sanitize=all -target ${1#linux-}-linux-gnu.$GLIBC "\$@"
+EOF
+    chmod +x "$linker.new"
+    mv "$linker.new" "$linker"
+    export "CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_LINKER=$linker"
 }
