@@ -70,7 +70,7 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test --workspace --test layering
+	cargo test --workspace --test layering --test generated
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
 	python3 tests/gpu/test_peers.py
@@ -78,7 +78,8 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	clojure/bin/check-reflection
 	scripts/kernels.sh --check
 
-kernels: ## compiles the kernels for GPUs to the PTX that is checked in
+kernels: ## generates the formulas of kernels, and compiles the kernels to the PTX that is checked in
+	KVSTORE_GENERATE=1 cargo test --workspace --test generated
 	scripts/kernels.sh --write
 
 nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, 20,000 random programs, soak test, fuzzers

@@ -25,6 +25,7 @@ left_out() {
         optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
         compression) echo "reads 800 KB of JSON, and the rest is in the programs of other suites" ;;
         allocations | checkpoint_allocations) echo "counts allocations, with an allocator of its own" ;;
+        generated) echo "reads the sources, none of the core" ;;
         layering) echo "runs cargo and reads the sources, none of the core" ;;
         local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
         rows) echo "takes more than ten minutes; store_snapshots and lib run the threads and the memory under it" ;;

@@ -109,8 +109,8 @@ template <> struct Arithmetic<bf16> {
 // Functions that have a name for each type.
 KV_DEVICE float root(float x) { return sqrtf(x); }
 KV_DEVICE double root(double x) { return sqrt(x); }
-KV_DEVICE float size_of(float x) { return fabsf(x); }
-KV_DEVICE double size_of(double x) { return fabs(x); }
+KV_DEVICE float absolute(float x) { return fabsf(x); }
+KV_DEVICE double absolute(double x) { return fabs(x); }
 
 template <class T> KV_DEVICE T widen(T x) { return x; }
 KV_DEVICE float widen(f16 x) { return widen_half(x.bits); }

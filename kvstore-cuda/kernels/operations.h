@@ -116,7 +116,7 @@ template <class A> struct Operations {
     }
 
     static KV_DEVICE_MEMBER A abs(A x) {
-        if constexpr (IsFloat<A>::VALUE) return size_of(x);
+        if constexpr (IsFloat<A>::VALUE) return absolute(x);
         else return IS_SIGNED && x < (A)0 ? negate(x) : x;
     }
 
@@ -135,7 +135,7 @@ template <class A> struct Operations {
     // The roundings are those of floats.
 
     static KV_DEVICE_MEMBER A fix(A x) {
-        A size = size_of(x), near = nearest(size);
+        A size = absolute(x), near = nearest(size);
         return with_sign(near > size ? near - (A)1 : near, x);
     }
 
@@ -151,7 +151,7 @@ template <class A> struct Operations {
 
     // Half away from zero.
     static KV_DEVICE_MEMBER A round(A x) {
-        A size = size_of(x), near = nearest(size);
+        A size = absolute(x), near = nearest(size);
         return with_sign(size - near == (A)0.5 ? near + (A)1 : near, x);
     }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "lanes.h"
-#include "steps.h"
 
 #define KV_MAX_STATES 4
 #define KV_MAX_SCALARS 12
@@ -29,6 +28,9 @@ struct UpdateJob {
     u32 stream[2];
     u64 count;
 };
+
+// The formulas with noise read a job.
+#include "formulas.h"
 
 // Elements that a block works on before it takes the next ones.
 #define KV_UPDATE_TILE 4096
@@ -130,9 +132,10 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
     }
 }
 
-// The kernels of a formula, one for each type of a weight. In 64 bits a root or a quotient alone takes many registers.
+// The kernels of a formula, one for each type of a weight. In 64 bits a root or a quotient alone takes many registers,
+// and noise is made in 64 bits whatever the weight is.
 #define KV_UPDATE(Step)                                                                                                \
-    KV_KERNEL(kv_##Step##_f32, BatchArgs<UpdateJob>, 4) { update<float, Step>(args); }                                 \
+    KV_KERNEL(kv_##Step##_f32, BatchArgs<UpdateJob>, (Step::HAS_NOISE ? 2 : 4)) { update<float, Step>(args); }         \
     KV_KERNEL(kv_##Step##_f64, BatchArgs<UpdateJob>, 2) { update<double, Step>(args); }                                \
-    KV_KERNEL(kv_##Step##_f16, BatchArgs<UpdateJob>, 4) { update<f16, Step>(args); }                                   \
-    KV_KERNEL(kv_##Step##_bf16, BatchArgs<UpdateJob>, 4) { update<bf16, Step>(args); }
+    KV_KERNEL(kv_##Step##_f16, BatchArgs<UpdateJob>, (Step::HAS_NOISE ? 2 : 4)) { update<f16, Step>(args); }           \
+    KV_KERNEL(kv_##Step##_bf16, BatchArgs<UpdateJob>, (Step::HAS_NOISE ? 2 : 4)) { update<bf16, Step>(args); }

@@ -49,11 +49,7 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
     KV_KERNEL(kv_rows_##Step##_f16, BatchArgs<RowUpdateJob>, 4) { update_rows<f16, Step>(args); }                      \
     KV_KERNEL(kv_rows_##Step##_bf16, BatchArgs<RowUpdateJob>, 4) { update_rows<bf16, Step>(args); }
 
-KV_UPDATE_ROWS(Sgd)
-KV_UPDATE_ROWS(SgdMomentum)
-KV_UPDATE_ROWS(Adam)
-KV_UPDATE_ROWS(AdaGrad)
-KV_UPDATE_ROWS(Ftrl)
+KV_LAZY_FORMULAS(KV_UPDATE_ROWS)
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's struct has to have too.

@@ -5,8 +5,8 @@
 //! [`Step`], so it contains no formula.
 //!
 //! To add an optimizer, write a file like `adagrad.rs`: its source, its `Definition`, its `scalars!`
-//! and its [`Step`]. Then add a line to `rules!` and a line to `DEFINITIONS` here, and a line to
-//! `visit_lazy` if it has `LAZY_UPDATE`.
+//! and its [`Step`]. Then add a line to `rules!`, with the word `lazy` if it has `LAZY_UPDATE`, and a
+//! line to `DEFINITIONS` here.
 
 mod adadelta;
 mod adagrad;
@@ -80,7 +80,7 @@ pub trait RuleVisitor {
 
 /// Declares every rule once: the variants and the dispatch over them.
 macro_rules! rules {
-    ($($(#[$doc:meta])* $Name:ident<$N:literal>,)+) => {
+    ($($(#[$doc:meta])* $Name:ident<$N:literal> $($lazy:ident)?,)+) => {
         /// One optimizer step with the scalars of one key and one update folded in, as `f64`.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum UpdateRule {
@@ -92,6 +92,18 @@ macro_rules! rules {
             pub fn visit<V: RuleVisitor>(&self, visitor: V) -> V::Output {
                 match self {
                     $(Self::$Name(_) => visitor.visit::<$Name, $N>(),)+
+                }
+            }
+
+            /// Calls the visitor with the type of the rule if its optimizer may be lazy; see
+            /// `Optimizer::is_lazy`.
+            pub fn visit_lazy<V: RuleVisitor>(&self, visitor: V) -> Option<V::Output> {
+                match self {
+                    $($(Self::$Name($lazy) => {
+                        let _ = $lazy;
+                        Some(visitor.visit::<$Name, $N>())
+                    })?)+
+                    _ => None,
                 }
             }
 
@@ -146,9 +158,9 @@ macro_rules! rules {
 
 rules! {
     /// Gradient descent.
-    Sgd<0>,
+    Sgd<0> lazy,
     /// Gradient descent with momentum.
-    SgdMomentum<1>,
+    SgdMomentum<1> lazy,
     /// Nesterov's accelerated gradient as `MXNet`'s operator computes it.
     Nag<1>,
     /// Nesterov's accelerated gradient in the form of Sutskever and others.
@@ -160,9 +172,9 @@ rules! {
     /// Stochastic gradient Langevin dynamics.
     Sgld<0>,
     /// Adam and its variants.
-    Adam<2>,
+    Adam<2> lazy,
     /// `AdaGrad`.
-    AdaGrad<1>,
+    AdaGrad<1> lazy,
     /// `AdaDelta`.
     AdaDelta<2>,
     /// `RMSProp` of Tieleman and Hinton.
@@ -170,7 +182,7 @@ rules! {
     /// `RMSProp` of Graves.
     RmsPropCentered<3>,
     /// Follow the regularized leader.
-    Ftrl<2>,
+    Ftrl<2> lazy,
     /// Adam with the infinity norm.
     Adamax<2>,
     /// Adam with Nesterov momentum.
@@ -186,19 +198,6 @@ rules! {
 }
 
 impl UpdateRule {
-    /// Calls the visitor with the type of the rule if its optimizer may be lazy; see
-    /// `Optimizer::is_lazy`.
-    pub fn visit_lazy<V: RuleVisitor>(&self, visitor: V) -> Option<V::Output> {
-        Some(match self {
-            Self::Sgd(_) => visitor.visit::<Sgd, 0>(),
-            Self::SgdMomentum(_) => visitor.visit::<SgdMomentum, 1>(),
-            Self::Adam(_) => visitor.visit::<Adam, 2>(),
-            Self::AdaGrad(_) => visitor.visit::<AdaGrad, 1>(),
-            Self::Ftrl(_) => visitor.visit::<Ftrl, 2>(),
-            _ => return None,
-        })
-    }
-
     /// Returns whether the update is skipped: its formula divides by the learning rate, which is 0.
     /// Weight and state do not change, and backends do not receive the rule.
     pub fn is_skipped(&self) -> bool {

@@ -1,0 +1,38 @@
+// What the formulas of optimizers are made of. formulas.h has the formulas, generated from Rust.
+#pragma once
+
+#include "noise.h"
+
+// Moved into [-bound, bound]; NaN stays NaN.
+template <class A> KV_DEVICE A clip(A x, A bound) {
+    A below = x > bound ? bound : x;
+    return below < -bound ? -bound : below;
+}
+
+// -1, 0 or 1; 0 for NaN.
+template <class A> KV_DEVICE A sign(A x) {
+    A positive = x > (A)0 ? (A)1 : (A)0;
+    return x < (A)0 ? (A)-1 : positive;
+}
+
+// A formula with its number of states and the names of its scalars, in the order of the Rust struct's fields. `k` are
+// the scalars, `w` is the weight, `s` are the states, `g` is the gradient.
+#define KV_STEP(Name, num_states, ...)                                                                                 \
+    struct Name {                                                                                                      \
+        enum Scalar : u32 { __VA_ARGS__, SCALARS };                                                                    \
+        static const bool HAS_NOISE = false;                                                                           \
+        static const u32 STATES = num_states;                                                                          \
+        template <class A> static KV_DEVICE_MEMBER void apply(const A *k, A &w, A *s, A g);                            \
+    };                                                                                                                 \
+    template <class A> KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, [[maybe_unused]] A *s, A g)
+
+// A formula with noise and without states. `job` has the key of its generator, `index` is that of the element.
+#define KV_NOISE_STEP(Name, num_states, ...)                                                                           \
+    struct Name {                                                                                                      \
+        enum Scalar : u32 { __VA_ARGS__, SCALARS };                                                                    \
+        static const bool HAS_NOISE = true;                                                                            \
+        static const u32 STATES = num_states;                                                                          \
+        template <class A>                                                                                             \
+        static KV_DEVICE_MEMBER void apply(const A *k, A &w, const UpdateJob *job, u64 index, A g);                    \
+    };                                                                                                                 \
+    template <class A> KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, const UpdateJob *job, u64 index, A g)

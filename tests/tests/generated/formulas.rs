@@ -1,0 +1,389 @@
+//! Translates the formulas of optimizers, the `impl Step` blocks in `kvstore-core/src/rule`, to C++.
+//!
+//! The translation knows what a formula may consist of: arithmetic, comparisons, `if` expressions and
+//! the methods of `Real`. It panics at anything else, so nothing is translated by half.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write;
+
+use kvstore_tests::sources::root;
+use proc_macro2::{TokenStream, TokenTree};
+use syn::{
+    BinOp, Block, Expr, ExprBlock, ExprIf, ExprMethodCall, FnArg, ImplItem, Item, ItemImpl, Lit,
+    Local, Member, Pat, PathArguments, Stmt, Type, UnOp,
+};
+
+/// The folder of the formulas.
+const RULES: &str = "kvstore-core/src/rule";
+
+/// A formula without kernels: recorded programs use it, and the host computes it.
+const HOST_ONLY: &str = "Test";
+
+/// A formula, as the list in `rule/mod.rs` has it.
+struct Formula {
+    name: String,
+    num_states: usize,
+    is_lazy: bool,
+}
+
+/// Returns the header with all formulas and the lists of them.
+pub(crate) fn header() -> String {
+    let formulas = formulas();
+    let sources = Sources::read();
+    let mut text = String::from(
+        "// Generated from kvstore-core/src/rule by `make kernels`. Do not edit.\n\
+         // The formulas of optimizers for one element, with the operations of the Rust code in its order.\n\
+         #pragma once\n\n\
+         #include \"step.h\"\n",
+    );
+    for formula in &formulas {
+        text.push('\n');
+        text += &sources.translate(formula);
+    }
+    let list = |is_listed: fn(&Formula) -> bool| {
+        let uses = formulas.iter().filter(|formula| is_listed(formula));
+        uses.map(|formula| format!("Use({})", formula.name)).collect::<Vec<_>>().join(" ")
+    };
+    let _ = write!(
+        text,
+        "\n// Every formula, and those of lazy optimizers.\n\
+         #define KV_FORMULAS(Use) {}\n\
+         #define KV_LAZY_FORMULAS(Use) {}\n",
+        list(|_| true),
+        list(|formula| formula.is_lazy)
+    );
+    text
+}
+
+/// Returns the formulas in the order of `rules!`, without [`HOST_ONLY`].
+fn formulas() -> Vec<Formula> {
+    let file = parse("mod.rs");
+    let rules = file.items.iter().find_map(|item| match item {
+        Item::Macro(item) if item.ident.is_none() && item.mac.path.is_ident("rules") => {
+            Some(item.mac.tokens.clone())
+        }
+        _ => None,
+    });
+    let mut formulas: Vec<Formula> = Vec::new();
+    for token in rules.expect("`rules!` in rule/mod.rs") {
+        match token {
+            TokenTree::Ident(ident) if ident == "lazy" => {
+                formulas.last_mut().expect("`lazy` follows a formula").is_lazy = true;
+            }
+            TokenTree::Ident(ident) => {
+                formulas.push(Formula { name: ident.to_string(), num_states: 0, is_lazy: false });
+            }
+            TokenTree::Literal(literal) => {
+                let num_states = literal.to_string().parse().expect("a number of states");
+                formulas.last_mut().expect("a number follows a formula").num_states = num_states;
+            }
+            TokenTree::Punct(_) | TokenTree::Group(_) => {}
+        }
+    }
+    formulas.retain(|formula| formula.name != HOST_ONLY);
+    formulas
+}
+
+/// The parts of the files in [`RULES`] that a translation needs, by the name of the formula.
+#[derive(Default)]
+struct Sources {
+    steps: BTreeMap<String, ItemImpl>,
+    scalars: BTreeMap<String, Vec<String>>,
+}
+
+impl Sources {
+    fn read() -> Self {
+        let mut sources = Self::default();
+        let folder = std::fs::read_dir(root().join(RULES)).expect("the folder of the formulas");
+        for entry in folder {
+            let name = entry.expect("a file").file_name();
+            for item in parse(name.to_str().expect("a name in Unicode")).items {
+                match item {
+                    Item::Impl(item) if is_step(&item) => {
+                        sources.steps.insert(name_of(&item.self_ty), item);
+                    }
+                    Item::Macro(item) if item.mac.path.is_ident("scalars") => {
+                        let (name, fields) = scalars_of_macro(item.mac.tokens);
+                        sources.scalars.insert(name, fields);
+                    }
+                    // A formula with fields that are no scalars, such as the key of a generator.
+                    Item::Struct(item) if item.generics.params.len() == 1 => {
+                        let fields = item.fields.iter().filter(|field| is_scalar(&field.ty));
+                        let names = fields.filter_map(|field| field.ident.as_ref());
+                        let names = names.map(ToString::to_string).collect();
+                        sources.scalars.entry(item.ident.to_string()).or_insert(names);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        sources
+    }
+
+    fn translate(&self, formula: &Formula) -> String {
+        let Formula { name, num_states, .. } = formula;
+        let step = self.steps.get(name).unwrap_or_else(|| panic!("no `impl Step` for {name}"));
+        let scalars = self.scalars.get(name).unwrap_or_else(|| panic!("no scalars of {name}"));
+        let function = step.items.iter().find_map(|item| match item {
+            ImplItem::Fn(function) if function.sig.ident == "apply" => Some(function),
+            _ => None,
+        });
+        let function = function.unwrap_or_else(|| panic!("no function `apply` of {name}"));
+        let mut body = Body::new(scalars);
+        for (argument, place) in function.sig.inputs.iter().skip(1).zip(["index", "w", "s", "g"]) {
+            let FnArg::Typed(argument) = argument else { panic!("{name}: `self` comes first") };
+            body.bind_argument(&argument.pat, place);
+        }
+        let text = body.translate(&function.block);
+        let kind = if body.has_noise { "KV_NOISE_STEP" } else { "KV_STEP" };
+        format!("{kind}({name}, {num_states}, {}) {{\n{text}}}\n", scalars.join(", "))
+    }
+}
+
+/// The function of one formula while it is translated.
+struct Body<'a> {
+    scalars: &'a [String],
+    /// The C++ expression of each Rust name. A later `let` of the same name gets another one.
+    names: BTreeMap<String, String>,
+    used: HashSet<String>,
+    has_noise: bool,
+}
+
+impl<'a> Body<'a> {
+    fn new(scalars: &'a [String]) -> Self {
+        // Names of the C++ function, and of the scalars, which are in the scope of its struct.
+        let used = ["k", "w", "s", "g", "job", "index"].map(str::to_owned).into_iter();
+        let used = used.chain(scalars.iter().cloned()).collect();
+        Self { scalars, names: BTreeMap::new(), used, has_noise: false }
+    }
+
+    fn bind_argument(&mut self, pattern: &Pat, place: &str) {
+        match pattern {
+            Pat::Ident(name) => {
+                self.names.insert(name.ident.to_string(), place.to_owned());
+            }
+            Pat::Slice(states) => {
+                for (number, state) in states.elems.iter().enumerate() {
+                    self.bind_argument(state, &format!("{place}[{number}]"));
+                }
+            }
+            _ => panic!("an argument is a name or a list of states"),
+        }
+    }
+
+    /// Returns the name of a new variable.
+    fn declare(&mut self, name: &str) -> String {
+        let mut fresh = name.to_owned();
+        let mut number = 2;
+        while !self.used.insert(fresh.clone()) {
+            fresh = format!("{name}_{number}");
+            number += 1;
+        }
+        fresh
+    }
+
+    fn translate(&mut self, block: &Block) -> String {
+        let mut text = String::new();
+        for statement in &block.stmts {
+            match statement {
+                Stmt::Local(local) => text += &self.local(local),
+                Stmt::Expr(Expr::Tuple(result), None) => {
+                    let [weight, states] = [&result.elems[0], &result.elems[1]];
+                    text += &self.result(weight, states);
+                }
+                _ => panic!("a formula consists of `let` and of a tuple"),
+            }
+        }
+        text
+    }
+
+    fn local(&mut self, local: &Local) -> String {
+        let value = &local.init.as_ref().expect("a variable has a value").expr;
+        match (&local.pat, &**value) {
+            (Pat::Ident(name), value) => self.variable(&name.ident.to_string(), value),
+            (Pat::Tuple(names), Expr::Tuple(values)) => {
+                let mut text = String::new();
+                for (name, value) in names.elems.iter().zip(&values.elems) {
+                    let Pat::Ident(name) = name else { panic!("a tuple of names") };
+                    text += &self.variable(&name.ident.to_string(), value);
+                }
+                text
+            }
+            _ => panic!("a variable is a name or a tuple of names"),
+        }
+    }
+
+    fn variable(&mut self, name: &str, value: &Expr) -> String {
+        let value = self.expression(value);
+        let fresh = self.declare(name);
+        self.names.insert(name.to_owned(), fresh.clone());
+        format!("    const A {fresh} = {value};\n")
+    }
+
+    /// Assigns the new weight and the new states, all computed from the old ones.
+    fn result(&mut self, weight: &Expr, states: &Expr) -> String {
+        let Expr::Array(states) = states else { panic!("the states are a list") };
+        let mut text = self.variable("new_w", weight);
+        let mut values = Vec::new();
+        for (number, state) in states.elems.iter().enumerate() {
+            let name = format!("new_s{number}");
+            text += &self.variable(&name, state);
+            values.push(self.names[&name].clone());
+        }
+        let _ = writeln!(text, "    w = {};", self.names["new_w"]);
+        for (number, value) in values.iter().enumerate() {
+            let _ = writeln!(text, "    s[{number}] = {value};");
+        }
+        text
+    }
+
+    fn expression(&mut self, expression: &Expr) -> String {
+        match expression {
+            Expr::Paren(inner) => format!("({})", self.expression(&inner.expr)),
+            Expr::Binary(binary) => {
+                let (left, right) = (self.expression(&binary.left), self.expression(&binary.right));
+                format!("{left} {} {right}", operator(&binary.op))
+            }
+            Expr::Unary(unary) => match unary.op {
+                UnOp::Neg(_) => format!("-{}", self.expression(&unary.expr)),
+                _ => panic!("the only operator of one operand is `-`"),
+            },
+            Expr::Field(field) => {
+                let Member::Named(name) = &field.member else { panic!("a field has a name") };
+                self.field(&name.to_string())
+            }
+            Expr::Path(path) => self.path(&path.path),
+            Expr::MethodCall(call) => self.method(call),
+            Expr::Call(call) => {
+                let Expr::Path(function) = &*call.func else { panic!("a function has a name") };
+                let arguments: Vec<_> = call.args.iter().map(|it| self.expression(it)).collect();
+                match &*path_of(&function.path) {
+                    "A::from_f64" => format!("(A){}", arguments.join(", ")),
+                    "standard_normal" => format!("standard_normal({})", arguments.join(", ")),
+                    other => panic!("an unknown function: {other}"),
+                }
+            }
+            Expr::If(choice) => self.choice(choice),
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Float(number) => format!("(A){}", number.base10_digits()),
+                _ => panic!("a literal is a float"),
+            },
+            _ => panic!("an unknown expression in a formula"),
+        }
+    }
+
+    fn field(&mut self, name: &str) -> String {
+        if self.scalars.iter().any(|scalar| scalar == name) {
+            return format!("k[{name}]");
+        }
+        self.has_noise = true;
+        format!("job->{name}")
+    }
+
+    fn path(&self, path: &syn::Path) -> String {
+        match &*path_of(path) {
+            "A::ZERO" => "(A)0".to_owned(),
+            "A::ONE" => "(A)1".to_owned(),
+            name => self.names.get(name).unwrap_or_else(|| panic!("no variable {name}")).clone(),
+        }
+    }
+
+    fn method(&mut self, call: &ExprMethodCall) -> String {
+        let receiver = match &*call.receiver {
+            Expr::Paren(inner) => self.expression(&inner.expr),
+            other => self.expression(other),
+        };
+        // A scalar may have the name of a function, so functions are named with `::`.
+        let function = match &*call.method.to_string() {
+            "sqrt" => "root",
+            "abs" => "absolute",
+            "clip" => "clip",
+            "sign" => "sign",
+            other => panic!("an unknown method: {other}"),
+        };
+        let mut arguments = vec![receiver];
+        arguments.extend(call.args.iter().map(|argument| self.expression(argument)));
+        format!("::{function}({})", arguments.join(", "))
+    }
+
+    fn choice(&mut self, choice: &ExprIf) -> String {
+        let condition = self.expression(&choice.cond);
+        let (_, otherwise) = choice.else_branch.as_ref().expect("an `if` has an `else`");
+        let Expr::Block(ExprBlock { block: otherwise, .. }) = &**otherwise else {
+            panic!("`else` is followed by one expression");
+        };
+        let [value, otherwise] = [&choice.then_branch, otherwise].map(|block| {
+            let [Stmt::Expr(value, None)] = &*block.stmts else {
+                panic!("a branch is an expression")
+            };
+            self.expression(value)
+        });
+        format!("({condition} ? {value} : {otherwise})")
+    }
+}
+
+fn operator(operator: &BinOp) -> &'static str {
+    match operator {
+        BinOp::Add(_) => "+",
+        BinOp::Sub(_) => "-",
+        BinOp::Mul(_) => "*",
+        BinOp::Div(_) => "/",
+        BinOp::Lt(_) => "<",
+        BinOp::Le(_) => "<=",
+        BinOp::Gt(_) => ">",
+        BinOp::Ge(_) => ">=",
+        BinOp::Eq(_) => "==",
+        _ => panic!("an unknown operator"),
+    }
+}
+
+fn parse(file: &str) -> syn::File {
+    let path = root().join(RULES).join(file);
+    let text = std::fs::read_to_string(&path).expect("a file of a formula");
+    syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn path_of(path: &syn::Path) -> String {
+    let names: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    names.join("::")
+}
+
+/// Returns whether this is `impl<A: Real> Step<A, N> for Formula<A>`.
+fn is_step(item: &ItemImpl) -> bool {
+    let segment = item.trait_.as_ref().and_then(|(path, _)| path.segments.last());
+    segment.is_some_and(|segment| {
+        segment.ident == "Step" && matches!(segment.arguments, PathArguments::AngleBracketed(_))
+    })
+}
+
+fn name_of(kind: &Type) -> String {
+    let Type::Path(path) = kind else { panic!("a formula is a struct") };
+    path.path.segments.last().expect("a name").ident.to_string()
+}
+
+/// Returns whether a field is a scalar: its type is the parameter `A`.
+fn is_scalar(kind: &Type) -> bool {
+    matches!(kind, Type::Path(path) if path.path.is_ident("A"))
+}
+
+/// Returns the name and the fields of `scalars! { Name<N> [..] { field, .. } }`.
+fn scalars_of_macro(tokens: TokenStream) -> (String, Vec<String>) {
+    let mut name = None;
+    let mut fields = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Ident(ident) => {
+                name.get_or_insert(ident.to_string());
+            }
+            TokenTree::Group(group) if group.delimiter() == proc_macro2::Delimiter::Brace => {
+                let idents = group.stream().into_iter().filter_map(|token| match token {
+                    TokenTree::Ident(ident) => Some(ident.to_string()),
+                    _ => None,
+                });
+                fields = idents.collect();
+            }
+            _ => {}
+        }
+    }
+    (name.expect("a formula has a name"), fields)
+}
