@@ -41,7 +41,7 @@ impl Buffer {
         let bytes = [&margin[..], &own, &margin[..]].concat();
         let device = Device::new(backend.kind(), 0);
         let mut storage = backend.allocate(device, bytes.len()).expect("memory is to be had");
-        let dense = Arc::get_mut(&mut storage).expect("nobody else has it");
+        let dense = Arc::get_mut(&mut storage).expect("the only reference");
         backend
             .write(SpanMut { storage: dense, start: 0, num_bytes: bytes.len() }, &bytes)
             .unwrap();
@@ -58,7 +58,7 @@ impl Buffer {
 
     fn span_mut(&mut self) -> SpanMut<'_> {
         let num_bytes = self.num_bytes();
-        let storage = Arc::get_mut(&mut self.storage).expect("nobody else has it");
+        let storage = Arc::get_mut(&mut self.storage).expect("the only reference");
         SpanMut { storage, start: Self::MARGIN, num_bytes }
     }
 

@@ -1,7 +1,7 @@
 //! Translates the formulas of optimizers, the `impl Step` blocks in `kvstore-core/src/rule`, to C++.
 //!
 //! The translation knows what a formula may consist of: arithmetic, comparisons, `if` expressions and
-//! the methods of `Real`. It panics at anything else, so nothing is translated by half.
+//! the methods of `Real`. It panics at anything else, so no formula is translated incompletely.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -26,7 +26,7 @@ struct Formula {
     is_lazy: bool,
 }
 
-/// Returns the header with all formulas and the lists of them.
+/// Returns the header with all formulas and the list of the lazy ones.
 pub(crate) fn header() -> String {
     let formulas = formulas();
     let sources = Sources::read();
@@ -40,17 +40,12 @@ pub(crate) fn header() -> String {
         text.push('\n');
         text += &sources.translate(formula);
     }
-    let list = |is_listed: fn(&Formula) -> bool| {
-        let uses = formulas.iter().filter(|formula| is_listed(formula));
-        uses.map(|formula| format!("Use({})", formula.name)).collect::<Vec<_>>().join(" ")
-    };
+    let lazy = formulas.iter().filter(|formula| formula.is_lazy);
+    let lazy: Vec<_> = lazy.map(|formula| format!("Use({})", formula.name)).collect();
     let _ = write!(
         text,
-        "\n// Every formula, and those of lazy optimizers.\n\
-         #define KV_FORMULAS(Use) {}\n\
-         #define KV_LAZY_FORMULAS(Use) {}\n",
-        list(|_| true),
-        list(|formula| formula.is_lazy)
+        "\n// The formulas of lazy optimizers.\n#define KV_LAZY_FORMULAS(Use) {}\n",
+        lazy.join(" ")
     );
     text
 }

@@ -219,7 +219,7 @@ fn fold_wide<'a, T: Add>(
     first: &[T],
     mut addends: impl Iterator<Item = Result<&'a [T]>>,
     and_zero: bool,
-    _room: &mut SumBuffer,
+    _buffer: &mut SumBuffer,
 ) -> Result<()> {
     // Most rows have one or two addends, which are read once.
     let Some(second) = addends.next().transpose()? else {
