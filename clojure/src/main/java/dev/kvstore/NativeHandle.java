@@ -11,7 +11,6 @@ import java.util.function.LongConsumer;
  * forgotten, or by the end of the native call that lent it.
  */
 final class NativeHandle {
-    private static final Cleaner CLEANER = Cleaner.create();
     private static final AtomicLong OPEN = new AtomicLong();
     private static final AtomicLong COLLECTED = new AtomicLong();
     private static final AtomicLong RELEASED = new AtomicLong();
@@ -28,7 +27,7 @@ final class NativeHandle {
     static NativeHandle owned(Object owner, long handle, LongConsumer release) {
         try {
             Resource resource = new Resource(handle, release);
-            NativeHandle owned = new NativeHandle(resource, CLEANER.register(owner, resource));
+            NativeHandle owned = new NativeHandle(resource, HandleCleaner.register(owner, resource));
             OPEN.incrementAndGet();
             return owned;
         } catch (Throwable failure) {
@@ -46,7 +45,7 @@ final class NativeHandle {
         try {
             // What is handed out refers to this one, so it is collected last.
             ByteBuffer whole = NativeBuffer.view(pin, 0, numBytes);
-            CLEANER.register(whole, () -> NativeBuffer.release(pin));
+            HandleCleaner.register(whole, () -> NativeBuffer.release(pin));
             return whole.asReadOnlyBuffer().order(ByteOrder.nativeOrder());
         } catch (Throwable failure) {
             NativeBuffer.release(pin);
@@ -100,7 +99,7 @@ final class NativeHandle {
 
     /** Runs {@code action} on the cleaner's thread once a collection has found what it may clean. */
     static void afterCollection(Runnable action) {
-        CLEANER.register(new Object(), action);
+        HandleCleaner.register(new Object(), action);
     }
 
     /** The cleaner's action. It must not reach the owner, which would then never be collected. */

@@ -6,7 +6,6 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 
 /**
@@ -17,54 +16,32 @@ import java.util.concurrent.locks.LockSupport;
  * again. So work that sleeps or waits runs here: the queue is lock-free, and callers wait for a
  * future with a timeout. Executors of the JDK have locks in their queues.
  */
-final class PlatformThread implements Runnable {
-    /** An idle thread ends, so that the class loader can be unloaded. */
+final class PlatformThread {
+    /** An idle thread ends after this time. */
     private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
 
     private static final Queue<Runnable> WORK = new ConcurrentLinkedQueue<>();
 
-    /** The running thread, or null. */
-    private static final AtomicReference<Thread> THREAD = new AtomicReference<>();
+    private static final DaemonThread THREAD =
+            new DaemonThread("kvstore-worker", PlatformThread::runWork, () -> !WORK.isEmpty());
 
     private PlatformThread() {}
 
     /** Queues {@code work}. Exceptions of the work are dropped. */
     static void execute(Runnable work) {
         WORK.add(work);
-        if (THREAD.get() == null) {
-            start();
-        }
-        LockSupport.unpark(THREAD.get());
+        THREAD.ensureRunning();
+        THREAD.unpark();
     }
 
-    private static void start() {
-        Thread thread = new Thread(null, new PlatformThread(), "kvstore-worker", 0, false);
-        thread.setDaemon(true);
-        if (THREAD.compareAndSet(null, thread)) {
+    private static void runWork() {
+        for (Runnable work = next(); work != null; work = next()) {
             try {
-                thread.start();
+                work.run();
             } catch (Throwable failure) {
-                // The operating system refused a thread. The next call tries again.
-                THREAD.set(null);
-                throw failure;
+                // The work reports its own failures. An OutOfMemoryError must not end this thread.
             }
         }
-    }
-
-    @Override
-    public void run() {
-        do {
-            for (Runnable work = next(); work != null; work = next()) {
-                try {
-                    work.run();
-                } catch (Throwable failure) {
-                    // The work reports its own failures. An OutOfMemoryError must not end this
-                    // thread.
-                }
-            }
-            THREAD.set(null);
-            // Work queued before the line above saw a running thread and did not start another.
-        } while (!WORK.isEmpty() && THREAD.compareAndSet(null, Thread.currentThread()));
     }
 
     /** Returns the next work, or null after an idle time. */
