@@ -52,7 +52,7 @@ class Compiler:
         self.call(f"nvrtcGet{kind}", program, text)
         return text.value.decode()
 
-    def compile(self, path):
+    def compile(self, path, definitions):
         """Returns the PTX of a source; its headers stand beside it."""
         headers = sorted(SOURCES.glob("*.h"))
         strings = lambda texts: (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
@@ -67,10 +67,25 @@ class Compiler:
             strings([header.name for header in headers]),
         )
         try:
-            self.call("nvrtcCompileProgram", program, len(OPTIONS), strings(OPTIONS))
+            options = OPTIONS + definitions
+            self.call("nvrtcCompileProgram", program, len(options), strings(options))
         except RuntimeError:
             sys.exit(f"{path.name}:\n{self.text(program, 'Log')}")
         return self.text(program, "PTX")
+
+
+def outputs():
+    """Returns each PTX file with its source and the definitions for the compiler. A source that
+    mentions KV_FORMULA has a file for each formula of its list in formulas.h.
+    """
+    lists = dict(re.findall(r"#define (KV_\w*FORMULAS)\(Use\) (.*)", (SOURCES / "formulas.h").read_text()))
+    for source in sorted(SOURCES.glob("*.cu")):
+        listed = re.search(r"^#ifdef KV_FORMULA\n.*\n#else\n(\w+)\(", source.read_text(), re.MULTILINE)
+        if listed is None:
+            yield f"{source.stem}.ptx", source, []
+            continue
+        for formula in re.findall(r"Use\((\w+)\)", lists[listed[1]]):
+            yield f"{source.stem}_{formula}.ptx", source, [f"-DKV_FORMULA={formula}"]
 
 
 def usage(path, card):
@@ -107,13 +122,20 @@ def main():
     group.add_argument("--check", action="store_true", help="fail when another PTX comes out")
     options = parser.parse_args()
     compiler, failures = Compiler(), 0
-    for source in sorted(SOURCES.glob("*.cu")):
-        ptx, output = compiler.compile(source), OUTPUTS / f"{source.stem}.ptx"
+    OUTPUTS.mkdir(exist_ok=True)
+    obsolete = {path.name for path in OUTPUTS.glob("*.ptx")} - {name for name, _, _ in outputs()}
+    for name in sorted(obsolete):
         if options.write:
-            OUTPUTS.mkdir(exist_ok=True)
+            (OUTPUTS / name).unlink()
+        else:
+            print(f"{name} has no source: run `make kernels`")
+            failures += 1
+    for name, source, definitions in outputs():
+        ptx, output = compiler.compile(source, definitions), OUTPUTS / name
+        if options.write:
             output.write_text(ptx)
         elif not output.exists() or output.read_text() != ptx:
-            print(f"{output.name} is not what {source.name} gives: run `make kernels`")
+            print(f"{name} is not what {source.name} gives: run `make kernels`")
             failures += 1
             continue
         print(f"{output.name}: {len(ptx)} bytes, SHA-256 {hashlib.sha256(ptx.encode()).hexdigest()[:16]}")

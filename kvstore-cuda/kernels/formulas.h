@@ -209,5 +209,8 @@ KV_STEP(Ftml, 3, strength, correction, beta1, rest1, beta2, rest2, epsilon, weig
     s[2] = new_s2;
 }
 
+// All formulas.
+#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml)
+
 // The formulas of lazy optimizers.
 #define KV_LAZY_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Adam) Use(AdaGrad) Use(Ftrl)

@@ -36,3 +36,6 @@ template <class A> KV_DEVICE A sign(A x) {
         static KV_DEVICE_MEMBER void apply(const A *k, A &w, const UpdateJob *job, u64 index, A g);                    \
     };                                                                                                                 \
     template <class A> KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, const UpdateJob *job, u64 index, A g)
+
+// Use(Formula), where Formula is itself a macro.
+#define KV_FOR(Formula, Use) Use(Formula)

@@ -2,9 +2,6 @@
 
 #![expect(unsafe_code, reason = "calls what was compiled, with addresses of this process")]
 
-use std::env;
-use std::path::Path;
-use std::process::Command;
 use std::sync::OnceLock;
 
 use kvstore_cuda::update::FromTo;
@@ -13,41 +10,12 @@ use libloading::Library;
 /// A kernel: its argument, how many blocks there are, and in which order threads run.
 type Kernel = unsafe extern "C" fn(*const u8, u32, u32);
 
-/// Returns all kernels, compiled once.
+/// Returns all kernels, which the emulated driver contains.
 fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kernels.so");
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-        let compiler = env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-        let output = Command::new(&compiler)
-            .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-DKV_EMULATED"])
-            .args(["-Wall", "-Wextra", "-Wno-unknown-pragmas", "-I"])
-            .arg(kvstore_emulator::sources())
-            .args(["-x", "c++"])
-            .args(
-                [
-                    "sum.cu",
-                    "broadcast.cu",
-                    "update_sgd.cu",
-                    "update_adaptive.cu",
-                    "update_noise.cu",
-                    "compress.cu",
-                    "cast.cu",
-                    "elementwise.cu",
-                    "rows.cu",
-                    "strided.cu",
-                    "update_rows.cu",
-                ]
-                .map(|name| sources.join(name)),
-            )
-            .arg("-o")
-            .arg(&path)
-            .output()
-            .unwrap_or_else(|error| panic!("{compiler}: {error}"));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // SAFETY: it was made of our sources just now, and has no code that runs when it is loaded.
+        let path = kvstore_emulator::folder().unwrap().join("libcuda.so");
+        // SAFETY: it was made of our sources, and has no code that runs when it is loaded.
         unsafe { Library::new(&path) }.unwrap()
     })
 }

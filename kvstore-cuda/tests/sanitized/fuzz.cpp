@@ -7,10 +7,8 @@
 #include "rows.cu"
 #include "strided.cu"
 #include "sum.cu"
-#include "update_adaptive.cu"
-#include "update_noise.cu"
+#include "update.cu"
 #include "update_rows.cu"
-#include "update_sgd.cu"
 
 #include <algorithm>
 #include <random>

@@ -1,14 +1,12 @@
-// Gradient descent in all its forms.
+// The steps of optimizers. The PTX of each formula is a file, because a driver compiles complete files: kernels.py
+// defines KV_FORMULA as its name. C++ has all formulas in one file.
 #include "update.h"
 
-KV_UPDATE(Sgd)
-KV_UPDATE(SgdMomentum)
-KV_UPDATE(Nag)
-KV_UPDATE(Nesterov)
-KV_UPDATE(Dcasgd)
-KV_UPDATE(DcasgdMomentum)
-KV_UPDATE(Signum)
-KV_UPDATE(SignSgd)
+#ifdef KV_FORMULA
+KV_FOR(KV_FORMULA, KV_UPDATE)
+#else
+KV_FORMULAS(KV_UPDATE)
+#endif
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's struct has to have too.

@@ -1,4 +1,0 @@
-// The step that has noise.
-#include "update.h"
-
-KV_UPDATE(Sgld)
