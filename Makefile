@@ -86,6 +86,7 @@ nightly: test-setup ## longer runs: both commands of the README in a bare Debian
 	tests/peers/mxnet-venv # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
 	$(MAKE) miri
+	PROPTEST_CASES=1000 cargo test -p kvstore-dist --test store_jobs
 	KVSTORE_TEST_ALLOCATIONS=1 cargo test -p kvstore-dist --test failed_allocations
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
 	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 $(MAKE) test

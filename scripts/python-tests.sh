@@ -46,9 +46,13 @@ echo "$pythons" | while read -r python; do
     case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac
     # shellcheck disable=SC2086 # lists of packages
     scripts/venv.py --python "$python" --wheel "$wheel" "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
-    beside=
-    [ "$python" != "$newest_python" ] || beside=$mxnet
-    KVSTORE_MXNET_PYTHON=$beside check "python-$version" "$tests/bin/python" kvstore-python/tests
+    if [ "$python" = "$newest_python" ]; then
+        KVSTORE_MXNET_PYTHON=$mxnet check "python-$version" "$tests/bin/python" kvstore-python/tests
+    else
+        # The code that allocates is the same on every Python.
+        KVSTORE_MXNET_PYTHON='' check "python-$version" "$tests/bin/python" kvstore-python/tests \
+            --ignore=kvstore-python/tests/test_failed_allocations.py
+    fi
 done
 
 # PyPI's PyTorch takes gigabytes, the system's does not. JAX is beside it, in the newest release that takes NumPy as

@@ -63,10 +63,11 @@ fn recorded_programs(group: &Arc<Group>) {
     }
 }
 
-/// The same ones on every rank.
+/// The same ones on every rank: 25, or as many as `PROPTEST_CASES` says.
 fn random_programs(group: &Arc<Group>) {
     let mut runner = TestRunner::deterministic();
-    for _ in 0..100 {
+    let cases = env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok());
+    for _ in 0..cases.unwrap_or(25) {
         let program = program().new_tree(&mut runner).expect("nothing is rejected").current();
         checks::replay_program(group, &program).unwrap_or_else(|what| panic!("{what}"));
     }
