@@ -1,9 +1,9 @@
 #!/bin/sh
 # python-tests.sh [WHEEL]   installs a wheel in an empty environment and runs the tests of
-# kvstore-python on the oldest and the newest Python of pythons.sh: beside MXNet 1.9.1 on the newest
-# if it can be installed, with PyTorch and JAX, and on emulated GPUs. PYTHON_PACKAGES are further
-# packages, such as `torch jax`; tests of missing packages are skipped. Without WHEEL, builds an
-# unoptimized wheel for this machine.
+# kvstore-python on the oldest and the newest Python of pythons.sh. The newest also runs beside MXNet
+# 1.9.1 if it can be installed, on emulated GPUs, and with failed allocations; PyTorch and JAX are
+# tested with the system's Python. PYTHON_PACKAGES are further packages, such as `torch jax`; tests of
+# missing packages are skipped. Without WHEEL, builds an unoptimized wheel for this machine.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -4,13 +4,13 @@
 
 #include "step.h"
 
-KV_STEP(Sgd, 0, keep, learning_rate, rescale, clip) {
+KV_STEP(Sgd, false, 0, keep, learning_rate, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A new_w = k[keep] * w - k[learning_rate] * q;
     w = new_w;
 }
 
-KV_STEP(SgdMomentum, 1, momentum, decay, learning_rate, rescale, clip) {
+KV_STEP(SgdMomentum, false, 1, momentum, decay, learning_rate, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A m = k[momentum] * s[0] - k[decay] * w - k[learning_rate] * q;
     const A new_w = w + m;
@@ -19,7 +19,7 @@ KV_STEP(SgdMomentum, 1, momentum, decay, learning_rate, rescale, clip) {
     s[0] = new_s0;
 }
 
-KV_STEP(Nag, 1, momentum, ahead, learning_rate, decay, rescale, clip) {
+KV_STEP(Nag, false, 1, momentum, ahead, learning_rate, decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A m = k[momentum] * s[0];
     const A change = k[learning_rate] * q + k[decay] * w;
@@ -31,7 +31,7 @@ KV_STEP(Nag, 1, momentum, ahead, learning_rate, decay, rescale, clip) {
     s[0] = new_s0;
 }
 
-KV_STEP(Nesterov, 1, momentum, learning_rate, weight_decay, rescale, clip) {
+KV_STEP(Nesterov, false, 1, momentum, learning_rate, weight_decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A r = q + k[weight_decay] * w;
     const A m = k[momentum] * s[0] + r;
@@ -41,7 +41,7 @@ KV_STEP(Nesterov, 1, momentum, learning_rate, weight_decay, rescale, clip) {
     s[0] = new_s0;
 }
 
-KV_STEP(Dcasgd, 1, learning_rate, weight_decay, lamda, rescale, clip) {
+KV_STEP(Dcasgd, false, 1, learning_rate, weight_decay, lamda, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A slope = q + k[weight_decay] * w + k[lamda] * q * q * (w - s[0]);
     const A new_w = w - k[learning_rate] * slope;
@@ -50,7 +50,7 @@ KV_STEP(Dcasgd, 1, learning_rate, weight_decay, lamda, rescale, clip) {
     s[0] = new_s0;
 }
 
-KV_STEP(DcasgdMomentum, 2, momentum, learning_rate, weight_decay, lamda, rescale, clip) {
+KV_STEP(DcasgdMomentum, false, 2, momentum, learning_rate, weight_decay, lamda, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A slope = q + k[weight_decay] * w + k[lamda] * q * q * (w - s[1]);
     const A m = k[momentum] * s[0] - k[learning_rate] * slope;
@@ -62,7 +62,7 @@ KV_STEP(DcasgdMomentum, 2, momentum, learning_rate, weight_decay, lamda, rescale
     s[1] = new_s1;
 }
 
-KV_NOISE_STEP(Sgld, 0, half_rate, weight_decay, deviation, rescale, clip) {
+KV_STEP(Sgld, true, 0, half_rate, weight_decay, deviation, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A noise = (A)standard_normal(job->stream, job->count, index);
     const A drift = k[half_rate] * (q + k[weight_decay] * w);
@@ -70,7 +70,7 @@ KV_NOISE_STEP(Sgld, 0, half_rate, weight_decay, deviation, rescale, clip) {
     w = new_w;
 }
 
-KV_STEP(Adam, 2, learning_rate, beta1, rest1, beta2, rest2, epsilon, weight_decay, decay, rescale, clip) {
+KV_STEP(Adam, false, 2, learning_rate, beta1, rest1, beta2, rest2, epsilon, weight_decay, decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A m = k[beta1] * s[0] + k[rest1] * q;
     const A v = k[beta2] * s[1] + k[rest2] * (q * q);
@@ -83,7 +83,7 @@ KV_STEP(Adam, 2, learning_rate, beta1, rest1, beta2, rest2, epsilon, weight_deca
     s[1] = new_s1;
 }
 
-KV_STEP(AdaGrad, 1, learning_rate, weight_decay, epsilon, rescale, clip) {
+KV_STEP(AdaGrad, false, 1, learning_rate, weight_decay, epsilon, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A history = s[0] + q * q;
     const A slope = q / ::root(history + k[epsilon]) + k[weight_decay] * w;
@@ -93,7 +93,7 @@ KV_STEP(AdaGrad, 1, learning_rate, weight_decay, epsilon, rescale, clip) {
     s[0] = new_s0;
 }
 
-KV_STEP(AdaDelta, 2, rho, rest, epsilon, weight_decay, rescale, clip) {
+KV_STEP(AdaDelta, false, 2, rho, rest, epsilon, weight_decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A gradients = k[rho] * s[0] + k[rest] * (q * q);
     const A step = ::root(s[1] + k[epsilon]) / ::root(gradients + k[epsilon]) * q;
@@ -106,7 +106,7 @@ KV_STEP(AdaDelta, 2, rho, rest, epsilon, weight_decay, rescale, clip) {
     s[1] = new_s1;
 }
 
-KV_STEP(RmsProp, 1, gamma1, rest, learning_rate, epsilon, weight_decay, decay, rescale, clip, clip_weights) {
+KV_STEP(RmsProp, false, 1, gamma1, rest, learning_rate, epsilon, weight_decay, decay, rescale, clip, clip_weights) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A n = k[gamma1] * s[0] + k[rest] * (q * q);
     const A slope = q / ::root(n + k[epsilon]) + k[decay] * w;
@@ -116,7 +116,7 @@ KV_STEP(RmsProp, 1, gamma1, rest, learning_rate, epsilon, weight_decay, decay, r
     s[0] = new_s0;
 }
 
-KV_STEP(RmsPropCentered, 3, gamma1, rest, gamma2, learning_rate, epsilon, weight_decay, decay, rescale, clip, clip_weights) {
+KV_STEP(RmsPropCentered, false, 3, gamma1, rest, gamma2, learning_rate, epsilon, weight_decay, decay, rescale, clip, clip_weights) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A n = k[gamma1] * s[0] + k[rest] * (q * q);
     const A mean = k[gamma1] * s[1] + k[rest] * q;
@@ -134,7 +134,7 @@ KV_STEP(RmsPropCentered, 3, gamma1, rest, gamma2, learning_rate, epsilon, weight
     s[2] = new_s2;
 }
 
-KV_STEP(Ftrl, 2, learning_rate, weight_decay, lamda1, beta, rescale, clip) {
+KV_STEP(Ftrl, false, 2, learning_rate, weight_decay, lamda1, beta, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A sum = s[1] + q * q;
     const A z = s[0] + q - (::root(sum) - ::root(s[1])) * w / k[learning_rate];
@@ -149,7 +149,7 @@ KV_STEP(Ftrl, 2, learning_rate, weight_decay, lamda1, beta, rescale, clip) {
     s[1] = new_s1;
 }
 
-KV_STEP(Adamax, 2, learning_rate, beta1, rest1, beta2, weight_decay, rescale, clip) {
+KV_STEP(Adamax, false, 2, learning_rate, beta1, rest1, beta2, weight_decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A m = k[beta1] * s[0] + k[rest1] * q;
     const A faded = k[beta2] * s[1];
@@ -164,7 +164,7 @@ KV_STEP(Adamax, 2, learning_rate, beta1, rest1, beta2, weight_decay, rescale, cl
     s[1] = new_s1;
 }
 
-KV_STEP(Nadam, 2, learning_rate, gradient_share, mean_share, beta1, rest1, beta2, rest2, correction, epsilon, weight_decay, rescale, clip) {
+KV_STEP(Nadam, false, 2, learning_rate, gradient_share, mean_share, beta1, rest1, beta2, rest2, correction, epsilon, weight_decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A m = k[beta1] * s[0] + k[rest1] * q;
     const A v = k[beta2] * s[1] + k[rest2] * (q * q);
@@ -178,7 +178,7 @@ KV_STEP(Nadam, 2, learning_rate, gradient_share, mean_share, beta1, rest1, beta2
     s[1] = new_s1;
 }
 
-KV_STEP(Signum, 1, momentum, rest, keep, learning_rate, weight_decay, rescale, clip) {
+KV_STEP(Signum, false, 1, momentum, rest, keep, learning_rate, weight_decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A m = k[momentum] * s[0] - k[rest] * (q + k[weight_decay] * w);
     const A new_w = k[keep] * w + k[learning_rate] * ::sign(m);
@@ -187,13 +187,13 @@ KV_STEP(Signum, 1, momentum, rest, keep, learning_rate, weight_decay, rescale, c
     s[0] = new_s0;
 }
 
-KV_STEP(SignSgd, 0, keep, learning_rate, rescale, clip) {
+KV_STEP(SignSgd, false, 0, keep, learning_rate, rescale, clip) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A new_w = k[keep] * w - k[learning_rate] * ::sign(q);
     w = new_w;
 }
 
-KV_STEP(Ftml, 3, strength, correction, beta1, rest1, beta2, rest2, epsilon, weight_decay, rescale, clip) {
+KV_STEP(Ftml, false, 3, strength, correction, beta1, rest1, beta2, rest2, epsilon, weight_decay, rescale, clip) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A v = k[beta2] * s[1] + k[rest2] * (q * q);
     const A next = k[strength] * (::root(v / k[correction]) + k[epsilon]);
@@ -209,8 +209,11 @@ KV_STEP(Ftml, 3, strength, correction, beta1, rest1, beta2, rest2, epsilon, weig
     s[2] = new_s2;
 }
 
-// All formulas.
+// The formulas to compile: KV_FORMULA, or all and those of lazy optimizers.
+#ifdef KV_FORMULA
+#define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
+#define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
+#else
 #define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml)
-
-// The formulas of lazy optimizers.
 #define KV_LAZY_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Adam) Use(AdaGrad) Use(Ftrl)
+#endif

@@ -15,27 +15,20 @@ template <class A> KV_DEVICE A sign(A x) {
     return x < (A)0 ? (A)-1 : positive;
 }
 
-// A formula with its number of states and the names of its scalars, in the order of the Rust struct's fields. `k` are
-// the scalars, `w` is the weight, `s` are the states, `g` is the gradient.
-#define KV_STEP(Name, num_states, ...)                                                                                 \
+// A formula: whether it has noise, its number of states, and the names of its scalars in the order of the Rust struct's
+// fields. `k` are the scalars, `w` is the weight, `s` are the states, `g` is the gradient. Noise depends on the fields of
+// `job` and on `index`, the index of the element.
+#define KV_STEP(Name, has_noise, num_states, ...)                                                                      \
     struct Name {                                                                                                      \
         enum Scalar : u32 { __VA_ARGS__, SCALARS };                                                                    \
-        static const bool HAS_NOISE = false;                                                                           \
-        static const u32 STATES = num_states;                                                                          \
-        template <class A> static KV_DEVICE_MEMBER void apply(const A *k, A &w, A *s, A g);                            \
-    };                                                                                                                 \
-    template <class A> KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, [[maybe_unused]] A *s, A g)
-
-// A formula with noise and without states. `job` has the key of its generator, `index` is that of the element.
-#define KV_NOISE_STEP(Name, num_states, ...)                                                                           \
-    struct Name {                                                                                                      \
-        enum Scalar : u32 { __VA_ARGS__, SCALARS };                                                                    \
-        static const bool HAS_NOISE = true;                                                                            \
+        static const bool HAS_NOISE = has_noise;                                                                       \
         static const u32 STATES = num_states;                                                                          \
         template <class A>                                                                                             \
-        static KV_DEVICE_MEMBER void apply(const A *k, A &w, const UpdateJob *job, u64 index, A g);                    \
+        static KV_DEVICE_MEMBER void apply(const A *k, A &w, A *s, A g, const UpdateJob *job, u64 index);              \
     };                                                                                                                 \
-    template <class A> KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, const UpdateJob *job, u64 index, A g)
+    template <class A>                                                                                                 \
+    KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, [[maybe_unused]] A *s, A g,                                    \
+                                      [[maybe_unused]] const UpdateJob *job, [[maybe_unused]] u64 index)
 
 // Use(Formula), where Formula is itself a macro.
 #define KV_FOR(Formula, Use) Use(Formula)

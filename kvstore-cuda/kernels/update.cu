@@ -1,12 +1,7 @@
-// The steps of optimizers. The PTX of each formula is a file, because a driver compiles complete files: kernels.py
-// defines KV_FORMULA as its name. C++ has all formulas in one file.
+// The steps of optimizers. A driver compiles complete PTX files, so each formula has a file of its own.
 #include "update.h"
 
-#ifdef KV_FORMULA
-KV_FOR(KV_FORMULA, KV_UPDATE)
-#else
 KV_FORMULAS(KV_UPDATE)
-#endif
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's struct has to have too.

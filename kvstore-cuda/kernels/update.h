@@ -65,7 +65,7 @@ KV_DEVICE void sum_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, con
 struct Stepped {
     const u64 &weight_from, &weight_to;
     const u64 *states_from, *states_to;
-    // What has the fields of the noise; formulas without any do not look.
+    // Has the fields that noise depends on. Null for formulas without noise.
     const UpdateJob *noise;
 };
 
@@ -85,10 +85,7 @@ KV_DEVICE void step_some(const Stepped &memory, const typename Arithmetic<T>::Nu
         Number state[KV_MAX_STATES];
 #pragma unroll
         for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
-        if constexpr (Step::HAS_NOISE)
-            Step::apply(scalars, weight.lanes[lane], memory.noise, index + lane, widen(gradient.lanes[lane]));
-        else
-            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]));
+        Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]), memory.noise, index + lane);
 #pragma unroll
         for (u32 n = FIRST; n < ALL; n++) states[n].lanes[lane] = state[n - FIRST];
     }

@@ -1,4 +1,4 @@
-// Steps on some rows, in place: those of the formulas that may be lazy. As in update.cu, the PTX of each is a file.
+// Steps on some rows, in place, for the formulas that may be lazy. Each formula has a PTX file of its own.
 #include "rows.h"
 #include "update.h"
 
@@ -49,11 +49,7 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
     KV_KERNEL(kv_rows_##Step##_f16, BatchArgs<RowUpdateJob>, 4) { update_rows<f16, Step>(args); }                      \
     KV_KERNEL(kv_rows_##Step##_bf16, BatchArgs<RowUpdateJob>, 4) { update_rows<bf16, Step>(args); }
 
-#ifdef KV_FORMULA
-KV_FOR(KV_FORMULA, KV_UPDATE_ROWS)
-#else
 KV_LAZY_FORMULAS(KV_UPDATE_ROWS)
-#endif
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's struct has to have too.

@@ -63,7 +63,7 @@ fn recorded_programs(group: &Arc<Group>) {
     }
 }
 
-/// The same ones on every rank: 25, or as many as `PROPTEST_CASES` says.
+/// Runs the same random programs on every rank: 25, or as many as `PROPTEST_CASES` says.
 fn random_programs(group: &Arc<Group>) {
     let mut runner = TestRunner::deterministic();
     let cases = env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok());

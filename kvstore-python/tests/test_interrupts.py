@@ -326,7 +326,7 @@ OWN = """
         def __dlpack__(self, **options):
             for _ in range(20):
                 pass
-            # No options: CPython up to 3.11 loses an interrupt while NumPy before 2.1 refuses them.
+            # No options: CPython up to 3.11 loses an interrupt while NumPy before 2.1 rejects them.
             return self.array.__dlpack__()
         def __dlpack_device__(self):
             return (1, sum(range(20)) * 0)

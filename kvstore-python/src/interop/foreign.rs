@@ -102,17 +102,16 @@ fn capsule<'py>(
         known.set_item("stream", queue)?;
     }
     let options = known.copy()?;
-    options.set_item("max_version", (1, 0))?;
+    // CPython up to 3.11 loses an interrupt that comes while an old NumPy rejects the option.
+    if !numpy::is_array_without_versions(object)? {
+        options.set_item("max_version", (1, 0))?;
+    }
     let is_ours = matches!(place, Place::On(_));
     if !is_ours {
         options.set_item("dl_device", (HOST, 0))?;
     }
     let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
     let call = |options| finalization::call(&method, &none, Some(options));
-    // CPython up to 3.11 loses an interrupt that comes while NumPy formats its exception.
-    if is_ours && numpy::is_array_without_versions(object)? {
-        return Ok(call(&known)?.cast_into()?);
-    }
     let capsule = match call(&options) {
         // Not one of our own, which what it calls may have raised.
         Err(error) if is_ours && error.get_type(py).is(py.get_type::<PyTypeError>()) => {

@@ -24,8 +24,3 @@ fn check(file: &str, expected: &str) {
 fn the_formulas_of_kernels_are_those_of_the_host() {
     check("kvstore-cuda/kernels/formulas.h", &formulas::header());
 }
-
-#[test]
-fn every_formula_has_kernels() {
-    check("kvstore-cuda/ptx/modules.rs", &formulas::modules());
-}

@@ -24,7 +24,7 @@ final class DaemonThread {
     }
 
     /**
-     * Starts the thread unless it runs. To be called after work was added.
+     * Starts the thread unless it runs. Call this after adding work.
      *
      * @throws OutOfMemoryError if the operating system refuses a thread
      */
@@ -55,7 +55,7 @@ final class DaemonThread {
         do {
             work.run();
             thread.set(null);
-            // Whoever added work before the line above saw a running thread and did not start another.
+            // A thread that added work before the line above saw this one running and started none.
         } while (hasWork.getAsBoolean() && thread.compareAndSet(null, Thread.currentThread()));
     }
 }

@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * spin locks instead: no thread gives up its carrier while it holds one.
  */
 final class HandleCleaner {
-    /** An idle thread ends after this time. */
+    /** The thread ends when there has been no entry for this time. */
     private static final long IDLE_MILLIS = TimeUnit.SECONDS.toMillis(10);
 
     private static final ReferenceQueue<Object> UNREACHABLE = new ReferenceQueue<>();
