@@ -46,7 +46,7 @@ test-rust:
 test-gpu: test-rust
 	scripts/tally.sh gpu scripts/gpu-tests.sh
 test-jvm: jar
-	scripts/tally.sh jvm $(MAVEN) verify -Preleased
+	scripts/tally.sh jvm $(MAVEN) -Preleased test failsafe:integration-test failsafe:verify
 test-check-jni: test-jvm
 	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
 test-check-gpu: test-jvm
@@ -89,7 +89,7 @@ nightly: test-setup ## longer runs: both commands of the README in a bare Debian
 	PROPTEST_CASES=1000 cargo test -p kvstore-dist --test store_jobs
 	KVSTORE_TEST_ALLOCATIONS=1 cargo test -p kvstore-dist --test failed_allocations
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
-	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 $(MAKE) test
+	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 KVSTORE_TEST_PROCESSES=20 $(MAKE) test
 	scripts/replay.sh 20000
 	scripts/fuzz.sh 600
 

@@ -219,7 +219,7 @@ def child():
             assert not kv.keys()
             raise
         assert kv.pull('w').shape == array.shape
-    for use in (lambda: len(set(array.asnumpy().ravel())) == 1 or 1 / 0, array.copy, lambda: array + 1,
+    for use in (lambda: numpy.ptp(array.asnumpy()) == 0 or 1 / 0, array.copy, lambda: array + 1,
                 lambda: array[0].tolist(), lambda: repr(array), init, lambda: array.__setitem__(slice(None), 2)):
         try:
             use()

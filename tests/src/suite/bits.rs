@@ -109,18 +109,37 @@ struct Input {
 
 type Sample = fn(Spec, u64) -> Value;
 
+/// A long value is a shorter one again and again, because the model takes long for many elements. The
+/// length of that one is a prime, so that no two blocks of a long value are equal.
+const PERIOD: usize = 4099;
+
+/// Returns the first bytes of `period` repeated.
+fn repeated(period: &[u8], num_bytes: usize) -> Vec<u8> {
+    let mut bytes = period.repeat(num_bytes.div_ceil(period.len()));
+    bytes.truncate(num_bytes);
+    bytes
+}
+
 impl Input {
     fn new(text: &str, spec: &Spec, num_values: usize, num_rounds: usize, sample: Sample) -> Self {
+        let num_bytes = spec.num_elements() * spec.dtype.size();
+        let period = Self::period(spec);
         let value = |round: usize, position: usize| {
-            sample(spec.clone(), (1000 * round + position) as u64).to_bytes()
+            let seed = (1000 * round + position) as u64;
+            repeated(&sample(period.clone(), seed).to_bytes(), num_bytes)
         };
         let values = |round| (0..num_values).map(|position| value(round, position)).collect();
         Self {
             key: key(text),
             spec: spec.clone(),
-            initial: tame(spec.clone(), 77).to_bytes(),
+            initial: repeated(&tame(period.clone(), 77).to_bytes(), num_bytes),
             rounds: (0..num_rounds).map(values).collect(),
         }
+    }
+
+    /// Returns what the value repeats.
+    fn period(spec: &Spec) -> Spec {
+        Spec::new(&[spec.num_elements().min(PERIOD)], spec.dtype)
     }
 
     /// Returns the input with the first values of each round alone.
@@ -137,9 +156,12 @@ impl Input {
 
     /// Returns the sum of the last round's values, by the model.
     fn sum(&self) -> Vec<u8> {
-        let value = |bytes: &Vec<u8>| Value::from_bytes(self.spec.clone(), bytes);
+        let period = Self::period(&self.spec);
+        let num_bytes = period.num_elements() * period.dtype.size();
+        let value = |bytes: &Vec<u8>| Value::from_bytes(period.clone(), &bytes[..num_bytes]);
         let last = self.rounds.last().expect("programs have rounds");
-        sum(&last.iter().map(value).collect::<Vec<_>>()).to_bytes()
+        let sum = sum(&last.iter().map(value).collect::<Vec<_>>()).to_bytes();
+        repeated(&sum, self.initial.len())
     }
 
     /// Returns the part of the input from element `start` on, under another key.

@@ -27,8 +27,8 @@ class FlatMemoryTest {
     @CsvSource({
         "2000000, 4, drop",
         "2000000, 4, close",
-        "1000, 16777216, drop",
-        "1000, 16777216, close"
+        "300, 16777216, drop",
+        "300, 16777216, close"
     })
     void residentMemoryStaysFlat(String count, String size, String end) throws Exception {
         // The whole heap is resident from the start: what grows afterwards is native.

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /**
- * Threads that push, pull, print and close the same arrays and stores for 10 seconds, or for as many
+ * Threads that push, pull, print and close the same arrays and stores for 5 seconds, or for as many
  * as the environment variable {@code KVSTORE_SOAK_SECONDS} says. They run in a process of their own,
  * in which nothing is left at the end.
  */
@@ -28,7 +28,7 @@ import org.junit.jupiter.api.Test;
 class SoakTest {
     @Test
     void nothingIsLostAndNothingLeaks() throws Exception {
-        String seconds = System.getenv().getOrDefault("KVSTORE_SOAK_SECONDS", "10");
+        String seconds = System.getenv().getOrDefault("KVSTORE_SOAK_SECONDS", "5");
         ChildJvm.Result result = new ChildJvm().run(Soak.class, seconds);
         System.out.print(result.output());
         assertEquals(0, result.status(), result.output());
