@@ -78,7 +78,7 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	clojure/bin/check-reflection
 	scripts/kernels.sh --check
 
-kernels: ## generates the formulas of kernels, and compiles the kernels to the PTX that is checked in
+kernels: ## generates the formulas of kernels and the constructors of optimizers, and compiles the kernels to PTX
 	KVSTORE_GENERATE=1 cargo test --workspace --test generated
 	scripts/kernels.sh --write
 

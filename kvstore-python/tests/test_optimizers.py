@@ -1,6 +1,7 @@
 """Optimizers as objects: what is set on them, and what a store would not do with them."""
 
 import gc
+import inspect
 import weakref
 
 import pytest
@@ -55,9 +56,20 @@ def test_a_schedule_that_refers_to_its_optimizer_is_collected():
     assert reference() is None
 
 
-def test_classes_say_what_their_options_are():
-    assert "learning_rate=0.01, wd=0, rescale_grad=1" in mx.optimizer.SGD.__doc__
-    assert "beta2=0.999" in mx.optimizer.Adam.__doc__
+@pytest.mark.parametrize("name", mx.optimizer.names())
+def test_classes_say_what_their_options_are(name):
+    kind = mx.optimizer.Optimizer.opt_registry[name]
+    parameters = inspect.signature(kind).parameters.values()
+    own = {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    others = {"rescale_grad": 1, "clip_gradient": 0, "begin_num_update": 0}
+    assert {**own, **others} == kind().hyper_parameters
+    assert others.keys() <= mx.optimizer.Options.__annotations__.keys()
+    for option in own:
+        assert f"\n    {option}: " in inspect.cleandoc(kind.__doc__)
+    assert kind(**own).hyper_parameters == kind().hyper_parameters
+
+
+def test_an_unknown_option_is_refused():
     with pytest.raises(mx.errors.InvalidArgumentError, match="no hyper-parameter `param_idx2name`"):
         mx.optimizer.SGD(param_idx2name={0: "w"})
 

@@ -10,10 +10,10 @@ mod state;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use crate::rule::formulas::*;
 pub use crate::rule::{
-    AdaDelta, AdaGrad, Adam, Adamax, Dcasgd, DcasgdMomentum, Formula, Ftml, Ftrl, Initial,
-    MAX_SCALARS, MAX_STATES, Nadam, Nag, Nesterov, Real, RmsProp, RmsPropCentered, Rule,
-    RuleVisitor, Sgd, SgdMomentum, Sgld, SignSgd, Signum, Step, Test, UpdateRule,
+    COMMON, DEFINITIONS, Definition, Domain, Factory, Formula, Initial, MAX_SCALARS, MAX_STATES,
+    Parameter, Real, Rule, RuleVisitor, Step, UpdateRule,
 };
 pub use lr_scheduler::{LrScheduler, Warmup};
 pub use state::OptimizerState;
@@ -21,12 +21,12 @@ pub use state::OptimizerState;
 pub(crate) use state::{Outline, Pending};
 
 use crate::fallible;
-use crate::rule::{DEFINITIONS, Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
+use crate::rule::{KeyUpdate, LAZY_UPDATE};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result};
 
 /// Other names by which programs know an optimizer or a hyper-parameter.
-const ALIASES: [(&str, &str); 7] = [
+pub const ALIASES: [(&str, &str); 7] = [
     ("ccsgd", "sgd"),
     ("lr", "learning_rate"),
     ("weight_decay", "wd"),
@@ -34,15 +34,6 @@ const ALIASES: [(&str, &str); 7] = [
     ("lambda", "lamda"),
     ("lambda1", "lamda1"),
     ("num_update", "begin_num_update"),
-];
-
-/// The hyper-parameters that every optimizer has; the defaults of the first two are its own.
-const COMMON: [Parameter; 5] = [
-    Parameter::new("learning_rate", 0.0, Domain::NonNegative),
-    Parameter::new("wd", 0.0, Domain::Any),
-    Parameter::new("rescale_grad", 1.0, Domain::Any),
-    Parameter::new("clip_gradient", 0.0, Domain::NonNegative),
-    Parameter::new("begin_num_update", 0.0, Domain::Count),
 ];
 
 /// An optimizer that runs on the store: its hyper-parameters, by name and as `f64`.

@@ -1,24 +1,31 @@
 //! `AdaDelta`: steps measured by the size of earlier steps, without a learning rate.
-//!
-//! With `q = clip(rescale * gradient)`: `a = rho * a + (1 - rho) * q^2`,
-//! `d = sqrt(D + epsilon) / sqrt(a + epsilon) * q`, `D = rho * D + (1 - rho) * d^2` and
-//! `w = w - (d + wd * w)`.
-//!
-//! Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `adadelta`.
+/// `AdaDelta`: steps measured by the size of earlier steps, without a learning rate.
+///
+/// With `q = clip(rescale * gradient)`: `a = rho * a + (1 - rho) * q^2`,
+/// `d = sqrt(D + epsilon) / sqrt(a + epsilon) * q`, `D = rho * D + (1 - rho) * d^2` and
+/// `w = w - (d + wd * w)`.
+///
+/// Source: Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
 pub(super) const fn adadelta<R: From<AdaDelta>>() -> Definition<R> {
     Definition {
         name: "adadelta",
+        class: "AdaDelta",
+        factory: Factory { name: "adaDelta", defaults: &[("rho", 0.05), ("epsilon", 1e-8)] },
         learning_rate: 0.01,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("rho", 0.9, Domain::Fraction),
-                Parameter::new("epsilon", 1e-5, Domain::NonNegative),
+                Parameter::new(
+                    "rho",
+                    0.9,
+                    Domain::Fraction,
+                    "Decay of the means of the squared gradients and of the squared steps",
+                ),
+                Parameter::epsilon(1e-5),
             ]
         },
         rule: |update| {

@@ -1,21 +1,23 @@
 //! `AdaGrad`: each element's steps shrink with the sum of its squared gradients.
-//!
-//! With `q = clip(rescale * gradient)`: `h = h + q^2` and
-//! `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`.
-//!
-//! Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
-//! optimization", 2011.
 
-use super::parameter::{Definition, Domain, LAZY_UPDATE, Parameter};
+use super::parameter::{Definition, Factory, LAZY_UPDATE, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `adagrad`.
+/// `AdaGrad`: each element's steps shrink with the sum of its squared gradients.
+///
+/// With `q = clip(rescale * gradient)`: `h = h + q^2` and
+/// `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`.
+///
+/// Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
+/// optimization", 2011.
 pub(super) const fn adagrad<R: From<AdaGrad>>() -> Definition<R> {
     Definition {
         name: "adagrad",
+        class: "AdaGrad",
+        factory: Factory { name: "adaGrad", defaults: &[("learning_rate", 0.05)] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const { &[Parameter::new("epsilon", 1e-7, Domain::NonNegative), LAZY_UPDATE] },
+        own: const { &[Parameter::epsilon(1e-7), LAZY_UPDATE] },
         rule: |update| {
             let [epsilon, _] = update.own();
             let (learning_rate, weight_decay) = (update.learning_rate, update.weight_decay);

@@ -1,33 +1,47 @@
 //! Adam, and `AdamW` with its decoupled weight decay.
-//!
-//! With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and `b1 = beta1 *
-//! decay_factor^(t - 1)`:
-//! `m = b1 * m + (1 - b1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
-//! `w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`.
-//!
-//! Decoupled, the weight decay does not enter `q`; the step subtracts `lr * wd * w` instead. `adamw`
-//! does so, and corrects the bias of `v` before it adds epsilon, as the paper has it:
-//! `w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w`.
-//!
-//! Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of its
-//! section 2; Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 
-use super::parameter::{Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
+use super::parameter::{
+    DECOUPLED_WD, Definition, Domain, Factory, KeyUpdate, LAZY_UPDATE, Parameter,
+};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `adam`.
+/// Adam: steps of the mean gradient over the root of the mean squared gradient.
+///
+/// With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and `b1 = beta1 *
+/// decay_factor^(t - 1)`:
+/// `m = b1 * m + (1 - b1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
+/// `w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`.
+///
+/// With `decoupled_wd` the weight decay does not enter `q`; the step subtracts `lr * wd * w` instead.
+///
+/// Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of
+/// section 2.
 pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
     Definition {
         name: "adam",
+        class: "Adam",
+        factory: Factory {
+            name: "adam",
+            defaults: &[
+                ("learning_rate", 0.002),
+                ("decay_factor", 1.0 - 1e-8),
+                ("decoupled_wd", 1.0),
+            ],
+        },
         learning_rate: 0.001,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("beta1", 0.9, Domain::Fraction),
-                Parameter::new("beta2", 0.999, Domain::Fraction),
-                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
-                Parameter::new("decay_factor", 1.0, Domain::NonNegative),
-                Parameter::new("decoupled_wd", 0.0, Domain::Flag),
+                Parameter::beta1(0.9),
+                Parameter::beta2(0.999),
+                Parameter::epsilon(1e-8),
+                Parameter::new(
+                    "decay_factor",
+                    1.0,
+                    Domain::NonNegative,
+                    "`beta1` is multiplied by it after each update",
+                ),
+                DECOUPLED_WD,
                 LAZY_UPDATE,
             ]
         },
@@ -39,19 +53,21 @@ pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
     }
 }
 
-/// Returns the definition of `adamw`.
+/// `AdamW`: Adam with decoupled weight decay.
+///
+/// With `q = clip(rescale * gradient)` and `t` the number of the update:
+/// `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
+/// `w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w`.
+///
+/// Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 pub(super) const fn adamw<R: From<Adam>>() -> Definition<R> {
     Definition {
         name: "adamw",
+        class: "AdamW",
+        factory: Factory { name: "adamw", defaults: &[] },
         learning_rate: 0.001,
         weight_decay: 0.01,
-        own: const {
-            &[
-                Parameter::new("beta1", 0.9, Domain::Fraction),
-                Parameter::new("beta2", 0.999, Domain::Fraction),
-                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
-            ]
-        },
+        own: const { &[Parameter::beta1(0.9), Parameter::beta2(0.999), Parameter::epsilon(1e-8)] },
         rule: |update| {
             let [beta1, beta2, epsilon] = update.own();
             let epsilon = epsilon * update.bias_correction(beta2).sqrt();

@@ -1,24 +1,26 @@
 //! Adamax: Adam with the infinity norm in place of the variance.
-//!
-//! With `q = clip(rescale * gradient + wd * w)`: `m = beta1 * m + (1 - beta1) * q`,
-//! `u = max(beta2 * u, |q|)` and `w = w - lr / (1 - beta1^t) * m / u`. Where `u` is 0 there has been
-//! no gradient yet, and the weight stays.
-//!
-//! Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 2.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `adamax`.
+/// Adamax: Adam with the infinity norm in place of the variance.
+///
+/// With `q = clip(rescale * gradient + wd * w)`: `m = beta1 * m + (1 - beta1) * q`,
+/// `u = max(beta2 * u, |q|)` and `w = w - lr / (1 - beta1^t) * m / u`. Where `u` is 0 there has been
+/// no gradient yet, and the weight stays.
+///
+/// Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 2.
 pub(super) const fn adamax<R: From<Adamax>>() -> Definition<R> {
     Definition {
         name: "adamax",
+        class: "Adamax",
+        factory: Factory { name: "adaMax", defaults: &[] },
         learning_rate: 0.002,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("beta1", 0.9, Domain::Fraction),
-                Parameter::new("beta2", 0.999, Domain::Fraction),
+                Parameter::beta1(0.9),
+                Parameter::new("beta2", 0.999, Domain::Fraction, "Decay of the greatest gradient"),
             ]
         },
         rule: |update| {

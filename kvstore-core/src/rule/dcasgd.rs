@@ -1,25 +1,28 @@
 //! Gradient descent with delay compensation: a gradient that was computed for an older weight `p`
 //! is corrected towards the present one.
-//!
-//! With `q = clip(rescale * gradient)` and
-//! `u = -lr * (q + wd * w + lamda * q * q * (w - p))`: without momentum `w = w + u`; with it
-//! `m = momentum * m + u` and `w = w + m`. Then `p` is the weight from before the step.
-//!
-//! Zheng and others, "Asynchronous stochastic gradient descent with delay compensation", 2017.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `dcasgd`.
+/// Gradient descent with delay compensation: a gradient that was computed for an older weight `p`
+/// is corrected towards the present one.
+///
+/// With `q = clip(rescale * gradient)` and
+/// `u = -lr * (q + wd * w + lamda * q * q * (w - p))`: without momentum `w = w + u`; with it
+/// `m = momentum * m + u` and `w = w + m`. Then `p` is the weight from before the step.
+///
+/// Source: Zheng and others, "Asynchronous stochastic gradient descent with delay compensation", 2017.
 pub(super) const fn dcasgd<R: From<Dcasgd> + From<DcasgdMomentum>>() -> Definition<R> {
     Definition {
         name: "dcasgd",
+        class: "DCASGD",
+        factory: Factory { name: "dcasgd", defaults: &[] },
         learning_rate: 0.01,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("momentum", 0.0, Domain::Any),
-                Parameter::new("lamda", 0.04, Domain::Any),
+                Parameter::momentum(0.0),
+                Parameter::new("lamda", 0.04, Domain::Any, "Strength of the compensation"),
             ]
         },
         rule: |update| {

@@ -1,29 +1,25 @@
 //! Follow the moving leader.
-//!
-//! With `q = clip(rescale * gradient + wd * w)`: `v = beta2 * v + (1 - beta2) * q^2`,
-//! `D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)`,
-//! `z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w`, then `d = D` and `w = -z / d`.
-//!
-//! An update with learning rate 0 is skipped: weight, state and `t` do not change.
-//!
-//! Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `ftml`.
+/// Follow the moving leader.
+///
+/// With `q = clip(rescale * gradient + wd * w)`: `v = beta2 * v + (1 - beta2) * q^2`,
+/// `D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)`,
+/// `z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w`, then `d = D` and `w = -z / d`.
+///
+/// An update with learning rate 0 is skipped: weight, state and `t` do not change.
+///
+/// Source: Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
 pub(super) const fn ftml<R: From<Ftml>>() -> Definition<R> {
     Definition {
         name: "ftml",
+        class: "FTML",
+        factory: Factory { name: "ftml", defaults: &[] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const {
-            &[
-                Parameter::new("beta1", 0.6, Domain::Fraction),
-                Parameter::new("beta2", 0.999, Domain::Fraction),
-                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
-            ]
-        },
+        own: const { &[Parameter::beta1(0.6), Parameter::beta2(0.999), Parameter::epsilon(1e-8)] },
         rule: |update| {
             let [beta1, beta2, epsilon] = update.own();
             let learning_rate = update.divisor();

@@ -1,26 +1,33 @@
 //! Follow the regularized leader, per coordinate: sparse weights for linear models.
-//!
-//! With `q = clip(rescale * gradient)`: `z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr`,
-//! `n = n + q^2`, and `w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)` where
-//! `|z| > lamda1`, else 0.
-//!
-//! An update with learning rate 0 is skipped: weight and state do not change.
-//!
-//! `McMahan` and others, "Ad click prediction: a view from the trenches", 2013.
 
-use super::parameter::{Definition, Domain, LAZY_UPDATE, Parameter};
+use super::parameter::{Definition, Domain, Factory, LAZY_UPDATE, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `ftrl`.
+/// Follow the regularized leader, per coordinate: sparse weights for linear models.
+///
+/// With `q = clip(rescale * gradient)`: `z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr`,
+/// `n = n + q^2`, and `w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)` where
+/// `|z| > lamda1`, else 0.
+///
+/// An update with learning rate 0 is skipped: weight and state do not change.
+///
+/// Source: `McMahan` and others, "Ad click prediction: a view from the trenches", 2013.
 pub(super) const fn ftrl<R: From<Ftrl>>() -> Definition<R> {
     Definition {
         name: "ftrl",
+        class: "Ftrl",
+        factory: Factory { name: "ftrl", defaults: &[] },
         learning_rate: 0.1,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("lamda1", 0.01, Domain::NonNegative),
-                Parameter::new("beta", 1.0, Domain::NonNegative),
+                Parameter::new("lamda1", 0.01, Domain::NonNegative, "Strength of the L1 penalty"),
+                Parameter::new(
+                    "beta",
+                    1.0,
+                    Domain::NonNegative,
+                    "The greater, the smaller the first steps",
+                ),
                 LAZY_UPDATE,
             ]
         },

@@ -1,29 +1,36 @@
 //! Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
-//!
-//! With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and
-//! `f(t) = beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))`; `S` is the product of `f(1) .. f(t)` and
-//! `S' = S * f(t + 1)`:
-//! `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
-//! `w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) /
-//! (sqrt(v / (1 - beta2^t)) + epsilon)`.
-//!
-//! Dozat, "Incorporating Nesterov momentum into Adam", 2016.
 
-use super::parameter::{Definition, Domain, KeyUpdate, Parameter};
+use super::parameter::{Definition, Domain, Factory, KeyUpdate, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `nadam`.
+/// Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+///
+/// With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and
+/// `f(t) = beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))`; `S` is the product of `f(1) .. f(t)` and
+/// `S' = S * f(t + 1)`:
+/// `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
+/// `w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) /
+/// (sqrt(v / (1 - beta2^t)) + epsilon)`.
+///
+/// Source: Dozat, "Incorporating Nesterov momentum into Adam", 2016.
 pub(super) const fn nadam<R: From<Nadam>>() -> Definition<R> {
     Definition {
         name: "nadam",
+        class: "Nadam",
+        factory: Factory { name: "nadam", defaults: &[] },
         learning_rate: 0.001,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("beta1", 0.9, Domain::Fraction),
-                Parameter::new("beta2", 0.999, Domain::Fraction),
-                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
-                Parameter::new("schedule_decay", 0.004, Domain::NonNegative),
+                Parameter::beta1(0.9),
+                Parameter::beta2(0.999),
+                Parameter::epsilon(1e-8),
+                Parameter::new(
+                    "schedule_decay",
+                    0.004,
+                    Domain::NonNegative,
+                    "How fast the momentum approaches `beta1`",
+                ),
             ]
         },
         rule: |update| {

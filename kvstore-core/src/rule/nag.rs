@@ -1,24 +1,24 @@
 //! Nesterov's accelerated gradient, in two forms that differ in what momentum keeps.
-//!
-//! With `q = clip(rescale * gradient)`; without momentum both are gradient descent:
-//! - `nag`, as the operator `nag_mom_update` of Apache `MXNet` 1.9 computes it: `m = momentum * m`,
-//!   then `w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))` and
-//!   `m = m - lr * (q + wd * w')`, with the new weight in the last term;
-//! - `nesterov`: `m = momentum * m + r` and `w = w - lr * (r + momentum * m)` with
-//!   `r = q + wd * w` (Sutskever, Martens, Dahl and Hinton, "On the importance of initialization
-//!   and momentum in deep learning", 2013, as most libraries write it).
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::sgd::Sgd;
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `nag`.
+/// Nesterov's accelerated gradient as an operator of `MXNet` computes it.
+///
+/// With `q = clip(rescale * gradient)`: `m = momentum * m`, then
+/// `w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))` and `m = m - lr * (q + wd * w')`, with the
+/// new weight in the last term. Without momentum it is gradient descent.
+///
+/// Source: the operator `nag_mom_update` of Apache `MXNet` 1.9.
 pub(super) const fn nag<R: From<Sgd> + From<Nag>>() -> Definition<R> {
     Definition {
         name: "nag",
+        class: "NAG",
+        factory: Factory { name: "nagOperator", defaults: &[] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const { &[Parameter::new("momentum", 0.0, Domain::Any)] },
+        own: const { &[Parameter::momentum(0.0)] },
         rule: |update| {
             let [momentum] = update.own();
             if momentum == 0.0 {
@@ -33,13 +33,28 @@ pub(super) const fn nag<R: From<Sgd> + From<Nag>>() -> Definition<R> {
     }
 }
 
-/// Returns the definition of `nesterov`.
+/// Nesterov's accelerated gradient as most libraries compute it.
+///
+/// With `q = clip(rescale * gradient)` and `r = q + wd * w`: `m = momentum * m + r` and
+/// `w = w - lr * (r + momentum * m)`. Without momentum it is gradient descent.
+///
+/// Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum in
+/// deep learning", 2013.
 pub(super) const fn nesterov<R: From<Sgd> + From<Nesterov>>() -> Definition<R> {
     Definition {
         name: "nesterov",
+        class: "Nesterov",
+        factory: Factory { name: "nag", defaults: &[("wd", 1e-4)] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const { &[Parameter::new("momentum", 0.0, Domain::Any)] },
+        own: const {
+            &[Parameter::new(
+                "momentum",
+                0.0,
+                Domain::Any,
+                "The share of the last gradients that is kept; 0 for none",
+            )]
+        },
         rule: |update| {
             let [momentum] = update.own();
             if momentum == 0.0 {

@@ -2,41 +2,136 @@
 
 use crate::types::Key;
 
-/// An optimizer: its name, its hyper-parameters, and the function that folds them into a rule `R`.
+/// An optimizer: its names, its hyper-parameters, and the function that folds them into a rule `R`.
+///
+/// The documentation of the function that returns a definition becomes that of the constructors in
+/// every language: a title, the formula, and its source. In it `lr` is the learning rate, `rescale`
+/// is `rescale_grad`, and `clip` bounds every element by `clip_gradient`.
 #[derive(Debug)]
-pub(crate) struct Definition<R: 'static> {
-    pub(crate) name: &'static str,
+pub struct Definition<R: 'static> {
+    /// The name by which [`Optimizer::new`](crate::optimizer::Optimizer::new) finds it.
+    pub name: &'static str,
+    /// The name of its class, for languages that have one for each optimizer.
+    pub class: &'static str,
+    /// The method that returns it, for languages that have one for each optimizer.
+    pub factory: Factory,
     /// The default of `learning_rate`.
-    pub(crate) learning_rate: f64,
+    pub learning_rate: f64,
     /// The default of `wd`.
-    pub(crate) weight_decay: f64,
+    pub weight_decay: f64,
     /// The hyper-parameters that not every optimizer has.
-    pub(crate) own: &'static [Parameter],
+    pub own: &'static [Parameter],
     /// Folds the hyper-parameters of one update of one key into a rule.
     pub(crate) rule: fn(&mut KeyUpdate<'_>) -> R,
 }
 
-/// A hyper-parameter: its name, its default and the values it takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Parameter {
-    pub(crate) name: &'static str,
-    pub(crate) default: f64,
-    pub(crate) domain: Domain,
-}
-
-impl Parameter {
-    pub(crate) const fn new(name: &'static str, default: f64, domain: Domain) -> Self {
-        Self { name, default, domain }
+impl<R> Definition<R> {
+    /// Returns every hyper-parameter with its default: [`COMMON`], then its own.
+    pub fn parameters(&self) -> impl Iterator<Item = Parameter> + use<'_, R> {
+        let common = COMMON.into_iter().map(|parameter| match parameter.name {
+            "learning_rate" => Parameter { default: self.learning_rate, ..parameter },
+            "wd" => Parameter { default: self.weight_decay, ..parameter },
+            _ => parameter,
+        });
+        common.chain(self.own.iter().copied())
     }
 }
 
+/// A method that returns an optimizer.
+#[derive(Debug)]
+pub struct Factory {
+    /// Its name in camel case.
+    pub name: &'static str,
+    /// Defaults that differ from those of the definition, because those of `MXNet`'s factories do.
+    pub defaults: &'static [(&'static str, f64)],
+}
+
+/// A hyper-parameter: its name, its default, the values it takes and what it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name.
+    pub name: &'static str,
+    /// The default.
+    pub default: f64,
+    /// The values it takes.
+    pub domain: Domain,
+    /// What it is, without a full stop.
+    pub about: &'static str,
+}
+
+impl Parameter {
+    pub(crate) const fn new(
+        name: &'static str,
+        default: f64,
+        domain: Domain,
+        about: &'static str,
+    ) -> Self {
+        Self { name, default, domain, about }
+    }
+
+    pub(crate) const fn momentum(default: f64) -> Self {
+        let about = "The share of the last step that is kept; 0 for none";
+        Self::new("momentum", default, Domain::Any, about)
+    }
+
+    pub(crate) const fn beta1(default: f64) -> Self {
+        Self::new("beta1", default, Domain::Fraction, "Decay of the mean of the gradients")
+    }
+
+    pub(crate) const fn beta2(default: f64) -> Self {
+        Self::new("beta2", default, Domain::Fraction, "Decay of the mean of their squares")
+    }
+
+    pub(crate) const fn epsilon(default: f64) -> Self {
+        let about = "Is added so that the quotient is finite";
+        Self::new("epsilon", default, Domain::NonNegative, about)
+    }
+}
+
+/// The hyper-parameters that every optimizer has; the defaults of the first two are its own.
+pub const COMMON: [Parameter; 5] = [
+    Parameter::new(
+        "learning_rate",
+        0.0,
+        Domain::NonNegative,
+        "Size of a step; with a schedule, where that starts",
+    ),
+    Parameter::new("wd", 0.0, Domain::Any, "Weight decay"),
+    Parameter::new("rescale_grad", 1.0, Domain::Any, "Factor on the gradient"),
+    Parameter::new(
+        "clip_gradient",
+        0.0,
+        Domain::NonNegative,
+        "Bound on each element of the rescaled gradient; 0 for none",
+    ),
+    Parameter::new(
+        "begin_num_update",
+        0.0,
+        Domain::Count,
+        "How many updates a key is taken to have had before",
+    ),
+];
+
 /// Whether a gradient of rows changes weight and state in those rows only. `MXNet` 1.9 has it as an argument
 /// of `sgd` and `adam`, with this default, and does so always with `adagrad` and `ftrl`.
-pub(crate) const LAZY_UPDATE: Parameter = Parameter::new("lazy_update", 1.0, Domain::Flag);
+pub(crate) const LAZY_UPDATE: Parameter = Parameter::new(
+    "lazy_update",
+    1.0,
+    Domain::Flag,
+    "Whether a gradient of some rows changes weight and state in those rows only; otherwise the other rows count as 0",
+);
+
+/// Where the weight decay enters.
+pub(crate) const DECOUPLED_WD: Parameter = Parameter::new(
+    "decoupled_wd",
+    0.0,
+    Domain::Flag,
+    "Whether the weight decay is subtracted from the weight, and not part of the gradient",
+);
 
 /// The values that a hyper-parameter takes, all of them finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Domain {
+pub enum Domain {
     /// Any number.
     Any,
     /// 0 or more.
@@ -50,7 +145,8 @@ pub(crate) enum Domain {
 }
 
 impl Domain {
-    pub(crate) fn holds(self, value: f64) -> bool {
+    /// Returns whether the value is one of them.
+    pub fn holds(self, value: f64) -> bool {
         value.is_finite()
             && match self {
                 Self::Any => true,
@@ -63,7 +159,8 @@ impl Domain {
             }
     }
 
-    pub(crate) fn description(self) -> &'static str {
+    /// Returns what they are, for a message.
+    pub fn description(self) -> &'static str {
         match self {
             Self::Any => "a finite number",
             Self::NonNegative => "a number of at least 0",

@@ -1,34 +1,65 @@
 //! `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
-//!
-//! With `q = clip(rescale * gradient + wd * w)` and `n = gamma1 * n + (1 - gamma1) * q^2`:
-//! - plain `w = w - lr * q / sqrt(n + epsilon)`;
-//! - centered also `G = gamma1 * G + (1 - gamma1) * q`,
-//!   `d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon)` and `w = w + d`. The variance `n - G^2`
-//!   counts as 0 when rounding makes it negative.
-//!
-//! With `decoupled_wd` the weight decay does not enter `q`: `wd * w` is added to the quotient
-//! instead. With `clip_weights` above 0 the new weight is moved into that bound.
-//!
-//! Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
-//! "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{DECOUPLED_WD, Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `rmsprop`.
+/// `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
+///
+/// With `q = clip(rescale * gradient + wd * w)` and `n = gamma1 * n + (1 - gamma1) * q^2`:
+/// - plain `w = w - lr * q / sqrt(n + epsilon)`;
+/// - centered also `G = gamma1 * G + (1 - gamma1) * q`,
+///   `d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon)` and `w = w + d`. The variance `n - G^2`
+///   counts as 0 when rounding makes it negative.
+///
+/// With `decoupled_wd` the weight decay does not enter `q`: `wd * w` is added to the quotient
+/// instead. With `clip_weights` above 0 the new weight is moved into that bound.
+///
+/// Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
+/// "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
 pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Definition<R> {
     Definition {
         name: "rmsprop",
+        class: "RMSProp",
+        factory: Factory {
+            name: "rmsProp",
+            defaults: &[
+                ("learning_rate", 0.002),
+                ("gamma1", 0.95),
+                ("centered", 1.0),
+                ("epsilon", 1e-4),
+                ("decoupled_wd", 1.0),
+            ],
+        },
         learning_rate: 0.001,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("gamma1", 0.9, Domain::Fraction),
-                Parameter::new("gamma2", 0.9, Domain::Any),
-                Parameter::new("epsilon", 1e-8, Domain::NonNegative),
-                Parameter::new("centered", 0.0, Domain::Flag),
-                Parameter::new("clip_weights", 0.0, Domain::NonNegative),
-                Parameter::new("decoupled_wd", 0.0, Domain::Flag),
+                Parameter::new(
+                    "gamma1",
+                    0.9,
+                    Domain::Fraction,
+                    "Decay of the means of the gradients and of their squares",
+                ),
+                Parameter::new(
+                    "gamma2",
+                    0.9,
+                    Domain::Any,
+                    "The share of the last step that is kept, if `centered`",
+                ),
+                Parameter::epsilon(1e-8),
+                Parameter::new(
+                    "centered",
+                    0.0,
+                    Domain::Flag,
+                    "Whether the mean of the gradients is subtracted: the form of Graves",
+                ),
+                Parameter::new(
+                    "clip_weights",
+                    0.0,
+                    Domain::NonNegative,
+                    "Bound on each element of the new weight; 0 for none",
+                ),
+                DECOUPLED_WD,
             ]
         },
         rule: |update| {

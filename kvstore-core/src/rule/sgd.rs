@@ -1,21 +1,23 @@
 //! Stochastic gradient descent, with and without momentum.
-//!
-//! With `q = clip(rescale * gradient)`:
-//! - without momentum `w = (1 - lr * wd) * w - lr * q`;
-//! - with momentum `m = momentum * m - lr * wd * w - lr * q` and `w = w + m`.
-//!
-//! The formulas are those of the operators `sgd_update` and `sgd_mom_update` of Apache `MXNet` 1.9.
 
-use super::parameter::{Definition, Domain, KeyUpdate, LAZY_UPDATE, Parameter};
+use super::parameter::{Definition, Factory, KeyUpdate, LAZY_UPDATE, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `sgd`.
+/// Stochastic gradient descent, with and without momentum.
+///
+/// With `q = clip(rescale * gradient)`:
+/// - without momentum `w = (1 - lr * wd) * w - lr * q`;
+/// - with momentum `m = momentum * m - lr * wd * w - lr * q` and `w = w + m`.
+///
+/// Source: the operators `sgd_update` and `sgd_mom_update` of Apache `MXNet` 1.9.
 pub(super) const fn sgd<R: From<Sgd> + From<SgdMomentum>>() -> Definition<R> {
     Definition {
         name: "sgd",
+        class: "SGD",
+        factory: Factory { name: "sgd", defaults: &[("wd", 1e-4)] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const { &[Parameter::new("momentum", 0.0, Domain::Any), LAZY_UPDATE] },
+        own: const { &[Parameter::momentum(0.0), LAZY_UPDATE] },
         rule: |update| {
             let [momentum, _] = update.own();
             if momentum == 0.0 {

@@ -1,24 +1,27 @@
 //! Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become
 //! samples of the posterior.
-//!
-//! With `q = clip(rescale * gradient)`: `w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e`, where `e` is
-//! standard normal. The noise is a function of the hyper-parameter `seed`, the key, the number of
-//! the update and the element's index, so it does not depend on threads or on other keys.
-//!
-//! Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics", 2011.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Formula, Initial, MAX_SCALARS, Real, Step, padded};
 use crate::noise::standard_normal;
 use crate::types::Key;
 
-/// Returns the definition of `sgld`.
+/// Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become
+/// samples of the posterior.
+///
+/// With `q = clip(rescale * gradient)`: `w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e`, where `e` is
+/// standard normal. The noise is a function of the hyper-parameter `seed`, the key, the number of
+/// the update and the element's index, so it does not depend on threads or on other keys.
+///
+/// Source: Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics", 2011.
 pub(super) const fn sgld<R: From<Sgld>>() -> Definition<R> {
     Definition {
         name: "sgld",
+        class: "SGLD",
+        factory: Factory { name: "sgld", defaults: &[("wd", 1e-4)] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const { &[Parameter::new("seed", 0.0, Domain::Count)] },
+        own: const { &[Parameter::new("seed", 0.0, Domain::Count, "Chooses the noise")] },
         rule: |update| {
             let [seed] = update.own();
             Sgld {

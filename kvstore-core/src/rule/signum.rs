@@ -1,26 +1,38 @@
 //! Signum: steps of one size, in the direction of the momentum's sign.
-//!
-//! With `q = clip(rescale * gradient)`:
-//! - with momentum `m = momentum * m - (1 - momentum) * (q + wd * w)` and
-//!   `w = (1 - lr * wd_lh) * w + lr * sign(m)`;
-//! - without `w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)`.
-//!
-//! Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
-//! non-convex problems", 2018.
 
-use super::parameter::{Definition, Domain, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `signum`.
+/// Signum: steps of one size, in the direction of the momentum's sign.
+///
+/// With `q = clip(rescale * gradient)`:
+/// - with momentum `m = momentum * m - (1 - momentum) * (q + wd * w)` and
+///   `w = (1 - lr * wd_lh) * w + lr * sign(m)`;
+/// - without `w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)`.
+///
+/// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
+/// non-convex problems", 2018.
 pub(super) const fn signum<R: From<SignSgd> + From<Signum>>() -> Definition<R> {
     Definition {
         name: "signum",
+        class: "Signum",
+        factory: Factory { name: "signum", defaults: &[] },
         learning_rate: 0.01,
         weight_decay: 0.0,
         own: const {
             &[
-                Parameter::new("momentum", 0.9, Domain::Any),
-                Parameter::new("wd_lh", 0.0, Domain::NonNegative),
+                Parameter::new(
+                    "momentum",
+                    0.9,
+                    Domain::Any,
+                    "The share of the last momentum that is kept; with 0 the step has the sign of the gradient",
+                ),
+                Parameter::new(
+                    "wd_lh",
+                    0.0,
+                    Domain::NonNegative,
+                    "Weight decay beside the gradient",
+                ),
             ]
         },
         rule: |update| {

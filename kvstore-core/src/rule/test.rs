@@ -1,13 +1,15 @@
 //! The optimizer `test`: `w = w + rescale * gradient`, and the state is the new weight. For programs
 //! that try out a store.
 
-use super::parameter::Definition;
+use super::parameter::{Definition, Factory};
 use super::step::{Real, Step, scalars};
 
-/// Returns the definition of `test`.
+/// `w = w + rescale * gradient`, and the state is the new weight. It exists to test programs.
 pub(super) const fn test<R: From<Test>>() -> Definition<R> {
     Definition {
         name: "test",
+        class: "Test",
+        factory: Factory { name: "test", defaults: &[] },
         learning_rate: 0.01,
         weight_decay: 0.0,
         own: &[],

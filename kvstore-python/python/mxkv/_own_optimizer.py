@@ -218,9 +218,9 @@ def create(name: str | Optimizer, **options: Any) -> Optimizer:
 
 def _unknown(name: str, **options: Any) -> Optimizer:
     """Returns a built-in optimizer without a class, or fails with the list of known names."""
-    from .optimizer import _Native
+    from ._builtin_optimizer import Builtin
 
-    return _Native(name, **options)
+    return Builtin(name, **options)
 
 
 def schedule_from(

@@ -21,7 +21,8 @@ from ._rows import Key, as_list, assign, checked, is_nested, side_by_side
 from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError, UnsupportedError
 from .nd import array_of
-from .optimizer import Optimizer, check_own
+from ._builtin_optimizer import check_own
+from .optimizer import Optimizer
 
 __all__ = [
     "Checkpoint",

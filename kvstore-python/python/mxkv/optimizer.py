@@ -27,25 +27,27 @@ Subclass :class:`Optimizer` to write an optimizer in Python; an :class:`Updater`
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Mapping
-
-import numpy
-
 from . import _native
-from ._arguments import number, option as _option, shown
-from ._native import LrScheduler, OptimizerState
-from ._own_optimizer import (
-    Optimizer,
-    ScheduledRateError,
-    Updater,
-    check_unscheduled,
-    create,
-    get_updater,
-    register,
-    schedule_from,
+from ._builtin_optimizer import Named, Options
+from ._native import OptimizerState
+from ._optimizers import (
+    DCASGD,
+    FTML,
+    NAG,
+    SGD,
+    SGLD,
+    AdaDelta,
+    AdaGrad,
+    Adam,
+    AdamW,
+    Adamax,
+    Ftrl,
+    Nadam,
+    Nesterov,
+    RMSProp,
+    Signum,
 )
-from .errors import ArgumentTypeError, LengthMismatchError, UnsupportedError
+from ._own_optimizer import Optimizer, ScheduledRateError, Updater, create, get_updater, register
 
 __all__ = [
     "DCASGD",
@@ -63,6 +65,7 @@ __all__ = [
     "Nesterov",
     "Optimizer",
     "OptimizerState",
+    "Options",
     "RMSProp",
     "ScheduledRateError",
     "Signum",
@@ -75,399 +78,12 @@ __all__ = [
 ]
 
 
-class _Native(_native.Optimizer, Optimizer):
-    """A built-in optimizer by name. A store copies its settings when it receives it.
-
-    Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
-    are factors of the learning rate and of the weight decay by key. Hyper-parameters are attributes, too.
-
-    It runs without Python, so a class that has steps of its own is refused by :meth:`mxkv.kv.KVStore.set_optimizer`, and a
-    schedule that has its own rates by the optimizer; an updater can do either.
-    """
-
-    #: Whether a store has taken it, which then has one of its own.
-    _is_taken = False
-    _lr_factors: dict[str, float]
-    _wd_factors: dict[str, float]
-
-    def __new__(
-        cls,
-        name: str,
-        *,
-        lr_scheduler: LrScheduler | None = None,
-        lr_mult: Mapping[Any, float] | None = None,
-        wd_mult: Mapping[Any, float] | None = None,
-        multi_precision: bool = False,
-        **options: float | None,
-    ):
-        given = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(multi_precision, (bool, int, float, numpy.generic)) or multi_precision not in (0, 1):
-            text = f"option `multi_precision`: expected a boolean, found {shown(multi_precision)}"
-            raise ArgumentTypeError(text)
-        if lr_scheduler is not None:
-            _check_schedule(lr_scheduler)
-        numbers = dict(_numbers(name, given))
-        rate = numbers.get("learning_rate", numbers.get("lr"))
-        schedule = schedule_from(lr_scheduler, rate)
-        optimizer = super().__new__(cls, name, list(numbers.items()), schedule)
-        optimizer.set_lr_mult(lr_mult or {})
-        optimizer.set_wd_mult(wd_mult or {})
-        optimizer.multi_precision = bool(multi_precision)
-        return optimizer
-
-    def __init__(self, *_arguments: Any, **_options: Any) -> None:
-        """Does nothing, because ``__new__`` creates the optimizer."""
-
-    #: Weights per call from an :class:`Updater`. 0: one weight, not in a list.
-    aggregate_num = 0
-
-    def __getattr__(self, name: str) -> float:
-        """Returns a hyper-parameter by its name, or the learning rate by MXNet's ``lr``."""
-        found = None if name.startswith("_") else self.hyper_parameters.get(_NAMES.get(name, name))
-        if found is None:
-            raise AttributeError(f"{self.name} has no attribute or hyper-parameter `{name}`")
-        return found
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Sets a hyper-parameter. A store that has the optimizer already keeps its own.
-
-        >>> sgd = SGD(learning_rate=0.5)
-        >>> sgd.rescale_grad = 0.25
-        >>> sgd.rescale_grad, sgd.lr
-        (0.25, 0.5)
-        >>> sgd.beta1 = 0.9
-        Traceback (most recent call last):
-         ..
-        AttributeError: sgd has no hyper-parameter `beta1`: expected one of ...
-        """
-        if name.startswith("_") or name == "multi_precision":
-            object.__setattr__(self, name, value)
-            return
-        self._warn_if_taken()
-        if name == "lr_scheduler":
-            if value is not None:
-                _check_schedule(value)
-            self._set_scheduler(value)
-            return
-        parameter = _NAMES.get(name, name)
-        if parameter not in self.hyper_parameters:
-            known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
-            text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
-            raise AttributeError(text)
-        wanted = _option(parameter, 0.0 if value is None else value)
-        if parameter == "learning_rate":
-            # A schedule starts at the new rate.
-            self._set_scheduler(schedule_from(self.lr_scheduler, wanted))
-        self._set(parameter, wanted)
-
-    @property
-    def lr_scheduler(self) -> LrScheduler | None:  # type: ignore[override]
-        """The schedule of the learning rate. Its ``base_lr`` can be set."""
-        return self._scheduler
-
-    @property
-    def hyper_parameters(self) -> dict[str, float]:
-        """Every hyper-parameter by name."""
-        return dict(self._hyper_parameters())
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate, where a schedule begins if there is one."""
-        return self.hyper_parameters["learning_rate"]
-
-    def set_learning_rate(self, lr: float) -> None:
-        """Changes the learning rate. A store that has the optimizer already keeps its own:
-        :meth:`mxkv.kv.KVStore.set_hyper_parameters` changes that. If the optimizer has a schedule,
-        raises a ``UserWarning``, as MXNet does.
-
-        >>> from mxkv.lr_scheduler import FactorScheduler
-        >>> SGD(lr_scheduler=FactorScheduler(step=1)).set_learning_rate(0.5)
-        Traceback (most recent call last):
-         ..
-        mxkv.optimizer.ScheduledRateError: learning_rate: the schedule sets it; ...
-        """
-        check_unscheduled(self)
-        self._warn_if_taken()
-        self._set("learning_rate", _option("learning_rate", lr))
-
-    def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
-        """Multiplies the learning rate of these keys, and of no others any more.
-
-        >>> sgd = SGD(lr_mult={'w': 0.5})
-        >>> sgd.set_lr_mult({'b': 0})
-        >>> sgd.lr_mult
-        {'b': 0.0}
-        """
-        self._warn_if_taken()
-        self._set_factors("lr", args_lr_mult)
-
-    def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
-        """Multiplies the weight decay of these keys, and of no others any more."""
-        self._warn_if_taken()
-        self._set_factors("wd", args_wd_mult)
-
-    @property
-    def lr_mult(self) -> dict[str, float]:  # type: ignore[override]
-        """The factors of the learning rate by key."""
-        return dict(self._lr_factors)
-
-    @property
-    def wd_mult(self) -> dict[str, float]:  # type: ignore[override]
-        """The factors of the weight decay by key."""
-        return dict(self._wd_factors)
-
-    def _warn_if_taken(self) -> None:
-        if self._is_taken:
-            text = "a store has taken this optimizer as it was: `set_hyper_parameters` of the store changes that one"
-            warnings.warn(text, stacklevel=3)
-
-    def _set_factors(self, what: str, given: Mapping[Any, float]) -> None:
-        if not isinstance(given, Mapping):
-            text = f"{what}_mult: expected a map of key to factor, found {shown(given)}"
-            raise ArgumentTypeError(text)
-        factors = {
-            str(key): number(f"{what}_mult of {shown(key)}", factor)
-            for key, factor in given.items()
-        }
-        name = f"_{what}_factors"
-        before = self.__dict__.get(name, {})
-        for key, factor in {**dict.fromkeys(before, 1.0), **factors}.items():
-            self._multiply(what, key, factor)
-        object.__setattr__(self, name, factors)
-
-    def create_state(self, index: Any, weight: Any) -> OptimizerState:
-        """Returns the state of a new weight, dense or row-sparse."""
-        return self._create_state(weight)
-
-    def create_state_multi_precision(self, index: Any, weight: Any) -> OptimizerState:
-        """The same as :meth:`create_state`: half precision always has a ``float32`` copy."""
-        return self.create_state(index, weight)
-
-    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Updates a weight by one step, without a store; with lists, updates each weight.
-
-        A row-sparse gradient updates only its rows if the optimizer has ``lazy_update=1``,
-        otherwise all rows. A row-sparse weight has every row afterwards.
-
-        >>> from mxkv import nd, optimizer
-        >>> sgd, weight = optimizer.SGD(learning_rate=0.5), nd.ones((2, 1))
-        >>> state = sgd.create_state(0, weight)
-        >>> sgd.update(0, weight, nd.ones((2, 1)), state)
-        >>> sgd.update(0, weight, nd.sparse.row_sparse_array(([[1]], [0]), shape=(2, 1)), state)
-        >>> weight.tolist()
-        [[0.0], [0.5]]
-        """
-        if not isinstance(index, (list, tuple)):
-            self._update(str(index), weight, grad, state)
-            return
-        if not len(index) == len(weight) == len(grad) == len(state):
-            found = f"{len(index)}, {len(weight)}, {len(grad)}, {len(state)}"
-            text = f"expected equally many indices, weights, gradients and states, found {found}"
-            raise LengthMismatchError(text)
-        for key, *arrays in zip(index, weight, grad, state):
-            self._update(str(key), *arrays)
-
-    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """The same as :meth:`update`: half precision always has a ``float32`` copy."""
-        self.update(index, weight, grad, state)
-
-    def _set_current_context(self, device_id: int) -> None:
-        """Does nothing: each state has its own count."""
-
-    def __reduce__(self) -> Any:
-        """Supports ``pickle`` and ``copy``."""
-        return _restored, (
-            type(self),
-            self.name,
-            list(self.hyper_parameters.items()),
-            self.lr_scheduler,
-            (self._lr_factors, self._wd_factors, self.multi_precision),
-        )
-
-
-def _restored(
-    kind: type[_Native],
-    name: str,
-    numbers: list[tuple[str, float]],
-    scheduler: LrScheduler | None,
-    others: tuple[dict[str, float], dict[str, float], bool],
-) -> _Native:
-    """Restores a pickled optimizer."""
-    optimizer = _native.Optimizer.__new__(kind, name, numbers, scheduler)
-    lr_mult, wd_mult, multi_precision = others
-    optimizer.set_lr_mult(lr_mult)
-    optimizer.set_wd_mult(wd_mult)
-    optimizer.multi_precision = multi_precision
-    return optimizer
-
-
-#: Hyper-parameters by what MXNet's attributes are called.
-_NAMES = {"lr": "learning_rate"}
-
-#: What MXNet calls on an optimizer that a program has made; ours runs without Python.
-_STEPS = (
-    "create_state",
-    "create_state_multi_precision",
-    "fused_step",
-    "step",
-    "update",
-    "update_multi_precision",
-)
-
-
-def check_own(optimizer: Optimizer) -> _Native:
-    """Returns a built-in optimizer. Rejects a class with its own steps, which a store would not
-    call.
-    """
-    base = _Native if isinstance(optimizer, _Native) else Optimizer
-    kind = type(optimizer)
-    for name in _STEPS:
-        if getattr(kind, name, None) is not getattr(base, name, None):
-            hint = "use `set_updater(mxkv.optimizer.get_updater(optimizer))`"
-            text = f"optimizer: `{kind.__name__}` defines `{name}`, which a store does not call"
-            text = f"{text}: {hint}"
-            raise UnsupportedError(text)
-    if not isinstance(optimizer, _Native):
-        raise UnsupportedError(f"optimizer: `{kind.__name__}` does not define `update`")
-    return optimizer
-
-
-def _check_schedule(schedule: Any) -> None:
-    if not isinstance(schedule, LrScheduler):
-        raise ArgumentTypeError(f"lr_scheduler: expected one of mxkv.lr_scheduler, found {shown(schedule)}")
-    if type(schedule).__call__ is not LrScheduler.__call__:
-        kind, hint = type(schedule).__name__, "use `set_hyper_parameters`"
-        text = f"lr_scheduler: `{kind}` defines `__call__`, which a store does not call: {hint}"
-        raise UnsupportedError(text)
-
-
-def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Returns options of the optimizer with this name as the native module takes them."""
-    known = dict(_native.Optimizer(name, [], None)._hyper_parameters())
-    for parameter, value in options.items():
-        if parameter not in known and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            # That there is none of this name is said before that its value is no number.
-            _native.Optimizer(name, [(parameter, 0.0)], None)
-    return [(parameter, _option(parameter, value)) for parameter, value in options.items()]
-
-
 def names() -> list[str]:
     """Returns the name of every optimizer."""
     return _native.optimizer_names()
 
 
-class _Named(_Native):
-    """An optimizer whose class has its name."""
-
-    _name: str
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "_name" in cls.__dict__:
-            Optimizer.opt_registry[cls._name] = cls
-            defaults = _native.Optimizer(cls._name, [], None)._hyper_parameters()
-            listed = ", ".join(f"{name}={value:g}" for name, value in defaults)
-            cls.__doc__ = f"""{cls.__doc__}
-
-    All hyper-parameters: {listed}.
-    Other options: ``lr_scheduler``, ``lr_mult``, ``wd_mult``. Hyper-parameters are also attributes.
-    """
-
-    def __new__(cls, **options: Any):
-        return super().__new__(cls, cls._name, **options)
-
-
-class SGD(_Named):
-    """Stochastic gradient descent: ``learning_rate``, ``momentum``, ``lazy_update``."""
-
-    _name = "sgd"
-
-
-class NAG(_Named):
-    """Nesterov's accelerated gradient as MXNet's Python has it: ``learning_rate``, ``momentum``."""
-
-    _name = "nag"
-
-
-class Nesterov(_Named):
-    """Nesterov's accelerated gradient as MXNet's Scala has it: ``learning_rate``, ``momentum``."""
-
-    _name = "nesterov"
-
-
-class DCASGD(_Named):
-    """Delay-compensated stochastic gradient descent: ``learning_rate``, ``momentum``, ``lamda``."""
-
-    _name = "dcasgd"
-
-
-class SGLD(_Named):
-    """Stochastic gradient Langevin dynamics: ``learning_rate``, ``seed``."""
-
-    _name = "sgld"
-
-
-class Adam(_Named):
-    """Adam: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``, ``lazy_update``."""
-
-    _name = "adam"
-
-
-class AdamW(_Named):
-    """Adam with decoupled weight decay: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``."""
-
-    _name = "adamw"
-
-
-class AdaGrad(_Named):
-    """AdaGrad: ``learning_rate``, ``epsilon``, or ``eps`` as MXNet has it."""
-
-    _name = "adagrad"
-
-
-class AdaDelta(_Named):
-    """AdaDelta: ``rho``, ``epsilon``."""
-
-    _name = "adadelta"
-
-
-class RMSProp(_Named):
-    """RMSProp: ``learning_rate``, ``gamma1``, ``gamma2``, ``epsilon``, ``centered``, ``clip_weights``."""
-
-    _name = "rmsprop"
-
-
-class Ftrl(_Named):
-    """Follow the regularized leader: ``learning_rate``, ``lamda1``, ``beta``."""
-
-    _name = "ftrl"
-
-
-class Adamax(_Named):
-    """Adam with the infinity norm: ``learning_rate``, ``beta1``, ``beta2``."""
-
-    _name = "adamax"
-
-
-class Nadam(_Named):
-    """Adam with Nesterov momentum: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``, ``schedule_decay``."""
-
-    _name = "nadam"
-
-
-class Signum(_Named):
-    """The sign of the momentum: ``learning_rate``, ``momentum``, ``wd_lh``."""
-
-    _name = "signum"
-
-
-class FTML(_Named):
-    """Follow the moving leader: ``learning_rate``, ``beta1``, ``beta2``, ``epsilon``."""
-
-    _name = "ftml"
-
-
-class Test(_Named):
+class Test(Named):
     """Adds the gradient. It exists to test programs, and :func:`names` omits it."""
 
     _name = "test"

@@ -8,9 +8,11 @@ use std::fmt::Write;
 
 use kvstore_tests::sources::root;
 use proc_macro2::{TokenStream, TokenTree};
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
 use syn::{
-    BinOp, Block, Expr, ExprBlock, ExprIf, ExprMethodCall, FnArg, ImplItem, Item, ItemImpl, Lit,
-    Local, Member, Pat, PathArguments, Stmt, Type, UnOp,
+    BinOp, Block, Expr, ExprBlock, ExprIf, ExprMethodCall, FnArg, Ident, ImplItem, Item, ItemImpl,
+    Lit, LitInt, Local, Member, Pat, PathArguments, Stmt, Token, Type, UnOp,
 };
 
 /// The folder of the formulas.
@@ -19,7 +21,7 @@ const RULES: &str = "kvstore-core/src/rule";
 /// A formula without kernels: recorded programs use it, and the host computes it.
 const HOST_ONLY: &str = "Test";
 
-/// A formula, as the list in `rule/mod.rs` has it.
+/// A formula, as `optimizers!` in `rule/mod.rs` has it.
 struct Formula {
     name: String,
     num_states: usize,
@@ -54,33 +56,51 @@ pub(crate) fn header() -> String {
     text
 }
 
-/// Returns the formulas in the order of `rules!`, without [`HOST_ONLY`].
+/// Returns the formulas in the order of `optimizers!`, without [`HOST_ONLY`].
 fn formulas() -> Vec<Formula> {
     let file = parse("mod.rs");
-    let rules = file.items.iter().find_map(|item| match item {
-        Item::Macro(item) if item.ident.is_none() && item.mac.path.is_ident("rules") => {
-            Some(item.mac.tokens.clone())
+    let optimizers = file.items.iter().find_map(|item| match item {
+        Item::Macro(item) if item.ident.is_none() && item.mac.path.is_ident("optimizers") => {
+            Some(item.mac.parse_body::<Optimizers>())
         }
         _ => None,
     });
-    let mut formulas: Vec<Formula> = Vec::new();
-    for token in rules.expect("`rules!` in rule/mod.rs") {
-        match token {
-            TokenTree::Ident(ident) if ident == "lazy" => {
-                formulas.last_mut().expect("`lazy` follows a formula").is_lazy = true;
-            }
-            TokenTree::Ident(ident) => {
-                formulas.push(Formula { name: ident.to_string(), num_states: 0, is_lazy: false });
-            }
-            TokenTree::Literal(literal) => {
-                let num_states = literal.to_string().parse().expect("a number of states");
-                formulas.last_mut().expect("a number follows a formula").num_states = num_states;
-            }
-            TokenTree::Punct(_) | TokenTree::Group(_) => {}
-        }
-    }
+    let Optimizers(mut formulas) =
+        optimizers.expect("`optimizers!` in rule/mod.rs").expect("lines of `optimizers!`");
     formulas.retain(|formula| formula.name != HOST_ONLY);
     formulas
+}
+
+/// The formulas in lines such as `adam: adam adamw => Adam<2> lazy;`.
+struct Optimizers(Vec<Formula>);
+
+impl Parse for Optimizers {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let mut formulas = Vec::new();
+        while !input.is_empty() {
+            while !input.peek(Token![=>]) {
+                input.step(|cursor| match cursor.token_tree() {
+                    Some((_, rest)) => Ok(((), rest)),
+                    None => Err(cursor.error("expected `=>`")),
+                })?;
+            }
+            input.parse::<Token![=>]>()?;
+            formulas.extend(Punctuated::<Formula, Token![,]>::parse_separated_nonempty(input)?);
+            input.parse::<Token![;]>()?;
+        }
+        Ok(Self(formulas))
+    }
+}
+
+impl Parse for Formula {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let name = input.parse::<Ident>()?.to_string();
+        input.parse::<Token![<]>()?;
+        let num_states = input.parse::<LitInt>()?.base10_parse()?;
+        input.parse::<Token![>]>()?;
+        let is_lazy = input.parse::<Option<Ident>>()?.is_some();
+        Ok(Self { name, num_states, is_lazy })
+    }
 }
 
 /// The parts of the files in [`RULES`] that a translation needs, by the name of the formula.
@@ -93,27 +113,23 @@ struct Sources {
 impl Sources {
     fn read() -> Self {
         let mut sources = Self::default();
-        let folder = std::fs::read_dir(root().join(RULES)).expect("the folder of the formulas");
-        for entry in folder {
-            let name = entry.expect("a file").file_name();
-            for item in parse(name.to_str().expect("a name in Unicode")).items {
-                match item {
-                    Item::Impl(item) if is_step(&item) => {
-                        sources.steps.insert(name_of(&item.self_ty), item);
-                    }
-                    Item::Macro(item) if item.mac.path.is_ident("scalars") => {
-                        let (name, fields) = scalars_of_macro(item.mac.tokens);
-                        sources.scalars.insert(name, fields);
-                    }
-                    // A formula with fields that are no scalars, such as the key of a generator.
-                    Item::Struct(item) if item.generics.params.len() == 1 => {
-                        let fields = item.fields.iter().filter(|field| is_scalar(&field.ty));
-                        let names = fields.filter_map(|field| field.ident.as_ref());
-                        let names = names.map(ToString::to_string).collect();
-                        sources.scalars.entry(item.ident.to_string()).or_insert(names);
-                    }
-                    _ => {}
+        for item in files().into_iter().flat_map(|file| file.items) {
+            match item {
+                Item::Impl(item) if is_step(&item) => {
+                    sources.steps.insert(name_of(&item.self_ty), item);
                 }
+                Item::Macro(item) if item.mac.path.is_ident("scalars") => {
+                    let (name, fields) = scalars_of_macro(item.mac.tokens);
+                    sources.scalars.insert(name, fields);
+                }
+                // A formula with fields that are no scalars, such as the key of a generator.
+                Item::Struct(item) if item.generics.params.len() == 1 => {
+                    let fields = item.fields.iter().filter(|field| is_scalar(&field.ty));
+                    let names = fields.filter_map(|field| field.ident.as_ref());
+                    let names = names.map(ToString::to_string).collect();
+                    sources.scalars.entry(item.ident.to_string()).or_insert(names);
+                }
+                _ => {}
             }
         }
         sources
@@ -334,6 +350,13 @@ fn operator(operator: &BinOp) -> &'static str {
         BinOp::Eq(_) => "==",
         _ => panic!("an unknown operator"),
     }
+}
+
+/// Returns the files of [`RULES`].
+pub(crate) fn files() -> Vec<syn::File> {
+    let folder = std::fs::read_dir(root().join(RULES)).expect("the folder of the formulas");
+    let names = folder.map(|entry| entry.expect("a file").file_name());
+    names.map(|name| parse(name.to_str().expect("a name in Unicode"))).collect()
 }
 
 fn parse(file: &str) -> syn::File {

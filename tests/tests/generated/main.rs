@@ -1,9 +1,14 @@
 //! Files that are generated from the Rust code. A test fails if a file differs from what its source
 //! gives; with `KVSTORE_GENERATE=1` it writes the file instead.
 
+mod clojure;
 mod formulas;
+mod java;
+mod optimizers;
+mod python;
 
 use kvstore_tests::sources::root;
+use optimizers::Optimizer;
 
 /// The environment variable that makes the tests write the files.
 const GENERATE: &str = "KVSTORE_GENERATE";
@@ -23,4 +28,17 @@ fn check(file: &str, expected: &str) {
 #[test]
 fn the_formulas_of_kernels_are_those_of_the_host() {
     check("kvstore-cuda/kernels/formulas.h", &formulas::header());
+}
+
+#[test]
+fn the_constructors_of_every_language_are_those_of_core() {
+    let optimizers = Optimizer::all();
+    check("kvstore-python/python/mxkv/_optimizers.py", &python::module(&optimizers));
+    let java = "clojure/src/main/java/dev/kvstore";
+    check(&format!("{java}/OptimizerOptions.java"), &java::options(&optimizers));
+    check(&format!("{java}/OptimizerFactories.java"), &java::factories(&optimizers));
+    check(
+        "clojure/src/main/clojure/dev/kvstore/impl/optimizers.clj",
+        &clojure::namespace(&optimizers),
+    );
 }

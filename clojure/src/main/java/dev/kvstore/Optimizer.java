@@ -8,7 +8,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Set;
 import java.util.function.LongConsumer;
 
 /**
@@ -19,36 +18,15 @@ import java.util.function.LongConsumer;
  * store.setOptimizer(Optimizer.sgd().learningRate(0.1).momentum(0.9));
  * }</pre>
  *
- * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad} (a factor
- * on the gradient), {@code clip_gradient} (a bound on the rescaled gradient, 0 for none) and {@code
- * begin_num_update} (how many updates a key is taken to have had before). Below, {@code q = clip(rescale_grad
- * * gradient)} and {@code w} is the weight. {@code sgd}, {@code adam}, {@code adagrad} and {@code ftrl} have
- * {@code lazy_update}: with 1, the default, a push of rows ({@link RowSparse}) changes weight and state in these
- * rows only; with 0, and with every other optimizer, the other rows of the gradient count as 0.
+ * <p>In the formulas {@code w} is the weight, {@code lr} the learning rate, {@code rescale} is {@code
+ * rescale_grad}, and {@code clip} bounds every element by {@code clip_gradient}. A hyper-parameter has its name
+ * of MXNet's Python package, with which {@link #with(String, double)} changes it, and a method of its own.
  *
  * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp}, {@link #adaGrad},
- * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. {@link
- * #of} has those of its Python package, and more optimizers.
+ * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. The others,
+ * and {@link #of}, have those of its Python package, or, for {@code adamw}, of its paper.
  */
-public final class Optimizer {
-    private static final String LEARNING_RATE = "learning_rate";
-    private static final String MOMENTUM = "momentum";
-    private static final String WEIGHT_DECAY = "wd";
-    private static final String CLIP_GRADIENT = "clip_gradient";
-    private static final String RESCALE_GRAD = "rescale_grad";
-
-    /** Aliases of hyper-parameters; the native library has the same table. */
-    private static final Map<String, String> ALIASES = Map.of(
-            "lr", LEARNING_RATE,
-            "weight_decay", WEIGHT_DECAY,
-            "eps", "epsilon",
-            "lambda", "lamda",
-            "lambda1", "lamda1",
-            "num_update", "begin_num_update");
-
-    /** Boolean hyper-parameters. */
-    private static final Set<String> FLAGS = Set.of("lazy_update", "centered", "decoupled_wd");
-
+public final class Optimizer extends OptimizerFactories {
     private final String name;
     private final Map<String, Double> hyperParameters;
     private final LrScheduler scheduler;
@@ -98,96 +76,6 @@ public final class Optimizer {
         return new Optimizer(name, map(names, values), null, Map.of(), Map.of());
     }
 
-    /**
-     * Returns stochastic gradient descent: {@code m = momentum * m - learning_rate * (q + wd * w)}, {@code w
-     * = w + m}. Defaults: {@code learning_rate} 0.01, {@code momentum} 0, {@code wd} 0.0001.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer sgd() {
-        return of("sgd").weightDecay(1e-4);
-    }
-
-    /**
-     * Returns delay-compensated asynchronous gradient descent: {@code m = momentum * m - learning_rate * (q +
-     * wd * w + lamda * q^2 * (w - p))}, {@code p = w}, {@code w = w + m}. Defaults: {@code learning_rate}
-     * 0.01, {@code momentum} 0, {@code lamda} 0.04, {@code wd} 0.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer dcasgd() {
-        return of("dcasgd");
-    }
-
-    /**
-     * Returns Nesterov's accelerated gradient: {@code r = q + wd * w}, {@code m = momentum * m + r}, {@code
-     * w = w - learning_rate * (r + momentum * m)}. Defaults: {@code learning_rate} 0.01, {@code momentum} 0,
-     * {@code wd} 0.0001.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer nag() {
-        return of("nesterov").weightDecay(1e-4);
-    }
-
-    /**
-     * Returns AdaDelta: {@code a = rho * a + (1 - rho) * q^2}, {@code d = sqrt(D + epsilon) / sqrt(a +
-     * epsilon) * q}, {@code D = rho * D + (1 - rho) * d^2}, {@code w = (1 - wd) * w - d}. Defaults: {@code
-     * rho} 0.05, {@code epsilon} 1e-8, {@code wd} 0.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer adaDelta() {
-        return of("adadelta").with("rho", 0.05).with("epsilon", 1e-8);
-    }
-
-    /**
-     * Returns centered RMSProp: {@code n = (1 - gamma1) * q^2 + gamma1 * n}, {@code G = (1 - gamma1) * q +
-     * gamma1 * G}, {@code D = gamma2 * D - learning_rate * (q / sqrt(n - G^2 + epsilon) + wd * w)}, {@code w
-     * = w + D}. Defaults: {@code learning_rate} 0.002, {@code gamma1} 0.95, {@code gamma2} 0.9, {@code
-     * epsilon} 1e-4, {@code wd} 0.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer rmsProp() {
-        return of("rmsprop").learningRate(0.002).with("gamma1", 0.95).with("gamma2", 0.9)
-                .with("centered", 1).with("epsilon", 1e-4).with("decoupled_wd", 1);
-    }
-
-    /**
-     * Returns AdaGrad: {@code h = h + q^2}, {@code w = w - learning_rate * (q / sqrt(h + epsilon) + wd * w)}.
-     * Defaults: {@code learning_rate} 0.05, {@code epsilon} 1e-7, {@code wd} 0.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer adaGrad() {
-        return of("adagrad").learningRate(0.05).with("epsilon", 1e-7);
-    }
-
-    /**
-     * Returns Adam: {@code b = beta1 * decay_factor^(t - 1)}, {@code m = b * m + (1 - b) * q}, {@code v =
-     * beta2 * v + (1 - beta2) * q^2}, {@code w = w - learning_rate * (sqrt(1 - beta2^t) / (1 - beta1^t) * m /
-     * (sqrt(v) + epsilon) + wd * w)} at update {@code t} of the key. Defaults: {@code learning_rate} 0.002,
-     * {@code beta1} 0.9, {@code beta2} 0.999, {@code epsilon} 1e-8, {@code decay_factor} 1 - 1e-8, {@code wd}
-     * 0.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer adam() {
-        return of("adam").learningRate(0.002).with("decay_factor", 1 - 1e-8).with("decoupled_wd", 1);
-    }
-
-    /**
-     * Returns stochastic gradient Langevin dynamics: {@code w = w - learning_rate / 2 * (q + wd * w) + N(0,
-     * sqrt(learning_rate))}, with noise that depends on {@code seed}, key, update and element only. Defaults:
-     * {@code learning_rate} 0.01, {@code wd} 0.0001.
-     *
-     * @return the optimizer
-     */
-    public static Optimizer sgld() {
-        return of("sgld").weightDecay(1e-4);
-    }
-
     // ---- another value ----------------------------------------------------------------------
 
     /**
@@ -199,6 +87,7 @@ public final class Optimizer {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
      *     hyper-parameter, or it cannot have this value
      */
+    @Override
     public Optimizer with(String hyperParameter, double value) {
         String canonical = canonicalName(requireNonNull(hyperParameter, "hyperParameter"));
         if (!hyperParameters.containsKey(canonical)) {
@@ -271,57 +160,6 @@ public final class Optimizer {
             values.put(canonicalName(name), number(name, entry.getValue()));
         }
         return values;
-    }
-
-    /**
-     * Returns this optimizer with another learning rate.
-     *
-     * @param value the size of one step; with a schedule, where that starts
-     * @return the changed optimizer
-     */
-    public Optimizer learningRate(double value) {
-        return with(LEARNING_RATE, value);
-    }
-
-    /**
-     * Returns this optimizer with another momentum.
-     *
-     * @param value the share of the last step that is kept; 0 turns it off
-     * @return the changed optimizer
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no momentum
-     */
-    public Optimizer momentum(double value) {
-        return with(MOMENTUM, value);
-    }
-
-    /**
-     * Returns this optimizer with another weight decay.
-     *
-     * @param value the share of the weight that is added to its gradient
-     * @return the changed optimizer
-     */
-    public Optimizer weightDecay(double value) {
-        return with(WEIGHT_DECAY, value);
-    }
-
-    /**
-     * Returns this optimizer with another bound for the gradient.
-     *
-     * @param value every element is cut to between {@code -value} and {@code value}; 0 turns it off
-     * @return the changed optimizer
-     */
-    public Optimizer clipGradient(double value) {
-        return with(CLIP_GRADIENT, value);
-    }
-
-    /**
-     * Returns this optimizer with another factor for the gradient.
-     *
-     * @param value the factor, for example one over the size of a batch
-     * @return the changed optimizer
-     */
-    public Optimizer rescaleGrad(double value) {
-        return with(RESCALE_GRAD, value);
     }
 
     /**

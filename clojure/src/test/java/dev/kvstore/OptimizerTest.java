@@ -8,8 +8,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
@@ -32,6 +37,44 @@ class OptimizerTest {
             }
         }
         Expect.code(INVALID_ARGUMENT, () -> Optimizer.of("sdg"));
+    }
+
+    @Test
+    void everyOptimizerHasAFactoryAndEveryHyperParameterAMethod() throws Exception {
+        Set<String> names = new HashSet<>();
+        for (Method factory : Optimizer.class.getMethods()) {
+            if (factory.getReturnType() != Optimizer.class
+                    || !Modifier.isStatic(factory.getModifiers()) || factory.getParameterCount() > 0) {
+                continue;
+            }
+            Optimizer optimizer = (Optimizer) factory.invoke(null);
+            names.add(optimizer.name());
+            Set<String> changed = new HashSet<>();
+            for (Method option : Optimizer.class.getMethods()) {
+                Class<?>[] kinds = option.getParameterTypes();
+                if (option.getReturnType() != Optimizer.class || kinds.length != 1 || !kinds[0].isPrimitive()) {
+                    continue;
+                }
+                for (double value : new double[] {0, 1}) {
+                    try {
+                        Object argument = kinds[0] == boolean.class ? (Object) (value != 0)
+                                : kinds[0] == long.class ? (Object) (long) value : (Object) value;
+                        Map<String, Double> after = ((Optimizer) option.invoke(optimizer, argument)).hyperParameters();
+                        after.forEach((name, number) -> {
+                            if (!number.equals(optimizer.hyperParameters().get(name))) {
+                                assertEquals(value, number, name);
+                                changed.add(name);
+                            }
+                        });
+                    } catch (InvocationTargetException thrown) {
+                        // It has no such hyper-parameter, or that is below 1.
+                        assertEquals(KVStoreException.class, thrown.getCause().getClass());
+                    }
+                }
+            }
+            assertEquals(optimizer.hyperParameters().keySet(), changed, optimizer.name());
+        }
+        assertEquals(new HashSet<>(Optimizer.names()), names);
     }
 
     @Test

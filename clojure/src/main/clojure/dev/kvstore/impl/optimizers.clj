@@ -1,0 +1,283 @@
+;; Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+(ns dev.kvstore.impl.optimizers
+  "The constructors of `org.apache.clojure-mxnet.optimizer` as data.
+
+    constructors  a vector of maps: the symbol of the function, that of the method of `Optimizer` that it
+                  calls, and its documentation")
+
+(set! *warn-on-reflection* true)
+
+(def constructors
+  "Each makes an optimizer with `opts`."
+  '[{:function sgd
+    :factory sgd
+    :doc "Returns the optimizer `sgd`. Stochastic gradient descent, with and without momentum.
+
+  With q = clip(rescale * gradient):
+
+  - without momentum w = (1 - lr * wd) * w - lr * q;
+  - with momentum m = momentum * m - lr * wd * w - lr * q and w = w + m.
+
+  Source: the operators sgd_update and sgd_mom_update of Apache MXNet 1.9.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0.0001), and
+    :momentum     0; the share of the last step that is kept; 0 for none
+    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
+                  the other rows count as 0
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (sgd {:rescale-grad 0.5}))"}
+   {:function nag-operator
+    :factory nagOperator
+    :doc "Returns the optimizer `nag-operator`. Nesterov's accelerated gradient as an operator of MXNet computes it.
+
+  With q = clip(rescale * gradient): m = momentum * m, then w' = w - m + (momentum + 1) * (m - lr * (q + wd *
+  w)) and m = m - lr * (q + wd * w'), with the new weight in the last term. Without momentum it is gradient
+  descent.
+
+  Source: the operator nag_mom_update of Apache MXNet 1.9.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :momentum  0; the share of the last step that is kept; 0 for none
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (nag-operator {:rescale-grad 0.5}))"}
+   {:function nag
+    :factory nag
+    :doc "Returns the optimizer `nag`. Nesterov's accelerated gradient as most libraries compute it.
+
+  With q = clip(rescale * gradient) and r = q + wd * w: m = momentum * m + r and w = w - lr * (r + momentum *
+  m). Without momentum it is gradient descent.
+
+  Source: Sutskever, Martens, Dahl and Hinton, \"On the importance of initialization and momentum in deep
+  learning\", 2013.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0.0001), and
+    :momentum  0; the share of the last gradients that is kept; 0 for none
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (nag {:rescale-grad 0.5}))"}
+   {:function dcasgd
+    :factory dcasgd
+    :doc "Returns the optimizer `dcasgd`. Gradient descent with delay compensation: a gradient that was computed for
+  an older weight p is corrected towards the present one.
+
+  With q = clip(rescale * gradient) and u = -lr * (q + wd * w + lambda * q * q * (w - p)): without momentum w
+  = w + u; with it m = momentum * m + u and w = w + m. Then p is the weight from before the step.
+
+  Source: Zheng and others, \"Asynchronous stochastic gradient descent with delay compensation\", 2017.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :momentum  0; the share of the last step that is kept; 0 for none
+    :lambda    0.04; strength of the compensation
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (dcasgd {:rescale-grad 0.5}))"}
+   {:function sgld
+    :factory sgld
+    :doc "Returns the optimizer `sgld`. Stochastic gradient Langevin dynamics: gradient descent with noise, so that
+  the weights become samples of the posterior.
+
+  With q = clip(rescale * gradient): w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e, where e is standard normal.
+  The noise is a function of the hyper-parameter seed, the key, the number of the update and the element's
+  index, so it does not depend on threads or on other keys.
+
+  Source: Welling and Teh, \"Bayesian learning via stochastic gradient Langevin dynamics\", 2011.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0.0001), and
+    :seed  0; chooses the noise
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (sgld {:rescale-grad 0.5}))"}
+   {:function adam
+    :factory adam
+    :doc "Returns the optimizer `adam`. Adam: steps of the mean gradient over the root of the mean squared gradient.
+
+  With q = clip(rescale * gradient + wd * w), t the number of the update and b1 = beta1 * decay-factor^(t -
+  1): m = b1 * m + (1 - b1) * q, v = beta2 * v + (1 - beta2) * q^2 and w = w - lr * sqrt(1 - beta2^t) / (1 -
+  beta1^t) * m / (sqrt(v) + epsilon).
+
+  With decoupled-wd the weight decay does not enter q; the step subtracts lr * wd * w instead.
+
+  Source: Kingma and Ba, \"Adam: a method for stochastic optimization\", 2015, the efficient order of section 2.
+
+  `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
+    :beta1         0.9; decay of the mean of the gradients
+    :beta2         0.999; decay of the mean of their squares
+    :epsilon       1e-8; is added so that the quotient is finite
+    :decay-factor  0.99999999; beta1 is multiplied by it after each update
+    :decoupled-wd  true; whether the weight decay is subtracted from the weight, and not part of the gradient
+    :lazy-update   true; whether a gradient of some rows changes weight and state in those rows only;
+                   otherwise the other rows count as 0
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (adam {:rescale-grad 0.5}))"}
+   {:function adamw
+    :factory adamw
+    :doc "Returns the optimizer `adamw`. AdamW: Adam with decoupled weight decay.
+
+  With q = clip(rescale * gradient) and t the number of the update: m = beta1 * m + (1 - beta1) * q, v = beta2
+  * v + (1 - beta2) * q^2 and w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd
+  * w.
+
+  Source: Loshchilov and Hutter, \"Decoupled weight decay regularization\", 2019.
+
+  `opts` are those of every optimizer (:learning-rate 0.001, :wd 0.01), and
+    :beta1    0.9; decay of the mean of the gradients
+    :beta2    0.999; decay of the mean of their squares
+    :epsilon  1e-8; is added so that the quotient is finite
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (adamw {:rescale-grad 0.5}))"}
+   {:function ada-grad
+    :factory adaGrad
+    :doc "Returns the optimizer `ada-grad`. AdaGrad: each element's steps shrink with the sum of its squared
+  gradients.
+
+  With q = clip(rescale * gradient): h = h + q^2 and w = w - lr * (q / sqrt(h + epsilon) + wd * w).
+
+  Source: Duchi, Hazan and Singer, \"Adaptive subgradient methods for online learning and stochastic
+  optimization\", 2011.
+
+  `opts` are those of every optimizer (:learning-rate 0.05, :wd 0), and
+    :epsilon      1e-7; is added so that the quotient is finite
+    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
+                  the other rows count as 0
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (ada-grad {:rescale-grad 0.5}))"}
+   {:function ada-delta
+    :factory adaDelta
+    :doc "Returns the optimizer `ada-delta`. AdaDelta: steps measured by the size of earlier steps, without a learning
+  rate.
+
+  With q = clip(rescale * gradient): a = rho * a + (1 - rho) * q^2, d = sqrt(D + epsilon) / sqrt(a + epsilon)
+  * q, D = rho * D + (1 - rho) * d^2 and w = w - (d + wd * w).
+
+  Source: Zeiler, \"ADADELTA: an adaptive learning rate method\", 2012.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :rho      0.05; decay of the means of the squared gradients and of the squared steps
+    :epsilon  1e-8; is added so that the quotient is finite
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (ada-delta {:rescale-grad 0.5}))"}
+   {:function rms-prop
+    :factory rmsProp
+    :doc "Returns the optimizer `rms-prop`. RMSProp: steps divided by the root of the mean squared gradient, plain or
+  centered.
+
+  With q = clip(rescale * gradient + wd * w) and n = gamma1 * n + (1 - gamma1) * q^2:
+
+  - plain w = w - lr * q / sqrt(n + epsilon);
+  - centered also G = gamma1 * G + (1 - gamma1) * q, d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon) and w =
+    w + d. The variance n - G^2 counts as 0 when rounding makes it negative.
+
+  With decoupled-wd the weight decay does not enter q: wd * w is added to the quotient instead. With
+  clip-weights above 0 the new weight is moved into that bound.
+
+  Source: Tieleman and Hinton, \"Neural networks for machine learning\", lecture 6.5, 2012; Graves, \"Generating
+  sequences with recurrent neural networks\", 2013, equations 38 to 45.
+
+  `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
+    :gamma1        0.95; decay of the means of the gradients and of their squares
+    :gamma2        0.9; the share of the last step that is kept, if centered
+    :epsilon       0.0001; is added so that the quotient is finite
+    :centered      true; whether the mean of the gradients is subtracted: the form of Graves
+    :clip-weights  0; bound on each element of the new weight; 0 for none
+    :decoupled-wd  true; whether the weight decay is subtracted from the weight, and not part of the gradient
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (rms-prop {:rescale-grad 0.5}))"}
+   {:function ftrl
+    :factory ftrl
+    :doc "Returns the optimizer `ftrl`. Follow the regularized leader, per coordinate: sparse weights for linear
+  models.
+
+  With q = clip(rescale * gradient): z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr, n = n + q^2, and w =
+  (sign(z) * lambda1 - z) / ((beta + sqrt(n)) / lr + wd) where |z| > lambda1, else 0.
+
+  An update with learning rate 0 is skipped: weight and state do not change.
+
+  Source: McMahan and others, \"Ad click prediction: a view from the trenches\", 2013.
+
+  `opts` are those of every optimizer (:learning-rate 0.1, :wd 0), and
+    :lambda1      0.01; strength of the L1 penalty
+    :beta         1; the greater, the smaller the first steps
+    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
+                  the other rows count as 0
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (ftrl {:rescale-grad 0.5}))"}
+   {:function ada-max
+    :factory adaMax
+    :doc "Returns the optimizer `ada-max`. Adamax: Adam with the infinity norm in place of the variance.
+
+  With q = clip(rescale * gradient + wd * w): m = beta1 * m + (1 - beta1) * q, u = max(beta2 * u, |q|) and w =
+  w - lr / (1 - beta1^t) * m / u. Where u is 0 there has been no gradient yet, and the weight stays.
+
+  Source: Kingma and Ba, \"Adam: a method for stochastic optimization\", 2015, algorithm 2.
+
+  `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
+    :beta1  0.9; decay of the mean of the gradients
+    :beta2  0.999; decay of the greatest gradient
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (ada-max {:rescale-grad 0.5}))"}
+   {:function nadam
+    :factory nadam
+    :doc "Returns the optimizer `nadam`. Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+
+  With q = clip(rescale * gradient + wd * w), t the number of the update and f(t) = beta1 * (1 - 0.5 * 0.96^(t
+  * schedule-decay)); S is the product of f(1) .. f(t) and S' = S * f(t + 1): m = beta1 * m + (1 - beta1) * q,
+  v = beta2 * v + (1 - beta2) * q^2 and w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) /
+  (sqrt(v / (1 - beta2^t)) + epsilon).
+
+  Source: Dozat, \"Incorporating Nesterov momentum into Adam\", 2016.
+
+  `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
+    :beta1           0.9; decay of the mean of the gradients
+    :beta2           0.999; decay of the mean of their squares
+    :epsilon         1e-8; is added so that the quotient is finite
+    :schedule-decay  0.004; how fast the momentum approaches beta1
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (nadam {:rescale-grad 0.5}))"}
+   {:function signum
+    :factory signum
+    :doc "Returns the optimizer `signum`. Signum: steps of one size, in the direction of the momentum's sign.
+
+  With q = clip(rescale * gradient):
+
+  - with momentum m = momentum * m - (1 - momentum) * (q + wd * w) and w = (1 - lr * wd-lh) * w + lr *
+    sign(m);
+  - without w = (1 - lr * (wd + wd-lh)) * w - lr * sign(q).
+
+  Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, \"signSGD: compressed optimisation for non-convex
+  problems\", 2018.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :momentum  0.9; the share of the last momentum that is kept; with 0 the step has the sign of the gradient
+    :wd-lh     0; weight decay beside the gradient
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (signum {:rescale-grad 0.5}))"}
+   {:function ftml
+    :factory ftml
+    :doc "Returns the optimizer `ftml`. Follow the moving leader.
+
+  With q = clip(rescale * gradient + wd * w): v = beta2 * v + (1 - beta2) * q^2, D = (1 - beta1^t) / lr *
+  (sqrt(v / (1 - beta2^t)) + epsilon), z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w, then d = D and w
+  = -z / d.
+
+  An update with learning rate 0 is skipped: weight, state and t do not change.
+
+  Source: Zheng and Kwok, \"Follow the moving leader in deep learning\", 2017.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :beta1    0.6; decay of the mean of the gradients
+    :beta2    0.999; decay of the mean of their squares
+    :epsilon  1e-8; is added so that the quotient is finite
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (ftml {:rescale-grad 0.5}))"}])

@@ -1,0 +1,291 @@
+// Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+package dev.kvstore;
+
+import java.util.Map;
+import java.util.Set;
+
+/** A method for each hyper-parameter of any optimizer. {@link Optimizer} inherits them. */
+abstract sealed class OptimizerOptions permits OptimizerFactories {
+    OptimizerOptions() {}
+
+    /** Other names of hyper-parameters. */
+    static final Map<String, String> ALIASES = Map.of(
+            "lr", "learning_rate",
+            "weight_decay", "wd",
+            "eps", "epsilon",
+            "lambda", "lamda",
+            "lambda1", "lamda1",
+            "num_update", "begin_num_update");
+
+    /** Hyper-parameters that are true or false, kept as 1 or 0. */
+    static final Set<String> FLAGS = Set.of("lazy_update", "decoupled_wd", "centered");
+
+    /** Returns the optimizer with another value of one hyper-parameter. */
+    public abstract Optimizer with(String hyperParameter, double value);
+
+    /**
+     * {@return this optimizer with another {@code learning_rate}} Size of a step; with a schedule, where that
+     * starts.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer learningRate(double value) {
+        return with("learning_rate", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code wd}} Weight decay.
+     *
+     * @param value a finite number
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer weightDecay(double value) {
+        return with("wd", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code rescale_grad}} Factor on the gradient.
+     *
+     * @param value a finite number
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer rescaleGrad(double value) {
+        return with("rescale_grad", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code clip_gradient}} Bound on each element of the rescaled
+     * gradient; 0 for none.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer clipGradient(double value) {
+        return with("clip_gradient", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code begin_num_update}} How many updates a key is taken to have
+     * had before.
+     *
+     * @param value a whole number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer beginNumUpdate(long value) {
+        return with("begin_num_update", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code momentum}} The share of the last step that is kept; 0 for
+     * none.
+     *
+     * @param value a finite number
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer momentum(double value) {
+        return with("momentum", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code lazy_update}} Whether a gradient of some rows changes
+     * weight and state in those rows only; otherwise the other rows count as 0.
+     *
+     * @param value true or false
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer lazyUpdate(boolean value) {
+        return with("lazy_update", value ? 1 : 0);
+    }
+
+    /**
+     * {@return this optimizer with another {@code lamda}} Strength of the compensation.
+     *
+     * @param value a finite number
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer lambda(double value) {
+        return with("lamda", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code seed}} Chooses the noise.
+     *
+     * @param value a whole number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer seed(long value) {
+        return with("seed", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code beta1}} Decay of the mean of the gradients.
+     *
+     * @param value a number of at least 0 and below 1
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer beta1(double value) {
+        return with("beta1", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code beta2}} Decay of the mean of their squares.
+     *
+     * @param value a number of at least 0 and below 1
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer beta2(double value) {
+        return with("beta2", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code epsilon}} Is added so that the quotient is finite.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer epsilon(double value) {
+        return with("epsilon", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code decay_factor}} {@code beta1} is multiplied by it after each
+     * update.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer decayFactor(double value) {
+        return with("decay_factor", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code decoupled_wd}} Whether the weight decay is subtracted from
+     * the weight, and not part of the gradient.
+     *
+     * @param value true or false
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer decoupledWd(boolean value) {
+        return with("decoupled_wd", value ? 1 : 0);
+    }
+
+    /**
+     * {@return this optimizer with another {@code rho}} Decay of the means of the squared gradients and of
+     * the squared steps.
+     *
+     * @param value a number of at least 0 and below 1
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer rho(double value) {
+        return with("rho", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code gamma1}} Decay of the means of the gradients and of their
+     * squares.
+     *
+     * @param value a number of at least 0 and below 1
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer gamma1(double value) {
+        return with("gamma1", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code gamma2}} The share of the last step that is kept, if {@code
+     * centered}.
+     *
+     * @param value a finite number
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer gamma2(double value) {
+        return with("gamma2", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code centered}} Whether the mean of the gradients is subtracted:
+     * the form of Graves.
+     *
+     * @param value true or false
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer centered(boolean value) {
+        return with("centered", value ? 1 : 0);
+    }
+
+    /**
+     * {@return this optimizer with another {@code clip_weights}} Bound on each element of the new weight; 0
+     * for none.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer clipWeights(double value) {
+        return with("clip_weights", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code lamda1}} Strength of the L1 penalty.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer lambda1(double value) {
+        return with("lamda1", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code beta}} The greater, the smaller the first steps.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer beta(double value) {
+        return with("beta", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code schedule_decay}} How fast the momentum approaches {@code
+     * beta1}.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer scheduleDecay(double value) {
+        return with("schedule_decay", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code wd_lh}} Weight decay beside the gradient.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer wdLh(double value) {
+        return with("wd_lh", value);
+    }
+}

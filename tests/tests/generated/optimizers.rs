@@ -1,0 +1,177 @@
+//! The optimizers as the constructors of every language need them: what `kvstore-core` says of them, and
+//! the documentation of the functions in `kvstore-core/src/rule` that return their definitions.
+
+use kvstore_core::optimizer::{DEFINITIONS, Definition, Domain, Parameter, UpdateRule};
+use syn::{Attribute, Expr, Item, Lit, Meta};
+
+use super::formulas;
+
+/// The optimizer of test programs, which bindings do not advertise.
+const HIDDEN: &str = "test";
+
+/// An optimizer and its documentation.
+pub(crate) struct Optimizer {
+    pub(crate) definition: &'static Definition<UpdateRule>,
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// A part of a documentation, in the few forms that the documentation of optimizers uses.
+#[derive(Debug)]
+pub(crate) enum Block {
+    Paragraph(String),
+    List(Vec<String>),
+}
+
+impl Optimizer {
+    /// Returns all of them but [`HIDDEN`].
+    pub(crate) fn all() -> Vec<Self> {
+        let shown = DEFINITIONS.iter().filter(|definition| definition.name != HIDDEN);
+        let of = |definition: &'static Definition<UpdateRule>| Self {
+            definition,
+            blocks: blocks(&documentation(definition.name)),
+        };
+        shown.map(of).collect()
+    }
+
+    /// Returns the first paragraph.
+    pub(crate) fn title(&self) -> &str {
+        let Some(Block::Paragraph(title)) = self.blocks.first() else {
+            panic!("{}: a documentation begins with a title", self.definition.name);
+        };
+        title
+    }
+
+    /// Returns the parts behind the title.
+    pub(crate) fn details(&self) -> &[Block] {
+        &self.blocks[1..]
+    }
+
+    /// Returns the optimizer's own hyper-parameters, and those of every optimizer.
+    pub(crate) fn parameters(&self) -> (Vec<Parameter>, Vec<Parameter>) {
+        self.definition.parameters().partition(|parameter| self.is_own(parameter))
+    }
+
+    /// Returns the same with the defaults for the JVM.
+    pub(crate) fn parameters_of_jvm(&self) -> (Vec<Parameter>, Vec<Parameter>) {
+        let changed = self.definition.factory.defaults;
+        for (name, _) in changed {
+            let known = self.definition.parameters().any(|parameter| parameter.name == *name);
+            assert!(known, "{}: no hyper-parameter `{name}`", self.definition.name);
+        }
+        let default = |parameter: &Parameter| {
+            let found = changed.iter().find(|(name, _)| *name == parameter.name);
+            found.map_or(parameter.default, |(_, default)| *default)
+        };
+        let parameters = self.definition.parameters();
+        let parameters = parameters.map(|one| Parameter { default: default(&one), ..one });
+        parameters.partition(|parameter| self.is_own(parameter))
+    }
+
+    fn is_own(&self, parameter: &Parameter) -> bool {
+        self.definition.own.iter().any(|own| own.name == parameter.name)
+    }
+}
+
+/// Returns every hyper-parameter of any optimizer once, by its first definition.
+pub(crate) fn parameters(optimizers: &[Optimizer]) -> Vec<Parameter> {
+    let mut found: Vec<Parameter> = Vec::new();
+    for parameter in optimizers.iter().flat_map(|optimizer| optimizer.definition.parameters()) {
+        match found.iter().find(|one| one.name == parameter.name) {
+            Some(one) => assert_eq!(
+                is_flag(one),
+                is_flag(&parameter),
+                "`{}` is a flag of one optimizer and a number of another",
+                one.name
+            ),
+            None => found.push(parameter),
+        }
+    }
+    found
+}
+
+pub(crate) fn is_flag(parameter: &Parameter) -> bool {
+    parameter.domain == Domain::Flag
+}
+
+/// Returns a number as people write it: `0.9`, `1e-8`, `0`.
+pub(crate) fn shown(number: f64) -> String {
+    let text = format!("{number:?}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// Returns the text with every code span, which stands in backticks, changed. A name such as `MXNet` is in backticks
+/// for the compiler alone, and no code.
+pub(crate) fn with_code(text: &str, change: impl Fn(&str) -> String) -> String {
+    let mut changed = String::new();
+    for (number, part) in text.split('`').enumerate() {
+        match number % 2 {
+            1 if !is_name(part) => changed += &change(part),
+            _ => changed += part,
+        }
+    }
+    changed
+}
+
+/// Returns whether this is a name of something, such as `AdaGrad`.
+fn is_name(code: &str) -> bool {
+    code.len() > 2
+        && code.starts_with(char::is_uppercase)
+        && code.chars().all(char::is_alphanumeric)
+}
+
+/// Returns the text in lines of at most `width` characters, each after `indent`.
+pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if indent.len() + line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().flat_map(|line| [indent, line, "\n"]).collect()
+}
+
+/// Returns the documentation of the function that returns the definition with this name.
+fn documentation(name: &str) -> String {
+    let mut found = formulas::files().into_iter().flat_map(|file| file.items);
+    let function = found.find_map(|item| match item {
+        Item::Fn(function) if function.sig.ident == name => Some(function),
+        _ => None,
+    });
+    let function =
+        function.unwrap_or_else(|| panic!("no function `{name}` in a file of a formula"));
+    function.attrs.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns a line of a documentation.
+fn line(attribute: &Attribute) -> Option<String> {
+    let Meta::NameValue(pair) = &attribute.meta else { return None };
+    match &pair.value {
+        Expr::Lit(literal) if pair.path.is_ident("doc") => match &literal.lit {
+            Lit::Str(text) => Some(text.value().trim_end().trim_start_matches(' ').to_owned()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for part in text.split("\n\n") {
+        let mut pieces = format!("\n{part}");
+        pieces = pieces.replace("\n- ", "\u{0}").replace('\n', " ");
+        let mut items = pieces.split('\u{0}').map(|piece| piece.trim().to_owned());
+        let before = items.next().unwrap_or_default();
+        if !before.is_empty() {
+            blocks.push(Block::Paragraph(before));
+        }
+        let items: Vec<_> = items.collect();
+        if !items.is_empty() {
+            blocks.push(Block::List(items));
+        }
+    }
+    blocks
+}
