@@ -19,6 +19,16 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     OptimizerOptions() {}
 ";
 
+const WITH: &str = "
+    /**
+     * {@return this optimizer with another value of one hyper-parameter}
+     *
+     * @param hyperParameter its name
+     * @param value its value; 0 or 1 for a boolean
+     */
+    public abstract Optimizer with(String hyperParameter, double value);
+";
+
 const FACTORIES: &str = "// Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
 package dev.kvstore;
 
@@ -40,8 +50,7 @@ pub(crate) fn options(optimizers: &[Optimizer]) -> String {
     let flags = parameters.iter().filter(|parameter| is_flag(parameter));
     let flags: Vec<_> = flags.map(|flag| format!("\"{}\"", flag.name)).collect();
     let _ = writeln!(text, "    static final Set<String> FLAGS = Set.of({});", flags.join(", "));
-    text += "\n    /** Returns the optimizer with another value of one hyper-parameter. */\n";
-    text += "    public abstract Optimizer with(String hyperParameter, double value);\n";
+    text += WITH;
     for parameter in &parameters {
         text += &option(parameter);
     }

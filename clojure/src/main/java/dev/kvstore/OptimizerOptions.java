@@ -20,7 +20,12 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     /** Hyper-parameters that are true or false, kept as 1 or 0. */
     static final Set<String> FLAGS = Set.of("lazy_update", "decoupled_wd", "centered");
 
-    /** Returns the optimizer with another value of one hyper-parameter. */
+    /**
+     * {@return this optimizer with another value of one hyper-parameter}
+     *
+     * @param hyperParameter its name
+     * @param value its value; 0 or 1 for a boolean
+     */
     public abstract Optimizer with(String hyperParameter, double value);
 
     /**
