@@ -27,5 +27,6 @@ def run(program, *arguments, timeout=120, **options):
 def output(program, timeout=120):
     """Returns what a program prints. Fails if it fails, or prints to standard error."""
     done = run(program, timeout=timeout)
-    assert (done.returncode, done.stderr) == (0, "")
+    # With a message, because pytest shows the values of assertions in test files only.
+    assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr}"
     return done.stdout
