@@ -32,12 +32,13 @@ demo-python: wheel ## trains it with PyTorch, four replicas over a store, beside
 test-setup:
 	@scripts/setup.sh test
 
+# What the summary counts. The counts of an earlier run are deleted, because a suite may not run at all.
 COUNTED = jar wheel rust gpu jvm check-jni check-gpu python replay
 
 # Two suites at a time: each leaves a processor idle now and then. The others run after a failure, too.
 # ALSO names further targets that run beside them.
 test: test-setup ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
-	@cd target/tally 2>/dev/null && rm -rf $(COUNTED) || : # The summary would show an earlier run.
+	@rm -rf $(COUNTED:%=target/tally/%)
 	@status=0; $(MAKE) -k -j2 suites || status=$$?; \
 	scripts/tally.sh --summary $(COUNTED) && exit $$status
 

@@ -78,12 +78,11 @@ impl Optimizer {
     }
 
     fn of(definition: &'static Definition<UpdateRule>) -> Self {
-        let mut common = COMMON.map(|parameter| parameter.default);
-        [common[0], common[1]] = [definition.learning_rate, definition.weight_decay];
+        let mut defaults = definition.parameters().map(|parameter| parameter.default);
         Self {
             definition,
-            common,
-            own: definition.own.iter().map(|parameter| parameter.default).collect(),
+            common: COMMON.map(|parameter| defaults.next().unwrap_or(parameter.default)),
+            own: defaults.collect(),
             scheduler: None,
             lr_multipliers: BTreeMap::new(),
             wd_multipliers: BTreeMap::new(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import Any, ClassVar, Mapping, TypedDict
+from typing import Any, ClassVar, Mapping
 
 import numpy
 
@@ -294,32 +294,6 @@ def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(parameter, _option(parameter, value)) for parameter, value in options.items()]
 
 
-class Options(TypedDict, total=False):
-    """The options that every built-in optimizer takes.
-
-    ``rescale_grad`` is a factor on the gradient, ``clip_gradient`` a bound on each element of the rescaled gradient (0
-    for none), ``begin_num_update`` the number of updates that a key is taken to have had before, ``lr_scheduler`` a
-    schedule of the learning rate. ``lr_mult`` and ``wd_mult`` are factors of learning rate and weight decay by key.
-    ``multi_precision`` changes nothing: half precision always has a copy in ``float32``.
-
-    Other names: ``lr`` is ``learning_rate``, ``weight_decay`` is ``wd``, ``eps`` is ``epsilon``, ``lambda1`` is ``lamda1``,
-    ``num_update`` is ``begin_num_update``.
-    """
-
-    rescale_grad: float
-    clip_gradient: float | None
-    begin_num_update: int
-    lr_scheduler: LrScheduler | None
-    lr_mult: Mapping[Any, float] | None
-    wd_mult: Mapping[Any, float] | None
-    multi_precision: bool
-    lr: float
-    weight_decay: float
-    eps: float
-    lambda1: float
-    num_update: int
-
-
 class Named(Builtin):
     """An optimizer whose class has its name."""
 
@@ -331,10 +305,11 @@ class Named(Builtin):
         if "_name" in cls.__dict__:
             cls.__module__ = "mxkv.optimizer"
             Optimizer.opt_registry[cls._name] = cls
-        # `help` would show the options of `__new__`, which are those of every optimizer.
+        # Without it `help` shows the signature of `__new__`, which names no option.
         signature = inspect.signature(cls.__init__)
         cls.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __new__(cls, **options: Any):
-        # Without the defaults that `__init__` documents: a given learning rate changes a schedule.
+        # `options` has what the caller gave, without the defaults that `__init__` documents: a schedule
+        # keeps its own learning rate unless another one is given.
         return super().__new__(cls, cls._name, **options)

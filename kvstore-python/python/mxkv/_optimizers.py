@@ -7,9 +7,10 @@ element by ``clip_gradient``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Mapping, TypedDict
 
-from ._builtin_optimizer import Named, Options
+from ._builtin_optimizer import Named
+from ._native import LrScheduler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -31,6 +32,38 @@ __all__ = [
     "SGLD",
     "Signum",
 ]
+
+
+class Options(TypedDict, total=False):
+    """The options that every built-in optimizer takes.
+
+    Args:
+        rescale_grad: Factor on the gradient.
+        clip_gradient: Bound on each element of the rescaled gradient; 0 for none.
+        begin_num_update: How many updates a key is taken to have had before.
+        lr_scheduler: A schedule of the learning rate.
+        lr_mult: Factors of the learning rate by key.
+        wd_mult: Factors of the weight decay by key.
+        multi_precision: Changes nothing: half precision always has a copy in ``float32``.
+        lr: Another name of ``learning_rate``.
+        weight_decay: Another name of ``wd``.
+        eps: Another name of ``epsilon``.
+        lambda1: Another name of ``lamda1``.
+        num_update: Another name of ``begin_num_update``.
+    """
+
+    rescale_grad: float
+    clip_gradient: float | None
+    begin_num_update: int
+    lr_scheduler: LrScheduler | None
+    lr_mult: Mapping[Any, float] | None
+    wd_mult: Mapping[Any, float] | None
+    multi_precision: bool
+    lr: float
+    weight_decay: float
+    eps: float
+    lambda1: float
+    num_update: int
 
 
 class SGD(Named):

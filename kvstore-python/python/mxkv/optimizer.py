@@ -28,7 +28,7 @@ Subclass :class:`Optimizer` to write an optimizer in Python; an :class:`Updater`
 from __future__ import annotations
 
 from . import _native
-from ._builtin_optimizer import Named, Options
+from ._builtin_optimizer import Named
 from ._native import OptimizerState
 from ._optimizers import (
     DCASGD,
@@ -44,6 +44,7 @@ from ._optimizers import (
     Ftrl,
     Nadam,
     Nesterov,
+    Options,
     RMSProp,
     Signum,
 )

@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use kvstore_core::optimizer::{DEFINITIONS, Definition, Domain, Parameter};
+use kvstore_core::optimizer::{DEFINITIONS, Definition};
 
-use super::optimizers::{Block, Optimizer, shown, with_code, wrapped};
-
-const WIDTH: usize = 110;
+use super::optimizers::{Optimizer, default, item, with_code, wrapped};
 
 const HEAD: &str = ";; Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
 (ns dev.kvstore.impl.optimizers
@@ -31,34 +29,22 @@ fn constructor(optimizer: &Optimizer) -> String {
     let factory = optimizer.definition.factory.name;
     let function = kebab(factory);
     let title = format!("Returns the optimizer `{function}`. {}", prose(optimizer.title()));
-    let mut text = wrapped(&title, WIDTH, "  ").trim_start().to_owned();
-    for block in optimizer.details() {
-        text.push('\n');
-        match block {
-            Block::Paragraph(paragraph) => text += &wrapped(&prose(paragraph), WIDTH, "  "),
-            Block::List(items) => {
-                for item in items {
-                    text += &wrapped(&prose(item), WIDTH, "    ").replacen("    ", "  - ", 1);
-                }
-            }
-        }
-    }
+    let mut text = wrapped(&title, "  ").trim_start().to_owned();
+    text += &optimizer.plain_details("  ", prose);
     let (own, common) = optimizer.parameters_of_jvm();
-    let changed: Vec<_> = common
-        .iter()
-        .take(2)
-        .map(|parameter| format!("{} {}", option(parameter.name), shown(parameter.default)))
+    let first = common.iter().take(2);
+    let first: Vec<_> = first
+        .map(|parameter| format!("{} {}", option(parameter.name), default(parameter)))
         .collect();
     let end = if own.is_empty() { "." } else { ", and" };
-    let opts = format!("`opts` are those of every optimizer ({}){end}", changed.join(", "));
+    let opts = format!("`opts` are those of every optimizer ({}){end}", first.join(", "));
     text.push('\n');
-    text += &wrapped(&opts, WIDTH, "  ");
+    text += &wrapped(&opts, "  ");
     let width = own.iter().map(|parameter| option(parameter.name).len()).max().unwrap_or_default();
     for parameter in own {
-        let name = format!("{:width$}", option(parameter.name));
-        let about = format!("{}; {}", default(&parameter), first_lower(&prose(parameter.about)));
-        let indent = " ".repeat(4 + width + 2);
-        text += &wrapped(&about, WIDTH, &indent).replacen(&indent, &format!("    {name}  "), 1);
+        let lead = format!("    {:width$}  ", option(parameter.name));
+        let about = first_lower(&prose(parameter.about));
+        text += &item(&lead, &format!("{}; {about}", default(&parameter)));
     }
     let _ = write!(
         text,
@@ -66,13 +52,6 @@ fn constructor(optimizer: &Optimizer) -> String {
     );
     let text = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("{{:function {function}\n    :factory {factory}\n    :doc \"{text}\"}}")
-}
-
-fn default(parameter: &Parameter) -> String {
-    match parameter.domain {
-        Domain::Flag => (parameter.default != 0.0).to_string(),
-        _ => shown(parameter.default),
-    }
 }
 
 /// Returns the keyword of a hyper-parameter.

@@ -4,9 +4,7 @@ use std::fmt::Write;
 
 use kvstore_core::optimizer::{ALIASES, Domain, Parameter};
 
-use super::optimizers::{Block, Optimizer, is_flag, parameters, shown, with_code, wrapped};
-
-const WIDTH: usize = 110;
+use super::optimizers::{Block, Optimizer, default, is_flag, parameters, with_code, wrapped};
 
 const OPTIONS: &str = "// Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
 package dev.kvstore;
@@ -74,22 +72,15 @@ fn factory(optimizer: &Optimizer) -> String {
         }
     }
     let (own, common) = optimizer.parameters_of_jvm();
-    let of_common = |name: &str| {
-        let found = common.iter().find(|parameter| parameter.name == name);
-        shown(found.expect("every optimizer has it").default)
-    };
-    lines.push(format!(
-        "<p>{{@code learning_rate}} is {}, {{@code wd}} is {}. Its own hyper-parameters:{}",
-        of_common("learning_rate"),
-        of_common("wd"),
-        if own.is_empty() { " none." } else { "" }
-    ));
+    let first = common.iter().take(2);
+    let first: Vec<_> = first
+        .map(|parameter| format!("{{@code {}}} is {}", parameter.name, default(parameter)))
+        .collect();
+    let end = if own.is_empty() { " none." } else { "" };
+    lines.push(format!("<p>{}. Its own hyper-parameters:{end}", first.join(", ")));
     lines.extend(list(own.iter().map(|parameter| {
-        let default = match parameter.domain {
-            Domain::Flag => (parameter.default != 0.0).to_string(),
-            _ => shown(parameter.default),
-        };
-        format!("{{@code {}}}, {default}: {}.", parameter.name, prose(parameter.about))
+        let about = prose(parameter.about);
+        format!("{{@code {}}}, {}: {about}.", parameter.name, default(parameter))
     })));
     let mut body = format!("Optimizer.of(\"{}\")", definition.name);
     for (name, value) in definition.factory.defaults {
@@ -131,14 +122,13 @@ fn method(lines: &[String], tags: &[String], signature: &str, body: &str) -> Str
         if number > 0 && line.starts_with("<p>") {
             text += "     *\n";
         }
-        text += &wrapped(line, WIDTH, "     * ");
+        text += &wrapped(line, "     * ");
     }
     if !tags.is_empty() {
         text += "     *\n";
     }
     for tag in tags {
-        let tag = wrapped(tag, WIDTH, "     *     ");
-        text += &tag.replacen("     *     ", "     * ", 1);
+        text += &wrapped(tag, "     *     ").replacen("     *     ", "     * ", 1);
     }
     let _ = writeln!(text, "     */\n    {signature} {{\n        return {body};\n    }}");
     text
@@ -157,7 +147,7 @@ fn list(items: impl Iterator<Item = String>) -> Vec<String> {
 fn method_name(parameter: &str) -> String {
     let parameter = match parameter {
         "wd" => "weight_decay".to_owned(),
-        // MXNet's Python avoids a word of its language.
+        // MXNet's Python package avoids a keyword of Python.
         other => other.replace("lamda", "lambda"),
     };
     let mut words = parameter.split('_');

@@ -9,13 +9,16 @@ use super::formulas;
 /// The optimizer of test programs, which bindings do not advertise.
 const HIDDEN: &str = "test";
 
+/// The most characters of a line of documentation.
+const WIDTH: usize = 110;
+
 /// An optimizer and its documentation.
 pub(crate) struct Optimizer {
     pub(crate) definition: &'static Definition<UpdateRule>,
-    pub(crate) blocks: Vec<Block>,
+    blocks: Vec<Block>,
 }
 
-/// A part of a documentation, in the few forms that the documentation of optimizers uses.
+/// A part of a documentation.
 #[derive(Debug)]
 pub(crate) enum Block {
     Paragraph(String),
@@ -44,6 +47,24 @@ impl Optimizer {
     /// Returns the parts behind the title.
     pub(crate) fn details(&self) -> &[Block] {
         &self.blocks[1..]
+    }
+
+    /// Returns the parts behind the title as text with an empty line before each part, and a hyphen before
+    /// each item of a list. `prose` changes the text of a part.
+    pub(crate) fn plain_details(&self, indent: &str, prose: fn(&str) -> String) -> String {
+        let mut text = String::new();
+        for block in self.details() {
+            text.push('\n');
+            match block {
+                Block::Paragraph(paragraph) => text += &wrapped(&prose(paragraph), indent),
+                Block::List(items) => {
+                    text.extend(
+                        items.iter().map(|text| item(&format!("{indent}- "), &prose(text))),
+                    );
+                }
+            }
+        }
+        text
     }
 
     /// Returns the optimizer's own hyper-parameters, and those of every optimizer.
@@ -93,14 +114,17 @@ pub(crate) fn is_flag(parameter: &Parameter) -> bool {
     parameter.domain == Domain::Flag
 }
 
-/// Returns a number as people write it: `0.9`, `1e-8`, `0`.
-pub(crate) fn shown(number: f64) -> String {
-    let text = format!("{number:?}");
+/// Returns the default as people write it: `0.9`, `1e-8`, `0`, `true`.
+pub(crate) fn default(parameter: &Parameter) -> String {
+    if is_flag(parameter) {
+        return (parameter.default != 0.0).to_string();
+    }
+    let text = format!("{:?}", parameter.default);
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Returns the text with every code span, which stands in backticks, changed. A name such as `MXNet` is in backticks
-/// for the compiler alone, and no code.
+/// Returns the text with every code span changed and without the backticks. A name such as `MXNet` is no
+/// code: it has backticks because the lints of Rust ask for them.
 pub(crate) fn with_code(text: &str, change: impl Fn(&str) -> String) -> String {
     let mut changed = String::new();
     for (number, part) in text.split('`').enumerate() {
@@ -119,12 +143,12 @@ fn is_name(code: &str) -> bool {
         && code.chars().all(char::is_alphanumeric)
 }
 
-/// Returns the text in lines of at most `width` characters, each after `indent`.
-pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
+/// Returns the text in lines of at most [`WIDTH`] characters, each after `indent`.
+pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if indent.len() + line.len() + 1 + word.len() <= width => {
+            Some(line) if indent.len() + line.len() + 1 + word.len() <= WIDTH => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -132,6 +156,12 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: &str) -> String {
         }
     }
     lines.iter().flat_map(|line| [indent, line, "\n"]).collect()
+}
+
+/// Returns the text in such lines, the first one after `lead` and the others as far to the right.
+pub(crate) fn item(lead: &str, text: &str) -> String {
+    let indent = " ".repeat(lead.len());
+    wrapped(text, &indent).replacen(&indent, lead, 1)
 }
 
 /// Returns the documentation of the function that returns the definition with this name.
@@ -158,12 +188,13 @@ fn line(attribute: &Attribute) -> Option<String> {
     }
 }
 
+/// Returns the parts of a documentation. An empty line ends a paragraph, and so does a list of lines that
+/// begin with a hyphen.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     for part in text.split("\n\n") {
-        let mut pieces = format!("\n{part}");
-        pieces = pieces.replace("\n- ", "\u{0}").replace('\n', " ");
-        let mut items = pieces.split('\u{0}').map(|piece| piece.trim().to_owned());
+        let part = format!("\n{part}");
+        let mut items = part.split("\n- ").map(|piece| piece.replace('\n', " ").trim().to_owned());
         let before = items.next().unwrap_or_default();
         if !before.is_empty() {
             blocks.push(Block::Paragraph(before));

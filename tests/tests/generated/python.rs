@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use kvstore_core::optimizer::{Domain, Parameter};
+use kvstore_core::optimizer::{ALIASES, COMMON, Domain, Parameter};
 
-use super::optimizers::{Block, Optimizer, shown, with_code, wrapped};
-
-const WIDTH: usize = 110;
+use super::optimizers::{Optimizer, default, parameters, with_code, wrapped};
 
 const HEAD: &str = r#"# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
 """The classes of the built-in optimizers, which :mod:`mxkv.optimizer` offers.
@@ -17,13 +15,25 @@ element by ``clip_gradient``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Mapping, TypedDict
 
-from ._builtin_optimizer import Named, Options
+from ._builtin_optimizer import Named
+from ._native import LrScheduler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 "#;
+
+/// The options that are no hyper-parameters: name, type and documentation.
+const OTHERS: [(&str, &str, &str); 4] = [
+    ("lr_scheduler", "LrScheduler | None", "A schedule of the learning rate"),
+    ("lr_mult", "Mapping[Any, float] | None", "Factors of the learning rate by key"),
+    ("wd_mult", "Mapping[Any, float] | None", "Factors of the weight decay by key"),
+    ("multi_precision", "bool", "Changes nothing: half precision always has a copy in ``float32``"),
+];
+
+/// A keyword of Python cannot be the name of an option.
+const KEYWORD: &str = "lambda";
 
 /// Returns the module with all classes.
 pub(crate) fn module(optimizers: &[Optimizer]) -> String {
@@ -35,6 +45,7 @@ pub(crate) fn module(optimizers: &[Optimizer]) -> String {
         let _ = writeln!(text, "    \"{name}\",");
     }
     text += "]\n";
+    text += &options(optimizers);
     for optimizer in optimizers {
         text += &class(optimizer);
     }
@@ -44,46 +55,70 @@ pub(crate) fn module(optimizers: &[Optimizer]) -> String {
 fn class(optimizer: &Optimizer) -> String {
     let definition = optimizer.definition;
     let mut text = format!("\n\nclass {}(Named):\n", definition.class);
-    text += &wrapped(&format!("\"\"\"{}", prose(optimizer.title())), WIDTH, "    ");
-    for block in optimizer.details() {
-        text.push('\n');
-        match block {
-            Block::Paragraph(paragraph) => text += &wrapped(&prose(paragraph), WIDTH, "    "),
-            Block::List(items) => {
-                for item in items {
-                    let item = wrapped(&prose(item), WIDTH, "      ");
-                    text += &item.replacen("      ", "    - ", 1);
-                }
-            }
-        }
-    }
+    text += &wrapped(&format!("\"\"\"{}", prose(optimizer.title())), "    ");
+    text += &optimizer.plain_details("    ", prose);
     text += "\n    Args:\n";
     let (own, common) = optimizer.parameters();
     // Their defaults differ.
     let parameters = [own.as_slice(), &common[..2]].concat();
     for parameter in &parameters {
-        let item = format!("{}: {}.", parameter.name, prose(parameter.about));
-        let item = wrapped(&item, WIDTH, "            ");
-        text += &item.replacen("            ", "        ", 1);
+        text += &argument(parameter.name, &prose(parameter.about));
     }
-    text += "        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.\n";
+    text += &argument("options", "Those of every optimizer, :class:`mxkv.optimizer.Options`");
     text += "    \"\"\"\n\n";
     let _ = writeln!(text, "    _name = \"{}\"\n", definition.name);
     text += "    def __init__(\n        self,\n        *,\n";
     for parameter in &parameters {
-        let _ = writeln!(text, "        {}: {},", parameter.name, annotation(parameter));
+        let default = match default(parameter).as_str() {
+            "true" => "True".to_owned(),
+            "false" => "False".to_owned(),
+            _ if parameter.domain == Domain::Count => default(parameter),
+            _ => format!("{:?}", parameter.default),
+        };
+        let _ = writeln!(text, "        {}: {} = {default},", parameter.name, kind(parameter));
     }
     text += "        **options: Unpack[Options],\n    ) -> None: ...\n";
     text
 }
 
-/// Returns the type and the default of an option.
-fn annotation(parameter: &Parameter) -> String {
+/// Returns the class with the options of every optimizer.
+fn options(optimizers: &[Optimizer]) -> String {
+    let parameters = parameters(optimizers);
+    let of_name = |name: &str| parameters.iter().find(|parameter| parameter.name == name);
+    let mut fields = String::new();
+    let mut text = "\n\nclass Options(TypedDict, total=False):\n".to_owned();
+    text += "    \"\"\"The options that every built-in optimizer takes.\n\n    Args:\n";
+    for parameter in &COMMON[2..] {
+        // MXNet's default is `None`.
+        let none = if parameter.name == "clip_gradient" { " | None" } else { "" };
+        text += &argument(parameter.name, &prose(parameter.about));
+        let _ = writeln!(fields, "    {}: {}{none}", parameter.name, kind(parameter));
+    }
+    for (name, kind, about) in OTHERS {
+        text += &argument(name, about);
+        let _ = writeln!(fields, "    {name}: {kind}");
+    }
+    for (alias, name) in ALIASES.iter().filter(|(alias, _)| *alias != KEYWORD) {
+        if let Some(parameter) = of_name(name) {
+            text += &argument(alias, &format!("Another name of ``{name}``"));
+            let _ = writeln!(fields, "    {alias}: {}", kind(parameter));
+        }
+    }
+    text + "    \"\"\"\n\n" + &fields
+}
+
+/// Returns the lines that document an argument.
+fn argument(name: &str, about: &str) -> String {
+    let indent = " ".repeat(12);
+    wrapped(&format!("{name}: {about}."), &indent).replacen(&indent, &" ".repeat(8), 1)
+}
+
+/// Returns the type of an option.
+fn kind(parameter: &Parameter) -> &'static str {
     match parameter.domain {
-        Domain::Flag if parameter.default == 0.0 => "bool = False".to_owned(),
-        Domain::Flag => "bool = True".to_owned(),
-        Domain::Count => format!("int = {}", shown(parameter.default)),
-        _ => format!("float = {:?}", parameter.default),
+        Domain::Flag => "bool",
+        Domain::Count => "int",
+        _ => "float",
     }
 }
 

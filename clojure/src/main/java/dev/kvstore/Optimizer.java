@@ -18,13 +18,16 @@ import java.util.function.LongConsumer;
  * store.setOptimizer(Optimizer.sgd().learningRate(0.1).momentum(0.9));
  * }</pre>
  *
+ * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad}, {@code
+ * clip_gradient} and {@code begin_num_update}. Each factory names the others.
+ *
  * <p>In the formulas {@code w} is the weight, {@code lr} the learning rate, {@code rescale} is {@code
- * rescale_grad}, and {@code clip} bounds every element by {@code clip_gradient}. A hyper-parameter has its name
- * of MXNet's Python package, with which {@link #with(String, double)} changes it, and a method of its own.
+ * rescale_grad}, and {@code clip} bounds every element by {@code clip_gradient}. A hyper-parameter has the name
+ * that MXNet's Python package gives it, for {@link #with(String, double)}, and a method such as {@link #beta1}.
  *
  * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp}, {@link #adaGrad},
  * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. The others,
- * and {@link #of}, have those of its Python package, or, for {@code adamw}, of its paper.
+ * and {@link #of}, have those of its Python package. {@link #adamw} has those of its paper.
  */
 public final class Optimizer extends OptimizerFactories {
     private final String name;
