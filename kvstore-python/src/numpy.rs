@@ -19,20 +19,6 @@ pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     finalization::call(asarray, &PyTuple::new(py, [object])?, None)
 }
 
-/// Returns whether `object` is an array of a NumPy before 2.1, whose `__dlpack__` rejects `max_version`.
-pub(crate) fn is_array_without_versions(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static IS_OLD: PyOnceLock<bool> = PyOnceLock::new();
-    let py = object.py();
-    let class = CLASS.import(py, "numpy", "ndarray")?;
-    let is_old = || {
-        let version: String = py.import("numpy")?.getattr("__version__")?.extract()?;
-        let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
-        Ok::<_, PyErr>((numbers.next(), numbers.next()) < (Some(2), Some(1)))
-    };
-    Ok(*IS_OLD.get_or_try_init(py, is_old)? && object.is_instance(class)?)
-}
-
 /// Rejects NumPy's masked arrays.
 ///
 /// # Errors

@@ -199,6 +199,9 @@ _capsule_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
 class Array:
     """An array on a card; `values` are under way when it is made. `strides` count elements, `offset` bytes."""
 
+    #: Whether `__dlpack__` knows `max_version`.
+    knows_versions = True
+
     def __init__(
         self,
         card: Card,
@@ -206,11 +209,10 @@ class Array:
         *,
         kind: int = CUDA,
         flags: int = 0,
-        knows_versions: bool = True,
         strides: tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> None:
-        self.card, self.kind, self.flags, self.knows_versions = card, kind, flags, knows_versions
+        self.card, self.kind, self.flags = card, kind, flags
         self.shape, self.dtype = values.shape, values.dtype
         self.strides, self.offset = strides, offset
         reach = sum((n - 1) * s for n, s in zip(self.shape, strides or (), strict=False))
@@ -291,6 +293,12 @@ class Array:
     def free(self) -> None:
         """Frees the memory."""
         self.card.free(self.address)
+
+
+class OldArray(Array):
+    """An array of a library from before DLPack had versions."""
+
+    knows_versions = False
 
 
 class OnlyInterface:

@@ -263,6 +263,58 @@ def test_a_library_that_refuses_is_quoted():
     assert isinstance(caught.value.__cause__, BufferError)
 
 
+def test_a_class_without_versions_is_asked_for_one_once():
+    class Old:
+        asked = []
+
+        def __init__(self, values):
+            self.array = numpy.array(values, dtype="float32")
+
+        def __dlpack__(self, **options):
+            self.asked.append(set(options))
+            if "max_version" in options:
+                raise TypeError("unexpected keyword argument 'max_version'")
+            return self.array.__dlpack__()
+
+    kv = store(Old([1, 2]))
+    kv.push("w", [Old([3, 4]), Old([5, 6])])
+    assert kv.pull("w").tolist() == [8, 10]
+    assert Old.asked == [{"max_version"}, set(), set(), set()]
+
+
+def test_a_class_that_rejects_one_array_is_asked_for_a_version_again():
+    class Choosy:
+        asked = []
+
+        def __init__(self, is_rejected):
+            self.array, self.is_rejected = numpy.ones(2, dtype="float32"), is_rejected
+
+        def __dlpack__(self, **options):
+            self.asked.append(set(options))
+            if self.is_rejected:
+                raise TypeError("not this one")
+            return self.array.__dlpack__()
+
+    with pytest.raises(TypeError, match="not this one"):
+        store(Choosy(True))
+    store(Choosy(False))
+    assert Choosy.asked == [{"max_version"}, set(), {"max_version"}]
+
+
+def test_a_class_whose_metaclass_has_no_hash_is_an_array():
+    class Meta(type):
+        def __eq__(cls, other):
+            return cls is other
+
+        __hash__ = None
+
+    class Unhashable(metaclass=Meta):
+        def __dlpack__(self, *, stream=None):
+            return numpy.ones(2, dtype="float32").__dlpack__()
+
+    assert store(Unhashable()).pull("w").tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("device", [(10, 0), pytest.param((2, 0), marks=WITHOUT_GPU)])
 def test_an_array_on_a_device_is_asked_for_a_copy_on_the_host(device):
     host = numpy.ones(2, dtype="float32")

@@ -9,7 +9,7 @@ import pytest
 
 import mxkv as mx
 from cards import CARDS, CUDA, DTYPES, IS_COPIED, IS_EMULATED, MANAGED, READ_ONLY, SEEDS
-from cards import Array, Card, OnlyInterface, copied, numbers, seed, store, taken
+from cards import Array, Card, OldArray, OnlyInterface, copied, numbers, seed, store, taken
 from mxkv import nd
 
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no GPU, and none emulated")
@@ -65,7 +65,7 @@ def test_values_are_read_where_they_lie():
 
 def test_the_stream_that_is_named_is_that_of_the_device():
     for card in CARDS:
-        array, other = Array(card, numbers(4)), Array(card, numbers(4), knows_versions=False)
+        array, other = Array(card, numbers(4)), OldArray(card, numbers(4))
         kv = store(array)
         kv.push("w", [array, other])
         kv.pull("w", out=other)

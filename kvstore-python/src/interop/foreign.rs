@@ -101,25 +101,44 @@ fn capsule<'py>(
     if let Some(queue) = queue {
         known.set_item("stream", queue)?;
     }
-    let options = known.copy()?;
-    // CPython up to 3.11 loses an interrupt that comes while an old NumPy rejects the option.
-    if !numpy::is_array_without_versions(object)? {
-        options.set_item("max_version", (1, 0))?;
-    }
+    let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
     let is_ours = matches!(place, Place::On(_));
+    let (class, unversioned) = (object.get_type(), unversioned(py)?);
+    if is_ours && optional(py, unversioned.contains(&class))?.unwrap_or(false) {
+        return Ok(finalization::call(&method, &none, Some(&known))?.cast_into()?);
+    }
+    let options = known.copy()?;
+    options.set_item("max_version", (1, 0))?;
     if !is_ours {
         options.set_item("dl_device", (HOST, 0))?;
     }
-    let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
-    let call = |options| finalization::call(&method, &none, Some(options));
-    let capsule = match call(&options) {
+    let is_type_error = |error: &PyErr| error.get_type(py).is(py.get_type::<PyTypeError>());
+    let capsule = match finalization::call(&method, &none, Some(&options)) {
         // Not one of our own, which what it calls may have raised.
-        Err(error) if is_ours && error.get_type(py).is(py.get_type::<PyTypeError>()) => {
-            call(&known)?
+        Err(error) if is_ours && is_type_error(&error) => {
+            let answer = finalization::call(&method, &none, Some(&known));
+            // Otherwise it may be the array that it rejects, and not the option.
+            if !answer.as_ref().is_err_and(is_type_error) {
+                // A metaclass may have no hash.
+                optional(py, unversioned.call_method1(intern!(py, "add"), (class,)))?;
+            }
+            answer?
         }
         other => other?,
     };
     Ok(capsule.cast_into()?)
+}
+
+/// Returns the classes whose `__dlpack__` has rejected `max_version`.
+///
+/// They are not asked with the option again: `CPython` up to 3.11 loses an interrupt that comes while it formats the text
+/// of a `TypeError` about an argument.
+fn unversioned(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static CLASSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let classes = CLASSES.get_or_try_init(py, || {
+        Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakSet")?.call0()?.unbind())
+    })?;
+    Ok(classes.bind(py))
 }
 
 /// Returns the number of the stream that a library has to let wait for its work on the device; the host has none.
