@@ -55,17 +55,18 @@ echo "$pythons" | while read -r python; do
     fi
 done
 
-# PyPI's PyTorch takes gigabytes, the system's does not. JAX is beside it, in the newest release that takes NumPy as
-# PyTorch was built for it.
+# PyPI's PyTorch takes gigabytes, the system's does not. JAX and optax are beside it, in the newest releases that
+# take NumPy as PyTorch was built for it.
 with_torch() {
     set -- target/torch-venv kvstore-python/tests
     reason=$(scripts/torch.sh "$1" "$wheel" pytest) || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
     numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')
     # Not by venv.py: the tests run without JAX, too, and its NumPy depends on the PyTorch that was found.
-    "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" jax ||
-        echo "python: JAX cannot be installed"
+    "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" jax optax ||
+        echo "python: JAX and optax cannot be installed"
     "$1/bin/python" -c 'import platform, torch; print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
-    check torch "$1/bin/python" "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py "$2"/test_torch_examples.py "$2"/test_jax.py
+    check torch "$1/bin/python" "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py \
+        "$2"/test_torch_examples.py "$2"/test_jax.py "$2"/test_papers.py
 }
 case " ${PYTHON_PACKAGES:-} " in *" torch "*) ;; *) with_torch ;; esac
 

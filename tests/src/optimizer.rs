@@ -19,66 +19,104 @@ pub struct Naive {
     pub parameters: BTreeMap<&'static str, f64>,
 }
 
-/// A name, the defaults of learning rate and weight decay, and what else the optimizer has.
-type Defaults = (&'static str, f64, f64, &'static [(&'static str, f64)]);
+/// A name, the defaults of learning rate and weight decay, and the optimizer's own hyper-parameters: the
+/// name of each, its default, and the values that random programs choose from, if they change it.
+type Definition = (&'static str, f64, f64, &'static [(&'static str, f64, &'static [f64])]);
 
 /// The names and defaults of `MXNet`'s Python classes, of `AdamW` as `PyTorch` has it, and of
 /// Nesterov's method as `MXNet`'s Scala classes have it.
-const DEFAULTS: [Defaults; 16] = [
-    ("sgd", 0.01, 0.0, &[("momentum", 0.0), ("lazy_update", 1.0)]),
-    ("nag", 0.01, 0.0, &[("momentum", 0.0)]),
-    ("nesterov", 0.01, 0.0, &[("momentum", 0.0)]),
-    ("dcasgd", 0.01, 0.0, &[("momentum", 0.0), ("lamda", 0.04)]),
-    ("sgld", 0.01, 0.0, &[("seed", 0.0)]),
+///
+/// Small epsilons are not chosen where a difference of two almost equal numbers is what is divided by.
+const DEFINITIONS: &[Definition] = &[
+    ("sgd", 0.01, 0.0, &[("momentum", 0.0, &[0.0, 0.9, 0.5]), ("lazy_update", 1.0, &[])]),
+    ("nag", 0.01, 0.0, &[("momentum", 0.0, &[0.0, 0.9, 0.5])]),
+    ("nesterov", 0.01, 0.0, &[("momentum", 0.0, &[0.0, 0.9, 0.5])]),
+    ("dcasgd", 0.01, 0.0, &[("momentum", 0.0, &[0.0, 0.9]), ("lamda", 0.04, &[0.04, 0.5])]),
+    ("sgld", 0.01, 0.0, &[("seed", 0.0, &[])]),
     (
         "adam",
         0.001,
         0.0,
         &[
-            ("beta1", 0.9),
-            ("beta2", 0.999),
-            ("epsilon", 1e-8),
-            ("decay_factor", 1.0),
-            ("decoupled_wd", 0.0),
-            ("lazy_update", 1.0),
+            ("beta1", 0.9, &[0.9, 0.5, 0.0]),
+            ("beta2", 0.999, &[0.999, 0.9]),
+            ("epsilon", 1e-8, &[1e-8, 1e-3]),
+            ("decay_factor", 1.0, &[1.0, 0.9]),
+            ("decoupled_wd", 0.0, &[0.0, 1.0]),
+            ("lazy_update", 1.0, &[]),
         ],
     ),
-    ("adamw", 0.001, 0.01, &[("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8)]),
-    ("adagrad", 0.01, 0.0, &[("epsilon", 1e-7), ("lazy_update", 1.0)]),
-    ("adadelta", 0.01, 0.0, &[("rho", 0.9), ("epsilon", 1e-5)]),
+    (
+        "adamw",
+        0.001,
+        0.01,
+        &[
+            ("beta1", 0.9, &[0.9, 0.5, 0.0]),
+            ("beta2", 0.999, &[0.999, 0.9]),
+            ("epsilon", 1e-8, &[1e-8, 1e-3]),
+        ],
+    ),
+    ("adagrad", 0.01, 0.0, &[("epsilon", 1e-7, &[1e-7, 1e-3]), ("lazy_update", 1.0, &[])]),
+    ("adadelta", 0.01, 0.0, &[("rho", 0.9, &[0.9, 0.05]), ("epsilon", 1e-5, &[1e-5, 1e-3])]),
     (
         "rmsprop",
         0.001,
         0.0,
         &[
-            ("gamma1", 0.9),
-            ("gamma2", 0.9),
-            ("epsilon", 1e-8),
-            ("centered", 0.0),
-            ("clip_weights", 0.0),
-            ("decoupled_wd", 0.0),
+            ("gamma1", 0.9, &[0.9, 0.5]),
+            ("gamma2", 0.9, &[0.9, 0.0]),
+            ("epsilon", 1e-8, &[1e-4, 1e-2]),
+            ("centered", 0.0, &[0.0, 1.0]),
+            ("clip_weights", 0.0, &[0.0, 2.0]),
+            ("decoupled_wd", 0.0, &[0.0, 1.0]),
         ],
     ),
-    ("ftrl", 0.1, 0.0, &[("lamda1", 0.01), ("beta", 1.0), ("lazy_update", 1.0)]),
-    ("adamax", 0.002, 0.0, &[("beta1", 0.9), ("beta2", 0.999)]),
+    (
+        "ftrl",
+        0.1,
+        0.0,
+        &[
+            ("lamda1", 0.01, &[0.0, 0.01, 2.0]),
+            ("beta", 1.0, &[1.0, 0.1]),
+            ("lazy_update", 1.0, &[]),
+        ],
+    ),
+    ("adamax", 0.002, 0.0, &[("beta1", 0.9, &[0.9, 0.5, 0.0]), ("beta2", 0.999, &[0.999, 0.9])]),
     (
         "nadam",
         0.001,
         0.0,
-        &[("beta1", 0.9), ("beta2", 0.999), ("epsilon", 1e-8), ("schedule_decay", 0.004)],
+        &[
+            ("beta1", 0.9, &[0.9, 0.5, 0.0]),
+            ("beta2", 0.999, &[0.999, 0.9]),
+            ("epsilon", 1e-8, &[1e-8, 1e-3]),
+            ("schedule_decay", 0.004, &[0.004, 0.5]),
+        ],
     ),
-    ("signum", 0.01, 0.0, &[("momentum", 0.9), ("wd_lh", 0.0)]),
-    ("ftml", 0.01, 0.0, &[("beta1", 0.6), ("beta2", 0.999), ("epsilon", 1e-8)]),
+    ("signum", 0.01, 0.0, &[("momentum", 0.9, &[0.0, 0.9]), ("wd_lh", 0.0, &[0.0, 0.01])]),
+    (
+        "ftml",
+        0.01,
+        0.0,
+        &[
+            ("beta1", 0.6, &[0.9, 0.5, 0.0]),
+            ("beta2", 0.999, &[0.999, 0.9]),
+            ("epsilon", 1e-8, &[1e-8, 1e-3]),
+        ],
+    ),
     ("test", 0.01, 0.0, &[]),
 ];
+
+fn definition(name: &str) -> &'static Definition {
+    let found = DEFINITIONS.iter().find(|(other, ..)| *other == name);
+    found.unwrap_or_else(|| panic!("optimizer `{name}`"))
+}
 
 impl Naive {
     /// Returns the optimizer with its defaults.
     pub fn new(name: &str) -> Self {
-        let (name, learning_rate, wd, own) = DEFAULTS
-            .into_iter()
-            .find(|(other, ..)| *other == name)
-            .unwrap_or_else(|| panic!("optimizer `{name}`"));
+        let (name, learning_rate, wd, own) = *definition(name);
+        let own = own.iter().map(|(name, default, _)| (*name, *default));
         let common = [
             ("learning_rate", learning_rate),
             ("wd", wd),
@@ -86,12 +124,19 @@ impl Naive {
             ("clip_gradient", 0.0),
             ("begin_num_update", 0.0),
         ];
-        Self { name, parameters: common.into_iter().chain(own.iter().copied()).collect() }
+        Self { name, parameters: common.into_iter().chain(own).collect() }
     }
 
     /// Returns the name of every optimizer.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        DEFAULTS.into_iter().map(|(name, ..)| name)
+        DEFINITIONS.iter().map(|(name, ..)| *name)
+    }
+
+    /// Returns the own hyper-parameters of this optimizer that random programs change, each with the
+    /// values that they choose from.
+    pub fn own_values(name: &str) -> impl Iterator<Item = (&'static str, &'static [f64])> {
+        let own = definition(name).3.iter();
+        own.filter(|(.., values)| !values.is_empty()).map(|(name, _, values)| (*name, *values))
     }
 
     /// Returns the optimizer with one hyper-parameter changed.

@@ -27,6 +27,7 @@ __all__ = [
     "NAG",
     "Nadam",
     "Nesterov",
+    "Options",
     "RMSProp",
     "SGD",
     "SGLD",

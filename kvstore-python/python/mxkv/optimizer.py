@@ -25,58 +25,17 @@ Weights of half floats always have a copy in ``float32`` beside them, so ``multi
 Subclass :class:`Optimizer` to write an optimizer in Python; an :class:`Updater` runs it.
 """
 
-from __future__ import annotations
-
+# Without `__all__`: type checkers cannot add the names of a generated module to it.
 from . import _native
-from ._builtin_optimizer import Named
-from ._native import OptimizerState
-from ._optimizers import (
-    DCASGD,
-    FTML,
-    NAG,
-    SGD,
-    SGLD,
-    AdaDelta,
-    AdaGrad,
-    Adam,
-    AdamW,
-    Adamax,
-    Ftrl,
-    Nadam,
-    Nesterov,
-    Options,
-    RMSProp,
-    Signum,
-)
-from ._own_optimizer import Optimizer, ScheduledRateError, Updater, create, get_updater, register
-
-__all__ = [
-    "DCASGD",
-    "FTML",
-    "NAG",
-    "SGD",
-    "SGLD",
-    "AdaDelta",
-    "AdaGrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Ftrl",
-    "Nadam",
-    "Nesterov",
-    "Optimizer",
-    "OptimizerState",
-    "Options",
-    "RMSProp",
-    "ScheduledRateError",
-    "Signum",
-    "Test",
-    "Updater",
-    "create",
-    "get_updater",
-    "names",
-    "register",
-]
+from ._builtin_optimizer import Named as _Named
+from ._native import OptimizerState as OptimizerState
+from ._optimizers import *
+from ._own_optimizer import Optimizer as Optimizer
+from ._own_optimizer import ScheduledRateError as ScheduledRateError
+from ._own_optimizer import Updater as Updater
+from ._own_optimizer import create as create
+from ._own_optimizer import get_updater as get_updater
+from ._own_optimizer import register as register
 
 
 def names() -> list[str]:
@@ -84,7 +43,7 @@ def names() -> list[str]:
     return _native.optimizer_names()
 
 
-class Test(Named):
+class Test(_Named):
     """Adds the gradient. It exists to test programs, and :func:`names` omits it."""
 
     _name = "test"

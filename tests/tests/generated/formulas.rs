@@ -22,9 +22,9 @@ const RULES: &str = "kvstore-core/src/rule";
 const HOST_ONLY: &str = "Test";
 
 /// A formula, as `optimizers!` in `rule/mod.rs` has it.
-struct Formula {
-    name: String,
-    num_states: usize,
+pub(crate) struct Formula {
+    pub(crate) name: String,
+    pub(crate) num_states: usize,
     is_lazy: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn header() -> String {
 }
 
 /// Returns the formulas in the order of `optimizers!`, without [`HOST_ONLY`].
-fn formulas() -> Vec<Formula> {
+pub(crate) fn formulas() -> Vec<Formula> {
     let file = parse("mod.rs");
     let optimizers = file.items.iter().find_map(|item| match item {
         Item::Macro(item) if item.ident.is_none() && item.mac.path.is_ident("optimizers") => {
@@ -378,7 +378,7 @@ fn is_step(item: &ItemImpl) -> bool {
     })
 }
 
-fn name_of(kind: &Type) -> String {
+pub(crate) fn name_of(kind: &Type) -> String {
     let Type::Path(path) = kind else { panic!("a formula is a struct") };
     path.path.segments.last().expect("a name").ident.to_string()
 }

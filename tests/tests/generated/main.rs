@@ -4,6 +4,7 @@
 mod clojure;
 mod formulas;
 mod java;
+mod manual;
 mod optimizers;
 mod python;
 
@@ -31,7 +32,7 @@ fn the_formulas_of_kernels_are_those_of_the_host() {
 }
 
 #[test]
-fn the_constructors_of_every_language_are_those_of_core() {
+fn the_constructors_and_the_manual_say_what_core_says() {
     let optimizers = Optimizer::all();
     check("kvstore-python/python/mxkv/_optimizers.py", &python::module(&optimizers));
     let java = "clojure/src/main/java/dev/kvstore";
@@ -41,4 +42,5 @@ fn the_constructors_of_every_language_are_those_of_core() {
         "clojure/src/main/clojure/dev/kvstore/impl/optimizers.clj",
         &clojure::namespace(&optimizers),
     );
+    check("docs/optimizers.md", &manual::page(&optimizers, &formulas::formulas()));
 }

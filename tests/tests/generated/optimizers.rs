@@ -2,7 +2,9 @@
 //! the documentation of the functions in `kvstore-core/src/rule` that return their definitions.
 
 use kvstore_core::optimizer::{DEFINITIONS, Definition, Domain, Parameter, UpdateRule};
-use syn::{Attribute, Expr, Item, Lit, Meta};
+use syn::{
+    Attribute, Expr, GenericArgument, Item, ItemFn, Lit, Meta, PathArguments, TypeParamBound,
+};
 
 use super::formulas;
 
@@ -16,6 +18,7 @@ const WIDTH: usize = 110;
 pub(crate) struct Optimizer {
     pub(crate) definition: &'static Definition<UpdateRule>,
     blocks: Vec<Block>,
+    function: ItemFn,
 }
 
 /// A part of a documentation.
@@ -29,11 +32,29 @@ impl Optimizer {
     /// Returns all of them but [`HIDDEN`].
     pub(crate) fn all() -> Vec<Self> {
         let shown = DEFINITIONS.iter().filter(|definition| definition.name != HIDDEN);
-        let of = |definition: &'static Definition<UpdateRule>| Self {
-            definition,
-            blocks: blocks(&documentation(definition.name)),
+        let of = |definition: &'static Definition<UpdateRule>| {
+            let function = function(definition.name);
+            Self { definition, blocks: blocks(&documentation(&function)), function }
         };
         shown.map(of).collect()
+    }
+
+    /// Returns the names of its formulas: those of `R: From<..> + From<..>`.
+    pub(crate) fn formulas(&self) -> Vec<String> {
+        let rule = self.function.sig.generics.type_params().next();
+        let rule = rule.unwrap_or_else(|| panic!("{}: no rule", self.definition.name));
+        let mut names = Vec::new();
+        for bound in &rule.bounds {
+            let TypeParamBound::Trait(bound) = bound else { continue };
+            let PathArguments::AngleBracketed(from) = &bound.path.segments[0].arguments else {
+                continue;
+            };
+            names.extend(from.args.iter().filter_map(|formula| match formula {
+                GenericArgument::Type(formula) => Some(formulas::name_of(formula)),
+                _ => None,
+            }));
+        }
+        names
     }
 
     /// Returns the first paragraph.
@@ -164,15 +185,17 @@ pub(crate) fn item(lead: &str, text: &str) -> String {
     wrapped(text, &indent).replacen(&indent, lead, 1)
 }
 
-/// Returns the documentation of the function that returns the definition with this name.
-fn documentation(name: &str) -> String {
+/// Returns the function that returns the definition with this name.
+fn function(name: &str) -> ItemFn {
     let mut found = formulas::files().into_iter().flat_map(|file| file.items);
     let function = found.find_map(|item| match item {
         Item::Fn(function) if function.sig.ident == name => Some(function),
         _ => None,
     });
-    let function =
-        function.unwrap_or_else(|| panic!("no function `{name}` in a file of a formula"));
+    function.unwrap_or_else(|| panic!("no function `{name}` in a file of a formula"))
+}
+
+fn documentation(function: &ItemFn) -> String {
     function.attrs.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }
 

@@ -39,6 +39,7 @@ const KEYWORD: &str = "lambda";
 pub(crate) fn module(optimizers: &[Optimizer]) -> String {
     let mut text = HEAD.to_owned();
     let mut names: Vec<_> = optimizers.iter().map(|one| one.definition.class).collect();
+    names.push("Options");
     names.sort_unstable();
     text += "\n__all__ = [\n";
     for name in names {

@@ -63,39 +63,6 @@ fn name_of(key: usize) -> String {
     format!("w{key}")
 }
 
-/// The values of an optimizer's own hyper-parameters. Small epsilons are left out where a difference
-/// of two almost equal numbers is what is divided by.
-fn own_values(name: &str) -> Vec<(&'static str, Vec<f64>)> {
-    let betas = || vec![("beta1", vec![0.9, 0.5, 0.0]), ("beta2", vec![0.999, 0.9])];
-    let epsilon = || ("epsilon", vec![1e-8, 1e-3]);
-    match name {
-        "sgd" | "nag" | "nesterov" => vec![("momentum", vec![0.0, 0.9, 0.5])],
-        "dcasgd" => vec![("momentum", vec![0.0, 0.9]), ("lamda", vec![0.04, 0.5])],
-        "adam" => {
-            let own =
-                [epsilon(), ("decay_factor", vec![1.0, 0.9]), ("decoupled_wd", vec![0.0, 1.0])];
-            [betas(), own.into()].concat()
-        }
-        "adamw" | "ftml" => [betas(), vec![epsilon()]].concat(),
-        "nadam" => [betas(), vec![epsilon(), ("schedule_decay", vec![0.004, 0.5])]].concat(),
-        "adamax" => betas(),
-        "adagrad" => vec![("epsilon", vec![1e-7, 1e-3])],
-        "adadelta" => vec![("rho", vec![0.9, 0.05]), ("epsilon", vec![1e-5, 1e-3])],
-        "rmsprop" => vec![
-            ("gamma1", vec![0.9, 0.5]),
-            ("gamma2", vec![0.9, 0.0]),
-            ("epsilon", vec![1e-4, 1e-2]),
-            ("centered", vec![0.0, 1.0]),
-            ("clip_weights", vec![0.0, 2.0]),
-            ("decoupled_wd", vec![0.0, 1.0]),
-        ],
-        "ftrl" => vec![("lamda1", vec![0.0, 0.01, 2.0]), ("beta", vec![1.0, 0.1])],
-        "signum" => vec![("momentum", vec![0.0, 0.9]), ("wd_lh", vec![0.0, 0.01])],
-        "test" => Vec::new(),
-        other => panic!("optimizer `{other}`"),
-    }
-}
-
 fn naive() -> impl Strategy<Value = Naive> {
     let names: Vec<_> = Naive::names().filter(|name| *name != "sgld").collect();
     let naive = |name: &'static str| {
@@ -106,9 +73,9 @@ fn naive() -> impl Strategy<Value = Naive> {
             ("clip_gradient", vec![0.0, 0.0, 0.3]),
             ("begin_num_update", vec![0.0, 0.0, 7.0]),
         ];
-        let values: Vec<_> = common.into_iter().chain(own_values(name)).collect();
-        let chosen: Vec<_> =
-            values.into_iter().map(|(name, all)| (Just(name), select(all))).collect();
+        let own = Naive::own_values(name).map(|(name, values)| (name, values.to_vec()));
+        let values = common.into_iter().chain(own);
+        let chosen: Vec<_> = values.map(|(name, all)| (Just(name), select(all))).collect();
         chosen.prop_map(move |chosen| {
             chosen
                 .into_iter()

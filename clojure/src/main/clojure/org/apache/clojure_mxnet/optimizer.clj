@@ -7,13 +7,9 @@
     nag        Nesterov's accelerated gradient
     ada-delta ada-grad rms-prop adam
     sgld       stochastic gradient Langevin dynamics
-  With those of its Python package
-    ftrl ada-max nadam signum ftml
-    nag-operator  Nesterov's accelerated gradient as the operator `nag_mom_update`
-  Of the paper
-    adamw      Adam with decoupled weight decay
-  Without a store
-    create-state update
+  The others have those of its Python package, or of the papers that their documentation names.
+
+  Without a store, `create-state` and `update` make single steps.
 
   An optimizer is a value: one of them can serve any number of stores, each keeps its own state. In the
   formulas w is the weight, lr the learning rate, rescale is rescale-grad, and clip bounds every element by
