@@ -2,7 +2,7 @@
 #include "fan.h"
 
 template <class T> struct Broadcast {
-    static const u32 AT_ONCE = 4;
+    enum : u32 { AT_ONCE = 4 };
 
     static KV_DEVICE_MEMBER void element(const FanJob &job, const u64 *places, u64 index) {
         T element = ((const T *)job.one)[index];

@@ -38,7 +38,7 @@ struct DequantizeJob {
 
 // Two bits: 3 is the threshold, 2 its negative.
 struct TwoBits {
-    static const u32 BITS = 2;
+    enum : u32 { BITS = 2 };
 
     template <class A> static KV_DEVICE_MEMBER u32 code_of(A sum, A threshold) {
         return sum >= threshold ? 3 : sum <= -threshold ? 2 : 0;
@@ -51,7 +51,7 @@ struct TwoBits {
 
 // One bit: 1 is 1, 0 is -1.
 struct OneBit {
-    static const u32 BITS = 1;
+    enum : u32 { BITS = 1 };
 
     template <class A> static KV_DEVICE_MEMBER u32 code_of(A sum, A threshold) { return sum > threshold ? 1 : 0; }
     template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A) { return code == 1 ? (A)1 : (A)-1; }

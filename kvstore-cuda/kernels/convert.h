@@ -9,19 +9,19 @@ typedef int i32;
 typedef long long i64;
 
 template <class T> struct IsFloat {
-    static const bool VALUE = false;
+    enum : bool { VALUE = false };
 };
 template <> struct IsFloat<float> {
-    static const bool VALUE = true;
+    enum : bool { VALUE = true };
 };
 template <> struct IsFloat<double> {
-    static const bool VALUE = true;
+    enum : bool { VALUE = true };
 };
 template <> struct IsFloat<f16> {
-    static const bool VALUE = true;
+    enum : bool { VALUE = true };
 };
 template <> struct IsFloat<bf16> {
-    static const bool VALUE = true;
+    enum : bool { VALUE = true };
 };
 
 // Saturates; what is no number is 0.

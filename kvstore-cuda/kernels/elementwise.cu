@@ -4,7 +4,7 @@
 
 // The elements that a thread works on at a time: 16 bytes of them, or eight.
 template <class T> struct AtOnce {
-    static const u32 COUNT = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
+    enum : u32 { COUNT = sizeof(T) == 1 ? 8 : 16 / sizeof(T) };
 };
 
 // The arguments have the fields of the structs in src/args/elementwise.rs. Lengths are in elements; `is_aligned` says

@@ -129,7 +129,7 @@ KV_DEVICE void narrow(bf16 &to, float x) {
 
 // 16 bytes, aligned, and the elements in them.
 template <class T> union Vector {
-    static const u32 LANES = 16 / sizeof(T);
+    enum : u32 { LANES = 16 / sizeof(T) };
     u32 words[4];
     T lanes[LANES];
 };

@@ -11,7 +11,7 @@ template <class T, u32 COUNT> union Some {
 
 // How many elements a thread has in its registers: four, or two of 64 bits.
 template <class T> struct Lanes {
-    static const u32 COUNT = sizeof(T) == 8 ? 2 : 4;
+    enum : u32 { COUNT = sizeof(T) == 8 ? 2 : 4 };
 };
 
 // Loads as many elements, or those before the end; the others are 0.

@@ -89,7 +89,7 @@ KV_DEVICE double with_sign(double size, double sign) { return copysign(size, sig
 
 template <class A> struct Operations {
     typedef typename Wrapping<A>::Word Word;
-    static const bool IS_SIGNED = (A)-1 < (A)1;
+    enum : bool { IS_SIGNED = (A)-1 < (A)1 };
 
     static KV_DEVICE_MEMBER A add(A a, A b) { return (A)((Word)a + (Word)b); }
     static KV_DEVICE_MEMBER A sub(A a, A b) { return (A)((Word)a - (Word)b); }

@@ -21,8 +21,8 @@ template <class A> KV_DEVICE A sign(A x) {
 #define KV_STEP(Name, has_noise, num_states, ...)                                                                      \
     struct Name {                                                                                                      \
         enum Scalar : u32 { __VA_ARGS__, SCALARS };                                                                    \
-        static const bool HAS_NOISE = has_noise;                                                                       \
-        static const u32 STATES = num_states;                                                                          \
+        enum : bool { HAS_NOISE = has_noise };                                                                         \
+        enum : u32 { STATES = num_states };                                                                            \
         template <class A>                                                                                             \
         static KV_DEVICE_MEMBER void apply(const A *k, A &w, A *s, A g, const UpdateJob *job, u64 index);              \
     };                                                                                                                 \

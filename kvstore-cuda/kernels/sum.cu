@@ -44,7 +44,7 @@ template <> struct Sums<u8> {
 
 template <class T> struct Sum {
     // Eight sums of a vector of halves are as many as four vectors of the others have.
-    static const u32 AT_ONCE = sizeof(T) == 2 ? 2 : 4;
+    enum : u32 { AT_ONCE = sizeof(T) == 2 ? 2 : 4 };
 
     static KV_DEVICE_MEMBER void element(const FanJob &job, const u64 *addends, u64 index) {
         typename Arithmetic<T>::Number sum = widen(((const T *)addends[0])[index]);

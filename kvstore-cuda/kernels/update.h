@@ -37,13 +37,13 @@ struct UpdateJob {
 
 // Is the weight kept twice: rounded, and as it is computed?
 template <class T> struct HasMaster {
-    static const bool VALUE = false;
+    enum : bool { VALUE = false };
 };
 template <> struct HasMaster<f16> {
-    static const bool VALUE = true;
+    enum : bool { VALUE = true };
 };
 template <> struct HasMaster<bf16> {
-    static const bool VALUE = true;
+    enum : bool { VALUE = true };
 };
 
 // The sum of the gradients, rounded to their type as a sum is that is stored.

@@ -265,7 +265,7 @@ fn tolerances_are_tight() {
     let mut runner = TestRunner::deterministic();
     let (mut tight, mut all) = (0, 0);
     let mut counts = std::collections::BTreeMap::<_, (u32, u32)>::new();
-    for _ in 0..300 {
+    for _ in 0..1000 {
         let program = program().new_tree(&mut runner).expect("nothing is rejected").current();
         let run = agrees(&program).expect("the store agrees with the formulas");
         let digits = if program.dtype == DType::F64 { 1e-9 } else { 1e-4 };
@@ -278,7 +278,9 @@ fn tolerances_are_tight() {
         }
     }
     println!("{tight} of {all} weights are compared to four digits: {counts:?}");
+    assert!(tight * 100 > all * 97, "{tight} of {all}");
+    // FTML has the weight from a difference of much larger numbers: a sixth of its weights is less certain.
     for (name, (tight, all)) in counts {
-        assert!(tight * 10 > all * 9, "{name}: {tight} of {all}");
+        assert!(tight * 4 > all * 3, "{name}: {tight} of {all}");
     }
 }
