@@ -376,24 +376,7 @@ int main(int, char **arguments) {
         FUZZ_CODES(f64, 8)
         FUZZ_CODES(f16, 2)
         FUZZ_CODES(bf16, 2)
-        FUZZ_UPDATE(Sgd)
-        FUZZ_UPDATE(Sgld)
-        FUZZ_UPDATE(SgdMomentum)
-        FUZZ_UPDATE(Nag)
-        FUZZ_UPDATE(Nesterov)
-        FUZZ_UPDATE(Dcasgd)
-        FUZZ_UPDATE(DcasgdMomentum)
-        FUZZ_UPDATE(Signum)
-        FUZZ_UPDATE(SignSgd)
-        FUZZ_UPDATE(Adam)
-        FUZZ_UPDATE(AdaGrad)
-        FUZZ_UPDATE(AdaDelta)
-        FUZZ_UPDATE(RmsProp)
-        FUZZ_UPDATE(RmsPropCentered)
-        FUZZ_UPDATE(Ftrl)
-        FUZZ_UPDATE(Adamax)
-        FUZZ_UPDATE(Nadam)
-        FUZZ_UPDATE(Ftml)
+        KV_FORMULAS(FUZZ_UPDATE)
         fuzz_sum_rows(kv_sum_rows_f32, 4);
         fuzz_sum_rows(kv_sum_rows_f64, 8);
         fuzz_sum_rows(kv_sum_rows_f16, 2);
@@ -402,11 +385,7 @@ int main(int, char **arguments) {
         fuzz_sum_rows(kv_sum_rows_32, 4);
         fuzz_sum_rows(kv_sum_rows_64, 8);
         fuzz_scatter_rows();
-        FUZZ_UPDATE_ROWS(Sgd)
-        FUZZ_UPDATE_ROWS(SgdMomentum)
-        FUZZ_UPDATE_ROWS(Adam)
-        FUZZ_UPDATE_ROWS(AdaGrad)
-        FUZZ_UPDATE_ROWS(Ftrl)
+        KV_LAZY_FORMULAS(FUZZ_UPDATE_ROWS)
     }
     printf("%llu batches\n", rounds * (191 + 8 * 54 + 7));
 }
