@@ -11,7 +11,7 @@ const HEAD: &str = ";; Generated from kvstore-core/src/rule by `make kernels`. D
   \"The constructors of `org.apache.clojure-mxnet.optimizer` as data.
 
     constructors  a vector of maps: the symbol of the function, that of the method of `Optimizer` that it
-                  calls, and its documentation\")
+                  calls, its title and its documentation\")
 
 (set! *warn-on-reflection* true)
 
@@ -51,7 +51,10 @@ fn constructor(optimizer: &Optimizer) -> String {
         "  Errors are those of the namespace.\n\n      (kvstore/set-optimizer (kvstore/create) ({function} {{:rescale-grad 0.5}}))"
     );
     let text = text.replace('\\', "\\\\").replace('"', "\\\"");
-    format!("{{:function {function}\n    :factory {factory}\n    :doc \"{text}\"}}")
+    let title = prose(optimizer.title()).replace('\\', "\\\\").replace('"', "\\\"");
+    format!(
+        "{{:function {function}\n    :factory {factory}\n    :title \"{title}\"\n    :doc \"{text}\"}}"
+    )
 }
 
 /// Returns the keyword of a hyper-parameter.

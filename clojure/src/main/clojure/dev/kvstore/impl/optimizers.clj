@@ -3,7 +3,7 @@
   "The constructors of `org.apache.clojure-mxnet.optimizer` as data.
 
     constructors  a vector of maps: the symbol of the function, that of the method of `Optimizer` that it
-                  calls, and its documentation")
+                  calls, its title and its documentation")
 
 (set! *warn-on-reflection* true)
 
@@ -11,6 +11,7 @@
   "Each makes an optimizer with `opts`."
   '[{:function sgd
     :factory sgd
+    :title "Stochastic gradient descent, with and without momentum."
     :doc "Returns the optimizer `sgd`. Stochastic gradient descent, with and without momentum.
 
   With q = clip(rescale * gradient):
@@ -29,6 +30,7 @@
       (kvstore/set-optimizer (kvstore/create) (sgd {:rescale-grad 0.5}))"}
    {:function nag-operator
     :factory nagOperator
+    :title "Nesterov's accelerated gradient as an operator of MXNet computes it."
     :doc "Returns the optimizer `nag-operator`. Nesterov's accelerated gradient as an operator of MXNet computes it.
 
   With q = clip(rescale * gradient): m = momentum * m, then w' = w - m + (momentum + 1) * (m - lr * (q + wd *
@@ -44,6 +46,7 @@
       (kvstore/set-optimizer (kvstore/create) (nag-operator {:rescale-grad 0.5}))"}
    {:function nag
     :factory nag
+    :title "Nesterov's accelerated gradient as most libraries compute it."
     :doc "Returns the optimizer `nag`. Nesterov's accelerated gradient as most libraries compute it.
 
   With q = clip(rescale * gradient) and r = q + wd * w: m = momentum * m + r and w = w - lr * (r + momentum *
@@ -59,6 +62,7 @@
       (kvstore/set-optimizer (kvstore/create) (nag {:rescale-grad 0.5}))"}
    {:function dcasgd
     :factory dcasgd
+    :title "Gradient descent with delay compensation: a gradient that was computed for an older weight p is corrected towards the present one."
     :doc "Returns the optimizer `dcasgd`. Gradient descent with delay compensation: a gradient that was computed for
   an older weight p is corrected towards the present one.
 
@@ -75,6 +79,7 @@
       (kvstore/set-optimizer (kvstore/create) (dcasgd {:rescale-grad 0.5}))"}
    {:function sgld
     :factory sgld
+    :title "Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become samples of the posterior."
     :doc "Returns the optimizer `sgld`. Stochastic gradient Langevin dynamics: gradient descent with noise, so that
   the weights become samples of the posterior.
 
@@ -91,6 +96,7 @@
       (kvstore/set-optimizer (kvstore/create) (sgld {:rescale-grad 0.5}))"}
    {:function adam
     :factory adam
+    :title "Adam: steps of the mean gradient over the root of the mean squared gradient."
     :doc "Returns the optimizer `adam`. Adam: steps of the mean gradient over the root of the mean squared gradient.
 
   With q = clip(rescale * gradient + wd * w), t the number of the update and b1 = beta1 * decay-factor^(t -
@@ -114,6 +120,7 @@
       (kvstore/set-optimizer (kvstore/create) (adam {:rescale-grad 0.5}))"}
    {:function adamw
     :factory adamw
+    :title "AdamW: Adam with decoupled weight decay."
     :doc "Returns the optimizer `adamw`. AdamW: Adam with decoupled weight decay.
 
   With q = clip(rescale * gradient) and t the number of the update: m = beta1 * m + (1 - beta1) * q, v = beta2
@@ -131,6 +138,7 @@
       (kvstore/set-optimizer (kvstore/create) (adamw {:rescale-grad 0.5}))"}
    {:function ada-grad
     :factory adaGrad
+    :title "AdaGrad: each element's steps shrink with the sum of its squared gradients."
     :doc "Returns the optimizer `ada-grad`. AdaGrad: each element's steps shrink with the sum of its squared
   gradients.
 
@@ -148,6 +156,7 @@
       (kvstore/set-optimizer (kvstore/create) (ada-grad {:rescale-grad 0.5}))"}
    {:function ada-delta
     :factory adaDelta
+    :title "AdaDelta: steps measured by the size of earlier steps, without a learning rate."
     :doc "Returns the optimizer `ada-delta`. AdaDelta: steps measured by the size of earlier steps, without a learning
   rate.
 
@@ -164,6 +173,7 @@
       (kvstore/set-optimizer (kvstore/create) (ada-delta {:rescale-grad 0.5}))"}
    {:function rms-prop
     :factory rmsProp
+    :title "RMSProp: steps divided by the root of the mean squared gradient, plain or centered."
     :doc "Returns the optimizer `rms-prop`. RMSProp: steps divided by the root of the mean squared gradient, plain or
   centered.
 
@@ -191,6 +201,7 @@
       (kvstore/set-optimizer (kvstore/create) (rms-prop {:rescale-grad 0.5}))"}
    {:function ftrl
     :factory ftrl
+    :title "Follow the regularized leader, per coordinate: sparse weights for linear models."
     :doc "Returns the optimizer `ftrl`. Follow the regularized leader, per coordinate: sparse weights for linear
   models.
 
@@ -211,6 +222,7 @@
       (kvstore/set-optimizer (kvstore/create) (ftrl {:rescale-grad 0.5}))"}
    {:function ada-max
     :factory adaMax
+    :title "Adamax: Adam with the infinity norm in place of the variance."
     :doc "Returns the optimizer `ada-max`. Adamax: Adam with the infinity norm in place of the variance.
 
   With q = clip(rescale * gradient + wd * w): m = beta1 * m + (1 - beta1) * q, u = max(beta2 * u, |q|) and w =
@@ -226,6 +238,7 @@
       (kvstore/set-optimizer (kvstore/create) (ada-max {:rescale-grad 0.5}))"}
    {:function nadam
     :factory nadam
+    :title "Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule."
     :doc "Returns the optimizer `nadam`. Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
 
   With q = clip(rescale * gradient + wd * w), t the number of the update and f(t) = beta1 * (1 - 0.5 * 0.96^(t
@@ -245,6 +258,7 @@
       (kvstore/set-optimizer (kvstore/create) (nadam {:rescale-grad 0.5}))"}
    {:function signum
     :factory signum
+    :title "Signum: steps of one size, in the direction of the momentum's sign."
     :doc "Returns the optimizer `signum`. Signum: steps of one size, in the direction of the momentum's sign.
 
   With q = clip(rescale * gradient):
@@ -264,6 +278,7 @@
       (kvstore/set-optimizer (kvstore/create) (signum {:rescale-grad 0.5}))"}
    {:function ftml
     :factory ftml
+    :title "Follow the moving leader."
     :doc "Returns the optimizer `ftml`. Follow the moving leader.
 
   With q = clip(rescale * gradient + wd * w): v = beta2 * v + (1 - beta2) * q^2, D = (1 - beta1^t) / lr *

@@ -8,6 +8,7 @@
     ada-delta ada-grad rms-prop adam
     sgld       stochastic gradient Langevin dynamics
   The others have those of its Python package, or of the papers that their documentation names.
+  All of them are listed at the end.
 
   Without a store, `create-state` and `update` make single steps.
 
@@ -113,6 +114,11 @@
                (with-options ~(name function) (errors/guard (. Optimizer ~factory)) ~'opts))))))
 
 (define-constructors)
+
+(alter-meta! *ns* clojure.core/update :doc str
+             "\n\n  All constructors:\n"
+             (string/join "\n" (for [{:keys [function title]} optimizers/constructors]
+                                 (format "    %-12s  %s" function title))))
 
 (defn- key-text
   "The key of an `index`: a number is its digits, anything else a key as elsewhere."
