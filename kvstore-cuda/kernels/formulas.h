@@ -209,11 +209,21 @@ KV_STEP(Ftml, false, 3, strength, correction, beta1, rest1, beta2, rest2, epsilo
     s[2] = new_s2;
 }
 
+KV_STEP(Lion, false, 1, learning_rate, beta1, rest1, beta2, rest2, keep, rescale, clip) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A direction = ::sign(k[beta1] * s[0] + k[rest1] * q);
+    const A m = k[beta2] * s[0] + k[rest2] * q;
+    const A new_w = k[keep] * w - k[learning_rate] * direction;
+    const A new_s0 = m;
+    w = new_w;
+    s[0] = new_s0;
+}
+
 // The formulas to compile: KV_FORMULA, or all and those of lazy optimizers.
 #ifdef KV_FORMULA
 #define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #else
-#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml)
+#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml) Use(Lion)
 #define KV_LAZY_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Adam) Use(AdaGrad) Use(Ftrl)
 #endif

@@ -25,6 +25,7 @@
     include_str!("update_Signum.ptx"),
     include_str!("update_SignSgd.ptx"),
     include_str!("update_Ftml.ptx"),
+    include_str!("update_Lion.ptx"),
     include_str!("update_rows_Sgd.ptx"),
     include_str!("update_rows_SgdMomentum.ptx"),
     include_str!("update_rows_Adam.ptx"),

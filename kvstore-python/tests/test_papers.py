@@ -35,7 +35,25 @@ class AdamW:
         return optax.adamw(learning_rate, b1=beta1, b2=beta2, eps=epsilon, weight_decay=wd)
 
 
-PAPERS = {"adamw": AdamW}
+class Lion:
+    """Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2."""
+
+    own = [{}, {"beta1": 0.5, "beta2": 0.9}]
+
+    def __init__(self, weight):
+        self.m = numpy.zeros_like(weight)
+
+    def step(self, w, g, t, *, learning_rate, wd, beta1, beta2):
+        update = numpy.sign(beta1 * self.m + (1 - beta1) * g)
+        self.m = beta2 * self.m + (1 - beta2) * g
+        return w - learning_rate * (update + wd * w)
+
+    @staticmethod
+    def optax(optax, *, learning_rate, wd, beta1, beta2):
+        return optax.lion(learning_rate, b1=beta1, b2=beta2, weight_decay=wd)
+
+
+PAPERS = {"adamw": AdamW, "lion": Lion}
 CASES = [
     pytest.param(name, {**own, **common}, id=f"{name}-{index}")
     for name, paper in PAPERS.items()

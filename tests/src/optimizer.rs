@@ -104,6 +104,7 @@ const DEFINITIONS: &[Definition] = &[
             ("epsilon", 1e-8, &[1e-8, 1e-3]),
         ],
     ),
+    ("lion", 1e-4, 0.0, &[("beta1", 0.9, &[0.9, 0.5]), ("beta2", 0.99, &[0.99, 0.9])]),
     ("test", 0.01, 0.0, &[]),
 ];
 
@@ -221,7 +222,7 @@ impl State {
             "dcasgd" if is("momentum") => vec![self.a, self.previous],
             "dcasgd" => vec![self.previous],
             "rmsprop" if is("centered") => vec![self.a, self.b, self.c],
-            "rmsprop" | "adagrad" | "test" => vec![self.a],
+            "rmsprop" | "adagrad" | "lion" | "test" => vec![self.a],
             "ftml" => vec![self.a, self.b, self.c],
             "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" => vec![self.a, self.b],
             _ => Vec::new(),
@@ -257,6 +258,7 @@ impl NaiveStep<'_> {
             "nadam" => self.nadam(w, s),
             "signum" => self.signum(w, &mut s.a),
             "ftml" => self.ftml(w, s),
+            "lion" => self.lion(w, &mut s.a),
             "test" => {
                 s.a = w + self.p("rescale_grad") * self.g;
                 s.a
@@ -443,5 +445,12 @@ impl NaiveStep<'_> {
         *z = beta1 * *z + (1.0 - beta1) * q - (d_new - beta1 * *d) * w;
         *d = d_new;
         -*z / *d
+    }
+
+    fn lion(&self, w: Approximate, m: &mut Approximate) -> Approximate {
+        let (q, beta1, beta2) = (self.q(), self.p("beta1"), self.p("beta2"));
+        let direction = (beta1 * *m + (1.0 - beta1) * q).sign();
+        *m = beta2 * *m + (1.0 - beta2) * q;
+        (1.0 - self.lr * self.wd) * w - self.lr * direction
     }
 }

@@ -16,6 +16,7 @@ mod adamax;
 mod dcasgd;
 mod ftml;
 mod ftrl;
+mod lion;
 mod nadam;
 mod nag;
 mod parameter;
@@ -155,6 +156,7 @@ optimizers! {
     nadam: nadam => Nadam<2>;
     signum: signum => Signum<1>, SignSgd<0>;
     ftml: ftml => Ftml<3>;
+    lion: lion => Lion<1>;
     test: test => Test<1>;
 }
 

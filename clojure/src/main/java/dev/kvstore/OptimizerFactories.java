@@ -349,4 +349,25 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     public static Optimizer ftml() {
         return Optimizer.of("ftml");
     }
+
+    /**
+     * {@return {@code lion}} Lion: steps of one size, in the direction of the sign of a mean gradient.
+     *
+     * <p>With {@code q = clip(rescale * gradient)}: {@code c = beta1 * m + (1 - beta1) * q}, {@code w = w -
+     * lr * (sign(c) + wd * w)} and {@code m = beta2 * m + (1 - beta2) * q}.
+     *
+     * <p>Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of AdamW,
+     * and a weight decay that is as much larger.
+     *
+     * <p>Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2.
+     *
+     * <p>{@code learning_rate} is 0.0001, {@code wd} is 0. Its own hyper-parameters:
+     * <ul>
+     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
+     * <li>{@code beta2}, 0.99: Decay of the mean of their squares.
+     * </ul>
+     */
+    public static Optimizer lion() {
+        return Optimizer.of("lion");
+    }
 }

@@ -295,4 +295,23 @@
     :epsilon  1e-8; is added so that the quotient is finite
   Errors are those of the namespace.
 
-      (kvstore/set-optimizer (kvstore/create) (ftml {:rescale-grad 0.5}))"}])
+      (kvstore/set-optimizer (kvstore/create) (ftml {:rescale-grad 0.5}))"}
+   {:function lion
+    :factory lion
+    :title "Lion: steps of one size, in the direction of the sign of a mean gradient."
+    :doc "Returns the optimizer `lion`. Lion: steps of one size, in the direction of the sign of a mean gradient.
+
+  With q = clip(rescale * gradient): c = beta1 * m + (1 - beta1) * q, w = w - lr * (sign(c) + wd * w) and m =
+  beta2 * m + (1 - beta2) * q.
+
+  Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of AdamW, and a
+  weight decay that is as much larger.
+
+  Source: Chen et al., \"Symbolic discovery of optimization algorithms\", 2023, algorithm 2.
+
+  `opts` are those of every optimizer (:learning-rate 0.0001, :wd 0), and
+    :beta1  0.9; decay of the mean of the gradients
+    :beta2  0.99; decay of the mean of their squares
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (lion {:rescale-grad 0.5}))"}])
