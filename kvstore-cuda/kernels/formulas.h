@@ -219,11 +219,25 @@ KV_STEP(Lion, false, 1, learning_rate, beta1, rest1, beta2, rest2, keep, rescale
     s[0] = new_s0;
 }
 
+KV_STEP(AdaBelief, false, 2, learning_rate, beta1, rest1, beta2, rest2, correction, epsilon, keep, rescale, clip) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A m = k[beta1] * s[0] + k[rest1] * q;
+    const A surprise = q - m;
+    const A s_2 = k[beta2] * s[1] + k[rest2] * (surprise * surprise) + k[epsilon];
+    const A size = ::root(s_2 / k[correction]) + k[epsilon];
+    const A new_w = k[keep] * w - k[learning_rate] * m / size;
+    const A new_s0 = m;
+    const A new_s1 = s_2;
+    w = new_w;
+    s[0] = new_s0;
+    s[1] = new_s1;
+}
+
 // The formulas to compile: KV_FORMULA, or all and those of lazy optimizers.
 #ifdef KV_FORMULA
 #define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #else
-#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml) Use(Lion)
+#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml) Use(Lion) Use(AdaBelief)
 #define KV_LAZY_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Adam) Use(AdaGrad) Use(Ftrl)
 #endif

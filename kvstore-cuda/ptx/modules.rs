@@ -26,6 +26,7 @@
     include_str!("update_SignSgd.ptx"),
     include_str!("update_Ftml.ptx"),
     include_str!("update_Lion.ptx"),
+    include_str!("update_AdaBelief.ptx"),
     include_str!("update_rows_Sgd.ptx"),
     include_str!("update_rows_SgdMomentum.ptx"),
     include_str!("update_rows_Adam.ptx"),

@@ -53,7 +53,30 @@ class Lion:
         return optax.lion(learning_rate, b1=beta1, b2=beta2, weight_decay=wd)
 
 
-PAPERS = {"adamw": AdamW, "lion": Lion}
+class AdaBelief:
+    """Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed gradients", 2020, algorithm 2."""
+
+    own = [{}, {"beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3}]
+
+    def __init__(self, weight):
+        self.m, self.s = numpy.zeros_like(weight), numpy.zeros_like(weight)
+
+    def step(self, w, g, t, *, learning_rate, wd, beta1, beta2, epsilon):
+        self.m = beta1 * self.m + (1 - beta1) * g
+        self.s = beta2 * self.s + (1 - beta2) * (g - self.m) ** 2 + epsilon
+        m, s = self.m / (1 - beta1**t), self.s / (1 - beta2**t)
+        return w - learning_rate * (m / (numpy.sqrt(s) + epsilon) + wd * w)
+
+    @staticmethod
+    def optax(optax, *, learning_rate, wd, beta1, beta2, epsilon):
+        return optax.chain(
+            optax.scale_by_belief(b1=beta1, b2=beta2, eps=epsilon, eps_root=epsilon),
+            optax.add_decayed_weights(wd),
+            optax.scale(-learning_rate),
+        )
+
+
+PAPERS = {"adamw": AdamW, "lion": Lion, "adabelief": AdaBelief}
 CASES = [
     pytest.param(name, {**own, **common}, id=f"{name}-{index}")
     for name, paper in PAPERS.items()

@@ -105,6 +105,16 @@ const DEFINITIONS: &[Definition] = &[
         ],
     ),
     ("lion", 1e-4, 0.0, &[("beta1", 0.9, &[0.9, 0.5]), ("beta2", 0.99, &[0.99, 0.9])]),
+    (
+        "adabelief",
+        0.001,
+        0.0,
+        &[
+            ("beta1", 0.9, &[0.9, 0.5]),
+            ("beta2", 0.999, &[0.999, 0.9]),
+            ("epsilon", 1e-8, &[1e-8, 1e-3]),
+        ],
+    ),
     ("test", 0.01, 0.0, &[]),
 ];
 
@@ -224,7 +234,9 @@ impl State {
             "rmsprop" if is("centered") => vec![self.a, self.b, self.c],
             "rmsprop" | "adagrad" | "lion" | "test" => vec![self.a],
             "ftml" => vec![self.a, self.b, self.c],
-            "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" => vec![self.a, self.b],
+            "adabelief" | "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" => {
+                vec![self.a, self.b]
+            }
             _ => Vec::new(),
         }
     }
@@ -259,6 +271,7 @@ impl NaiveStep<'_> {
             "signum" => self.signum(w, &mut s.a),
             "ftml" => self.ftml(w, s),
             "lion" => self.lion(w, &mut s.a),
+            "adabelief" => self.adabelief(w, &mut s.a, &mut s.b),
             "test" => {
                 s.a = w + self.p("rescale_grad") * self.g;
                 s.a
@@ -452,5 +465,15 @@ impl NaiveStep<'_> {
         let direction = (beta1 * *m + (1.0 - beta1) * q).sign();
         *m = beta2 * *m + (1.0 - beta2) * q;
         (1.0 - self.lr * self.wd) * w - self.lr * direction
+    }
+
+    fn adabelief(&self, w: Approximate, m: &mut Approximate, v: &mut Approximate) -> Approximate {
+        let (q, beta1, beta2) = (self.q(), self.p("beta1"), self.p("beta2"));
+        let epsilon = self.p("epsilon");
+        *m = beta1 * *m + (1.0 - beta1) * q;
+        let surprise = q - *m;
+        *v = beta2 * *v + (1.0 - beta2) * surprise * surprise + epsilon;
+        let step = *m / self.bias(beta1) / ((*v / self.bias(beta2)).sqrt() + epsilon);
+        (1.0 - self.lr * self.wd) * w - self.lr * step
     }
 }

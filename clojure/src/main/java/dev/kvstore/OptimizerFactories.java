@@ -370,4 +370,26 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     public static Optimizer lion() {
         return Optimizer.of("lion");
     }
+
+    /**
+     * {@return {@code adabelief}} AdaBelief: Adam with the variance of the gradient around its mean, so that
+     * a gradient as it was expected makes a large step.
+     *
+     * <p>With {@code q = clip(rescale * gradient)} and {@code t} the number of the update: {@code m = beta1 *
+     * m + (1 - beta1) * q}, {@code s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon} and {@code w = (1 - lr
+     * * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)}.
+     *
+     * <p>Source: Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed
+     * gradients", 2020, algorithm 2, with decoupled weight decay.
+     *
+     * <p>{@code learning_rate} is 0.001, {@code wd} is 0. Its own hyper-parameters:
+     * <ul>
+     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
+     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
+     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
+     * </ul>
+     */
+    public static Optimizer adaBelief() {
+        return Optimizer.of("adabelief");
+    }
 }

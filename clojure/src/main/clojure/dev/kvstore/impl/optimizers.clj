@@ -314,4 +314,24 @@
     :beta2  0.99; decay of the mean of their squares
   Errors are those of the namespace.
 
-      (kvstore/set-optimizer (kvstore/create) (lion {:rescale-grad 0.5}))"}])
+      (kvstore/set-optimizer (kvstore/create) (lion {:rescale-grad 0.5}))"}
+   {:function ada-belief
+    :factory adaBelief
+    :title "AdaBelief: Adam with the variance of the gradient around its mean, so that a gradient as it was expected makes a large step."
+    :doc "Returns the optimizer `ada-belief`. AdaBelief: Adam with the variance of the gradient around its mean, so
+  that a gradient as it was expected makes a large step.
+
+  With q = clip(rescale * gradient) and t the number of the update: m = beta1 * m + (1 - beta1) * q, s = beta2
+  * s + (1 - beta2) * (q - m)^2 + epsilon and w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1
+  - beta2^t)) + epsilon).
+
+  Source: Zhuang et al., \"AdaBelief optimizer: adapting stepsizes by the belief in observed gradients\", 2020,
+  algorithm 2, with decoupled weight decay.
+
+  `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
+    :beta1    0.9; decay of the mean of the gradients
+    :beta2    0.999; decay of the mean of their squares
+    :epsilon  1e-8; is added so that the quotient is finite
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (ada-belief {:rescale-grad 0.5}))"}])
