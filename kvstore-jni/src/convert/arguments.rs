@@ -12,7 +12,7 @@ use kvstore::{
 use crate::error::{BridgeError, Result};
 
 use super::handles::{ROWS, array};
-use super::java::{numbers, string, strings};
+use super::java::{collect_strings, numbers, strings, with_string};
 
 /// Returns values. A positive number is the handle of an array. A negative number is the bitwise
 /// complement of the handle of a row-sparse value.
@@ -29,12 +29,12 @@ pub(crate) fn values(env: &Env<'_>, handles: &JLongArray<'_>) -> Result<Vec<Valu
 
 /// Returns keys.
 pub(crate) fn keys(env: &mut Env<'_>, names: &JObjectArray<'_, JString<'_>>) -> Result<Vec<Key>> {
-    fallible::try_collect(strings(env, names, "keys")?.iter().map(|name| Ok(Key::new(name)?)))
+    collect_strings(env, names, "keys", |name| Ok(Key::new(name)?))
 }
 
 /// Returns a key.
 pub(crate) fn key(env: &Env<'_>, name: &JString<'_>) -> Result<Key> {
-    Ok(Key::new(&string(env, name, "key")?)?)
+    with_string(env, name, "key", |name| Ok(Key::new(name)?))
 }
 
 /// Returns the hyper-parameters of an optimizer.

@@ -17,38 +17,62 @@ pub(crate) fn strings(
     array: &JObjectArray<'_, JString<'_>>,
     name: &str,
 ) -> Result<Vec<String>> {
+    collect_strings(env, array, name, owned)
+}
+
+/// Returns what `convert` makes of each string of a Java array; `name` stands for the array in errors.
+pub(super) fn collect_strings<T>(
+    env: &mut Env<'_>,
+    array: &JObjectArray<'_, JString<'_>>,
+    name: &str,
+    convert: impl Fn(&str) -> Result<T>,
+) -> Result<Vec<T>> {
     reject_null(array, name)?;
     let len = array.len(env)?;
-    let mut strings = fallible::with_capacity(len)?;
+    let mut converted = fallible::with_capacity(len)?;
     for index in 0..len {
         // Freed at once: a call may bring more keys than a local frame has room for.
         let element = array.get_element(env, index)?.auto();
         if element.is_null() {
             return Err(Error::invalid(format!("`{name}[{index}]` is null")).into());
         }
-        strings.push(string(env, &element, name)?);
+        converted.push(with_string(env, &element, name, &convert)?);
     }
-    Ok(strings)
+    Ok(converted)
 }
 
 /// Returns a string; `name` stands for it in errors.
 pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<String> {
+    with_string(env, string, name, owned)
+}
+
+fn owned(text: &str) -> Result<String> {
+    let mut owned = fallible::string(text.len())?;
+    owned.push_str(text);
+    Ok(owned)
+}
+
+/// Returns what `convert` makes of a string; `name` stands for it in errors.
+pub(super) fn with_string<T>(
+    env: &Env<'_>,
+    string: &JString<'_>,
+    name: &str,
+    convert: impl FnOnce(&str) -> Result<T>,
+) -> Result<T> {
     reject_null(string, name)?;
     // The JVM returns null if it has no memory for a copy of the string.
     let encoded = string.mutf8_chars(env).map_err(|error| match error {
         jni::errors::Error::NullPtr(_) => jni::errors::Error::JniCall(JniError::NoMemory),
         other => other,
     })?;
-    let decoded = encoded.to_str();
-    let mut text = fallible::string(decoded.len())?;
-    text.push_str(&decoded);
+    let text = encoded.to_str();
     // A Java string may hold half a surrogate pair. Replaced, two different keys could become one.
     if text.contains(char::REPLACEMENT_CHARACTER)
         && JNIString::new(&text).to_bytes() != encoded.to_bytes()
     {
         return Err(Error::invalid(format!("`{name}` is not valid Unicode: `{text}`")).into());
     }
-    Ok(text)
+    convert(&text)
 }
 
 /// Returns the numbers of a Java array; `name` stands for it in errors.

@@ -9,7 +9,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Runs an action when an object has become unreachable, like {@link Cleaner}, but without a monitor.
+ * Runs the action of an {@link Entry} when its object has become unreachable, like {@link Cleaner}, but without a
+ * monitor.
  *
  * <p>A virtual thread under a native frame, such as an updater, keeps its carrier while it waits. From
  * Java 24 on, other virtual threads that wait for a monitor have no carrier, and a released monitor wakes one
@@ -37,22 +38,14 @@ final class HandleCleaner {
 
     private HandleCleaner() {}
 
-    /**
-     * Runs {@code action} once: when {@code object} has become unreachable, or when the result is cleaned.
-     * The action must not reach the object.
-     */
-    static Cleaner.Cleanable register(Object object, Runnable action) {
-        EntryList list = LISTS[ThreadLocalRandom.current().nextInt(LISTS.length)];
-        Entry entry = new Entry(object, action, list);
-        list.add(entry);
-        try {
-            THREAD.ensureRunning();
-        } catch (Throwable failure) {
-            entry.forget();
-            throw failure;
-        }
-        Reference.reachabilityFence(object);
-        return entry;
+    /** Runs {@code action} when {@code object} has become unreachable. The action must not reach the object. */
+    static void register(Object object, Runnable action) {
+        new Entry(object) {
+            @Override
+            void run() {
+                action.run();
+            }
+        }.register(object);
     }
 
     private static void runActions() {
@@ -72,45 +65,65 @@ final class HandleCleaner {
 
     private static boolean hasEntries() {
         for (EntryList list : LISTS) {
-            if (list.first != null) {
+            if (!list.isEmpty()) {
                 return true;
             }
         }
         return false;
     }
 
-    private static final class Entry extends PhantomReference<Object> implements Cleaner.Cleanable {
-        private final Runnable action;
-        private final EntryList list;
+    /** An object and an action, which must not reach the object. */
+    abstract static class Entry extends PhantomReference<Object> {
+        /** Null before the entry is registered. */
+        private EntryList list;
+
         private Entry previous;
         private Entry next;
         private boolean isListed;
 
-        Entry(Object object, Runnable action, EntryList list) {
-            super(object, UNREACHABLE);
-            this.action = action;
-            this.list = list;
+        /** An entry for {@code object}; one for null is never registered. */
+        Entry(Object object) {
+            super(object, object == null ? null : UNREACHABLE);
         }
 
-        @Override
-        public void clean() {
+        /** The action. */
+        abstract void run();
+
+        /** Lets the action run once: when {@code object} has become unreachable, or by {@link #clean}. */
+        final void register(Object object) {
+            list = LISTS[ThreadLocalRandom.current().nextInt(LISTS.length)];
+            list.add(this);
+            try {
+                THREAD.ensureRunning();
+            } catch (Throwable failure) {
+                forget();
+                throw failure;
+            }
+            Reference.reachabilityFence(object);
+        }
+
+        /** Runs the action if it is registered and has not run. */
+        final void clean() {
             if (forget()) {
-                action.run();
+                run();
             }
         }
 
-        /** Returns whether this is the first call. */
-        boolean forget() {
-            boolean isFirst = list.remove(this);
-            clear();
-            return isFirst;
+        /** Returns whether the action was still to run. The reference is not cleared, which is a slow native call. */
+        private boolean forget() {
+            return list != null && list.remove(this);
         }
     }
 
-    /** A doubly linked list with a spin lock. It keeps its entries reachable. */
+    /**
+     * A doubly linked list with a spin lock. It keeps its entries reachable.
+     *
+     * <p>The lock is taken by a volatile access and released by a release: whoever added an entry and then saw
+     * the cleaner's thread running had taken the lock before that thread looks into the list a last time.
+     */
     private static final class EntryList {
         private final AtomicBoolean isLocked = new AtomicBoolean();
-        private volatile Entry first;
+        private Entry first;
 
         void add(Entry entry) {
             lock();
@@ -120,7 +133,7 @@ final class HandleCleaner {
                 entry.next.previous = entry;
             }
             first = entry;
-            isLocked.set(false);
+            unlock();
         }
 
         /** Returns whether the entry was in the list. */
@@ -140,8 +153,15 @@ final class HandleCleaner {
                 entry.next = null;
                 entry.previous = null;
             }
-            isLocked.set(false);
+            unlock();
             return wasListed;
+        }
+
+        boolean isEmpty() {
+            lock();
+            boolean isEmpty = first == null;
+            unlock();
+            return isEmpty;
         }
 
         private void lock() {
@@ -152,6 +172,10 @@ final class HandleCleaner {
                     Thread.onSpinWait();
                 }
             }
+        }
+
+        private void unlock() {
+            isLocked.setRelease(false);
         }
     }
 }

@@ -1,6 +1,5 @@
 package dev.kvstore;
 
-import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.concurrent.atomic.AtomicLong;
@@ -10,24 +9,26 @@ import java.util.function.LongConsumer;
  * One native object, released once: by {@link #close}, or by the cleaner when its owner was
  * forgotten, or by the end of the native call that lent it.
  */
-final class NativeHandle {
+final class NativeHandle extends HandleCleaner.Entry {
     private static final AtomicLong OPEN = new AtomicLong();
     private static final AtomicLong COLLECTED = new AtomicLong();
     private static final AtomicLong RELEASED = new AtomicLong();
 
-    private final Resource resource;
-    private final Cleaner.Cleanable cleanable;
+    private final long handle;
+    private final LongConsumer release;
+    private volatile boolean closed;
 
-    private NativeHandle(Resource resource, Cleaner.Cleanable cleanable) {
-        this.resource = resource;
-        this.cleanable = cleanable;
+    private NativeHandle(Object owner, long handle, LongConsumer release) {
+        super(owner);
+        this.handle = handle;
+        this.release = release;
     }
 
     /** A handle that belongs to {@code owner} and is released no later than the owner's collection. */
     static NativeHandle owned(Object owner, long handle, LongConsumer release) {
         try {
-            Resource resource = new Resource(handle, release);
-            NativeHandle owned = new NativeHandle(resource, HandleCleaner.register(owner, resource));
+            NativeHandle owned = new NativeHandle(owner, handle, release);
+            owned.register(owner);
             OPEN.incrementAndGet();
             return owned;
         } catch (Throwable failure) {
@@ -55,7 +56,7 @@ final class NativeHandle {
 
     /** A handle that the native library releases itself at the end of the call that lent it. */
     static NativeHandle lent(long handle) {
-        return new NativeHandle(new Resource(handle, lent -> {}), null);
+        return new NativeHandle(null, handle, lent -> {});
     }
 
     /**
@@ -63,23 +64,19 @@ final class NativeHandle {
      * library then reports a closed object itself.
      */
     long value(Object what) {
-        if (resource.closed) {
+        if (closed) {
             throw KVStoreException.closed(what.toString());
         }
-        return resource.handle;
+        return handle;
     }
 
     boolean isClosed() {
-        return resource.closed;
+        return closed;
     }
 
     void close() {
-        if (cleanable == null) {
-            resource.close();
-        } else {
-            resource.closed = true;
-            cleanable.clean();
-        }
+        closed = true;
+        clean();
     }
 
     /** How many objects have an owner and are not released. */
@@ -102,36 +99,20 @@ final class NativeHandle {
         HandleCleaner.register(new Object(), action);
     }
 
-    /** The cleaner's action. It must not reach the owner, which would then never be collected. */
-    private static final class Resource implements Runnable {
-        private final long handle;
-        private final LongConsumer release;
-        private volatile boolean closed;
-
-        Resource(long handle, LongConsumer release) {
-            this.handle = handle;
-            this.release = release;
+    /** Releasing again is harmless: the native library ignores a handle that it has released. */
+    @Override
+    void run() {
+        OPEN.decrementAndGet();
+        if (closed) {
+            release.accept(handle);
+            return;
         }
-
-        @Override
-        public void run() {
-            OPEN.decrementAndGet();
-            if (closed) {
-                close();
-            } else {
-                COLLECTED.incrementAndGet();
-                try {
-                    close();
-                } finally {
-                    RELEASED.incrementAndGet();
-                }
-            }
-        }
-
-        /** Harmless when repeated: the native library ignores a handle that it has released. */
-        void close() {
+        COLLECTED.incrementAndGet();
+        try {
             closed = true;
             release.accept(handle);
+        } finally {
+            RELEASED.incrementAndGet();
         }
     }
 }
