@@ -10,6 +10,7 @@ use jni::objects::{
 use jni::sys::{jint, jlong};
 use kvstore::{Device, Element, Error, NDArray, TensorSpec};
 
+use crate::codes::{BufferKind, Code};
 use crate::convert::{self, PINS};
 use crate::error::{Result, ThrowKVStoreException};
 
@@ -50,30 +51,6 @@ native!(fn release(pin: jlong));
 fn release(_env: &mut Env<'_>, _class: JClass<'_>, pin: jlong) -> Result<()> {
     drop(PINS.remove(pin));
     Ok(())
-}
-
-/// What a buffer of Java holds, as `dev.kvstore.HostBuffer` numbers it.
-#[derive(Clone, Copy)]
-enum Kind {
-    Floats,
-    Doubles,
-    Ints,
-    Longs,
-    /// The bytes of elements of any dtype.
-    Bytes,
-}
-
-impl Kind {
-    fn from_code(code: jint) -> Result<Self> {
-        match code {
-            0 => Ok(Self::Floats),
-            1 => Ok(Self::Doubles),
-            2 => Ok(Self::Ints),
-            3 => Ok(Self::Longs),
-            4 => Ok(Self::Bytes),
-            _ => Err(Error::invalid(format!("buffer kind {code} is unknown")).into()),
-        }
-    }
 }
 
 /// A part of the memory of a direct buffer of Java, in elements of the buffer.
@@ -164,12 +141,16 @@ fn create<'l>(
     let data = Region::new(&data, position, length)?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
-    let array = match Kind::from_code(kind)? {
-        Kind::Floats => kvstore::array(&data.copy::<f32>(env)?, shape, device)?.as_type(dtype),
-        Kind::Doubles => kvstore::array(&data.copy::<f64>(env)?, shape, device)?.as_type(dtype),
-        Kind::Ints => kvstore::array(&data.copy::<i32>(env)?, shape, device)?.as_type(dtype),
-        Kind::Longs => kvstore::array(&data.copy::<i64>(env)?, shape, device)?.as_type(dtype),
-        Kind::Bytes => {
+    let array = match BufferKind::of(kind)? {
+        BufferKind::Floats => {
+            kvstore::array(&data.copy::<f32>(env)?, shape, device)?.as_type(dtype)
+        }
+        BufferKind::Doubles => {
+            kvstore::array(&data.copy::<f64>(env)?, shape, device)?.as_type(dtype)
+        }
+        BufferKind::Ints => kvstore::array(&data.copy::<i32>(env)?, shape, device)?.as_type(dtype),
+        BufferKind::Longs => kvstore::array(&data.copy::<i64>(env)?, shape, device)?.as_type(dtype),
+        BufferKind::Bytes => {
             kvstore::from_bytes(&data.copy::<u8>(env)?, TensorSpec::new(shape, dtype), device)
         }
     }?;
@@ -190,12 +171,12 @@ fn assign(
 ) -> Result<()> {
     let array = convert::array(array)?;
     let data = Region::new(&data, position, length)?;
-    match Kind::from_code(kind)? {
-        Kind::Floats => array.assign_slice(&data.copy::<f32>(env)?),
-        Kind::Doubles => array.assign_slice(&data.copy::<f64>(env)?),
-        Kind::Ints => array.assign_slice(&data.copy::<i32>(env)?),
-        Kind::Longs => array.assign_slice(&data.copy::<i64>(env)?),
-        Kind::Bytes => {
+    match BufferKind::of(kind)? {
+        BufferKind::Floats => array.assign_slice(&data.copy::<f32>(env)?),
+        BufferKind::Doubles => array.assign_slice(&data.copy::<f64>(env)?),
+        BufferKind::Ints => array.assign_slice(&data.copy::<i32>(env)?),
+        BufferKind::Longs => array.assign_slice(&data.copy::<i64>(env)?),
+        BufferKind::Bytes => {
             let spec = TensorSpec::new(array.shape().clone(), convert::dtype(dtype)?);
             let value = kvstore::from_bytes(&data.copy::<u8>(env)?, spec, array.device())?;
             array.assign(&value.tensor())
@@ -219,12 +200,12 @@ fn read(
     let array = convert::array(array)?;
     let first = convert::position(first, "first")?;
     let region = Region::new(&destination, position, length)?;
-    match Kind::from_code(kind)? {
-        Kind::Floats => read_numbers::<f32>(env, &array, first, &region),
-        Kind::Doubles => read_numbers::<f64>(env, &array, first, &region),
-        Kind::Ints => read_numbers::<i32>(env, &array, first, &region),
-        Kind::Longs => read_numbers::<i64>(env, &array, first, &region),
-        Kind::Bytes => read_bytes_of(env, &array, first, &region),
+    match BufferKind::of(kind)? {
+        BufferKind::Floats => read_numbers::<f32>(env, &array, first, &region),
+        BufferKind::Doubles => read_numbers::<f64>(env, &array, first, &region),
+        BufferKind::Ints => read_numbers::<i32>(env, &array, first, &region),
+        BufferKind::Longs => read_numbers::<i64>(env, &array, first, &region),
+        BufferKind::Bytes => read_bytes_of(env, &array, first, &region),
     }
 }
 

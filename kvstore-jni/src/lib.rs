@@ -39,6 +39,7 @@ macro_rules! natives_of {
 
 mod buffer;
 mod checkpoint;
+mod codes;
 mod convert;
 mod critical;
 mod error;

@@ -16,7 +16,7 @@ type Strings<'l> = JObjectArray<'l, JString<'l>>;
 
 natives_of!($ "dev.kvstore.NativeOptimizer");
 
-native!(fn create(name: JString, names: JString[], values: jdouble[], schedule: jdouble[], lr_keys: JString[], lr_factors: jdouble[], wd_keys: JString[], wd_factors: jdouble[]) -> jlong);
+native!(fn create(name: JString, names: JString[], values: jdouble[], schedule: jlong[], lr_keys: JString[], lr_factors: jdouble[], wd_keys: JString[], wd_factors: jdouble[]) -> jlong);
 #[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
 fn create(
     env: &mut Env<'_>,
@@ -24,7 +24,7 @@ fn create(
     name: JString<'_>,
     names: Strings<'_>,
     values: JDoubleArray<'_>,
-    schedule: JDoubleArray<'_>,
+    schedule: JLongArray<'_>,
     lr_keys: Strings<'_>,
     lr_factors: JDoubleArray<'_>,
     wd_keys: Strings<'_>,
@@ -80,11 +80,11 @@ fn default_values<'l>(
     convert::to_java(env, &values)
 }
 
-native!(fn learning_rate(schedule: jdouble[], base: jdouble, num_update: jlong) -> jdouble);
+native!(fn learning_rate(schedule: jlong[], base: jdouble, num_update: jlong) -> jdouble);
 fn learning_rate(
     env: &mut Env<'_>,
     _class: JClass<'_>,
-    schedule: JDoubleArray<'_>,
+    schedule: JLongArray<'_>,
     base: jdouble,
     num_update: jlong,
 ) -> Result<jdouble> {

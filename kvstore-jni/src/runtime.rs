@@ -3,11 +3,11 @@
 
 use jni::Env;
 use jni::exceptions::JOutOfMemoryError;
-use jni::objects::{JClass, JIntArray, JLongArray, JObjectArray, JString};
+use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::refs::{LoaderContext, Reference};
 use jni::sys::{jint, jlong};
-use kvstore::{BinaryOp, DType, ErrorCode, Reduction, UnaryOp};
 
+use crate::codes;
 use crate::convert::{self, ARRAYS, STORES};
 use crate::error::{Result, ThrowKVStoreException};
 
@@ -78,33 +78,10 @@ fn doctor<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
     convert::strings_to_java(env, facts.iter())
 }
 
-native!(fn error_codes() -> JString[]);
-fn error_codes<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
-    convert::strings_to_java(env, ErrorCode::ALL.iter().map(|code| code.as_str()))
-}
-
-native!(fn dtype_names() -> JString[]);
-fn dtype_names<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
-    convert::strings_to_java(env, DType::ALL.iter().map(|dtype| dtype.name()))
-}
-
-native!(fn dtype_codes() -> jint[]);
-fn dtype_codes<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<JIntArray<'l>> {
-    let codes = DType::ALL.map(|dtype| jint::from(dtype.code()));
-    convert::to_java(env, &codes)
-}
-
-native!(fn binary_ops() -> JString[]);
-fn binary_ops<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
-    convert::strings_to_java(env, BinaryOp::ALL.iter().map(|op| op.name()))
-}
-
-native!(fn unary_ops() -> JString[]);
-fn unary_ops<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
-    convert::strings_to_java(env, UnaryOp::ALL.iter().map(|op| op.name()))
-}
-
-native!(fn reductions() -> JString[]);
-fn reductions<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<Names<'l>> {
-    convert::strings_to_java(env, Reduction::ALL.iter().map(|op| op.name()))
+native!(fn codes() -> JObject[]);
+fn codes<'l>(env: &mut Env<'l>, _class: JClass<'_>) -> Result<JObjectArray<'l, JObject<'l>>> {
+    let (names, numbers): (Vec<_>, Vec<_>) = codes::all().into_iter().unzip();
+    let names = convert::strings_to_java(env, names.iter())?;
+    let numbers = convert::to_java(env, &numbers)?;
+    convert::pair_to_java(env, &names, &numbers)
 }

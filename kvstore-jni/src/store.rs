@@ -4,8 +4,9 @@
 use jni::Env;
 use jni::objects::{JClass, JDoubleArray, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jdouble, jint, jlong};
-use kvstore::{Key, Optimizer};
+use kvstore::{Key, OnExisting, Optimizer};
 
+use crate::codes::Code;
 use crate::convert::{self, OPTIMIZERS, STORES};
 use crate::error::{Result, ThrowKVStoreException};
 use crate::updater::JavaUpdater;
@@ -93,8 +94,7 @@ fn init(
     existing: jint,
 ) -> Result<()> {
     let (keys, values) = (convert::keys(env, &keys)?, convert::values(env, &values)?);
-    let existing = convert::on_existing(existing)?;
-    Ok(convert::store(store)?.init_values(&keys, &values, existing)?)
+    Ok(convert::store(store)?.init_values(&keys, &values, OnExisting::of(existing)?)?)
 }
 
 native!(fn push(store: jlong, keys: JString[], values: jlong[], priority: jint));

@@ -328,22 +328,22 @@ fn chain(error: &dyn StdError) -> String {
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is explained at the variant of `Error` with its name")]
 pub enum ErrorCode {
-    KeyNotFound,
-    KeyExists,
-    LengthMismatch,
-    SpecMismatch,
-    InvalidArgument,
-    Unsupported,
-    DeviceUnavailable,
-    OutOfMemory,
-    Updater,
-    Io,
-    Corrupt,
-    Timeout,
-    Backend,
-    Closed,
-    Poisoned,
-    Internal,
+    KeyNotFound = 0,
+    KeyExists = 1,
+    LengthMismatch = 2,
+    SpecMismatch = 3,
+    InvalidArgument = 4,
+    Unsupported = 5,
+    DeviceUnavailable = 6,
+    OutOfMemory = 7,
+    Updater = 8,
+    Io = 9,
+    Corrupt = 10,
+    Timeout = 11,
+    Backend = 12,
+    Closed = 13,
+    Poisoned = 14,
+    Internal = 15,
 }
 
 impl ErrorCode {

@@ -4,14 +4,14 @@ use super::error::{Error, Result};
 
 /// Defines a field-less enum whose variants have names and append-only numbers.
 ///
-/// `operations! { /// doc  Name { /// doc Variant = "variant", .. } }` expands to the enum with
-/// `ALL`, `name` and `from_code`.
+/// `operations! { /// doc  Name { /// doc Variant = 0 "variant", .. } }` expands to the enum with
+/// `ALL`, `name`, `code` and `from_code`.
 macro_rules! operations {
-    ($(#[$doc:meta])* $Name:ident { $($(#[$variant_doc:meta])* $Variant:ident = $text:literal,)+ }) => {
+    ($(#[$doc:meta])* $Name:ident { $($(#[$variant_doc:meta])* $Variant:ident = $code:literal $text:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
-        pub enum $Name { $($(#[$variant_doc])* $Variant,)+ }
+        pub enum $Name { $($(#[$variant_doc])* $Variant = $code,)+ }
 
         impl $Name {
             /// Every operation, in the order of its number.
@@ -22,14 +22,20 @@ macro_rules! operations {
                 match self { $(Self::$Variant => $text,)+ }
             }
 
+            /// Returns the number, which stands for it in calls of other languages.
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+
             /// Returns the operation with this number.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`] when there is none.
             pub fn from_code(code: i32) -> Result<Self> {
-                usize::try_from(code).ok().and_then(|code| Self::ALL.get(code).copied()).ok_or_else(
-                    || Error::invalid(format!("unknown {} {code}", stringify!($Name))),
-                )
+                let found = Self::ALL.iter().copied().find(|op| i32::from(op.code()) == code);
+                found.ok_or_else(|| {
+                    Error::invalid(format!("unknown {} {code}", stringify!($Name)))
+                })
             }
         }
     };
@@ -39,33 +45,33 @@ operations! {
     /// An operation of two numbers. Half-precision floats compute in `f32` and round once.
     BinaryOp {
         /// `a + b`; integers wrap.
-        Add = "add",
+        Add = 0 "add",
         /// `a - b`; integers wrap.
-        Sub = "sub",
+        Sub = 1 "sub",
         /// `a * b`; integers wrap.
-        Mul = "mul",
+        Mul = 2 "mul",
         /// `a / b`; integers truncate, and a zero divisor is an error.
-        Div = "div",
+        Div = 3 "div",
         /// The remainder with the sign of the divisor; for integers `a % 0` is 0.
-        Rem = "rem",
+        Rem = 4 "rem",
         /// `a` to the power of `b`; for integers computed in `f64` and truncated.
-        Pow = "pow",
+        Pow = 5 "pow",
         /// The larger one; NaN wins.
-        Maximum = "maximum",
+        Maximum = 6 "maximum",
         /// The smaller one; NaN wins.
-        Minimum = "minimum",
+        Minimum = 7 "minimum",
         /// 1 when equal, else 0.
-        Equal = "equal",
+        Equal = 8 "equal",
         /// 1 when not equal, else 0.
-        NotEqual = "not_equal",
+        NotEqual = 9 "not_equal",
         /// 1 when `a > b`, else 0.
-        Greater = "greater",
+        Greater = 10 "greater",
         /// 1 when `a >= b`, else 0.
-        GreaterEqual = "greater_equal",
+        GreaterEqual = 11 "greater_equal",
         /// 1 when `a < b`, else 0.
-        Less = "less",
+        Less = 12 "less",
         /// 1 when `a <= b`, else 0.
-        LessEqual = "less_equal",
+        LessEqual = 13 "less_equal",
     }
 }
 
@@ -96,41 +102,41 @@ operations! {
     /// the operation is not an integer anyway.
     UnaryOp {
         /// `-x`; integers wrap.
-        Negate = "negate",
+        Negate = 0 "negate",
         /// The absolute value.
-        Abs = "abs",
+        Abs = 1 "abs",
         /// -1, 0 or 1 with the sign of `x`; NaN stays.
-        Sign = "sign",
+        Sign = 2 "sign",
         /// `x * x`; integers wrap.
-        Square = "square",
+        Square = 3 "square",
         /// The square root.
-        Sqrt = "sqrt",
+        Sqrt = 4 "sqrt",
         /// `1 / sqrt(x)`.
-        Rsqrt = "rsqrt",
+        Rsqrt = 5 "rsqrt",
         /// e to the power of `x`.
-        Exp = "exp",
+        Exp = 6 "exp",
         /// The natural logarithm.
-        Log = "log",
+        Log = 7 "log",
         /// The sine.
-        Sin = "sin",
+        Sin = 8 "sin",
         /// The cosine.
-        Cos = "cos",
+        Cos = 9 "cos",
         /// The hyperbolic tangent.
-        Tanh = "tanh",
+        Tanh = 10 "tanh",
         /// `1 / (1 + exp(-x))`.
-        Sigmoid = "sigmoid",
+        Sigmoid = 11 "sigmoid",
         /// The larger one of `x` and 0; NaN stays.
-        Relu = "relu",
+        Relu = 12 "relu",
         /// The next integer above.
-        Ceil = "ceil",
+        Ceil = 13 "ceil",
         /// The next integer below.
-        Floor = "floor",
+        Floor = 14 "floor",
         /// The nearest integer, half away from zero.
-        Round = "round",
+        Round = 15 "round",
         /// The nearest integer, half down.
-        Rint = "rint",
+        Rint = 16 "rint",
         /// The next integer towards zero.
-        Fix = "fix",
+        Fix = 17 "fix",
     }
 }
 
@@ -138,14 +144,14 @@ operations! {
     /// An operation that turns all elements into one.
     Reduction {
         /// The sum.
-        Sum = "sum",
+        Sum = 0 "sum",
         /// The sum divided by the number of elements.
-        Mean = "mean",
+        Mean = 1 "mean",
         /// The largest element; NaN wins.
-        Max = "max",
+        Max = 2 "max",
         /// The smallest element; NaN wins.
-        Min = "min",
+        Min = 3 "min",
         /// The square root of the sum of the squares.
-        Norm = "norm",
+        Norm = 4 "norm",
     }
 }

@@ -150,7 +150,7 @@ impl BinaryArgs {
             to,
             rhs,
             len: binary.len,
-            op: binary.op as u32,
+            op: binary.op.code().into(),
             is_scalar: is_scalar.into(),
             is_reversed: binary.is_reversed.into(),
             is_aligned,
@@ -174,7 +174,7 @@ impl UnaryArgs {
     /// Returns the argument for `len` elements.
     pub fn new(op: UnaryOp, dtype: DType, operand: FromTo, len: u64) -> Self {
         let FromTo { from, to } = operand;
-        Self { from, to, len, op: op as u32, is_aligned: is_at_once(dtype, &[from, to]) }
+        Self { from, to, len, op: op.code().into(), is_aligned: is_at_once(dtype, &[from, to]) }
     }
 }
 

@@ -6,10 +6,10 @@ use jni::sys::{jdouble, jlong};
 use kvstore::fallible;
 use kvstore::{Device, DeviceMemory, KeyStats, NDArray, RowSparse, TensorSpec};
 
+use crate::codes::Code;
 use crate::error::Result;
 use crate::handle::HandleTable;
 
-use super::arguments::device_kind;
 use super::handles::{ARRAYS, ROWS};
 use super::java::{pair_to_java, size, strings_to_java, to_java};
 
@@ -101,7 +101,7 @@ pub(crate) fn memory_to_java<'local>(
     devices: &[DeviceMemory],
 ) -> Result<JLongArray<'local>> {
     let numbers = devices.iter().flat_map(|memory| {
-        let (kind, ordinal) = (device_kind(memory.device), memory.device.ordinal());
+        let (kind, ordinal) = (memory.device.kind().code(), memory.device.ordinal());
         let (live, pooled) = (size(memory.live), size(memory.pooled));
         [jlong::from(kind), jlong::from(ordinal), live, pooled, memory.total.map_or(-1, size)]
     });
@@ -114,7 +114,7 @@ fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) -> 
     fallible::reserve(description, 4 + dims.len())?;
     description.extend([
         jlong::from(spec.dtype().code()),
-        jlong::from(device_kind(device)),
+        jlong::from(device.kind().code()),
         jlong::from(device.ordinal()),
         size(dims.len()),
     ]);

@@ -7,7 +7,7 @@ mod handles;
 mod java;
 
 pub(crate) use arguments::{
-    device, distribution, dtype, key, keys, on_existing, options, schedule, shape, values,
+    device, distribution, dtype, key, keys, options, schedule, shape, values,
 };
 pub(crate) use descriptions::{
     adopt, adopt_all, adopt_rows, hyper_parameters_to_java, memory_to_java, register, stats_to_java,

@@ -2,35 +2,42 @@ package dev.kvstore;
 
 /**
  * What {@link NDArray#apply(BinaryOp, NDArray)} and its siblings compute from two elements.
- * Comparisons give 1 or 0 in the data type of the operands. The order is that of the native library.
+ * Comparisons give 1 or 0 in the data type of the operands.
  */
 public enum BinaryOp {
     /** {@code a + b}. */
-    ADD,
+    ADD(0),
     /** {@code a - b}. */
-    SUB,
+    SUB(1),
     /** {@code a * b}. */
-    MUL,
+    MUL(2),
     /** {@code a / b}; an integer division by zero is {@code INVALID_ARGUMENT}. */
-    DIV,
+    DIV(3),
     /** The remainder, with the sign of the divisor. */
-    REM,
+    REM(4),
     /** {@code a} to the power of {@code b}. */
-    POW,
+    POW(5),
     /** The greater of the two. */
-    MAXIMUM,
+    MAXIMUM(6),
     /** The lesser of the two. */
-    MINIMUM,
+    MINIMUM(7),
     /** {@code a == b}. */
-    EQUAL,
+    EQUAL(8),
     /** {@code a != b}. */
-    NOT_EQUAL,
+    NOT_EQUAL(9),
     /** {@code a > b}. */
-    GREATER,
+    GREATER(10),
     /** {@code a >= b}. */
-    GREATER_EQUAL,
+    GREATER_EQUAL(11),
     /** {@code a < b}. */
-    LESS,
+    LESS(12),
     /** {@code a <= b}. */
-    LESS_EQUAL
+    LESS_EQUAL(13);
+
+    /** The number at the native border. */
+    final int code;
+
+    BinaryOp(int code) {
+        this.code = code;
+    }
 }

@@ -7,13 +7,39 @@ import java.util.Objects;
  * does not have; using it is what fails.
  */
 public final class Context {
-    private static final String[] TYPES = {"cpu", "gpu"};
-    private static final Context CPU = of("cpu", 0);
+    /** What the device is. */
+    enum Kind {
+        CPU(0, "cpu"),
+        GPU(1, "gpu");
 
-    private final int kind;
+        private static final Kind[] VALUES = values();
+
+        /** The number at the native border. */
+        final int code;
+
+        private final String typeName;
+
+        Kind(int code, String typeName) {
+            this.code = code;
+            this.typeName = typeName;
+        }
+
+        static Kind of(long code) {
+            for (Kind kind : VALUES) {
+                if (kind.code == code) {
+                    return kind;
+                }
+            }
+            throw new AssertionError("device kind " + code);
+        }
+    }
+
+    private static final Context CPU = new Context(Kind.CPU, 0);
+
+    private final Kind kind;
     private final int deviceId;
 
-    private Context(int kind, int deviceId) {
+    private Context(Kind kind, int deviceId) {
         this.kind = kind;
         this.deviceId = deviceId;
     }
@@ -73,8 +99,8 @@ public final class Context {
             throw KVStoreException.invalidArgument(
                     "device id is " + deviceId + ", expected 0 or more");
         }
-        for (int kind = 0; kind < TYPES.length; kind++) {
-            if (TYPES[kind].equals(deviceType)) {
+        for (Kind kind : Kind.VALUES) {
+            if (kind.typeName.equals(deviceType)) {
                 return new Context(kind, deviceId);
             }
         }
@@ -97,19 +123,19 @@ public final class Context {
     }
 
     static Context ofKind(long kind, long deviceId) {
-        return kind == CPU.kind && deviceId == 0
+        return kind == Kind.CPU.code && deviceId == 0
                 ? CPU
-                : new Context(Math.toIntExact(kind), Math.toIntExact(deviceId));
+                : new Context(Kind.of(kind), Math.toIntExact(deviceId));
     }
 
     /** The number of the device type at the native border. */
     int kind() {
-        return kind;
+        return kind.code;
     }
 
     /** Whether the device is the host. */
     boolean isHost() {
-        return kind == CPU.kind;
+        return kind == Kind.CPU;
     }
 
     /**
@@ -118,7 +144,7 @@ public final class Context {
      * @return {@code cpu} or {@code gpu}
      */
     public String deviceType() {
-        return TYPES[kind];
+        return kind.typeName;
     }
 
     /**
@@ -137,7 +163,7 @@ public final class Context {
 
     @Override
     public int hashCode() {
-        return 31 * kind + deviceId;
+        return 31 * kind.code + deviceId;
     }
 
     /**

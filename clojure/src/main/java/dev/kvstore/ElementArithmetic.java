@@ -19,7 +19,7 @@ public sealed interface ElementArithmetic permits NDArray {
         requireNonNull(op, "op");
         requireNonNull(other, "other");
         return array().derive(
-                handle -> NativeNDArray.binary(handle, op.ordinal(), other.handle()), other);
+                handle -> NativeNDArray.binary(handle, op.code, other.handle()), other);
     }
 
     /**
@@ -73,13 +73,13 @@ public sealed interface ElementArithmetic permits NDArray {
     private NDArray applyScalar(BinaryOp op, double scalar, boolean reversed) {
         requireNonNull(op, "op");
         return array().derive(
-                handle -> NativeNDArray.binaryDouble(handle, op.ordinal(), scalar, reversed));
+                handle -> NativeNDArray.binaryDouble(handle, op.code, scalar, reversed));
     }
 
     private NDArray applyScalar(BinaryOp op, long scalar, boolean reversed) {
         requireNonNull(op, "op");
         return array().derive(
-                handle -> NativeNDArray.binaryLong(handle, op.ordinal(), scalar, reversed));
+                handle -> NativeNDArray.binaryLong(handle, op.code, scalar, reversed));
     }
 
     /**
@@ -96,7 +96,7 @@ public sealed interface ElementArithmetic permits NDArray {
         requireNonNull(other, "other");
         try {
             return array().change(
-                    handle -> NativeNDArray.binaryAssign(handle, op.ordinal(), other.handle()));
+                    handle -> NativeNDArray.binaryAssign(handle, op.code, other.handle()));
         } finally {
             Reference.reachabilityFence(other);
         }
@@ -113,7 +113,7 @@ public sealed interface ElementArithmetic permits NDArray {
     default NDArray applyInPlace(BinaryOp op, double scalar) {
         requireNonNull(op, "op");
         return array().change(
-                handle -> NativeNDArray.binaryAssignDouble(handle, op.ordinal(), scalar));
+                handle -> NativeNDArray.binaryAssignDouble(handle, op.code, scalar));
     }
 
     /**
@@ -127,7 +127,7 @@ public sealed interface ElementArithmetic permits NDArray {
     default NDArray applyInPlace(BinaryOp op, long scalar) {
         requireNonNull(op, "op");
         return array().change(
-                handle -> NativeNDArray.binaryAssignLong(handle, op.ordinal(), scalar));
+                handle -> NativeNDArray.binaryAssignLong(handle, op.code, scalar));
     }
 
     /**
@@ -298,7 +298,7 @@ public sealed interface ElementArithmetic permits NDArray {
      */
     default NDArray apply(UnaryOp op) {
         requireNonNull(op, "op");
-        return array().derive(handle -> NativeNDArray.unary(handle, op.ordinal()));
+        return array().derive(handle -> NativeNDArray.unary(handle, op.code));
     }
 
     /**
@@ -309,7 +309,7 @@ public sealed interface ElementArithmetic permits NDArray {
      */
     default NDArray reduce(Reduction reduction) {
         requireNonNull(reduction, "reduction");
-        return array().derive(0, handle -> NativeNDArray.reduce(handle, reduction.ordinal()));
+        return array().derive(0, handle -> NativeNDArray.reduce(handle, reduction.code));
     }
 
     /**

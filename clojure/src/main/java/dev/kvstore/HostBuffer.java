@@ -18,17 +18,21 @@ import java.nio.LongBuffer;
  * buffer a direct one stands in.
  */
 final class HostBuffer {
-    /** What the elements are; the native library knows them by their order. */
-    private enum Kind {
-        FLOATS(Float.BYTES),
-        DOUBLES(Double.BYTES),
-        INTS(Integer.BYTES),
-        LONGS(Long.BYTES),
-        BYTES(1);
+    /** What the elements are. */
+    enum Kind {
+        FLOATS(0, Float.BYTES),
+        DOUBLES(1, Double.BYTES),
+        INTS(2, Integer.BYTES),
+        LONGS(3, Long.BYTES),
+        BYTES(4, 1);
+
+        /** The number at the native border. */
+        final int code;
 
         private final int numBytes;
 
-        Kind(int numBytes) {
+        Kind(int code, int numBytes) {
+            this.code = code;
             this.numBytes = numBytes;
         }
     }
@@ -165,7 +169,7 @@ final class HostBuffer {
     }
 
     int kind() {
-        return kind.ordinal();
+        return kind.code;
     }
 
     int position() {

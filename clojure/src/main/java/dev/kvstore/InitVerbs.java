@@ -99,7 +99,7 @@ public sealed interface InitVerbs permits KVStore {
         requireNonNull(onExisting, "onExisting");
         return store().change(
                 handle -> NativeKVStore.init(
-                        handle, keys, Values.handles(values), onExisting.ordinal()),
+                        handle, keys, Values.handles(values), onExisting.code),
                 values);
     }
 

@@ -11,45 +11,57 @@ import java.util.Objects;
 public final class KVStoreException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
-    /** The kinds of failure. The order is that of the native library and is only ever appended to. */
+    /** The kinds of failure. */
     public enum Code {
         /** A key that the store does not hold. */
-        KEY_NOT_FOUND,
+        KEY_NOT_FOUND(0),
         /** A key that the store already holds, or that one {@code init} names twice. */
-        KEY_EXISTS,
+        KEY_EXISTS(1),
         /** Two lists, or data and a shape, whose lengths differ. */
-        LENGTH_MISMATCH,
+        LENGTH_MISMATCH(2),
         /** A shape or data type other than the expected one. */
-        SPEC_MISMATCH,
+        SPEC_MISMATCH(3),
         /** An argument that cannot be right whatever the state of the store. */
-        INVALID_ARGUMENT,
+        INVALID_ARGUMENT(4),
         /** Something that this version, store kind or backend cannot do. */
-        UNSUPPORTED,
+        UNSUPPORTED(5),
         /** A device that this machine does not have. */
-        DEVICE_UNAVAILABLE,
+        DEVICE_UNAVAILABLE(6),
         /** Not enough memory on the device, or more native memory than {@link NativeMemory#softCap()}. */
-        OUT_OF_MEMORY,
+        OUT_OF_MEMORY(7),
         /** An updater failed with something other than a Java exception. */
-        UPDATER,
+        UPDATER(8),
         /** A file that could not be read or written. */
-        IO,
+        IO(9),
         /** A file whose content is damaged. */
-        CORRUPT,
+        CORRUPT(10),
         /** A wait that reached its deadline. */
-        TIMEOUT,
+        TIMEOUT(11),
         /** A device or a library that failed, the native library included when it cannot be loaded. */
-        BACKEND,
+        BACKEND(12),
         /** Use of an array or a store after its {@code close}. */
-        CLOSED,
+        CLOSED(13),
         /** A key whose last change broke off; remove it and put it in anew. */
-        POISONED,
+        POISONED(14),
         /** A mistake in this library. */
-        INTERNAL;
+        INTERNAL(15);
 
         private static final Code[] VALUES = values();
 
-        static Code of(int code) {
-            return code >= 0 && code < VALUES.length ? VALUES[code] : INTERNAL;
+        /** The number at the native border. */
+        final int number;
+
+        Code(int number) {
+            this.number = number;
+        }
+
+        static Code of(int number) {
+            for (Code code : VALUES) {
+                if (code.number == number) {
+                    return code;
+                }
+            }
+            return INTERNAL;
         }
     }
 
@@ -150,7 +162,7 @@ public final class KVStoreException extends RuntimeException {
     static KVStoreException lengthMismatch(String what, long expected, long found) {
         String text = what + ": expected " + expected + ", found " + found;
         return new KVStoreException(
-                Code.LENGTH_MISMATCH.ordinal(), text, null, Long.toString(expected), Long.toString(found));
+                Code.LENGTH_MISMATCH.number, text, null, Long.toString(expected), Long.toString(found));
     }
 
     static KVStoreException closed(String what) {

@@ -3,6 +3,7 @@ package dev.kvstore;
 import static java.util.Objects.requireNonNull;
 
 import java.util.Arrays;
+import java.util.StringJoiner;
 
 /**
  * How the learning rate of an optimizer changes with the number of a key's update, given to {@link
@@ -16,41 +17,72 @@ import java.util.Arrays;
  * <p>The base is the learning rate of the optimizer.
  */
 public final class LrScheduler {
-    private static final int FACTOR = 0;
-    private static final int MULTI_FACTOR = 1;
-    private static final int POLY = 2;
-    private static final int COSINE = 3;
-
     private static final double LOWEST = 1e-8;
 
     private static final int KIND = 0;
-    private static final int WARMUP_STEPS = 1;
-    private static final int WARMUP_BEGIN = 2;
-    private static final int WARMUP_MODE = 3;
+    private static final int WARMUP_MODE = 1;
+    private static final int WARMUP_STEPS = 2;
+    private static final int WARMUP_BEGIN = 3;
     private static final int OWN = 4;
     private static final int STOP = OWN + 2;
+
+    /** Which function it is. */
+    enum Kind {
+        FACTOR(0, "factor"),
+        MULTI_FACTOR(1, "multi-factor"),
+        POLY(2, "poly"),
+        COSINE(3, "cosine");
+
+        /** The number at the native border. */
+        final int code;
+
+        private final String text;
+
+        Kind(int code, String text) {
+            this.code = code;
+            this.text = text;
+        }
+
+        /** Whether its own number in this place is a count, and not the bits of a double. */
+        private boolean isCount(int place) {
+            return this == MULTI_FACTOR ? place > 0 : place == 0;
+        }
+    }
 
     /** How the learning rate gets to its base in the first updates. */
     public enum Warmup {
         /** In equal steps. */
-        LINEAR,
+        LINEAR(0),
         /** It stays where it began until the warm-up is over. */
-        CONSTANT
+        CONSTANT(1);
+
+        /** The number at the native border. */
+        final int code;
+
+        Warmup(int code) {
+            this.code = code;
+        }
     }
 
-    private final double[] numbers;
+    private final Kind kind;
+    private final long[] numbers;
 
-    private LrScheduler(double... numbers) {
+    private LrScheduler(Kind kind, long... numbers) {
+        this.kind = kind;
         this.numbers = numbers;
         // Numbers that are no schedule are refused here, and not when it is used.
         learningRate(1, 1);
     }
 
-    private static LrScheduler of(int kind, double... own) {
-        double[] numbers = new double[OWN + own.length];
-        numbers[KIND] = kind;
+    private static LrScheduler of(Kind kind, long... own) {
+        long[] numbers = new long[OWN + own.length];
+        numbers[KIND] = kind.code;
         System.arraycopy(own, 0, numbers, OWN, own.length);
-        return new LrScheduler(numbers);
+        return new LrScheduler(kind, numbers);
+    }
+
+    private static long bits(double number) {
+        return Double.doubleToRawLongBits(number);
     }
 
     /**
@@ -63,7 +95,7 @@ public final class LrScheduler {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when they are not
      */
     public static LrScheduler factor(long step, double factor) {
-        return of(FACTOR, step, factor, LOWEST);
+        return of(Kind.FACTOR, step, bits(factor), bits(LOWEST));
     }
 
     /**
@@ -76,12 +108,10 @@ public final class LrScheduler {
      */
     public static LrScheduler multiFactor(long[] steps, double factor) {
         requireNonNull(steps, "steps");
-        double[] own = new double[1 + steps.length];
-        own[0] = factor;
-        for (int i = 0; i < steps.length; i++) {
-            own[i + 1] = steps[i];
-        }
-        return of(MULTI_FACTOR, own);
+        long[] own = new long[1 + steps.length];
+        own[0] = bits(factor);
+        System.arraycopy(steps, 0, own, 1, steps.length);
+        return of(Kind.MULTI_FACTOR, own);
     }
 
     /**
@@ -96,7 +126,7 @@ public final class LrScheduler {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} for other numbers
      */
     public static LrScheduler poly(long maxUpdate, double power, double finalLr) {
-        return of(POLY, maxUpdate, power, finalLr);
+        return of(Kind.POLY, maxUpdate, bits(power), bits(finalLr));
     }
 
     /**
@@ -110,7 +140,7 @@ public final class LrScheduler {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} for other numbers
      */
     public static LrScheduler cosine(long maxUpdate, double finalLr) {
-        return of(COSINE, maxUpdate, finalLr);
+        return of(Kind.COSINE, maxUpdate, bits(finalLr));
     }
 
     /**
@@ -125,11 +155,11 @@ public final class LrScheduler {
      */
     public LrScheduler warmup(long steps, double beginLr, Warmup mode) {
         requireNonNull(mode, "mode");
-        double[] changed = numbers.clone();
+        long[] changed = numbers.clone();
+        changed[WARMUP_MODE] = mode.code;
         changed[WARMUP_STEPS] = steps;
-        changed[WARMUP_BEGIN] = beginLr;
-        changed[WARMUP_MODE] = mode.ordinal();
-        return new LrScheduler(changed);
+        changed[WARMUP_BEGIN] = bits(beginLr);
+        return new LrScheduler(kind, changed);
     }
 
     /**
@@ -140,12 +170,12 @@ public final class LrScheduler {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} for another kind of schedule
      */
     public LrScheduler stop(double stopFactorLr) {
-        if (numbers[KIND] != FACTOR) {
+        if (kind != Kind.FACTOR) {
             throw KVStoreException.invalidArgument("only a factor schedule has a lower bound");
         }
-        double[] changed = numbers.clone();
-        changed[STOP] = stopFactorLr;
-        return new LrScheduler(changed);
+        long[] changed = numbers.clone();
+        changed[STOP] = bits(stopFactorLr);
+        return new LrScheduler(kind, changed);
     }
 
     /**
@@ -160,8 +190,11 @@ public final class LrScheduler {
         return NativeOptimizer.learningRate(numbers, base, numUpdate);
     }
 
-    /** The schedule as the native library takes it. */
-    double[] numbers() {
+    /**
+     * The schedule as the native library takes it: the codes of its kind and of the mode of its warm-up, the
+     * updates of the warm-up, where that begins, and its own numbers. Fractions are the bits of a double.
+     */
+    long[] numbers() {
         return numbers;
     }
 
@@ -177,10 +210,15 @@ public final class LrScheduler {
 
     @Override
     public String toString() {
-        String kind = new String[] {"factor", "multi-factor", "poly", "cosine"}[(int) numbers[KIND]];
-        String own = Arrays.toString(Arrays.copyOfRange(numbers, OWN, numbers.length));
+        StringJoiner own = new StringJoiner(", ", kind.text + "[", "]");
+        for (int place = 0; place < numbers.length - OWN; place++) {
+            long number = numbers[OWN + place];
+            own.add(kind.isCount(place)
+                    ? Long.toString(number)
+                    : Double.toString(Double.longBitsToDouble(number)));
+        }
         return numbers[WARMUP_STEPS] == 0
-                ? kind + own
-                : kind + own + " after " + (long) numbers[WARMUP_STEPS] + " updates of warm-up";
+                ? own.toString()
+                : own + " after " + numbers[WARMUP_STEPS] + " updates of warm-up";
     }
 }

@@ -11,7 +11,7 @@ final class NativeOptimizer {
             String name,
             String[] names,
             double[] values,
-            double[] schedule,
+            long[] schedule,
             String[] lrKeys,
             double[] lrFactors,
             String[] wdKeys,
@@ -25,7 +25,7 @@ final class NativeOptimizer {
 
     static native double[] defaultValues(String name);
 
-    static native double learningRate(double[] schedule, double base, long numUpdate);
+    static native double learningRate(long[] schedule, double base, long numUpdate);
 
     static native long createState(long optimizer, long weight);
 

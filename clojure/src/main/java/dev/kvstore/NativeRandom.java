@@ -2,11 +2,20 @@ package dev.kvstore;
 
 /** Entry points of the native library for random numbers. */
 final class NativeRandom {
-    /** The parameters are the lowest number and the end. */
-    static final int UNIFORM = 0;
+    /** A distribution of two parameters. */
+    enum Distribution {
+        /** The parameters are the lowest number and the end. */
+        UNIFORM(0),
+        /** The parameters are the mean and the standard deviation. */
+        NORMAL(1);
 
-    /** The parameters are the mean and the standard deviation. */
-    static final int NORMAL = 1;
+        /** The number at the native border. */
+        final int code;
+
+        Distribution(int code) {
+            this.code = code;
+        }
+    }
 
     private NativeRandom() {}
 

@@ -32,16 +32,9 @@ final class NativeRuntime {
     /** Returns names and values in turn. */
     static native String[] doctor();
 
-    static native String[] errorCodes();
-
-    /** Returns names; their codes are in {@link #dtypeCodes}. */
-    static native String[] dtypeNames();
-
-    static native int[] dtypeCodes();
-
-    static native String[] binaryOps();
-
-    static native String[] unaryOps();
-
-    static native String[] reductions();
+    /**
+     * Returns the names of all numbers that stand for constants of an enumeration, such as {@code BinaryOp.add}, and
+     * an {@code int[]} of the numbers.
+     */
+    static native Object[] codes();
 }

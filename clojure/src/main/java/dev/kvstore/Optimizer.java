@@ -296,7 +296,7 @@ public final class Optimizer extends OptimizerFactories {
                 name,
                 names(hyperParameters),
                 values(hyperParameters),
-                scheduler == null ? new double[0] : scheduler.numbers(),
+                scheduler == null ? new long[0] : scheduler.numbers(),
                 names(learningRateMultipliers),
                 values(learningRateMultipliers),
                 names(weightDecayMultipliers),

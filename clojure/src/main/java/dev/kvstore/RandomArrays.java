@@ -50,7 +50,7 @@ public final class RandomArrays {
      */
     public static NDArray uniform(
             double low, double high, Shape shape, DType dtype, Context context) {
-        return array(NativeRandom.UNIFORM, low, high, shape, dtype, context);
+        return array(NativeRandom.Distribution.UNIFORM, low, high, shape, dtype, context);
     }
 
     /**
@@ -81,13 +81,14 @@ public final class RandomArrays {
      */
     public static NDArray normal(
             double mean, double deviation, Shape shape, DType dtype, Context context) {
-        return array(NativeRandom.NORMAL, mean, deviation, shape, dtype, context);
+        return array(NativeRandom.Distribution.NORMAL, mean, deviation, shape, dtype, context);
     }
 
     private static NDArray array(
-            int distribution, double one, double other, Shape shape, DType dtype, Context context) {
+            NativeRandom.Distribution distribution,
+            double one, double other, Shape shape, DType dtype, Context context) {
         return NDArray.create(shape, dtype, context, () -> NativeRandom.array(
-                distribution, one, other,
+                distribution.code, one, other,
                 shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 }

@@ -1,18 +1,24 @@
 package dev.kvstore;
 
 /**
- * What {@link NDArray#reduce(Reduction)} computes from all elements. The order is that of the native
- * library.
+ * What {@link NDArray#reduce(Reduction)} computes from all elements.
  */
 public enum Reduction {
     /** The sum. */
-    SUM,
+    SUM(0),
     /** The arithmetic mean. */
-    MEAN,
+    MEAN(1),
     /** The greatest element. */
-    MAX,
+    MAX(2),
     /** The least element. */
-    MIN,
+    MIN(3),
     /** The Euclidean norm. */
-    NORM
+    NORM(4);
+
+    /** The number at the native border. */
+    final int code;
+
+    Reduction(int code) {
+        this.code = code;
+    }
 }

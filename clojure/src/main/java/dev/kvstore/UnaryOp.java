@@ -1,44 +1,50 @@
 package dev.kvstore;
 
 /**
- * What {@link NDArray#apply(UnaryOp)} computes from each element. The order is that of the native
- * library.
+ * What {@link NDArray#apply(UnaryOp)} computes from each element.
  */
 public enum UnaryOp {
     /** {@code -x}. */
-    NEGATE,
+    NEGATE(0),
     /** The absolute value. */
-    ABS,
+    ABS(1),
     /** -1, 0 or 1. */
-    SIGN,
+    SIGN(2),
     /** {@code x * x}. */
-    SQUARE,
+    SQUARE(3),
     /** The square root. */
-    SQRT,
+    SQRT(4),
     /** One over the square root. */
-    RSQRT,
+    RSQRT(5),
     /** e to the power of x. */
-    EXP,
+    EXP(6),
     /** The natural logarithm. */
-    LOG,
+    LOG(7),
     /** The sine of x in radians. */
-    SIN,
+    SIN(8),
     /** The cosine of x in radians. */
-    COS,
+    COS(9),
     /** The hyperbolic tangent. */
-    TANH,
+    TANH(10),
     /** {@code 1 / (1 + exp(-x))}. */
-    SIGMOID,
+    SIGMOID(11),
     /** {@code max(x, 0)}. */
-    RELU,
+    RELU(12),
     /** The least integer that is not below x. */
-    CEIL,
+    CEIL(13),
     /** The greatest integer that is not above x. */
-    FLOOR,
+    FLOOR(14),
     /** The nearest integer, a half away from zero. */
-    ROUND,
+    ROUND(15),
     /** The nearest integer, a half downwards. */
-    RINT,
+    RINT(16),
     /** The integer part. */
-    FIX
+    FIX(17);
+
+    /** The number at the native border. */
+    final int code;
+
+    UnaryOp(int code) {
+        this.code = code;
+    }
 }

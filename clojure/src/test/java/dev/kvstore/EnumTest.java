@@ -1,54 +1,65 @@
 package dev.kvstore;
 
-import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
-import java.util.Arrays;
 import java.util.Locale;
-import org.junit.jupiter.api.BeforeAll;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.ToIntFunction;
 import org.junit.jupiter.api.Test;
 
-/** The lists that exist in both languages are the same, in the same order. */
+/** The enumerations that exist in both languages have the same constants with the same numbers. */
 class EnumTest {
-    @BeforeAll
-    static void load() {
-        NativeLibrary.load();
-    }
+    private final Map<String, Integer> found = new TreeMap<>();
 
-    @Test
-    void errorCodes() {
-        // KeyNotFound there is KEY_NOT_FOUND here.
-        String[] names = Arrays.stream(NativeRuntime.errorCodes())
-                .map(name -> name.replaceAll("(?<=[a-z])(?=[A-Z])", "_").toUpperCase(Locale.ROOT))
-                .toArray(String[]::new);
-        assertArrayEquals(namesOf(KVStoreException.Code.values()), names);
-    }
-
-    @Test
-    void operations() {
-        assertArrayEquals(namesOf(BinaryOp.values()), upperCase(NativeRuntime.binaryOps()));
-        assertArrayEquals(namesOf(UnaryOp.values()), upperCase(NativeRuntime.unaryOps()));
-        assertArrayEquals(namesOf(Reduction.values()), upperCase(NativeRuntime.reductions()));
-    }
-
-    @Test
-    void dtypes() {
-        String[] names = NativeRuntime.dtypeNames();
-        int[] codes = NativeRuntime.dtypeCodes();
-        assertEquals(DType.values().length, names.length);
-        for (int i = 0; i < names.length; i++) {
-            assertEquals(codes[i], DType.fromName(names[i]).code());
-            assertEquals(DType.fromName(names[i]), DType.fromCode(codes[i]));
+    private <E extends Enum<E>> void add(String name, E[] constants, ToIntFunction<E> code) {
+        for (E constant : constants) {
+            found.put(name + "." + constant.name(), code.applyAsInt(constant));
         }
     }
 
-    private static String[] namesOf(Enum<?>[] constants) {
-        return Arrays.stream(constants).map(Enum::name).toArray(String[]::new);
+    /** Names as they are here: {@code ErrorCode.KEY_NOT_FOUND} is {@code ErrorCode.KeyNotFound} there. */
+    private static Map<String, Integer> ofTheNativeLibrary() {
+        NativeLibrary.load();
+        Object[] codes = NativeRuntime.codes();
+        String[] names = (String[]) codes[0];
+        int[] numbers = (int[]) codes[1];
+        Map<String, Integer> expected = new TreeMap<>();
+        for (int i = 0; i < names.length; i++) {
+            String[] parts = names[i].split("\\.");
+            String constant = parts[1].replaceAll("(?<=[a-z])(?=[A-Z])", "_").toUpperCase(Locale.ROOT);
+            expected.put(parts[0] + "." + constant, numbers[i]);
+        }
+        return expected;
     }
 
-    private static String[] upperCase(String[] names) {
-        return Arrays.stream(names)
-                .map(name -> name.toUpperCase(Locale.ROOT))
-                .toArray(String[]::new);
+    @Test
+    void codesAreThoseOfTheNativeLibrary() {
+        add("BinaryOp", BinaryOp.values(), op -> op.code);
+        add("UnaryOp", UnaryOp.values(), op -> op.code);
+        add("Reduction", Reduction.values(), reduction -> reduction.code);
+        add("DType", DType.values(), DType::code);
+        add("ErrorCode", KVStoreException.Code.values(), code -> code.number);
+        add("OnExisting", OnExisting.values(), onExisting -> onExisting.code);
+        add("BufferKind", HostBuffer.Kind.values(), kind -> kind.code);
+        add("DeviceKind", Context.Kind.values(), kind -> kind.code);
+        add("DistributionKind", NativeRandom.Distribution.values(), distribution -> distribution.code);
+        add("ScheduleKind", LrScheduler.Kind.values(), kind -> kind.code);
+        add("Warmup", LrScheduler.Warmup.values(), mode -> mode.code);
+        assertEquals(ofTheNativeLibrary(), found);
+    }
+
+    @Test
+    void codesLeadBack() {
+        for (DType dtype : DType.values()) {
+            assertEquals(dtype, DType.fromCode(dtype.code()));
+            assertEquals(dtype, DType.fromName(dtype.toString()));
+        }
+        for (KVStoreException.Code code : KVStoreException.Code.values()) {
+            assertEquals(code, KVStoreException.Code.of(code.number));
+        }
+        for (Context.Kind kind : Context.Kind.values()) {
+            assertEquals(kind, Context.Kind.of(kind.code));
+        }
     }
 }

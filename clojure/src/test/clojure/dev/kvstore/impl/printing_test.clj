@@ -45,7 +45,7 @@
               ":begin-num-update 0.0, :momentum 0.0, :lambda 0.5}]")
          (pr-str (optimizer/dcasgd {:lambda 0.5}))))
   (is (string/includes? (pr-str (optimizer/sgd {:lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))
-                        ", :lr-scheduler #kv/LrScheduler [factor[2.0, 0.5, 1.0E-8]]}]")))
+                        ", :lr-scheduler #kv/LrScheduler [factor[2, 0.5, 1.0E-8]]}]")))
 
 (deftest nothing-that-is-bound-makes-printing-fail
   (let [a (ndarray/ones [2])

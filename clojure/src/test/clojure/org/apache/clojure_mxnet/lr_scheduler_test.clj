@@ -31,7 +31,7 @@
 
 (deftest schedules-are-values
   (is (= (lr-scheduler/factor-scheduler 2 0.5) (lr-scheduler/factor-scheduler 2 0.5)))
-  (is (= "#kv/LrScheduler [factor[2.0, 0.5, 1.0E-8]]" (pr-str (lr-scheduler/factor-scheduler 2 0.5)))))
+  (is (= "#kv/LrScheduler [factor[2, 0.5, 1.0E-8]]" (pr-str (lr-scheduler/factor-scheduler 2 0.5)))))
 
 (deftest schedules-that-cannot-be
   (is (= "Invalid step" (:start (failure (lr-scheduler/factor-scheduler 0.5 0.5)))))

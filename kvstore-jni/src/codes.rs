@@ -1,0 +1,105 @@
+//! The numbers by which native calls name enumerations, in one table. A test compares it with Java's.
+
+use jni::sys::{jint, jlong};
+use kvstore::{
+    BinaryOp, DType, DeviceKind, Error, ErrorCode, OnExisting, Reduction, UnaryOp, Warmup,
+};
+
+use crate::error::Result;
+
+/// An enumeration whose values Java names by numbers.
+pub(crate) trait Code: Copy + PartialEq + 'static {
+    /// Its name.
+    const NAME: &'static str;
+    /// Every value with its number and its name.
+    const ALL: &'static [(Self, jint, &'static str)];
+
+    /// Returns the value with this number.
+    fn of(code: impl Into<jlong>) -> Result<Self> {
+        let code = code.into();
+        let found = Self::ALL.iter().find(|(_, number, _)| jlong::from(*number) == code);
+        let (value, ..) =
+            found.ok_or_else(|| Error::invalid(format!("{} {code} is unknown", Self::NAME)))?;
+        Ok(*value)
+    }
+
+    /// Returns its number.
+    fn code(self) -> jint {
+        let found = Self::ALL.iter().find(|(value, ..)| *value == self);
+        found.map_or(-1, |(_, code, _)| *code)
+    }
+}
+
+/// What a buffer of Java holds.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum BufferKind {
+    Floats,
+    Doubles,
+    Ints,
+    Longs,
+    /// The bytes of elements of any dtype.
+    Bytes,
+}
+
+/// A distribution without its two parameters.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum DistributionKind {
+    Uniform,
+    Normal,
+}
+
+/// A schedule of the learning rate without its numbers.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum ScheduleKind {
+    Factor,
+    MultiFactor,
+    Poly,
+    Cosine,
+}
+
+macro_rules! codes {
+    ($($Name:ident { $($Variant:ident = $code:literal),+ })+) => {
+        $(impl Code for $Name {
+            const NAME: &'static str = stringify!($Name);
+            const ALL: &'static [(Self, jint, &'static str)] =
+                &[$((Self::$Variant, $code, stringify!($Variant))),+];
+        })+
+
+        /// Returns the name and the number of every value of every enumeration, such as
+        /// `ScheduleKind.MultiFactor`.
+        pub(crate) fn all() -> Vec<(String, jint)> {
+            let mut all = Vec::new();
+            $(all.extend(
+                $Name::ALL.iter().map(|(_, code, name)| (format!("{}.{name}", $Name::NAME), *code)),
+            );)+
+            let core = [
+                named("BinaryOp", BinaryOp::ALL, |op| (op.name(), op.code())),
+                named("UnaryOp", UnaryOp::ALL, |op| (op.name(), op.code())),
+                named("Reduction", Reduction::ALL, |op| (op.name(), op.code())),
+                named("DType", &DType::ALL, |dtype| (dtype.name(), dtype.code())),
+                named("ErrorCode", &ErrorCode::ALL, |code| (code.as_str(), code as u8)),
+            ];
+            all.extend(core.into_iter().flatten());
+            all
+        }
+    };
+}
+
+codes! {
+    BufferKind { Floats = 0, Doubles = 1, Ints = 2, Longs = 3, Bytes = 4 }
+    DeviceKind { Cpu = 0, Gpu = 1 }
+    DistributionKind { Uniform = 0, Normal = 1 }
+    OnExisting { Reject = 0, Keep = 1, Replace = 2 }
+    ScheduleKind { Factor = 0, MultiFactor = 1, Poly = 2, Cosine = 3 }
+    Warmup { Linear = 0, Constant = 1 }
+}
+
+/// Returns the names and numbers of an enumeration of the core, which has them itself.
+fn named<T: Copy>(
+    enumeration: &str,
+    all: &[T],
+    describe: fn(T) -> (&'static str, u8),
+) -> Vec<(String, jint)> {
+    let describe = all.iter().map(|value| describe(*value));
+    describe.map(|(name, code)| (format!("{enumeration}.{name}"), code.into())).collect()
+}
