@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "packaging"))
 from library import Library  # noqa: E402 after the path
 BUNDLE = ROOT / "target" / "gpu-bundle"
 SUITES = [
-    "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "rows",
+    "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "row_sparse",
     "store_snapshots",
 ]  # fmt: skip
 # Runs the program behind its options, as the real one does.

@@ -4,17 +4,19 @@ use std::path::PathBuf;
 
 use kvstore::{Checkpoint, Key, KeyStats, NDArray, Snapshot, Value};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyList, PyString};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PyString};
 
 use super::checkpoint::PyCheckpoint;
 use super::optimizer::PyState;
 use super::verbs::described;
 use crate::arguments::keys;
 use crate::array::classes::{PyArray, PyRows};
+use crate::convert;
 use crate::interpreter::error::detached;
 use crate::interpreter::lists;
 
-/// All that a store held at one moment. It shares memory with the store, and never changes.
+/// All that a store held at one moment. It shares memory with the store, and never changes. A pickle of it has the
+/// content of a checkpoint.
 ///
 /// >>> import mxkv as mx
 /// >>> kv = mx.kv.create()
@@ -120,6 +122,32 @@ impl PySnapshot {
     fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
         let checkpoint = detached(py, || Checkpoint::begin(&self.snapshot, fname))?;
         PyCheckpoint::new(py, checkpoint)
+    }
+
+    /// Supports `pickle`: returns what a checkpoint of the snapshot would hold.
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let (py, snapshot) = (slf.py(), &slf.get().snapshot);
+        let bytes = detached(py, || snapshot.to_bytes())?;
+        Ok((slf.get_type().getattr("_of_bytes")?, (convert::bytes_of(py, &bytes)?,)))
+    }
+
+    /// Restores a pickled snapshot, with its values in the host's memory.
+    #[staticmethod]
+    #[pyo3(name = "_of_bytes")]
+    fn of_bytes(py: Python<'_>, content: &[u8]) -> PyResult<Self> {
+        detached(py, || Snapshot::from_bytes(kvstore::backends(), content)).map(Self::from)
+    }
+
+    /// Returns the snapshot itself, which never changes.
+    fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Returns the snapshot itself, which never changes.
+    fn __deepcopy__<'py>(slf: Bound<'py, Self>, _memo: &Bound<'py, PyAny>) -> Bound<'py, Self> {
+        slf
     }
 
     fn __len__(&self) -> usize {
