@@ -106,23 +106,25 @@ KV_STEP(AdaDelta, false, 2, rho, rest, epsilon, weight_decay, rescale, clip) {
     s[1] = new_s1;
 }
 
-KV_STEP(RmsProp, false, 1, gamma1, rest, learning_rate, epsilon, weight_decay, decay, rescale, clip, clip_weights) {
+KV_STEP(RmsProp, false, 1, gamma1, rest, learning_rate, epsilon_under, epsilon_beside, weight_decay, decay, rescale, clip, clip_weights) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A n = k[gamma1] * s[0] + k[rest] * (q * q);
-    const A slope = q / ::root(n + k[epsilon]) + k[decay] * w;
+    const A root = ::root(n + k[epsilon_under]) + k[epsilon_beside];
+    const A slope = q / root + k[decay] * w;
     const A new_w = ::clip(w - k[learning_rate] * slope, k[clip_weights]);
     const A new_s0 = n;
     w = new_w;
     s[0] = new_s0;
 }
 
-KV_STEP(RmsPropCentered, false, 3, gamma1, rest, gamma2, learning_rate, epsilon, weight_decay, decay, rescale, clip, clip_weights) {
+KV_STEP(RmsPropCentered, false, 3, gamma1, rest, gamma2, learning_rate, epsilon_under, epsilon_beside, weight_decay, decay, rescale, clip, clip_weights) {
     const A q = ::clip(k[rescale] * g + k[weight_decay] * w, k[clip]);
     const A n = k[gamma1] * s[0] + k[rest] * (q * q);
     const A mean = k[gamma1] * s[1] + k[rest] * q;
     const A variance = n - mean * mean;
     const A variance_2 = (variance < (A)0 ? (A)0 : variance);
-    const A slope = q / ::root(variance_2 + k[epsilon]) + k[decay] * w;
+    const A root = ::root(variance_2 + k[epsilon_under]) + k[epsilon_beside];
+    const A slope = q / root + k[decay] * w;
     const A d = k[gamma2] * s[2] - k[learning_rate] * slope;
     const A new_w = ::clip(w + d, k[clip_weights]);
     const A new_s0 = n;

@@ -262,3 +262,46 @@ def test_a_sparse_gradient_goes_in_as_the_message_says(torch):
     assert kv.pull("w").tolist() == expected
     kv.push("w", t.to_dense())
     assert kv.pull("w").tolist() == expected
+
+
+#: Our optimizer, its options, and the class and the arguments of PyTorch's. A large epsilon shows where it is added.
+EPSILONS = {
+    "adam": ("adam", {"epsilon": 0.1, "wd": 0.01}, "Adam", {"eps": 0.1, "weight_decay": 0.01}),
+    "adam, decoupled": (
+        "adam",
+        {"epsilon": 0.1, "wd": 0.01, "decoupled_wd": True},
+        "AdamW",
+        {"eps": 0.1, "weight_decay": 0.01},
+    ),
+    "rmsprop": ("rmsprop", {"epsilon": 0.1, "gamma1": 0.8}, "RMSprop", {"eps": 0.1, "alpha": 0.8}),
+    "rmsprop, centered": (
+        "rmsprop",
+        {"epsilon": 0.1, "gamma1": 0.8, "gamma2": 0.5, "centered": True},
+        "RMSprop",
+        {"eps": 0.1, "alpha": 0.8, "momentum": 0.5, "centered": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EPSILONS)
+def test_epsilon_is_where_pytorch_adds_it(torch, case):
+    name, options, theirs, arguments = EPSILONS[case]
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(3, 5, generator=generator, dtype=torch.float64) for _ in range(8)]
+    weight = torch.ones(3, 5, dtype=torch.float64, requires_grad=True)
+    optimizer = getattr(torch.optim, theirs)([weight], lr=0.05, **arguments)
+
+    def steps(**placed):
+        kv = store(torch.ones(3, 5, dtype=torch.float64))
+        kv.set_optimizer(mx.optimizer.create(name, learning_rate=0.05, **options, **placed))
+        return kv
+
+    ours, of_mxnet = steps(pytorch_epsilon=True), steps()
+    for gradient in gradients:
+        weight.grad = gradient.clone()
+        optimizer.step()
+        out = torch.empty(3, 5, dtype=torch.float64)
+        ours.pushpull("w", gradient, out=out)
+        torch.testing.assert_close(out, weight.detach(), rtol=1e-12, atol=1e-14)
+        of_mxnet.push("w", gradient)
+    assert (of_mxnet.pull("w").asnumpy() != out.numpy()).any()

@@ -43,6 +43,7 @@ const DEFINITIONS: &[Definition] = &[
             ("epsilon", 1e-8, &[1e-8, 1e-3]),
             ("decay_factor", 1.0, &[1.0, 0.9]),
             ("decoupled_wd", 0.0, &[0.0, 1.0]),
+            ("pytorch_epsilon", 0.0, &[0.0, 1.0]),
             ("lazy_update", 1.0, &[]),
         ],
     ),
@@ -69,6 +70,7 @@ const DEFINITIONS: &[Definition] = &[
             ("centered", 0.0, &[0.0, 1.0]),
             ("clip_weights", 0.0, &[0.0, 2.0]),
             ("decoupled_wd", 0.0, &[0.0, 1.0]),
+            ("pytorch_epsilon", 0.0, &[0.0, 1.0]),
         ],
     ),
     (
@@ -357,8 +359,13 @@ impl NaiveStep<'_> {
         let beta1_now = beta1 * self.p("decay_factor").powi(self.t.cast_signed() - 1);
         *m = beta1_now * *m + (1.0 - beta1_now) * q;
         *v = beta2 * *v + (1.0 - beta2) * q * q;
-        let lr = self.lr * self.bias(beta2).sqrt() / self.bias(beta1);
-        let w_new = w - lr * (*m / (v.sqrt() + self.p("epsilon")));
+        let w_new = if self.is("pytorch_epsilon") {
+            let root = (*v / self.bias(beta2)).sqrt();
+            w - self.lr * (*m / self.bias(beta1) / (root + self.p("epsilon")))
+        } else {
+            let lr = self.lr * self.bias(beta2).sqrt() / self.bias(beta1);
+            w - lr * (*m / (v.sqrt() + self.p("epsilon")))
+        };
         if is_decoupled { w_new - self.lr * self.wd * w } else { w_new }
     }
 
@@ -391,15 +398,22 @@ impl NaiveStep<'_> {
         let is_decoupled = self.is("decoupled_wd");
         let q = if is_decoupled { self.q() } else { self.q_decayed(w) };
         let (gamma1, epsilon) = (self.p("gamma1"), self.p("epsilon"));
+        let root = |square: Approximate| {
+            if self.is("pytorch_epsilon") {
+                square.sqrt() + epsilon
+            } else {
+                (square + epsilon).sqrt()
+            }
+        };
         let decay = if is_decoupled { self.wd } else { 0.0 };
         *n = (1.0 - gamma1) * q * q + gamma1 * *n;
         let w = if self.is("centered") {
             *mean = (1.0 - gamma1) * q + gamma1 * *mean;
-            let root = (*n - *mean * *mean + epsilon).sqrt();
+            let root = root(*n - *mean * *mean);
             *delta = self.p("gamma2") * *delta - self.lr * (q / root + decay * w);
             w + *delta
         } else {
-            w - self.lr * (q / (*n + epsilon).sqrt() + decay * w)
+            w - self.lr * (q / root(*n) + decay * w)
         };
         w.clip(self.p("clip_weights"))
     }

@@ -1,7 +1,7 @@
 //! Adam, and `AdamW` with its decoupled weight decay.
 
 use super::parameter::{
-    DECOUPLED_WD, Definition, Domain, Factory, KeyUpdate, LAZY_UPDATE, Parameter,
+    DECOUPLED_WD, Definition, Domain, Factory, KeyUpdate, LAZY_UPDATE, PYTORCH_EPSILON, Parameter,
 };
 use super::step::{Real, Step, scalars};
 
@@ -13,6 +13,8 @@ use super::step::{Real, Step, scalars};
 /// `w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`.
 ///
 /// With `decoupled_wd` the weight decay does not enter `q`; the step subtracts `lr * wd * w` instead.
+/// With `pytorch_epsilon` the divisor is `sqrt(v / (1 - beta2^t)) + epsilon`, and the step size before it
+/// `lr / (1 - beta1^t)`.
 ///
 /// Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of
 /// section 2.
@@ -42,12 +44,18 @@ pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
                     "`beta1` is multiplied by it after each update",
                 ),
                 DECOUPLED_WD,
+                PYTORCH_EPSILON,
                 LAZY_UPDATE,
             ]
         },
         rule: |update| {
-            let [beta1, beta2, epsilon, decay_factor, decoupled, _] = update.own();
+            let [beta1, beta2, epsilon, decay_factor, decoupled, pytorch_epsilon, _] = update.own();
             let beta1_now = beta1 * update.power(decay_factor, -1);
+            let epsilon = if pytorch_epsilon == 0.0 {
+                epsilon
+            } else {
+                epsilon * update.bias_correction(beta2).sqrt()
+            };
             scalars_of(update, beta1, beta1_now, beta2, epsilon, decoupled != 0.0).into()
         },
     }

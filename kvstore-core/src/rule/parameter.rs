@@ -129,6 +129,14 @@ pub(crate) const DECOUPLED_WD: Parameter = Parameter::new(
     "Whether the weight decay is subtracted from the weight, and not part of the gradient",
 );
 
+/// Where epsilon enters.
+pub(crate) const PYTORCH_EPSILON: Parameter = Parameter::new(
+    "pytorch_epsilon",
+    0.0,
+    Domain::Flag,
+    "Whether epsilon is added to the divisor when that is complete, as `PyTorch` does",
+);
+
 /// The values that a hyper-parameter takes, all of them finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {

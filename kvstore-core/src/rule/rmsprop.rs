@@ -1,6 +1,6 @@
 //! `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
 
-use super::parameter::{DECOUPLED_WD, Definition, Domain, Factory, Parameter};
+use super::parameter::{DECOUPLED_WD, Definition, Domain, Factory, PYTORCH_EPSILON, Parameter};
 use super::step::{Real, Step, scalars};
 
 /// `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
@@ -12,7 +12,8 @@ use super::step::{Real, Step, scalars};
 ///   counts as 0 when rounding makes it negative.
 ///
 /// With `decoupled_wd` the weight decay does not enter `q`: `wd * w` is added to the quotient
-/// instead. With `clip_weights` above 0 the new weight is moved into that bound.
+/// instead. With `clip_weights` above 0 the new weight is moved into that bound. With `pytorch_epsilon`
+/// epsilon is added to the root, not under it.
 ///
 /// Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
 /// "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
@@ -60,10 +61,14 @@ pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Defin
                     "Bound on each element of the new weight; 0 for none",
                 ),
                 DECOUPLED_WD,
+                PYTORCH_EPSILON,
             ]
         },
         rule: |update| {
-            let [gamma1, gamma2, epsilon, centered, clip_weights, decoupled] = update.own();
+            let [gamma1, gamma2, epsilon, centered, clip_weights, decoupled, pytorch_epsilon] =
+                update.own();
+            let (epsilon_under, epsilon_beside) =
+                if pytorch_epsilon == 0.0 { (epsilon, 0.0) } else { (0.0, epsilon) };
             let (rest, learning_rate) = (1.0 - gamma1, update.learning_rate);
             let (rescale, clip) = (update.rescale, update.clip);
             let clip_weights = if clip_weights == 0.0 { f64::INFINITY } else { clip_weights };
@@ -77,7 +82,8 @@ pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Defin
                     gamma1,
                     rest,
                     learning_rate,
-                    epsilon,
+                    epsilon_under,
+                    epsilon_beside,
                     weight_decay,
                     decay,
                     rescale,
@@ -91,7 +97,8 @@ pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Defin
                     rest,
                     gamma2,
                     learning_rate,
-                    epsilon,
+                    epsilon_under,
+                    epsilon_beside,
                     weight_decay,
                     decay,
                     rescale,
@@ -113,8 +120,10 @@ scalars! {
         rest,
         /// Step size.
         learning_rate,
-        /// Keeps the quotient finite.
-        epsilon,
+        /// Keeps the quotient finite: epsilon under the root.
+        epsilon_under,
+        /// Keeps the quotient finite: epsilon beside the root.
+        epsilon_beside,
         /// Weight decay that is part of the gradient.
         weight_decay,
         /// Weight decay beside the gradient.
@@ -140,8 +149,10 @@ scalars! {
         gamma2,
         /// Step size.
         learning_rate,
-        /// Keeps the quotient finite.
-        epsilon,
+        /// Keeps the quotient finite: epsilon under the root.
+        epsilon_under,
+        /// Keeps the quotient finite: epsilon beside the root.
+        epsilon_beside,
         /// Weight decay that is part of the gradient.
         weight_decay,
         /// Weight decay beside the gradient.
@@ -160,7 +171,8 @@ impl<A: Real> Step<A, 1> for RmsProp<A> {
     fn apply(&self, _index: u64, weight: A, [n]: [A; 1], gradient: A) -> (A, [A; 1]) {
         let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
         let n = self.gamma1 * n + self.rest * (q * q);
-        let slope = q / (n + self.epsilon).sqrt() + self.decay * weight;
+        let root = (n + self.epsilon_under).sqrt() + self.epsilon_beside;
+        let slope = q / root + self.decay * weight;
         ((weight - self.learning_rate * slope).clip(self.clip_weights), [n])
     }
 }
@@ -173,7 +185,8 @@ impl<A: Real> Step<A, 3> for RmsPropCentered<A> {
         let mean = self.gamma1 * mean + self.rest * q;
         let variance = n - mean * mean;
         let variance = if variance < A::ZERO { A::ZERO } else { variance };
-        let slope = q / (variance + self.epsilon).sqrt() + self.decay * weight;
+        let root = (variance + self.epsilon_under).sqrt() + self.epsilon_beside;
+        let slope = q / root + self.decay * weight;
         let d = self.gamma2 * d - self.learning_rate * slope;
         ((weight + d).clip(self.clip_weights), [n, mean, d])
     }

@@ -225,6 +225,8 @@ class Adam(Named):
     lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)``.
 
     With ``decoupled_wd`` the weight decay does not enter ``q``; the step subtracts ``lr * wd * w`` instead.
+    With ``pytorch_epsilon`` the divisor is ``sqrt(v / (1 - beta2^t)) + epsilon``, and the step size before it
+    ``lr / (1 - beta1^t)``.
 
     Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of section
     2.
@@ -236,6 +238,7 @@ class Adam(Named):
         decay_factor: ``beta1`` is multiplied by it after each update.
         decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
             gradient.
+        pytorch_epsilon: Whether epsilon is added to the divisor when that is complete, as PyTorch does.
         lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
             otherwise the other rows count as 0.
         learning_rate: Size of a step; with a schedule, where that starts.
@@ -253,6 +256,7 @@ class Adam(Named):
         epsilon: float = 1e-8,
         decay_factor: float = 1.0,
         decoupled_wd: bool = False,
+        pytorch_epsilon: bool = False,
         lazy_update: bool = True,
         learning_rate: float = 0.001,
         wd: float = 0.0,
@@ -362,7 +366,8 @@ class RMSProp(Named):
       epsilon)`` and ``w = w + d``. The variance ``n - G^2`` counts as 0 when rounding makes it negative.
 
     With ``decoupled_wd`` the weight decay does not enter ``q``: ``wd * w`` is added to the quotient instead.
-    With ``clip_weights`` above 0 the new weight is moved into that bound.
+    With ``clip_weights`` above 0 the new weight is moved into that bound. With ``pytorch_epsilon`` epsilon is
+    added to the root, not under it.
 
     Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
     "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
@@ -375,6 +380,7 @@ class RMSProp(Named):
         clip_weights: Bound on each element of the new weight; 0 for none.
         decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
             gradient.
+        pytorch_epsilon: Whether epsilon is added to the divisor when that is complete, as PyTorch does.
         learning_rate: Size of a step; with a schedule, where that starts.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
@@ -391,6 +397,7 @@ class RMSProp(Named):
         centered: bool = False,
         clip_weights: float = 0.0,
         decoupled_wd: bool = False,
+        pytorch_epsilon: bool = False,
         learning_rate: float = 0.001,
         wd: float = 0.0,
         **options: Unpack[Options],

@@ -114,7 +114,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * * q^2} and {@code w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)}.
      *
      * <p>With {@code decoupled_wd} the weight decay does not enter {@code q}; the step subtracts {@code lr *
-     * wd * w} instead.
+     * wd * w} instead. With {@code pytorch_epsilon} the divisor is {@code sqrt(v / (1 - beta2^t)) + epsilon},
+     * and the step size before it {@code lr / (1 - beta1^t)}.
      *
      * <p>Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of
      * section 2.
@@ -127,6 +128,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code decay_factor}, 0.99999999: {@code beta1} is multiplied by it after each update.
      * <li>{@code decoupled_wd}, true: Whether the weight decay is subtracted from the weight, and not part of
      * the gradient.
+     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added to the divisor when that is complete, as
+     * PyTorch does.
      * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
      * only; otherwise the other rows count as 0.
      * </ul>
@@ -214,7 +217,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * </ul>
      *
      * <p>With {@code decoupled_wd} the weight decay does not enter {@code q}: {@code wd * w} is added to the
-     * quotient instead. With {@code clip_weights} above 0 the new weight is moved into that bound.
+     * quotient instead. With {@code clip_weights} above 0 the new weight is moved into that bound. With
+     * {@code pytorch_epsilon} epsilon is added to the root, not under it.
      *
      * <p>Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
      * "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
@@ -228,6 +232,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code clip_weights}, 0: Bound on each element of the new weight; 0 for none.
      * <li>{@code decoupled_wd}, true: Whether the weight decay is subtracted from the weight, and not part of
      * the gradient.
+     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added to the divisor when that is complete, as
+     * PyTorch does.
      * </ul>
      */
     public static Optimizer rmsProp() {

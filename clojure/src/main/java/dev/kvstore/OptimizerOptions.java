@@ -18,7 +18,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
             "num_update", "begin_num_update");
 
     /** Hyper-parameters that are true or false, kept as 1 or 0. */
-    static final Set<String> FLAGS = Set.of("lazy_update", "decoupled_wd", "centered");
+    static final Set<String> FLAGS = Set.of("lazy_update", "decoupled_wd", "pytorch_epsilon", "centered");
 
     /**
      * {@return this optimizer with another value of one hyper-parameter}
@@ -187,6 +187,18 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
      */
     public Optimizer decoupledWd(boolean value) {
         return with("decoupled_wd", value ? 1 : 0);
+    }
+
+    /**
+     * {@return this optimizer with another {@code pytorch_epsilon}} Whether epsilon is added to the divisor
+     * when that is complete, as PyTorch does.
+     *
+     * @param value true or false
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer pytorchEpsilon(boolean value) {
+        return with("pytorch_epsilon", value ? 1 : 0);
     }
 
     /**

@@ -103,18 +103,22 @@
   1): m = b1 * m + (1 - b1) * q, v = beta2 * v + (1 - beta2) * q^2 and w = w - lr * sqrt(1 - beta2^t) / (1 -
   beta1^t) * m / (sqrt(v) + epsilon).
 
-  With decoupled-wd the weight decay does not enter q; the step subtracts lr * wd * w instead.
+  With decoupled-wd the weight decay does not enter q; the step subtracts lr * wd * w instead. With
+  pytorch-epsilon the divisor is sqrt(v / (1 - beta2^t)) + epsilon, and the step size before it lr / (1 -
+  beta1^t).
 
   Source: Kingma and Ba, \"Adam: a method for stochastic optimization\", 2015, the efficient order of section 2.
 
   `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
-    :beta1         0.9; decay of the mean of the gradients
-    :beta2         0.999; decay of the mean of their squares
-    :epsilon       1e-8; is added so that the quotient is finite
-    :decay-factor  0.99999999; beta1 is multiplied by it after each update
-    :decoupled-wd  true; whether the weight decay is subtracted from the weight, and not part of the gradient
-    :lazy-update   true; whether a gradient of some rows changes weight and state in those rows only;
-                   otherwise the other rows count as 0
+    :beta1            0.9; decay of the mean of the gradients
+    :beta2            0.999; decay of the mean of their squares
+    :epsilon          1e-8; is added so that the quotient is finite
+    :decay-factor     0.99999999; beta1 is multiplied by it after each update
+    :decoupled-wd     true; whether the weight decay is subtracted from the weight, and not part of the
+                      gradient
+    :pytorch-epsilon  false; whether epsilon is added to the divisor when that is complete, as PyTorch does
+    :lazy-update      true; whether a gradient of some rows changes weight and state in those rows only;
+                      otherwise the other rows count as 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (adam {:rescale-grad 0.5}))"}
@@ -184,18 +188,21 @@
     w + d. The variance n - G^2 counts as 0 when rounding makes it negative.
 
   With decoupled-wd the weight decay does not enter q: wd * w is added to the quotient instead. With
-  clip-weights above 0 the new weight is moved into that bound.
+  clip-weights above 0 the new weight is moved into that bound. With pytorch-epsilon epsilon is added to the
+  root, not under it.
 
   Source: Tieleman and Hinton, \"Neural networks for machine learning\", lecture 6.5, 2012; Graves, \"Generating
   sequences with recurrent neural networks\", 2013, equations 38 to 45.
 
   `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
-    :gamma1        0.95; decay of the means of the gradients and of their squares
-    :gamma2        0.9; the share of the last step that is kept, if centered
-    :epsilon       0.0001; is added so that the quotient is finite
-    :centered      true; whether the mean of the gradients is subtracted: the form of Graves
-    :clip-weights  0; bound on each element of the new weight; 0 for none
-    :decoupled-wd  true; whether the weight decay is subtracted from the weight, and not part of the gradient
+    :gamma1           0.95; decay of the means of the gradients and of their squares
+    :gamma2           0.9; the share of the last step that is kept, if centered
+    :epsilon          0.0001; is added so that the quotient is finite
+    :centered         true; whether the mean of the gradients is subtracted: the form of Graves
+    :clip-weights     0; bound on each element of the new weight; 0 for none
+    :decoupled-wd     true; whether the weight decay is subtracted from the weight, and not part of the
+                      gradient
+    :pytorch-epsilon  false; whether epsilon is added to the divisor when that is complete, as PyTorch does
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (rms-prop {:rescale-grad 0.5}))"}
