@@ -1,6 +1,6 @@
 //! `AdaBelief`: Adam with the variance of the gradient around its mean.
 
-use super::parameter::{Definition, Factory, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
 /// `AdaBelief`: Adam with the variance of the gradient around its mean, so that a gradient as it was
@@ -19,7 +19,18 @@ pub(super) const fn adabelief<R: From<AdaBelief>>() -> Definition<R> {
         factory: Factory { name: "adaBelief", defaults: &[] },
         learning_rate: 0.001,
         weight_decay: 0.0,
-        own: const { &[Parameter::beta1(0.9), Parameter::beta2(0.999), Parameter::epsilon(1e-8)] },
+        own: const {
+            &[
+                Parameter::beta1(0.9),
+                Parameter::new(
+                    "beta2",
+                    0.999,
+                    Domain::Fraction,
+                    "Decay of the variance around that mean",
+                ),
+                Parameter::epsilon(1e-8),
+            ]
+        },
         rule: |update| {
             let [beta1, beta2, epsilon] = update.own();
             AdaBelief {

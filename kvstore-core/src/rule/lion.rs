@@ -1,6 +1,6 @@
 //! Lion: steps of one size, in the direction of the sign of a mean gradient.
 
-use super::parameter::{Definition, Factory, Parameter};
+use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
 /// Lion: steps of one size, in the direction of the sign of a mean gradient.
@@ -20,7 +20,22 @@ pub(super) const fn lion<R: From<Lion>>() -> Definition<R> {
         factory: Factory { name: "lion", defaults: &[] },
         learning_rate: 1e-4,
         weight_decay: 0.0,
-        own: const { &[Parameter::beta1(0.9), Parameter::beta2(0.99)] },
+        own: const {
+            &[
+                Parameter::new(
+                    "beta1",
+                    0.9,
+                    Domain::Fraction,
+                    "The share of the mean in the direction of a step, beside the gradient",
+                ),
+                Parameter::new(
+                    "beta2",
+                    0.99,
+                    Domain::Fraction,
+                    "Decay of the mean of the gradients",
+                ),
+            ]
+        },
         rule: |update| {
             let [beta1, beta2] = update.own();
             Lion {

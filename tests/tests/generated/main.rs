@@ -8,6 +8,9 @@ mod manual;
 mod optimizers;
 mod python;
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use kvstore_tests::sources::root;
 use optimizers::Optimizer;
 
@@ -17,6 +20,7 @@ const GENERATE: &str = "KVSTORE_GENERATE";
 fn check(file: &str, expected: &str) {
     let path = root().join(file);
     if std::env::var_os(GENERATE).is_some() {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         std::fs::write(&path, expected).expect("a file that can be written");
         return;
     }
@@ -34,7 +38,20 @@ fn the_formulas_of_kernels_are_those_of_the_host() {
 #[test]
 fn the_constructors_and_the_manual_say_what_core_says() {
     let optimizers = Optimizer::all();
-    check("kvstore-python/python/mxkv/_optimizers.py", &python::module(&optimizers));
+    let package = "kvstore-python/python/mxkv/_optimizers";
+    let modules = python::modules(&optimizers);
+    for (name, content) in &modules {
+        check(&format!("{package}/{name}.py"), content);
+    }
+    let files = std::fs::read_dir(root().join(package)).expect("the package of the optimizers");
+    let files = files.map(|file| file.expect("a file").path());
+    let is_module = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "py");
+    let expected = modules.iter().map(|(name, _)| root().join(package).join(format!("{name}.py")));
+    assert_eq!(
+        files.filter(is_module).collect::<BTreeSet<_>>(),
+        expected.collect::<BTreeSet<_>>(),
+        "{package} has other files: delete them"
+    );
     let java = "clojure/src/main/java/dev/kvstore";
     check(&format!("{java}/OptimizerOptions.java"), &java::options(&optimizers));
     check(&format!("{java}/OptimizerFactories.java"), &java::factories(&optimizers));

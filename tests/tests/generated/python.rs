@@ -1,4 +1,4 @@
-//! The classes of optimizers in Python.
+//! The classes of optimizers in Python, each in a module of its own.
 
 use std::fmt::Write;
 
@@ -6,23 +6,40 @@ use kvstore_core::optimizer::{ALIASES, COMMON, Domain, Parameter};
 
 use super::optimizers::{Optimizer, default, parameters, with_code, wrapped};
 
-const HEAD: &str = r#"# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
-"""The classes of the built-in optimizers, which :mod:`mxkv.optimizer` offers.
+const GENERATED: &str = "# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.\n";
+
+const INIT: &str = r#""""The built-in optimizers, which :mod:`mxkv.optimizer` offers: a module with a class for each.
 
 In the formulas ``w`` is the weight, ``lr`` the learning rate, ``rescale`` is ``rescale_grad``, and ``clip`` bounds every
 element by ``clip_gradient``.
 """
 
+"#;
+
+const OPTIONS: &str = r#""""The options of every built-in optimizer."""
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, TypedDict
+from typing import Any, Mapping, TypedDict
 
-from ._builtin_optimizer import Named
-from ._native import LrScheduler
+from .._native import LrScheduler
+
+
+"#;
+
+const CLASS: &str = r"
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-"#;
+
+
+";
 
 /// The options that are no hyper-parameters: name, type and documentation.
 const OTHERS: [(&str, &str, &str); 4] = [
@@ -35,27 +52,41 @@ const OTHERS: [(&str, &str, &str); 4] = [
 /// A keyword of Python cannot be the name of an option.
 const KEYWORD: &str = "lambda";
 
-/// Returns the module with all classes.
-pub(crate) fn module(optimizers: &[Optimizer]) -> String {
-    let mut text = HEAD.to_owned();
-    let mut names: Vec<_> = optimizers.iter().map(|one| one.definition.class).collect();
-    names.push("Options");
+/// Returns the modules of the package: their names and contents.
+pub(crate) fn modules(optimizers: &[Optimizer]) -> Vec<(String, String)> {
+    let mut modules = vec![
+        ("__init__".to_owned(), format!("{GENERATED}{INIT}{}", imports(optimizers))),
+        ("options".to_owned(), format!("{GENERATED}{OPTIONS}{}", options(optimizers))),
+    ];
+    modules.extend(optimizers.iter().map(|optimizer| {
+        let definition = optimizer.definition;
+        let docs = format!("\"\"\"The class :class:`{}`.\"\"\"\n", definition.class);
+        (definition.name.to_owned(), format!("{GENERATED}{docs}{CLASS}{}", class(optimizer)))
+    }));
+    modules
+}
+
+/// Returns the lines that import all classes, and their list.
+fn imports(optimizers: &[Optimizer]) -> String {
+    let of = |optimizer: &Optimizer| (optimizer.definition.name, optimizer.definition.class);
+    let mut all: Vec<_> = optimizers.iter().map(of).chain([("options", "Options")]).collect();
+    all.sort_unstable();
+    let mut text = String::new();
+    for (module, class) in &all {
+        let _ = writeln!(text, "from .{module} import {class}");
+    }
+    let mut names: Vec<_> = all.iter().map(|(_, class)| class).collect();
     names.sort_unstable();
     text += "\n__all__ = [\n";
     for name in names {
         let _ = writeln!(text, "    \"{name}\",");
     }
-    text += "]\n";
-    text += &options(optimizers);
-    for optimizer in optimizers {
-        text += &class(optimizer);
-    }
-    text
+    text + "]\n"
 }
 
 fn class(optimizer: &Optimizer) -> String {
     let definition = optimizer.definition;
-    let mut text = format!("\n\nclass {}(Named):\n", definition.class);
+    let mut text = format!("class {}(Named):\n", definition.class);
     text += &wrapped(&format!("\"\"\"{}", prose(optimizer.title())), "    ");
     text += &optimizer.plain_details("    ", prose);
     text += "\n    Args:\n";
@@ -87,7 +118,7 @@ fn options(optimizers: &[Optimizer]) -> String {
     let parameters = parameters(optimizers);
     let of_name = |name: &str| parameters.iter().find(|parameter| parameter.name == name);
     let mut fields = String::new();
-    let mut text = "\n\nclass Options(TypedDict, total=False):\n".to_owned();
+    let mut text = "class Options(TypedDict, total=False):\n".to_owned();
     text += "    \"\"\"The options that every built-in optimizer takes.\n\n    Args:\n";
     for parameter in &COMMON[2..] {
         // MXNet's default is `None`.

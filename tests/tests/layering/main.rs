@@ -45,6 +45,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
         "kvstore-jni",
         &[
             "error",
+            "codes",
             "handle",
             "critical",
             "convert",
@@ -273,24 +274,6 @@ fn borders_to_other_worlds_have_one_user() {
 }
 
 #[test]
-fn error_codes_have_the_same_names_and_order_in_java() {
-    let path = root().join("clojure/src/main/java/dev/kvstore/KVStoreException.java");
-    let code = lines(&path).into_iter().map(|(_, line)| line.trim().to_owned());
-    let after = code.skip_while(|line| !line.contains("enum Code {")).skip(1);
-    let constants = after.filter(|line| !line.starts_with(['/', '*']));
-    let mut java = Vec::new();
-    for line in constants {
-        java.push(line.trim_end_matches([',', ';']).to_owned());
-        if line.ends_with(';') {
-            break;
-        }
-    }
-    let rust: Vec<String> =
-        kvstore::ErrorCode::ALL.iter().map(|code| screaming(code.as_str())).collect();
-    assert_eq!(java, rust);
-}
-
-#[test]
 fn error_codes_have_the_same_names_and_order_in_python() {
     let path = root().join("kvstore-python/python/mxkv/errors.py");
     let code = lines(&path).into_iter().map(|(_, line)| line.trim().to_owned());
@@ -298,14 +281,4 @@ fn error_codes_have_the_same_names_and_order_in_python() {
     let names = table.map_while(|line| line.split('"').nth(1).map(str::to_owned));
     let python: Vec<String> = names.filter(|name| name != "Type").collect();
     assert_eq!(python, kvstore::ErrorCode::ALL.map(|code| code.as_str().to_owned()));
-}
-
-/// Returns `KeyNotFound` as `KEY_NOT_FOUND`.
-fn screaming(name: &str) -> String {
-    words(name)
-        .iter()
-        .filter(|word| !word.is_empty())
-        .map(|word| word.to_uppercase())
-        .collect::<Vec<_>>()
-        .join("_")
 }

@@ -369,8 +369,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      *
      * <p>{@code learning_rate} is 0.0001, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.99: Decay of the mean of their squares.
+     * <li>{@code beta1}, 0.9: The share of the mean in the direction of a step, beside the gradient.
+     * <li>{@code beta2}, 0.99: Decay of the mean of the gradients.
      * </ul>
      */
     public static Optimizer lion() {
@@ -391,7 +391,7 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <p>{@code learning_rate} is 0.001, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
      * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
+     * <li>{@code beta2}, 0.999: Decay of the variance around that mean.
      * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
      * </ul>
      */

@@ -317,8 +317,8 @@
   Source: Chen et al., \"Symbolic discovery of optimization algorithms\", 2023, algorithm 2.
 
   `opts` are those of every optimizer (:learning-rate 0.0001, :wd 0), and
-    :beta1  0.9; decay of the mean of the gradients
-    :beta2  0.99; decay of the mean of their squares
+    :beta1  0.9; the share of the mean in the direction of a step, beside the gradient
+    :beta2  0.99; decay of the mean of the gradients
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (lion {:rescale-grad 0.5}))"}
@@ -337,7 +337,7 @@
 
   `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
     :beta1    0.9; decay of the mean of the gradients
-    :beta2    0.999; decay of the mean of their squares
+    :beta2    0.999; decay of the variance around that mean
     :epsilon  1e-8; is added so that the quotient is finite
   Errors are those of the namespace.
 

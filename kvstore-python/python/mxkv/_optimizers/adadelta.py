@@ -1,0 +1,41 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`AdaDelta`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class AdaDelta(Named):
+    """AdaDelta: steps measured by the size of earlier steps, without a learning rate.
+
+    With ``q = clip(rescale * gradient)``: ``a = rho * a + (1 - rho) * q^2``, ``d = sqrt(D + epsilon) / sqrt(a
+    + epsilon) * q``, ``D = rho * D + (1 - rho) * d^2`` and ``w = w - (d + wd * w)``.
+
+    Source: Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
+
+    Args:
+        rho: Decay of the means of the squared gradients and of the squared steps.
+        epsilon: Is added so that the quotient is finite.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "adadelta"
+
+    def __init__(
+        self,
+        *,
+        rho: float = 0.9,
+        epsilon: float = 1e-5,
+        learning_rate: float = 0.01,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

@@ -1,0 +1,46 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`FTML`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class FTML(Named):
+    """Follow the moving leader.
+
+    With ``q = clip(rescale * gradient + wd * w)``: ``v = beta2 * v + (1 - beta2) * q^2``, ``D = (1 - beta1^t)
+    / lr * (sqrt(v / (1 - beta2^t)) + epsilon)``, ``z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w``,
+    then ``d = D`` and ``w = -z / d``.
+
+    An update with learning rate 0 is skipped: weight, state and ``t`` do not change.
+
+    Source: Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
+
+    Args:
+        beta1: Decay of the mean of the gradients.
+        beta2: Decay of the mean of their squares.
+        epsilon: Is added so that the quotient is finite.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "ftml"
+
+    def __init__(
+        self,
+        *,
+        beta1: float = 0.6,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        learning_rate: float = 0.01,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

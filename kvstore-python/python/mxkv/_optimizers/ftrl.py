@@ -1,0 +1,46 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`Ftrl`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Ftrl(Named):
+    """Follow the regularized leader, per coordinate: sparse weights for linear models.
+
+    With ``q = clip(rescale * gradient)``: ``z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr``, ``n = n +
+    q^2``, and ``w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)`` where ``|z| > lamda1``, else 0.
+
+    An update with learning rate 0 is skipped: weight and state do not change.
+
+    Source: McMahan and others, "Ad click prediction: a view from the trenches", 2013.
+
+    Args:
+        lamda1: Strength of the L1 penalty.
+        beta: The greater, the smaller the first steps.
+        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
+            otherwise the other rows count as 0.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "ftrl"
+
+    def __init__(
+        self,
+        *,
+        lamda1: float = 0.01,
+        beta: float = 1.0,
+        lazy_update: bool = True,
+        learning_rate: float = 0.1,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

@@ -1,0 +1,44 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`Lion`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Lion(Named):
+    """Lion: steps of one size, in the direction of the sign of a mean gradient.
+
+    With ``q = clip(rescale * gradient)``: ``c = beta1 * m + (1 - beta1) * q``, ``w = w - lr * (sign(c) + wd *
+    w)`` and ``m = beta2 * m + (1 - beta2) * q``.
+
+    Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of AdamW, and a
+    weight decay that is as much larger.
+
+    Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2.
+
+    Args:
+        beta1: The share of the mean in the direction of a step, beside the gradient.
+        beta2: Decay of the mean of the gradients.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "lion"
+
+    def __init__(
+        self,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        learning_rate: float = 0.0001,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

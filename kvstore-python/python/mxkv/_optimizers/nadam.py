@@ -1,0 +1,47 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`Nadam`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Nadam(Named):
+    """Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+
+    With ``q = clip(rescale * gradient + wd * w)``, ``t`` the number of the update and ``f(t) = beta1 * (1 -
+    0.5 * 0.96^(t * schedule_decay))``; ``S`` is the product of ``f(1) .. f(t)`` and ``S' = S * f(t + 1)``:
+    ``m = beta1 * m + (1 - beta1) * q``, ``v = beta2 * v + (1 - beta2) * q^2`` and ``w = w - lr * ((1 - f(t))
+    * q / (1 - S) + f(t + 1) * m / (1 - S')) / (sqrt(v / (1 - beta2^t)) + epsilon)``.
+
+    Source: Dozat, "Incorporating Nesterov momentum into Adam", 2016.
+
+    Args:
+        beta1: Decay of the mean of the gradients.
+        beta2: Decay of the mean of their squares.
+        epsilon: Is added so that the quotient is finite.
+        schedule_decay: How fast the momentum approaches ``beta1``.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "nadam"
+
+    def __init__(
+        self,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        schedule_decay: float = 0.004,
+        learning_rate: float = 0.001,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

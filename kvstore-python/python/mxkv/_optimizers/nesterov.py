@@ -1,0 +1,40 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`Nesterov`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Nesterov(Named):
+    """Nesterov's accelerated gradient as most libraries compute it.
+
+    With ``q = clip(rescale * gradient)`` and ``r = q + wd * w``: ``m = momentum * m + r`` and ``w = w - lr *
+    (r + momentum * m)``. Without momentum it is gradient descent.
+
+    Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum in deep
+    learning", 2013.
+
+    Args:
+        momentum: The share of the last gradients that is kept; 0 for none.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "nesterov"
+
+    def __init__(
+        self,
+        *,
+        momentum: float = 0.0,
+        learning_rate: float = 0.01,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

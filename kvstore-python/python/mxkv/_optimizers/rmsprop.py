@@ -1,0 +1,60 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`RMSProp`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class RMSProp(Named):
+    """RMSProp: steps divided by the root of the mean squared gradient, plain or centered.
+
+    With ``q = clip(rescale * gradient + wd * w)`` and ``n = gamma1 * n + (1 - gamma1) * q^2``:
+
+    - plain ``w = w - lr * q / sqrt(n + epsilon)``;
+    - centered also ``G = gamma1 * G + (1 - gamma1) * q``, ``d = gamma2 * d - lr * q / sqrt(n - G^2 +
+      epsilon)`` and ``w = w + d``. The variance ``n - G^2`` counts as 0 when rounding makes it negative.
+
+    With ``decoupled_wd`` the weight decay does not enter ``q``: ``wd * w`` is added to the quotient instead.
+    With ``clip_weights`` above 0 the new weight is moved into that bound. With ``pytorch_epsilon`` epsilon is
+    added to the root, not under it.
+
+    Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
+    "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
+
+    Args:
+        gamma1: Decay of the means of the gradients and of their squares.
+        gamma2: The share of the last step that is kept, if ``centered``.
+        epsilon: Is added so that the quotient is finite.
+        centered: Whether the mean of the gradients is subtracted: the form of Graves.
+        clip_weights: Bound on each element of the new weight; 0 for none.
+        decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
+            gradient.
+        pytorch_epsilon: Whether epsilon is added to the divisor when that is complete, as PyTorch does.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "rmsprop"
+
+    def __init__(
+        self,
+        *,
+        gamma1: float = 0.9,
+        gamma2: float = 0.9,
+        epsilon: float = 1e-8,
+        centered: bool = False,
+        clip_weights: float = 0.0,
+        decoupled_wd: bool = False,
+        pytorch_epsilon: bool = False,
+        learning_rate: float = 0.001,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...

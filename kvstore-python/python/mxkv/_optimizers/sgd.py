@@ -1,0 +1,44 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`SGD`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class SGD(Named):
+    """Stochastic gradient descent, with and without momentum.
+
+    With ``q = clip(rescale * gradient)``:
+
+    - without momentum ``w = (1 - lr * wd) * w - lr * q``;
+    - with momentum ``m = momentum * m - lr * wd * w - lr * q`` and ``w = w + m``.
+
+    Source: the operators ``sgd_update`` and ``sgd_mom_update`` of Apache MXNet 1.9.
+
+    Args:
+        momentum: The share of the last step that is kept; 0 for none.
+        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
+            otherwise the other rows count as 0.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "sgd"
+
+    def __init__(
+        self,
+        *,
+        momentum: float = 0.0,
+        lazy_update: bool = True,
+        learning_rate: float = 0.01,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...
