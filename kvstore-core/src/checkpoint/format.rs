@@ -34,15 +34,3 @@ pub(super) fn state_name(index: usize, key: &str) -> String {
 pub(super) fn residual_name(index: usize, key: &str) -> String {
     format!("residual/{index}/{key}")
 }
-
-/// The names that the format and this crate have for the same types.
-pub(super) const DTYPES: [(DType, safetensors::Dtype); 8] = [
-    (DType::F32, safetensors::Dtype::F32),
-    (DType::F64, safetensors::Dtype::F64),
-    (DType::F16, safetensors::Dtype::F16),
-    (DType::Bf16, safetensors::Dtype::BF16),
-    (DType::U8, safetensors::Dtype::U8),
-    (DType::I8, safetensors::Dtype::I8),
-    (DType::I32, safetensors::Dtype::I32),
-    (DType::I64, safetensors::Dtype::I64),
-];

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::format::{DTYPES, MAX_HEADER_BYTES, METADATA};
+use super::format::{MAX_HEADER_BYTES, METADATA};
 use super::limits::check_header;
 use super::unescape::unescape;
 use crate::fallible;
 use crate::file::{Input, short_list};
-use crate::types::{Error, Result, Shape, TensorSpec};
+use crate::types::{DType, Error, Result, Shape, TensorSpec};
 
 /// What a file says of its tensors, which are as long as they are said to be, one behind the other up to its end.
 pub(super) struct Header {
@@ -237,11 +237,11 @@ impl TensorInfo {
     /// Returns the tensor that is meant, which is as long as its dtype and shape are.
     fn entry(self, name: &str) -> Result<TensorEntry, String> {
         let Self { dtype, shape, data_offsets: (start, end) } = self;
-        let known = DTYPES.iter().find(|(_, theirs)| *theirs == dtype);
-        let Some((dtype, _)) = known else {
+        let known = DType::ALL.into_iter().find(|ours| ours.safetensors() == dtype);
+        let Some(dtype) = known else {
             return Err(format!("tensor `{name}` has elements of type {dtype:?}"));
         };
-        let spec = TensorSpec::new(Shape::from(shape), *dtype);
+        let spec = TensorSpec::new(Shape::from(shape), dtype);
         match (spec.num_bytes(), end.checked_sub(start)) {
             (Ok(expected), Some(found)) if expected == found => {
                 Ok(TensorEntry { spec, start, is_expected: false })

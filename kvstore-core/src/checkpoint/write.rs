@@ -12,8 +12,8 @@ use safetensors::tensor::TensorInfo;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::format::{
-    CHECKSUM, CHECKSUM_BYTES, DTYPES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec,
-    residual_name, row_indices_name, rows_name, state_name, value_name,
+    CHECKSUM, CHECKSUM_BYTES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec, residual_name,
+    row_indices_name, rows_name, state_name, value_name,
 };
 use super::limits::{check_header, check_manifest};
 use super::manifest::{FileContent, KeyRecord, KeyRecords, Manifest, RuleRecord};
@@ -107,12 +107,8 @@ impl CheckpointFile {
         let mut place = |spec: &TensorSpec| -> Result<TensorInfo> {
             let start = end;
             end += spec.num_bytes()?;
-            let (_, dtype) = DTYPES
-                .iter()
-                .find(|(dtype, _)| *dtype == spec.dtype())
-                .ok_or_else(|| Error::Internal(format!("{} has no name in files", spec.dtype())))?;
             let shape = fallible::copied(spec.shape().dims())?;
-            Ok(TensorInfo { dtype: *dtype, shape, data_offsets: (start, end) })
+            Ok(TensorInfo { dtype: spec.dtype().safetensors(), shape, data_offsets: (start, end) })
         };
         let mut infos = fallible::with_capacity(named.len() + 1)?;
         let mut tensors = fallible::with_capacity(named.len())?;

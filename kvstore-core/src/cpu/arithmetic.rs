@@ -1,10 +1,8 @@
 //! What the elementwise operations mean for one element. Half precision has none of its own: it is
 //! computed in `f32` and rounded.
 
-use half::{bf16, f16};
-
 use super::rounding::Rounding;
-use crate::types::{Element, UnaryOp, cast};
+use crate::types::{Element, UnaryOp, cast, full_types, half_types, integer_types};
 
 /// The operations on one or two elements.
 pub(super) trait Arithmetic: Ordered {
@@ -140,7 +138,7 @@ fn floored_remainder(a: f64, b: f64) -> f64 {
 }
 
 macro_rules! float_arithmetic {
-    ($type:ident) => {
+    ($($Variant:ident: $type:ty),+) => {$(
         impl Arithmetic for $type {
             const ZERO_DIVISOR_IS_ERROR: bool = false;
 
@@ -194,11 +192,11 @@ macro_rules! float_arithmetic {
                 }
             }
         }
-    };
+    )+};
 }
 
 macro_rules! integer_arithmetic {
-    ($type:ident, $sign:expr) => {
+    ($($Variant:ident: $type:ty),+) => {$(
         impl Arithmetic for $type {
             const ZERO_DIVISOR_IS_ERROR: bool = true;
 
@@ -236,10 +234,11 @@ macro_rules! integer_arithmetic {
             #[inline]
             fn unary(self, op: UnaryOp) -> Self {
                 match op {
-                    UnaryOp::Negate => (0 as $type).wrapping_sub(self),
+                    UnaryOp::Negate => self.wrapping_neg(),
                     UnaryOp::Square => self.wrapping_mul(self),
-                    UnaryOp::Abs => self.wrapping_mul($sign(self)),
-                    UnaryOp::Sign => $sign(self),
+                    UnaryOp::Abs => self.wrapping_mul(self.unary(UnaryOp::Sign)),
+                    #[allow(unused_comparisons, reason = "the unsigned types share this text")]
+                    UnaryOp::Sign => <$type>::from(self > 0).wrapping_sub(<$type>::from(self < 0)),
                     UnaryOp::Relu => self.larger(0),
                     UnaryOp::Ceil
                     | UnaryOp::Floor
@@ -257,32 +256,36 @@ macro_rules! integer_arithmetic {
                 }
             }
         }
-    };
+    )+};
 }
 
-float_arithmetic!(f32);
-float_arithmetic!(f64);
-integer_arithmetic!(u8, |x: u8| u8::from(x != 0));
-integer_arithmetic!(i8, i8::signum);
-integer_arithmetic!(i32, i32::signum);
-integer_arithmetic!(i64, i64::signum);
+full_types!(float_arithmetic);
+integer_types!(integer_arithmetic);
 
-macro_rules! ordered {
-    ($($type:ident: $is_nan:expr),+) => {
+macro_rules! ordered_floats {
+    ($($Variant:ident: $type:ty),+) => {
         $(impl Ordered for $type {
             #[inline]
             fn is_nan(self) -> bool {
-                let is_nan: fn(Self) -> bool = $is_nan;
-                is_nan(self)
+                <$type>::is_nan(self)
             }
         })+
     };
 }
+full_types!(ordered_floats);
+half_types!(ordered_floats);
 
-ordered! {
-    f32: f32::is_nan, f64: f64::is_nan, f16: f16::is_nan, bf16: bf16::is_nan,
-    u8: |_| false, i8: |_| false, i32: |_| false, i64: |_| false
+macro_rules! ordered_integers {
+    ($($Variant:ident: $type:ty),+) => {
+        $(impl Ordered for $type {
+            #[inline]
+            fn is_nan(self) -> bool {
+                false
+            }
+        })+
+    };
 }
+integer_types!(ordered_integers);
 
 #[cfg(test)]
 mod tests {

@@ -3,14 +3,12 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use half::slice::HalfFloatSliceExt;
-
 use super::arithmetic::{Arithmetic, truth, with_binary, with_unary};
+use super::half::{self, Half};
 use super::in_out::InOutSlice;
 use super::lanes::{Lanes, Map, Zip};
 use super::memory::elements;
 use super::rounding::Rounding;
-use super::sum;
 use super::threads::{Split, Workers};
 use crate::backend::{InOut, Operand};
 use crate::types::{BinaryOp, Element, Error, Result, Scalar, UnaryOp};
@@ -218,19 +216,13 @@ pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &m
 }
 
 /// Converts `f32` to half precision.
-pub(super) fn narrow<D: Element>(workers: &Workers, src: &[f32], dst: &mut [D])
-where
-    [D]: HalfFloatSliceExt,
-{
-    workers.for_each_piece(Conversion { src, dst }, &|piece| sum::narrow(piece.src, piece.dst));
+pub(super) fn narrow<D: Half>(workers: &Workers, src: &[f32], dst: &mut [D]) {
+    workers.for_each_piece(Conversion { src, dst }, &|piece| half::narrow(piece.src, piece.dst));
 }
 
 /// Converts half precision to `f32`.
-pub(super) fn widen<S: Element>(workers: &Workers, src: &[S], dst: &mut [f32])
-where
-    [S]: HalfFloatSliceExt,
-{
-    workers.for_each_piece(Conversion { src, dst }, &|piece| sum::widen(piece.src, piece.dst));
+pub(super) fn widen<S: Half>(workers: &Workers, src: &[S], dst: &mut [f32]) {
+    workers.for_each_piece(Conversion { src, dst }, &|piece| half::widen(piece.src, piece.dst));
 }
 
 /// Converts floats to integers, 64 at a time: mostly all of them are short.

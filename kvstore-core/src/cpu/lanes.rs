@@ -1,11 +1,11 @@
 //! [`Lanes`]: loops over the elements of one dtype, in the arithmetic that it computes in.
 
-use half::{bf16, f16};
-
 use super::arithmetic::{Arithmetic, Ordered};
+use super::half::{narrow, widen};
 use super::in_out::InOutSlice;
-use super::sum::{BLOCK, narrow, widen};
+use super::sum::BLOCK;
 use super::threads::Split;
+use crate::types::{full_types, half_types, integer_types};
 
 /// What an operation does to elements. The loop over them is compiled once for each type that is computed in.
 pub(super) type Map<C> = dyn Fn(InOutSlice<'_, C>) + Sync;
@@ -27,7 +27,7 @@ pub(super) trait Lanes: Ordered {
 }
 
 macro_rules! native_lanes {
-    ($($type:ty),+) => {
+    ($($Variant:ident: $type:ty),+) => {
         $(impl Lanes for $type {
             type Compute = Self;
 
@@ -47,7 +47,7 @@ macro_rules! native_lanes {
 }
 
 macro_rules! half_lanes {
-    ($($type:ty),+) => {
+    ($($Variant:ident: $type:ty),+) => {
         $(impl Lanes for $type {
             type Compute = f32;
 
@@ -84,5 +84,6 @@ macro_rules! half_lanes {
     };
 }
 
-native_lanes!(f32, f64, u8, i8, i32, i64);
-half_lanes!(f16, bf16);
+full_types!(native_lanes);
+integer_types!(native_lanes);
+half_types!(half_lanes);

@@ -4,6 +4,7 @@ mod arithmetic;
 mod elementwise;
 mod features;
 mod free_blocks;
+mod half;
 mod in_out;
 mod lanes;
 mod matrix;
@@ -20,8 +21,6 @@ mod update;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use half::{bf16, f16};
-
 use crate::backend::{
     Backend, Check, DequantizeJob, DeviceMemory, InOut, MatmulSize, Operand, QuantizeJob,
     RowScatterJob, RowSumJob, RowUpdateJob, Span, SpanMut, Storage, SumJob, UpdateJob,
@@ -29,6 +28,7 @@ use crate::backend::{
 use crate::noise::Distribution;
 use crate::types::{
     BinaryOp, DType, Device, DeviceKind, Error, Reduction, Result, Scalar, UnaryOp, with_element,
+    with_float,
 };
 
 use memory::{Memory, bytes, bytes_mut, elements, elements_mut, part_mut};
@@ -172,18 +172,21 @@ impl Backend for CpuBackend {
 
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()> {
         let workers = &self.workers;
+        // Between `f32` and half precision there are instructions for blocks.
         match (from, to) {
-            (DType::F32, DType::F16) => {
-                elementwise::narrow(workers, elements(src)?, elements_mut::<f16>(dst)?);
+            (DType::F32, half) if half.arithmetic() == Some(from) && half != from => {
+                with_float!(half,
+                    full _A => {},
+                    half H => elementwise::narrow(workers, elements(src)?, elements_mut::<H>(dst)?),
+                    integer => {}
+                );
             }
-            (DType::F32, DType::Bf16) => {
-                elementwise::narrow(workers, elements(src)?, elements_mut::<bf16>(dst)?);
-            }
-            (DType::F16, DType::F32) => {
-                elementwise::widen(workers, elements::<f16>(src)?, elements_mut(dst)?);
-            }
-            (DType::Bf16, DType::F32) => {
-                elementwise::widen(workers, elements::<bf16>(src)?, elements_mut(dst)?);
+            (half, DType::F32) if half.arithmetic() == Some(to) && half != to => {
+                with_float!(half,
+                    full _A => {},
+                    half H => elementwise::widen(workers, elements::<H>(src)?, elements_mut(dst)?),
+                    integer => {}
+                );
             }
             _ => with_element!(from, S => with_element!(to, D => {
                 elementwise::cast(workers, elements::<S>(src)?, elements_mut::<D>(dst)?);

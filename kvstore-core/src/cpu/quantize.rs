@@ -2,17 +2,15 @@
 
 use std::ops::BitOr;
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
+use super::half::{Half, narrow};
 use super::in_out::InOutSlice;
 use super::memory::{bytes, bytes_mut, cast, cast_mut};
-use super::sum::{BLOCK, narrow, widen};
+use super::sum::BLOCK;
 use super::threads::{Job, Split};
 use crate::backend::{DequantizeJob, QuantizeJob, Span};
 use crate::codec::{Code, Quantizer};
 use crate::rule::Real;
-use crate::types::{DType, Element, Error, Result};
+use crate::types::{DType, Element, Error, Result, with_float};
 
 /// Codes are cut between words: as many elements as one has at most.
 const WORD: usize = 32;
@@ -42,13 +40,11 @@ impl Job for QuantizeJob<'_> {
     }
 
     fn run(piece: Quantize<'_>) -> Result<()> {
-        match piece.dtype {
-            DType::F32 => piece.run::<f32, f32>(|block, _| block),
-            DType::F64 => piece.run::<f64, f64>(|block, _| block),
-            DType::F16 => piece.run::<f16, f32>(widened),
-            DType::Bf16 => piece.run::<bf16, f32>(shifted),
-            DType::U8 | DType::I32 | DType::I8 | DType::I64 => Err(no_float()),
-        }
+        with_float!(piece.dtype,
+            full A => piece.run::<A, A>(|block, _| block),
+            half H => piece.run::<H, f32>(widened),
+            integer => Err(no_float())
+        )
     }
 }
 
@@ -56,23 +52,10 @@ fn no_float() -> Error {
     Error::Internal("integers are not compressed".to_owned())
 }
 
-/// Converts a block to the arithmetic of half precision.
-fn widened<'a, T>(block: &[T], wide: &'a mut [f32]) -> &'a [f32]
-where
-    [T]: HalfFloatSliceExt,
-{
+/// Converts a block to the arithmetic of half precision. Any NaN is as good as another.
+fn widened<'a, T: Half>(block: &[T], wide: &'a mut [f32]) -> &'a [f32] {
     let wide = wide.get_mut(..block.len()).unwrap_or_default();
-    widen(block, wide);
-    wide
-}
-
-/// Converts a block by its bits, which are the first ones of an `f32`. Conversions of single elements look for what
-/// is no number, and any such is as good as another.
-fn shifted<'a>(block: &[bf16], wide: &'a mut [f32]) -> &'a [f32] {
-    let wide = wide.get_mut(..block.len()).unwrap_or_default();
-    for (wide, narrow) in wide.iter_mut().zip(block) {
-        *wide = f32::from_bits(u32::from(narrow.to_bits()) << 16);
-    }
+    T::convert_numbers_to(block, wide);
     wide
 }
 
@@ -287,13 +270,11 @@ impl Job for DequantizeJob<'_> {
     }
 
     fn run(piece: Dequantize<'_>) -> Result<()> {
-        match piece.dtype {
-            DType::F32 => piece.run_full::<f32>(),
-            DType::F64 => piece.run_full::<f64>(),
-            DType::F16 => piece.run_half::<f16>(),
-            DType::Bf16 => piece.run_half::<bf16>(),
-            DType::U8 | DType::I32 | DType::I8 | DType::I64 => Err(no_float()),
-        }
+        with_float!(piece.dtype,
+            full A => piece.run_full::<A>(),
+            half H => piece.run_half::<H>(),
+            integer => Err(no_float())
+        )
     }
 }
 
@@ -338,10 +319,7 @@ impl Dequantize<'_> {
     }
 
     /// Sums what the codes mean in `f32` and rounds once.
-    fn run_half<T: Element>(self) -> Result<()>
-    where
-        [T]: HalfFloatSliceExt,
-    {
+    fn run_half<T: Half>(self) -> Result<()> {
         let mut sums = [0f32; BLOCK];
         let block_bytes = self.quantizer.code.num_bytes(BLOCK);
         let starts = (self.first_byte..).step_by(block_bytes);

@@ -1,13 +1,13 @@
 //! The n-way sum: a left fold over the addends. Up to eight of them are read side by side, so that
 //! an element is added up in a register and written once.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
+use super::half::{Half, narrow, widen};
 use super::memory::{bytes_mut, cast_mut, elements};
 use super::threads::{Job, Split};
 use crate::backend::{Span, SumJob};
-use crate::types::{DType, Element, Error, Result, with_element};
+use crate::types::{
+    DType, Element, Error, Result, full_types, half_types, integer_types, with_element,
+};
 
 /// How many elements are worked on before the next ones; buffers of so many stay in the first-level
 /// cache.
@@ -104,7 +104,7 @@ pub(super) trait Add: Element {
 }
 
 macro_rules! add {
-    ($($type:ty: $add:expr),+) => {
+    ($add:expr; $($type:ty),+) => {
         $(
             impl Add for $type {
                 #[inline]
@@ -121,14 +121,17 @@ macro_rules! add {
         )+
     };
 }
-
-add! {
-    f32: |a, b| a + b, f64: |a, b| a + b,
-    u8: u8::wrapping_add, i8: i8::wrapping_add, i32: i32::wrapping_add, i64: i64::wrapping_add
+macro_rules! add_full {
+    ($($Variant:ident: $type:ty),+) => { add!(|a, b| a + b; $($type),+); };
 }
+macro_rules! add_integer {
+    ($($Variant:ident: $type:ty),+) => { add!(|a, b| a.wrapping_add(b); $($type),+); };
+}
+full_types!(add_full);
+integer_types!(add_integer);
 
 macro_rules! half_fold {
-    ($($type:ty),+) => {
+    ($($Variant:ident: $type:ty),+) => {
         $(impl Fold for $type {
             fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) -> Result<()> {
                 fold_half(addends, start, dst)
@@ -136,8 +139,7 @@ macro_rules! half_fold {
         })+
     };
 }
-
-half_fold!(f16, bf16);
+half_types!(half_fold);
 
 /// Sums in the elements' own arithmetic.
 fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Result<()> {
@@ -235,10 +237,7 @@ fn add_up<T: Add, const N: usize, const GOES_ON: bool>(dst: &mut [T], sources: [
 }
 
 /// Sums in `f32` and rounds once.
-fn fold_half<T: Element>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Result<()>
-where
-    [T]: HalfFloatSliceExt,
-{
+fn fold_half<T: Half>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Result<()> {
     let mut sums = [0f32; BLOCK];
     let mut addend = [0f32; BLOCK];
     for (block, dst) in dst.chunks_mut(BLOCK).enumerate() {
@@ -257,24 +256,4 @@ where
         narrow(&sums, dst);
     }
     Ok(())
-}
-
-/// Converts a block to `f32`.
-pub(super) fn widen<T>(source: &[T], dst: &mut [f32])
-where
-    [T]: HalfFloatSliceExt,
-{
-    if let Some(dst) = dst.get_mut(..source.len()) {
-        source.convert_to_f32_slice(dst);
-    }
-}
-
-/// Rounds a block to half precision.
-pub(super) fn narrow<T>(source: &[f32], dst: &mut [T])
-where
-    [T]: HalfFloatSliceExt,
-{
-    if let Some(source) = source.get(..dst.len()) {
-        dst.convert_from_f32_slice(source);
-    }
 }

@@ -1,14 +1,12 @@
 //! Sum and optimizer step in one pass: every byte of weight, state and gradients is touched once.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
+use super::half::{Half, HalfWeight, widen};
 use super::in_out::InOutSlice;
-use super::sum::{Addends, BLOCK, Fold, narrow, widen};
+use super::sum::{Addends, BLOCK, Fold};
 use super::threads::{Job, Split};
 use crate::backend::UpdateJob;
 use crate::rule::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
-use crate::types::{DType, Error, Result};
+use crate::types::{DType, Error, Result, with_float};
 
 impl Job for UpdateJob<'_> {
     type Piece<'j>
@@ -89,19 +87,15 @@ impl RuleVisitor for UpdatePiece<'_> {
 
     // Half precision shares the kernels of its arithmetic: there are as few as formulas times two.
     fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.run_full::<f32, R, N>(),
-            DType::F64 => self.run_full::<f64, R, N>(),
-            DType::F16 => self.run_half::<f16, R, N>(HalfWeight::F16),
-            DType::Bf16 => self.run_half::<bf16, R, N>(HalfWeight::Bf16),
-            DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
-                Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
-            }
-        }
+        with_float!(self.dtype,
+            full A => self.run_full::<A, R, N>(),
+            half H => self.run_half::<H, R, N>(),
+            integer => Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
+        )
     }
 }
 
-impl<'a> UpdatePiece<'a> {
+impl UpdatePiece<'_> {
     /// Steps a weight in its own arithmetic.
     fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: A::fold };
@@ -111,13 +105,7 @@ impl<'a> UpdatePiece<'a> {
     }
 
     /// Steps the master copy of a half-precision weight, and rounds it into the weight.
-    fn run_half<T: Fold, R: Rule<N>, const N: usize>(
-        self,
-        rounded: impl FnOnce(&'a mut [T]) -> HalfWeight<'a>,
-    ) -> Result<()>
-    where
-        [T]: HalfFloatSliceExt,
-    {
+    fn run_half<T: Half, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: merge_half::<T> };
         let step = step_of::<f32, R, N>(&self.rule)?;
         let mut states = self.states.into_iter().flatten();
@@ -127,7 +115,7 @@ impl<'a> UpdatePiece<'a> {
             return Err(wrong_state());
         }
         let states = states_of(states)?;
-        Update { step, merge, rounded: Some(rounded(weight)), weight: master, states }
+        Update { step, merge, rounded: Some(T::weight(weight)), weight: master, states }
             .run(self.start)
     }
 }
@@ -165,34 +153,13 @@ struct Merge<'a, A> {
     fold: fn(Addends<'_>, usize, &mut [A]) -> Result<()>,
 }
 
-fn merge_half<T: Fold>(addends: Addends<'_>, start: usize, gradients: &mut [f32]) -> Result<()>
-where
-    [T]: HalfFloatSliceExt,
-{
+fn merge_half<T: Half>(addends: Addends<'_>, start: usize, gradients: &mut [f32]) -> Result<()> {
     let mut sums = [T::default(); BLOCK];
     if let Some(sums) = sums.get_mut(..gradients.len()) {
         T::fold(addends, start, sums)?;
         widen(sums, gradients);
     }
     Ok(())
-}
-
-/// A half-precision weight, into which its master copy is rounded.
-pub(super) enum HalfWeight<'a> {
-    F16(&'a mut [f16]),
-    Bf16(&'a mut [bf16]),
-}
-
-impl HalfWeight<'_> {
-    pub(super) fn write<A: Real>(&mut self, start: usize, master: &[A]) {
-        let end = start + master.len();
-        // Only `f32` has half-precision weights.
-        let Ok(master) = bytemuck::try_cast_slice::<A, f32>(master) else { return };
-        match self {
-            Self::F16(weight) => narrow(master, weight.get_mut(start..end).unwrap_or_default()),
-            Self::Bf16(weight) => narrow(master, weight.get_mut(start..end).unwrap_or_default()),
-        }
-    }
 }
 
 /// The elements of a piece, typed.

@@ -1,20 +1,29 @@
 //! Plain data that every other folder uses: devices, dtypes, shapes, keys, operations, errors.
 
 mod device;
-pub mod dtype;
+mod dtypes;
+mod element;
 mod error;
 pub mod key;
 mod layout;
 mod ops;
 mod shape;
 
+/// What the elements of tensors can be, and the conversions between them.
+pub mod dtype {
+    pub use super::dtypes::DType;
+    pub use super::element::{Element, Scalar, cast};
+}
+
 pub use device::{Device, DeviceKind};
-pub use dtype::{DType, Element, Scalar};
+pub use dtypes::DType;
+pub use element::{Element, Scalar};
 pub use error::{BoxError, Error, ErrorCode, Result};
 pub use key::Key;
 pub use layout::{Axis, Layout};
 pub use ops::{BinaryOp, Reduction, UnaryOp};
 pub use shape::{Shape, TensorSpec};
 
-pub(crate) use dtype::{cast, with_element};
+pub(crate) use dtypes::{full_types, half_types, integer_types, with_element, with_float};
+pub(crate) use element::cast;
 pub(crate) use key::check_lengths;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::dtype::DType;
+use super::dtypes::DType;
 use super::error::{Error, Result};
 
 /// The lengths of a dense, row-major tensor along its axes. No axes: a scalar of one element.

@@ -2,7 +2,7 @@
 //!
 //! Each argument is one range, and one launch.
 
-use kvstore_core::{BinaryOp, DType, Scalar, UnaryOp, with_element};
+use kvstore_core::{BinaryOp, DType, Scalar, UnaryOp};
 
 use super::batch::{Address, THREADS, VECTOR_BYTES, is_aligned};
 use super::update::FromTo;
@@ -130,7 +130,7 @@ impl FillArgs {
     /// Returns the argument for `len` elements.
     pub fn new(dtype: DType, to: Address, number: Scalar, len: u64) -> Self {
         let is_aligned = is_at_once(dtype, &[to]);
-        Self { to, len, number: element_bits(dtype, number), is_aligned, unused: 0 }
+        Self { to, len, number: number.to_bits(dtype), is_aligned, unused: 0 }
     }
 }
 
@@ -141,7 +141,7 @@ impl BinaryArgs {
         let (rhs, is_scalar, is_aligned) = match binary.rhs {
             Operand::Range(rhs) => (rhs, false, is_at_once(binary.dtype, &[from, to, rhs])),
             Operand::Scalar(number) => {
-                let bits = element_bits(binary.dtype, number);
+                let bits = number.to_bits(binary.dtype);
                 (bits, true, is_at_once(binary.dtype, &[from, to]))
             }
         };
@@ -182,7 +182,7 @@ impl ClipArgs {
     /// Returns the argument for `len` elements.
     pub fn new(dtype: DType, operand: FromTo, (low, high): (Scalar, Scalar), len: u64) -> Self {
         let FromTo { from, to } = operand;
-        let (low, high) = (element_bits(dtype, low), element_bits(dtype, high));
+        let (low, high) = (low.to_bits(dtype), high.to_bits(dtype));
         let is_aligned = is_at_once(dtype, &[from, to]);
         Self { from, to, len, low, high, is_aligned, unused: 0 }
     }
@@ -199,18 +199,6 @@ impl AnyZeroArgs {
 pub(crate) fn num_tiles(dtype: DType, len: u64) -> u64 {
     let at_once = (VECTOR_BYTES / dtype.size() as u64).min(AT_ONCE as u64);
     len.div_ceil(u64::from(THREADS) * at_once)
-}
-
-/// Returns the bits of a number as an element, in the low bytes.
-pub fn element_bits(dtype: DType, number: Scalar) -> u64 {
-    let mut bytes = [0; 8];
-    with_element!(dtype, T => {
-        let element: T = number.to_element();
-        for (byte, of_element) in bytes.iter_mut().zip(element.to_le_bytes()) {
-            *byte = of_element;
-        }
-    });
-    u64::from_le_bytes(bytes)
 }
 
 /// Returns 1 if from all addresses as many elements as a thread works on can be loaded at a time.

@@ -105,7 +105,7 @@ fn refuse_zeros(
     len: u64,
 ) -> Result<()> {
     let found = match divisor {
-        elementwise::Operand::Scalar(number) => elementwise::element_bits(dtype, number) == 0,
+        elementwise::Operand::Scalar(number) => number.to_bits(dtype) == 0,
         elementwise::Operand::Range(address) => has_zero(backend, card, dtype, address, len)?,
     };
     if found {

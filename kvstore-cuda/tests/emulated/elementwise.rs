@@ -8,7 +8,7 @@ use kvstore_core::storage::InOut;
 use kvstore_core::{BinaryOp, DType, Scalar, UnaryOp};
 use kvstore_cuda::elementwise::{
     AnyZeroArgs, Binary, BinaryArgs, ClipArgs, FillArgs, Operand, UnaryArgs, any_zero_kernel,
-    binary_kernel, clip_kernel, element_bits, fill_kernel, unary_kernel,
+    binary_kernel, clip_kernel, fill_kernel, unary_kernel,
 };
 use kvstore_cuda::update::FromTo;
 use proptest::prelude::*;
@@ -289,7 +289,7 @@ fn divisors_are_those_that_the_host_refuses() {
             let divisor = Binary { op, dtype, lhs: LHS, rhs, is_reversed, len: 1 }.divisor();
             let is_zero = divisor.is_some_and(|divisor| match divisor {
                 Operand::Range(address) => address == LHS.from && lhs == 0,
-                Operand::Scalar(number) => element_bits(dtype, number) == 0,
+                Operand::Scalar(number) => number.to_bits(dtype) == 0,
             });
             assert_eq!(is_zero, is_refused, "{op:?} of {dtype}, reversed: {is_reversed}");
         }
@@ -314,7 +314,7 @@ proptest! {
             if is_refused { without_zeros(dtype, &content) } else { content }
         };
         let rhs = match number {
-            Some(number) if !(is_refused && element_bits(dtype, number) == 0) => Rhs::Number(number),
+            Some(number) if !(is_refused && number.to_bits(dtype) == 0) => Rhs::Number(number),
             _ => Rhs::Elements(operand(!seed)),
         };
         check_binary(op, dtype, &operand(seed), &rhs, is_reversed, run);

@@ -1,14 +1,12 @@
 //! Sums of rows: each the left fold of its sources.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
 use crate::backend::{RowAddends, RowSource, RowSumJob};
+use crate::cpu::half::{Half, narrow, widen};
 use crate::cpu::memory::{bytes_mut, cast, cast_mut};
-use crate::cpu::sum::{Add, BLOCK, narrow, widen};
+use crate::cpu::sum::{Add, BLOCK};
 use crate::cpu::threads::{Job, Split};
-use crate::types::{DType, Element, Result, with_element};
+use crate::types::{DType, Element, Result, full_types, half_types, integer_types, with_element};
 
 /// What is added up: [`RowAddends`], with the ranges as bytes.
 #[derive(Clone, Copy)]
@@ -196,7 +194,7 @@ impl Default for SumBuffer {
 }
 
 macro_rules! row_fold {
-    ($fold:ident: $($type:ty),+) => {
+    ($fold:ident; $($type:ty),+) => {
         $(impl RowFold for $type {
             fn fold_rows<'a>(
                 dst: &mut [Self],
@@ -211,8 +209,15 @@ macro_rules! row_fold {
     };
 }
 
-row_fold!(fold_wide: f32, f64, u8, i8, i32, i64);
-row_fold!(fold_half: f16, bf16);
+macro_rules! row_fold_wide {
+    ($($Variant:ident: $type:ty),+) => { row_fold!(fold_wide; $($type),+); };
+}
+macro_rules! row_fold_half {
+    ($($Variant:ident: $type:ty),+) => { row_fold!(fold_half; $($type),+); };
+}
+full_types!(row_fold_wide);
+integer_types!(row_fold_wide);
+half_types!(row_fold_half);
 
 fn fold_wide<'a, T: Add>(
     dst: &mut [T],
@@ -240,16 +245,13 @@ fn fold_wide<'a, T: Add>(
 }
 
 /// Sums in `f32` and rounds once.
-fn fold_half<'a, T: Element>(
+fn fold_half<'a, T: Half>(
     dst: &mut [T],
     first: &[T],
     addends: impl Iterator<Item = Result<&'a [T]>>,
     and_zero: bool,
     buffer: &mut SumBuffer,
-) -> Result<()>
-where
-    [T]: HalfFloatSliceExt,
-{
+) -> Result<()> {
     let sums = buffer.sums.get_mut(..dst.len()).unwrap_or_default();
     let wide = buffer.addend.get_mut(..dst.len()).unwrap_or_default();
     widen(first, sums);

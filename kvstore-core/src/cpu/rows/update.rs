@@ -1,20 +1,16 @@
 //! Steps of an optimizer on some rows: the sum of the gradients and the step in one pass over these rows.
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
 use super::sum::{Addends, RowFold, SumBuffer};
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
 use crate::backend::RowUpdateJob;
+use crate::cpu::half::{Half, HalfWeight, widen};
 use crate::cpu::in_out::InOutSlice;
 use crate::cpu::memory::bytes_mut;
-use crate::cpu::sum::{BLOCK, widen};
+use crate::cpu::sum::BLOCK;
 use crate::cpu::threads::{Job, Split};
-use crate::cpu::update::{
-    HalfWeight, States, split_states, states_of, step_block, step_of, wrong_state,
-};
+use crate::cpu::update::{States, split_states, states_of, step_block, step_of, wrong_state};
 use crate::rule::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
-use crate::types::{DType, Error, Result};
+use crate::types::{DType, Error, Result, with_float};
 
 impl Job for WithRanges<'_, RowUpdateJob<'_>> {
     type Piece<'j>
@@ -116,15 +112,11 @@ impl RuleVisitor for RowUpdatePiece<'_> {
     type Output = Result<()>;
 
     fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
-        match self.dtype {
-            DType::F32 => self.run_full::<f32, R, N>(),
-            DType::F64 => self.run_full::<f64, R, N>(),
-            DType::F16 => self.run_half::<f16, R, N>(HalfWeight::F16),
-            DType::Bf16 => self.run_half::<bf16, R, N>(HalfWeight::Bf16),
-            DType::U8 | DType::I32 | DType::I8 | DType::I64 => {
-                Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
-            }
-        }
+        with_float!(self.dtype,
+            full A => self.run_full::<A, R, N>(),
+            half H => self.run_half::<H, R, N>(),
+            integer => Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
+        )
     }
 }
 
@@ -144,13 +136,7 @@ impl<'a> RowUpdatePiece<'a> {
     }
 
     /// Steps the master copy of a half-precision weight, and rounds it into the weight.
-    fn run_half<T: RowFold, R: Rule<N>, const N: usize>(
-        self,
-        rounded: impl FnOnce(&'a mut [T]) -> HalfWeight<'a>,
-    ) -> Result<()>
-    where
-        [T]: HalfFloatSliceExt,
-    {
+    fn run_half<T: Half + RowFold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let step = step_of::<f32, R, N>(&self.rule)?;
         let (offsets, start, len) = (self.offsets(), self.start, self.len);
         let merge = Merge { addends: self.gradient, sum: sum_half::<T> };
@@ -161,7 +147,7 @@ impl<'a> RowUpdatePiece<'a> {
         if weight.len() != master.len() {
             return Err(wrong_state());
         }
-        let rounded = Some(rounded(weight));
+        let rounded = Some(T::weight(weight));
         Update { step, merge, offsets, rounded, weight: master, states }.run(start, len)
     }
 }
@@ -176,15 +162,12 @@ fn sum_full<A: RowFold>(
 }
 
 /// Sums a part of a row, rounds the sum as every sum of its dtype is, and converts it.
-fn sum_half<T: RowFold>(
+fn sum_half<T: Half + RowFold>(
     addends: &Addends<'_>,
     part: &RowPart,
     buffers: &mut GradientBuffers,
     dst: &mut [f32],
-) -> Result<()>
-where
-    [T]: HalfFloatSliceExt,
-{
+) -> Result<()> {
     let sums = bytemuck::cast_slice_mut::<u16, T>(&mut buffers.rounded);
     let sums = sums.get_mut(..dst.len()).unwrap_or_default();
     addends.sum_part(part, &mut buffers.sum, sums)?;

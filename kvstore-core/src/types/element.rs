@@ -1,136 +1,10 @@
-//! Element types, and the one place where a run-time dtype becomes a compile-time type.
+//! What an element type can do, and the conversions between them.
 
 use std::fmt;
 
 use bytemuck::Pod;
-use half::{bf16, f16};
 
-use super::error::{Error, Result};
-
-/// The type of a tensor's elements.
-///
-/// The numbers are those of the file format that the store reads and writes; they never change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DType {
-    /// 32-bit IEEE float.
-    F32 = 0,
-    /// 64-bit IEEE float.
-    F64 = 1,
-    /// 16-bit IEEE float.
-    F16 = 2,
-    /// Unsigned 8-bit integer.
-    U8 = 3,
-    /// Signed 32-bit integer.
-    I32 = 4,
-    /// Signed 8-bit integer.
-    I8 = 5,
-    /// Signed 64-bit integer.
-    I64 = 6,
-    /// 16-bit brain float: the upper half of an `F32`.
-    Bf16 = 12,
-}
-
-impl DType {
-    /// Every dtype, in the order of its code.
-    pub const ALL: [Self; 8] =
-        [Self::F32, Self::F64, Self::F16, Self::U8, Self::I32, Self::I8, Self::I64, Self::Bf16];
-
-    /// Returns the number that stands for this dtype in files and at language borders.
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// Returns the dtype with this number.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when no dtype has it.
-    pub fn from_code(code: i32) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|dtype| i32::from(dtype.code()) == code)
-            .ok_or_else(|| Error::invalid(format!("unknown dtype code {code}")))
-    }
-
-    /// Returns the long name, such as `float32`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "float32",
-            Self::F64 => "float64",
-            Self::F16 => "float16",
-            Self::U8 => "uint8",
-            Self::I32 => "int32",
-            Self::I8 => "int8",
-            Self::I64 => "int64",
-            Self::Bf16 => "bfloat16",
-        }
-    }
-
-    /// Returns the dtype with this long name.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] listing the names, when none is this one.
-    pub fn from_name(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.name()).collect();
-            Error::invalid(format!("unknown dtype `{name}`: expected one of {}", names.join(", ")))
-        })
-    }
-
-    /// Returns the number of bytes of one element.
-    pub const fn size(self) -> usize {
-        match self {
-            Self::U8 | Self::I8 => 1,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F32 | Self::I32 => 4,
-            Self::F64 | Self::I64 => 8,
-        }
-    }
-
-    /// Returns whether the elements are floating-point numbers.
-    pub const fn is_float(self) -> bool {
-        match self {
-            Self::F32 | Self::F64 | Self::F16 | Self::Bf16 => true,
-            Self::U8 | Self::I32 | Self::I8 | Self::I64 => false,
-        }
-    }
-
-    /// Returns the smallest and the largest integer of the type; none for floating-point numbers.
-    const fn integer_range(self) -> Option<(i64, i64)> {
-        match self {
-            Self::F32 | Self::F64 | Self::F16 | Self::Bf16 => None,
-            Self::U8 => Some((0, 0xff)),
-            Self::I8 => Some((-0x80, 0x7f)),
-            Self::I32 => Some((-0x8000_0000, 0x7fff_ffff)),
-            Self::I64 => Some((i64::MIN, i64::MAX)),
-        }
-    }
-
-    /// Returns the type that optimizer arithmetic on such weights runs in: `F32`, or `F64` for
-    /// `F64`; none for integers.
-    pub const fn arithmetic(self) -> Option<Self> {
-        match self {
-            Self::F32 | Self::F16 | Self::Bf16 => Some(Self::F32),
-            Self::F64 => Some(Self::F64),
-            Self::U8 | Self::I32 | Self::I8 | Self::I64 => None,
-        }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::F16 => "f16",
-            Self::U8 => "u8",
-            Self::I32 => "i32",
-            Self::I8 => "i8",
-            Self::I64 => "i64",
-            Self::Bf16 => "bf16",
-        })
-    }
-}
+use super::dtypes::{DType, full_types, half_types, integer_types, with_element};
 
 /// A single number on its way into a tensor: floats as `f64`, integers as `i64`, neither rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -148,6 +22,18 @@ impl Scalar {
             Self::Float(number) => cast(number),
             Self::Int(number) => cast(number),
         }
+    }
+
+    /// Returns the bits of the number as an element, in the low bytes.
+    pub fn to_bits(self, dtype: DType) -> u64 {
+        let mut bytes = [0; 8];
+        with_element!(dtype, T => {
+            let element: T = self.to_element();
+            for (byte, of_element) in bytes.iter_mut().zip(element.to_le_bytes()) {
+                *byte = of_element;
+            }
+        });
+        u64::from_le_bytes(bytes)
     }
 
     /// Returns the number as a limit of elements: for an integer dtype truncated and moved into its range, on
@@ -258,7 +144,7 @@ fn exact_or_odd(number: i64) -> f64 {
 }
 
 macro_rules! integer_element {
-    ($type:ty, $dtype:expr) => {
+    ($($Variant:ident: $type:ty),+) => {$(
         impl sealed::Sealed for $type {}
 
         #[allow(
@@ -270,7 +156,7 @@ macro_rules! integer_element {
             reason = "these conversions are defined as keeping the low bits, or as rounding"
         )]
         impl Element for $type {
-            const DTYPE: DType = $dtype;
+            const DTYPE: DType = DType::$Variant;
             const NEEDS_F64: bool = true;
 
             #[inline]
@@ -298,11 +184,11 @@ macro_rules! integer_element {
                 number as Self
             }
         }
-    };
+    )+};
 }
 
-macro_rules! float_element {
-    ($type:ty, $dtype:expr, $needs_f64:expr) => {
+macro_rules! full_element {
+    ($($Variant:ident: $type:ty),+) => {$(
         impl sealed::Sealed for $type {}
 
         #[allow(
@@ -312,8 +198,8 @@ macro_rules! float_element {
             reason = "rounding is what these conversions are for"
         )]
         impl Element for $type {
-            const DTYPE: DType = $dtype;
-            const NEEDS_F64: bool = $needs_f64;
+            const DTYPE: DType = DType::$Variant;
+            const NEEDS_F64: bool = size_of::<Self>() > size_of::<f32>();
 
             #[inline]
             fn to_f64(self) -> f64 {
@@ -340,11 +226,11 @@ macro_rules! float_element {
                 number as Self
             }
         }
-    };
+    )+};
 }
 
 macro_rules! half_element {
-    ($type:ty, $dtype:expr) => {
+    ($($Variant:ident: $type:ty),+) => {$(
         impl sealed::Sealed for $type {}
 
         #[allow(
@@ -353,7 +239,7 @@ macro_rules! half_element {
             reason = "rounding is what these conversions are for"
         )]
         impl Element for $type {
-            const DTYPE: DType = $dtype;
+            const DTYPE: DType = DType::$Variant;
             const NEEDS_F64: bool = false;
 
             #[inline]
@@ -381,66 +267,17 @@ macro_rules! half_element {
                 Self::from_f32(round_to_odd(exact_or_odd(number)))
             }
         }
-    };
+    )+};
 }
 
-float_element!(f32, DType::F32, false);
-float_element!(f64, DType::F64, true);
-half_element!(f16, DType::F16);
-half_element!(bf16, DType::Bf16);
-integer_element!(u8, DType::U8);
-integer_element!(i8, DType::I8);
-integer_element!(i32, DType::I32);
-integer_element!(i64, DType::I64);
-
-/// Evaluates an expression with a type name bound to the element type of a dtype.
-///
-/// `with_element!(dtype, T => f::<T>(x))` expands to a `match` on `dtype` with one arm per dtype,
-/// such as `DType::F32 => { type T = f32; f::<T>(x) }`. It is the only such match, so a new dtype
-/// is one line here and every use is checked by the compiler.
-#[macro_export]
-macro_rules! with_element {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            $crate::DType::F32 => {
-                type $T = f32;
-                $body
-            }
-            $crate::DType::F64 => {
-                type $T = f64;
-                $body
-            }
-            $crate::DType::F16 => {
-                type $T = $crate::f16;
-                $body
-            }
-            $crate::DType::U8 => {
-                type $T = u8;
-                $body
-            }
-            $crate::DType::I32 => {
-                type $T = i32;
-                $body
-            }
-            $crate::DType::I8 => {
-                type $T = i8;
-                $body
-            }
-            $crate::DType::I64 => {
-                type $T = i64;
-                $body
-            }
-            $crate::DType::Bf16 => {
-                type $T = $crate::bf16;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use with_element;
+full_types!(full_element);
+half_types!(half_element);
+integer_types!(integer_element);
 
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
+
     use super::*;
 
     #[test]
@@ -468,15 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_names_lead_back() {
+    fn types_and_dtypes_lead_to_each_other() {
         for dtype in DType::ALL {
-            assert_eq!(DType::from_code(i32::from(dtype.code())).unwrap(), dtype);
-            assert_eq!(DType::from_name(dtype.name()).unwrap(), dtype);
             with_element!(dtype, T => {
                 assert_eq!(T::DTYPE, dtype);
                 assert_eq!(size_of::<T>(), dtype.size());
             });
         }
-        assert!(DType::from_code(7).is_err());
     }
 }

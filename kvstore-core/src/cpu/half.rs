@@ -1,0 +1,97 @@
+//! [`Half`]: element types that compute in `f32` and are rounded.
+
+use ::half::slice::HalfFloatSliceExt;
+use ::half::{bf16, f16};
+
+use super::sum::Fold;
+use crate::rule::Real;
+use crate::types::half_types;
+
+/// An element type that computes in `f32` and is rounded.
+pub(super) trait Half: Fold {
+    /// Converts a block, as long as `dst`, to `f32`.
+    fn convert_to(source: &[Self], dst: &mut [f32]);
+
+    /// Rounds a block, as long as `dst`.
+    fn convert_from(source: &[f32], dst: &mut [Self]);
+
+    /// Converts a block like [`Half::convert_to`], but with any NaN for a NaN.
+    fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
+        Self::convert_to(source, dst);
+    }
+
+    /// Returns a weight of this type.
+    fn weight(weight: &mut [Self]) -> HalfWeight<'_>;
+}
+
+macro_rules! half_weights {
+    ($($Variant:ident: $type:ty),+) => {
+        /// A half-precision weight, into which its master copy is rounded.
+        pub(super) enum HalfWeight<'a> {
+            $($Variant(&'a mut [$type]),)+
+        }
+
+        impl HalfWeight<'_> {
+            pub(super) fn write<A: Real>(&mut self, start: usize, master: &[A]) {
+                let end = start + master.len();
+                // Only `f32` has half-precision weights.
+                let Ok(master) = bytemuck::try_cast_slice::<A, f32>(master) else { return };
+                match self {
+                    $(Self::$Variant(weight) => {
+                        narrow(master, weight.get_mut(start..end).unwrap_or_default());
+                    })+
+                }
+            }
+        }
+    };
+}
+half_types!(half_weights);
+
+impl Half for f16 {
+    fn convert_to(source: &[Self], dst: &mut [f32]) {
+        source.convert_to_f32_slice(dst);
+    }
+
+    fn convert_from(source: &[f32], dst: &mut [Self]) {
+        dst.convert_from_f32_slice(source);
+    }
+
+    fn weight(weight: &mut [Self]) -> HalfWeight<'_> {
+        HalfWeight::F16(weight)
+    }
+}
+
+impl Half for bf16 {
+    fn convert_to(source: &[Self], dst: &mut [f32]) {
+        source.convert_to_f32_slice(dst);
+    }
+
+    fn convert_from(source: &[f32], dst: &mut [Self]) {
+        dst.convert_from_f32_slice(source);
+    }
+
+    /// By its bits, which are the first ones of an `f32`. Conversions of single elements look for what is no number.
+    fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
+        for (wide, narrow) in dst.iter_mut().zip(source) {
+            *wide = f32::from_bits(u32::from(narrow.to_bits()) << 16);
+        }
+    }
+
+    fn weight(weight: &mut [Self]) -> HalfWeight<'_> {
+        HalfWeight::Bf16(weight)
+    }
+}
+
+/// Converts a block to `f32`.
+pub(super) fn widen<T: Half>(source: &[T], dst: &mut [f32]) {
+    if let Some(dst) = dst.get_mut(..source.len()) {
+        T::convert_to(source, dst);
+    }
+}
+
+/// Rounds a block to half precision.
+pub(super) fn narrow<T: Half>(source: &[f32], dst: &mut [T]) {
+    if let Some(source) = source.get(..dst.len()) {
+        T::convert_from(source, dst);
+    }
+}
