@@ -62,8 +62,10 @@ with_torch() {
     reason=$(scripts/torch.sh "$1" "$wheel" pytest) || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
     numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')
     # Not by venv.py: the tests run without JAX, too, and its NumPy depends on the PyTorch that was found.
-    "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" jax optax ||
-        echo "python: JAX and optax cannot be installed"
+    for package in jax optax; do
+        "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" "$package" ||
+            echo "python: $package cannot be installed"
+    done
     "$1/bin/python" -c 'import platform, torch; print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
     check torch "$1/bin/python" "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py \
         "$2"/test_torch_examples.py "$2"/test_jax.py "$2"/test_papers.py

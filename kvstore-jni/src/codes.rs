@@ -8,7 +8,7 @@ use kvstore::{
 use crate::error::Result;
 
 /// An enumeration whose values Java names by numbers.
-pub(crate) trait Code: Copy + PartialEq + 'static {
+pub(crate) trait Code: Copy + 'static {
     /// Its name.
     const NAME: &'static str;
     /// Every value with its number and its name.
@@ -24,14 +24,11 @@ pub(crate) trait Code: Copy + PartialEq + 'static {
     }
 
     /// Returns its number.
-    fn code(self) -> jint {
-        let found = Self::ALL.iter().find(|(value, ..)| *value == self);
-        found.map_or(-1, |(_, code, _)| *code)
-    }
+    fn code(self) -> jint;
 }
 
 /// What a buffer of Java holds.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 pub(crate) enum BufferKind {
     Floats,
     Doubles,
@@ -42,14 +39,14 @@ pub(crate) enum BufferKind {
 }
 
 /// A distribution without its two parameters.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 pub(crate) enum DistributionKind {
     Uniform,
     Normal,
 }
 
 /// A schedule of the learning rate without its numbers.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 pub(crate) enum ScheduleKind {
     Factor,
     MultiFactor,
@@ -63,6 +60,12 @@ macro_rules! codes {
             const NAME: &'static str = stringify!($Name);
             const ALL: &'static [(Self, jint, &'static str)] =
                 &[$((Self::$Variant, $code, stringify!($Variant))),+];
+
+            fn code(self) -> jint {
+                match self {
+                    $(Self::$Variant => $code,)+
+                }
+            }
         })+
 
         /// Returns the name and the number of every value of every enumeration, such as

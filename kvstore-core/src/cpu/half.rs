@@ -70,7 +70,7 @@ impl Half for bf16 {
         dst.convert_from_f32_slice(source);
     }
 
-    /// By its bits, which are the first ones of an `f32`. Conversions of single elements look for what is no number.
+    /// Shifts the bits into an `f32`. The conversion of `half` would check each element for NaN.
     fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
         for (wide, narrow) in dst.iter_mut().zip(source) {
             *wide = f32::from_bits(u32::from(narrow.to_bits()) << 16);

@@ -129,12 +129,12 @@ pub(crate) const DECOUPLED_WD: Parameter = Parameter::new(
     "Whether the weight decay is subtracted from the weight, and not part of the gradient",
 );
 
-/// Where epsilon enters.
+/// The place of epsilon in the divisor.
 pub(crate) const PYTORCH_EPSILON: Parameter = Parameter::new(
     "pytorch_epsilon",
     0.0,
     Domain::Flag,
-    "Whether epsilon is added to the divisor when that is complete, as `PyTorch` does",
+    "Whether epsilon is added after the square root and the bias correction, as `PyTorch` does",
 );
 
 /// The values that a hyper-parameter takes, all of them finite.

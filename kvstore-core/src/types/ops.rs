@@ -155,3 +155,19 @@ operations! {
         Norm = 4 "norm",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_in_the_order_of_their_numbers() {
+        assert!(BinaryOp::ALL.is_sorted_by_key(|op| op.code()));
+        assert!(UnaryOp::ALL.is_sorted_by_key(|op| op.code()));
+        assert!(Reduction::ALL.is_sorted_by_key(|op| op.code()));
+        for op in UnaryOp::ALL {
+            assert_eq!(UnaryOp::from_code(op.code().into()).unwrap(), *op);
+        }
+        assert!(UnaryOp::from_code(-1).is_err());
+    }
+}

@@ -387,5 +387,7 @@ int main(int, char **arguments) {
         fuzz_scatter_rows();
         KV_LAZY_FORMULAS(FUZZ_UPDATE_ROWS)
     }
-    printf("%llu batches\n", rounds * (191 + 8 * 54 + 7));
+#define FUZZ_COUNT(Step) +4
+    u64 steps = 0 KV_FORMULAS(FUZZ_COUNT) KV_LAZY_FORMULAS(FUZZ_COUNT);
+    printf("%llu batches\n", rounds * (99 + steps + 8 * 54 + 7));
 }

@@ -25,8 +25,9 @@ Weights of half floats always have a copy in ``float32`` beside them, so ``multi
 Subclass :class:`Optimizer` to write an optimizer in Python; an :class:`Updater` runs it.
 """
 
-# Without `__all__`: type checkers cannot add the names of a generated module to it.
-from . import _native
+from typing import TYPE_CHECKING
+
+from . import _native, _optimizers
 from ._builtin_optimizer import Named as _Named
 from ._native import OptimizerState as OptimizerState
 from ._optimizers import *
@@ -36,6 +37,21 @@ from ._own_optimizer import Updater as Updater
 from ._own_optimizer import create as create
 from ._own_optimizer import get_updater as get_updater
 from ._own_optimizer import register as register
+
+if not TYPE_CHECKING:
+    # Type checkers cannot add the names of another module to `__all__`. Without it they take all imports above.
+    __all__ = [
+        *_optimizers.__all__,
+        "Optimizer",
+        "OptimizerState",
+        "ScheduledRateError",
+        "Test",
+        "Updater",
+        "create",
+        "get_updater",
+        "names",
+        "register",
+    ]
 
 
 def names() -> list[str]:

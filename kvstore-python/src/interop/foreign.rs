@@ -117,8 +117,8 @@ fn capsule<'py>(
         // Not one of our own, which what it calls may have raised.
         Err(error) if is_ours && is_type_error(&error) => {
             let answer = finalization::call(&method, &none, Some(&known));
-            // Otherwise it may be the array that it rejects, and not the option.
-            if !answer.as_ref().is_err_and(is_type_error) {
+            // If the second call fails, too, the class may reject this array rather than the option.
+            if answer.is_ok() {
                 // A metaclass may have no hash.
                 optional(py, unversioned.call_method1(intern!(py, "add"), (class,)))?;
             }
@@ -131,8 +131,9 @@ fn capsule<'py>(
 
 /// Returns the classes whose `__dlpack__` has rejected `max_version`.
 ///
-/// They are not asked with the option again: `CPython` up to 3.11 loses an interrupt that comes while it formats the text
-/// of a `TypeError` about an argument.
+/// Later calls omit the option for these classes: `CPython` up to 3.11 loses an interrupt that comes while it formats the
+/// text of a `TypeError` about an argument. Their arrays are taken as writable, because only a versioned answer says that
+/// an array is read-only. One array decides for its class.
 fn unversioned(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CLASSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let classes = CLASSES.get_or_try_init(py, || {

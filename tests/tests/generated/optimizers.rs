@@ -114,17 +114,22 @@ impl Optimizer {
     }
 }
 
-/// Returns every hyper-parameter of any optimizer once, by its first definition.
+/// Returns every hyper-parameter of any optimizer once, without a text if optimizers differ in it.
 pub(crate) fn parameters(optimizers: &[Optimizer]) -> Vec<Parameter> {
     let mut found: Vec<Parameter> = Vec::new();
     for parameter in optimizers.iter().flat_map(|optimizer| optimizer.definition.parameters()) {
-        match found.iter().find(|one| one.name == parameter.name) {
-            Some(one) => assert_eq!(
-                is_flag(one),
-                is_flag(&parameter),
-                "`{}` is a flag of one optimizer and a number of another",
-                one.name
-            ),
+        match found.iter_mut().find(|one| one.name == parameter.name) {
+            Some(one) => {
+                assert_eq!(
+                    is_flag(one),
+                    is_flag(&parameter),
+                    "`{}` is a flag of one optimizer and a number of another",
+                    one.name
+                );
+                if one.about != parameter.about {
+                    one.about = "What it is depends on the optimizer: see its factory";
+                }
+            }
             None => found.push(parameter),
         }
     }

@@ -279,9 +279,10 @@ fn tolerances_are_tight() {
     }
     println!("{tight} of {all} weights are compared to four digits: {counts:?}");
     assert!(tight * 100 > all * 97, "{tight} of {all}");
-    // FTML has the weight from a difference of much larger numbers: a fifth of its weights is less certain,
-    // and a third in some choices of programs.
+    // FTML computes the weight as a difference of much larger numbers, so 10 to 30 % of its weights have a
+    // looser bound.
     for (name, (tight, all)) in counts {
-        assert!(tight * 2 > all, "{name}: {tight} of {all}");
+        let tenths = if name == "ftml" { 5 } else { 9 };
+        assert!(tight * 10 > all * tenths, "{name}: {tight} of {all}");
     }
 }

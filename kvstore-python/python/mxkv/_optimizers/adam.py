@@ -33,7 +33,8 @@ class Adam(Named):
         decay_factor: ``beta1`` is multiplied by it after each update.
         decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
             gradient.
-        pytorch_epsilon: Whether epsilon is added to the divisor when that is complete, as PyTorch does.
+        pytorch_epsilon: Whether epsilon is added after the square root and the bias correction, as
+            PyTorch does.
         lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
             otherwise the other rows count as 0.
         learning_rate: Size of a step; with a schedule, where that starts.

@@ -36,7 +36,8 @@ class RMSProp(Named):
         clip_weights: Bound on each element of the new weight; 0 for none.
         decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
             gradient.
-        pytorch_epsilon: Whether epsilon is added to the divisor when that is complete, as PyTorch does.
+        pytorch_epsilon: Whether epsilon is added after the square root and the bias correction, as
+            PyTorch does.
         learning_rate: Size of a step; with a schedule, where that starts.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.

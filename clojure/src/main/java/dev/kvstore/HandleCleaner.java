@@ -86,7 +86,7 @@ final class HandleCleaner {
             super(object, object == null ? null : UNREACHABLE);
         }
 
-        /** The action. */
+        /** Runs the action. */
         abstract void run();
 
         /** Lets the action run once: when {@code object} has become unreachable, or by {@link #clean}. */
@@ -118,8 +118,9 @@ final class HandleCleaner {
     /**
      * A doubly linked list with a spin lock. It keeps its entries reachable.
      *
-     * <p>The lock is taken by a volatile access and released by a release: whoever added an entry and then saw
-     * the cleaner's thread running had taken the lock before that thread looks into the list a last time.
+     * <p>{@code lock} is a volatile read-modify-write, {@code unlock} a release store. If a thread adds an entry
+     * and then sees the cleaner's thread running, its {@code lock} precedes that thread's last look into the list,
+     * which therefore finds the entry.
      */
     private static final class EntryList {
         private final AtomicBoolean isLocked = new AtomicBoolean();

@@ -128,8 +128,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code decay_factor}, 0.99999999: {@code beta1} is multiplied by it after each update.
      * <li>{@code decoupled_wd}, true: Whether the weight decay is subtracted from the weight, and not part of
      * the gradient.
-     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added to the divisor when that is complete, as
-     * PyTorch does.
+     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added after the square root and the bias
+     * correction, as PyTorch does.
      * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
      * only; otherwise the other rows count as 0.
      * </ul>
@@ -232,8 +232,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code clip_weights}, 0: Bound on each element of the new weight; 0 for none.
      * <li>{@code decoupled_wd}, true: Whether the weight decay is subtracted from the weight, and not part of
      * the gradient.
-     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added to the divisor when that is complete, as
-     * PyTorch does.
+     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added after the square root and the bias
+     * correction, as PyTorch does.
      * </ul>
      */
     public static Optimizer rmsProp() {

@@ -87,8 +87,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code momentum}} The share of the last step that is kept; 0 for
-     * none.
+     * {@return this optimizer with another {@code momentum}} What it is depends on the optimizer: see its
+     * factory.
      *
      * @param value a finite number
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -133,7 +133,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code beta1}} Decay of the mean of the gradients.
+     * {@return this optimizer with another {@code beta1}} What it is depends on the optimizer: see its
+     * factory.
      *
      * @param value a number of at least 0 and below 1
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -144,7 +145,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code beta2}} Decay of the mean of their squares.
+     * {@return this optimizer with another {@code beta2}} What it is depends on the optimizer: see its
+     * factory.
      *
      * @param value a number of at least 0 and below 1
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -190,8 +192,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code pytorch_epsilon}} Whether epsilon is added to the divisor
-     * when that is complete, as PyTorch does.
+     * {@return this optimizer with another {@code pytorch_epsilon}} Whether epsilon is added after the square
+     * root and the bias correction, as PyTorch does.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such

@@ -6,6 +6,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.ToIntFunction;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** The enumerations that exist in both languages have the same constants with the same numbers. */
@@ -34,6 +35,7 @@ class EnumTest {
     }
 
     @Test
+    @Tag("host") // The tests of GPUs exchange the numbers of devices.
     void codesAreThoseOfTheNativeLibrary() {
         add("BinaryOp", BinaryOp.values(), op -> op.code);
         add("UnaryOp", UnaryOp.values(), op -> op.code);

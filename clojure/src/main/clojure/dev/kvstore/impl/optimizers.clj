@@ -116,7 +116,8 @@
     :decay-factor     0.99999999; beta1 is multiplied by it after each update
     :decoupled-wd     true; whether the weight decay is subtracted from the weight, and not part of the
                       gradient
-    :pytorch-epsilon  false; whether epsilon is added to the divisor when that is complete, as PyTorch does
+    :pytorch-epsilon  false; whether epsilon is added after the square root and the bias correction, as
+                      PyTorch does
     :lazy-update      true; whether a gradient of some rows changes weight and state in those rows only;
                       otherwise the other rows count as 0
   Errors are those of the namespace.
@@ -202,7 +203,8 @@
     :clip-weights     0; bound on each element of the new weight; 0 for none
     :decoupled-wd     true; whether the weight decay is subtracted from the weight, and not part of the
                       gradient
-    :pytorch-epsilon  false; whether epsilon is added to the divisor when that is complete, as PyTorch does
+    :pytorch-epsilon  false; whether epsilon is added after the square root and the bias correction, as
+                      PyTorch does
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (rms-prop {:rescale-grad 0.5}))"}

@@ -7,8 +7,8 @@
     nag        Nesterov's accelerated gradient
     ada-delta ada-grad rms-prop adam
     sgld       stochastic gradient Langevin dynamics
-  The others have those of its Python package, or of the papers that their documentation names.
-  All of them are listed at the end.
+  The other optimizers have the formulas and defaults of MXNet's Python package or of a paper; the
+  documentation of each names its source. The end of this text lists all constructors.
 
   Without a store, `create-state` and `update` make single steps.
 
