@@ -234,12 +234,13 @@ macro_rules! integer_arithmetic {
             #[inline]
             fn unary(self, op: UnaryOp) -> Self {
                 #[allow(unused_comparisons, reason = "the unsigned types share this text")]
-                let sign = |x: Self| Self::from(x > 0).wrapping_sub(Self::from(x < 0));
+                let is_negative = self < 0;
                 match op {
                     UnaryOp::Negate => self.wrapping_neg(),
                     UnaryOp::Square => self.wrapping_mul(self),
-                    UnaryOp::Abs => self.wrapping_mul(sign(self)),
-                    UnaryOp::Sign => sign(self),
+                    UnaryOp::Abs if is_negative => self.wrapping_neg(),
+                    UnaryOp::Abs => self,
+                    UnaryOp::Sign => Self::from(self > 0).wrapping_sub(Self::from(is_negative)),
                     UnaryOp::Relu => self.larger(0),
                     UnaryOp::Ceil
                     | UnaryOp::Floor

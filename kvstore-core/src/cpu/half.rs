@@ -16,6 +16,7 @@ pub(super) trait Half: Fold {
     fn convert_from(source: &[f32], dst: &mut [Self]);
 
     /// Converts a block like [`Half::convert_to`], but with any NaN for a NaN.
+    #[inline]
     fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
         Self::convert_to(source, dst);
     }
@@ -48,10 +49,12 @@ macro_rules! half_weights {
 half_types!(half_weights);
 
 impl Half for f16 {
+    #[inline]
     fn convert_to(source: &[Self], dst: &mut [f32]) {
         source.convert_to_f32_slice(dst);
     }
 
+    #[inline]
     fn convert_from(source: &[f32], dst: &mut [Self]) {
         dst.convert_from_f32_slice(source);
     }
@@ -62,15 +65,18 @@ impl Half for f16 {
 }
 
 impl Half for bf16 {
+    #[inline]
     fn convert_to(source: &[Self], dst: &mut [f32]) {
         source.convert_to_f32_slice(dst);
     }
 
+    #[inline]
     fn convert_from(source: &[f32], dst: &mut [Self]) {
         dst.convert_from_f32_slice(source);
     }
 
     /// Shifts the bits into an `f32`. The conversion of `half` would check each element for NaN.
+    #[inline]
     fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
         for (wide, narrow) in dst.iter_mut().zip(source) {
             *wide = f32::from_bits(u32::from(narrow.to_bits()) << 16);
@@ -83,6 +89,7 @@ impl Half for bf16 {
 }
 
 /// Converts a block to `f32`.
+#[inline]
 pub(super) fn widen<T: Half>(source: &[T], dst: &mut [f32]) {
     if let Some(dst) = dst.get_mut(..source.len()) {
         T::convert_to(source, dst);
@@ -90,6 +97,7 @@ pub(super) fn widen<T: Half>(source: &[T], dst: &mut [f32]) {
 }
 
 /// Rounds a block to half precision.
+#[inline]
 pub(super) fn narrow<T: Half>(source: &[f32], dst: &mut [T]) {
     if let Some(source) = source.get(..dst.len()) {
         T::convert_from(source, dst);
