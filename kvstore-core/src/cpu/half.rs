@@ -48,16 +48,23 @@ macro_rules! half_weights {
 }
 half_types!(half_weights);
 
-impl Half for f16 {
-    #[inline]
-    fn convert_to(source: &[Self], dst: &mut [f32]) {
-        source.convert_to_f32_slice(dst);
-    }
+/// The conversions of a type of the crate `half`.
+macro_rules! conversions_of_crate {
+    () => {
+        #[inline]
+        fn convert_to(source: &[Self], dst: &mut [f32]) {
+            source.convert_to_f32_slice(dst);
+        }
 
-    #[inline]
-    fn convert_from(source: &[f32], dst: &mut [Self]) {
-        dst.convert_from_f32_slice(source);
-    }
+        #[inline]
+        fn convert_from(source: &[f32], dst: &mut [Self]) {
+            dst.convert_from_f32_slice(source);
+        }
+    };
+}
+
+impl Half for f16 {
+    conversions_of_crate!();
 
     fn weight(weight: &mut [Self]) -> HalfWeight<'_> {
         HalfWeight::F16(weight)
@@ -65,15 +72,7 @@ impl Half for f16 {
 }
 
 impl Half for bf16 {
-    #[inline]
-    fn convert_to(source: &[Self], dst: &mut [f32]) {
-        source.convert_to_f32_slice(dst);
-    }
-
-    #[inline]
-    fn convert_from(source: &[f32], dst: &mut [Self]) {
-        dst.convert_from_f32_slice(source);
-    }
+    conversions_of_crate!();
 
     /// Shifts the bits into an `f32`. The conversion of `half` would check each element for NaN.
     #[inline]

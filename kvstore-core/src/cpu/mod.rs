@@ -174,14 +174,14 @@ impl Backend for CpuBackend {
         let workers = &self.workers;
         // Between `f32` and half precision there are instructions for blocks.
         match (from, to) {
-            (DType::F32, half) if half.arithmetic() == Some(from) && half != from => {
+            (DType::F32, half) if half.is_half() => {
                 with_float!(half,
                     full _A => {},
                     half H => elementwise::narrow(workers, elements(src)?, elements_mut::<H>(dst)?),
                     integer => {}
                 );
             }
-            (half, DType::F32) if half.arithmetic() == Some(to) && half != to => {
+            (half, DType::F32) if half.is_half() => {
                 with_float!(half,
                     full _A => {},
                     half H => elementwise::widen(workers, elements::<H>(src)?, elements_mut(dst)?),

@@ -77,6 +77,11 @@ macro_rules! dtypes {
                 }
             }
 
+            /// Returns whether the elements compute in `f32` and are rounded.
+            pub(crate) const fn is_half(self) -> bool {
+                matches!(self, $(Self::$Half)|+)
+            }
+
             /// Returns the type that optimizer arithmetic on such weights runs in: the type itself, `F32` for
             /// half precision, none for integers.
             pub const fn arithmetic(self) -> Option<Self> {

@@ -26,8 +26,9 @@ import java.util.function.LongConsumer;
  * that MXNet's Python package gives it, for {@link #with(String, double)}, and a method such as {@link #beta1}.
  *
  * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp}, {@link #adaGrad},
- * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. The others,
- * and {@link #of}, have those of its Python package. {@link #adamw} has those of its paper.
+ * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. The others have
+ * those of MXNet's Python package or of a paper; the documentation of each names its source. {@link #of} takes
+ * the defaults that the optimizer has in Rust and Python.
  */
 public final class Optimizer extends OptimizerFactories {
     private final String name;
