@@ -31,6 +31,7 @@ pub mod fallible;
 mod file;
 mod ndarray;
 mod noise;
+pub mod norm;
 pub mod optimizer;
 pub mod process;
 mod rows;
@@ -54,7 +55,7 @@ pub use rows::{RowSparse, Value};
 pub use store::scratch;
 pub use store::{
     Description, KeyStats, KvStore, LocalStore, OnExisting, PulledValue, Snapshot, Updater,
-    WorkerGroup,
+    WorkerGroup, check_clip, check_clipped_dtype,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

@@ -235,11 +235,60 @@ KV_STEP(AdaBelief, false, 2, learning_rate, beta1, rest1, beta2, rest2, correcti
     s[1] = new_s1;
 }
 
-// The formulas to compile: KV_FORMULA, or all and those of lazy optimizers.
+KV_STEP(Lars, false, 0, learning_rate, weight_decay, eta, epsilon, rescale, clip) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A new_w = w - k[learning_rate] * (q + k[weight_decay] * w);
+    w = new_w;
+}
+
+KV_NORMS(Lars) {
+    norms[0] = w;
+    norms[1] = k[rescale] * g;
+}
+
+KV_STEP(LarsMomentum, false, 1, momentum, learning_rate, weight_decay, eta, epsilon, rescale, clip) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A m = k[momentum] * s[0] - k[learning_rate] * (q + k[weight_decay] * w);
+    const A new_w = w + m;
+    const A new_s0 = m;
+    w = new_w;
+    s[0] = new_s0;
+}
+
+KV_NORMS(LarsMomentum) {
+    norms[0] = w;
+    norms[1] = k[rescale] * g;
+}
+
+KV_STEP(Lamb, false, 2, learning_rate, beta1, rest1, beta2, rest2, correction, epsilon, weight_decay, lower_bound, upper_bound, rescale, clip) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A m = k[beta1] * s[0] + k[rest1] * q;
+    const A v = k[beta2] * s[1] + k[rest2] * (q * q);
+    const A u = k[correction] * m / (::root(v) + k[epsilon]) + k[weight_decay] * w;
+    const A new_w = w - k[learning_rate] * u;
+    const A new_s0 = m;
+    const A new_s1 = v;
+    w = new_w;
+    s[0] = new_s0;
+    s[1] = new_s1;
+}
+
+KV_NORMS(Lamb) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A m = k[beta1] * s[0] + k[rest1] * q;
+    const A v = k[beta2] * s[1] + k[rest2] * (q * q);
+    const A u = k[correction] * m / (::root(v) + k[epsilon]) + k[weight_decay] * w;
+    norms[0] = w;
+    norms[1] = u;
+}
+
+// The formulas to compile: KV_FORMULA, or all, those of lazy optimizers and those that need norms.
 #ifdef KV_FORMULA
 #define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
+#define KV_LAYER_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #else
-#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml) Use(Lion) Use(AdaBelief)
+#define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml) Use(Lion) Use(AdaBelief) Use(Lars) Use(LarsMomentum) Use(Lamb)
 #define KV_LAZY_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Adam) Use(AdaGrad) Use(Ftrl)
+#define KV_LAYER_FORMULAS(Use) Use(Lars) Use(LarsMomentum) Use(Lamb)
 #endif

@@ -30,5 +30,15 @@ template <class A> KV_DEVICE A sign(A x) {
     KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, [[maybe_unused]] A *s, A g,                                    \
                                       [[maybe_unused]] const UpdateJob *job, [[maybe_unused]] u64 index)
 
+// What a formula with norms measures of an element before a step: two numbers, whose squares are summed.
+#define KV_NORMS(Name)                                                                                                 \
+    struct Name##Norms : Name {                                                                                        \
+        enum : bool { HAS_WEIGHT = true };                                                                             \
+        template <class A> static KV_DEVICE_MEMBER void measure(const A *k, A w, const A *s, A g, A *norms);           \
+    };                                                                                                                 \
+    template <class A>                                                                                                 \
+    KV_DEVICE_MEMBER void Name##Norms::measure([[maybe_unused]] const A *k, A w, [[maybe_unused]] const A *s, A g,     \
+                                               A *norms)
+
 // Use(Formula), where Formula is itself a macro.
 #define KV_FOR(Formula, Use) Use(Formula)

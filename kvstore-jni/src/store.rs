@@ -270,3 +270,24 @@ native!(fn clear_gradient_compression(store: jlong));
 fn clear_gradient_compression(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
     Ok(convert::store(store)?.clear_gradient_compression()?)
 }
+
+native!(fn set_clip_global_norm(store: jlong, bound: jdouble));
+fn set_clip_global_norm(
+    _env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    bound: jdouble,
+) -> Result<()> {
+    Ok(convert::store(store)?.set_clip_global_norm(bound)?)
+}
+
+native!(fn clear_clip_global_norm(store: jlong));
+fn clear_clip_global_norm(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
+    Ok(convert::store(store)?.clear_clip_global_norm()?)
+}
+
+native!(fn clip_global_norm(store: jlong) -> jdouble);
+/// Returns 0, which is no bound, where there is none.
+fn clip_global_norm(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jdouble> {
+    Ok(convert::store(store)?.clip_global_norm()?.unwrap_or(0.0))
+}

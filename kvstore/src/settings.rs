@@ -127,6 +127,51 @@ impl Store {
     pub fn gradient_compression(&self) -> Result<Option<Compression>> {
         self.inner()?.compression()
     }
+
+    /// Scales the sums of every push from now on, so that the Euclidean norm over all keys of the push is at
+    /// most `bound`: clipping by the global norm. The factor is `bound / (norm + 1e-8)`.
+    ///
+    /// Each push has a norm of its own, so the gradients of a model belong in one push. An optimizer or
+    /// updater gets the clipped sums; `rescale_grad` comes after. A norm that is not finite clips nothing.
+    ///
+    /// ```
+    /// use kvstore::{Device, array, create};
+    /// let store = create("local")?;
+    /// let zeros = || array(&[0f32, 0.0], [2], Device::cpu(0));
+    /// store.init(["a", "b"], [&zeros()?, &zeros()?])?;
+    /// store.set_clip_global_norm(1.0)?;
+    /// // The norm of both keys is 10.
+    /// let gradients = [array(&[6f32, 0.0], [2], Device::cpu(0))?, array(&[0f32, 8.0], [2], Device::cpu(0))?];
+    /// store.push(["a", "b"], &gradients)?;
+    /// let pulled = store.pull_new(["a", "b"])?;
+    /// assert!((pulled[0].to_vec::<f32>()?[0] - 0.6).abs() < 1e-6);
+    /// assert!((pulled[1].to_vec::<f32>()?[1] - 0.8).abs() < 1e-6);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) for a bound that is not a finite number above 0, beside a
+    /// compression, or from inside an updater of this store. A push of integers then fails with it, too.
+    pub fn set_clip_global_norm(&self, bound: f64) -> Result<()> {
+        self.inner()?.set_clip_global_norm(Some(bound))
+    }
+
+    /// Pushes sums of any norm again.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    pub fn clear_clip_global_norm(&self) -> Result<()> {
+        self.inner()?.set_clip_global_norm(None)
+    }
+
+    /// Returns the bound of the norm of a push, or `None` if there is none.
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::clip_global_norm`](crate::KvStore::clip_global_norm).
+    pub fn clip_global_norm(&self) -> Result<Option<f64>> {
+        self.inner()?.clip_global_norm()
+    }
 }
 
 /// An updater on arrays, as core knows them: on tensors.

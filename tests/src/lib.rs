@@ -2,7 +2,7 @@
 //!
 //! - [`model`] is the store written as simply as it can be; [`value`] and [`arithmetic`] are the
 //!   values it holds and the rules of their numbers.
-//! - [`compression`] is what arrives of compressed values.
+//! - [`compression`] is what arrives of compressed values, [`clip`] what of a norm is left.
 //! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
 //!   numbers that know their error: [`approximate`].
 //! - [`naive_rows`] are values of rows.
@@ -18,10 +18,12 @@
 pub mod approximate;
 pub mod arithmetic;
 pub mod arrays;
+pub mod clip;
 pub mod compare;
 pub mod compression;
 pub mod fuzz;
 pub mod json;
+mod layerwise;
 pub mod model;
 pub mod naive_rows;
 pub mod operations;

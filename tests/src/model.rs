@@ -3,6 +3,7 @@
 use kvstore::ErrorCode;
 
 use crate::arithmetic::sum;
+use crate::clip::clip;
 use crate::compression::{Compression, no_residual};
 use crate::naive_rows::ValueOrRows;
 use crate::policy::{Policy, SgdState};
@@ -25,6 +26,7 @@ pub struct Model {
     entries: Vec<Entry>,
     policy: Policy,
     compression: Option<Compression>,
+    clip_global_norm: Option<f64>,
     /// Over how many workers the values of a push are spread, if it is a store of several.
     num_workers: Option<usize>,
 }
@@ -39,7 +41,13 @@ struct Entry {
 
 impl Default for Model {
     fn default() -> Self {
-        Self { entries: Vec::new(), policy: Policy::Assign, compression: None, num_workers: None }
+        Self {
+            entries: Vec::new(),
+            policy: Policy::Assign,
+            compression: None,
+            clip_global_norm: None,
+            num_workers: None,
+        }
     }
 }
 
@@ -88,7 +96,8 @@ impl Model {
         pairs: &Pairs<Value>,
         rows_of: impl Fn(&str) -> Option<Vec<i64>>,
     ) -> Result<(), Faults> {
-        for entry in &mut self.entries {
+        let (mut sums, mut left) = (Vec::new(), Vec::new());
+        for (index, entry) in self.entries.iter().enumerate() {
             let addends = values_of(&entry.key, pairs);
             if addends.is_empty() {
                 continue;
@@ -102,8 +111,17 @@ impl Model {
                 None => addends,
                 Some(compression) => sent(compression, &addends, &mut residuals),
             };
-            let rows = rows_of(&entry.key);
-            entry.update(&self.policy, &sum(&addends), rows.as_deref())?;
+            // An updater gets whole values.
+            let stays_rows = !matches!(self.policy, Policy::Updater(_));
+            sums.push((sum(&addends), rows_of(&entry.key).filter(|_| stays_rows)));
+            left.push((index, residuals));
+        }
+        if let Some(bound) = self.clip_global_norm {
+            clip(&mut sums, bound);
+        }
+        for ((index, residuals), (sum, rows)) in left.into_iter().zip(sums) {
+            let entry = &mut self.entries[index];
+            entry.update(&self.policy, &sum, rows.as_deref())?;
             entry.residuals = residuals;
         }
         Ok(())
@@ -168,8 +186,21 @@ impl Model {
     }
 
     /// Says how the values of later pushes are compressed. Residuals stay.
-    pub fn set_compression(&mut self, compression: Option<Compression>) {
+    pub fn set_compression(&mut self, compression: Option<Compression>) -> Result<(), Faults> {
+        if compression.is_some() && self.clip_global_norm.is_some() {
+            return Err(vec![ErrorCode::InvalidArgument]);
+        }
         self.compression = compression;
+        Ok(())
+    }
+
+    /// Says which norm the sums of later pushes have at most.
+    pub fn set_clip_global_norm(&mut self, bound: Option<f64>) -> Result<(), Faults> {
+        if bound.is_some_and(|bound| self.compression.is_some() || bound <= 0.0) {
+            return Err(vec![ErrorCode::InvalidArgument]);
+        }
+        self.clip_global_norm = bound;
+        Ok(())
     }
 
     /// Goes back to what was. A file cannot hold an updater: the present one stays, if there is one.
@@ -224,6 +255,7 @@ impl Model {
                 Some(stored)
                     if !stored.spec.dtype.is_float()
                         && (self.compression.is_some()
+                            || self.clip_global_norm.is_some()
                             || matches!(self.policy, Policy::Sgd(_))) =>
                 {
                     faults.push(ErrorCode::InvalidArgument);

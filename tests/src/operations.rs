@@ -76,6 +76,7 @@ pub enum Operation {
     Broadcast(CallValues, CallOutputs, i32),
     SetPolicy(Policy),
     SetCompression(Option<Compression>),
+    SetClipGlobalNorm(Option<f64>),
     Remove(Vec<String>),
     /// Takes a snapshot and keeps it.
     Snapshot,
@@ -188,6 +189,7 @@ fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
             }),
         3 => policy().prop_map(Operation::SetPolicy),
         1 => compression().prop_map(Operation::SetCompression),
+        1 => clip_global_norm().prop_map(Operation::SetClipGlobalNorm),
         1 => keys_once().prop_map(Operation::Remove),
         2 => Just(Operation::Snapshot),
         2 => any::<(usize, bool)>().prop_map(|(number, is_file)| Operation::Rollback(number, is_file)),
@@ -199,6 +201,11 @@ fn compression() -> impl Strategy<Value = Option<Compression>> {
     let some = (any::<bool>(), select(vec![0.5, 0.1, 3.0]));
     let some = some.prop_map(|(has_two_bits, threshold)| Compression { has_two_bits, threshold });
     prop_oneof![1 => Just(None), 2 => some.prop_map(Some)]
+}
+
+/// Bounds below and above the norms of most pushes, and one that is none.
+fn clip_global_norm() -> impl Strategy<Value = Option<f64>> {
+    select(vec![None, None, Some(0.7), Some(3.0), Some(40.0), Some(-1.0)])
 }
 
 fn policy() -> impl Strategy<Value = Policy> {

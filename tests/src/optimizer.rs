@@ -117,6 +117,30 @@ const DEFINITIONS: &[Definition] = &[
             ("epsilon", 1e-8, &[1e-8, 1e-3]),
         ],
     ),
+    (
+        "lars",
+        0.01,
+        0.0,
+        &[
+            ("momentum", 0.0, &[0.0, 0.9, 0.5]),
+            ("eta", 0.001, &[0.001, 0.5]),
+            ("epsilon", 0.0, &[0.0, 1e-3]),
+            ("momentum_correction", 1.0, &[0.0, 1.0]),
+        ],
+    ),
+    (
+        "lamb",
+        0.001,
+        0.0,
+        &[
+            ("beta1", 0.9, &[0.9, 0.5]),
+            ("beta2", 0.999, &[0.999, 0.9]),
+            ("epsilon", 1e-6, &[1e-6, 1e-3]),
+            ("lower_bound", 0.0, &[0.0, 3.0]),
+            ("upper_bound", 0.0, &[0.0, 4.0]),
+            ("bias_correction", 1.0, &[0.0, 1.0]),
+        ],
+    ),
     ("test", 0.01, 0.0, &[]),
 ];
 
@@ -169,7 +193,38 @@ impl Naive {
     pub fn state(&self, weight: f64, unit: f64) -> State {
         let zero = Approximate::exact(0.0, unit);
         let weight = Approximate::exact(weight, unit);
-        State { a: zero, b: zero, c: zero, previous: weight, momentum_product: 1.0, skipped: 0 }
+        State {
+            a: zero,
+            b: zero,
+            c: zero,
+            previous: weight,
+            momentum_product: 1.0,
+            skipped: 0,
+            last_rate: None,
+        }
+    }
+
+    /// Returns the two numbers of an element whose norms over its key an update needs; none for most
+    /// optimizers.
+    pub fn measured(
+        &self,
+        due: UpdateScalars,
+        weight: Approximate,
+        gradient: f64,
+        state: &State,
+    ) -> Option<[Approximate; 2]> {
+        self.due(due, gradient, state).measured(weight, state)
+    }
+
+    fn due(&self, due: UpdateScalars, gradient: f64, state: &State) -> NaiveStep<'_> {
+        NaiveStep {
+            h: self,
+            lr: due.learning_rate,
+            wd: due.weight_decay,
+            t: due.count,
+            g: Approximate::exact(gradient, state.unit()),
+            norms: due.norms,
+        }
     }
 
     /// Makes update `count`, from 1, of one element and returns the new weight. The learning rate
@@ -186,15 +241,7 @@ impl Naive {
             state.skipped += 1;
             return weight;
         }
-        let gradient = Approximate::exact(gradient, state.unit());
-        NaiveStep {
-            h: self,
-            lr: due.learning_rate,
-            wd: due.weight_decay,
-            t: due.count,
-            g: gradient,
-        }
-        .run(weight, state)
+        self.due(due, gradient, state).run(weight, state)
     }
 }
 
@@ -207,6 +254,8 @@ pub struct UpdateScalars {
     pub learning_rate: f64,
     /// Multiplied.
     pub weight_decay: f64,
+    /// The norms over the key of what [`Naive::measured`] returns.
+    pub norms: Option<[Approximate; 2]>,
 }
 
 /// What one element of a key has beside its weight; which optimizer uses what is said there.
@@ -219,6 +268,7 @@ pub struct State {
     pub previous: Approximate,
     pub momentum_product: f64,
     pub skipped: u32,
+    pub last_rate: Option<f64>,
 }
 
 impl State {
@@ -230,13 +280,13 @@ impl State {
     pub fn kept(&self, optimizer: &Naive) -> Vec<Approximate> {
         let is = |name| optimizer.get(name) != 0.0;
         match optimizer.name {
-            "sgd" | "nag" | "nesterov" | "signum" if is("momentum") => vec![self.a],
+            "sgd" | "nag" | "nesterov" | "signum" | "lars" if is("momentum") => vec![self.a],
             "dcasgd" if is("momentum") => vec![self.a, self.previous],
             "dcasgd" => vec![self.previous],
             "rmsprop" if is("centered") => vec![self.a, self.b, self.c],
             "rmsprop" | "adagrad" | "lion" | "test" => vec![self.a],
             "ftml" => vec![self.a, self.b, self.c],
-            "adabelief" | "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" => {
+            "adabelief" | "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" | "lamb" => {
                 vec![self.a, self.b]
             }
             _ => Vec::new(),
@@ -244,13 +294,14 @@ impl State {
     }
 }
 
-/// One update of one element: hyper-parameters, learning rate, weight decay, count, gradient.
-struct NaiveStep<'a> {
-    h: &'a Naive,
-    lr: f64,
-    wd: f64,
+/// One update of one element: hyper-parameters, learning rate, weight decay, count, gradient, norms.
+pub(crate) struct NaiveStep<'a> {
+    pub(crate) h: &'a Naive,
+    pub(crate) lr: f64,
+    pub(crate) wd: f64,
     t: u32,
-    g: Approximate,
+    pub(crate) g: Approximate,
+    pub(crate) norms: Option<[Approximate; 2]>,
 }
 
 impl NaiveStep<'_> {
@@ -274,6 +325,8 @@ impl NaiveStep<'_> {
             "ftml" => self.ftml(w, s),
             "lion" => self.lion(w, &mut s.a),
             "adabelief" => self.adabelief(w, &mut s.a, &mut s.b),
+            "lars" => self.lars(w, s),
+            "lamb" => self.lamb(w, s),
             "test" => {
                 s.a = w + self.p("rescale_grad") * self.g;
                 s.a
@@ -282,16 +335,16 @@ impl NaiveStep<'_> {
         }
     }
 
-    fn p(&self, name: &str) -> f64 {
+    pub(crate) fn p(&self, name: &str) -> f64 {
         self.h.get(name)
     }
 
-    fn is(&self, flag: &str) -> bool {
+    pub(crate) fn is(&self, flag: &str) -> bool {
         self.p(flag) != 0.0
     }
 
     /// The gradient, rescaled and clipped.
-    fn q(&self) -> Approximate {
+    pub(crate) fn q(&self) -> Approximate {
         (self.p("rescale_grad") * self.g).clip(self.p("clip_gradient"))
     }
 
@@ -301,7 +354,7 @@ impl NaiveStep<'_> {
     }
 
     /// `1 - b^t`. It is small at first, so that the error of the power in `f64` counts.
-    fn bias(&self, b: f64) -> Approximate {
+    pub(crate) fn bias(&self, b: f64) -> Approximate {
         self.bias_after(b, self.t)
     }
 

@@ -82,8 +82,9 @@ impl NaiveKey {
     /// Makes an update with the sum of the gradients.
     pub fn push(&mut self, setup: &Setup, gradients: &[Value]) {
         self.num_updates += 1;
-        let due = self.due(setup);
+        let mut due = self.due(setup);
         let merged = sum(gradients).numbers;
+        due.norms = self.norms(setup, due, &merged);
         for (index, gradient) in merged.into_iter().enumerate() {
             let (weight, state) = (&mut self.weights[index], &mut self.states[index]);
             *weight = setup.naive.step(due, *weight, gradient.to_f64(), state);
@@ -102,7 +103,24 @@ impl NaiveKey {
             count,
             learning_rate: learning_rate * lr,
             weight_decay: setup.naive.get("wd") * wd,
+            norms: None,
         }
+    }
+
+    fn norms(
+        &self,
+        setup: &Setup,
+        due: UpdateScalars,
+        gradients: &[Number],
+    ) -> Option<[Approximate; 2]> {
+        let zero = Approximate::exact(0.0, unit_of(self.dtype));
+        let elements = self.weights.iter().zip(&self.states).zip(gradients);
+        let mut sums = [zero; 2];
+        for ((weight, state), gradient) in elements {
+            let measured = setup.naive.measured(due, *weight, gradient.to_f64(), state)?;
+            sums = std::array::from_fn(|n| sums[n] + measured[n] * measured[n]);
+        }
+        Some(sums.map(Approximate::sqrt))
     }
 
     /// Says where a stored weight is too far from the formulas, or nothing. What half floats store

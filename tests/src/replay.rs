@@ -87,12 +87,18 @@ fn call(
             compare_results(set_policy(store, policy), Ok(()), |(), ()| Ok(()))
         }
         Operation::SetCompression(compression) => {
-            model.set_compression(*compression);
             let found = match compression {
                 None => store.clear_gradient_compression(),
                 Some(it) => store.set_gradient_compression(it.name(), it.threshold),
             };
-            compare_results(found, Ok(()), |(), ()| Ok(()))
+            compare_results(found, model.set_compression(*compression), |(), ()| Ok(()))
+        }
+        Operation::SetClipGlobalNorm(bound) => {
+            let found = match bound {
+                None => store.clear_clip_global_norm(),
+                Some(bound) => store.set_clip_global_norm(*bound),
+            };
+            compare_results(found, model.set_clip_global_norm(*bound), |(), ()| Ok(()))
         }
         Operation::Remove(texts) => {
             compare_results(store.remove(keys(texts)), model.remove(texts), |(), ()| Ok(()))

@@ -176,6 +176,14 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.compression()
     }
 
+    fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()> {
+        self.0.set_clip_global_norm(bound)
+    }
+
+    fn clip_global_norm(&self) -> Result<Option<f64>> {
+        self.0.clip_global_norm()
+    }
+
     fn snapshot(&self) -> Result<Snapshot> {
         self.0.snapshot()
     }

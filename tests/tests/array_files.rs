@@ -155,13 +155,24 @@ fn a_file_that_ends_early_is_damaged() {
     }
 }
 
+/// Prints which case it was, if one panics: all of them would be most of the output of all tests.
+struct ShownOnPanic<F: Fn() -> String>(F);
+
+impl<F: Fn() -> String> Drop for ShownOnPanic<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", self.0());
+        }
+    }
+}
+
 /// Whatever a byte says, the file is read or refused, and no array is larger than it can fill.
 #[test]
 fn a_file_with_another_byte_is_read_or_refused() {
     for (name, bytes, _) in recorded_files() {
         for position in 0..bytes.len() {
             for byte in [0, 1, 2, 0x7f, 0x80, 0xff, bytes[position] ^ 1, bytes[position] ^ 0x40] {
-                println!("{name}, byte {position} {byte:#x}");
+                let _case = ShownOnPanic(|| format!("{name}, byte {position} {byte:#x}"));
                 let mut changed = bytes.clone();
                 changed[position] = byte;
                 fuzz::array_file(&changed);
@@ -175,7 +186,7 @@ fn a_file_with_another_byte_is_read_or_refused() {
 fn files_with_many_changes_are_read_or_refused() {
     let files: Vec<_> = recorded_files().into_iter().map(|(_, bytes, _)| bytes).collect();
     for seed in 0..100_000 {
-        println!("seed {seed}");
+        let _case = ShownOnPanic(|| format!("seed {seed}"));
         let changed = fuzz::changed(&files, seed);
         fuzz::array_file(&changed);
         fuzz::record(&changed);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kvstore_core::{Backend, Backends, CpuBackend, Device, DeviceKind};
 use kvstore_tests::place;
-use kvstore_tests::suite::backend as suite;
+use kvstore_tests::suite::{backend as suite, norms};
 
 fn everywhere(check: impl Fn(&dyn Backend)) {
     for (place, backends) in place::backends(&[1, 2, 7]) {
@@ -83,6 +83,16 @@ fn master_copies_keep_small_steps() {
 #[test]
 fn a_batch_is_its_steps() {
     everywhere(suite::a_batch_is_its_steps);
+}
+
+#[test]
+fn norms_of_gradients_agree() {
+    everywhere(norms::norms_of_gradients_agree);
+}
+
+#[test]
+fn norms_of_steps_agree() {
+    everywhere(norms::norms_of_steps_agree);
 }
 
 #[test]

@@ -50,6 +50,41 @@ pub struct UpdateJob<'a> {
     pub addends: &'a [Span<'a>],
 }
 
+/// The sums of squares of one key of a batch, which need a pass of their own.
+///
+/// Nothing is written but `sums`.
+#[derive(Debug)]
+pub struct MeasureJob<'a> {
+    /// Whose squares are summed.
+    pub measured: Measured<'a>,
+    /// Where the memory is.
+    pub device: Device,
+    /// The type of the addends.
+    pub dtype: DType,
+    /// The gradients, at least one, each as long as the others.
+    pub addends: &'a [Span<'a>],
+    /// Two sums for each block of the gradient; [`norm`](crate::norm) says in which order they are
+    /// added up.
+    pub sums: &'a mut [[f64; 2]],
+}
+
+/// Whose squares a [`MeasureJob`] sums.
+#[derive(Clone, Copy, Debug)]
+pub enum Measured<'a> {
+    /// The sum of the gradients, rounded to its dtype, in [`DType::arithmetic`]. The second sums are 0.
+    Gradient,
+    /// What [`LayerFormula::measure`](crate::optimizer::LayerFormula::measure) returns, computed from the
+    /// weight and the state before a step, which are those of [`UpdateJob`].
+    Step {
+        /// The step.
+        rule: UpdateRule,
+        /// The weight.
+        weight: Span<'a>,
+        /// The state.
+        states: [Option<Span<'a>>; MAX_STATES],
+    },
+}
+
 /// One value of a batch that is compressed.
 ///
 /// Each element is added to its residual, a code says what of that is sent, and the rest stays in the residual:
@@ -270,6 +305,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()>;
     /// Runs every step of the batch, each in one pass over its memory.
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
+    /// Sums the squares of every job of the batch.
+    fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()>;
     /// Runs every sum of rows of the batch.
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()>;
     /// Makes every whole value of the batch.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::interop::DeviceInterop;
-use super::{Backend, DequantizeJob, QuantizeJob, RowSumJob, RowUpdateJob, SumJob, UpdateJob};
+use super::{
+    Backend, DequantizeJob, MeasureJob, QuantizeJob, RowSumJob, RowUpdateJob, SumJob, UpdateJob,
+};
 use crate::types::{Device, DeviceKind, Error, Result};
 
 /// The backends of a process, at most one for each kind of device. A clone shares the table.
@@ -175,7 +177,7 @@ macro_rules! job {
     };
 }
 
-job!(SumJob, UpdateJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
+job!(SumJob, UpdateJob, MeasureJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
 
 impl Backends {
     /// Hands the jobs to their backends, those of one backend as one batch.

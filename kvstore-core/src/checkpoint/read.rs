@@ -19,7 +19,10 @@ use crate::fallible;
 use crate::file::{Input, read_elements};
 use crate::optimizer::{Optimizer, OptimizerState, Outline};
 use crate::rows::{RowSparse, Value};
-use crate::store::{ActiveOptimizer, KeyCopy, Policy, Progress, RunId, SavedPolicy, Snapshot};
+use crate::store::{
+    ActiveOptimizer, KeyCopy, Policy, Progress, RunId, SavedPolicy, SavedSettings, Snapshot,
+    check_clip,
+};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
@@ -69,7 +72,9 @@ impl Snapshot {
             Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
         });
         let copies = fallible::try_collect(copies)?;
-        Ok(Self::of_file(&body.store, rule, body.compression, copies, Some(body.checksum)))
+        let (compression, clip_global_norm) = (body.compression, body.clip_global_norm);
+        let settings = SavedSettings { policy: rule, compression, clip_global_norm };
+        Ok(Self::of_file(&body.store, settings, copies, Some(body.checksum)))
     }
 }
 
@@ -151,6 +156,7 @@ struct Body<'a> {
     optimizer: Option<Optimizer>,
     has_updater: bool,
     compression: Option<Compression>,
+    clip_global_norm: Option<f64>,
     #[allow(clippy::vec_box, reason = "a list of them that grows is longer than their text")]
     keys: Vec<Box<FoundKey>>,
     checksum: u32,
@@ -184,6 +190,8 @@ impl<'a> Body<'a> {
         };
         let compression = manifest.compression.map(Compression::try_from);
         let compression = compression.transpose().map_err(said)?;
+        let clip_global_norm = manifest.clip_global_norm;
+        check_clip(compression.as_ref(), clip_global_norm).map_err(said)?;
         let content = manifest.content;
         let mut find = |record: Box<KeyRecord>| {
             find_key(&mut header, content, optimizer.is_some(), *record).map(Box::new)
@@ -199,6 +207,7 @@ impl<'a> Body<'a> {
             optimizer,
             has_updater,
             compression,
+            clip_global_norm,
             keys,
             checksum,
             tensors,

@@ -7,7 +7,9 @@ use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::rows::{RowSparse, Value};
-use crate::store::{ActiveOptimizer, KeyCopy, Policy, Progress, SavedPolicy, Snapshot};
+use crate::store::{
+    ActiveOptimizer, KeyCopy, Policy, Progress, SavedPolicy, SavedSettings, Snapshot,
+};
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Key, Result, TensorSpec};
 
@@ -28,8 +30,9 @@ impl OptimizerState {
             progress: Progress { run: running.run, state: self.clone(), residuals: Vec::new() },
             num_pushes: self.num_updates(),
         };
-        let rule = SavedPolicy::Known(Policy::Optimizer(running));
-        let snapshot = Snapshot::new("local", rule, None, Vec::from([Arc::new(copy)]));
+        let policy = SavedPolicy::Known(Policy::Optimizer(running));
+        let settings = SavedSettings { policy, compression: None, clip_global_norm: None };
+        let snapshot = Snapshot::new("local", settings, Vec::from([Arc::new(copy)]));
         snapshot.optimizer_states_to_bytes(false)
     }
 

@@ -227,9 +227,12 @@ fn describe(
         }
     };
     let compression = snapshot.compression().filter(|_| is_complete).map(Into::into);
+    let clip_global_norm = snapshot.clip_global_norm().filter(|_| is_complete);
     let store = snapshot.store_name().to_owned();
     let keys = KeyRecords { records: keys, failure: None };
-    Ok((Manifest { version: VERSION, content, store, rule, compression, keys }, tensors))
+    let version = VERSION;
+    let manifest = Manifest { version, content, store, rule, compression, clip_global_norm, keys };
+    Ok((manifest, tensors))
 }
 
 fn no_json(error: &dyn Display) -> Error {

@@ -8,6 +8,7 @@ mod half;
 mod in_out;
 mod lanes;
 mod matrix;
+mod measure;
 mod memory;
 mod quantize;
 mod reduce;
@@ -22,8 +23,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Check, DequantizeJob, DeviceMemory, InOut, MatmulSize, Operand, QuantizeJob,
-    RowScatterJob, RowSumJob, RowUpdateJob, Span, SpanMut, Storage, SumJob, UpdateJob,
+    Backend, Check, DequantizeJob, DeviceMemory, InOut, MatmulSize, MeasureJob, Operand,
+    QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob, Span, SpanMut, Storage, SumJob, UpdateJob,
 };
 use crate::noise::Distribution;
 use crate::types::{
@@ -200,6 +201,10 @@ impl Backend for CpuBackend {
     }
 
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
+        self.workers.for_each_job(jobs)
+    }
+
+    fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()> {
         self.workers.for_each_job(jobs)
     }
 

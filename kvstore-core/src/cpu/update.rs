@@ -147,13 +147,17 @@ pub(super) fn wrong_state() -> Error {
 
 /// The gradients of a step, and how a block of them becomes one.
 #[derive(Clone, Copy)]
-struct Merge<'a, A> {
-    addends: Addends<'a>,
+pub(super) struct Merge<'a, A> {
+    pub(super) addends: Addends<'a>,
     /// Sums a block from this element on, rounded to the gradients' own dtype.
-    fold: fn(Addends<'_>, usize, &mut [A]) -> Result<()>,
+    pub(super) fold: fn(Addends<'_>, usize, &mut [A]) -> Result<()>,
 }
 
-fn merge_half<T: Half>(addends: Addends<'_>, start: usize, gradients: &mut [f32]) -> Result<()> {
+pub(super) fn merge_half<T: Half>(
+    addends: Addends<'_>,
+    start: usize,
+    gradients: &mut [f32],
+) -> Result<()> {
     let mut sums = [T::default(); BLOCK];
     if let Some(sums) = sums.get_mut(..gradients.len()) {
         T::fold(addends, start, sums)?;

@@ -12,8 +12,8 @@ use std::fmt;
 
 pub use crate::rule::formulas::*;
 pub use crate::rule::{
-    COMMON, DEFINITIONS, Definition, Domain, Factory, Formula, Initial, MAX_SCALARS, MAX_STATES,
-    Parameter, Real, Rule, RuleVisitor, Step, UpdateRule,
+    COMMON, DEFINITIONS, Definition, Domain, Factory, Formula, Initial, LayerFormula, LayerVisitor,
+    MAX_SCALARS, MAX_STATES, Parameter, Real, Rule, RuleVisitor, Step, UpdateRule,
 };
 pub use lr_scheduler::{LrScheduler, Warmup};
 pub use state::OptimizerState;
@@ -272,6 +272,11 @@ impl Optimizer {
         let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;
+        let mut sums = pending.norm_sums(weight)?;
+        if !sums.is_empty() {
+            backend.measure(&mut [pending.measure_job(weight, state, &spans, &mut sums)])?;
+            pending.set_norms(&sums)?;
+        }
         if let Some(job) = pending.job(weight, state, &spans)? {
             backend.update(&mut [job])?;
         }
@@ -297,6 +302,14 @@ impl Optimizer {
         Self::arithmetic_of(dtype)
             .map(drop)
             .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))
+    }
+
+    /// Returns whether the step of an element depends on nothing but this element and the
+    /// hyper-parameters, so that parts of a weight can be stepped apart.
+    pub fn is_elementwise(&self) -> bool {
+        let rule = self.rule(&Key::default(), 1, &mut 1.0);
+        // The noise of an element depends on its place.
+        !rule.is_layerwise() && !matches!(rule, UpdateRule::Sgld(_))
     }
 
     /// Returns whether a gradient of rows changes weight and state in those rows only: whether the

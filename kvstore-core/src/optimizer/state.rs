@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use super::Optimizer;
 use crate::backend::registry::Backends;
-use crate::backend::{InOut, RowUpdateJob, Span, SpanMut, Storage, UpdateJob};
+use crate::backend::{
+    InOut, MeasureJob, Measured, RowUpdateJob, Span, SpanMut, Storage, UpdateJob,
+};
 use crate::fallible;
+use crate::norm::{add_in_pairs, num_blocks};
 use crate::rows::{RowPlan, row_len};
 use crate::rule::{Initial, MAX_STATES, UpdateRule};
 use crate::tensor::Tensor;
@@ -271,6 +274,36 @@ impl Pending {
         Ok(Self { rule, num_updates, momentum_product, next_state, fresh_weight, fresh_states })
     }
 
+    /// Returns memory for the sums of a measurement; none if the rule needs no norms.
+    pub(crate) fn norm_sums(&self, weight: &Tensor) -> Result<Vec<[f64; 2]>> {
+        let is_measured = self.rule.is_layerwise() && !self.rule.is_skipped();
+        fallible::filled([0.0; 2], if is_measured { num_blocks(weight.num_elements()) } else { 0 })
+    }
+
+    /// Returns the job that measures what the rule needs, to be done before [`Pending::job`] is made.
+    pub(crate) fn measure_job<'a>(
+        &'a self,
+        weight: &'a Tensor,
+        state: &'a OptimizerState,
+        addends: &'a [Span<'a>],
+        sums: &'a mut [[f64; 2]],
+    ) -> MeasureJob<'a> {
+        let tensors = &self.next_state.as_deref().unwrap_or(state).tensors;
+        let mut states = [const { None }; MAX_STATES];
+        for (slot, tensor) in states.iter_mut().zip(tensors) {
+            *slot = Some(tensor.span());
+        }
+        let measured = Measured::Step { rule: self.rule, weight: weight.span(), states };
+        let (device, dtype) = (weight.device(), weight.dtype());
+        MeasureJob { measured, device, dtype, addends, sums }
+    }
+
+    /// Takes the sums of that job into the rule.
+    pub(crate) fn set_norms(&mut self, sums: &[[f64; 2]]) -> Result<()> {
+        self.rule = self.rule.with_norms(norms(sums)?);
+        Ok(())
+    }
+
     /// Returns the job for the weight's backend, or `None` if the update is skipped.
     pub(crate) fn job<'a>(
         &'a mut self,
@@ -334,6 +367,16 @@ impl Pending {
         state.num_updates = self.num_updates;
         state.momentum_product = self.momentum_product;
     }
+}
+
+/// Returns the roots of two totals, given the sums of blocks.
+fn norms(sums: &[[f64; 2]]) -> Result<[f64; 2]> {
+    let mut norms = [0.0; 2];
+    for (index, norm) in norms.iter_mut().enumerate() {
+        let mut sums: Vec<f64> = fallible::collect(sums.iter().map(|pair| pair[index]))?;
+        *norm = add_in_pairs(&mut sums).sqrt();
+    }
+    Ok(norms)
 }
 
 /// Returns the elements in memory of their own, for a change of some of them.

@@ -193,7 +193,8 @@ pub(crate) struct KeyUpdate<'a> {
     /// Infinite when gradients are not clipped.
     pub(crate) clip: f64,
     /// A scalar that an optimizer keeps for each key, initially 1. Nadam: the product of its
-    /// momentum factors. FTML: 1 plus the number of skipped updates.
+    /// momentum factors. FTML: 1 plus the number of skipped updates. LARS: the negated learning rate
+    /// of the last update.
     pub(crate) momentum_product: &'a mut f64,
     pub(crate) own: &'a [f64],
 }

@@ -71,7 +71,7 @@ impl Sgd {
 }
 
 impl SgdMomentum {
-    fn of(update: &KeyUpdate<'_>, momentum: f64) -> Self {
+    pub(super) fn of(update: &KeyUpdate<'_>, momentum: f64) -> Self {
         Self {
             momentum,
             decay: update.learning_rate * update.weight_decay,

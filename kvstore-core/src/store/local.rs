@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::home::Home;
-use super::policy::{ActiveOptimizer, Policy};
+use super::norms::check_clip;
+use super::policy::{ActiveOptimizer, Policy, RowUse};
 use super::pull_rows::pull_rows;
 use super::push::{Push, PushedValue};
 use super::scratch::Scratch;
-use super::snapshot::{SavedPolicy, Snapshot};
+use super::snapshot::{SavedPolicy, SavedSettings, Snapshot};
 use super::table::{Entry, Progress, Table};
 use super::types::{Description, KeyStats, OnExisting, PulledValue};
 use super::updater::Updater;
@@ -49,6 +50,7 @@ pub struct LocalStore {
 struct Settings {
     policy: Policy,
     compression: Option<Compression>,
+    clip_global_norm: Option<f64>,
 }
 
 impl LocalStore {
@@ -69,7 +71,11 @@ impl LocalStore {
             backends,
             home,
             table: Table::default(),
-            settings: RwLock::new(Settings { policy: Policy::Assign, compression: None }),
+            settings: RwLock::new(Settings {
+                policy: Policy::Assign,
+                compression: None,
+                clip_global_norm: None,
+            }),
             gate: RwLock::default(),
         })
     }
@@ -114,6 +120,34 @@ impl LocalStore {
         Ok(())
     }
 
+    /// Returns the sum of the values of each key, scaled so that the norm over all keys is at most `clip`, if
+    /// that is given. Nothing is stored. Each key comes once, where it first stands in the call; values of rows
+    /// stay rows if all of their key are.
+    ///
+    /// # Errors
+    /// Those of a push.
+    pub fn sums(&self, keys: &[Key], values: &[Value], clip: Option<f64>) -> Result<Vec<Value>> {
+        let _gate = self.enter("sums")?;
+        let (mut entries, mut pushed) = (Vec::new(), Vec::new());
+        self.plan(keys, values, &mut entries, &mut pushed)?;
+        Scratch::with(|scratch| {
+            let (moved, merged, clipped);
+            let mut push =
+                Push::new(&self.backends, self.home, &entries, values, &pushed, scratch)?;
+            moved = push.moved()?;
+            let values = moved.as_deref().unwrap_or(values);
+            push.set_values(values);
+            merged = push.merge_rows(&self.backends, values, RowUse::Sum)?;
+            let values = merged.as_deref().unwrap_or(values);
+            push.set_values(values);
+            if let Some(bound) = clip {
+                clipped = push.clipped(bound, values, scratch)?;
+                push.set_values(clipped.as_deref().unwrap_or(values));
+            }
+            push.into_sums(scratch)
+        })
+    }
+
     /// Checks a push and brings its values into the order of their keys' initialisation.
     fn plan(
         &self,
@@ -146,11 +180,11 @@ impl LocalStore {
         entries: &[Arc<Entry>],
         pushed: &[PushedValue],
         values: &[Value],
-        Settings { policy, compression }: &Settings,
+        Settings { policy, compression, clip_global_norm }: &Settings,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let (backends, compression) = (&self.backends, compression.as_ref());
-        let (moved, merged);
+        let (moved, merged, clipped);
         let mut push = Push::new(backends, self.home, entries, values, pushed, scratch)?;
         moved = push.moved()?;
         let values = moved.as_deref().unwrap_or(values);
@@ -158,8 +192,13 @@ impl LocalStore {
         if let Some(compression) = compression {
             push.keys.iter().try_for_each(|key| key.check_compression(compression))?;
         }
-        merged = push.merge_rows(backends, values, policy.row_use())?;
-        push.set_values(merged.as_deref().unwrap_or(values));
+        merged = push.merge_rows(backends, values, policy.row_use(clip_global_norm.is_some()))?;
+        let values = merged.as_deref().unwrap_or(values);
+        push.set_values(values);
+        if let Some(bound) = clip_global_norm {
+            clipped = push.clipped(*bound, values, scratch)?;
+            push.set_values(clipped.as_deref().unwrap_or(values));
+        }
         match policy {
             Policy::Assign => push.assign(compression, scratch),
             Policy::Updater(updater) => {
@@ -406,7 +445,9 @@ impl KvStore for LocalStore {
 
     fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
         let _gate = self.enter("set_compression")?;
-        self.change_settings().compression = compression;
+        let mut settings = self.change_settings();
+        check_clip(compression.as_ref(), settings.clip_global_norm)?;
+        settings.compression = compression;
         Ok(())
     }
 
@@ -414,11 +455,25 @@ impl KvStore for LocalStore {
         Ok(self.settings.read().unwrap_or_else(PoisonError::into_inner).compression)
     }
 
+    fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()> {
+        let _gate = self.enter("set_clip_global_norm")?;
+        let mut settings = self.change_settings();
+        check_clip(settings.compression.as_ref(), bound)?;
+        settings.clip_global_norm = bound;
+        Ok(())
+    }
+
+    fn clip_global_norm(&self) -> Result<Option<f64>> {
+        Ok(self.settings.read().unwrap_or_else(PoisonError::into_inner).clip_global_norm)
+    }
+
     fn snapshot(&self) -> Result<Snapshot> {
         let _span = tracing::debug_span!("snapshot").entered();
         let _gate = self.enter_alone("snapshot")?;
-        let Settings { policy, compression } = self.settings();
-        Ok(Snapshot::new(&self.name, SavedPolicy::Known(policy), compression, self.table.copies()?))
+        let Settings { policy, compression, clip_global_norm } = self.settings();
+        let policy = SavedPolicy::Known(policy);
+        let settings = SavedSettings { policy, compression, clip_global_norm };
+        Ok(Snapshot::new(&self.name, settings, self.table.copies()?))
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
@@ -433,7 +488,10 @@ impl KvStore for LocalStore {
             }
         };
         self.table.replace(snapshot.copies())?;
-        self.change_settings().compression = snapshot.compression();
+        let mut settings = self.change_settings();
+        settings.compression = snapshot.compression();
+        settings.clip_global_norm = snapshot.clip_global_norm();
+        drop(settings);
         self.set_policy(policy, gate);
         Ok(())
     }

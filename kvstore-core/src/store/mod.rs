@@ -3,6 +3,7 @@
 mod home;
 mod local;
 mod merge_rows;
+mod norms;
 mod policy;
 mod pull_rows;
 mod push;
@@ -29,8 +30,9 @@ pub use snapshot::Snapshot;
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
+pub use norms::{check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
-pub(crate) use snapshot::SavedPolicy;
+pub(crate) use snapshot::{SavedPolicy, SavedSettings};
 pub(crate) use table::{KeyCopy, Progress};
 
 /// A store of named tensors that many devices share.
@@ -175,7 +177,8 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// have not sent yet is kept, and is sent by later ones.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store, and while
+    /// [`KvStore::clip_global_norm`] is set.
     fn set_compression(&self, compression: Option<Compression>) -> Result<()>;
 
     /// Returns how pushed values are compressed, or `None` if compression is off.
@@ -184,8 +187,26 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     fn compression(&self) -> Result<Option<Compression>>;
 
+    /// Scales the sums of every push from now on, so that the Euclidean norm over all of its keys is at most
+    /// `bound`; none lets them be. The factor is `bound / (norm + 1e-8)`, as in `gluon.utils.clip_global_norm`.
+    ///
+    /// Each push has a norm of its own, so the gradients of a model belong in one push. The sums are
+    /// clipped before an optimizer or updater gets them. A norm that is not finite clips nothing.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for a bound that is not a finite number above 0,
+    /// with a compression, and from inside an updater of this store. A push of integers then fails with
+    /// it, too.
+    fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()>;
+
+    /// Returns the bound of the norm of a push, or `None` if there is none.
+    ///
+    /// # Errors
+    /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
+    fn clip_global_norm(&self) -> Result<Option<f64>>;
+
     /// Returns all that the store holds at one moment: every key with its optimizer state, the optimizer or
-    /// updater, the compression. Nothing is copied, and it stays as it is whatever is done to the store. A call
+    /// updater, the compression and the bound of the norm. Nothing is copied, and it stays as it is whatever is done to the store. A call
     /// that changes several keys is in it whole or not at all; it waits for those that are under way.
     ///
     /// A key that is changed afterwards needs memory of its own for the new value, as long as the snapshot is

@@ -27,11 +27,17 @@ pub(crate) enum RowUse {
 }
 
 impl Policy {
-    /// Returns what becomes of rows.
-    pub(crate) fn row_use(&self) -> RowUse {
+    /// Returns what becomes of rows. If their norm is needed, they are summed before a step.
+    pub(crate) fn row_use(&self, is_clipped: bool) -> RowUse {
         match self {
             Self::Assign => RowUse::Sum,
-            Self::Optimizer(running) if running.optimizer.is_lazy() => RowUse::Step,
+            Self::Optimizer(running) if running.optimizer.is_lazy() => {
+                if is_clipped {
+                    RowUse::Sum
+                } else {
+                    RowUse::Step
+                }
+            }
             Self::Optimizer(_) | Self::Updater(_) => RowUse::Dense,
         }
     }

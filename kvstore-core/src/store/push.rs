@@ -7,11 +7,12 @@
 use std::sync::{Arc, MutexGuard};
 
 use super::home::Home;
+use super::norms::NormSums;
 use super::policy::{ActiveOptimizer, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
 use crate::backend::registry::{Backends, in_the_midst};
-use crate::backend::{InOut, RowUpdateJob, Span, Storage, SumJob, UpdateJob};
+use crate::backend::{InOut, MeasureJob, RowUpdateJob, Span, Storage, SumJob, UpdateJob};
 use crate::codec::Compression;
 use crate::compression::{CompressedPush, compress};
 use crate::fallible;
@@ -50,7 +51,7 @@ pub(crate) struct KeyPush<'a> {
 
 /// The checked pushes of all keys of a call.
 pub(crate) struct Push<'a> {
-    backends: &'a Backends,
+    pub(super) backends: &'a Backends,
     pub(crate) keys: Vec<KeyPush<'a>>,
 }
 
@@ -82,21 +83,21 @@ impl<'a> KeyPush<'a> {
         self.entry
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.pushed.len()
     }
 
-    fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
+    pub(super) fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
         let values = self.values;
         self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
     }
 
     /// Returns the elements of the values.
-    fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+    pub(super) fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
         self.values().map(Value::memory)
     }
 
-    fn first(&self) -> Result<&'a Value> {
+    pub(super) fn first(&self) -> Result<&'a Value> {
         self.values().next().ok_or_else(lost)
     }
 
@@ -201,6 +202,39 @@ impl<'a> KeyPush<'a> {
         Ok(())
     }
 
+    /// Returns memory for the sums that a prepared step needs; none for most steps.
+    pub(super) fn norm_sums(&self) -> Result<Vec<[f64; 2]>> {
+        match (&self.prepared, self.value.as_deref().map(Value::memory)) {
+            (PreparedChange::Step(pending, _), Some(value)) => pending.norm_sums(value),
+            _ => Err(lost()),
+        }
+    }
+
+    /// Returns the job that measures what a prepared step needs.
+    pub(super) fn measure_job<'b>(
+        &'b self,
+        addends: &'b [Span<'b>],
+        sums: &'b mut [[f64; 2]],
+    ) -> Result<MeasureJob<'b>> {
+        let (Some(progress), Some(value)) = (&self.progress, self.value.as_deref()) else {
+            return Err(lost());
+        };
+        match (&self.prepared, Some(value.memory())) {
+            (PreparedChange::Step(pending, _), Some(value)) => {
+                Ok(pending.measure_job(value, &progress.state, addends, sums))
+            }
+            _ => Err(lost()),
+        }
+    }
+
+    /// Takes the sums of that job into the prepared step.
+    pub(super) fn set_norms(&mut self, sums: &[[f64; 2]]) -> Result<()> {
+        match &mut self.prepared {
+            PreparedChange::Step(pending, _) => pending.set_norms(sums),
+            _ => Err(lost()),
+        }
+    }
+
     /// Adds the job of a prepared step to those of dense gradients, or to those of rows.
     fn add_step<'b>(
         &'b mut self,
@@ -294,11 +328,11 @@ impl<'a> Push<'a> {
     }
 
     /// Returns the spans of the values of all keys.
-    fn spans(&self) -> impl Iterator<Item = Span<'a>> {
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span<'a>> {
         self.keys.iter().flat_map(KeyPush::tensors).map(Tensor::span)
     }
 
-    fn num_values(&self) -> usize {
+    pub(super) fn num_values(&self) -> usize {
         self.keys.iter().map(KeyPush::len).sum()
     }
 
@@ -327,6 +361,22 @@ impl<'a> Push<'a> {
         scratch.put_back_sums(jobs);
         scratch.put_back_spans(spans);
         Ok(sums)
+    }
+
+    /// Returns the sum of each key's values, in the form of its first one and in the order of the call. Values
+    /// of rows are summed already.
+    pub(crate) fn into_sums(self, scratch: &mut Scratch) -> Result<Vec<Value>> {
+        let mut sums = fallible::with_capacity(self.keys.len())?;
+        for (key, sum) in self.keys.iter().zip(self.sum(scratch)?) {
+            let sum = match key.first()? {
+                Value::Dense(_) => Value::Dense(sum),
+                Value::Rows(rows) => Value::Rows(rows.with_rows(sum)?),
+            };
+            sums.push((key.positions().next(), sum));
+        }
+        scratch.put_back_keys(self.keys);
+        sums.sort_unstable_by_key(|(position, _)| *position);
+        fallible::collect(sums.into_iter().map(|(_, sum)| sum))
     }
 
     /// Compresses the values of each key; returns their sums, none without a compression. The residuals
@@ -395,15 +445,19 @@ impl<'a> Push<'a> {
         let mut jobs: Vec<UpdateJob<'_>> = scratch.take_updates(self.keys.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
         // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
+        let mut norms = NormSums::new(&self.keys)?;
         let compressed = self.compress(compression)?;
         match &compressed {
             Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
             None => spans.extend(self.spans()),
         }
+        let num_addends = |key: &KeyPush<'_>| if compressed.is_some() { 1 } else { key.len() };
+        let measured = norms.measure(self.backends, &mut self.keys, &spans, num_addends);
+        measured.map_err(|error| in_the_midst(error, compressed.is_some()))?;
         let mut rest = spans.as_slice();
         for key in &mut self.keys {
-            let num_addends = if compressed.is_some() { 1 } else { key.len() };
-            key.add_step(take(&mut rest, num_addends)?, &mut jobs, &mut row_jobs)?;
+            let addends = take(&mut rest, num_addends(key))?;
+            key.add_step(addends, &mut jobs, &mut row_jobs)?;
         }
         let result = self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs));
         result.map_err(|error| in_the_midst(error, compressed.is_some()))?;
@@ -450,12 +504,12 @@ impl<'a> Push<'a> {
 }
 
 /// Takes the first `count` spans off the rest.
-fn take<'a>(rest: &mut &'a [Span<'a>], count: usize) -> Result<&'a [Span<'a>]> {
+pub(super) fn take<'a>(rest: &mut &'a [Span<'a>], count: usize) -> Result<&'a [Span<'a>]> {
     let (taken, after) = rest.split_at_checked(count).ok_or_else(lost)?;
     *rest = after;
     Ok(taken)
 }
 
-fn lost() -> Error {
+pub(super) fn lost() -> Error {
     Error::Internal("a push has lost one of its values".to_owned())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::policy::{ActiveOptimizer, Policy, RunId};
-use super::snapshot::{SavedPolicy, Snapshot};
+use super::snapshot::{SavedPolicy, SavedSettings, Snapshot};
 use super::table::{KeyCopy, Progress};
 use crate::codec::Compression;
 use crate::fallible;
@@ -75,7 +75,8 @@ impl Snapshot {
                 num_pushes,
             }));
         }
-        Ok(Self::new(self.store_name(), self.policy().clone(), None, copies))
+        let settings = SavedSettings { compression: None, ..self.settings().clone() };
+        Ok(Self::new(self.store_name(), settings, copies))
     }
 
     /// Returns the snapshot with nothing but its values: of a store without an optimizer.
@@ -85,7 +86,9 @@ impl Snapshot {
     pub fn values(&self) -> Result<Self> {
         let copies = self.copies().iter();
         let copies = fallible::collect(copies.map(|copy| copy.with_progress(Progress::default())));
-        Ok(Self::new(self.store_name(), SavedPolicy::Known(Policy::Assign), None, copies?))
+        let policy = SavedPolicy::Known(Policy::Assign);
+        let settings = SavedSettings { policy, compression: None, clip_global_norm: None };
+        Ok(Self::new(self.store_name(), settings, copies?))
     }
 
     /// Returns the snapshot with an optimizer whose states are those of parts: for each key the states of its parts one
@@ -108,8 +111,9 @@ impl Snapshot {
             let residuals = fallible::copied(&copy.progress.residuals)?;
             *copy = copy.with_progress(Progress { run: running.run, state, residuals });
         }
-        let rule = SavedPolicy::Known(Policy::Optimizer(running));
-        Ok(Self::new(self.store_name(), rule, self.compression(), copies))
+        let policy = SavedPolicy::Known(Policy::Optimizer(running));
+        let settings = SavedSettings { policy, ..self.settings().clone() };
+        Ok(Self::new(self.store_name(), settings, copies))
     }
 
     /// Returns the snapshot of a store of this name with a compression, and what it has left of each key.
@@ -128,7 +132,17 @@ impl Snapshot {
             let residuals = fallible::copied(left)?;
             Ok(copy.with_progress(Progress { run: *run, state: state.clone(), residuals }))
         }))?;
-        Ok(Self::new(store, self.policy().clone(), compression, copies))
+        let settings = SavedSettings { compression, ..self.settings().clone() };
+        Ok(Self::new(store, settings, copies))
+    }
+
+    /// Returns the snapshot with another bound of the norm of a push.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn with_clip_global_norm(&self, clip_global_norm: Option<f64>) -> Result<Self> {
+        let settings = SavedSettings { clip_global_norm, ..self.settings().clone() };
+        Ok(Self::new(self.store_name(), settings, fallible::copied(self.copies())?))
     }
 
     /// Returns what compressed values of a key have not sent, by their position in the list.

@@ -38,8 +38,7 @@ pub struct Snapshot(Arc<SnapshotData>);
 
 struct SnapshotData {
     store: String,
-    policy: SavedPolicy,
-    compression: Option<Compression>,
+    settings: SavedSettings,
     /// In the order of initialisation.
     copies: Vec<Arc<KeyCopy>>,
     /// That of the file, if it was read from one.
@@ -48,6 +47,14 @@ struct SnapshotData {
     positions: OnceLock<HashMap<Key, usize>>,
     /// Held by the thread that makes `positions`.
     making_positions: ForkMutex<()>,
+}
+
+/// What pushes did when the snapshot was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SavedSettings {
+    pub(crate) policy: SavedPolicy,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) clip_global_norm: Option<f64>,
 }
 
 /// What a push did with a sum when the snapshot was taken.
@@ -60,27 +67,20 @@ pub(crate) enum SavedPolicy {
 }
 
 impl Snapshot {
-    pub(crate) fn new(
-        store: &str,
-        policy: SavedPolicy,
-        compression: Option<Compression>,
-        copies: Vec<Arc<KeyCopy>>,
-    ) -> Self {
-        Self::of_file(store, policy, compression, copies, None)
+    pub(crate) fn new(store: &str, settings: SavedSettings, copies: Vec<Arc<KeyCopy>>) -> Self {
+        Self::of_file(store, settings, copies, None)
     }
 
     /// Returns what a file of this checksum holds, or without one what no file does.
     pub(crate) fn of_file(
         store: &str,
-        policy: SavedPolicy,
-        compression: Option<Compression>,
+        settings: SavedSettings,
         copies: Vec<Arc<KeyCopy>>,
         checksum: Option<u32>,
     ) -> Self {
         Self(Arc::new(SnapshotData {
             store: store.to_owned(),
-            policy,
-            compression,
+            settings,
             copies,
             checksum,
             positions: OnceLock::new(),
@@ -131,7 +131,7 @@ impl Snapshot {
 
     /// Returns the optimizer that ran on the store.
     pub fn optimizer(&self) -> Option<&Optimizer> {
-        match &self.0.policy {
+        match &self.0.settings.policy {
             SavedPolicy::Known(Policy::Optimizer(running)) => Some(&running.optimizer),
             SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => None,
         }
@@ -139,7 +139,12 @@ impl Snapshot {
 
     /// Returns how pushed values were compressed.
     pub fn compression(&self) -> Option<Compression> {
-        self.0.compression
+        self.0.settings.compression
+    }
+
+    /// Returns the bound of the norm of a push; see [`KvStore::clip_global_norm`](crate::KvStore::clip_global_norm).
+    pub fn clip_global_norm(&self) -> Option<f64> {
+        self.0.settings.clip_global_norm
     }
 
     /// Returns the keys whose value, state or residuals have other bits there, or that only one of the two
@@ -174,8 +179,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::changed_keys`].
     pub fn is_identical(&self, other: &Self) -> Result<bool> {
-        Ok(self.0.policy == other.0.policy
-            && self.0.compression == other.0.compression
+        Ok(self.0.settings == other.0.settings
             && self.0.copies.iter().map(|it| &it.key).eq(other.0.copies.iter().map(|it| &it.key))
             && self.changed_keys(other)?.is_empty())
     }
@@ -195,8 +199,12 @@ impl Snapshot {
                 .try_fold(true, |same, (ours, theirs)| Ok(same && ours.is_identical(theirs)?))?)
     }
 
+    pub(crate) fn settings(&self) -> &SavedSettings {
+        &self.0.settings
+    }
+
     pub(crate) fn policy(&self) -> &SavedPolicy {
-        &self.0.policy
+        &self.0.settings.policy
     }
 
     pub(crate) fn copies(&self) -> &[Arc<KeyCopy>] {
@@ -205,7 +213,7 @@ impl Snapshot {
 
     /// Returns the state of a key if it is the running optimizer's.
     pub(crate) fn state_of<'a>(&self, copy: &'a KeyCopy) -> Option<&'a OptimizerState> {
-        match &self.0.policy {
+        match &self.0.settings.policy {
             SavedPolicy::Known(Policy::Optimizer(running)) if running.run == copy.progress.run => {
                 Some(&copy.progress.state)
             }
@@ -247,8 +255,9 @@ impl fmt::Debug for Snapshot {
         f.debug_struct("Snapshot")
             .field("store", &self.0.store)
             .field("num_keys", &self.len())
-            .field("rule", &self.0.policy)
-            .field("compression", &self.0.compression)
+            .field("rule", &self.0.settings.policy)
+            .field("compression", &self.0.settings.compression)
+            .field("clip_global_norm", &self.0.settings.clip_global_norm)
             .finish_non_exhaustive()
     }
 }

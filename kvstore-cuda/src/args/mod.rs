@@ -5,6 +5,7 @@ pub mod cast;
 pub mod compress;
 pub mod elementwise;
 pub mod fan;
+pub mod norm;
 pub mod row_jobs;
 pub mod strided;
 pub mod sum;

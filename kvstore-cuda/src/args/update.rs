@@ -78,7 +78,8 @@ impl Batch<UpdateJob> {
         for (slot, state) in states.iter_mut().zip(step.states) {
             *slot = *state;
         }
-        let is_aligned = u32::from(is_aligned(step));
+        let states_of = step.states.iter().copied();
+        let is_aligned = is_aligned(step.dtype, step.weight, states_of, step.addends);
         let num_tiles = step.len.div_ceil(TILE);
         let (stream, count) = match step.rule {
             UpdateRule::Sgld(rule) => (rule.stream, rule.count),
@@ -94,7 +95,7 @@ impl Batch<UpdateJob> {
             scalars: step.rule.scalars(),
             first_addend,
             num_addends,
-            is_aligned,
+            is_aligned: is_aligned.into(),
             unused: 0,
             stream,
             count,
@@ -103,11 +104,16 @@ impl Batch<UpdateJob> {
 }
 
 /// Returns whether what a thread works on at a time can be loaded so everywhere.
-fn is_aligned(step: &UpdateArgs<'_>) -> bool {
-    let weight = [step.weight.from, step.weight.to].into_iter().chain(step.addends.iter().copied());
-    let mut states = step.states.iter().flat_map(|state| [state.from, state.to]);
-    let arithmetic = step.dtype.arithmetic().unwrap_or(step.dtype);
-    weight.into_iter().all(|address| batch::is_aligned(address, step.dtype, AT_ONCE))
+pub(super) fn is_aligned(
+    dtype: DType,
+    weight: FromTo,
+    states: impl Iterator<Item = FromTo>,
+    addends: &[Address],
+) -> bool {
+    let weight = [weight.from, weight.to].into_iter().chain(addends.iter().copied());
+    let mut states = states.flat_map(|state| [state.from, state.to]);
+    let arithmetic = dtype.arithmetic().unwrap_or(dtype);
+    weight.into_iter().all(|address| batch::is_aligned(address, dtype, AT_ONCE))
         && states.all(|address| batch::is_aligned(address, arithmetic, AT_ONCE))
 }
 

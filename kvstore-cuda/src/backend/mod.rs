@@ -4,6 +4,7 @@ pub mod broadcast;
 mod host;
 mod interop;
 mod launch;
+mod measure;
 mod operations;
 mod verbs;
 

@@ -7,7 +7,8 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use kvstore_core::backend::{
-    self, DequantizeJob, MatmulSize, Operand, QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob,
+    self, DequantizeJob, MatmulSize, MeasureJob, Operand, QuantizeJob, RowScatterJob, RowSumJob,
+    RowUpdateJob,
 };
 use kvstore_core::fallible;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
@@ -19,6 +20,7 @@ use kvstore_core::{
 use super::broadcast;
 use super::host;
 use super::launch::Launches;
+use super::measure;
 use super::operations;
 use crate::args::batch::Extent;
 use crate::args::cast::{self, CastArgs};
@@ -204,6 +206,10 @@ impl Backend for CudaBackend {
         unsafe { launches.run(self) }
     }
 
+    fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()> {
+        measure::measure(self, jobs)
+    }
+
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
         let mut launches = Launches::<_, row_jobs::RowSumJob>::new();
         for job in jobs {
@@ -361,7 +367,7 @@ impl Backend for CudaBackend {
 }
 
 /// Returns where ranges of a length begin on a card.
-fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u64>> {
+pub(crate) fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u64>> {
     if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
         return Err(Error::Internal("addends of another length than their sum".to_owned()));
     }
@@ -386,6 +392,6 @@ fn unseen() -> Error {
     Error::Unsupported("the host does not see the memory of a GPU".to_owned())
 }
 
-fn no_float(dtype: DType) -> Error {
+pub(crate) fn no_float(dtype: DType) -> Error {
     Error::Internal(format!("{dtype} is no type of weights and gradients"))
 }

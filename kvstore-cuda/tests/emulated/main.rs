@@ -14,6 +14,7 @@ mod compress;
 mod device;
 mod elementwise;
 mod host;
+mod norm;
 mod row_jobs;
 mod strided;
 mod sum;

@@ -4,6 +4,8 @@
 #include "cast.cu"
 #include "compress.cu"
 #include "elementwise.cu"
+#include "measure.cu"
+#include "norm.cu"
 #include "rows.cu"
 #include "strided.cu"
 #include "sum.cu"
@@ -104,6 +106,38 @@ static void fuzz_update(Kernel kernel, u64 size, u32 num_states) {
     }
     BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
     kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+}
+
+// Sums of squares, with what is measured of a weight and its states.
+static void fuzz_measure(Kernel kernel, u64 size, u32 num_states) {
+    Memory memory;
+    std::vector<UpdateJob> jobs;
+    std::vector<u64> addends;
+    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    for (u64 count = 1 + below(4); count > 0; count--) {
+        UpdateJob job = {};
+        job.first_tile = num_tiles;
+        job.len = random_len() * (1 + below(3));
+        bool is_aligned = below(2) != 0;
+        u64 beyond = is_aligned ? 0 : 1 + below(3);
+        u64 num_blocks = (job.len + KV_NORM_BLOCK - 1) / KV_NORM_BLOCK;
+        auto range = [&](u64 of) { return memory.range(job.len * of, beyond * of % 16); };
+        job.weight_from = range(size);
+        job.weight_to = memory.range(num_blocks * 2 * KV_NORM_THREADS * sizeof(double), 0);
+        for (u32 n = 0; n < num_states + (size == 2 ? 1 : 0); n++) job.states_from[n] = range(number);
+        for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
+        job.first_addend = (u32)addends.size();
+        job.num_addends = 1 + (u32)below(6);
+        for (u32 n = 0; n < job.num_addends; n++) addends.push_back(range(size));
+        job.is_aligned = is_aligned;
+        num_tiles += (job.len + KV_NORM_TILE - 1) / KV_NORM_TILE;
+        jobs.push_back(job);
+    }
+    BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
+    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    u64 num_sums = 2 * ((jobs[0].len + KV_NORM_BLOCK - 1) / KV_NORM_BLOCK);
+    PairArgs pairs = {jobs[0].weight_to, memory.range(num_sums * sizeof(double), 0), num_sums};
+    kv_add_in_pairs(&pairs, 1 + (u32)below(5), (u32)below(1000));
 }
 
 template <class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize, u64 size) {
@@ -327,6 +361,14 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
 
 #define FUZZ_OPERATIONS(name, size) fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, size);
 
+#define FUZZ_MEASURE(name, num_states)                                                                                 \
+    fuzz_measure(kv_measure_##name##_f32, 4, num_states);                                                              \
+    fuzz_measure(kv_measure_##name##_f64, 8, num_states);                                                              \
+    fuzz_measure(kv_measure_##name##_f16, 2, num_states);                                                              \
+    fuzz_measure(kv_measure_##name##_bf16, 2, num_states);
+
+#define FUZZ_MEASURE_STEP(Step) FUZZ_MEASURE(Step, Step::STATES)
+
 #define FUZZ_UPDATE(Step)                                                                                              \
     fuzz_update(kv_##Step##_f32, 4, Step::STATES);                                                                     \
     fuzz_update(kv_##Step##_f64, 8, Step::STATES);                                                                     \
@@ -386,8 +428,10 @@ int main(int, char **arguments) {
         fuzz_sum_rows(kv_sum_rows_64, 8);
         fuzz_scatter_rows();
         KV_LAZY_FORMULAS(FUZZ_UPDATE_ROWS)
+        KV_LAYER_FORMULAS(FUZZ_MEASURE_STEP)
+        FUZZ_MEASURE(gradient, 0)
     }
 #define FUZZ_COUNT(Step) +4
-    u64 steps = 0 KV_FORMULAS(FUZZ_COUNT) KV_LAZY_FORMULAS(FUZZ_COUNT);
+    u64 steps = 0 KV_FORMULAS(FUZZ_COUNT) KV_LAZY_FORMULAS(FUZZ_COUNT) KV_LAYER_FORMULAS(FUZZ_COUNT) + 4;
     printf("%llu batches\n", rounds * (99 + steps + 8 * 54 + 7));
 }

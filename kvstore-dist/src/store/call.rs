@@ -168,7 +168,9 @@ impl Call {
     /// Returns how many bytes it sends, if it is a push that can be made with others as one: nobody can say no to it.
     fn joins(&self) -> Option<usize> {
         let Operation::Push { keys, sums } = &self.operation else { return None };
-        if !self.stores.takes(keys, sums) {
+        // Each call has a norm of its own.
+        let is_clipped = self.stores.config().clip_global_norm.is_some();
+        if is_clipped || !self.stores.takes(keys, sums) {
             return None;
         }
         // Of rows each rank has others.
@@ -196,7 +198,11 @@ fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
         Some(optimizer) => format!("optimizer {}", optimizer.to_json().unwrap_or_default()),
         None => "no optimizer".to_owned(),
     };
-    let rest = [file, updater, compression, optimizer];
+    let clip = match snapshot.clip_global_norm() {
+        Some(bound) => format!("clip_global_norm {bound}"),
+        None => "no clip_global_norm".to_owned(),
+    };
+    let rest = [file, updater, compression, clip, optimizer];
     fallible::reserve(parts, snapshot.len() + rest.len())?;
     parts.extend(snapshot.stats().map(part).chain(rest));
     Ok(())
@@ -309,6 +315,7 @@ impl Hash for Operation {
                 snapshot.has_updater().hash(hasher);
                 let compression = snapshot.compression();
                 compression.map(|it| (it.name(), it.threshold().to_bits())).hash(hasher);
+                snapshot.clip_global_norm().map(f64::to_bits).hash(hasher);
                 snapshot.optimizer().map(|it| it.to_json().unwrap_or_default()).hash(hasher);
             }
         }

@@ -75,6 +75,7 @@ pub(crate) struct Terms {
     pub(crate) loaded: u64,
     pub(crate) policy: Policy,
     pub(crate) compression: Option<Compression>,
+    pub(crate) clip_global_norm: Option<f64>,
 }
 
 /// What a push does with a sum, the same on every rank.
@@ -88,9 +89,9 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// Returns whether each rank steps its part. `sgld` draws a number for each element by its place in the whole.
+    /// Returns whether each rank steps its part. Other optimizers step the complete value on every rank.
     pub(crate) fn steps_parts(&self) -> bool {
-        matches!(self, Self::Optimizer(optimizer) if optimizer.name() != "sgld")
+        matches!(self, Self::Optimizer(optimizer) if optimizer.is_elementwise())
     }
 
     /// Returns whether rows stay rows: as the stored value, or as the gradient of a lazy step.
@@ -110,6 +111,7 @@ impl Terms {
             None => String::new(),
             Some(it) => format!("{} {:?}", it.name(), it.threshold()),
         };
+        let clip = self.clip_global_norm.map_or_else(String::new, |bound| format!("{bound:?}"));
         let policy = match &self.policy {
             Policy::Assign => "assign".to_owned(),
             Policy::Updater => "updater".to_owned(),
@@ -120,7 +122,7 @@ impl Terms {
             Policy::Optimizer(_) => [self.generation, self.loaded],
             Policy::Assign | Policy::Updater => [0, 0],
         };
-        Ok(format!("{generation} {loaded}\n{compression}\n{policy}"))
+        Ok(format!("{generation} {loaded}\n{compression}\n{clip}\n{policy}"))
     }
 
     /// Describes the configuration for an error. The run number distinguishes optimizers with equal
@@ -137,11 +139,12 @@ impl Terms {
                 format!("optimizer {json}, run {generation}{states}")
             }
         };
-        match self.compression {
-            None => policy,
-            Some(it) => {
+        match (self.compression, self.clip_global_norm) {
+            (Some(it), _) => {
                 format!("{policy}, compression {} with threshold {}", it.name(), it.threshold())
             }
+            (None, Some(bound)) => format!("{policy}, clip_global_norm {bound}"),
+            (None, None) => policy,
         }
     }
 
@@ -151,8 +154,8 @@ impl Terms {
     /// [`Error::InvalidArgument`] for what is none.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
-        let [generation, compression, policy] =
-            *text.splitn(3, '\n').collect::<Vec<_>>().as_slice()
+        let [generation, compression, clip, policy] =
+            *text.splitn(4, '\n').collect::<Vec<_>>().as_slice()
         else {
             return Err(strange());
         };
@@ -162,6 +165,10 @@ impl Terms {
                 Some(Compression::new(name, threshold.parse().map_err(|_| strange())?)?)
             }
         };
+        let clip_global_norm = match clip {
+            "" => None,
+            bound => Some(bound.parse().map_err(|_| strange())?),
+        };
         let policy = match policy {
             "assign" => Policy::Assign,
             "updater" => Policy::Updater,
@@ -170,7 +177,7 @@ impl Terms {
         let (generation, loaded) = generation.split_once(' ').ok_or_else(strange)?;
         let generation = generation.parse().map_err(|_| strange())?;
         let loaded = loaded.parse().map_err(|_| strange())?;
-        Ok(Self { generation, loaded, policy, compression })
+        Ok(Self { generation, loaded, policy, compression, clip_global_norm })
     }
 
     /// Returns how ranks that have these terms get to others, which rank 0 has.
@@ -228,6 +235,9 @@ mod tests {
         );
         let found = Terms::from_text(&Terms::default().to_text().unwrap()).unwrap();
         assert!(matches!(found.policy, Policy::Assign) && found.compression.is_none());
+        let clipped = Terms { clip_global_norm: Some(0.1), ..Terms::default() };
+        let found = Terms::from_text(&clipped.to_text().unwrap()).unwrap();
+        assert_eq!(found.clip_global_norm, Some(0.1));
         assert!(Terms::from_text("other words").is_err());
     }
 
@@ -235,7 +245,7 @@ mod tests {
     fn only_what_can_travel_is_taken_from_rank_0() {
         let sgd = |generation, loaded| {
             let policy = Policy::Optimizer(Arc::new(Optimizer::sgd()));
-            Terms { generation, loaded, policy, compression: None }
+            Terms { generation, loaded, policy, ..Terms::default() }
         };
         let updater = || Terms { policy: Policy::Updater, ..Terms::default() };
         for (own, other, expected) in [

@@ -36,7 +36,9 @@ pub(super) fn describe(wire: &Wire<'_>, call: &Call) -> Result<String> {
 /// [`Terms::describe`](super::config::Terms::describe) returns.
 pub(super) fn describe_terms(wire: &Wire<'_>, own: &str) -> Result<String> {
     let terms = by_rank(wire, own)?;
-    Ok(format!("the ranks have different optimizers, updaters or compressions ({terms})"))
+    Ok(format!(
+        "the ranks have different optimizers, updaters, compressions or bounds of norms ({terms})"
+    ))
 }
 
 /// Joins the parts of a call.

@@ -1,6 +1,7 @@
 //! [`DistStore`]: a store that several processes share.
 
 mod call;
+mod clip;
 mod config;
 mod difference;
 mod group;
@@ -20,7 +21,7 @@ use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Key, KeyStats, KvStore, LocalStore, OnExisting,
     Optimizer, OptimizerState, PulledValue, Result, RowSparse, Snapshot, Tensor, Updater, Value,
-    WorkerGroup,
+    WorkerGroup, check_clip, check_clipped_dtype,
 };
 
 use self::call::{Operation, SharedSnapshot, SnapshotSlot};
@@ -163,6 +164,9 @@ impl DistStore {
             let dtype = value.spec().dtype();
             if let Policy::Optimizer(_) = &config.policy {
                 Optimizer::check_dtype(key, dtype)?;
+            }
+            if config.clip_global_norm.is_some() {
+                check_clipped_dtype(key, dtype)?;
             }
             let Some(compression) = config.compression else { continue };
             let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
@@ -339,9 +343,22 @@ impl KvStore for DistStore {
 
     fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
         self.run_locally("set_compression", move |stores| {
+            check_clip(compression.as_ref(), stores.config().clip_global_norm)?;
             stores.set_compression(compression);
             Ok(())
         })
+    }
+
+    fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()> {
+        self.run_locally("set_clip_global_norm", move |stores| {
+            check_clip(stores.config().compression.as_ref(), bound)?;
+            stores.set_clip_global_norm(bound);
+            Ok(())
+        })
+    }
+
+    fn clip_global_norm(&self) -> Result<Option<f64>> {
+        Ok(self.stores.config().clip_global_norm)
     }
 
     fn compression(&self) -> Result<Option<Compression>> {

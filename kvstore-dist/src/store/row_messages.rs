@@ -41,6 +41,25 @@ fn is_below(index: i64, row: usize) -> bool {
     usize::try_from(index).is_ok_and(|index| index < row)
 }
 
+/// Returns a rank's rows of a value, with numbers counted from where its part begins; none where it has no
+/// part.
+pub(crate) fn part_of_rows(
+    partition: &Partition,
+    value: &RowSparse,
+    rank: usize,
+) -> Result<Option<RowSparse>> {
+    let Some(part) = partition.part(rank) else { return Ok(None) };
+    let range = partition.rows(rank);
+    let place = |row: usize| value.indices().partition_point(|&index| is_below(index, row));
+    let (first, end) = (place(range.start), place(range.end));
+    let own = value.indices().get(first..end).ok_or_else(lost)?;
+    let indices = fallible::collect(own.iter().map(|index| index - number(range.start)))?;
+    let mut dims = Vec::from([indices.len()]);
+    dims.extend(part.shape().row().dims());
+    let rows = value.rows().view(first * partition.row_len(), Shape::from(dims))?;
+    RowSparse::new(part.shape().clone(), indices, rows.compact()?).map(Some)
+}
+
 impl Wire<'_> {
     /// Sends every rank its rows of each sum. Returns this rank's part of each as every rank has sent it, in the order of
     /// ranks, with numbers counted from where the part begins; nothing for a sum of which this rank has no part.

@@ -38,7 +38,8 @@ impl Stores {
             snapshot = snapshot.with_states(Optimizer::clone(optimizer), &states)?;
         }
         let residuals = self.all_residuals(wire)?;
-        snapshot.with_residuals(name, config.compression, &residuals)
+        let snapshot = snapshot.with_residuals(name, config.compression, &residuals)?;
+        snapshot.with_clip_global_norm(config.clip_global_norm)
     }
 
     /// Returns what compressed sums have not sent, of each key by ranks.
@@ -122,9 +123,10 @@ impl Stores {
             None => Policy::Assign,
         };
         let values = snapshot.values()?;
-        // What is compressed is what ranks send, not what the store of whole values gets.
+        // What is compressed and clipped is not what the store of whole values gets.
         let without_residuals =
             snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
+        let without_residuals = without_residuals.with_clip_global_norm(None)?;
         // Before any value changes: this list may be long.
         let keys = fallible::collect(snapshot.keys().cloned())?;
         self.complete.rollback(if policy.steps_parts() { &values } else { &without_residuals })?;
@@ -133,6 +135,7 @@ impl Stores {
         let mut partitions: HashMap<&Key, Partition> = fallible::hash_map(keys.len())?;
         partitions.extend(keys.iter().zip(self.partitions(&keys)?));
         let source = if policy.steps_parts() { snapshot } else { &values };
+        let source = source.with_clip_global_norm(None)?;
         let parts = source.part(|key| {
             let partition = partitions.get(key)?;
             Some((partition.elements(rank).start, partition.part(rank)?))
@@ -151,6 +154,7 @@ impl Stores {
         drop(residuals);
         self.set_policy(policy);
         self.set_compression(snapshot.compression());
+        self.set_clip_global_norm(snapshot.clip_global_norm());
         let mut config = self.config();
         // Whoever sets an optimizer from now on begins anew.
         config.change().generation = self.num_rounds.load(Ordering::Relaxed);

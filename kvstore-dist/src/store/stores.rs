@@ -19,7 +19,10 @@ use super::wire::{OutgoingSum, Payload, Wire, read_u64};
 use crate::transport::Collective;
 
 /// The dense sum of a key, and its partition.
-type KeySum<'a> = (Key, &'a Partition, Tensor);
+pub(super) type KeySum<'a> = (Key, &'a Partition, Tensor);
+
+/// The sum of a key that is rows, and its partition.
+pub(super) type KeyRows<'a> = (Key, &'a Partition, RowSparse);
 
 /// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
 /// through memory at every step of its way; less would wait for the network more often.
@@ -76,7 +79,7 @@ impl Stores {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rank(&self) -> usize {
+    pub(super) fn rank(&self) -> usize {
         self.collective.rank()
     }
 
@@ -136,6 +139,10 @@ impl Stores {
         self.config().change().compression = compression;
     }
 
+    pub(crate) fn set_clip_global_norm(&self, bound: Option<f64>) {
+        self.config().change().clip_global_norm = bound;
+    }
+
     /// Takes another rank's configuration.
     pub(crate) fn adopt(&self, config: Terms, transition: Transition) -> Result<()> {
         match (config.policy, transition) {
@@ -152,6 +159,7 @@ impl Stores {
         let own = own.change();
         own.generation = config.generation;
         own.compression = config.compression;
+        own.clip_global_norm = config.clip_global_norm;
         Ok(())
     }
 
@@ -268,6 +276,9 @@ impl Stores {
                 _ => fallible::push(&mut dense, (key.clone(), partition, sum.to_dense()?))?,
             }
         }
+        if let Some(bound) = config.clip_global_norm {
+            return self.push_clipped(wire, &config, bound, (dense, rows));
+        }
         for batch in batches(dense)? {
             self.push_dense(wire, &config, batch)?;
         }
@@ -306,13 +317,9 @@ impl Stores {
             keys.push(key);
         }
         let received = wire.scatter(&sent)?;
-        let partitions = fallible::collect(sent.iter().map(|sent| sent.partition))?;
+        let partitions: Vec<_> = fallible::collect(sent.iter().map(|sent| sent.partition))?;
         let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
-        self.push_parts(&keys, values)?;
-        let parts = self.own(&keys, &partitions, |own| self.part.pull(own, 0))?;
-        let values = wire.gather(&partitions, &parts)?;
-        let values = fallible::collect(values.into_iter().map(Value::from))?;
-        let result = self.complete.push(&keys, &values, 0);
+        let result = self.step_dense(wire, &keys, &partitions, values);
         if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
             // It has taken nothing, and those behind it have got nothing.
             let untouched = keys.iter().skip_while(|key| *key != failed);
@@ -327,12 +334,21 @@ impl Stores {
         if may_fail { same_end(wire, &keys, result) } else { result }
     }
 
-    fn push_rows(
+    /// Pushes what ranks have sent for this rank's parts, and gives all ranks what becomes of the keys.
+    pub(super) fn step_dense(
         &self,
         wire: &Wire<'_>,
-        config: &Terms,
-        sums: Vec<(Key, &Partition, RowSparse)>,
+        keys: &[Key],
+        partitions: &[&Partition],
+        values: impl Iterator<Item = impl ExactSizeIterator<Item = Value>>,
     ) -> Result<()> {
+        self.push_parts(keys, values)?;
+        let parts = self.own(keys, partitions, |own| self.part.pull(own, 0))?;
+        let values = wire.gather(partitions, &parts)?;
+        self.complete.push(keys, &fallible::collect(values.into_iter().map(Value::from))?, 0)
+    }
+
+    fn push_rows(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<KeyRows<'_>>) -> Result<()> {
         let mut keys = fallible::with_capacity(sums.len())?;
         let mut partitions = fallible::with_capacity(sums.len())?;
         let mut rows = fallible::with_capacity(sums.len())?;
@@ -342,25 +358,36 @@ impl Stores {
             rows.push(sum);
         }
         let received = wire.scatter_rows(&partitions, &rows)?;
+        self.step_rows(wire, config, &keys, &partitions, received)
+    }
+
+    /// Pushes the rows that ranks have sent for this rank's parts, and gives all ranks what becomes of them.
+    pub(super) fn step_rows(
+        &self,
+        wire: &Wire<'_>,
+        config: &Terms,
+        keys: &[Key],
+        partitions: &[&Partition],
+        received: Vec<Vec<RowSparse>>,
+    ) -> Result<()> {
         let touched = fallible::try_collect(received.iter().map(|rows| union(rows)))?;
         let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
-        self.push_parts(&keys, values)?;
+        self.push_parts(keys, values)?;
         // What has changed: of a sum all that is there.
         let mut ids_of: HashMap<&Key, &[i64]> = fallible::hash_map(keys.len())?;
         ids_of.extend(keys.iter().zip(touched.iter().map(Vec::as_slice)));
-        let changed = self.own(&keys, &partitions, |own| {
+        let changed = self.own(keys, partitions, |own| {
             let ids = own.iter().map(|key| ids_of.get(key).copied().unwrap_or_default());
             self.part.pull_rows(own, &fallible::collect(ids)?, 0)
         })?;
-        let rows = wire.gather_rows(&partitions, &changed)?;
-        let rows =
-            rows.into_iter().zip(&partitions).map(|(rows, partition)| partition.unlist(rows));
+        let rows = wire.gather_rows(partitions, &changed)?;
+        let rows = rows.into_iter().zip(partitions).map(|(rows, partition)| partition.unlist(rows));
         let rows = fallible::try_collect(rows)?;
         if config.policy.steps_parts() {
-            return self.complete.set_rows(&keys, &rows);
+            return self.complete.set_rows(keys, &rows);
         }
         let values = fallible::collect(rows.into_iter().map(Value::Rows))?;
-        self.complete.push(&keys, &values, 0)
+        self.complete.push(keys, &values, 0)
     }
 
     /// Pushes what all ranks have sent for this rank's parts.
@@ -380,7 +407,7 @@ impl Stores {
     }
 
     /// Calls `get` with the keys of which this rank has a part; returns what it gives beside each key.
-    fn own<T>(
+    pub(super) fn own<T>(
         &self,
         keys: &[Key],
         partitions: &[&Partition],
@@ -399,7 +426,7 @@ impl Stores {
 ///
 /// # Errors
 /// [`Error::Internal`], on every rank, when they have not: then ranks hold other values.
-fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
+pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
     let place = |failed: &Key| keys.iter().position(|key| key == failed).unwrap_or(keys.len());
     let end = match &own {
         Ok(()) => 0,
@@ -428,7 +455,7 @@ fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
-fn batches(sums: Vec<KeySum<'_>>) -> Result<Vec<Vec<KeySum<'_>>>> {
+pub(super) fn batches(sums: Vec<KeySum<'_>>) -> Result<Vec<Vec<KeySum<'_>>>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut num_bytes = 0;
     for sum in sums {

@@ -371,6 +371,26 @@ class KVStore(_native.Store, KVStoreBase):
         wanted = None if threshold is None else number("threshold", threshold)
         self._set_compression(kind, wanted)
 
+    def set_clip_global_norm(self, max_norm: float | None) -> None:
+        """Scales the sums of every push, so that the norm over all of its keys is at most ``max_norm``.
+
+        ``None`` ends it. The factor is ``max_norm / (norm + 1e-8)``, as in ``gluon.utils.clip_global_norm``. Each
+        push has a norm of its own, so the gradients of a model belong in one push. An optimizer or updater gets the
+        clipped sums; ``rescale_grad`` comes after. A norm that is not finite clips nothing.
+
+        >>> import mxkv as mx
+        >>> kv = create()
+        >>> kv.init(['a', 'b'], [mx.nd.zeros(1), mx.nd.zeros(1)])
+        >>> kv.set_clip_global_norm(5)
+        >>> kv.push(['a', 'b'], [mx.nd.array([6]), mx.nd.array([8])])
+        >>> [array.tolist() for array in kv.pull(['a', 'b'])]
+        [[3.0], [4.0]]
+        """
+        if max_norm is None:
+            self._clear_clip_global_norm()
+        else:
+            self._set_clip_global_norm(number("max_norm", max_norm))
+
     # MXNet's names.
 
     def _barrier(self) -> None:

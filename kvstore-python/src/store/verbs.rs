@@ -426,6 +426,21 @@ impl PyStore {
         self.detached(py, kvstore::Store::clear_gradient_compression)
     }
 
+    #[pyo3(name = "_set_clip_global_norm")]
+    fn set_clip_global_norm(&self, py: Python<'_>, bound: f64) -> PyResult<()> {
+        self.detached(py, |store| store.set_clip_global_norm(bound))
+    }
+
+    #[pyo3(name = "_clear_clip_global_norm")]
+    fn clear_clip_global_norm(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, kvstore::Store::clear_clip_global_norm)
+    }
+
+    /// Returns the bound of the norm of a push; ``None`` without one.
+    fn clip_global_norm(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        self.detached(py, kvstore::Store::clip_global_norm)
+    }
+
     /// Returns all that the store holds at one moment, without a copy of it.
     fn snapshot(&self, py: Python<'_>) -> PyResult<PySnapshot> {
         self.detached(py, kvstore::Store::snapshot).map(PySnapshot::from)

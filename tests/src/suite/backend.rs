@@ -25,7 +25,7 @@ const LENGTHS: [usize; 17] =
 const LONG: usize = reduced::length((1 << 20) + 1);
 
 /// A value in the memory of a backend, with some bytes before and behind it that are not its own.
-struct Buffer {
+pub(super) struct Buffer {
     storage: Arc<dyn Storage>,
     spec: Spec,
 }
@@ -35,7 +35,7 @@ impl Buffer {
     const MARGIN: usize = 24;
     const MARK: u8 = 0xa5;
 
-    fn new(backend: &dyn Backend, value: &Value) -> Self {
+    pub(super) fn new(backend: &dyn Backend, value: &Value) -> Self {
         let own = value.to_bytes();
         let margin = [Self::MARK; Self::MARGIN];
         let bytes = [&margin[..], &own, &margin[..]].concat();
@@ -52,7 +52,7 @@ impl Buffer {
         self.spec.num_elements() * self.spec.dtype.size()
     }
 
-    fn span(&self) -> Span<'_> {
+    pub(super) fn span(&self) -> Span<'_> {
         Span { storage: &*self.storage, start: Self::MARGIN, num_bytes: self.num_bytes() }
     }
 
@@ -77,7 +77,7 @@ impl Buffer {
     }
 }
 
-fn spec(length: usize, dtype: DType) -> Spec {
+pub(super) fn spec(length: usize, dtype: DType) -> Spec {
     Spec::new(&[length], dtype)
 }
 
@@ -90,7 +90,7 @@ fn sum_on(backend: &dyn Backend, addends: &[Value]) -> Value {
     dst.value(backend)
 }
 
-fn addends(count: usize, length: usize, dtype: DType) -> Vec<Value> {
+pub(super) fn addends(count: usize, length: usize, dtype: DType) -> Vec<Value> {
     (0..count as u64).map(|seed| nasty(spec(length, dtype), seed)).collect()
 }
 

@@ -22,6 +22,7 @@ pub mod bits;
 pub mod calls;
 pub mod concurrency;
 pub mod elementwise;
+pub mod norms;
 pub mod races;
 pub mod row_sparse;
 pub mod snapshots;

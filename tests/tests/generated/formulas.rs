@@ -1,7 +1,8 @@
-//! Translates the formulas of optimizers, the `impl Step` blocks in `kvstore-core/src/rule`, to C++.
+//! Translates the formulas of optimizers, the `impl Step` and `impl LayerFormula` blocks in
+//! `kvstore-core/src/rule`, to C++.
 //!
 //! The translation knows what a formula may consist of: arithmetic, comparisons, `if` expressions and
-//! the methods of `Real`. It panics at anything else, so no formula is translated incompletely.
+//! the methods of `Real`; a function of the formula's own is inlined. It panics at anything else, so no formula is translated incompletely.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -11,8 +12,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{
-    BinOp, Block, Expr, ExprBlock, ExprIf, ExprMethodCall, FnArg, Ident, ImplItem, Item, ItemImpl,
-    Lit, LitInt, Local, Member, Pat, PathArguments, Stmt, Token, Type, UnOp,
+    BinOp, Block, Expr, ExprBlock, ExprIf, ExprMethodCall, FnArg, Ident, ImplItem, ImplItemFn,
+    Item, ItemImpl, Lit, LitInt, Local, Member, Pat, PatTuple, Stmt, Token, Type, UnOp,
 };
 
 /// The folder of the formulas.
@@ -26,6 +27,7 @@ pub(crate) struct Formula {
     pub(crate) name: String,
     pub(crate) num_states: usize,
     is_lazy: bool,
+    has_norms: bool,
 }
 
 /// Returns the header with all formulas, the list of all and the list of the lazy ones.
@@ -46,12 +48,14 @@ pub(crate) fn header() -> String {
         let uses: Vec<_> = formulas.map(|formula| format!("Use({})", formula.name)).collect();
         format!("#define {name}(Use) {}\n", uses.join(" "))
     };
-    text += "\n// The formulas to compile: KV_FORMULA, or all and those of lazy optimizers.\n";
+    text += "\n// The formulas to compile: KV_FORMULA, or all, those of lazy optimizers and those that need norms.\n";
     text += "#ifdef KV_FORMULA\n";
     text += "#define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";
-    text += "#define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n#else\n";
+    text += "#define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";
+    text += "#define KV_LAYER_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n#else\n";
     text += &list("KV_FORMULAS", &mut formulas.iter());
     text += &list("KV_LAZY_FORMULAS", &mut formulas.iter().filter(|formula| formula.is_lazy));
+    text += &list("KV_LAYER_FORMULAS", &mut formulas.iter().filter(|formula| formula.has_norms));
     text += "#endif\n";
     text
 }
@@ -99,7 +103,13 @@ impl Parse for Formula {
         let num_states = input.parse::<LitInt>()?.base10_parse()?;
         input.parse::<Token![>]>()?;
         let is_lazy = input.parse::<Option<Ident>>()?.is_some();
-        Ok(Self { name, num_states, is_lazy })
+        let has_norms = input.peek(syn::token::Bracket);
+        if has_norms {
+            let norms;
+            syn::bracketed!(norms in input);
+            norms.parse::<Ident>()?;
+        }
+        Ok(Self { name, num_states, is_lazy, has_norms })
     }
 }
 
@@ -107,6 +117,9 @@ impl Parse for Formula {
 #[derive(Default)]
 struct Sources {
     steps: BTreeMap<String, ItemImpl>,
+    norms: BTreeMap<String, ItemImpl>,
+    /// The functions of each formula that are of no trait.
+    own: BTreeMap<String, ItemImpl>,
     scalars: BTreeMap<String, Vec<String>>,
 }
 
@@ -115,8 +128,14 @@ impl Sources {
         let mut sources = Self::default();
         for item in files().into_iter().flat_map(|file| file.items) {
             match item {
-                Item::Impl(item) if is_step(&item) => {
-                    sources.steps.insert(name_of(&item.self_ty), item);
+                Item::Impl(item) => {
+                    let of_trait = match trait_of(&item).as_deref() {
+                        Some("Step") => &mut sources.steps,
+                        Some("LayerFormula") => &mut sources.norms,
+                        None => &mut sources.own,
+                        Some(_) => continue,
+                    };
+                    of_trait.insert(name_of(&item.self_ty), item);
                 }
                 Item::Macro(item) if item.mac.path.is_ident("scalars") => {
                     let (name, fields) = scalars_of_macro(item.mac.tokens);
@@ -137,27 +156,36 @@ impl Sources {
 
     fn translate(&self, formula: &Formula) -> String {
         let Formula { name, num_states, .. } = formula;
-        let step = self.steps.get(name).unwrap_or_else(|| panic!("no `impl Step` for {name}"));
         let scalars = self.scalars.get(name).unwrap_or_else(|| panic!("no scalars of {name}"));
-        let function = step.items.iter().find_map(|item| match item {
-            ImplItem::Fn(function) if function.sig.ident == "apply" => Some(function),
-            _ => None,
-        });
-        let function = function.unwrap_or_else(|| panic!("no function `apply` of {name}"));
-        let mut body = Body::new(scalars);
-        for (argument, place) in function.sig.inputs.iter().skip(1).zip(["index", "w", "s", "g"]) {
-            let FnArg::Typed(argument) = argument else { panic!("{name}: `self` comes first") };
-            body.bind_argument(&argument.pat, place);
+        let mut body = Body::new(scalars, self.own.get(name));
+        let apply = function(self.steps.get(name), "apply");
+        let text = body.function(apply, &["index", "w", "s", "g"], Body::result);
+        let (has_noise, names) = (body.has_noise, scalars.join(", "));
+        let step = format!("KV_STEP({name}, {has_noise}, {num_states}, {names}) {{\n{text}}}\n");
+        if !formula.has_norms {
+            return step;
         }
-        let text = body.translate(&function.block);
-        let (has_noise, scalars) = (body.has_noise, scalars.join(", "));
-        format!("KV_STEP({name}, {has_noise}, {num_states}, {scalars}) {{\n{text}}}\n")
+        let mut body = Body::new(scalars, self.own.get(name));
+        let measure = function(self.norms.get(name), "measure");
+        let text = body.function(measure, &["w", "s", "g"], Body::norms);
+        format!("{step}\nKV_NORMS({name}) {{\n{text}}}\n")
     }
+}
+
+/// Returns a function of a block.
+fn function<'a>(block: Option<&'a ItemImpl>, name: &str) -> &'a ImplItemFn {
+    let functions = block.into_iter().flat_map(|block| &block.items);
+    let mut named = functions.filter_map(|item| match item {
+        ImplItem::Fn(function) if function.sig.ident == name => Some(function),
+        _ => None,
+    });
+    named.next().unwrap_or_else(|| panic!("no function `{name}`"))
 }
 
 /// The function of one formula while it is translated.
 struct Body<'a> {
     scalars: &'a [String],
+    own: Option<&'a ItemImpl>,
     /// The C++ expression of each Rust name. A later `let` of the same name gets another one.
     names: BTreeMap<String, String>,
     used: HashSet<String>,
@@ -165,11 +193,25 @@ struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    fn new(scalars: &'a [String]) -> Self {
+    fn new(scalars: &'a [String], own: Option<&'a ItemImpl>) -> Self {
         // Names of the C++ function, and of the scalars, which are in the scope of its struct.
-        let used = ["k", "w", "s", "g", "job", "index"].map(str::to_owned).into_iter();
+        let used = ["k", "w", "s", "g", "job", "index", "norms"].map(str::to_owned).into_iter();
         let used = used.chain(scalars.iter().cloned()).collect();
-        Self { scalars, names: BTreeMap::new(), used, has_noise: false }
+        Self { scalars, own, names: BTreeMap::new(), used, has_noise: false }
+    }
+
+    /// Translates a function, whose arguments after the first have these names in C++.
+    fn function(
+        &mut self,
+        function: &ImplItemFn,
+        places: &[&str],
+        result: fn(&mut Self, &Expr) -> String,
+    ) -> String {
+        for (argument, place) in function.sig.inputs.iter().skip(1).zip(places) {
+            self.bind_argument(pattern_of(argument), place);
+        }
+        let (variables, value) = self.statements(&function.block);
+        variables + &result(self, value)
     }
 
     fn bind_argument(&mut self, pattern: &Pat, place: &str) {
@@ -197,46 +239,89 @@ impl<'a> Body<'a> {
         fresh
     }
 
-    fn translate(&mut self, block: &Block) -> String {
+    /// Returns the variables of a block, and the expression after them.
+    fn statements<'b>(&mut self, block: &'b Block) -> (String, &'b Expr) {
+        let Some((Stmt::Expr(value, None), variables)) = block.stmts.split_last() else {
+            panic!("a formula ends with an expression")
+        };
         let mut text = String::new();
-        for statement in &block.stmts {
-            match statement {
-                Stmt::Local(local) => text += &self.local(local),
-                Stmt::Expr(Expr::Tuple(result), None) => {
-                    let [weight, states] = [&result.elems[0], &result.elems[1]];
-                    text += &self.result(weight, states);
-                }
-                _ => panic!("a formula consists of `let` and of a tuple"),
-            }
+        for statement in variables {
+            let Stmt::Local(local) = statement else { panic!("a formula consists of `let`") };
+            text += &self.local(local);
         }
-        text
+        (text, value)
     }
 
     fn local(&mut self, local: &Local) -> String {
         let value = &local.init.as_ref().expect("a variable has a value").expr;
         match (&local.pat, &**value) {
             (Pat::Ident(name), value) => self.variable(&name.ident.to_string(), value),
-            (Pat::Tuple(names), Expr::Tuple(values)) => {
-                let mut text = String::new();
-                for (name, value) in names.elems.iter().zip(&values.elems) {
-                    let Pat::Ident(name) = name else { panic!("a tuple of names") };
-                    text += &self.variable(&name.ident.to_string(), value);
-                }
-                text
-            }
+            (Pat::Tuple(names), Expr::Tuple(values)) => names
+                .elems
+                .iter()
+                .zip(&values.elems)
+                .map(|(name, it)| self.named(name, it))
+                .collect(),
+            (Pat::Tuple(names), Expr::MethodCall(call)) => self.inlined(names, call),
             _ => panic!("a variable is a name or a tuple of names"),
         }
     }
 
+    /// Returns the variables of a function of the formula's own, and those that take its results.
+    fn inlined(&mut self, names: &PatTuple, call: &ExprMethodCall) -> String {
+        let function = function(self.own, &call.method.to_string());
+        let arguments: Vec<_> =
+            call.args.iter().map(|argument| self.expression(argument)).collect();
+        let outer = self.names.clone();
+        for (argument, value) in function.sig.inputs.iter().skip(1).zip(&arguments) {
+            self.bind_argument(pattern_of(argument), value);
+        }
+        let (mut text, value) = self.statements(&function.block);
+        let Expr::Tuple(values) = value else { panic!("a function returns a tuple") };
+        let values: Vec<_> = values.elems.iter().map(|value| self.expression(value)).collect();
+        self.names = outer;
+        for (name, value) in names.elems.iter().zip(values) {
+            let Pat::Ident(name) = name else { continue };
+            let name = name.ident.to_string();
+            if self.used.contains(&value) {
+                self.names.insert(name, value);
+            } else {
+                text += &self.assigned(&name, &value);
+            }
+        }
+        text
+    }
+
+    fn named(&mut self, name: &Pat, value: &Expr) -> String {
+        let Pat::Ident(name) = name else { panic!("a tuple of names") };
+        self.variable(&name.ident.to_string(), value)
+    }
+
     fn variable(&mut self, name: &str, value: &Expr) -> String {
         let value = self.expression(value);
+        self.assigned(name, &value)
+    }
+
+    fn assigned(&mut self, name: &str, value: &str) -> String {
         let fresh = self.declare(name);
         self.names.insert(name.to_owned(), fresh.clone());
         format!("    const A {fresh} = {value};\n")
     }
 
+    /// Assigns the two numbers whose norms are needed.
+    fn norms(&mut self, numbers: &Expr) -> String {
+        let Expr::Array(numbers) = numbers else { panic!("the numbers are a list") };
+        let mut text = String::new();
+        for (number, value) in numbers.elems.iter().enumerate() {
+            let _ = writeln!(text, "    norms[{number}] = {};", self.expression(value));
+        }
+        text
+    }
+
     /// Assigns the new weight and the new states, all computed from the old ones.
-    fn result(&mut self, weight: &Expr, states: &Expr) -> String {
+    fn result(&mut self, result: &Expr) -> String {
+        let Expr::Tuple(result) = result else { panic!("a step returns a tuple") };
+        let [weight, states] = [&result.elems[0], &result.elems[1]];
         let Expr::Array(states) = states else { panic!("the states are a list") };
         let mut text = self.variable("new_w", weight);
         let mut values = Vec::new();
@@ -370,12 +455,16 @@ fn path_of(path: &syn::Path) -> String {
     names.join("::")
 }
 
-/// Returns whether this is `impl<A: Real> Step<A, N> for Formula<A>`.
-fn is_step(item: &ItemImpl) -> bool {
-    let segment = item.trait_.as_ref().and_then(|(path, _)| path.segments.last());
-    segment.is_some_and(|segment| {
-        segment.ident == "Step" && matches!(segment.arguments, PathArguments::AngleBracketed(_))
-    })
+/// Returns the trait of a block such as `impl<A: Real> Step<A, N> for Formula<A>`.
+fn trait_of(item: &ItemImpl) -> Option<String> {
+    let (path, _) = item.trait_.as_ref()?;
+    path.segments.last().map(|segment| segment.ident.to_string())
+}
+
+/// Returns the name of an argument, or the names of its parts.
+fn pattern_of(argument: &FnArg) -> &Pat {
+    let FnArg::Typed(argument) = argument else { panic!("`self` comes first") };
+    &argument.pat
 }
 
 pub(crate) fn name_of(kind: &Type) -> String {

@@ -25,6 +25,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
             "fallible",
             "process",
             "noise",
+            "norm",
             "codec",
             "rule",
             "backend",

@@ -14,6 +14,8 @@ from .adamw import AdamW
 from .dcasgd import DCASGD
 from .ftml import FTML
 from .ftrl import Ftrl
+from .lamb import LAMB
+from .lars import LARS
 from .lion import Lion
 from .nadam import Nadam
 from .nag import NAG
@@ -34,6 +36,8 @@ __all__ = [
     "DCASGD",
     "FTML",
     "Ftrl",
+    "LAMB",
+    "LARS",
     "Lion",
     "NAG",
     "Nadam",

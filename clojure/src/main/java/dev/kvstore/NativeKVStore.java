@@ -80,4 +80,11 @@ final class NativeKVStore {
     static native void setGradientCompression(long store, String type, double threshold);
 
     static native void clearGradientCompression(long store);
+
+    static native void setClipGlobalNorm(long store, double bound);
+
+    static native void clearClipGlobalNorm(long store);
+
+    /** Returns 0 without a bound. */
+    static native double clipGlobalNorm(long store);
 }

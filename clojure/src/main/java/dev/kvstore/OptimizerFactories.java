@@ -398,4 +398,62 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     public static Optimizer adaBelief() {
         return Optimizer.of("adabelief");
     }
+
+    /**
+     * {@return {@code lars}} LARS: gradient descent whose learning rate is scaled for each key by the norms
+     * of weight and gradient.
+     *
+     * <p>With {@code q = clip(rescale * gradient)} and Euclidean norms over all elements of a key: {@code
+     * rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon)}, or {@code lr} if one of the norms
+     * is 0, {@code m = momentum * m - rate * wd * w - rate * q} and {@code w = w + m}.
+     *
+     * <p>Keys whose names end in {@code gamma}, {@code beta} or {@code bias} take {@code rate = lr}. With
+     * {@code momentum_correction}, {@code momentum} is multiplied by {@code lr} over that of the key's last
+     * update.
+     *
+     * <p>Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with the
+     * options of MXNet 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD", 2017.
+     *
+     * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
+     * <ul>
+     * <li>{@code momentum}, 0: The share of the last step that is kept; 0 for none.
+     * <li>{@code eta}, 0.001: Size of a step over the size of the weight, at learning rate 1.
+     * <li>{@code epsilon}, 0: Is added so that the quotient is finite.
+     * <li>{@code momentum_correction}, true: Whether a change of the learning rate also scales the momentum.
+     * </ul>
+     */
+    public static Optimizer lars() {
+        return Optimizer.of("lars");
+    }
+
+    /**
+     * {@return {@code lamb}} LAMB: Adam's direction with weight decay, scaled for each key by the norm of the
+     * weight.
+     *
+     * <p>With {@code q = clip(rescale * gradient)}, {@code t} the number of the update and Euclidean norms
+     * over all elements of a key: {@code m = beta1 * m + (1 - beta1) * q}, {@code v = beta2 * v + (1 - beta2)
+     * * q^2}, {@code u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w} and {@code w = w
+     * - lr * |w| / |u| * u}.
+     *
+     * <p>{@code |w|} is first moved into the interval from {@code lower_bound} to {@code upper_bound}; if it
+     * or {@code |u|} is 0, the quotient is 1. Without {@code bias_correction} the divisors {@code 1 -
+     * beta1^t} and {@code 1 - beta2^t} are 1.
+     *
+     * <p>Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", 2020,
+     * algorithm 2, with the options of MXNet 1.9.
+     *
+     * <p>{@code learning_rate} is 0.001, {@code wd} is 0. Its own hyper-parameters:
+     * <ul>
+     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
+     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
+     * <li>{@code epsilon}, 1e-6: Is added so that the quotient is finite.
+     * <li>{@code lower_bound}, 0: Least norm of a weight that is counted; 0 for none.
+     * <li>{@code upper_bound}, 0: Largest norm of a weight that is counted; 0 for none.
+     * <li>{@code bias_correction}, true: Whether the means are divided by what they lack in the first
+     * updates.
+     * </ul>
+     */
+    public static Optimizer lamb() {
+        return Optimizer.of("lamb");
+    }
 }

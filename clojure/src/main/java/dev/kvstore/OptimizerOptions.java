@@ -18,7 +18,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
             "num_update", "begin_num_update");
 
     /** Hyper-parameters that are true or false, kept as 1 or 0. */
-    static final Set<String> FLAGS = Set.of("lazy_update", "decoupled_wd", "pytorch_epsilon", "centered");
+    static final Set<String> FLAGS = Set.of("lazy_update", "decoupled_wd", "pytorch_epsilon", "centered", "momentum_correction", "bias_correction");
 
     /**
      * {@return this optimizer with another value of one hyper-parameter}
@@ -306,5 +306,65 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
      */
     public Optimizer wdLh(double value) {
         return with("wd_lh", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code eta}} Size of a step over the size of the weight, at
+     * learning rate 1.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer eta(double value) {
+        return with("eta", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code momentum_correction}} Whether a change of the learning rate
+     * also scales the momentum.
+     *
+     * @param value true or false
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer momentumCorrection(boolean value) {
+        return with("momentum_correction", value ? 1 : 0);
+    }
+
+    /**
+     * {@return this optimizer with another {@code lower_bound}} Least norm of a weight that is counted; 0 for
+     * none.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer lowerBound(double value) {
+        return with("lower_bound", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code upper_bound}} Largest norm of a weight that is counted; 0
+     * for none.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer upperBound(double value) {
+        return with("upper_bound", value);
+    }
+
+    /**
+     * {@return this optimizer with another {@code bias_correction}} Whether the means are divided by what
+     * they lack in the first updates.
+     *
+     * @param value true or false
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer biasCorrection(boolean value) {
+        return with("bias_correction", value ? 1 : 0);
     }
 }

@@ -4,6 +4,7 @@ import static java.util.Objects.requireNonNull;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.OptionalDouble;
 
 /** Sets what a {@link KVStore} does with pushed values: updater, optimizer, compression. */
 public sealed interface StoreSettings permits KVStore {
@@ -102,6 +103,40 @@ public sealed interface StoreSettings permits KVStore {
      */
     default KVStore clearGradientCompression() {
         return store().call(NativeKVStore::clearGradientCompression);
+    }
+
+    /**
+     * Scales the sums of every push from now on, so that the Euclidean norm over all keys of the
+     * push is at most {@code bound}: clipping by the global norm. The factor is {@code bound / (norm
+     * + 1e-8)}.
+     *
+     * <p>Each push has a norm of its own, so the gradients of a model belong in one push. An
+     * optimizer or updater gets the clipped sums; {@code rescale_grad} comes after. A norm that is
+     * not finite clips nothing. Integers cannot be clipped: pushing them is {@code
+     * INVALID_ARGUMENT} then.
+     *
+     * @param bound finite and greater than 0
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another bound, and with gradient
+     *     compression
+     */
+    default KVStore setClipGlobalNorm(double bound) {
+        return store().call(handle -> NativeKVStore.setClipGlobalNorm(handle, bound));
+    }
+
+    /**
+     * Pushes sums of any norm again.
+     *
+     * @return this store
+     */
+    default KVStore clearClipGlobalNorm() {
+        return store().call(NativeKVStore::clearClipGlobalNorm);
+    }
+
+    /** {@return the bound of the norm of a push; empty without one} */
+    default OptionalDouble clipGlobalNorm() {
+        double bound = store().query(NativeKVStore::clipGlobalNorm);
+        return bound == 0 ? OptionalDouble.empty() : OptionalDouble.of(bound);
     }
 
     private KVStore store() {

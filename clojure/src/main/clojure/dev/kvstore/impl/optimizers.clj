@@ -343,4 +343,54 @@
     :epsilon  1e-8; is added so that the quotient is finite
   Errors are those of the namespace.
 
-      (kvstore/set-optimizer (kvstore/create) (ada-belief {:rescale-grad 0.5}))"}])
+      (kvstore/set-optimizer (kvstore/create) (ada-belief {:rescale-grad 0.5}))"}
+   {:function lars
+    :factory lars
+    :title "LARS: gradient descent whose learning rate is scaled for each key by the norms of weight and gradient."
+    :doc "Returns the optimizer `lars`. LARS: gradient descent whose learning rate is scaled for each key by the norms
+  of weight and gradient.
+
+  With q = clip(rescale * gradient) and Euclidean norms over all elements of a key: rate = lr * eta * |w| /
+  (|rescale * gradient| + wd * |w| + epsilon), or lr if one of the norms is 0, m = momentum * m - rate * wd *
+  w - rate * q and w = w + m.
+
+  Keys whose names end in gamma, beta or bias take rate = lr. With momentum-correction, momentum is multiplied
+  by lr over that of the key's last update.
+
+  Source: You, Gitman and Ginsburg, \"Large batch training of convolutional networks\", 2017, with the options
+  of MXNet 1.9; the correction is from Goyal et al., \"Accurate, large minibatch SGD\", 2017.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :momentum             0; the share of the last step that is kept; 0 for none
+    :eta                  0.001; size of a step over the size of the weight, at learning rate 1
+    :epsilon              0; is added so that the quotient is finite
+    :momentum-correction  true; whether a change of the learning rate also scales the momentum
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (lars {:rescale-grad 0.5}))"}
+   {:function lamb
+    :factory lamb
+    :title "LAMB: Adam's direction with weight decay, scaled for each key by the norm of the weight."
+    :doc "Returns the optimizer `lamb`. LAMB: Adam's direction with weight decay, scaled for each key by the norm of
+  the weight.
+
+  With q = clip(rescale * gradient), t the number of the update and Euclidean norms over all elements of a
+  key: m = beta1 * m + (1 - beta1) * q, v = beta2 * v + (1 - beta2) * q^2, u = (m / (1 - beta1^t)) / (sqrt(v /
+  (1 - beta2^t)) + epsilon) + wd * w and w = w - lr * |w| / |u| * u.
+
+  |w| is first moved into the interval from lower-bound to upper-bound; if it or |u| is 0, the quotient is 1.
+  Without bias-correction the divisors 1 - beta1^t and 1 - beta2^t are 1.
+
+  Source: You et al., \"Large batch optimization for deep learning: training BERT in 76 minutes\", 2020,
+  algorithm 2, with the options of MXNet 1.9.
+
+  `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
+    :beta1            0.9; decay of the mean of the gradients
+    :beta2            0.999; decay of the mean of their squares
+    :epsilon          1e-6; is added so that the quotient is finite
+    :lower-bound      0; least norm of a weight that is counted; 0 for none
+    :upper-bound      0; largest norm of a weight that is counted; 0 for none
+    :bias-correction  true; whether the means are divided by what they lack in the first updates
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (lamb {:rescale-grad 0.5}))"}])

@@ -17,6 +17,7 @@
     set-updater set-optimizer  a function of yours, or an update rule
     hyper-parameters set-hyper-parameters  of the rule, while it runs
     set-gradient-compression
+    clip-global-norm set-clip-global-norm  a bound of the norm of a push
   All of it
     snapshot rollback          a store at one moment, and back to it
     snapshot-keys snapshot-value snapshot-state  what is in one, as `stats` and `hyper-parameters`
@@ -69,7 +70,8 @@
   [dev.kvstore.impl.kvstore.rules
    set-updater set-optimizer
    hyper-parameters set-hyper-parameters
-   set-gradient-compression]
+   set-gradient-compression
+   clip-global-norm set-clip-global-norm]
   [dev.kvstore.impl.kvstore.snapshots
    snapshot rollback
    snapshot-keys snapshot-value snapshot-state

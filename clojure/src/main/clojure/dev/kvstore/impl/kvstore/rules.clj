@@ -3,7 +3,8 @@
 
     set-updater set-optimizer              a function of the caller's, or an update rule
     hyper-parameters set-hyper-parameters  of the rule, while it runs
-    set-gradient-compression               one or two bits an element"
+    set-gradient-compression               one or two bits an element
+    clip-global-norm set-clip-global-norm  a bound of the norm of a push"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.updater :as updater])
@@ -106,3 +107,29 @@
     (errors/guard (if params
                     (.setGradientCompression kvstore (name type) (double threshold))
                     (.clearGradientCompression kvstore)))))
+
+(defn set-clip-global-norm
+  "Scales the sums of every push from now on, so that the Euclidean norm over all keys of the push is at most
+  `bound`, and returns `kvstore`. With nil sums have any norm again. The factor is `bound / (norm + 1e-8)`.
+
+  Each push has a norm of its own, so the gradients of a model belong in one push. An optimizer or updater
+  gets the clipped sums; `:rescale-grad` comes after. A norm that is not finite clips nothing. Integers cannot be
+  clipped: pushing them is code `:invalid-argument` then, and so is a bound that is not a finite number above 0,
+  or one beside gradient compression. Throws \"Invalid bound of the norm\" for anything else.
+
+      (let [kv (init (create) {\"a\" (ndarray/zeros [1]) \"b\" (ndarray/zeros [1])})]
+        (set-clip-global-norm kv 5)
+        (push kv {\"a\" (ndarray/array [6] [1]) \"b\" (ndarray/array [8] [1])})
+        (map ndarray/to-scalar (pull kv [\"a\" \"b\"]))) ;=> (3.0 4.0)"
+  ^dev.kvstore.KVStore [^KVStore kvstore bound]
+  (errors/check #(or (nil? %) (number? %)) bound "bound of the norm" "nil or a number")
+  (errors/guard (if bound
+                  (.setClipGlobalNorm kvstore (double bound))
+                  (.clearClipGlobalNorm kvstore))))
+
+(defn clip-global-norm
+  "Returns the bound of the norm of a push, or nil if there is none."
+  [^KVStore kvstore]
+  (errors/guard (let [bound (.clipGlobalNorm kvstore)]
+                  (when (.isPresent bound)
+                    (.getAsDouble bound)))))

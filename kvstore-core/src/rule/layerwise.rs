@@ -1,0 +1,60 @@
+//! [`LayerFormula`]: a formula with a scalar that depends on all elements of a key.
+
+use super::step::Real;
+use super::{Rule, UpdateRule};
+
+/// A formula that needs two norms over all elements of a key before its step.
+///
+/// A backend first calls [`LayerFormula::measure`] for every element and sums the squares, as
+/// [`norm`](crate::norm) describes. [`LayerFormula::with_norms`] then folds the norms into the
+/// scalars, and the step is like any other. The first pass only reads, so it may fail without harm; state
+/// that the step changes is computed twice instead.
+pub trait LayerFormula<const N: usize>: Rule<N> {
+    /// Returns the two numbers of an element whose norms are needed.
+    fn measure<A: Real>(
+        step: &Self::RoundedStep<A>,
+        weight: A,
+        state: [A; N],
+        gradient: A,
+    ) -> [A; 2];
+
+    /// Returns the formula with these norms folded into its scalars.
+    #[must_use]
+    fn with_norms(self, norms: [f64; 2]) -> Self;
+}
+
+/// Code that is generic over the type of a layer-wise rule; see [`UpdateRule::visit_layerwise`].
+pub trait LayerVisitor {
+    /// What the visit returns.
+    type Output;
+
+    /// Is called with the type of the rule.
+    fn visit<R: LayerFormula<N>, const N: usize>(self) -> Self::Output;
+}
+
+impl UpdateRule {
+    /// Returns whether the rule needs norms before its step.
+    pub fn is_layerwise(&self) -> bool {
+        struct Yes;
+        impl LayerVisitor for Yes {
+            type Output = ();
+
+            fn visit<R: LayerFormula<N>, const N: usize>(self) {}
+        }
+        self.visit_layerwise(Yes).is_some()
+    }
+
+    /// Returns the rule with these norms folded into its scalars; another rule as it is.
+    #[must_use]
+    pub fn with_norms(&self, norms: [f64; 2]) -> Self {
+        struct Fold<'a>(&'a UpdateRule, [f64; 2]);
+        impl LayerVisitor for Fold<'_> {
+            type Output = UpdateRule;
+
+            fn visit<R: LayerFormula<N>, const N: usize>(self) -> UpdateRule {
+                R::of(self.0).map_or(*self.0, |rule| rule.with_norms(self.1).into())
+            }
+        }
+        self.visit_layerwise(Fold(self, norms)).unwrap_or(*self)
+    }
+}

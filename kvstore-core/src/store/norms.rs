@@ -1,0 +1,153 @@
+//! What a push measures before it changes anything: the norms that layer-wise optimizers need, and the
+//! global norm to which sums are clipped.
+
+use super::push::{KeyPush, Push, lost, take};
+use super::scratch::Scratch;
+use crate::backend::registry::Backends;
+use crate::backend::{MeasureJob, Measured, Span};
+use crate::codec::Compression;
+use crate::fallible;
+use crate::norm::{add_in_pairs, num_blocks};
+use crate::rows::Value;
+use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
+
+/// Is added to a norm before the bound is divided by it, as `clip_global_norm` of Gluon does.
+const EPSILON: f64 = 1e-8;
+
+/// The sums that the steps of a push need, by the index of the key that needs them.
+pub(super) struct NormSums(Vec<(usize, Vec<[f64; 2]>)>);
+
+impl NormSums {
+    /// Reserves them. Most pushes need none.
+    pub(super) fn new(keys: &[KeyPush<'_>]) -> Result<Self> {
+        let mut all = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let sums = key.norm_sums()?;
+            if !sums.is_empty() {
+                fallible::push(&mut all, (index, sums))?;
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Measures them, and takes them into the prepared steps.
+    pub(super) fn measure(
+        &mut self,
+        backends: &Backends,
+        keys: &mut [KeyPush<'_>],
+        spans: &[Span<'_>],
+        num_addends: impl Fn(&KeyPush<'_>) -> usize,
+    ) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let mut jobs = fallible::with_capacity(self.0.len())?;
+        let mut rest = spans;
+        let mut sums = self.0.iter_mut().peekable();
+        for (index, key) in keys.iter().enumerate() {
+            let addends = take(&mut rest, num_addends(key))?;
+            if let Some((_, sums)) = sums.next_if(|(of, _)| *of == index) {
+                jobs.push(key.measure_job(addends, sums)?);
+            }
+        }
+        backends.run(&mut jobs, |backend, jobs| backend.measure(jobs))?;
+        drop(jobs);
+        for (index, sums) in &self.0 {
+            keys.get_mut(*index).ok_or_else(lost)?.set_norms(sums)?;
+        }
+        Ok(())
+    }
+}
+
+impl Push<'_> {
+    /// Returns values that replace those of the call, so that the norm over the sums of all keys is at most
+    /// `bound`; none if it is. The first value of each key is then its scaled sum. Values of rows are summed
+    /// already.
+    ///
+    /// A norm that is not finite clips nothing.
+    pub(super) fn clipped(
+        &mut self,
+        bound: f64,
+        values: &[Value],
+        scratch: &mut Scratch,
+    ) -> Result<Option<Vec<Value>>> {
+        let norm = self.global_norm()?;
+        let factor = bound / (norm + EPSILON);
+        if !norm.is_finite() || factor >= 1.0 {
+            return Ok(None);
+        }
+        let mut clipped = fallible::copied(values)?;
+        let sums = self.sum(scratch)?;
+        for (key, mut sum) in self.keys.iter_mut().zip(sums) {
+            sum.binary_scalar_assign(BinaryOp::Mul, Scalar::Float(factor))?;
+            let scaled = match key.first()? {
+                Value::Dense(_) => Value::Dense(sum),
+                Value::Rows(rows) => Value::Rows(rows.with_rows(sum)?),
+            };
+            let place = key.positions().next().and_then(|place| clipped.get_mut(place));
+            *place.ok_or_else(lost)? = scaled;
+            key.keep_first();
+        }
+        Ok(Some(clipped))
+    }
+
+    /// Returns the Euclidean norm over the sums of all keys, in the order of their initialisation.
+    fn global_norm(&self) -> Result<f64> {
+        let mut spans = fallible::with_capacity(self.num_values())?;
+        spans.extend(self.spans());
+        let mut sums = fallible::with_capacity(self.keys.len())?;
+        for key in &self.keys {
+            let value = key.first()?.memory();
+            check_clipped_dtype(key.entry().key(), value.dtype())?;
+            sums.push(fallible::filled([0.0; 2], num_blocks(value.num_elements()))?);
+        }
+        let mut jobs = fallible::with_capacity(self.keys.len())?;
+        let mut rest = spans.as_slice();
+        for (key, sums) in self.keys.iter().zip(&mut sums) {
+            let (value, addends) = (key.first()?.memory(), take(&mut rest, key.len())?);
+            let (device, dtype) = (value.device(), value.dtype());
+            jobs.push(MeasureJob { measured: Measured::Gradient, device, dtype, addends, sums });
+        }
+        self.backends.run(&mut jobs, |backend, jobs| backend.measure(jobs))?;
+        drop(jobs);
+        let mut totals = fallible::with_capacity(self.keys.len())?;
+        for sums in &sums {
+            let mut blocks = fallible::collect(sums.iter().map(|[sum, _]| *sum))?;
+            totals.push(add_in_pairs(&mut blocks));
+        }
+        Ok(add_in_pairs(&mut totals).sqrt())
+    }
+}
+
+/// Checks the bound of [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm), beside the
+/// compression of a store.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a bound that is not a finite number above 0, and for both.
+pub fn check_clip(compression: Option<&Compression>, clip_global_norm: Option<f64>) -> Result<()> {
+    let Some(bound) = clip_global_norm else { return Ok(()) };
+    if !bound.is_finite() || bound <= 0.0 {
+        return Err(Error::invalid(format!(
+            "clip_global_norm: expected a finite number above 0, found {bound}"
+        )));
+    }
+    match compression {
+        Some(compression) => Err(Error::invalid(format!(
+            "clip_global_norm {bound} and compression {}: expected one of them",
+            compression.name()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the values of a key can be clipped.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for integers.
+pub fn check_clipped_dtype(key: &Key, dtype: DType) -> Result<()> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    let text = format!("key `{key}`: clip_global_norm needs floating-point values, not {dtype}");
+    Err(Error::invalid(text))
+}

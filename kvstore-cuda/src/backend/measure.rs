@@ -1,0 +1,114 @@
+//! Sums of squares: one launch for each formula and dtype, one that adds up what its threads leave, and one
+//! transfer of the sums of blocks to the host.
+
+#![expect(unsafe_code, reason = "queues work on memory of cards")]
+
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use kvstore_core::backend::{MeasureJob, Measured};
+use kvstore_core::fallible;
+use kvstore_core::{Device, Error, Result};
+
+use super::CudaBackend;
+use super::launch::Launches;
+use super::verbs::{addresses, no_float};
+use crate::args::batch::Address;
+use crate::args::norm::{self, MeasureArgs, PAIR_KERNEL, PARTIAL_BYTES, PairArgs, SUM_BYTES};
+use crate::args::update::UpdateJob;
+use crate::driver::card::Card;
+use crate::driver::memory::{CudaStorage, address_on};
+
+/// The sums of the jobs on one device.
+struct Sums<'b> {
+    device: Device,
+    card: &'b Arc<Card>,
+    num_blocks: usize,
+    /// The partial sums, and behind them the sums.
+    memory: CudaStorage,
+}
+
+impl<'b> Sums<'b> {
+    fn new(backend: &'b CudaBackend, device: Device, jobs: &[MeasureJob<'_>]) -> Result<Self> {
+        let own = jobs.iter().filter(|job| job.device == device);
+        let num_blocks = own.map(|job| job.sums.len()).sum();
+        let num_bytes = num_blocks * (PARTIAL_BYTES + SUM_BYTES);
+        let memory = backend.pool().allocate(device, num_bytes)?;
+        Ok(Self { device, card: backend.card(device)?, num_blocks, memory })
+    }
+
+    fn totals(&self) -> Address {
+        self.memory.address() + (self.num_blocks * PARTIAL_BYTES) as u64
+    }
+
+    /// Adds the partial sums up, and writes the sums to the jobs of this device.
+    fn collect(&self, backend: &CudaBackend, jobs: &mut [MeasureJob<'_>]) -> Result<()> {
+        let len = 2 * self.num_blocks as u64;
+        let args = PairArgs { from: self.memory.address(), to: self.totals(), len };
+        let function = self.card.function(PAIR_KERNEL)?;
+        let mut bytes = fallible::zeroed(self.num_blocks * SUM_BYTES)?;
+        // SAFETY: the memory holds as many partial sums and sums.
+        unsafe {
+            self.card.launch(function, &args, args.num_tiles())?;
+            backend.staging().download(self.card, self.totals(), &mut bytes)?;
+        }
+        let mut found = bytes.as_chunks::<{ size_of::<f64>() }>().0.iter();
+        let own = jobs.iter_mut().filter(|job| job.device == self.device);
+        for sum in own.flat_map(|job| job.sums.iter_mut()).flatten() {
+            *sum = found.next().map_or(f64::NAN, |bytes| f64::from_ne_bytes(*bytes));
+        }
+        Ok(())
+    }
+}
+
+/// [`Backend::measure`](kvstore_core::Backend::measure).
+pub(crate) fn measure(backend: &CudaBackend, jobs: &mut [MeasureJob<'_>]) -> Result<()> {
+    let mut devices = Vec::new();
+    for job in &*jobs {
+        if !devices.iter().any(|sums: &Sums<'_>| sums.device == job.device) {
+            fallible::push(&mut devices, Sums::new(backend, job.device, jobs)?)?;
+        }
+    }
+    for sums in &devices {
+        let mut launches = Launches::<_, UpdateJob>::new();
+        let mut partial = sums.memory.address();
+        for job in jobs.iter().filter(|job| job.device == sums.device) {
+            push(sums.card, job, partial, &mut launches)?;
+            partial += (job.sums.len() * PARTIAL_BYTES) as u64;
+        }
+        // SAFETY: the ranges are memory of the card, each of as many elements as the gradient; the partial
+        // sums are of as many blocks.
+        unsafe { launches.run(backend) }?;
+    }
+    devices.iter().try_for_each(|sums| sums.collect(backend, jobs))
+}
+
+/// The kind of a launch: the formula, if there is one, and the dtype.
+type Kind =
+    (Option<std::mem::Discriminant<kvstore_core::optimizer::UpdateRule>>, kvstore_core::DType);
+
+fn push(
+    card: &Arc<Card>,
+    job: &MeasureJob<'_>,
+    partial: Address,
+    launches: &mut Launches<Kind, UpdateJob>,
+) -> Result<()> {
+    let dtype = job.dtype;
+    let num_bytes = job.addends.first().map_or(0, |addend| addend.num_bytes);
+    let len = num_bytes / dtype.size();
+    if job.sums.len() != kvstore_core::norm::num_blocks(len) {
+        return Err(Error::Internal("not one pair of sums for each block".to_owned()));
+    }
+    let addends = addresses(card, job.addends, num_bytes)?;
+    let (mut rule, mut weight, mut states) = (None, 0, Vec::new());
+    if let Measured::Step { rule: step, weight: span, states: spans } = &job.measured {
+        (rule, weight) = (Some(step), address_on(card, *span)?);
+        for span in spans.iter().flatten() {
+            fallible::push(&mut states, address_on(card, *span)?)?;
+        }
+    }
+    let kernel = || norm::kernel(rule, dtype).ok_or_else(|| no_float(dtype));
+    let len = len as u64;
+    let key = MeasureArgs { rule, dtype, len, weight, states: &states, addends: &addends, partial };
+    launches.batch(card, (rule.map(discriminant), dtype), kernel)?.push_measured(&key)
+}

@@ -1,0 +1,50 @@
+# Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
+"""The class :class:`LARS`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._builtin_optimizer import Named
+from .options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class LARS(Named):
+    """LARS: gradient descent whose learning rate is scaled for each key by the norms of weight and gradient.
+
+    With ``q = clip(rescale * gradient)`` and Euclidean norms over all elements of a key: ``rate = lr * eta *
+    |w| / (|rescale * gradient| + wd * |w| + epsilon)``, or ``lr`` if one of the norms is 0, ``m = momentum *
+    m - rate * wd * w - rate * q`` and ``w = w + m``.
+
+    Keys whose names end in ``gamma``, ``beta`` or ``bias`` take ``rate = lr``. With ``momentum_correction``,
+    ``momentum`` is multiplied by ``lr`` over that of the key's last update.
+
+    Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with the options
+    of MXNet 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD", 2017.
+
+    Args:
+        momentum: The share of the last step that is kept; 0 for none.
+        eta: Size of a step over the size of the weight, at learning rate 1.
+        epsilon: Is added so that the quotient is finite.
+        momentum_correction: Whether a change of the learning rate also scales the momentum.
+        learning_rate: Size of a step; with a schedule, where that starts.
+        wd: Weight decay.
+        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+    """
+
+    _name = "lars"
+
+    def __init__(
+        self,
+        *,
+        momentum: float = 0.0,
+        eta: float = 0.001,
+        epsilon: float = 0.0,
+        momentum_correction: bool = True,
+        learning_rate: float = 0.01,
+        wd: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None: ...
