@@ -283,6 +283,24 @@ fn store_cases() -> Vec<Case> {
             move |store, values| store.push(&both(), values, 0),
         ),
         change(
+            "push to a layer-wise optimizer",
+            move || {
+                let store = store(tensor());
+                store.set_optimizer(Optimizer::new("lamb").unwrap()).unwrap();
+                (store, pair())
+            },
+            move |store, values| store.push(&both(), values, 0),
+        ),
+        change(
+            "push of clipped values",
+            move || {
+                let store = store(tensor());
+                store.set_clip_global_norm(Some(0.5)).unwrap();
+                (store, pair())
+            },
+            move |store, values| store.push(&both(), values, 0),
+        ),
+        change(
             "push of compressed values",
             move || {
                 let store = store(tensor());

@@ -114,6 +114,8 @@ fn cases() -> Vec<Case<Error>> {
     let plain = |_: &LocalStore| Ok(());
     let sgd = |store: &LocalStore| store.set_optimizer(Optimizer::sgd());
     let compress = |store: &LocalStore| store.set_compression(Some(Compression::new("2bit", 0.5)?));
+    let lamb = |store: &LocalStore| store.set_optimizer(Optimizer::new("lamb")?);
+    let clip = |store: &LocalStore| store.set_clip_global_norm(Some(1e-3));
     let many_values = || vec![(key(0), tensor([1, 2]).into()); LEN];
     let many_jobs = || vec![(key(0), tensor([1, 2]).into()); NUM_JOBS];
     let many_keys = || (0..NUM_JOBS).map(|at| (key(at), tensor([1, 2]).into())).collect();
@@ -123,6 +125,8 @@ fn cases() -> Vec<Case<Error>> {
         push("push of many values to an optimizer", many_values, sgd),
         push("compressed push of many values", many_jobs, compress),
         push("push to many keys", many_keys, sgd),
+        push("layer-wise steps of many keys", many_keys, lamb),
+        push("clipped push to many keys", many_keys, clip),
         push("push of many rows", two_of_rows, plain),
         push("push of many rows to an optimizer", two_of_rows, sgd),
         case("rows made dense", warm_rows, |rows| rows.to_dense()),

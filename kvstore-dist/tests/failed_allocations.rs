@@ -189,6 +189,10 @@ fn compress(worker: &Worker) {
     worker.store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
 }
 
+fn clip(worker: &Worker) {
+    worker.store.set_clip_global_norm(Some(1e-3)).unwrap();
+}
+
 fn pushes() -> Vec<Case<Error>> {
     vec![
         push("push", |_| (), |worker| worker.values(2.0)),
@@ -196,6 +200,16 @@ fn pushes() -> Vec<Case<Error>> {
         push("push with an optimizer", set_momentum, |it| it.values(2.0)),
         push("push of rows with an optimizer", set_momentum, Worker::rows),
         push("compressed push", compress, |worker| worker.values(2.0)),
+        push("clipped push", clip, |worker| worker.values(2.0)),
+        push("clipped push of rows", clip, Worker::rows),
+        push(
+            "clipped push of rows with an optimizer",
+            |worker| {
+                set_momentum(worker);
+                clip(worker);
+            },
+            Worker::rows,
+        ),
         push(
             "push with an updater",
             |worker| worker.store.set_updater(Some(Arc::new(Add))).unwrap(),

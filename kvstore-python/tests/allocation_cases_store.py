@@ -428,3 +428,10 @@ def load_optimizer_states():
 def set_gradient_compression():
     kv = store()
     return change(kv, lambda: kv.set_gradient_compression({"type": "2bit"}))
+
+
+@case("push with clip_global_norm")
+def push_clipped():
+    kv = store()
+    kv.set_clip_global_norm(0.5)
+    return change(kv, lambda: kv.push(texts(), ours(2)))

@@ -76,7 +76,27 @@ class AdaBelief:
         )
 
 
-PAPERS = {"adamw": AdamW, "lion": Lion, "adabelief": AdaBelief}
+class Lamb:
+    """You et al., "Large batch optimization for deep learning", 2020, algorithm 2, for one layer."""
+
+    own = [{}, {"beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3}]
+
+    def __init__(self, weight):
+        self.m, self.v = numpy.zeros_like(weight), numpy.zeros_like(weight)
+
+    def step(self, w, g, t, *, learning_rate, wd, beta1, beta2, epsilon, **_):
+        self.m = beta1 * self.m + (1 - beta1) * g
+        self.v = beta2 * self.v + (1 - beta2) * g**2
+        m, v = self.m / (1 - beta1**t), self.v / (1 - beta2**t)
+        direction = m / (numpy.sqrt(v) + epsilon) + wd * w
+        return w - learning_rate * numpy.linalg.norm(w) / numpy.linalg.norm(direction) * direction
+
+    @staticmethod
+    def optax(optax, *, learning_rate, wd, beta1, beta2, epsilon, **_):
+        return optax.lamb(learning_rate, b1=beta1, b2=beta2, eps=epsilon, weight_decay=wd)
+
+
+PAPERS = {"adamw": AdamW, "lion": Lion, "adabelief": AdaBelief, "lamb": Lamb}
 CASES = [
     pytest.param(name, {**own, **common}, id=f"{name}-{index}")
     for name, paper in PAPERS.items()

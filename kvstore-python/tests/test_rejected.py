@@ -283,6 +283,7 @@ def test_options_that_are_numbers_take_no_booleans(bad):
         lambda: sgd.set_lr_mult({"w": bad}),
         lambda: kv.set_hyper_parameters(clip_gradient=bad),
         lambda: kv.set_gradient_compression({"type": "2bit", "threshold": bad}),
+        lambda: kv.set_clip_global_norm(bad),
         lambda: mx.lr_scheduler.FactorScheduler(step=2, factor=bad),
         lambda: mx.lr_scheduler.CosineScheduler(max_update=2, base_lr=bad),
         lambda: mx.lr_scheduler.PolyScheduler(max_update=2, warmup_begin_lr=bad),

@@ -1,6 +1,7 @@
 """Stores: keys, shapes of calls, updaters, optimizers, whole stores."""
 
 import gc
+import math
 import traceback
 import weakref
 
@@ -367,6 +368,55 @@ def test_compression():
     for wrong in wrong_ones:
         with pytest.raises(mx.errors.InvalidArgumentError):
             kv.set_gradient_compression(wrong)
+
+
+def test_clip_global_norm():
+    random = numpy.random.default_rng(5)
+    shapes = {"a": (3, 4), "b": (70,), "c": (1,)}
+    pushed = {key: [random.normal(size=shape).astype("float32") for _ in range(3)] for key, shape in shapes.items()}
+    sums = {key: (values[0] + values[1]) + values[2] for key, values in pushed.items()}
+    norm = math.sqrt(sum(float((it.astype("float64") ** 2).sum()) for it in sums.values()))
+    kv = mx.kv.create()
+    kv.init(list(shapes), [numpy.zeros(shape, "float32") for shape in shapes.values()])
+    assert kv.clip_global_norm() is None
+    for bound in (norm / 7, 1, norm * 2):
+        kv.set_clip_global_norm(bound)
+        assert kv.clip_global_norm() == bound
+        kv.push(list(shapes), list(pushed.values()))
+        factor = min(1, bound / (norm + 1e-8))
+        for key in shapes:
+            numpy.testing.assert_allclose(kv.pull(key).asnumpy(), sums[key] * factor, rtol=1e-6)
+    kv.set_clip_global_norm(norm / 7)
+    # An optimizer gets the clipped sum, and `rescale_grad` comes after.
+    kv.init("w", numpy.zeros(2, "float32"))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1, rescale_grad=0.5))
+    kv.set_clip_global_norm(5)
+    kv.push("w", numpy.array([6, -8], "float32"))
+    assert kv.pull("w").tolist() == [-1.5, 2]
+    again = mx.kv.create()
+    again.rollback(kv.snapshot())
+    assert again.clip_global_norm() == 5
+    kv.set_clip_global_norm(None)
+    assert kv.clip_global_norm() is None
+
+
+def test_bounds_of_norms_that_are_refused():
+    kv = filled("a")
+    kv.init("n", numpy.zeros(2, "int32"))
+    for wrong, kind in ((0, ValueError), (-1, ValueError), (math.inf, ValueError), (math.nan, ValueError)):
+        with pytest.raises(kind, match="clip_global_norm: expected a finite number above 0, found"):
+            kv.set_clip_global_norm(wrong)
+    with pytest.raises(TypeError, match="max_norm: expected a number"):
+        kv.set_clip_global_norm("1")
+    kv.set_clip_global_norm(1)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="key `n`: clip_global_norm needs floating-point values"):
+        kv.push("n", numpy.ones(2, "int32"))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="clip_global_norm 1 and compression 2bit: expected one"):
+        kv.set_gradient_compression({"type": "2bit"})
+    kv.set_clip_global_norm(None)
+    kv.set_gradient_compression({"type": "2bit"})
+    with pytest.raises(mx.errors.InvalidArgumentError, match="expected one of them"):
+        kv.set_clip_global_norm(1)
 
 
 def test_rows():

@@ -146,6 +146,12 @@ class Verbs:
     def set_gradient_compression_to_none(self):
         return lambda: self.kv.set_gradient_compression(None)
 
+    def set_clip_global_norm(self):
+        return lambda: self.kv.set_clip_global_norm(1)
+
+    def clip_global_norm(self):
+        return self.kv.clip_global_norm
+
     def snapshot(self):
         return self.kv.snapshot
 

@@ -19,12 +19,19 @@ fn bytes_per_element(num_states: usize) -> usize {
     4 * (4 + 2 + 2 * num_states)
 }
 
+/// The same for the two passes of a layer-wise step with as few bytes as possible. LARS: gradients and
+/// weight are read and the sum written, then sum, weight and momentum are read and two of them written.
+/// LAMB: gradients, weight and state are read and the state written, then all but the gradients are read and
+/// the weight written.
+const LAYERWISE: [(&str, usize); 2] =
+    [("lars", 4 * (4 + 1 + 1 + 3 + 2)), ("lamb", 4 * (4 + 3 + 2 + 3 + 1))];
+
 fn update(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("update");
     group.sample_size(20);
     copy(&mut group, 4 * LARGE);
     let gradients = constants(4, LARGE, DType::F32, 1e-3);
-    for (name, momentum, num_states) in [
+    let elementwise = [
         ("sgd", None, 0),
         ("sgd with momentum", Some(0.9), 1),
         ("nag", Some(0.9), 1),
@@ -33,7 +40,11 @@ fn update(criterion: &mut Criterion) {
         ("rmsprop", None, 1),
         ("ftrl", None, 2),
         ("ftml", None, 3),
-    ] {
+    ];
+    let elementwise =
+        elementwise.map(|(name, momentum, states)| (name, momentum, bytes_per_element(states)));
+    let layerwise = LAYERWISE.map(|(name, bytes)| (name, (name == "lars").then_some(0.9), bytes));
+    for (name, momentum, num_bytes) in elementwise.into_iter().chain(layerwise) {
         let method = name.split(' ').next().unwrap_or(name);
         let mut optimizer = Optimizer::new(method).expect("a known optimizer");
         if let Some(momentum) = momentum {
@@ -42,7 +53,7 @@ fn update(criterion: &mut Criterion) {
         let store = create("local").expect("a known name");
         store.init("w", &gradients[0]).expect("a new key");
         store.set_optimizer(optimizer).expect("an optimizer");
-        group.throughput(Throughput::Bytes((bytes_per_element(num_states) * LARGE) as u64));
+        group.throughput(Throughput::Bytes((num_bytes * LARGE) as u64));
         group.bench_function(name, |bencher| {
             bencher.iter(|| store.push("w", &gradients).expect("a push that fits"));
         });

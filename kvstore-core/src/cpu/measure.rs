@@ -204,11 +204,12 @@ impl<A: Real, const N: usize> SquareSums<'_, A, N> {
     }
 }
 
-/// Adds squares to the columns: one plain loop over a row of columns, of which a compiler makes whole vectors.
+/// Adds squares to the columns. The loops are plain and over whole rows of columns, so that a compiler makes
+/// vectors of them: one in the arithmetic of the step, and one in `f64`.
 #[inline(never)]
 #[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
 fn add_squares<A: Real, const N: usize>(
-    [first, second]: &mut [[f64; COLUMNS]; 2],
+    columns: &mut [[f64; COLUMNS]; 2],
     weights: &[A],
     states: [&[A]; N],
     gradients: &[A],
@@ -218,13 +219,18 @@ fn add_squares<A: Real, const N: usize>(
         let len = COLUMNS.min(gradients.len() - start);
         let (weights, gradients) = (&weights[start..][..len], &gradients[start..][..len]);
         let states = states.map(|state| &state[start..][..len]);
+        let mut numbers = [[A::ZERO; COLUMNS]; 2];
+        let [first, second] = &mut numbers;
         let (first, second) = (&mut first[..len], &mut second[..len]);
         for column in 0..len {
             let state = std::array::from_fn(|n| states[n][column]);
-            let [one, other] = measure(weights[column], state, gradients[column]);
-            let (one, other) = (one.to_f64(), other.to_f64());
-            first[column] += one * one;
-            second[column] += other * other;
+            [first[column], second[column]] = measure(weights[column], state, gradients[column]);
+        }
+        for (columns, numbers) in columns.iter_mut().zip(&numbers) {
+            for (sum, number) in columns.iter_mut().zip(numbers) {
+                let number = number.to_f64();
+                *sum += number * number;
+            }
         }
     }
 }

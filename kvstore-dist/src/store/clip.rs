@@ -50,7 +50,8 @@ impl Stores {
         let (dense_keys, row_keys) = keys.split_at(num_dense);
         let (dense_partitions, row_partitions) = partitions.split_at(num_dense);
         let parts = self.dense_parts(dense_partitions, dense)?;
-        self.step_dense(wire, dense_keys, dense_partitions, parts.into_iter())?;
+        let stepped = self.step_dense(wire, dense_keys, dense_partitions, parts.into_iter())?;
+        self.complete.push(dense_keys, &stepped, 0)?;
         if row_keys.is_empty() {
             return Ok(());
         }

@@ -319,7 +319,8 @@ impl Stores {
         let received = wire.scatter(&sent)?;
         let partitions: Vec<_> = fallible::collect(sent.iter().map(|sent| sent.partition))?;
         let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
-        let result = self.step_dense(wire, &keys, &partitions, values);
+        let values = self.step_dense(wire, &keys, &partitions, values)?;
+        let result = self.complete.push(&keys, &values, 0);
         if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
             // It has taken nothing, and those behind it have got nothing.
             let untouched = keys.iter().skip_while(|key| *key != failed);
@@ -334,18 +335,18 @@ impl Stores {
         if may_fail { same_end(wire, &keys, result) } else { result }
     }
 
-    /// Pushes what ranks have sent for this rank's parts, and gives all ranks what becomes of the keys.
+    /// Pushes what ranks have sent for this rank's parts, and returns what becomes of the whole values.
     pub(super) fn step_dense(
         &self,
         wire: &Wire<'_>,
         keys: &[Key],
         partitions: &[&Partition],
         values: impl Iterator<Item = impl ExactSizeIterator<Item = Value>>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Value>> {
         self.push_parts(keys, values)?;
         let parts = self.own(keys, partitions, |own| self.part.pull(own, 0))?;
         let values = wire.gather(partitions, &parts)?;
-        self.complete.push(keys, &fallible::collect(values.into_iter().map(Value::from))?, 0)
+        fallible::collect(values.into_iter().map(Value::from))
     }
 
     fn push_rows(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<KeyRows<'_>>) -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod alone;
 mod golden;
+mod layerwise;
 mod lazy;
 mod noise;
 mod random;

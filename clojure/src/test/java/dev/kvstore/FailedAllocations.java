@@ -193,6 +193,11 @@ final class FailedAllocations {
         calls.put("push to an optimizer", change(stepped, List.of(), () -> stepped.push(KEYS, values)));
         KVStore compressed = store().setGradientCompression("2bit", 0.5);
         calls.put("push with compression", change(compressed, List.of(), () -> compressed.push(KEYS, values)));
+        KVStore clipped = store().setClipGlobalNorm(0.5);
+        calls.put("push with a bound of the norm", change(clipped, List.of(), () -> clipped.push(KEYS, values)));
+        KVStore layerwise = store().setOptimizer(Optimizer.lamb());
+        layerwise.push(KEYS, values);
+        calls.put("push to a layer-wise optimizer", change(layerwise, List.of(), () -> layerwise.push(KEYS, values)));
         calls.put("snapshot", read(stepped::snapshot));
         Snapshot before = stepped.snapshot();
         calls.put("rollback", change(stepped, List.of(), () -> stepped.rollback(before)));

@@ -18,6 +18,7 @@ import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalDouble;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -366,6 +367,30 @@ class KVStoreTest {
             Expect.code(INVALID_ARGUMENT, () -> store.setGradientCompression("2bit", 0));
             Expect.code(INVALID_ARGUMENT, () -> store.setGradientCompression("2bit", Double.NaN));
             Expect.nullParameter("type", () -> store.setGradientCompression(null, 0.5));
+        }
+    }
+
+    @Test
+    void sumsAreClippedByTheNormOfAllKeys() {
+        try (KVStore store = KVStore.create();
+                NDArray zero = NDArray.zeros(Shape.of(1));
+                NDArray six = NDArray.of(new float[] {6}, Shape.of(1));
+                NDArray eight = NDArray.of(new float[] {8}, Shape.of(1));
+                NDArray ints = NDArray.ones(Shape.of(2), DType.INT32, Context.cpu())) {
+            store.init(List.of("a", "b"), List.of(zero, zero)).init("n", ints);
+            assertEquals(OptionalDouble.empty(), store.clipGlobalNorm());
+            store.setClipGlobalNorm(5);
+            assertEquals(OptionalDouble.of(5), store.clipGlobalNorm());
+            store.push(List.of("a", "b"), List.of(six, eight)).pull("a", zero);
+            assertArrayEquals(new float[] {3}, zero.toFloats());
+            store.push("a", six).pull("a", zero);
+            assertArrayEquals(new float[] {5}, zero.toFloats());
+            Expect.code(INVALID_ARGUMENT, () -> store.push("n", ints));
+            Expect.code(INVALID_ARGUMENT, () -> store.setClipGlobalNorm(0));
+            Expect.code(INVALID_ARGUMENT, () -> store.setClipGlobalNorm(Double.NaN));
+            Expect.code(INVALID_ARGUMENT, () -> store.setGradientCompression("2bit", 0.5));
+            store.clearClipGlobalNorm().push("a", six).pull("a", zero);
+            assertArrayEquals(new float[] {6}, zero.toFloats());
         }
     }
 }
