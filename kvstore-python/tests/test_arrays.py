@@ -15,7 +15,7 @@ from children import output
 import mxkv as mx
 from mxkv import nd, np
 
-DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8"]
+DTYPES = mx._native.dtype_names()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -24,10 +24,6 @@ def test_every_dtype_goes_in_and_out(dtype):
     assert array.dtype == dtype
     assert array.asnumpy().tolist() == [[1, 2], [3, 4]]
     assert nd.full((2,), 7, dtype=dtype).tolist() == [7, 7]
-
-
-def test_all_dtypes_are_those_of_the_core():
-    assert sorted(DTYPES) == sorted(mx._native.dtype_names())
 
 
 @pytest.mark.parametrize("dtype", ["int64", numpy.int64, numpy.dtype("i8"), int])

@@ -5,6 +5,7 @@ of their own.
 import gc
 import re
 import sys
+import types
 
 import numpy
 import pytest
@@ -12,7 +13,8 @@ import pytest
 import mxkv as mx
 from mxkv import nd
 
-NUMPY_DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]
+DTYPES = mx._native.dtype_names()
+NUMPY_DTYPES = [name for name in DTYPES if nd.ones(1, dtype=name).asnumpy().dtype == name]
 #: NumPy 1.22 has it under another name.
 FROM_DLPACK = getattr(numpy, "from_dlpack", None) or numpy._from_dlpack
 NUMPY_VERSION = tuple(int(number) for number in re.findall("[0-9]+", numpy.__version__)[:3])
@@ -186,6 +188,42 @@ def test_array_protocol():
     copy[:] = 0
     assert array.tolist() == [1, 2]
     assert numpy.stack([array, array]).shape == (2, 2)
+
+
+def test_numpy_has_the_dtypes_of_its_own():
+    assert sorted(NUMPY_DTYPES) == ["float16", "float32", "float64", "int32", "int64", "int8", "uint8"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_comes_back_by_dlpack(dtype):
+    array = nd.array([[1, -2.5], [3, 4]], dtype=dtype)
+
+    class Other:
+        __dlpack__ = staticmethod(array.__dlpack__)
+
+    back = nd.from_dlpack(Other())
+    assert back.dtype == dtype
+    assert back.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_comes_back_by_the_array_interface(dtype):
+    array = nd.array([1, -2.5], dtype=dtype)
+    if dtype in NUMPY_DTYPES:
+        elements = numpy.asarray(array)
+        assert elements.dtype == dtype
+        interface = elements.__array_interface__
+    else:
+        # As packages describe the dtypes that NumPy does not have.
+        with pytest.raises(AttributeError, match="use `asnumpy"):
+            array.__array_interface__
+        size = len(array.serialize()) - len(nd.ones(1, dtype=dtype).serialize())
+        elements = numpy.frombuffer(array.serialize()[-2 * size :], f"V{size}")
+        interface = {**elements.__array_interface__, "typestr": f"<V{size}"}
+    other = types.SimpleNamespace(__array_interface__=interface, dtype=dtype)
+    back = nd.from_dlpack(other)
+    assert back.dtype == dtype
+    assert back.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)

@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy
 
+from . import _native
+
+_NAMES = frozenset(_native.dtype_names())
+
 
 def name_of(dtype: Any, default: str | None = "float32") -> str | None:
     """Returns the name: ``'float32'`` for ``numpy.float32``, ``'f4'``, ``torch.float32`` and itself.
@@ -15,7 +19,8 @@ def name_of(dtype: Any, default: str | None = "float32") -> str | None:
     """
     if dtype is None:
         return default
-    if isinstance(dtype, str) and dtype == "bfloat16":
+    # NumPy does not know every name.
+    if isinstance(dtype, str) and dtype in _NAMES:
         return dtype
     try:
         return numpy.dtype(dtype).name

@@ -208,7 +208,7 @@ def _known(source: numpy.ndarray, name: str | None) -> numpy.ndarray:
     if source.dtype.kind in "iub" and source.dtype.name not in _native.dtype_names():
         # Whole numbers keep all their digits on the way to whole numbers.
         if source.dtype.kind == "u" and source.size and int(source.max()) > numpy.iinfo(numpy.int64).max:
-            if name is not None and numpy.dtype(name if name != "bfloat16" else "float32").kind in "iu":
+            if name is not None and name.startswith(("int", "uint")):
                 raise InvalidArgumentError(f"array: {source.max()} does not fit into `{name}`")
             return source.astype(numpy.float64)
         return source.astype(numpy.int64)

@@ -100,8 +100,9 @@ class ndarray(NDArray):
         if shown is None:
             return f"<ndarray {'x'.join(map(str, self.shape))} @{self.context}>"
         text = repr(shown)
-        if self.dtype == "bfloat16":
-            text = text.replace("dtype=float32", "dtype=bfloat16")
+        if isinstance(self.dtype, str):
+            # NumPy does not have this one, and prints a copy.
+            text = text.replace("dtype=float32", f"dtype={self.dtype}")
         elif self.dtype == float32:
             # The type that elements have when nobody says more is not said either.
             for ending in (", dtype=float32)", ",\n      dtype=float32)"):

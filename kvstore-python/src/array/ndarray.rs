@@ -1,6 +1,6 @@
 //! The class `NDArray`, and the functions that make one.
 
-use kvstore::{BinaryOp, DType, DeviceKind, Error, NDArray, Reduction, RowSparse, UnaryOp};
+use kvstore::{BinaryOp, DeviceKind, Error, NDArray, Reduction, RowSparse, UnaryOp};
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -12,7 +12,7 @@ use super::operand;
 use super::operators;
 use crate::convert;
 use crate::interop::export::ExportRequest;
-use crate::interop::{dlpack, export, to_numpy};
+use crate::interop::{dlpack, dtypes, export, to_numpy};
 use crate::interpreter::error::{
     detached, invalid, is_replaceable, optional, to_python, type_error,
 };
@@ -87,15 +87,15 @@ impl PyArray {
         self.array.shape().num_elements()
     }
 
-    /// The type of the elements, as NumPy's; ``'bfloat16'`` for the one that NumPy does not have.
+    /// The type of the elements, as NumPy's, or the name of one that NumPy does not have, such as ``'bfloat16'``.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static DTYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let name = self.array.dtype().name();
-        if self.array.dtype() == DType::Bf16 {
-            return Ok(name.into_pyobject(py)?.into_any());
+        let dtype = self.array.dtype();
+        if dtypes::is_in_numpy(dtype) {
+            return DTYPE.import(py, "numpy", "dtype")?.call1((dtype.name(),));
         }
-        DTYPE.import(py, "numpy", "dtype")?.call1((name,))
+        Ok(dtype.name().into_pyobject(py)?.into_any())
     }
 
     /// The device, as a ``Context``.
@@ -122,7 +122,8 @@ impl PyArray {
         derived(slf, NDArray::transpose)
     }
 
-    /// Returns a copy that NumPy owns. ``bfloat16`` becomes ``float32``, which holds the same numbers.
+    /// Returns a copy that NumPy owns. A dtype that NumPy does not have, such as ``bfloat16``, becomes ``float32``, which
+    /// holds the same numbers.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_numpy::copied(py, &self.array)
     }

@@ -5,6 +5,8 @@ use std::fmt;
 
 use kvstore::{DType, Device, DeviceKind};
 
+use super::dtypes::{BFLOAT, INT, UINT, names};
+
 pub(crate) const PLAIN: &CStr = c"dltensor";
 pub(crate) const PLAIN_USED: &CStr = c"used_dltensor";
 pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
@@ -42,14 +44,16 @@ const KINDS: [(i32, &str); 16] = [
     (18, "Trainium"),
 ];
 
-/// The kinds of numbers.
-const INT: u8 = 0;
-const UINT: u8 = 1;
-const FLOAT: u8 = 2;
-const BFLOAT: u8 = 4;
+/// What the format calls kinds of numbers, for messages; the others are forms of floats.
+const NUMBERS: [(u8, &str); 6] = [
+    (INT, "int"),
+    (UINT, "uint"),
+    (3, "handle"),
+    (BFLOAT, "bfloat"),
+    (5, "complex"),
+    (BOOL, "bool"),
+];
 const BOOL: u8 = 6;
-/// Other kinds that no tensor has, for a message; those after them are forms of floats with 8 bits or fewer.
-const OTHERS: [(u8, &str); 2] = [(3, "handle"), (5, "complex")];
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub(crate) struct DlDevice {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DlType {
     pub(crate) code: u8,
     pub(crate) bits: u8,
@@ -144,41 +148,19 @@ pub(crate) fn device_of(device: Device) -> kvstore::Result<DlDevice> {
 
 /// Returns the dtype, or the name of one that no tensor has.
 pub(crate) fn dtype(dl: DlType) -> Result<DType, String> {
-    let DlType { code, bits, lanes } = dl;
-    match (code, bits, lanes) {
-        (FLOAT, 32, 1) => Ok(DType::F32),
-        (FLOAT, 64, 1) => Ok(DType::F64),
-        (FLOAT, 16, 1) => Ok(DType::F16),
-        (BFLOAT, 16, 1) => Ok(DType::Bf16),
-        (UINT, 8, 1) => Ok(DType::U8),
-        (INT, 8, 1) => Ok(DType::I8),
-        (INT, 32, 1) => Ok(DType::I32),
-        (INT, 64, 1) => Ok(DType::I64),
-        (BOOL, 8, 1) => Err("bool".to_owned()),
-        _ => {
-            let kind = match code {
-                INT => "int",
-                UINT => "uint",
-                BFLOAT => "bfloat",
-                BOOL => "bool",
-                _ => OTHERS.iter().find(|(it, _)| *it == code).map_or("float", |(_, name)| *name),
-            };
-            let lanes = if lanes == 1 { String::new() } else { format!("x{lanes}") };
-            Err(format!("{kind}{bits}{lanes}"))
+    DType::ALL.into_iter().find(|dtype| dl_type(*dtype) == dl).ok_or_else(|| {
+        let DlType { code, bits, lanes } = dl;
+        if (code, bits, lanes) == (BOOL, 8, 1) {
+            return "bool".to_owned();
         }
-    }
+        let kind = NUMBERS.iter().find(|(it, _)| *it == code).map_or("float", |(_, name)| *name);
+        let lanes = if lanes == 1 { String::new() } else { format!("x{lanes}") };
+        format!("{kind}{bits}{lanes}")
+    })
 }
 
+/// Returns the dtype as the format describes it.
 pub(crate) fn dl_type(dtype: DType) -> DlType {
-    let (code, bits) = match dtype {
-        DType::F32 => (FLOAT, 32),
-        DType::F64 => (FLOAT, 64),
-        DType::F16 => (FLOAT, 16),
-        DType::Bf16 => (BFLOAT, 16),
-        DType::U8 => (UINT, 8),
-        DType::I8 => (INT, 8),
-        DType::I32 => (INT, 32),
-        DType::I64 => (INT, 64),
-    };
-    DlType { code, bits, lanes: 1 }
+    let bits = u8::try_from(8 * dtype.size()).unwrap_or(u8::MAX);
+    DlType { code: names(dtype).dlpack, bits, lanes: 1 }
 }

@@ -11,8 +11,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::block::Block;
 use super::dlpack::{DlDevice, HOST, Place};
-use super::pytorch;
-use super::stream;
+use super::{dtypes, pytorch, stream};
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, is_replaceable, optional, type_error};
 use crate::interpreter::finalization;
@@ -246,19 +245,11 @@ fn described(
 /// Returns the dtype that such a text means, in the machine's byte order.
 fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
     let other_order = if cfg!(target_endian = "little") { '>' } else { '<' };
-    let kind = typestr.strip_prefix(|order| order != other_order).unwrap_or_default();
-    Ok(Some(match kind {
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        "f2" => DType::F16,
-        "u1" => DType::U8,
-        "i1" => DType::I8,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        // NumPy has no letter for it: a package of its own makes it.
-        "V2" if dtype_name(object)?.is_some_and(|name| name == "bfloat16") => DType::Bf16,
-        _ => return Ok(None),
-    }))
+    let code = typestr.strip_prefix(|order| order != other_order).unwrap_or_default();
+    let mut candidates = DType::ALL.into_iter().filter(|dtype| dtypes::type_code(*dtype) == code);
+    // Dtypes of other packages share a code.
+    let name = if code.starts_with('V') { dtype_name(object)? } else { None };
+    Ok(candidates.find(|it| dtypes::is_in_numpy(*it) || name.as_deref() == Some(it.name())))
 }
 
 /// Returns the name of the object's dtype, or `None` without a dtype.

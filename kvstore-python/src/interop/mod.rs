@@ -2,6 +2,7 @@
 
 pub(crate) mod block;
 pub(crate) mod dlpack;
+pub(crate) mod dtypes;
 pub(crate) mod export;
 pub(crate) mod foreign;
 pub(crate) mod pytorch;

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use super::foreign;
+use super::{dtypes, foreign};
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, optional, type_error};
 use crate::interpreter::finalization;
@@ -80,25 +80,16 @@ fn read_only(
     finalization::call(view, &(kept, address, num_bytes).into_pyobject(py)?, None)
 }
 
-/// Returns a dtype as NumPy's array interface names it.
+/// Returns a dtype as NumPy's array interface names it, or `None` if NumPy lacks it.
 fn typestr(dtype: DType) -> Option<String> {
-    let kind = match dtype {
-        DType::F32 => "f4",
-        DType::F64 => "f8",
-        DType::F16 => "f2",
-        DType::U8 => "u1",
-        DType::I8 => "i1",
-        DType::I32 => "i4",
-        DType::I64 => "i8",
-        DType::Bf16 => return None,
-    };
-    Some(format!("{}{kind}", if cfg!(target_endian = "little") { '<' } else { '>' }))
+    let order = if cfg!(target_endian = "little") { '<' } else { '>' };
+    dtypes::is_in_numpy(dtype).then(|| format!("{order}{}", dtypes::type_code(dtype)))
 }
 
 /// Returns the elements in an array of NumPy's.
 pub(crate) fn copied<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyAny>> {
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let dtype = if array.dtype() == DType::Bf16 { DType::F32 } else { array.dtype() };
+    let dtype = dtypes::in_numpy(array.dtype());
     let empty = EMPTY.import(py, "numpy", "empty")?;
     let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
     let block = foreign::writable(&copy)?
