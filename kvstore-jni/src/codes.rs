@@ -83,6 +83,7 @@ macro_rules! codes {
                 named("ErrorCode", &ErrorCode::ALL, |code| (code.as_str(), code as u8)),
             ];
             all.extend(core.into_iter().flatten());
+            all.extend(dtypes());
             all
         }
     };
@@ -95,6 +96,18 @@ codes! {
     OnExisting { Reject = 0, Keep = 1, Replace = 2 }
     ScheduleKind { Factor = 0, MultiFactor = 1, Poly = 2, Cosine = 3 }
     Warmup { Linear = 0, Constant = 1 }
+}
+
+/// Returns what else Java's `DType` has, by short names: sizes, and 1 for floating-point numbers.
+fn dtypes() -> impl Iterator<Item = (String, jint)> {
+    DType::ALL.into_iter().flat_map(|dtype| {
+        let size = dtype.size().try_into().unwrap_or(jint::MAX);
+        [
+            (format!("DTypeCode.{dtype}"), dtype.code().into()),
+            (format!("DTypeSize.{dtype}"), size),
+            (format!("DTypeIsFloatingPoint.{dtype}"), dtype.is_float().into()),
+        ]
+    })
 }
 
 /// Returns the names and numbers of an enumeration of the core, which has them itself.

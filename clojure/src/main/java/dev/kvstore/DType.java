@@ -7,31 +7,33 @@ import java.util.stream.Collectors;
 /** The type of the elements of an {@link NDArray}. */
 public enum DType {
     /** IEEE 754 single precision, the default. */
-    FLOAT32(0, 4),
+    FLOAT32(0, 4, "f32"),
     /** IEEE 754 double precision. */
-    FLOAT64(1, 8),
+    FLOAT64(1, 8, "f64"),
     /** IEEE 754 half precision. */
-    FLOAT16(2, 2),
+    FLOAT16(2, 2, "f16"),
     /** Unsigned bytes, 0 to 255. */
-    UINT8(3, 1),
+    UINT8(3, 1, "u8"),
     /** Signed 32-bit integers. */
-    INT32(4, 4),
+    INT32(4, 4, "i32"),
     /** Signed bytes, -128 to 127. */
-    INT8(5, 1),
+    INT8(5, 1, "i8"),
     /** Signed 64-bit integers. */
-    INT64(6, 8),
+    INT64(6, 8, "i64"),
     /** Brain floating point: the upper half of a single precision number. */
-    BFLOAT16(12, 2);
+    BFLOAT16(12, 2, "bf16");
 
     private static final DType[] VALUES = values();
 
     private final int code;
     private final int numBytes;
+    private final String shortName;
     private final String typeName;
 
-    DType(int code, int numBytes) {
+    DType(int code, int numBytes, String shortName) {
         this.code = code;
         this.numBytes = numBytes;
+        this.shortName = shortName;
         // Not toLowerCase(): its result depends on the locale.
         this.typeName = name().toLowerCase(java.util.Locale.ROOT);
     }
@@ -52,6 +54,25 @@ public enum DType {
      */
     public int numBytes() {
         return numBytes;
+    }
+
+    /**
+     * Returns the short name, for example {@code f32}, which error messages contain.
+     *
+     * @return the short name
+     */
+    public String shortName() {
+        return shortName;
+    }
+
+    /**
+     * Returns whether the elements are floating-point numbers.
+     *
+     * @return {@code false} for integers
+     */
+    public boolean isFloatingPoint() {
+        // The names of floating-point types begin with f or bf, those of integers with i or u.
+        return shortName.contains("f");
     }
 
     /** The bytes of so many elements, or the largest number if there are more. */

@@ -9,7 +9,7 @@ import java.util.function.ToIntFunction;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** The enumerations that exist in both languages have the same constants with the same numbers. */
+/** The enumerations that exist in both languages have the same constants with the same numbers, and dtypes the same properties. */
 class EnumTest {
     private final Map<String, Integer> found = new TreeMap<>();
 
@@ -41,6 +41,12 @@ class EnumTest {
         add("UnaryOp", UnaryOp.values(), op -> op.code);
         add("Reduction", Reduction.values(), reduction -> reduction.code);
         add("DType", DType.values(), DType::code);
+        for (DType dtype : DType.values()) {
+            String shortName = dtype.shortName().toUpperCase(Locale.ROOT);
+            found.put("DTypeCode." + shortName, dtype.code());
+            found.put("DTypeSize." + shortName, dtype.numBytes());
+            found.put("DTypeIsFloatingPoint." + shortName, dtype.isFloatingPoint() ? 1 : 0);
+        }
         add("ErrorCode", KVStoreException.Code.values(), code -> code.number);
         add("OnExisting", OnExisting.values(), onExisting -> onExisting.code);
         add("BufferKind", HostBuffer.Kind.values(), kind -> kind.code);

@@ -8,20 +8,17 @@
 
 (set! *warn-on-reflection* true)
 
-(def ^:private floating
-  #{DType/FLOAT16 DType/BFLOAT16 DType/FLOAT32 DType/FLOAT64})
-
 (defn long?
   "Does the number `x` go into an array of `dtype` as a long? Every integer does that fits one.
 
   A larger one goes as a double where the elements are floating point, and is refused where they are
   integers: it would arrive as another number."
-  [x dtype]
+  [x ^DType dtype]
   (cond
     (int? x) true
     (not (integer? x)) false
     (<= Long/MIN_VALUE x Long/MAX_VALUE) true
-    (floating dtype) false
+    (.isFloatingPoint dtype) false
     :else (errors/invalid (str "Invalid number: " x " does not fit a long") x)))
 
 (defn all-long?

@@ -26,10 +26,6 @@
       (str " (" (string/join " " (cond-> texts (< (count texts) (count values)) (conj "..."))) ")"))
     ""))
 
-(def ^:private short-names
-  {DType/FLOAT32 "f32" DType/FLOAT64 "f64" DType/FLOAT16 "f16" DType/BFLOAT16 "bf16"
-   DType/UINT8 "u8" DType/INT8 "i8" DType/INT32 "i32" DType/INT64 "i64"})
-
 (defn- text-or-reason
   "What `text` returns, or in brackets why it cannot be had: `closed?` holds, be it by another thread while
   this one prints, or it throws."
@@ -53,7 +49,7 @@
   [^NDArray nd]
   (text-or-reason
     #(.isClosed nd)
-    #(str "[" (short-names (.dtype nd)) " " (readable (vec (.toArray (.shape nd))) nil) " " (.context nd) "]"
+    #(str "[" (.shortName (.dtype nd)) " " (readable (vec (.toArray (.shape nd))) nil) " " (.context nd) "]"
           (values-text nd))))
 
 (defn- keys-text
@@ -75,7 +71,7 @@
   [^RowSparse rows]
   (text-or-reason
     #(.isClosed rows)
-    #(str "[" (.numRows rows) " rows of " (short-names (.dtype rows)) " "
+    #(str "[" (.numRows rows) " rows of " (.shortName (.dtype rows)) " "
           (readable (vec (.toArray (.shape rows))) nil) " " (.context rows) "]")))
 
 (defmethod print-method RowSparse [rows ^Writer w]

@@ -3,22 +3,25 @@
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.base :as base]
             [org.apache.clojure-mxnet.dtype :as dtype]
-            [org.apache.clojure-mxnet.ndarray :as ndarray]))
+            [org.apache.clojure-mxnet.ndarray :as ndarray])
+  (:import (dev.kvstore DType)))
 
 (set! *warn-on-reflection* true)
 
-(def ^:private sizes
-  {dtype/UINT8 1 dtype/INT8 1 dtype/INT32 4 dtype/INT64 8
-   dtype/FLOAT16 2 dtype/BFLOAT16 2 dtype/FLOAT32 4 dtype/FLOAT64 8})
+(deftest every-dtype-has-a-var
+  (is (= (set (DType/values))
+         (set (map deref (vals (ns-publics 'org.apache.clojure-mxnet.dtype))))))
+  (doseq [[sym v] (ns-publics 'org.apache.clojure-mxnet.dtype)]
+    (is (= (name sym) (.name ^DType @v)))))
 
 (deftest float32-is-the-default
   (is (= dtype/FLOAT32 base/MX_REAL_TYPE (ndarray/dtype (ndarray/ones [1])))))
 
 (deftest every-dtype-makes-arrays
-  (doseq [[dtype size] sizes
+  (doseq [^DType dtype (DType/values)
           :let [a (ndarray/* (ndarray/ones [2] {:dtype dtype}) 2)]]
     (is (= dtype (ndarray/dtype a)))
-    (is (= (* 2 size) (count (ndarray/->raw a))))
+    (is (= (* 2 (.numBytes dtype)) (count (ndarray/->raw a))))
     (is (= [2.0 2.0] (ndarray/->vec a)))
     (is (= [2 2] (ndarray/->int-vec a)))))
 

@@ -3,7 +3,8 @@
   (:require [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code]]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
-  (:import (java.nio ByteBuffer ByteOrder FloatBuffer)))
+  (:import (dev.kvstore DType)
+           (java.nio ByteBuffer ByteOrder FloatBuffer)))
 
 (set! *warn-on-reflection* true)
 
@@ -13,7 +14,7 @@
 
 (deftest primitive-arrays-of-every-kind-go-in-and-out
   (doseq [make [float-array double-array int-array long-array byte-array]
-          dtype [:float32 :float64 :float16 :bfloat16 :uint8 :int8 :int32 :int64]
+          dtype (DType/values)
           :let [source (make [1 2])
                 nd (ndarray/array source [2] {:dtype dtype})]]
     (is (= [1.0 2.0] (ndarray/->vec nd)))

@@ -111,13 +111,12 @@
   "Returns the elements as a flat vector: Longs for int64, Integers for other integer dtypes,
   Doubles for float64, Floats for other floating-point dtypes."
   [^NDArray ndarray]
-  (condp core/= (.dtype ndarray)
-    DType/FLOAT64 (vec (.toDoubles ndarray))
-    DType/INT64 (vec (.toLongs ndarray))
-    DType/INT32 (vec (.toInts ndarray))
-    DType/INT8 (vec (.toInts ndarray))
-    DType/UINT8 (vec (.toInts ndarray))
-    (vec (.toFloats ndarray))))
+  (let [dtype (.dtype ndarray)]
+    (cond
+      (core/= DType/FLOAT64 dtype) (vec (.toDoubles ndarray))
+      (.isFloatingPoint dtype) (vec (.toFloats ndarray))
+      (core/= DType/INT64 dtype) (vec (.toLongs ndarray))
+      :else (vec (.toInts ndarray)))))
 
 (defn nd-elements
   "Returns the `elements` of `ndarray` in vectors that are nested like its dimensions."
