@@ -29,25 +29,8 @@ template <class S, class D> KV_DEVICE void cast(const CastArgs &args) {
 #define KV_CAST(s, S, d, D)                                                                                            \
     KV_KERNEL(kv_cast_##s##_##d, CastArgs, 4) { cast<S, D>(args); }
 
-// From every type; of one to itself nothing is converted, and nobody asks for it.
-#define KV_CASTS_TO(d, D)                                                                                              \
-    KV_CAST(f32, float, d, D)                                                                                          \
-    KV_CAST(f64, double, d, D)                                                                                         \
-    KV_CAST(f16, f16, d, D)                                                                                            \
-    KV_CAST(bf16, bf16, d, D)                                                                                          \
-    KV_CAST(u8, u8, d, D)                                                                                              \
-    KV_CAST(i8, i8, d, D)                                                                                              \
-    KV_CAST(i32, i32, d, D)                                                                                            \
-    KV_CAST(i64, i64, d, D)
-
-KV_CASTS_TO(f32, float)
-KV_CASTS_TO(f64, double)
-KV_CASTS_TO(f16, f16)
-KV_CASTS_TO(bf16, bf16)
-KV_CASTS_TO(u8, u8)
-KV_CASTS_TO(i8, i8)
-KV_CASTS_TO(i32, i32)
-KV_CASTS_TO(i64, i64)
+// Of one type to itself nothing is converted, and no caller asks for it.
+KV_PAIRS(KV_CAST)
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's struct has to have too.

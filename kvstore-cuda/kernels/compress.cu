@@ -1,4 +1,5 @@
 // Gradients to codes of one or two bits an element, and codes to their sum. A thread makes or reads a byte of codes.
+#include "dtypes.h"
 #include "lanes.h"
 
 // One value that is compressed. `QuantizeJob` in src/args/compress.rs has the same fields.
@@ -134,16 +135,13 @@ template <class T, class Code> KV_DEVICE void dequantize(const BatchArgs<Dequant
 }
 
 // In 64 bits eight elements and their residuals are 32 registers of a thread's 64.
-#define KV_COMPRESS(name, T, num_blocks)                                                                               \
-    KV_KERNEL(kv_quantize_2bit_##name, BatchArgs<QuantizeJob>, num_blocks) { quantize<T, TwoBits>(args); }             \
-    KV_KERNEL(kv_quantize_1bit_##name, BatchArgs<QuantizeJob>, num_blocks) { quantize<T, OneBit>(args); }              \
-    KV_KERNEL(kv_dequantize_2bit_##name, BatchArgs<DequantizeJob>, num_blocks) { dequantize<T, TwoBits>(args); }       \
-    KV_KERNEL(kv_dequantize_1bit_##name, BatchArgs<DequantizeJob>, num_blocks) { dequantize<T, OneBit>(args); }
+#define KV_COMPRESS(name, T, ...)                                                                                      \
+    KV_KERNEL(kv_quantize_2bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, TwoBits>(args); }                      \
+    KV_KERNEL(kv_quantize_1bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, OneBit>(args); }                       \
+    KV_KERNEL(kv_dequantize_2bit_##name, BatchArgs<DequantizeJob>, 4) { dequantize<T, TwoBits>(args); }                \
+    KV_KERNEL(kv_dequantize_1bit_##name, BatchArgs<DequantizeJob>, 4) { dequantize<T, OneBit>(args); }
 
-KV_COMPRESS(f32, float, 4)
-KV_COMPRESS(f64, double, 4)
-KV_COMPRESS(f16, f16, 4)
-KV_COMPRESS(bf16, bf16, 4)
+KV_FLOATS(KV_COMPRESS)
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's structs have to have too.

@@ -1,28 +1,8 @@
-// One element to another type, as kvstore-core/src/types/dtype.rs does it: between floats with one rounding, from float to
+// One element to another type, as kvstore-core/src/types/element.rs does it: between floats with one rounding, from float to
 // integer by truncation to 64 bits of which the low ones are kept, from integer to integer by keeping the low bits.
 #pragma once
 
-#include "kernel.h"
-
-typedef signed char i8;
-typedef int i32;
-typedef long long i64;
-
-template <class T> struct IsFloat {
-    enum : bool { VALUE = false };
-};
-template <> struct IsFloat<float> {
-    enum : bool { VALUE = true };
-};
-template <> struct IsFloat<double> {
-    enum : bool { VALUE = true };
-};
-template <> struct IsFloat<f16> {
-    enum : bool { VALUE = true };
-};
-template <> struct IsFloat<bf16> {
-    enum : bool { VALUE = true };
-};
+#include "dtypes.h"
 
 // Saturates; what is no number is 0.
 template <class A> KV_DEVICE i64 truncated(A x) {
@@ -34,10 +14,9 @@ template <class A> KV_DEVICE i64 truncated(A x) {
 }
 
 template <class T> KV_DEVICE i64 to_integer(T x) { return (i64)x; }
-KV_DEVICE i64 to_integer(float x) { return truncated(x); }
-KV_DEVICE i64 to_integer(double x) { return truncated(x); }
-KV_DEVICE i64 to_integer(f16 x) { return truncated(widen(x)); }
-KV_DEVICE i64 to_integer(bf16 x) { return truncated(widen(x)); }
+#define KV_TO_INTEGER(name, T, ...)                                                                                    \
+    KV_DEVICE i64 to_integer(T x) { return truncated(widen(x)); }
+KV_FLOATS(KV_TO_INTEGER)
 
 // A neighbour in 32 bits: itself if it is one, else the one with an odd last bit. Rounded on to a shorter type, that
 // gives what rounding the number itself would.
@@ -59,17 +38,13 @@ KV_DEVICE double exact_or_odd(i64 number) {
 }
 
 template <class T> KV_DEVICE void from_integer(T &to, i64 number) { to = (T)number; }
-KV_DEVICE void from_integer(f16 &to, i64 number) { narrow(to, round_to_odd(exact_or_odd(number))); }
-KV_DEVICE void from_integer(bf16 &to, i64 number) { narrow(to, round_to_odd(exact_or_odd(number))); }
-
 template <class T> KV_DEVICE void from_double(T &to, double number) { to = (T)number; }
-KV_DEVICE void from_double(f16 &to, double number) { narrow(to, round_to_odd(number)); }
-KV_DEVICE void from_double(bf16 &to, double number) { narrow(to, round_to_odd(number)); }
-
-KV_DEVICE void from_float(float &to, float number) { to = number; }
-KV_DEVICE void from_float(double &to, float number) { to = (double)number; }
-KV_DEVICE void from_float(f16 &to, float number) { narrow(to, number); }
-KV_DEVICE void from_float(bf16 &to, float number) { narrow(to, number); }
+template <class T> KV_DEVICE void from_float(T &to, float number) { to = (T)number; }
+#define KV_FROM_NUMBER(name, T, ...)                                                                                   \
+    KV_DEVICE void from_integer(T &to, i64 number) { narrow(to, round_to_odd(exact_or_odd(number))); }                 \
+    KV_DEVICE void from_double(T &to, double number) { narrow(to, round_to_odd(number)); }                             \
+    KV_DEVICE void from_float(T &to, float number) { narrow(to, number); }
+KV_HALVES(KV_FROM_NUMBER)
 
 // Which way a conversion goes: by an integer, or between floats.
 template <bool BETWEEN_FLOATS> struct Way {
@@ -79,9 +54,7 @@ template <bool BETWEEN_FLOATS> struct Way {
 };
 template <> struct Way<true> {
     template <class D> static KV_DEVICE_MEMBER void convert(D &to, double from) { from_double(to, from); }
-    template <class D> static KV_DEVICE_MEMBER void convert(D &to, float from) { from_float(to, from); }
-    template <class D> static KV_DEVICE_MEMBER void convert(D &to, f16 from) { from_float(to, widen(from)); }
-    template <class D> static KV_DEVICE_MEMBER void convert(D &to, bf16 from) { from_float(to, widen(from)); }
+    template <class S, class D> static KV_DEVICE_MEMBER void convert(D &to, S from) { from_float(to, widen(from)); }
 };
 
 template <class S, class D> KV_DEVICE void convert(D &to, S from) {

@@ -139,19 +139,12 @@ template <class T> KV_DEVICE void any_zero(const AnyZeroArgs &args) {
     if (found) *(u32 *)args.found = 1;
 }
 
-#define KV_ELEMENTWISE(name, T)                                                                                        \
+#define KV_ELEMENTWISE(name, T, ...)                                                                                   \
     KV_KERNEL(kv_binary_##name, BinaryArgs, 4) { binary<T>(args); }                                                    \
     KV_KERNEL(kv_unary_##name, UnaryArgs, 4) { unary<T>(args); }                                                       \
     KV_KERNEL(kv_clip_##name, ClipArgs, 4) { clip<T>(args); }
 
-KV_ELEMENTWISE(f32, float)
-KV_ELEMENTWISE(f64, double)
-KV_ELEMENTWISE(f16, f16)
-KV_ELEMENTWISE(bf16, bf16)
-KV_ELEMENTWISE(u8, u8)
-KV_ELEMENTWISE(i8, i8)
-KV_ELEMENTWISE(i32, i32)
-KV_ELEMENTWISE(i64, i64)
+KV_DTYPES(KV_ELEMENTWISE)
 
 // By the bits of an element, whatever they mean.
 KV_KERNEL(kv_fill_8, FillArgs, 4) { fill<u8>(args); }
@@ -160,9 +153,9 @@ KV_KERNEL(kv_fill_32, FillArgs, 4) { fill<u32>(args); }
 KV_KERNEL(kv_fill_64, FillArgs, 4) { fill<u64>(args); }
 
 // Of integers, which have one zero.
-KV_KERNEL(kv_any_zero_8, AnyZeroArgs, 4) { any_zero<u8>(args); }
-KV_KERNEL(kv_any_zero_32, AnyZeroArgs, 4) { any_zero<u32>(args); }
-KV_KERNEL(kv_any_zero_64, AnyZeroArgs, 4) { any_zero<u64>(args); }
+#define KV_ANY_ZERO(name, T, ...)                                                                                      \
+    KV_KERNEL(kv_any_zero_##name, AnyZeroArgs, 4) { any_zero<T>(args); }
+KV_WORDS(KV_ANY_ZERO)
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's structs have to have too.

@@ -1,4 +1,4 @@
-// What every kernel is made of: element types, their arithmetic, and 16 bytes at a time.
+// What every kernel is made of: bits of numbers, and 16 bytes at a time.
 //
 // The same sources are compiled for a device and, with KV_EMULATED, as C++ for tests on any machine. So a kernel uses
 // no barrier, no shared memory, no atomics, and no header of CUDA. Arithmetic is compiled without fused
@@ -87,45 +87,11 @@ template <u32 N> KV_DEVICE void store_words(void *to, const u32 (&words)[N]) {
     for (u32 word = 0; word < N; word += 4) store_16((u32 *)to + word, *(const u32(*)[4]) & words[word]);
 }
 
-// The two half precisions, as bits.
-struct f16 {
-    u16 bits;
-};
-struct bf16 {
-    u16 bits;
-};
-
-// What elements are computed in. Integers wrap, so those without a sign stand for all.
-template <class T> struct Arithmetic {
-    typedef T Number;
-};
-template <> struct Arithmetic<f16> {
-    typedef float Number;
-};
-template <> struct Arithmetic<bf16> {
-    typedef float Number;
-};
-
 // Functions that have a name for each type.
 KV_DEVICE float root(float x) { return sqrtf(x); }
 KV_DEVICE double root(double x) { return sqrt(x); }
 KV_DEVICE float absolute(float x) { return fabsf(x); }
 KV_DEVICE double absolute(double x) { return fabs(x); }
-
-template <class T> KV_DEVICE T widen(T x) { return x; }
-KV_DEVICE float widen(f16 x) { return widen_half(x.bits); }
-KV_DEVICE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
-
-template <class T> KV_DEVICE void narrow(T &to, T x) { to = x; }
-KV_DEVICE void narrow(f16 &to, float x) { to.bits = narrow_half(x); }
-
-// To the nearest, to even between two; what is no number stays none.
-KV_DEVICE void narrow(bf16 &to, float x) {
-    u32 bits = bits_of(x);
-    bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    u32 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    to.bits = (u16)(is_nan ? bits >> 16 | 0x40u : rounded);
-}
 
 // 16 bytes, aligned, and the elements in them.
 template <class T> union Vector {

@@ -17,8 +17,8 @@ template <class T, class Step>
 KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &job, const u64 *addends, u64 begin,
                            u64 end) {
     typedef typename Arithmetic<T>::Number Number;
-    const u32 COUNT = Lanes<T>::COUNT, FIRST = HasMaster<T>::VALUE ? 1 : 0, ALL = Step::STATES + FIRST;
-    const u64 weight_from = HasMaster<T>::VALUE && Step::HAS_WEIGHT ? job.states_from[0] : job.weight_from;
+    const u32 COUNT = Lanes<T>::COUNT, FIRST = IsHalf<T>::VALUE ? 1 : 0, ALL = Step::STATES + FIRST;
+    const u64 weight_from = IsHalf<T>::VALUE && Step::HAS_WEIGHT ? job.states_from[0] : job.weight_from;
     Number scalars[Step::SCALARS];
     round_scalars<Step>(scalars, job.scalars);
     for (u64 row = begin; row < end; row += KV_NORM_COLUMNS * KV_NORM_THREADS) {
@@ -65,8 +65,6 @@ template <class T, class Step> KV_DEVICE void measure(const BatchArgs<UpdateJob>
 }
 
 // The kernels of what is measured, one for each type of a gradient.
-#define KV_MEASURE(name, Step)                                                                                         \
-    KV_KERNEL(kv_measure_##name##_f32, BatchArgs<UpdateJob>, 2) { measure<float, Step>(args); }                        \
-    KV_KERNEL(kv_measure_##name##_f64, BatchArgs<UpdateJob>, 2) { measure<double, Step>(args); }                       \
-    KV_KERNEL(kv_measure_##name##_f16, BatchArgs<UpdateJob>, 2) { measure<f16, Step>(args); }                          \
-    KV_KERNEL(kv_measure_##name##_bf16, BatchArgs<UpdateJob>, 2) { measure<bf16, Step>(args); }
+#define KV_MEASURE(name, Step) KV_FLOATS(KV_MEASURE_OF, name, Step)
+#define KV_MEASURE_OF(dtype, T, name, Step)                                                                            \
+    KV_KERNEL(kv_measure_##name##_##dtype, BatchArgs<UpdateJob>, 2) { measure<T, Step>(args); }

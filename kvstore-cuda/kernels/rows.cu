@@ -45,13 +45,13 @@ template <class T> KV_DEVICE void sum_rows(const BatchArgs<RowSumJob> &args) {
 }
 
 // Rows are waited for, so it helps that five blocks run side by side; of f64 four, or registers would spill.
-KV_KERNEL(kv_sum_rows_f32, BatchArgs<RowSumJob>, 5) { sum_rows<float>(args); }
-KV_KERNEL(kv_sum_rows_f64, BatchArgs<RowSumJob>, 4) { sum_rows<double>(args); }
-KV_KERNEL(kv_sum_rows_f16, BatchArgs<RowSumJob>, 5) { sum_rows<f16>(args); }
-KV_KERNEL(kv_sum_rows_bf16, BatchArgs<RowSumJob>, 5) { sum_rows<bf16>(args); }
-KV_KERNEL(kv_sum_rows_8, BatchArgs<RowSumJob>, 5) { sum_rows<u8>(args); }
-KV_KERNEL(kv_sum_rows_32, BatchArgs<RowSumJob>, 5) { sum_rows<u32>(args); }
-KV_KERNEL(kv_sum_rows_64, BatchArgs<RowSumJob>, 5) { sum_rows<u64>(args); }
+#define KV_SUM_ROWS(name, T, ...)                                                                                      \
+    KV_KERNEL(kv_sum_rows_##name, BatchArgs<RowSumJob>, (IsFloat<T>::VALUE && sizeof(T) == 8 ? 4 : 5)) {               \
+        sum_rows<T>(args);                                                                                             \
+    }
+
+KV_FLOATS(KV_SUM_ROWS)
+KV_WORDS(KV_SUM_ROWS)
 
 // Which of the numbers from `low` to `high`, which ascend, is the first that is not below a limit.
 KV_DEVICE u32 first_from(const u64 *numbers, u32 low, u32 high, u64 limit) {

@@ -4,6 +4,7 @@
 // also across the end of a row, so rows of any length fill warps.
 #pragma once
 
+#include "dtypes.h"
 #include "lanes.h"
 
 // Units that a block works on before it takes the next ones.

@@ -1,4 +1,5 @@
 // Sums of a batch: dst = ((addends[0] + addends[1]) + addends[2]) + .., every sum in one launch.
+#include "dtypes.h"
 #include "fan.h"
 
 // The sums of a vector's elements.
@@ -43,8 +44,8 @@ template <> struct Sums<u8> {
 };
 
 template <class T> struct Sum {
-    // Eight sums of a vector of halves are as many as four vectors of the others have.
-    enum : u32 { AT_ONCE = sizeof(T) == 2 ? 2 : 4 };
+    // Their sums are in 16 registers of a thread.
+    enum : u32 { AT_ONCE = 64 / sizeof(Sums<T>) };
 
     static KV_DEVICE_MEMBER void element(const FanJob &job, const u64 *addends, u64 index) {
         typename Arithmetic<T>::Number sum = widen(((const T *)addends[0])[index]);
@@ -74,13 +75,11 @@ template <class T> struct Sum {
     }
 };
 
-KV_KERNEL(kv_sum_f32, BatchArgs<FanJob>, 4) { fan<float, Sum<float>>(args); }
-KV_KERNEL(kv_sum_f64, BatchArgs<FanJob>, 4) { fan<double, Sum<double>>(args); }
-KV_KERNEL(kv_sum_f16, BatchArgs<FanJob>, 4) { fan<f16, Sum<f16>>(args); }
-KV_KERNEL(kv_sum_bf16, BatchArgs<FanJob>, 4) { fan<bf16, Sum<bf16>>(args); }
-KV_KERNEL(kv_sum_8, BatchArgs<FanJob>, 4) { fan<u8, Sum<u8>>(args); }
-KV_KERNEL(kv_sum_32, BatchArgs<FanJob>, 4) { fan<u32, Sum<u32>>(args); }
-KV_KERNEL(kv_sum_64, BatchArgs<FanJob>, 4) { fan<u64, Sum<u64>>(args); }
+#define KV_SUM(name, T, ...)                                                                                           \
+    KV_KERNEL(kv_sum_##name, BatchArgs<FanJob>, 4) { fan<T, Sum<T>>(args); }
+
+KV_FLOATS(KV_SUM)
+KV_WORDS(KV_SUM)
 
 #ifdef KV_EMULATED
 // Sizes and places of fields, which Rust's structs have to have too.

@@ -1,6 +1,7 @@
 // Optimizer steps of a batch, each in one pass with the sum of its gradients.
 #pragma once
 
+#include "dtypes.h"
 #include "lanes.h"
 
 #define KV_MAX_STATES 4
@@ -35,17 +36,6 @@ struct UpdateJob {
 // Elements that a block works on before it takes the next ones.
 #define KV_UPDATE_TILE 4096
 
-// Is the weight kept twice: rounded, and as it is computed?
-template <class T> struct HasMaster {
-    enum : bool { VALUE = false };
-};
-template <> struct HasMaster<f16> {
-    enum : bool { VALUE = true };
-};
-template <> struct HasMaster<bf16> {
-    enum : bool { VALUE = true };
-};
-
 // The sum of the gradients, rounded to their type as a sum is that is stored.
 template <class T, u32 COUNT>
 KV_DEVICE void sum_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends, u64 index, u32 count) {
@@ -74,7 +64,8 @@ template <class T, class Step, u32 COUNT>
 KV_DEVICE void step_some(const Stepped &memory, const typename Arithmetic<T>::Number *scalars,
                          const Some<T, COUNT> &gradient, u64 index, u32 count, bool is_aligned) {
     typedef typename Arithmetic<T>::Number Number;
-    const bool HAS_MASTER = HasMaster<T>::VALUE;
+    // Is the weight kept twice: rounded, and as it is computed?
+    const bool HAS_MASTER = IsHalf<T>::VALUE;
     const u32 FIRST = HAS_MASTER ? 1 : 0, ALL = Step::STATES + FIRST;
     Some<Number, COUNT> weight, states[KV_MAX_STATES];
     load(weight, HAS_MASTER ? memory.states_from[0] : memory.weight_from, index, count, is_aligned);
@@ -131,8 +122,8 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
 
 // The kernels of a formula, one for each type of a weight. In 64 bits a root or a quotient alone takes many registers,
 // and noise is made in 64 bits whatever the weight is.
-#define KV_UPDATE(Step)                                                                                                \
-    KV_KERNEL(kv_##Step##_f32, BatchArgs<UpdateJob>, (Step::HAS_NOISE ? 2 : 4)) { update<float, Step>(args); }         \
-    KV_KERNEL(kv_##Step##_f64, BatchArgs<UpdateJob>, 2) { update<double, Step>(args); }                                \
-    KV_KERNEL(kv_##Step##_f16, BatchArgs<UpdateJob>, (Step::HAS_NOISE ? 2 : 4)) { update<f16, Step>(args); }           \
-    KV_KERNEL(kv_##Step##_bf16, BatchArgs<UpdateJob>, (Step::HAS_NOISE ? 2 : 4)) { update<bf16, Step>(args); }
+#define KV_UPDATE(Step) KV_FLOATS(KV_UPDATE_OF, Step)
+#define KV_UPDATE_OF(name, T, Step)                                                                                    \
+    KV_KERNEL(kv_##Step##_##name, BatchArgs<UpdateJob>, (sizeof(T) == 8 || Step::HAS_NOISE ? 2 : 4)) {                 \
+        update<T, Step>(args);                                                                                         \
+    }

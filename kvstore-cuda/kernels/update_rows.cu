@@ -43,11 +43,11 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
 }
 
 // The kernels of a formula, one for each type of a weight.
-#define KV_UPDATE_ROWS(Step)                                                                                           \
-    KV_KERNEL(kv_rows_##Step##_f32, BatchArgs<RowUpdateJob>, 4) { update_rows<float, Step>(args); }                    \
-    KV_KERNEL(kv_rows_##Step##_f64, BatchArgs<RowUpdateJob>, 2) { update_rows<double, Step>(args); }                   \
-    KV_KERNEL(kv_rows_##Step##_f16, BatchArgs<RowUpdateJob>, 4) { update_rows<f16, Step>(args); }                      \
-    KV_KERNEL(kv_rows_##Step##_bf16, BatchArgs<RowUpdateJob>, 4) { update_rows<bf16, Step>(args); }
+#define KV_UPDATE_ROWS(Step) KV_FLOATS(KV_UPDATE_ROWS_OF, Step)
+#define KV_UPDATE_ROWS_OF(name, T, Step)                                                                               \
+    KV_KERNEL(kv_rows_##Step##_##name, BatchArgs<RowUpdateJob>, (sizeof(T) == 8 ? 2 : 4)) {                            \
+        update_rows<T, Step>(args);                                                                                    \
+    }
 
 KV_LAZY_FORMULAS(KV_UPDATE_ROWS)
 

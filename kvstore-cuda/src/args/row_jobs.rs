@@ -6,6 +6,7 @@ use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, Rule, RuleVisitor, Update
 use kvstore_core::{DType, Error, Result};
 
 use super::batch::{Address, Batch, Extent, count, is_aligned};
+use super::sum;
 
 /// The kernel of whole values, whatever their dtype.
 pub const SCATTER_KERNEL: &str = "kv_scatter_rows";
@@ -337,17 +338,9 @@ fn wrong_states() -> Error {
     Error::Internal("the state of an optimizer step has the wrong form".to_owned())
 }
 
-/// Returns the kernel that sums rows of a dtype. Integers wrap, so their sign does not count.
-pub fn sum_kernel(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "kv_sum_rows_f32",
-        DType::F64 => "kv_sum_rows_f64",
-        DType::F16 => "kv_sum_rows_f16",
-        DType::Bf16 => "kv_sum_rows_bf16",
-        DType::U8 | DType::I8 => "kv_sum_rows_8",
-        DType::I32 => "kv_sum_rows_32",
-        DType::I64 => "kv_sum_rows_64",
-    }
+/// Returns the kernel that sums rows of a dtype.
+pub fn sum_kernel(dtype: DType) -> String {
+    format!("kv_sum_rows_{}", sum::suffix(dtype))
 }
 
 /// Returns the kernel of a formula and a dtype; none for integers, and for formulas that are never lazy.

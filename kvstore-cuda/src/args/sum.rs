@@ -2,15 +2,13 @@
 
 use kvstore_core::DType;
 
-/// Returns the kernel of a dtype. Integers wrap, so their sign does not count.
-pub fn kernel(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "kv_sum_f32",
-        DType::F64 => "kv_sum_f64",
-        DType::F16 => "kv_sum_f16",
-        DType::Bf16 => "kv_sum_bf16",
-        DType::U8 | DType::I8 => "kv_sum_8",
-        DType::I32 => "kv_sum_32",
-        DType::I64 => "kv_sum_64",
-    }
+/// Returns the kernel of a dtype.
+pub fn kernel(dtype: DType) -> String {
+    format!("kv_sum_{}", suffix(dtype))
+}
+
+/// Returns what the names of kernels that sum end in: a float's name, or the bits of an integer. Integers wrap, so their
+/// sign does not count.
+pub(crate) fn suffix(dtype: DType) -> String {
+    if dtype.is_float() { dtype.to_string() } else { (8 * dtype.size()).to_string() }
 }

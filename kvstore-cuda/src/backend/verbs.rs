@@ -168,8 +168,7 @@ impl Backend for CudaBackend {
             let dst = address_of(card, &job.dst)?;
             let addends = addresses(card, job.addends, job.dst.num_bytes)?;
             let (num_bytes, size) = (job.dst.num_bytes as u64, job.dtype.size() as u64);
-            let batch =
-                launches.batch(card, job.dtype, || Ok(sum::kernel(job.dtype).to_owned()))?;
+            let batch = launches.batch(card, job.dtype, || Ok(sum::kernel(job.dtype)))?;
             batch.push(dst, &addends, num_bytes, size)?;
         }
         // SAFETY: the ranges are memory of the card, each as long as the sum.
@@ -216,7 +215,7 @@ impl Backend for CudaBackend {
             let card = self.card(job.device)?;
             let addends = extents(card, job.addends.spans)?;
             let dst = extent(card, reading(&job.dst))?;
-            let kernel = || Ok(row_jobs::sum_kernel(job.dtype).to_owned());
+            let kernel = || Ok(row_jobs::sum_kernel(job.dtype));
             let batch = launches.batch(card, job.dtype, kernel)?;
             batch.push(job.dtype, &rows_of(&job.addends, &addends), dst)?;
         }

@@ -3,12 +3,12 @@
 
 use std::mem::offset_of;
 
-use kvstore_core::{DType, bf16, f16};
+use kvstore_core::DType;
 use kvstore_cuda::cast::{CastArgs, kernel};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, bytes, number};
+use crate::host::{Block, assert_same, backend, bytes, doubles, halves, number};
 
 #[test]
 fn structs_are_laid_out_alike() {
@@ -67,11 +67,12 @@ const EDGES: [f64; 24] = [
 /// wrong side.
 fn halfway() -> Vec<f64> {
     let mut all = Vec::new();
-    for bits in (0x0400_u16..0x7b00).step_by(97) {
-        let halves = [f16::from_bits(bits), f16::from_bits(bits + 1)].map(f64::from);
-        let shorts = [bf16::from_bits(bits), bf16::from_bits(bits + 1)].map(f64::from);
-        for [low, high] in [halves, shorts] {
-            let middle = f64::midpoint(low, high);
+    for dtype in halves() {
+        let bits = 0..1_u64 << (8 * dtype.size() - 1);
+        let bytes = bits.map(u64::to_le_bytes).flat_map(|it| it.into_iter().take(dtype.size()));
+        let positive = doubles(dtype, &bytes.collect::<Vec<_>>());
+        for pair in positive.windows(2).step_by((positive.len() / 300).max(1)) {
+            let middle = f64::midpoint(pair[0], pair[1]);
             all.extend([middle, middle.next_up(), middle.next_down(), -middle.next_up()]);
         }
     }

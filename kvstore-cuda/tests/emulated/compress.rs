@@ -13,9 +13,8 @@ use kvstore_cuda::update::FromTo;
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, bytes, numbers};
+use crate::host::{Block, assert_same, backend, bytes, floats, numbers};
 
-const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 const THRESHOLD: f64 = 0.5;
 
 #[test]
@@ -161,7 +160,7 @@ proptest! {
     #[test]
     fn codes_are_those_of_the_host(
         code in prop::sample::select(vec![Code::OneBit, Code::TwoBit]),
-        dtype in prop::sample::select(FLOATS.to_vec()),
+        dtype in prop::sample::select(floats().collect::<Vec<_>>()),
         cases in cases(),
         num_blocks in 1_u32..6,
         order in 0_u32..1000,

@@ -29,19 +29,37 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
+/// Returns the dtypes that optimizers take.
+pub(crate) fn floats() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| dtype.is_float())
+}
+
+/// Returns the other dtypes.
+pub(crate) fn integers() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| !dtype.is_float())
+}
+
+/// Returns the dtypes that are computed in `f32` and rounded.
+pub(crate) fn halves() -> impl Iterator<Item = DType> {
+    floats().filter(|dtype| dtype.arithmetic() != Some(*dtype))
+}
+
 /// Returns the backend of the host.
 fn backends() -> &'static Backends {
     static HOST: OnceLock<Backends> = OnceLock::new();
     HOST.get_or_init(|| Backends::new(vec![CpuBackend::new()]))
 }
 
+/// Returns elements as numbers.
+pub(crate) fn doubles(dtype: DType, elements: &[u8]) -> Vec<f64> {
+    let spec = TensorSpec::new([elements.len() / dtype.size()], dtype);
+    let tensor = Tensor::from_bytes(backends(), Device::cpu(0), spec, elements).unwrap();
+    tensor.read_as::<f64>().unwrap()
+}
+
 /// Checks that both are the same bits; any that are no number are equal.
 pub(crate) fn assert_same(dtype: DType, expected: &[u8], found: &[u8]) {
-    let is_nan = |element: &[u8]| {
-        let spec = TensorSpec::new([1], dtype);
-        let tensor = Tensor::from_bytes(backends(), Device::cpu(0), spec, element).unwrap();
-        dtype.is_float() && tensor.read_as::<f64>().unwrap()[0].is_nan()
-    };
+    let is_nan = |element: &[u8]| dtype.is_float() && doubles(dtype, element)[0].is_nan();
     let elements = expected.chunks(dtype.size()).zip(found.chunks(dtype.size()));
     for (index, (expected, found)) in elements.enumerate() {
         assert!(

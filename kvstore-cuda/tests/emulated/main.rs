@@ -12,6 +12,7 @@ mod broadcast;
 mod cast;
 mod compress;
 mod device;
+mod dtypes;
 mod elementwise;
 mod host;
 mod norm;

@@ -13,7 +13,7 @@ use kvstore_cuda::row_jobs::{
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, bytes, number};
+use crate::host::{Block, assert_same, backend, bytes, halves, number};
 
 /// Rows that are added up.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
     // SAFETY: the batch was made of memory that is there, and of lists that are.
-    unsafe { launch(sum_kernel(dtype), &args, num_blocks, order) };
+    unsafe { launch(&sum_kernel(dtype), &args, num_blocks, order) };
     for (expected, mut dst, mut addends, contents) in memory {
         assert_same(dtype, &expected, &dst.content());
         for (addend, content) in addends.iter_mut().zip(&contents) {
@@ -284,16 +284,16 @@ fn every_half_is_gathered_as_it_is() {
     let starts: Vec<usize> = (0..=256).collect();
     let sources: Vec<RowSource> = (0..256).rev().map(|row| RowSource { addend: 0, row }).collect();
     let expected: Vec<u8> = all.chunks(512).rev().flatten().copied().collect();
-    for dtype in [DType::F16, DType::Bf16] {
+    for dtype in halves() {
+        let row_len = 512 / dtype.size();
         let (mut from, mut to) = (Memory::new(&all, 0), Memory::new(&vec![0; all.len()], 0));
         let addends = [extent(&mut from)];
-        let rows =
-            Rows { row_len: 256, starts: &starts, sources: &sources, full: 1, addends: &addends };
+        let rows = Rows { row_len, starts: &starts, sources: &sources, full: 1, addends: &addends };
         let mut batch = Batch::<RowSumJob>::default();
         batch.push(dtype, &rows, extent(&mut to)).unwrap();
         let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
         // SAFETY: as above.
-        unsafe { launch(sum_kernel(dtype), &args, 3, 0) };
+        unsafe { launch(&sum_kernel(dtype), &args, 3, 0) };
         assert_eq!(to.content(), expected);
     }
 }

@@ -10,7 +10,7 @@ use kvstore_cuda::sum::kernel;
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, bytes};
+use crate::host::{Block, assert_same, backend, bytes, halves};
 
 /// One sum of a batch.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     }
     let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
     // SAFETY: the plan was made of memory that is there, and of lists that are.
-    unsafe { launch(kernel(dtype), &args, num_blocks, order) };
+    unsafe { launch(&kernel(dtype), &args, num_blocks, order) };
     for (expected, mut own, mut addends, is_in_place, contents) in memory {
         let found = if is_in_place { addends[0].content() } else { own.content() };
         assert_same(dtype, &expected, &found);
@@ -112,18 +112,20 @@ proptest! {
 /// Every half, from a sum of one: widening and rounding are those of the host.
 #[test]
 fn every_half_survives() {
-    for dtype in [DType::F16, DType::Bf16] {
+    for dtype in halves() {
+        let size = dtype.size();
         let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let shifted: Vec<u8> =
             all.iter().copied().cycle().skip(2 * 12_345).take(all.len()).collect();
-        let expected = expected(dtype, 1 << 16, &[all.clone(), shifted.clone()]);
+        let expected = expected(dtype, all.len() / size, &[all.clone(), shifted.clone()]);
         let (mut one, mut other) = (Memory::new(&all, 0), Memory::new(&shifted, 0));
         let mut dst = Memory::new(&vec![0; all.len()], 0);
         let mut plan = Batch::<FanJob>::default();
-        plan.push(dst.address(), &[one.address(), other.address()], all.len() as u64, 2).unwrap();
+        let addends = [one.address(), other.address()];
+        plan.push(dst.address(), &addends, all.len() as u64, size as u64).unwrap();
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
         // SAFETY: as above.
-        unsafe { launch(kernel(dtype), &args, 3, 0) };
+        unsafe { launch(&kernel(dtype), &args, 3, 0) };
         assert_same(dtype, &expected, &dst.content());
     }
 }

@@ -14,9 +14,9 @@ use kvstore_cuda::row_jobs::{RowUpdateArgs, RowUpdateJob, Rows, update_kernel};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, numbers};
+use crate::host::{Block, assert_same, backend, floats, numbers};
 use crate::row_jobs::{Case, below, cases, extent, with_zeros};
-use crate::update::{FLOATS, rules};
+use crate::update::rules;
 
 /// Returns rules of every formula that may be lazy.
 fn lazy_rules() -> Vec<UpdateRule> {
@@ -147,7 +147,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
 #[test]
 fn every_kernel_steps_as_the_host_does() {
     for rule in lazy_rules() {
-        for dtype in FLOATS {
+        for dtype in floats() {
             for (row_len, beyond) in [(128, 0), (128, 1), (33, 0)] {
                 let case = |num_rows, most, seed| Case {
                     row_len,
@@ -170,7 +170,7 @@ proptest! {
     #[test]
     fn batches_step_as_the_host_does(
         rule in prop::sample::select(lazy_rules()),
-        dtype in prop::sample::select(FLOATS.to_vec()),
+        dtype in prop::sample::select(floats().collect::<Vec<_>>()),
         cases in cases(),
         num_blocks in 1_u32..6,
         order in 0_u32..1000,

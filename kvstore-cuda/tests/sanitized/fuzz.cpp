@@ -54,6 +54,15 @@ static u64 random_len() {
 
 typedef void (*Kernel)(const void *, u32, u32);
 
+static u64 num_batches;
+
+// Runs a kernel in a random number of blocks, and threads in a random order.
+static void run(Kernel kernel, const void *args) {
+    u32 num_blocks = 1 + (u32)below(5);
+    kernel(args, num_blocks, (u32)below(1000));
+    num_batches++;
+}
+
 // Sums, which read the other ranges, or copies, which write them.
 static void fuzz_fan(Kernel kernel, u64 size) {
     Memory memory;
@@ -75,14 +84,15 @@ static void fuzz_fan(Kernel kernel, u64 size) {
         num_tiles += (after_head + tile - 1) / tile;
     }
     BatchArgs<FanJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
-    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kernel, &args);
 }
 
-static void fuzz_update(Kernel kernel, u64 size, u32 num_states) {
+template <class T> static void fuzz_update(Kernel kernel, u32 num_states) {
+    const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
     std::vector<UpdateJob> jobs;
     std::vector<u64> addends;
-    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    u64 num_tiles = 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
         UpdateJob job = {};
         job.first_tile = num_tiles;
@@ -92,7 +102,7 @@ static void fuzz_update(Kernel kernel, u64 size, u32 num_states) {
         auto range = [&](u64 of) { return memory.range(job.len * of, beyond * of % 16); };
         job.weight_from = range(size);
         job.weight_to = is_in_place ? job.weight_from : range(size);
-        for (u32 n = 0; n < num_states + (size == 2 ? 1 : 0); n++) {
+        for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) {
             job.states_from[n] = range(number);
             job.states_to[n] = is_in_place ? job.states_from[n] : range(number);
         }
@@ -105,15 +115,16 @@ static void fuzz_update(Kernel kernel, u64 size, u32 num_states) {
         jobs.push_back(job);
     }
     BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
-    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kernel, &args);
 }
 
 // Sums of squares, with what is measured of a weight and its states.
-static void fuzz_measure(Kernel kernel, u64 size, u32 num_states) {
+template <class T> static void fuzz_measure(Kernel kernel, u32 num_states) {
+    const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
     std::vector<UpdateJob> jobs;
     std::vector<u64> addends;
-    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    u64 num_tiles = 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
         UpdateJob job = {};
         job.first_tile = num_tiles;
@@ -124,7 +135,7 @@ static void fuzz_measure(Kernel kernel, u64 size, u32 num_states) {
         auto range = [&](u64 of) { return memory.range(job.len * of, beyond * of % 16); };
         job.weight_from = range(size);
         job.weight_to = memory.range(num_blocks * 2 * KV_NORM_THREADS * sizeof(double), 0);
-        for (u32 n = 0; n < num_states + (size == 2 ? 1 : 0); n++) job.states_from[n] = range(number);
+        for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) job.states_from[n] = range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
         job.first_addend = (u32)addends.size();
         job.num_addends = 1 + (u32)below(6);
@@ -134,18 +145,19 @@ static void fuzz_measure(Kernel kernel, u64 size, u32 num_states) {
         jobs.push_back(job);
     }
     BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
-    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kernel, &args);
     u64 num_sums = 2 * ((jobs[0].len + KV_NORM_BLOCK - 1) / KV_NORM_BLOCK);
     PairArgs pairs = {jobs[0].weight_to, memory.range(num_sums * sizeof(double), 0), num_sums};
-    kv_add_in_pairs(&pairs, 1 + (u32)below(5), (u32)below(1000));
+    run(kv_add_in_pairs, &pairs);
 }
 
-template <class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize, u64 size) {
+template <class T, class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize) {
+    const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
     std::vector<QuantizeJob> values;
     std::vector<DequantizeJob> sums;
     std::vector<u64> codes;
-    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    u64 num_tiles = 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
         u64 len = random_len(), num_bytes = num_code_bytes<Code>(len);
         bool is_aligned = below(2) != 0;
@@ -160,14 +172,10 @@ template <class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize,
         num_tiles += (num_bytes + KV_CODE_TILE - 1) / KV_CODE_TILE;
     }
     BatchArgs<QuantizeJob> one = {values.data(), nullptr, num_tiles, (u32)values.size(), 0};
-    quantize(&one, 1 + (u32)below(5), (u32)below(1000));
+    run(quantize, &one);
     BatchArgs<DequantizeJob> other = {sums.data(), codes.data(), num_tiles, (u32)sums.size(), 0};
-    dequantize(&other, 1 + (u32)below(5), (u32)below(1000));
+    run(dequantize, &other);
 }
-
-#define FUZZ_CODES(name, size)                                                                                         \
-    fuzz_codes<TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name, size);                                     \
-    fuzz_codes<OneBit>(kv_quantize_1bit_##name, kv_dequantize_1bit_##name, size);
 
 static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     Memory memory;
@@ -176,7 +184,7 @@ static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     u64 beyond = is_aligned ? 0 : 1 + below(3);
     auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
     CastArgs args = {range(from_size), range(to_size), len, is_aligned, 0};
-    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kernel, &args);
 }
 
 // Elements along axes in any order, some of them backwards, in a block that ends where the last one does.
@@ -200,8 +208,8 @@ static void fuzz_strided(Kernel gather, Kernel scatter, u64 size) {
     }
     args.strided = memory.range(end + size, 0) + first;
     args.packed = memory.range(args.len * size, 0);
-    gather(&args, 1 + (u32)below(5), (u32)below(1000));
-    scatter(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(gather, &args);
+    run(scatter, &args);
 }
 
 // Rows of a random number and length, and what they are cut into.
@@ -264,7 +272,7 @@ static void fuzz_sum_rows(Kernel kernel, u64 size) {
         jobs.push_back({first_tile, cut, addends, memory.range(cut.num_rows * row_bytes, place)});
     }
     BatchArgs<RowSumJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kernel, &args);
 }
 
 static void fuzz_scatter_rows() {
@@ -285,14 +293,15 @@ static void fuzz_scatter_rows() {
         lists.insert(lists.end(), indices.begin(), indices.end() - 1);
     }
     BatchArgs<RowScatterJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    kv_scatter_rows(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kv_scatter_rows, &args);
 }
 
-static void fuzz_update_rows(Kernel kernel, u64 size, u32 num_states) {
+template <class T> static void fuzz_update_rows(Kernel kernel, u32 num_states) {
+    const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
     std::vector<RowUpdateJob> jobs;
     std::vector<u64> lists;
-    u64 num_tiles = 0, number = size == 8 ? 8 : 4;
+    u64 num_tiles = 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
         RowUpdateJob job = {};
         job.first_tile = num_tiles;
@@ -304,47 +313,31 @@ static void fuzz_update_rows(Kernel kernel, u64 size, u32 num_states) {
         std::vector<u64> indices = random_indices(job.cut.num_rows);
         auto range = [&](u64 of) { return memory.range(indices.back() * row_len * of, beyond * of % 16); };
         job.weight = range(size);
-        for (u32 n = 0; n < num_states + (size == 2 ? 1 : 0); n++) job.states[n] = range(number);
+        for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) job.states[n] = range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
         job.first_index = (u32)lists.size();
         lists.insert(lists.end(), indices.begin(), indices.end() - 1);
         jobs.push_back(job);
     }
     BatchArgs<RowUpdateJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    kernel(&args, 1 + (u32)below(5), (u32)below(1000));
+    run(kernel, &args);
 }
-
-#define FUZZ_UPDATE_ROWS(Step)                                                                                         \
-    fuzz_update_rows(kv_rows_##Step##_f32, 4, Step::STATES);                                                           \
-    fuzz_update_rows(kv_rows_##Step##_f64, 8, Step::STATES);                                                           \
-    fuzz_update_rows(kv_rows_##Step##_f16, 2, Step::STATES);                                                           \
-    fuzz_update_rows(kv_rows_##Step##_bf16, 2, Step::STATES);
-
-#define FUZZ_CASTS_TO(to, size)                                                                                        \
-    fuzz_cast(kv_cast_f32_##to, 4, size);                                                                              \
-    fuzz_cast(kv_cast_f64_##to, 8, size);                                                                              \
-    fuzz_cast(kv_cast_f16_##to, 2, size);                                                                              \
-    fuzz_cast(kv_cast_bf16_##to, 2, size);                                                                             \
-    fuzz_cast(kv_cast_u8_##to, 1, size);                                                                               \
-    fuzz_cast(kv_cast_i8_##to, 1, size);                                                                               \
-    fuzz_cast(kv_cast_i32_##to, 4, size);                                                                              \
-    fuzz_cast(kv_cast_i64_##to, 8, size);
 
 // Every operation, by its number, and others; zeros are divisors too.
 static void fuzz_operations(Kernel binary, Kernel unary, Kernel clip, u64 size) {
     for (u32 op = 0; op < 18; op++) {
         Memory memory;
         u64 len = random_len();
-        u32 is_aligned = (u32)below(2), is_scalar = (u32)below(2), order = (u32)below(1000);
+        u32 is_aligned = (u32)below(2), is_scalar = (u32)below(2);
         u64 beyond = is_aligned ? 0 : 1 + below(3);
         auto range = [&]() { return memory.range(len * size, beyond * size % 16); };
         u64 from = range(), to = below(2) ? from : range(), rhs = is_scalar ? below(3) : range();
         BinaryArgs two = {from, to, rhs, len, op, is_scalar, (u32)below(2), is_aligned};
-        binary(&two, 1 + (u32)below(5), order);
+        run(binary, &two);
         UnaryArgs one = {from, to, len, op, is_aligned};
-        unary(&one, 1 + (u32)below(5), order);
+        run(unary, &one);
         ClipArgs limits = {from, to, len, random_words(), random_words(), is_aligned, 0};
-        clip(&limits, 1 + (u32)below(5), order);
+        run(clip, &limits);
     }
 }
 
@@ -354,38 +347,33 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
     u32 is_aligned = (u32)below(2);
     u64 range = memory.range(len * size, is_aligned ? 0 : size);
     FillArgs number = {range, len, random_words(), is_aligned, 0};
-    fill(&number, 1 + (u32)below(5), (u32)below(1000));
+    run(fill, &number);
     AnyZeroArgs zero = {range, len, memory.range(4, 4), is_aligned, 0};
-    if (any_zero) any_zero(&zero, 1 + (u32)below(5), (u32)below(1000));
+    if (any_zero) run(any_zero, &zero);
 }
 
-#define FUZZ_OPERATIONS(name, size) fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, size);
-
-#define FUZZ_MEASURE(name, num_states)                                                                                 \
-    fuzz_measure(kv_measure_##name##_f32, 4, num_states);                                                              \
-    fuzz_measure(kv_measure_##name##_f64, 8, num_states);                                                              \
-    fuzz_measure(kv_measure_##name##_f16, 2, num_states);                                                              \
-    fuzz_measure(kv_measure_##name##_bf16, 2, num_states);
-
-#define FUZZ_MEASURE_STEP(Step) FUZZ_MEASURE(Step, Step::STATES)
-
-#define FUZZ_UPDATE(Step)                                                                                              \
-    fuzz_update(kv_##Step##_f32, 4, Step::STATES);                                                                     \
-    fuzz_update(kv_##Step##_f64, 8, Step::STATES);                                                                     \
-    fuzz_update(kv_##Step##_f16, 2, Step::STATES);                                                                     \
-    fuzz_update(kv_##Step##_bf16, 2, Step::STATES);
+// Calls of the kernels of each type, for the lists of types and of formulas.
+#define FUZZ_SUM(name, T, ...) fuzz_fan(kv_sum_##name, sizeof(T));
+#define FUZZ_SUM_ROWS(name, T, ...) fuzz_sum_rows(kv_sum_rows_##name, sizeof(T));
+#define FUZZ_CAST(from, From, to, To) fuzz_cast(kv_cast_##from##_##to, sizeof(From), sizeof(To));
+#define FUZZ_OPERATIONS(name, T, ...) fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, sizeof(T));
+#define FUZZ_NUMBER(name, T, ...) fuzz_number(kv_fill_##name, kv_any_zero_##name, sizeof(T));
+#define FUZZ_CODES(name, T, ...)                                                                                       \
+    fuzz_codes<T, TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name);                                        \
+    fuzz_codes<T, OneBit>(kv_quantize_1bit_##name, kv_dequantize_1bit_##name);
+#define FUZZ_UPDATE(Step) KV_FLOATS(FUZZ_UPDATE_OF, Step)
+#define FUZZ_UPDATE_OF(name, T, Step) fuzz_update<T>(kv_##Step##_##name, Step::STATES);
+#define FUZZ_UPDATE_ROWS(Step) KV_FLOATS(FUZZ_UPDATE_ROWS_OF, Step)
+#define FUZZ_UPDATE_ROWS_OF(name, T, Step) fuzz_update_rows<T>(kv_rows_##Step##_##name, Step::STATES);
+#define FUZZ_MEASURE(name, T, what, num_states) fuzz_measure<T>(kv_measure_##what##_##name, num_states);
+#define FUZZ_MEASURE_STEP(Step) KV_FLOATS(FUZZ_MEASURE, Step, Step::STATES)
 
 int main(int, char **arguments) {
     random_words.seed(strtoull(arguments[1], nullptr, 10));
     u64 rounds = strtoull(arguments[2], nullptr, 10);
     for (u64 round = 0; round < rounds; round++) {
-        fuzz_fan(kv_sum_f32, 4);
-        fuzz_fan(kv_sum_f64, 8);
-        fuzz_fan(kv_sum_f16, 2);
-        fuzz_fan(kv_sum_bf16, 2);
-        fuzz_fan(kv_sum_8, 1);
-        fuzz_fan(kv_sum_32, 4);
-        fuzz_fan(kv_sum_64, 8);
+        KV_FLOATS(FUZZ_SUM)
+        KV_WORDS(FUZZ_SUM)
         fuzz_fan(kv_broadcast_8, 1);
         fuzz_fan(kv_broadcast_16, 2);
         fuzz_fan(kv_broadcast_32, 4);
@@ -394,44 +382,18 @@ int main(int, char **arguments) {
         fuzz_strided(kv_gather_2, kv_scatter_2, 2);
         fuzz_strided(kv_gather_4, kv_scatter_4, 4);
         fuzz_strided(kv_gather_8, kv_scatter_8, 8);
-        FUZZ_CASTS_TO(f32, 4)
-        FUZZ_CASTS_TO(f64, 8)
-        FUZZ_CASTS_TO(f16, 2)
-        FUZZ_CASTS_TO(bf16, 2)
-        FUZZ_CASTS_TO(u8, 1)
-        FUZZ_CASTS_TO(i8, 1)
-        FUZZ_CASTS_TO(i32, 4)
-        FUZZ_CASTS_TO(i64, 8)
-        FUZZ_OPERATIONS(f32, 4)
-        FUZZ_OPERATIONS(f64, 8)
-        FUZZ_OPERATIONS(f16, 2)
-        FUZZ_OPERATIONS(bf16, 2)
-        FUZZ_OPERATIONS(u8, 1)
-        FUZZ_OPERATIONS(i8, 1)
-        FUZZ_OPERATIONS(i32, 4)
-        FUZZ_OPERATIONS(i64, 8)
-        fuzz_number(kv_fill_8, kv_any_zero_8, 1);
+        KV_PAIRS(FUZZ_CAST)
+        KV_DTYPES(FUZZ_OPERATIONS)
+        KV_WORDS(FUZZ_NUMBER)
         fuzz_number(kv_fill_16, nullptr, 2);
-        fuzz_number(kv_fill_32, kv_any_zero_32, 4);
-        fuzz_number(kv_fill_64, kv_any_zero_64, 8);
-        FUZZ_CODES(f32, 4)
-        FUZZ_CODES(f64, 8)
-        FUZZ_CODES(f16, 2)
-        FUZZ_CODES(bf16, 2)
+        KV_FLOATS(FUZZ_CODES)
         KV_FORMULAS(FUZZ_UPDATE)
-        fuzz_sum_rows(kv_sum_rows_f32, 4);
-        fuzz_sum_rows(kv_sum_rows_f64, 8);
-        fuzz_sum_rows(kv_sum_rows_f16, 2);
-        fuzz_sum_rows(kv_sum_rows_bf16, 2);
-        fuzz_sum_rows(kv_sum_rows_8, 1);
-        fuzz_sum_rows(kv_sum_rows_32, 4);
-        fuzz_sum_rows(kv_sum_rows_64, 8);
+        KV_FLOATS(FUZZ_SUM_ROWS)
+        KV_WORDS(FUZZ_SUM_ROWS)
         fuzz_scatter_rows();
         KV_LAZY_FORMULAS(FUZZ_UPDATE_ROWS)
         KV_LAYER_FORMULAS(FUZZ_MEASURE_STEP)
-        FUZZ_MEASURE(gradient, 0)
+        KV_FLOATS(FUZZ_MEASURE, gradient, 0)
     }
-#define FUZZ_COUNT(Step) +4
-    u64 steps = 0 KV_FORMULAS(FUZZ_COUNT) KV_LAZY_FORMULAS(FUZZ_COUNT) KV_LAYER_FORMULAS(FUZZ_COUNT) + 4;
-    printf("%llu batches\n", rounds * (99 + steps + 8 * 54 + 7));
+    printf("%llu batches\n", num_batches);
 }

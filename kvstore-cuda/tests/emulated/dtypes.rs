@@ -1,0 +1,57 @@
+//! Every dtype of the core has its kernels, and every kernel is one that is launched.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use kvstore_core::compression::Code;
+use kvstore_core::{BinaryOp, DType, UnaryOp};
+use kvstore_cuda::elementwise::{
+    any_zero_kernel, binary_kernel, clip_kernel, fill_kernel, unary_kernel,
+};
+use kvstore_cuda::{broadcast, cast, compress, row_jobs, strided, sum, update};
+
+use crate::update::rules;
+
+/// Returns the kernels of every PTX file.
+fn compiled() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ptx");
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let texts = files.map(|path| fs::read_to_string(path).unwrap());
+    let kernels = |text: String| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(".visible .entry "));
+        lines.map(|line| line.trim_end_matches('(').to_owned()).collect::<Vec<_>>()
+    };
+    texts.flat_map(kernels).collect()
+}
+
+/// Returns the kernels that the backend launches for elements of a dtype.
+fn launched(dtype: DType) -> Vec<String> {
+    let mut kernels = vec![sum::kernel(dtype), row_jobs::sum_kernel(dtype)];
+    kernels.extend([fill_kernel(dtype), clip_kernel(dtype)]);
+    kernels.extend(any_zero_kernel(dtype));
+    kernels.extend(BinaryOp::ALL.iter().filter_map(|op| binary_kernel(*op, dtype)));
+    kernels.extend(UnaryOp::ALL.iter().filter_map(|op| unary_kernel(*op, dtype)));
+    kernels.extend(DType::ALL.map(|to| cast::kernel(dtype, to)));
+    for code in [Code::OneBit, Code::TwoBit] {
+        kernels.extend(compress::quantize_kernel(code, dtype));
+        kernels.extend(compress::dequantize_kernel(code, dtype));
+    }
+    for rule in rules().into_iter().filter(update::has_kernel) {
+        kernels.extend(update::kernel(&rule, dtype));
+        kernels.extend(row_jobs::update_kernel(&rule, dtype));
+    }
+    kernels
+}
+
+#[test]
+fn every_dtype_has_its_kernels() {
+    let mut expected: BTreeSet<_> = DType::ALL.into_iter().flat_map(launched).collect();
+    // Copies, whatever the dtype is.
+    expected.insert(row_jobs::SCATTER_KERNEL.to_owned());
+    for size in [1, 2, 4, 8] {
+        expected.extend([true, false].map(|is_gather| strided::kernel(size, is_gather)));
+        expected.insert(broadcast::kernel(size as u64, [size as u64]).0.to_owned());
+    }
+    assert_eq!(expected, compiled());
+}
