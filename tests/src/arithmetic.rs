@@ -5,11 +5,12 @@
     reason = "casts that round or wrap are what is modelled"
 )]
 #![expect(clippy::cast_precision_loss, reason = "an integer becomes the nearest float")]
-#![expect(clippy::cast_sign_loss, reason = "an unsigned integer keeps the low bits")]
 
-use half::{bf16, f16};
+use std::cmp::Ordering;
+
 use kvstore::DType;
 
+use crate::format::Format;
 use crate::value::{Number, Value};
 
 /// The four operations of arithmetic.
@@ -24,21 +25,9 @@ pub enum Operator {
 
 impl Number {
     /// Returns what an element of `dtype` holds after this number is written into it.
-    ///
-    /// A float becomes the nearest float; an integer keeps its low bits; a float becomes an integer
-    /// by way of i64: towards zero, saturating, NaN as 0.
     #[must_use]
     pub fn cast(self, dtype: DType) -> Self {
-        match dtype {
-            DType::F32 => Self::Float(self.to_f32().into()),
-            DType::F64 => Self::Float(self.to_f64()),
-            DType::F16 => Self::Float(f16::from_f32(self.to_f32_for_rounding()).into()),
-            DType::Bf16 => Self::Float(bf16::from_f32(self.to_f32_for_rounding()).into()),
-            DType::I8 => Self::Int((self.to_i64() as i8).into()),
-            DType::I32 => Self::Int((self.to_i64() as i32).into()),
-            DType::I64 => Self::Int(self.to_i64()),
-            DType::U8 => Self::Int((self.to_i64() as u8).into()),
-        }
+        Format::of(dtype).nearest(self)
     }
 
     /// Returns the nearest f32.
@@ -57,22 +46,21 @@ impl Number {
         }
     }
 
-    /// Returns the f32 that rounds to a half float as the exact number would: the one next to it
+    /// Returns the f64 that rounds to a half float as the exact number would: the one next to it
     /// towards zero, with the last bit set if anything was cut off. Rounding to nearest twice would
-    /// be wrong where the first result lies half-way between two half floats.
-    fn to_f32_for_rounding(self) -> f32 {
-        let nearest = self.to_f32();
-        let excess = match self {
-            Self::Float(x) => f64::from(nearest).abs() - x.abs(),
-            Self::Int(i) => ((nearest as i128).abs() - i128::from(i).abs()) as f64,
-        };
-        if excess == 0.0 || excess.is_nan() {
-            return nearest;
+    /// be wrong where the first result is half-way between two half floats.
+    pub(crate) fn to_f64_for_rounding(self) -> f64 {
+        let nearest = self.to_f64();
+        let Self::Int(i) = self else { return nearest };
+        match (nearest as i128).abs().cmp(&i128::from(i).abs()) {
+            Ordering::Less => f64::from_bits(nearest.to_bits() | 1),
+            Ordering::Equal => nearest,
+            Ordering::Greater => f64::from_bits((nearest.to_bits() - 1) | 1),
         }
-        f32::from_bits((nearest.to_bits() - u32::from(excess > 0.0)) | 1)
     }
 
-    fn to_i64(self) -> i64 {
+    /// Returns the integer part, saturating, and NaN as 0.
+    pub(crate) fn to_i64(self) -> i64 {
         match self {
             Self::Float(x) => x as i64,
             Self::Int(i) => i,
@@ -151,7 +139,7 @@ pub fn sum(addends: &[Value]) -> Value {
     total.cast(dtype)
 }
 
-/// Tells whether `dtype` is one of the two half floats.
+/// Tells whether `dtype` is one of the half floats.
 pub fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::Bf16)
+    Format::of(dtype).half().is_some()
 }

@@ -1,7 +1,7 @@
 //! Tests of the store: a naive model, random programs for it, and checks for every implementation.
 //!
-//! - [`model`] is the store written as simply as it can be; [`value`] and [`arithmetic`] are the
-//!   values it holds and the rules of their numbers.
+//! - [`model`] is the store written as simply as it can be; [`value`], [`mod@format`] and [`arithmetic`]
+//!   are the values it holds, how dtypes keep their numbers, and the rules of these.
 //! - [`compression`] is what arrives of compressed values, [`clip`] what of a norm is left.
 //! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
 //!   numbers that know their error: [`approximate`].
@@ -21,6 +21,7 @@ pub mod arrays;
 pub mod clip;
 pub mod compare;
 pub mod compression;
+pub mod format;
 pub mod fuzz;
 pub mod json;
 mod layerwise;

@@ -1,6 +1,6 @@
 //! Values of rows as simply as they can be written: a list of numbers and rows.
 
-use kvstore::{DType, RowSparse};
+use kvstore::RowSparse;
 
 use crate::arrays::{from_tensor, to_array};
 use crate::samples::{nasty, words};
@@ -110,9 +110,4 @@ pub fn rows_spec(spec: &Spec, num_rows: usize) -> Spec {
     let mut shape = spec.shape.clone();
     shape[0] = num_rows;
     Spec::new(&shape, spec.dtype)
-}
-
-/// Returns the dtypes that optimizers take.
-pub fn float_dtypes() -> impl Iterator<Item = DType> {
-    DType::ALL.into_iter().filter(|dtype| dtype.is_float())
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use crate::compression::Compression;
+use crate::format::float_dtypes;
 use crate::naive_rows::{NaiveRows, ValueOrRows};
 use crate::policy::{NamedUpdater, Policy, Sgd};
 use crate::value::{Number, Spec, Value};
@@ -89,7 +90,7 @@ pub enum Operation {
 /// Returns programs that begin with the init of some keys, and often a policy. In about half of them every key is of
 /// floats, so that optimizers have something to do.
 pub fn program() -> impl Strategy<Value = Vec<Operation>> {
-    let floats = DType::ALL.into_iter().filter(|dtype| dtype.is_float()).collect::<Vec<_>>();
+    let floats = float_dtypes().collect();
     let specs =
         prop_oneof![vec(spec(DType::ALL.to_vec()), KEYS.len()), vec(spec(floats), KEYS.len()),];
     specs.prop_flat_map(|specs| {

@@ -5,6 +5,7 @@ use kvstore::{DType, Key, Optimizer};
 
 use crate::approximate::Approximate;
 use crate::arithmetic::sum;
+use crate::format::{Format, HalfFormat};
 use crate::optimizer::{Naive, State, UpdateScalars};
 use crate::schedule::Stateful;
 use crate::value::{Number, Value};
@@ -143,12 +144,12 @@ pub enum Rounding {
 impl Rounding {
     /// The error of storing a number, which for the smallest half floats is not relative.
     fn rounding(self, value: f64) -> f64 {
-        let (digits, smallest) = match self {
-            Self::In(DType::F16) => (11, 0.5_f64.powi(25)),
-            Self::In(DType::Bf16) => (8, 0.5_f64.powi(134)),
-            Self::In(_) | Self::AsComputed => return 0.0,
-        };
-        (value.abs() * 0.5_f64.powi(digits)).max(smallest)
+        let rounding = |half: HalfFormat| (value.abs() * half.rounding()).max(half.step(0.0) / 2.0);
+        self.half().map_or(0.0, rounding)
+    }
+
+    fn half(self) -> Option<HalfFormat> {
+        if let Self::In(dtype) = self { Format::of(dtype).half() } else { None }
     }
 }
 
@@ -163,7 +164,8 @@ pub fn difference(expected: &[Approximate], found: &Value, stored: Rounding) -> 
 fn is_near(expected: &Approximate, found: Number, stored: Rounding) -> bool {
     let tolerance = expected.error + stored.rounding(expected.value);
     // Beyond these the formula says nothing, or nothing that a half float could hold.
-    if !tolerance.is_finite() || expected.value.abs() > 6e4 {
+    let most = stored.half().map_or(6e4, |half| (0.95 * half.largest()).min(6e4));
+    if !tolerance.is_finite() || expected.value.abs() > most {
         return true;
     }
     (found.to_f64() - expected.value).abs() <= 1.01 * tolerance

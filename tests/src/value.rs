@@ -1,7 +1,8 @@
 //! Values of the model: a shape, a dtype and one number per element.
 
-use half::{bf16, f16};
 use kvstore::DType;
+
+use crate::format::Format;
 
 /// Shape and dtype of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,35 +85,17 @@ impl Value {
 impl Number {
     /// Returns the element whose bits are the low ones of `bits`.
     pub fn from_bits(dtype: DType, bits: i64) -> Self {
-        Self::from_bytes(dtype, &bits.to_le_bytes()[..dtype.size()])
+        Format::of(dtype).read(bits.cast_unsigned())
     }
 
     /// Returns the little-endian bytes, of which the dtype has the first ones.
     fn to_bytes(self, dtype: DType) -> [u8; 8] {
-        let bits = match (self, dtype) {
-            (Self::Float(x), DType::F64) => x.to_bits(),
-            (_, DType::F32) => self.to_f32().to_bits().into(),
-            (_, DType::F16) => f16::from_f32(self.to_f32()).to_bits().into(),
-            (_, DType::Bf16) => bf16::from_f32(self.to_f32()).to_bits().into(),
-            (Self::Int(i), _) => i.cast_unsigned(),
-            (Self::Float(_), _) => unreachable!("a value's numbers are of its dtype"),
-        };
-        bits.to_le_bytes()
+        Format::of(dtype).bits(self).to_le_bytes()
     }
 
     fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {
-        fn exact<const N: usize>(bytes: &[u8]) -> [u8; N] {
-            bytes.try_into().expect("as many bytes as the dtype has")
-        }
-        match dtype {
-            DType::F32 => Self::Float(f32::from_le_bytes(exact(bytes)).into()),
-            DType::F64 => Self::Float(f64::from_le_bytes(exact(bytes))),
-            DType::F16 => Self::Float(f16::from_le_bytes(exact(bytes)).into()),
-            DType::Bf16 => Self::Float(bf16::from_le_bytes(exact(bytes)).into()),
-            DType::I8 => Self::Int(i8::from_le_bytes(exact(bytes)).into()),
-            DType::I32 => Self::Int(i32::from_le_bytes(exact(bytes)).into()),
-            DType::I64 => Self::Int(i64::from_le_bytes(exact(bytes))),
-            DType::U8 => Self::Int(u8::from_le_bytes(exact(bytes)).into()),
-        }
+        let mut bits = [0; 8];
+        bits[..bytes.len()].copy_from_slice(bytes);
+        Format::of(dtype).read(u64::from_le_bytes(bits))
     }
 }

@@ -9,12 +9,11 @@ use kvstore::{
     Snapshot, Store, Warmup, backends, create,
 };
 use kvstore_tests::arrays::to_array;
+use kvstore_tests::format::float_dtypes;
 use kvstore_tests::samples::{nasty, tame};
 use kvstore_tests::suite::{array, assert_code, floats, stored};
 use kvstore_tests::value::Spec;
 use tempfile::TempDir;
-
-const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -81,7 +80,7 @@ fn begin(optimizer: &Optimizer, dtype: DType, compression: Option<&str>) -> Stor
 fn every_optimizer_goes_on_with_the_same_bits() {
     let mut count = 0;
     for optimizer in optimizers() {
-        for dtype in FLOATS {
+        for dtype in float_dtypes() {
             for compression in [None, Some("2bit"), Some("1bit")] {
                 let uninterrupted = begin(&optimizer, dtype, compression);
                 let mut resumed = begin(&optimizer, dtype, compression);
@@ -110,7 +109,7 @@ fn states_alone_go_on_with_the_same_bits() {
     let folder = folder();
     let path = folder.path().join("states");
     for optimizer in optimizers() {
-        for (dtype, dump) in FLOATS.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+        for (dtype, dump) in float_dtypes().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
             let store = begin(&optimizer, dtype, None);
             for number in 0..5 {
                 step(&store, dtype, number);
@@ -195,7 +194,7 @@ fn rows_come_back_as_rows() {
 #[test]
 fn lazy_steps_go_on_with_the_same_bits() {
     for name in ["sgd", "adam", "adagrad", "ftrl"] {
-        for dtype in FLOATS {
+        for dtype in float_dtypes() {
             let mut optimizer = Optimizer::new(name).unwrap();
             if name == "sgd" {
                 optimizer.set("momentum", 0.9).unwrap();

@@ -12,6 +12,7 @@ use kvstore_core::{Backend, Compression, CpuBackend, DType};
 use kvstore_tests::arithmetic::sum;
 use kvstore_tests::compare::assert_same_bits;
 use kvstore_tests::compression::{Compression as Model, no_residual};
+use kvstore_tests::format::float_dtypes;
 use kvstore_tests::json::{list, text};
 use kvstore_tests::value::{Number, Spec, Value};
 use kvstore_tests::{STORE_NAMES, recorded};
@@ -76,7 +77,7 @@ fn recorded_codes_come_out_bit_for_bit() {
 #[test]
 fn kernels_do_what_the_model_does() {
     let lengths = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 100, 2047, 2048, 2049, 4113, 150_001];
-    for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+    for dtype in float_dtypes() {
         for model in [true, false].map(|has_two_bits| Model { has_two_bits, threshold: 0.3 }) {
             for len in lengths {
                 check_kernels(&model, dtype, len);

@@ -14,6 +14,7 @@ use super::{assert_code, assign};
 use crate::arithmetic::sum;
 use crate::arrays::key;
 use crate::compare::assert_same_bits;
+use crate::format::float_dtypes;
 use crate::samples::{nasty, tame};
 use crate::value::{Spec, Value};
 
@@ -325,10 +326,6 @@ fn optimizers() -> Vec<Optimizer> {
         with("signum", &[("momentum", 0.0)]),
     ];
     Optimizer::names().map(|name| with(name, &[])).chain(with_momentum).chain(others).collect()
-}
-
-fn float_dtypes() -> impl Iterator<Item = DType> {
-    DType::ALL.into_iter().filter(|dtype| dtype.is_float())
 }
 
 /// Fused sums and steps give the bits of the first place with one key per call, round after round.

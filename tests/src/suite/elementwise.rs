@@ -5,6 +5,7 @@ use kvstore_core::{Backends, BinaryOp, DType, Scalar, Tensor, TensorSpec, UnaryO
 
 use crate::arrays::from_tensor;
 use crate::compare::assert_same_bits;
+use crate::format::Format;
 use crate::place::device;
 use crate::reduced;
 use crate::samples::{nasty, tame};
@@ -15,9 +16,6 @@ const PERIOD: usize = 251;
 
 /// Several blocks, and shares for several threads.
 const LENGTH: usize = reduced::length(PERIOD * 400);
-
-const DTYPES: [DType; 8] =
-    [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::U8, DType::I8, DType::I32, DType::I64];
 
 /// A short tensor, and one in which its elements come again and again.
 fn short_and_long(backends: &Backends, short: &Value) -> (Tensor, Tensor) {
@@ -51,7 +49,7 @@ fn samples(dtype: DType) -> [Value; 2] {
 
 /// Operations of two tensors, of a tensor and a number, and in place.
 pub fn of_two_numbers(backends: &Backends) {
-    for dtype in DTYPES {
+    for dtype in DType::ALL {
         let [left, right] = samples(dtype);
         let (short, long) = short_and_long(backends, &left);
         let (short_right, long_right) = short_and_long(backends, &right);
@@ -75,7 +73,7 @@ pub fn of_two_numbers(backends: &Backends) {
 
 /// Functions of one number, limits among them.
 pub fn of_one_number(backends: &Backends) {
-    for dtype in DTYPES {
+    for dtype in DType::ALL {
         for sample in samples(dtype) {
             let (short, long) = short_and_long(backends, &sample);
             for &op in UnaryOp::ALL {
@@ -145,7 +143,7 @@ pub fn limits(backends: &Backends) {
         (nan, 3.0),
         (3.0, nan),
     ];
-    for dtype in DTYPES {
+    for dtype in DType::ALL {
         for sample in samples(dtype) {
             let (short, _) = short_and_long(backends, &sample);
             for (low, high) in limits {
@@ -173,12 +171,7 @@ fn clipped(number: Number, low: f64, high: f64, dtype: DType) -> Number {
         let x = if x < low { low } else { x };
         return Number::Float(if x > high { high } else { x });
     };
-    let (lowest, highest) = match dtype {
-        DType::U8 => (0, i64::from(u8::MAX)),
-        DType::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
-        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        _ => (i64::MIN, i64::MAX),
-    };
+    let (lowest, highest) = Format::of(dtype).integers().expect("the number is an integer");
     let low = if low.is_nan() { lowest } else { (low as i64).clamp(lowest, highest) };
     let high = if high.is_nan() { highest } else { (high as i64).clamp(lowest, highest) };
     Number::Int(integer.max(low).min(high))
@@ -186,10 +179,10 @@ fn clipped(number: Number, low: f64, high: f64, dtype: DType) -> Number {
 
 /// Conversions, also of numbers that do not fit beside some that do.
 pub fn casts(backends: &Backends) {
-    for from in DTYPES {
+    for from in DType::ALL {
         for sample in samples(from) {
             let (_, long) = short_and_long(backends, &sample);
-            for to in DTYPES {
+            for to in DType::ALL {
                 let found = from_tensor(&long.cast(to).unwrap());
                 assert_same_bits(&repeated(&sample.cast(to)), &found, &(from, to));
             }

@@ -3,6 +3,7 @@
 
 use kvstore::{Device, Key, NDArray, Optimizer, OptimizerState, RowSparse, array, create};
 use kvstore_core::{DType, ErrorCode};
+use kvstore_tests::format::float_dtypes;
 
 const SHAPE: [usize; 2] = [4, 3];
 
@@ -44,7 +45,7 @@ fn optimizers() -> Vec<Optimizer> {
 fn row_sparse_steps_agree_with_a_store() {
     let key = Key::new("w").expect("a key");
     for optimizer in optimizers() {
-        for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+        for dtype in float_dtypes() {
             let (store, alone) = (create("local").expect("a store"), weight(dtype));
             store.init("w", &alone).expect("a new key");
             store.set_optimizer(optimizer.clone()).expect("any can be set");

@@ -4,6 +4,7 @@ use kvstore::{DType, Key, OptimizerState, Store, Tensor, create};
 use kvstore_tests::arithmetic::{Operator, is_half};
 use kvstore_tests::arrays::{from_array, from_tensor, to_array, to_arrays};
 use kvstore_tests::compare;
+use kvstore_tests::format::float_dtypes;
 use kvstore_tests::optimizer::Naive;
 use kvstore_tests::optimizer_run::{NaiveKey, Rounding, Setup, difference};
 use kvstore_tests::samples::tame;
@@ -131,8 +132,7 @@ fn program() -> impl Strategy<Value = Program> {
     let dtype = prop_oneof![
         4 => Just(DType::F32),
         2 => Just(DType::F64),
-        1 => Just(DType::F16),
-        1 => Just(DType::Bf16),
+        2 => select(float_dtypes().filter(|dtype| is_half(*dtype)).collect::<Vec<_>>()),
     ];
     (setup(), dtype, 1..=LENGTHS.len(), 5..=20_u64, any::<u64>()).prop_map(
         |(setup, dtype, num_keys, num_steps, seed)| Program {

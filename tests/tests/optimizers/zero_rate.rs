@@ -4,6 +4,7 @@
 use kvstore::{DType, Key, NDArray, Optimizer, OptimizerState, RowSparse, Store, Tensor, create};
 use kvstore_tests::arrays::{from_array, from_tensor, to_array};
 use kvstore_tests::compare::assert_same_bits;
+use kvstore_tests::format::float_dtypes;
 use kvstore_tests::optimizer::Naive;
 use kvstore_tests::optimizer_run::{NaiveKey, Setup};
 use kvstore_tests::samples::tame;
@@ -14,7 +15,6 @@ use kvstore_tests::value::{Number, Spec, Value};
 const DIVIDING: [&str; 2] = ["ftrl", "ftml"];
 /// Learning rates that count as 0, because their reciprocals overflow `f32` or almost do.
 const ZEROS: [f64; 5] = [0.0, -0.0, 1e-300, 1e-39, 1e-31];
-const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 fn value(dtype: DType, seed: u64) -> Value {
     tame(Spec::new(&[4, 3], dtype), seed)
@@ -73,7 +73,9 @@ fn schedules_to_0_leave_every_optimizer_finite() {
         Kind::Poly { max_update: 6, power: 60.0, final_lr: 0.0 },
     ];
     for name in Naive::names() {
-        for (kind, dtype) in kinds.iter().flat_map(|kind| DTYPES.map(|dtype| (kind, dtype))) {
+        for (kind, dtype) in
+            kinds.iter().flat_map(|kind| float_dtypes().map(move |dtype| (kind, dtype)))
+        {
             let naive = Naive::new(name);
             let base = naive.get("learning_rate");
             let schedule = Some(Stateful::new(kind.clone(), None, base));
@@ -99,7 +101,9 @@ fn schedules_to_0_leave_every_optimizer_finite() {
 /// Skipped updates before, between and after steps, with finite and infinite gradients.
 #[test]
 fn updates_at_rate_0_are_skipped() {
-    for (name, dtype) in DIVIDING.iter().flat_map(|name| DTYPES.map(|dtype| (*name, dtype))) {
+    for (name, dtype) in
+        DIVIDING.iter().flat_map(|name| float_dtypes().map(move |dtype| (*name, dtype)))
+    {
         let optimizer = with_rate(name, 0.1);
         let (mut with, mut without) =
             (Direct::new(&optimizer, dtype), Direct::new(&optimizer, dtype));

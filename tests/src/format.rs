@@ -1,0 +1,197 @@
+//! How each dtype keeps a number: the model's own table, which uses no conversion of the core.
+
+use kvstore::DType;
+
+use crate::value::Number;
+
+/// What the bits of an element mean.
+#[derive(Clone, Copy, Debug)]
+pub enum Format {
+    /// An `f64`.
+    Double,
+    /// An `f32`.
+    Single,
+    /// A float that is computed in `f32`.
+    Half(HalfFormat),
+    /// An integer, in two's complement if it is signed.
+    Integer {
+        /// The number of bits.
+        bits: u32,
+        /// Whether it is signed.
+        is_signed: bool,
+    },
+}
+
+/// A float of IEEE 754 that is computed in `f32`: from the highest bit down a sign, an exponent and a mantissa.
+#[derive(Clone, Copy, Debug)]
+pub struct HalfFormat {
+    /// The number of bits of the exponent.
+    pub exponent: u32,
+    /// The number of bits of the mantissa.
+    pub mantissa: u32,
+}
+
+impl Format {
+    /// Returns the format of a dtype.
+    pub fn of(dtype: DType) -> Self {
+        let half = |exponent, mantissa| Self::Half(HalfFormat { exponent, mantissa });
+        let signed = |bits| Self::Integer { bits, is_signed: true };
+        match dtype {
+            DType::F64 => Self::Double,
+            DType::F32 => Self::Single,
+            DType::F16 => half(5, 10),
+            DType::Bf16 => half(8, 7),
+            DType::I8 => signed(8),
+            DType::I32 => signed(32),
+            DType::I64 => signed(64),
+            DType::U8 => Self::Integer { bits: 8, is_signed: false },
+        }
+    }
+
+    /// Returns the half floats; none of the other dtypes has one.
+    pub fn half(self) -> Option<HalfFormat> {
+        if let Self::Half(half) = self { Some(half) } else { None }
+    }
+
+    /// Returns the smallest and the largest integer; none for floats.
+    pub fn integers(self) -> Option<(i64, i64)> {
+        match self {
+            Self::Double | Self::Single | Self::Half(_) => None,
+            Self::Integer { bits, is_signed: true } => {
+                Some((i64::MIN >> (64 - bits), i64::MAX >> (64 - bits)))
+            }
+            Self::Integer { bits, is_signed: false } => Some((0, i64::MAX >> (63 - bits))),
+        }
+    }
+
+    /// Returns what an element holds after a number is written into it.
+    ///
+    /// A float becomes the nearest float; an integer keeps its low bits; a float becomes an integer
+    /// by way of i64: towards zero, saturating, NaN as 0.
+    #[must_use]
+    pub fn nearest(self, number: Number) -> Number {
+        match self {
+            Self::Double => Number::Float(number.to_f64()),
+            Self::Single => Number::Float(number.to_f32().into()),
+            Self::Half(half) => Number::Float(half.nearest(number.to_f64_for_rounding())),
+            Self::Integer { .. } => self.read(number.to_i64().cast_unsigned()),
+        }
+    }
+
+    /// Returns the number that the low bits mean.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the high bits mean nothing")]
+    pub fn read(self, bits: u64) -> Number {
+        match self {
+            Self::Double => Number::Float(f64::from_bits(bits)),
+            Self::Single => Number::Float(f32::from_bits(bits as u32).into()),
+            Self::Half(half) => Number::Float(half.read(bits)),
+            Self::Integer { bits: length, is_signed } => {
+                let (high, unused) = (bits << (64 - length), 64 - length);
+                let signed = high.cast_signed() >> unused;
+                Number::Int(if is_signed { signed } else { (high >> unused).cast_signed() })
+            }
+        }
+    }
+
+    /// Returns the bits of a number that an element can hold. Those above the element's have no meaning.
+    pub(crate) fn bits(self, number: Number) -> u64 {
+        match self {
+            Self::Double => number.to_f64().to_bits(),
+            Self::Single => number.to_f32().to_bits().into(),
+            Self::Half(half) => half.bits(number.to_f64()),
+            Self::Integer { .. } => number.to_i64().cast_unsigned(),
+        }
+    }
+}
+
+impl HalfFormat {
+    /// The exponent of the smallest number that is not subnormal.
+    fn smallest_exponent(self) -> i32 {
+        2 - (1 << (self.exponent - 1))
+    }
+
+    /// Returns the largest finite number.
+    pub fn largest(self) -> f64 {
+        power_of_two(2 - self.smallest_exponent()) * (1.0 - self.rounding())
+    }
+
+    /// Returns how far rounding moves 1 at most, and each other number in proportion.
+    #[expect(clippy::cast_possible_wrap, reason = "mantissas are short")]
+    pub fn rounding(self) -> f64 {
+        power_of_two(-1 - self.mantissa as i32)
+    }
+
+    /// Returns the distance from a number to the next.
+    pub fn step(self, x: f64) -> f64 {
+        let exponent = (x.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+        2.0 * self.rounding() * power_of_two(exponent.max(self.smallest_exponent()))
+    }
+
+    /// Returns the nearest number, of two the one whose last bit is 0.
+    fn nearest(self, x: f64) -> f64 {
+        if !x.is_finite() {
+            return x;
+        }
+        let rounded = (x / self.step(x)).round_ties_even() * self.step(x);
+        if rounded.abs() > self.largest() { f64::INFINITY.copysign(x) } else { rounded }
+    }
+
+    /// An f64 with the same exponent and mantissa bits is so much smaller.
+    fn scale(self) -> f64 {
+        power_of_two(1022 + self.smallest_exponent())
+    }
+
+    fn read(self, bits: u64) -> f64 {
+        let Self { exponent, mantissa } = self;
+        let size = f64::from_bits((bits % (1 << (exponent + mantissa))) << (52 - mantissa));
+        let is_finite = bits >> mantissa & ((1 << exponent) - 1) != (1 << exponent) - 1;
+        let size = if is_finite {
+            size * self.scale()
+        } else {
+            f64::from_bits(size.to_bits() | f64::INFINITY.to_bits())
+        };
+        if bits >> (exponent + mantissa) & 1 == 1 { -size } else { size }
+    }
+
+    fn bits(self, x: f64) -> u64 {
+        let Self { exponent, mantissa } = self;
+        let (size, all) = (x.abs(), (1 << (exponent + mantissa)) - 1);
+        let size = if x.is_finite() {
+            (size / self.scale()).to_bits() >> (52 - mantissa)
+        } else {
+            // A NaN keeps its first bits, of which one has to be set.
+            (size.to_bits() >> (52 - mantissa) | u64::from(x.is_nan())) & all
+        };
+        size | u64::from(x.is_sign_negative()) << (exponent + mantissa)
+    }
+}
+
+/// Returns the dtypes of floats, which are those that optimizers take.
+pub fn float_dtypes() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| Format::of(*dtype).integers().is_none())
+}
+
+/// Returns 2 to a power that an f64 has.
+#[expect(clippy::cast_sign_loss, reason = "exponents of f64 are positive")]
+fn power_of_two(power: i32) -> f64 {
+    f64::from_bits(((1023 + power) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_float_has_its_bits() {
+        for dtype in DType::ALL {
+            let Some(half) = Format::of(dtype).half() else { continue };
+            for bits in 0..1 << (8 * dtype.size()) {
+                let number = half.read(bits);
+                assert!(number.is_nan() || half.bits(number) == bits, "{bits:#x} of {dtype}");
+                assert!(number.is_nan() || half.nearest(number).to_bits() == number.to_bits());
+            }
+            assert_eq!(half.nearest(half.largest()).to_bits(), half.largest().to_bits());
+        }
+    }
+}
