@@ -213,7 +213,7 @@ pub type Check<'a> = dyn Fn() -> Result<()> + Sync + 'a;
 ///
 /// Ranges given to one call have equal lengths and lie within their storages; the callers in this
 /// crate see to it. Every implementation gives the same bits: sums are left folds in the order of
-/// the addends, `f16` and `bf16` add in `f32` and are rounded once, integers wrap, nothing is
+/// the addends, half precision adds in `f32` and is rounded once, integers wrap, nothing is
 /// contracted into fused multiply-adds. Exempt are `exp` and its like and [`Backend::matmul`].
 ///
 /// Work may be queued: a call returns when its arguments may be reused, and [`Backend::read`] and

@@ -77,7 +77,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that a tensor can hold: `f32 f64 f16 bf16 i8 i32 i64 u8`.
+/// A Rust type that a tensor can hold. Each [`DType`] has one.
 pub trait Element:
     sealed::Sealed + Pod + Default + PartialOrd + Send + Sync + fmt::Debug + fmt::Display
 {

@@ -1,7 +1,8 @@
 //! Plain data that every other folder uses: devices, dtypes, shapes, keys, operations, errors.
 
 mod device;
-mod dtypes;
+// Macros name the types that it defines by their path.
+pub(crate) mod dtypes;
 mod element;
 mod error;
 pub mod key;
