@@ -58,6 +58,7 @@ impl NaiveStep<'_> {
         w - self.lr * (weight / direction) * u
     }
 
+    #[expect(clippy::many_single_char_names, reason = "the letters of the formula")]
     fn lamb_direction(&self, w: Approximate, s: &mut State) -> Approximate {
         let (q, beta1, beta2) = (self.q(), self.p("beta1"), self.p("beta2"));
         s.a = beta1 * s.a + (1.0 - beta1) * q;

@@ -70,6 +70,7 @@ pub struct MeasureJob<'a> {
 
 /// Whose squares a [`MeasureJob`] sums.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a push has few jobs, and mostly of steps")]
 pub enum Measured<'a> {
     /// The sum of the gradients, rounded to its dtype, in [`DType::arithmetic`]. The second sums are 0.
     Gradient,

@@ -125,40 +125,34 @@ impl LayerVisitor for StepPiece<'_> {
     }
 }
 
-impl StepPiece<'_> {
+impl<'a> StepPiece<'a> {
     fn run_full<A: Real + Fold, R: LayerFormula<N>, const N: usize>(self) -> Result<()> {
-        let states = self.states.into_iter().flatten();
-        let weight = elements(self.weight)?;
-        Self::run::<A, R, N>(self.piece, &self.rule, A::fold, weight, states)
+        let (weight, states) = (elements(self.weight)?, self.states);
+        self.run::<A, R, N>(A::fold, weight, states.into_iter().flatten())
     }
 
     /// Measures the master copy of a half-precision weight.
     fn run_half<T: Half, R: LayerFormula<N>, const N: usize>(self) -> Result<()> {
         let mut states = self.states.into_iter().flatten();
         let master = elements(states.next().ok_or_else(wrong_state)?)?;
-        Self::run::<f32, R, N>(self.piece, &self.rule, merge_half::<T>, master, states)
+        self.run::<f32, R, N>(merge_half::<T>, master, states)
     }
 
-    fn run<'a, A: Real, R: LayerFormula<N>, const N: usize>(
-        piece: MeasurePiece<'a>,
-        rule: &UpdateRule,
+    fn run<A: Real, R: LayerFormula<N>, const N: usize>(
+        self,
         fold: fn(Addends<'_>, usize, &mut [A]) -> Result<()>,
         weight: &'a [A],
         mut spans: impl Iterator<Item = Span<'a>>,
     ) -> Result<()> {
-        let step = step_of::<A, R, N>(rule)?;
+        let MeasurePiece { addends, sums, start, len, .. } = self.piece;
+        let step = step_of::<A, R, N>(&self.rule)?;
         let mut states = [&[][..]; N];
         for state in &mut states {
             *state = elements(spans.next().ok_or_else(wrong_state)?)?;
         }
-        let merge = Merge { addends: piece.addends, fold };
+        let merge = Merge { addends, fold };
         let measure = |weight, state, gradient| R::measure::<A>(&step, weight, state, gradient);
-        SquareSums { merge, weight: Some(weight), states }.write(
-            piece.start,
-            piece.len,
-            piece.sums,
-            measure,
-        )
+        SquareSums { merge, weight: Some(weight), states }.write(start, len, sums, measure)
     }
 }
 

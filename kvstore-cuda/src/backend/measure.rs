@@ -3,12 +3,14 @@
 
 #![expect(unsafe_code, reason = "queues work on memory of cards")]
 
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use kvstore_core::backend::{MeasureJob, Measured};
 use kvstore_core::fallible;
-use kvstore_core::{Device, Error, Result};
+use kvstore_core::norm::num_blocks;
+use kvstore_core::optimizer::UpdateRule;
+use kvstore_core::{DType, Device, Error, Result};
 
 use super::CudaBackend;
 use super::launch::Launches;
@@ -48,10 +50,9 @@ impl<'b> Sums<'b> {
         let function = self.card.function(PAIR_KERNEL)?;
         let mut bytes = fallible::zeroed(self.num_blocks * SUM_BYTES)?;
         // SAFETY: the memory holds as many partial sums and sums.
-        unsafe {
-            self.card.launch(function, &args, args.num_tiles())?;
-            backend.staging().download(self.card, self.totals(), &mut bytes)?;
-        }
+        unsafe { self.card.launch(function, &args, args.num_tiles()) }?;
+        // SAFETY: the same.
+        unsafe { backend.staging().download(self.card, self.totals(), &mut bytes) }?;
         let mut found = bytes.as_chunks::<{ size_of::<f64>() }>().0.iter();
         let own = jobs.iter_mut().filter(|job| job.device == self.device);
         for sum in own.flat_map(|job| job.sums.iter_mut()).flatten() {
@@ -84,8 +85,7 @@ pub(crate) fn measure(backend: &CudaBackend, jobs: &mut [MeasureJob<'_>]) -> Res
 }
 
 /// The kind of a launch: the formula, if there is one, and the dtype.
-type Kind =
-    (Option<std::mem::Discriminant<kvstore_core::optimizer::UpdateRule>>, kvstore_core::DType);
+type Kind = (Option<Discriminant<UpdateRule>>, DType);
 
 fn push(
     card: &Arc<Card>,
@@ -96,7 +96,7 @@ fn push(
     let dtype = job.dtype;
     let num_bytes = job.addends.first().map_or(0, |addend| addend.num_bytes);
     let len = num_bytes / dtype.size();
-    if job.sums.len() != kvstore_core::norm::num_blocks(len) {
+    if job.sums.len() != num_blocks(len) {
         return Err(Error::Internal("not one pair of sums for each block".to_owned()));
     }
     let addends = addresses(card, job.addends, num_bytes)?;

@@ -13,8 +13,8 @@ use kvstore_cuda::norm::{MeasureArgs, PAIR_KERNEL, PARTIAL_BYTES, PairArgs, SUM_
 use kvstore_cuda::update::UpdateJob;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, backend, numbers};
-use crate::update::{FLOATS, rules};
+use crate::host::{Block, backend, floats, numbers};
+use crate::update::rules;
 
 #[test]
 fn structs_are_laid_out_alike() {
@@ -118,7 +118,7 @@ fn every_kernel_sums_as_the_host_does() {
     let rules: Vec<_> = std::iter::once(None).chain(layerwise.map(Some)).collect();
     assert!(rules.len() > 3, "the gradient, both forms of lars, and lamb");
     for rule in &rules {
-        for dtype in FLOATS {
+        for dtype in floats() {
             for beyond in [0, 1] {
                 check(rule.as_ref(), dtype, &[(40_000, 3), (7, 1), (4096, 2), (4099, 1)], beyond);
                 check(rule.as_ref(), dtype, &[(1, 1), (129, 9), (32_768, 1)], beyond);

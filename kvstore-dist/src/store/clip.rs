@@ -8,11 +8,27 @@ use std::collections::HashMap;
 use kvstore_core::fallible;
 use kvstore_core::{Key, KvStore, Result, RowSparse, Value};
 
-use super::config::Terms;
+use super::config::{Policy, Terms};
 use super::partition::Partition;
 use super::row_messages::part_of_rows;
 use super::stores::{KeyRows, KeySum, Stores, batches, same_end};
 use super::wire::{OutgoingSum, Payload, Wire};
+
+/// The sum of some keys over all ranks, the same on every rank.
+#[derive(Default)]
+struct Sums<'a> {
+    keys: Vec<Key>,
+    partitions: Vec<&'a Partition>,
+    values: Vec<Value>,
+}
+
+impl<'a> Sums<'a> {
+    fn push(&mut self, key: Key, partition: &'a Partition, value: Value) -> Result<()> {
+        fallible::push(&mut self.keys, key)?;
+        fallible::push(&mut self.partitions, partition)?;
+        fallible::push(&mut self.values, value)
+    }
+}
 
 impl Stores {
     /// Gives every key the sum over all ranks, clipped to `bound`.
@@ -23,28 +39,20 @@ impl Stores {
         bound: f64,
         (dense, rows): (Vec<KeySum<'_>>, Vec<KeyRows<'_>>),
     ) -> Result<()> {
-        let (mut keys, mut partitions, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sums = Sums::default();
         for batch in batches(dense)? {
-            let (of_batch, sums) = self.dense_sums(wire, batch)?;
-            for ((key, partition), sum) in of_batch.into_iter().zip(sums) {
-                fallible::push(&mut keys, key)?;
-                fallible::push(&mut partitions, partition)?;
-                fallible::push(&mut values, sum)?;
-            }
+            self.add_dense(wire, batch, &mut sums)?;
         }
-        let num_dense = keys.len();
+        let num_dense = sums.keys.len();
         if !rows.is_empty() {
-            for (key, partition, sum) in self.row_sums(wire, rows)? {
-                fallible::push(&mut keys, key)?;
-                fallible::push(&mut partitions, partition)?;
-                fallible::push(&mut values, Value::Rows(sum))?;
-            }
+            self.add_rows(wire, rows, &mut sums)?;
         }
+        let Sums { keys, partitions, values } = sums;
         let values = self.complete.sums(&keys, &values, Some(bound))?;
         if !config.policy.steps_parts() {
             let result = self.complete.push(&keys, &values, 0);
-            let is_updater = matches!(config.policy, super::config::Policy::Updater);
-            return if is_updater { same_end(wire, &keys, result) } else { result };
+            let may_fail = matches!(config.policy, Policy::Updater);
+            return if may_fail { same_end(wire, &keys, result) } else { result };
         }
         let (dense, rows) = values.split_at(num_dense);
         let (dense_keys, row_keys) = keys.split_at(num_dense);
@@ -59,47 +67,56 @@ impl Stores {
         self.step_rows(wire, config, row_keys, row_partitions, parts)
     }
 
-    /// Returns the sums over all ranks of a batch, the same on every rank, with their keys.
-    fn dense_sums<'p>(
+    /// Adds the sums of a batch.
+    fn add_dense<'a>(
         &self,
         wire: &Wire<'_>,
-        batch: Vec<KeySum<'p>>,
-    ) -> Result<(Vec<(Key, &'p Partition)>, Vec<Value>)> {
+        batch: Vec<KeySum<'a>>,
+        sums: &mut Sums<'a>,
+    ) -> Result<()> {
         let mut keys = fallible::with_capacity(batch.len())?;
+        let mut partitions = fallible::with_capacity(batch.len())?;
         let mut sent = fallible::with_capacity(batch.len())?;
         for (key, partition, sum) in batch {
             sent.push(OutgoingSum { partition, content: Payload::Value(sum) });
-            keys.push((key, partition));
+            partitions.push(partition);
+            keys.push(key);
         }
         let received = wire.scatter(&sent)?;
         let received = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
-        let names = fallible::collect(keys.iter().map(|(key, _)| key.clone()))?;
-        let partitions = fallible::collect(keys.iter().map(|(_, partition)| *partition))?;
-        let sums = self.sums_of_parts(&names, &partitions, received)?;
-        let sums = sums.into_iter().map(|sum| sum.map(|sum| sum.to_dense()).transpose());
-        let sums = wire.gather(&partitions, &fallible::try_collect(sums)?)?;
-        Ok((keys, fallible::collect(sums.into_iter().map(Value::from))?))
+        let parts = self.sums_of_parts(&keys, &partitions, received)?;
+        let parts = parts.into_iter().map(|sum| sum.map(|sum| sum.to_dense()).transpose());
+        let values = wire.gather(&partitions, &fallible::try_collect(parts)?)?;
+        for ((key, partition), value) in keys.into_iter().zip(partitions).zip(values) {
+            sums.push(key, partition, value.into())?;
+        }
+        Ok(())
     }
 
-    /// Returns the same for sums of rows.
-    fn row_sums<'p>(
+    /// Adds sums of rows.
+    fn add_rows<'a>(
         &self,
         wire: &Wire<'_>,
-        sums: Vec<KeyRows<'p>>,
-    ) -> Result<Vec<(Key, &'p Partition, RowSparse)>> {
-        let names = fallible::collect(sums.iter().map(|(key, ..)| key.clone()))?;
-        let partitions: Vec<&Partition> =
-            fallible::collect(sums.iter().map(|(_, partition, _)| *partition))?;
-        let rows: Vec<RowSparse> = fallible::collect(sums.into_iter().map(|(.., rows)| rows))?;
+        pushed: Vec<KeyRows<'a>>,
+        sums: &mut Sums<'a>,
+    ) -> Result<()> {
+        let mut keys = fallible::with_capacity(pushed.len())?;
+        let mut partitions = fallible::with_capacity(pushed.len())?;
+        let mut rows = fallible::with_capacity(pushed.len())?;
+        for (key, partition, sum) in pushed {
+            keys.push(key);
+            partitions.push(partition);
+            rows.push(sum);
+        }
         let received = wire.scatter_rows(&partitions, &rows)?;
         let received = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
-        let sums = self.sums_of_parts(&names, &partitions, received)?;
-        let sums = sums.into_iter().map(|sum| sum.as_ref().and_then(Value::rows).cloned());
-        let whole = wire.gather_rows(&partitions, &fallible::collect(sums)?)?;
-        let named = names.into_iter().zip(partitions).zip(whole);
-        fallible::try_collect(
-            named.map(|((key, partition), rows)| Ok((key, partition, partition.unlist(rows)?))),
-        )
+        let parts = self.sums_of_parts(&keys, &partitions, received)?;
+        let parts = parts.into_iter().map(|sum| sum.as_ref().and_then(Value::rows).cloned());
+        let whole = wire.gather_rows(&partitions, &fallible::collect(parts)?)?;
+        for ((key, partition), rows) in keys.into_iter().zip(partitions).zip(whole) {
+            sums.push(key, partition, partition.unlist(rows)?.into())?;
+        }
+        Ok(())
     }
 
     /// Returns the sum of what all ranks have sent for each of this rank's parts.
@@ -149,8 +166,7 @@ impl Stores {
         let rank = self.rank();
         fallible::try_collect(partitions.iter().zip(values).map(|(partition, value)| {
             let Some(rows) = value.rows() else { return Ok(Vec::new()) };
-            let part = part_of_rows(partition, &partition.list(rows)?, rank)?;
-            fallible::gather(part)
+            fallible::gather(part_of_rows(partition, &partition.list(rows)?, rank)?)
         }))
     }
 }

@@ -5,7 +5,7 @@ use kvstore_core::backend::{MeasureJob, Measured};
 use kvstore_core::norm::num_blocks;
 use kvstore_core::optimizer::{LayerFormula, LayerVisitor, MAX_STATES, Real, UpdateRule};
 use kvstore_core::storage::Span;
-use kvstore_core::{Backend, DType, Device, Key, Optimizer};
+use kvstore_core::{Backend, DType, Device, Element, Key, Optimizer};
 
 use super::backend::{Buffer, addends, spec};
 use crate::arithmetic::{is_half, sum};
@@ -19,7 +19,9 @@ const LENGTHS: [usize; 9] = [1, 127, 128, 129, 4095, 4096, 4097, 12_345, LONG];
 
 const LONG: usize = reduced::length((1 << 17) + 77);
 
-const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
+fn floats() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| dtype.is_float())
+}
 
 /// Returns what a backend measures.
 fn measured(
@@ -53,7 +55,7 @@ fn measured(
 
 /// Gradients are summed and rounded as every sum, then squared and added up in `f64`.
 pub fn norms_of_gradients_agree(backend: &dyn Backend) {
-    for dtype in FLOATS {
+    for dtype in floats() {
         for length in LENGTHS {
             let counts: &[usize] = if length == LONG { &[3] } else { &[1, 3, 10] };
             for &count in counts {
@@ -98,7 +100,7 @@ impl Numbers<'_> {
         let element = |index: usize| {
             let state = std::array::from_fn(|n| number(states[n], index));
             let (weight, gradient) = (number(weights, index), number(gradients, index));
-            R::measure::<A>(&step, weight, state, gradient).map(|number| number.to_f64())
+            R::measure::<A>(&step, weight, state, gradient).map(Element::to_f64)
         };
         (0..gradients.len()).map(element).collect()
     }
@@ -113,7 +115,7 @@ pub fn norms_of_steps_agree(backend: &dyn Backend) {
             _ => optimizer.with("wd", 0.01).unwrap(),
         };
         let rule = optimizer.rule(&Key::new("w").unwrap(), 3, &mut 1.0);
-        for dtype in FLOATS {
+        for dtype in floats() {
             for length in LENGTHS {
                 check_step(backend, rule, dtype, length);
             }

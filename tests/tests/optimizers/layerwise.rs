@@ -95,7 +95,9 @@ fn runs_of_mxnet() {
 #[test]
 fn lars_exempts_keys_by_the_ends_of_their_names() {
     let value = |x: f32| array(&[x, -x], [2], Device::cpu(0)).expect("numbers");
-    for (momentum, name) in [(0.0, "fc_bias"), (0.9, "bn_gamma"), (0.9, "bn_beta"), (0.9, "fc_weight")] {
+    for (momentum, name) in
+        [(0.0, "fc_bias"), (0.9, "bn_gamma"), (0.9, "bn_beta"), (0.9, "fc_weight")]
+    {
         let with = |optimizer: &str| {
             let optimizer = Optimizer::new(optimizer).expect("a known name");
             let optimizer = optimizer.with("momentum", momentum).and_then(|it| it.with("wd", 0.1));
