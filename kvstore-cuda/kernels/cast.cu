@@ -29,7 +29,7 @@ template <class S, class D> KV_DEVICE void cast(const CastArgs &args) {
 #define KV_CAST(s, S, d, D)                                                                                            \
     KV_KERNEL(kv_cast_##s##_##d, CastArgs, 4) { cast<S, D>(args); }
 
-// Of one type to itself nothing is converted, and no caller asks for it.
+// The backend launches no kernel for a type to itself.
 KV_PAIRS(KV_CAST)
 
 #ifdef KV_EMULATED

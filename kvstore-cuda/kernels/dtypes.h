@@ -16,16 +16,16 @@ struct bf16 {
     u16 bits;
 };
 
-// Each list calls `X(name, T, ..)` for its types, where the dots are what follows `X` in the call of the list.
+// Each list calls `X(name, T, ..)` for each of its types. The dots are the arguments of the list after `X`.
 //
-// Floats that are computed as they are, and floats that are computed in 32 bits and rounded.
+// Floats that compute in their own type, and floats that compute in 32 bits and are rounded.
 #define KV_FULL(X, ...) X(f32, float, __VA_ARGS__) X(f64, double, __VA_ARGS__)
 #define KV_HALVES(X, ...) X(f16, f16, __VA_ARGS__) X(bf16, bf16, __VA_ARGS__)
 #define KV_FLOATS(X, ...) KV_FULL(X, __VA_ARGS__) KV_HALVES(X, __VA_ARGS__)
 #define KV_INTEGERS(X, ...)                                                                                            \
     X(u8, u8, __VA_ARGS__) X(i8, i8, __VA_ARGS__) X(i32, i32, __VA_ARGS__) X(i64, i64, __VA_ARGS__)
 #define KV_DTYPES(X, ...) KV_FLOATS(X, __VA_ARGS__) KV_INTEGERS(X, __VA_ARGS__)
-// Integers where their sign does not count, by their bits.
+// Integers without their sign, by their bits, for what is the same with it.
 #define KV_WORDS(X, ...) X(8, u8, __VA_ARGS__) X(32, u32, __VA_ARGS__) X(64, u64, __VA_ARGS__)
 
 // Calls `X(from, From, to, To)` for each pair of types. A macro is not expanded within itself, so the inner list is
@@ -67,7 +67,7 @@ KV_DEVICE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
 template <class T> KV_DEVICE void narrow(T &to, T x) { to = x; }
 KV_DEVICE void narrow(f16 &to, float x) { to.bits = narrow_half(x); }
 
-// To the nearest, to even between two; what is no number stays none.
+// To the nearest, to even between two. NaN stays NaN.
 KV_DEVICE void narrow(bf16 &to, float x) {
     u32 bits = bits_of(x);
     bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;

@@ -48,12 +48,12 @@ impl Format {
         }
     }
 
-    /// Returns the half floats; none of the other dtypes has one.
+    /// Returns the format of a half float, or `None` for another dtype.
     pub fn half(self) -> Option<HalfFormat> {
         if let Self::Half(half) = self { Some(half) } else { None }
     }
 
-    /// Returns the smallest and the largest integer; none for floats.
+    /// Returns the smallest and the largest integer, or `None` for a float.
     pub fn integers(self) -> Option<(i64, i64)> {
         match self {
             Self::Double | Self::Single | Self::Half(_) => None,
@@ -94,7 +94,7 @@ impl Format {
         }
     }
 
-    /// Returns the bits of a number that an element can hold. Those above the element's have no meaning.
+    /// Returns the bits of a number that an element can hold, in the low bits. The others mean nothing.
     pub(crate) fn bits(self, number: Number) -> u64 {
         match self {
             Self::Double => number.to_f64().to_bits(),
@@ -106,7 +106,7 @@ impl Format {
 }
 
 impl HalfFormat {
-    /// The exponent of the smallest number that is not subnormal.
+    /// Returns the exponent of the smallest number that is not subnormal.
     fn smallest_exponent(self) -> i32 {
         2 - (1 << (self.exponent - 1))
     }
@@ -128,7 +128,7 @@ impl HalfFormat {
         2.0 * self.rounding() * power_of_two(exponent.max(self.smallest_exponent()))
     }
 
-    /// Returns the nearest number, of two the one whose last bit is 0.
+    /// Returns the nearest number; between two, the one whose last bit is 0.
     fn nearest(self, x: f64) -> f64 {
         if !x.is_finite() {
             return x;
@@ -137,7 +137,7 @@ impl HalfFormat {
         if rounded.abs() > self.largest() { f64::INFINITY.copysign(x) } else { rounded }
     }
 
-    /// An f64 with the same exponent and mantissa bits is so much smaller.
+    /// Returns how much larger a number is than an f64 that has its exponent and mantissa bits.
     fn scale(self) -> f64 {
         power_of_two(1022 + self.smallest_exponent())
     }
