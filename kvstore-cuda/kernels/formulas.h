@@ -282,13 +282,34 @@ KV_NORMS(Lamb) {
     norms[1] = u;
 }
 
-// The formulas to compile: KV_FORMULA, or all, those of lazy optimizers and those that need norms.
+KV_STEP(GroupAdaGrad, false, 1, learning_rate, epsilon, weight_decay, rescale, clip) {
+    const A q = ::clip(k[rescale] * g, k[clip]);
+    const A slope = q / ::root(s[0] + k[epsilon]) + k[weight_decay] * w;
+    const A new_w = w - k[learning_rate] * slope;
+    const A new_s0 = s[0];
+    w = new_w;
+    s[0] = new_s0;
+}
+
+KV_ROW_MEASURE(GroupAdaGrad) {
+    return ::clip(k[rescale] * g, k[clip]);
+}
+
+KV_ROW_STATE(GroupAdaGrad) {
+    const A new_s0 = s[0] + mean;
+    s[0] = new_s0;
+}
+
+// The formulas to compile: KV_FORMULA, or all but those whose state belongs to rows, those of lazy optimizers, those
+// that need norms, and those whose state belongs to rows.
 #ifdef KV_FORMULA
 #define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #define KV_LAYER_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
+#define KV_ROW_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #else
 #define KV_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Nag) Use(Nesterov) Use(Dcasgd) Use(DcasgdMomentum) Use(Sgld) Use(Adam) Use(AdaGrad) Use(AdaDelta) Use(RmsProp) Use(RmsPropCentered) Use(Ftrl) Use(Adamax) Use(Nadam) Use(Signum) Use(SignSgd) Use(Ftml) Use(Lion) Use(AdaBelief) Use(Lars) Use(LarsMomentum) Use(Lamb)
 #define KV_LAZY_FORMULAS(Use) Use(Sgd) Use(SgdMomentum) Use(Adam) Use(AdaGrad) Use(Ftrl)
 #define KV_LAYER_FORMULAS(Use) Use(Lars) Use(LarsMomentum) Use(Lamb)
+#define KV_ROW_FORMULAS(Use) Use(GroupAdaGrad)
 #endif

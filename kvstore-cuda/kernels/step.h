@@ -40,5 +40,17 @@ template <class A> KV_DEVICE A sign(A x) {
     KV_DEVICE_MEMBER void Name##Norms::measure([[maybe_unused]] const A *k, A w, [[maybe_unused]] const A *s, A g,     \
                                                A *norms)
 
+// A formula whose state belongs to rows: the number of an element whose mean square over the row is needed, and the new
+// state of a row.
+#define KV_ROW_MEASURE(Name)                                                                                           \
+    struct Name##Rows : Name {                                                                                         \
+        template <class A> static KV_DEVICE_MEMBER A measure(const A *k, A g);                                         \
+        template <class A> static KV_DEVICE_MEMBER void row_state(const A *k, A *s, A mean);                           \
+    };                                                                                                                 \
+    template <class A> KV_DEVICE_MEMBER A Name##Rows::measure([[maybe_unused]] const A *k, A g)
+
+#define KV_ROW_STATE(Name)                                                                                             \
+    template <class A> KV_DEVICE_MEMBER void Name##Rows::row_state([[maybe_unused]] const A *k, A *s, A mean)
+
 // Use(Formula), where Formula is itself a macro.
 #define KV_FOR(Formula, Use) Use(Formula)

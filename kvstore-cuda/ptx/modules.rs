@@ -39,4 +39,5 @@
     include_str!("update_rows_Adam.ptx"),
     include_str!("update_rows_AdaGrad.ptx"),
     include_str!("update_rows_Ftrl.ptx"),
+    include_str!("update_rowwise_GroupAdaGrad.ptx"),
 ]

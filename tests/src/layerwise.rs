@@ -9,6 +9,7 @@ impl NaiveStep<'_> {
         match self.h.name {
             "lars" => Some([w, self.p("rescale_grad") * self.g]),
             "lamb" => Some([w, self.lamb_direction(w, &mut s.clone())]),
+            "groupadagrad" => Some([self.q(), self.exact(1.0)]),
             _ => None,
         }
     }
@@ -56,6 +57,14 @@ impl NaiveStep<'_> {
             return w - self.lr * u;
         }
         w - self.lr * (weight / direction) * u
+    }
+
+    /// The norms are those of the row: of its gradient, and of as many ones.
+    pub(crate) fn groupadagrad(&self, w: Approximate, s: &mut State) -> Approximate {
+        let [gradient, ones] = self.norms();
+        s.a = s.a + gradient * gradient / (ones * ones);
+        let slope = self.q() / (s.a + self.p("epsilon")).sqrt() + self.wd * w;
+        w - self.lr * slope
     }
 
     #[expect(clippy::many_single_char_names, reason = "the letters of the formula")]

@@ -141,6 +141,7 @@ const DEFINITIONS: &[Definition] = &[
             ("bias_correction", 1.0, &[0.0, 1.0]),
         ],
     ),
+    ("groupadagrad", 0.01, 0.0, &[("epsilon", 1e-5, &[1e-5, 1e-3]), ("lazy_update", 1.0, &[])]),
     ("test", 0.01, 0.0, &[]),
 ];
 
@@ -204,8 +205,8 @@ impl Naive {
         }
     }
 
-    /// Returns the two numbers of an element whose norms over its key an update needs; none for most
-    /// optimizers.
+    /// Returns the two numbers of an element whose norms over its key, or its row, an update needs; none for
+    /// most optimizers.
     pub fn measured(
         &self,
         due: UpdateScalars,
@@ -254,7 +255,7 @@ pub struct UpdateScalars {
     pub learning_rate: f64,
     /// Multiplied.
     pub weight_decay: f64,
-    /// The norms over the key of what [`Naive::measured`] returns.
+    /// The norms over the key, or over a row, of what [`Naive::measured`] returns.
     pub norms: Option<[Approximate; 2]>,
 }
 
@@ -284,7 +285,7 @@ impl State {
             "dcasgd" if is("momentum") => vec![self.a, self.previous],
             "dcasgd" => vec![self.previous],
             "rmsprop" if is("centered") => vec![self.a, self.b, self.c],
-            "rmsprop" | "adagrad" | "lion" | "test" => vec![self.a],
+            "rmsprop" | "adagrad" | "groupadagrad" | "lion" | "test" => vec![self.a],
             "ftml" => vec![self.a, self.b, self.c],
             "adabelief" | "adam" | "adamw" | "adadelta" | "ftrl" | "adamax" | "nadam" | "lamb" => {
                 vec![self.a, self.b]
@@ -327,6 +328,7 @@ impl NaiveStep<'_> {
             "adabelief" => self.adabelief(w, &mut s.a, &mut s.b),
             "lars" => self.lars(w, s),
             "lamb" => self.lamb(w, s),
+            "groupadagrad" => self.groupadagrad(w, s),
             "test" => {
                 s.a = w + self.p("rescale_grad") * self.g;
                 s.a

@@ -57,6 +57,7 @@ fn own((name, value): (&&'static str, &f64)) -> (String, f64) {
 pub struct NaiveKey {
     key: String,
     dtype: DType,
+    row_len: usize,
     schedule: Option<Stateful>,
     num_updates: u32,
     /// The weight; for half floats its copy in f32.
@@ -73,6 +74,7 @@ impl NaiveKey {
         Self {
             key: key.to_owned(),
             dtype: weight.spec.dtype,
+            row_len: weight.spec.shape.iter().skip(1).product(),
             schedule: setup.schedule.clone(),
             num_updates: 0,
             weights: weights.clone().map(|weight| Approximate::exact(weight, unit)).collect(),
@@ -85,8 +87,9 @@ impl NaiveKey {
         self.num_updates += 1;
         let mut due = self.due(setup);
         let merged = sum(gradients).numbers;
-        due.norms = self.norms(setup, due, &merged);
+        let norms = self.norms(setup, due, &merged);
         for (index, gradient) in merged.into_iter().enumerate() {
+            due.norms = norms.as_ref().map(|norms| norms[index / self.stretch(setup)]);
             let (weight, state) = (&mut self.weights[index], &mut self.states[index]);
             *weight = setup.naive.step(due, *weight, gradient.to_f64(), state);
         }
@@ -108,20 +111,31 @@ impl NaiveKey {
         }
     }
 
+    /// Returns how many elements have norms in common: a row, or all.
+    fn stretch(&self, setup: &Setup) -> usize {
+        if setup.naive.name == "groupadagrad" { self.row_len } else { self.weights.len() }
+    }
+
+    /// Returns the norms of each stretch; none for most optimizers.
     fn norms(
         &self,
         setup: &Setup,
         due: UpdateScalars,
         gradients: &[Number],
-    ) -> Option<[Approximate; 2]> {
+    ) -> Option<Vec<[Approximate; 2]>> {
         let zero = Approximate::exact(0.0, unit_of(self.dtype));
         let elements = self.weights.iter().zip(&self.states).zip(gradients);
-        let mut sums = [zero; 2];
-        for ((weight, state), gradient) in elements {
-            let measured = setup.naive.measured(due, *weight, gradient.to_f64(), state)?;
-            sums = std::array::from_fn(|n| sums[n] + measured[n] * measured[n]);
-        }
-        Some(sums.map(Approximate::sqrt))
+        let measured = elements.map(|((weight, state), gradient)| {
+            setup.naive.measured(due, *weight, gradient.to_f64(), state)
+        });
+        let measured: Vec<_> = measured.collect::<Option<_>>()?;
+        let norms = measured.chunks(self.stretch(setup)).map(|stretch| {
+            let sums = stretch.iter().fold([zero; 2], |sums, numbers| {
+                std::array::from_fn(|n| sums[n] + numbers[n] * numbers[n])
+            });
+            sums.map(Approximate::sqrt)
+        });
+        Some(norms.collect())
     }
 
     /// Says where a stored weight is too far from the formulas, or nothing. What half floats store

@@ -179,7 +179,8 @@ pub struct RowScatterJob<'a> {
 }
 
 /// One optimizer step of a batch that changes nothing but some rows of weight and states, in place. Its rule is one of
-/// those that [`UpdateRule::visit_lazy`] knows.
+/// those that [`UpdateRule::visit_lazy`] knows, or [row-wise](UpdateRule::is_rowwise). The states of a row-wise rule have
+/// one number for each row of the weight, but for a master copy.
 #[derive(Debug)]
 pub struct RowUpdateJob<'a> {
     /// The step, with this key's scalars folded in.

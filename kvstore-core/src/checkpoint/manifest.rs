@@ -165,6 +165,7 @@ pub(super) struct StateRecord {
 enum InitialRecord {
     Zero,
     Weight,
+    RowZero,
 }
 
 impl Optimizer {
@@ -246,6 +247,7 @@ impl From<Outline> for StateRecord {
         let record = |initial| match initial {
             Initial::Zero => InitialRecord::Zero,
             Initial::Weight => InitialRecord::Weight,
+            Initial::RowZero => InitialRecord::RowZero,
         };
         Self {
             formula: outline.formula.formula().to_owned(),
@@ -268,6 +270,7 @@ impl TryFrom<StateRecord> for Outline {
         let initial = |record| match record {
             InitialRecord::Zero => Initial::Zero,
             InitialRecord::Weight => Initial::Weight,
+            InitialRecord::RowZero => Initial::RowZero,
         };
         Ok(Self {
             formula,

@@ -236,7 +236,7 @@ impl<'a> Body<'a> {
         weight: &TensorSpec,
         outline: Outline,
     ) -> Result<OptimizerState> {
-        let indices = 0..outline.num_tensors(weight.dtype());
+        let indices = 0..outline.specs(weight).count();
         let tensors = indices.map(|index| self.take(&state_name(index, key.as_str())));
         let tensors = fallible::try_collect(tensors)?;
         let optimizer = self.optimizer.as_ref().ok_or_else(|| self.input.corrupt(NO_OPTIMIZER))?;
@@ -290,9 +290,9 @@ fn find_key(
     }
     let outline = record.state.take().map(Outline::try_from).transpose()?;
     if let Some(outline) = &outline {
-        let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
-        for index in 0..outline.num_tensors(spec.dtype()) {
-            header.expect(&state_name(index, &record.key), arithmetic)?;
+        arithmetic.as_ref().ok_or_else(no_float)?;
+        for (index, state) in outline.specs(&spec).enumerate() {
+            header.expect(&state_name(index, &record.key), &state)?;
         }
         if !has_optimizer {
             return Err(Error::invalid(NO_OPTIMIZER));

@@ -219,7 +219,9 @@ impl Backend for CpuBackend {
 
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
         let ranges = rows::ranges(jobs)?;
-        self.workers.for_each_job(&mut rows::with_ranges(jobs, &ranges)?)
+        let (mut others, mut rowwise) = rows::rowwise::by_kind(rows::with_ranges(jobs, &ranges)?)?;
+        self.workers.for_each_job(&mut others)?;
+        self.workers.for_each_job(&mut rowwise)
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::turn::Turn;
+use super::turn::{Turn, end_of_links};
 use crate::types::{Error, Result};
 
 /// How many random letters end the name of a file that is to replace another one.
@@ -75,12 +75,7 @@ fn place_of(path: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let mut place = path.to_owned();
-    while let Ok(target) = fs::read_link(&place) {
-        place.pop();
-        place.push(target);
-    }
-    Ok(Some(place))
+    Ok(Some(end_of_links(path)))
 }
 
 fn folder_of(place: &Path) -> PathBuf {

@@ -62,14 +62,54 @@ fn queues() -> MutexGuard<'static, Queues> {
     QUEUES.get_or_init(|_| Mutex::default()).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// More links than systems follow: others lead in a circle.
+const MOST_LINKS: usize = 64;
+
+/// Returns where links lead to, even if nothing is there.
+pub(super) fn end_of_links(path: &Path) -> PathBuf {
+    let mut place = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = fs::read_link(&place) else { break };
+        place.pop();
+        place.push(target);
+    }
+    place
+}
+
 /// Returns one name for all names of a file, whether it is there already or not.
 fn one_name(path: &Path) -> PathBuf {
     if let Ok(name) = fs::canonicalize(path) {
         return name;
     }
-    let path = absolute(path).unwrap_or_else(|_| path.to_owned());
+    let path = end_of_links(&absolute(path).unwrap_or_else(|_| path.to_owned()));
     match (path.parent().map(fs::canonicalize), path.file_name()) {
         (Some(Ok(folder)), Some(name)) => folder.join(name),
         _ => path,
+    }
+}
+
+#[cfg(all(test, unix, not(miri)))]
+#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Writers by both names would otherwise not wait for each other, until the file is there.
+    #[test]
+    fn a_link_and_a_file_that_is_not_there_yet_have_one_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, second] = ["model", "link", "second"].map(|name| folder.path().join(name));
+        symlink("model", &link).unwrap();
+        symlink(&link, &second).unwrap();
+        assert_eq!(one_name(&link), one_name(&file));
+        assert_eq!(one_name(&second), one_name(&file));
+        let before = one_name(&link);
+        fs::write(&file, "").unwrap();
+        assert_eq!(one_name(&second), before);
+        // Links in a circle have a name, too.
+        let circle = folder.path().join("circle");
+        symlink(&circle, &circle).unwrap();
+        assert_eq!(one_name(&circle).file_name(), circle.file_name());
     }
 }

@@ -13,7 +13,8 @@ use std::fmt;
 pub use crate::rule::formulas::*;
 pub use crate::rule::{
     COMMON, DEFINITIONS, Definition, Domain, Factory, Formula, Initial, LayerFormula, LayerVisitor,
-    MAX_SCALARS, MAX_STATES, Parameter, Real, Rule, RuleVisitor, Step, UpdateRule,
+    MAX_SCALARS, MAX_STATES, Parameter, Real, RowFormula, RowVisitor, Rule, RuleVisitor, Step,
+    UpdateRule,
 };
 pub use lr_scheduler::{LrScheduler, Warmup};
 pub use state::OptimizerState;
@@ -21,6 +22,7 @@ pub use state::OptimizerState;
 pub(crate) use state::{Outline, Pending};
 
 use crate::fallible;
+use crate::rows::RowPlan;
 use crate::rule::{KeyUpdate, LAZY_UPDATE};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result};
@@ -56,6 +58,9 @@ pub const ALIASES: [(&str, &str); 7] = [
 #[derive(Clone)]
 pub struct Optimizer {
     definition: &'static Definition<UpdateRule>,
+    /// Whether its formulas need norms, and whether their states belong to rows.
+    is_layerwise: bool,
+    is_rowwise: bool,
     common: [f64; COMMON.len()],
     own: Vec<f64>,
     scheduler: Option<LrScheduler>,
@@ -79,14 +84,20 @@ impl Optimizer {
 
     fn of(definition: &'static Definition<UpdateRule>) -> Self {
         let mut defaults = definition.parameters().map(|parameter| parameter.default);
-        Self {
+        let mut optimizer = Self {
             definition,
+            is_layerwise: false,
+            is_rowwise: false,
             common: COMMON.map(|parameter| defaults.next().unwrap_or(parameter.default)),
             own: defaults.collect(),
             scheduler: None,
             lr_multipliers: BTreeMap::new(),
             wd_multipliers: BTreeMap::new(),
-        }
+        };
+        let rule = optimizer.rule(&Key::default(), 1, &mut 1.0);
+        optimizer.is_layerwise = rule.is_layerwise();
+        optimizer.is_rowwise = rule.is_rowwise();
+        optimizer
     }
 
     /// Returns stochastic gradient descent: learning rate 0.01, `momentum` 0, no weight decay.
@@ -277,7 +288,12 @@ impl Optimizer {
             backend.measure(&mut [pending.measure_job(weight, state, &spans, &mut sums)])?;
             pending.set_norms(&sums)?;
         }
-        if let Some(job) = pending.job(weight, state, &spans)? {
+        if self.is_rowwise() {
+            let plan = RowPlan::whole(weight.shape().num_rows(), gradients.len())?;
+            if let Some(job) = pending.row_job(weight, state, &plan, &spans)? {
+                backend.update_rows(&mut [job])?;
+            }
+        } else if let Some(job) = pending.job(weight, state, &spans)? {
             backend.update(&mut [job])?;
         }
         pending.settle(weight, state);
@@ -307,9 +323,13 @@ impl Optimizer {
     /// Returns whether the step of an element depends on nothing but this element and the
     /// hyper-parameters, so that parts of a weight can be stepped apart.
     pub fn is_elementwise(&self) -> bool {
-        let rule = self.rule(&Key::default(), 1, &mut 1.0);
-        // The noise of an element depends on its place.
-        !rule.is_layerwise() && !matches!(rule, UpdateRule::Sgld(_))
+        // The noise of an element of `sgld` depends on its place.
+        !self.is_layerwise && !self.is_rowwise && self.name() != "sgld"
+    }
+
+    /// Returns whether its state belongs to rows; see [`RowFormula`].
+    pub fn is_rowwise(&self) -> bool {
+        self.is_rowwise
     }
 
     /// Returns whether a gradient of rows changes weight and state in those rows only: whether the

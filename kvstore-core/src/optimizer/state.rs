@@ -12,7 +12,7 @@ use crate::norm::{add_in_pairs, num_blocks};
 use crate::rows::{RowPlan, row_len};
 use crate::rule::{Initial, MAX_STATES, UpdateRule};
 use crate::tensor::Tensor;
-use crate::types::{DType, Device, Error, Key, Result, Scalar, TensorSpec};
+use crate::types::{Device, Error, Key, Result, Scalar, TensorSpec};
 
 /// What an optimizer keeps for one key between updates.
 #[derive(Clone, Debug)]
@@ -39,11 +39,25 @@ pub(crate) struct Outline {
     pub(crate) momentum_product: f64,
 }
 
+impl Initial {
+    /// Returns the spec of such a tensor of state, but for its dtype.
+    fn spec(self, weight: &TensorSpec) -> TensorSpec {
+        match self {
+            Self::Zero | Self::Weight => weight.clone(),
+            Self::RowZero => TensorSpec::new([weight.shape().num_rows(), 1], weight.dtype()),
+        }
+    }
+}
+
 impl Outline {
-    /// Returns how many tensors there are with it, for a weight of this dtype.
-    pub(crate) fn num_tensors(&self, weight: DType) -> usize {
-        let has_master = weight.arithmetic() != Some(weight);
-        usize::from(has_master) + self.formula.initial().len() + self.parked.len()
+    /// Returns the specs of the tensors that there are with it; none for weights that cannot be optimized.
+    pub(crate) fn specs(&self, weight: &TensorSpec) -> impl Iterator<Item = TensorSpec> {
+        let arithmetic = weight.dtype().arithmetic();
+        let master = arithmetic.filter(|arithmetic| *arithmetic != weight.dtype());
+        let others = self.formula.initial().iter().chain(&self.parked);
+        let others = others.map(|initial| initial.spec(weight));
+        let all = master.map(|_| weight.clone()).into_iter().chain(others);
+        all.filter_map(move |spec| Some(spec.with_dtype(arithmetic?)))
     }
 }
 
@@ -76,7 +90,8 @@ impl OptimizerState {
     }
 
     /// Returns the state's tensors in the order of [`UpdateRule::initial`], each of the weight's
-    /// shape; for a half-precision weight its `f32` master copy comes first.
+    /// shape, or one number for each row, in the shape `[rows, 1]`; for a half-precision weight its `f32`
+    /// master copy comes first.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -217,8 +232,8 @@ impl OptimizerState {
             tensors.push(match initial {
                 Initial::Weight if has_master => tensors.first().unwrap_or(weight).duplicate()?,
                 Initial::Weight => weight.duplicate()?,
-                Initial::Zero => {
-                    let spec = weight.spec().with_dtype(arithmetic);
+                Initial::Zero | Initial::RowZero => {
+                    let spec = initial.spec(weight.spec()).with_dtype(arithmetic);
                     let mut zeros = weight.allocate_like(spec)?;
                     zeros.fill(Scalar::Float(0.0))?;
                     zeros

@@ -43,6 +43,20 @@ impl RowPlan {
         Ok(plan.finish())
     }
 
+    /// Plans the sum of so many whole values.
+    pub(crate) fn whole(num_rows: usize, num_values: usize) -> Result<Self> {
+        let mut plan = Self::with_capacity(0, num_values)?;
+        fallible::reserve(&mut plan.indices, num_rows)?;
+        fallible::reserve(&mut plan.starts, num_rows + 1)?;
+        fallible::reserve(&mut plan.sources, num_rows.saturating_mul(num_values))?;
+        for (row, index) in (0..num_rows).zip(0..) {
+            plan.indices.push(index);
+            plan.starts.push(plan.sources.len());
+            plan.sources.extend((0..num_values).map(|addend| RowSource { addend, row }));
+        }
+        Ok(plan.finish())
+    }
+
     /// Plans the sum of the rows that have the same number.
     pub(crate) fn of_ids(ids: &[i64]) -> Result<Self> {
         let mut numbered = fallible::collect(ids.iter().copied().zip(0..usize::MAX))?;

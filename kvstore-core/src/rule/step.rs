@@ -77,6 +77,8 @@ pub enum Initial {
     Zero,
     /// A copy of the weight.
     Weight,
+    /// 0, one number for each row of the weight.
+    RowZero,
 }
 
 /// The scalars of a formula with `N` numbers of state per element, as `f64`.

@@ -87,13 +87,13 @@ impl<'a> KeyPush<'a> {
         self.pushed.len()
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
+    fn values(&self) -> impl Iterator<Item = &'a Value> + use<'a> {
         let values = self.values;
         self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
     }
 
     /// Returns the elements of the values.
-    pub(super) fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
+    fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
         self.values().map(Value::memory)
     }
 
@@ -204,8 +204,8 @@ impl<'a> KeyPush<'a> {
 
     /// Returns memory for the sums that a prepared step needs; none for most steps.
     pub(super) fn norm_sums(&self) -> Result<Vec<[f64; 2]>> {
-        match (&self.prepared, self.value.as_deref().map(Value::memory)) {
-            (PreparedChange::Step(pending, _), Some(value)) => pending.norm_sums(value),
+        match (&self.prepared, self.value.as_deref()) {
+            (PreparedChange::Step(pending, _), Some(value)) => pending.norm_sums(value.memory()),
             _ => Err(lost()),
         }
     }
@@ -216,15 +216,12 @@ impl<'a> KeyPush<'a> {
         addends: &'b [Span<'b>],
         sums: &'b mut [[f64; 2]],
     ) -> Result<MeasureJob<'b>> {
-        let (Some(progress), Some(value)) = (&self.progress, self.value.as_deref()) else {
+        let (PreparedChange::Step(pending, _), Some(progress), Some(value)) =
+            (&self.prepared, &self.progress, self.value.as_deref())
+        else {
             return Err(lost());
         };
-        match (&self.prepared, Some(value.memory())) {
-            (PreparedChange::Step(pending, _), Some(value)) => {
-                Ok(pending.measure_job(value, &progress.state, addends, sums))
-            }
-            _ => Err(lost()),
-        }
+        Ok(pending.measure_job(value.memory(), &progress.state, addends, sums))
     }
 
     /// Takes the sums of that job into the prepared step.
@@ -436,7 +433,7 @@ impl<'a> Push<'a> {
             Optimizer::check_dtype(key.entry.key(), key.entry.spec().dtype())?;
         }
         // Sorting row numbers takes a while, and others may read the values meanwhile.
-        let num_plans = self.plan_rows()?;
+        let num_plans = self.plan_rows(running, compression.is_some())?;
         self.lock()?;
         for key in &mut self.keys {
             key.prepare_step(self.backends, running)?;
@@ -471,16 +468,23 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Plans the steps of the keys whose values are rows. Returns how many there are.
-    fn plan_rows(&mut self) -> Result<usize> {
+    /// Plans the steps of the keys whose values are rows, and of all keys if the optimizer steps nothing but
+    /// rows. Returns how many there are.
+    fn plan_rows(&mut self, running: &ActiveOptimizer, is_compressed: bool) -> Result<usize> {
+        let is_rowwise = running.optimizer.is_rowwise();
         let mut num_plans = 0;
         for key in &mut self.keys {
-            if key.first()?.rows().is_some()
-                && let Some(rows) = key.rows()?
-            {
-                key.plan = Some(Box::new(RowPlan::union(&rows)?));
-                num_plans += 1;
-            }
+            let plan = match key.first()?.rows() {
+                Some(_) => key.rows()?.map(|rows| RowPlan::union(&rows)).transpose()?,
+                None if is_rowwise => {
+                    // A compression sums the values first.
+                    let num_values = if is_compressed { 1 } else { key.len() };
+                    Some(RowPlan::whole(key.entry.spec().shape().num_rows(), num_values)?)
+                }
+                None => None,
+            };
+            num_plans += usize::from(plan.is_some());
+            key.plan = plan.map(Box::new);
         }
         Ok(num_plans)
     }

@@ -211,7 +211,8 @@ impl Batch<RowScatterJob> {
 }
 
 impl Batch<RowUpdateJob> {
-    /// Adds a step. All of a batch are of one formula and one dtype: see [`update_kernel`].
+    /// Adds a step. All of a batch are of one formula and one dtype: see [`update_kernels`]. The states of a row-wise rule
+    /// have one number for each row of the weight, but for a master copy.
     ///
     /// # Errors
     /// - [`Error::Internal`] when a row is not there or a state has the wrong form. The batch is
@@ -227,14 +228,20 @@ impl Batch<RowUpdateJob> {
         }
         let arithmetic = dtype.arithmetic().ok_or_else(wrong_states)?;
         let num_states = rule.initial().len() + usize::from(arithmetic != dtype);
-        let fits = |state: &Extent| state.num_bytes == num_elements * arithmetic.size();
-        if states.len() != num_states || !states.iter().all(fits) {
+        let (master, others) = states.split_at(states.len().min(num_states - rule.initial().len()));
+        let num_numbers = if rule.is_rowwise() { num_rows } else { num_elements };
+        let fits = |states: &[Extent], len: usize| {
+            states.iter().all(|state| state.num_bytes == len * arithmetic.size())
+        };
+        if states.len() != num_states || !fits(master, num_elements) || !fits(others, num_numbers) {
             return Err(wrong_states());
         }
         if indices.is_empty() || gradient.row_len == 0 {
             return Ok(());
         }
-        let changed = states.iter().map(|state| (*state, arithmetic));
+        // Of rows a thread loads one number of state.
+        let vectors = if rule.is_rowwise() { master } else { states };
+        let changed = vectors.iter().map(|state| (*state, arithmetic));
         let unit = gradient.unit(dtype, changed.chain([(weight, dtype)]));
         let (cut, num_tiles) = RowCut::new(indices.len(), gradient.row_len, unit);
         let addends = gradient.push_lists(dtype, self)?;
@@ -343,15 +350,23 @@ pub fn sum_kernel(dtype: DType) -> String {
     format!("kv_sum_rows_{}", sum::suffix(dtype))
 }
 
-/// Returns the kernel of a formula and a dtype; none for integers, and for formulas that are never lazy.
-pub fn update_kernel(rule: &UpdateRule, dtype: DType) -> Option<String> {
+/// Returns the kernels of a formula and a dtype, which run one after the other on the same jobs. Returns `None` for
+/// integers, and for formulas that step no rows.
+pub fn update_kernels(rule: &UpdateRule, dtype: DType) -> Option<Vec<String>> {
     struct IsLazy;
     impl RuleVisitor for IsLazy {
         type Output = ();
         fn visit<R: Rule<N>, const N: usize>(self) {}
     }
-    rule.visit_lazy(IsLazy).filter(|()| dtype.is_float())?;
-    Some(format!("kv_rows_{}_{dtype}", rule.formula()))
+    let formula = rule.formula();
+    if !dtype.is_float() {
+        return None;
+    }
+    if rule.is_rowwise() {
+        let kernels = ["row_states", "rowwise"].map(|name| format!("kv_{name}_{formula}_{dtype}"));
+        return Some(Vec::from(kernels));
+    }
+    rule.visit_lazy(IsLazy).map(|()| Vec::from([format!("kv_rows_{formula}_{dtype}")]))
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ pub fn has_kernel(rule: &UpdateRule) -> bool {
     !matches!(rule, UpdateRule::Test(_))
 }
 
-/// Returns the kernel of a formula and a dtype; none for integers.
+/// Returns the kernel of a formula and a dtype; none for integers, and for row-wise formulas.
 pub fn kernel(rule: &UpdateRule, dtype: DType) -> Option<String> {
-    dtype.is_float().then(|| format!("kv_{}_{dtype}", rule.formula()))
+    (dtype.is_float() && !rule.is_rowwise()).then(|| format!("kv_{}_{dtype}", rule.formula()))
 }

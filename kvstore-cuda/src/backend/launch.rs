@@ -44,7 +44,8 @@ pub(crate) struct Launches<K, J>(Vec<Launch<K, J>>);
 struct Launch<K, J> {
     card: Arc<Card>,
     kind: K,
-    kernel: String,
+    /// They run one after the other.
+    kernels: Vec<String>,
     batch: Batch<J>,
 }
 
@@ -60,12 +61,22 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
         kind: K,
         kernel: impl FnOnce() -> Result<String>,
     ) -> Result<&mut Batch<J>> {
+        self.batch_of_several(card, kind, || Ok(Vec::from([kernel()?])))
+    }
+
+    /// Returns the same for several kernels, which run one after the other.
+    pub(crate) fn batch_of_several(
+        &mut self,
+        card: &Arc<Card>,
+        kind: K,
+        kernels: impl FnOnce() -> Result<Vec<String>>,
+    ) -> Result<&mut Batch<J>> {
         let known = |launch: &Launch<K, J>| launch.kind == kind && Arc::ptr_eq(&launch.card, card);
         let position = if let Some(position) = self.0.iter().rposition(known) {
             position
         } else {
-            let (card, kernel) = (Arc::clone(card), kernel()?);
-            self.0.push(Launch { card, kind, kernel, batch: Batch::default() });
+            let (card, kernels) = (Arc::clone(card), kernels()?);
+            self.0.push(Launch { card, kind, kernels, batch: Batch::default() });
             self.0.len() - 1
         };
         let launch = self.0.get_mut(position);
@@ -81,9 +92,11 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
         // All that can fail for want of something is done before the first of them changes anything.
         let ready = self.0.iter().filter(|launch| launch.batch.num_tiles() > 0);
         let ready = ready.map(|launch| launch.prepare(backend)).collect::<Result<Vec<_>>>()?;
-        for Ready { card, function, args, .. } in &ready {
-            // SAFETY: the caller's promise.
-            unsafe { card.launch(*function, args, args.num_tiles) }?;
+        for Ready { card, functions, args, .. } in &ready {
+            for function in functions {
+                // SAFETY: the caller's promise.
+                unsafe { card.launch(*function, args, args.num_tiles) }?;
+            }
         }
         Ok(())
     }
@@ -92,15 +105,16 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
 /// A launch whose lists are on their way; the block comes back for reuse when the kernel is queued.
 struct Ready<'a> {
     card: &'a Card,
-    function: Function,
+    functions: Vec<Function>,
     args: Args,
     _lists: CudaStorage,
 }
 
 impl<K, J: TableRow> Launch<K, J> {
     fn prepare(&self, backend: &CudaBackend) -> Result<Ready<'_>> {
-        let Self { card, kernel, batch, .. } = self;
-        let function = card.function(kernel)?;
+        let Self { card, kernels, batch, .. } = self;
+        let functions = kernels.iter().map(|kernel| card.function(kernel));
+        let functions = functions.collect::<Result<Vec<_>>>()?;
         let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
         let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
         let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
@@ -108,7 +122,7 @@ impl<K, J: TableRow> Launch<K, J> {
         both.extend(jobs.iter().chain(addends).copied());
         // SAFETY: the block is as long as both.
         unsafe { backend.staging().upload(card, at, &both) }?;
-        Ok(Ready { card, function, args: batch.args(at, behind), _lists: lists })
+        Ok(Ready { card, functions, args: batch.args(at, behind), _lists: lists })
     }
 }
 

@@ -244,9 +244,9 @@ impl Backend for CudaBackend {
             let states = job.states.iter().flatten();
             let states =
                 states.map(|state| extent(card, reading(state))).collect::<Result<Vec<_>>>()?;
-            let kernel =
-                || row_jobs::update_kernel(&job.rule, dtype).ok_or_else(|| no_float(dtype));
-            launches.batch(card, (discriminant(&job.rule), dtype), kernel)?.push(
+            let kernels =
+                || row_jobs::update_kernels(&job.rule, dtype).ok_or_else(|| no_float(dtype));
+            launches.batch_of_several(card, (discriminant(&job.rule), dtype), kernels)?.push(
                 &RowUpdateArgs {
                     rule: &job.rule,
                     dtype,

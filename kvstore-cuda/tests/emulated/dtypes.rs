@@ -9,7 +9,7 @@ use kvstore_core::{BinaryOp, DType, UnaryOp};
 use kvstore_cuda::elementwise::{
     any_zero_kernel, binary_kernel, clip_kernel, fill_kernel, unary_kernel,
 };
-use kvstore_cuda::{broadcast, cast, compress, row_jobs, strided, sum, update};
+use kvstore_cuda::{broadcast, cast, compress, norm, row_jobs, strided, sum, update};
 
 use crate::update::rules;
 
@@ -33,13 +33,17 @@ fn launched(dtype: DType) -> Vec<String> {
     kernels.extend(BinaryOp::ALL.iter().filter_map(|op| binary_kernel(*op, dtype)));
     kernels.extend(UnaryOp::ALL.iter().filter_map(|op| unary_kernel(*op, dtype)));
     kernels.extend(DType::ALL.map(|to| cast::kernel(dtype, to)));
+    kernels.extend(norm::kernel(None, dtype));
     for code in [Code::OneBit, Code::TwoBit] {
         kernels.extend(compress::quantize_kernel(code, dtype));
         kernels.extend(compress::dequantize_kernel(code, dtype));
     }
     for rule in rules().into_iter().filter(update::has_kernel) {
         kernels.extend(update::kernel(&rule, dtype));
-        kernels.extend(row_jobs::update_kernel(&rule, dtype));
+        kernels.extend(row_jobs::update_kernels(&rule, dtype).into_iter().flatten());
+        if rule.is_layerwise() {
+            kernels.extend(norm::kernel(Some(&rule), dtype));
+        }
     }
     kernels
 }
@@ -48,7 +52,7 @@ fn launched(dtype: DType) -> Vec<String> {
 fn every_dtype_has_its_kernels() {
     let mut expected: BTreeSet<_> = DType::ALL.into_iter().flat_map(launched).collect();
     // Copies, whatever the dtype is.
-    expected.insert(row_jobs::SCATTER_KERNEL.to_owned());
+    expected.extend([row_jobs::SCATTER_KERNEL, norm::PAIR_KERNEL].map(str::to_owned));
     for size in [1, 2, 4, 8] {
         expected.extend([true, false].map(|is_gather| strided::kernel(size, is_gather)));
         expected.insert(broadcast::kernel(size as u64, [size as u64]).0.to_owned());

@@ -10,7 +10,7 @@ use kvstore_core::optimizer::{MAX_STATES, UpdateRule};
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{DType, Device};
 use kvstore_cuda::batch::{Batch, Extent};
-use kvstore_cuda::row_jobs::{RowUpdateArgs, RowUpdateJob, Rows, update_kernel};
+use kvstore_cuda::row_jobs::{RowUpdateArgs, RowUpdateJob, Rows, update_kernels};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
@@ -18,9 +18,9 @@ use crate::host::{Block, assert_same, backend, floats, numbers};
 use crate::row_jobs::{Case, below, cases, extent, with_zeros};
 use crate::update::rules;
 
-/// Returns rules of every formula that may be lazy.
+/// Returns rules of every formula that steps rows.
 fn lazy_rules() -> Vec<UpdateRule> {
-    rules().into_iter().filter(|rule| update_kernel(rule, DType::F32).is_some()).collect()
+    rules().into_iter().filter(|rule| update_kernels(rule, DType::F32).is_some()).collect()
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn every_lazy_formula_has_its_kernels() {
     let formulas: BTreeSet<&str> = lazy_rules().iter().map(UpdateRule::formula).collect();
     assert_eq!(
         formulas.into_iter().collect::<Vec<_>>(),
-        ["AdaGrad", "Adam", "Ftrl", "Sgd", "SgdMomentum"]
+        ["AdaGrad", "Adam", "Ftrl", "GroupAdaGrad", "Sgd", "SgdMomentum"]
     );
 }
 
@@ -67,14 +67,20 @@ fn contents(rule: &UpdateRule, dtype: DType, case: &Case) -> Contents {
         next += 1;
     }
     let num_rows = usize::try_from(next).unwrap() + below(2);
-    let make = |dtype: DType, number: usize| {
+    let make = |dtype: DType, number: usize, len: usize| {
         let seed = case.seed.wrapping_add(7919 * number as u64);
-        with_zeros(dtype, numbers(dtype, num_rows * case.row_len, seed))
+        with_zeros(dtype, numbers(dtype, len, seed))
+    };
+    let len = num_rows * case.row_len;
+    let num_masters = usize::from(arithmetic != dtype);
+    let state = |number: usize| {
+        let of_rows = rule.is_rowwise() && number >= num_masters;
+        make(arithmetic, 11 + number, if of_rows { num_rows } else { len })
     };
     Contents {
         indices,
-        weight: make(dtype, 10),
-        states: (11..11 + num_states).map(|number| make(arithmetic, number)).collect(),
+        weight: make(dtype, 10, len),
+        states: (0..num_states).map(state).collect(),
         addends: case.contents(dtype, |len, seed| numbers(dtype, len, seed)),
     }
 }
@@ -130,8 +136,10 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
         memory.push((expected(rule, dtype, case, &contents), contents, weight, states, addends));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
-    // SAFETY: the batch was made of memory that is there, and of lists that are.
-    unsafe { launch(&update_kernel(&rule, dtype).unwrap(), &args, num_blocks, order) };
+    for kernel in update_kernels(&rule, dtype).unwrap() {
+        // SAFETY: the batch was made of memory that is there, and of lists that are.
+        unsafe { launch(&kernel, &args, num_blocks, order) };
+    }
     for (expected, contents, mut weight, mut states, mut addends) in memory {
         let mut expected = expected.into_iter();
         assert_same(dtype, &expected.next().unwrap(), &weight.content());
@@ -148,7 +156,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
 fn every_kernel_steps_as_the_host_does() {
     for rule in lazy_rules() {
         for dtype in floats() {
-            for (row_len, beyond) in [(128, 0), (128, 1), (33, 0)] {
+            for (row_len, beyond) in [(128, 0), (128, 1), (33, 0), (4229, 0)] {
                 let case = |num_rows, most, seed| Case {
                     row_len,
                     num_rows,
@@ -204,5 +212,5 @@ fn what_does_not_fit_is_an_error() {
     assert!(!push(DType::F16, &[0, 2], [24, 48, 48]));
     assert!(!push(DType::I32, &[0, 2], whole));
     assert_eq!(batch.jobs().len(), 1);
-    assert_eq!(update_kernel(&rule, DType::I32), None);
+    assert_eq!(update_kernels(&rule, DType::I32), None);
 }

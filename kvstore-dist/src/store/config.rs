@@ -99,7 +99,7 @@ impl Policy {
         match self {
             Self::Assign => true,
             Self::Updater => false,
-            Self::Optimizer(optimizer) => self.steps_parts() && optimizer.is_lazy(),
+            Self::Optimizer(optimizer) => optimizer.is_lazy(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Translates the formulas of optimizers, the `impl Step` and `impl LayerFormula` blocks in
+//! Translates the formulas of optimizers, the `impl Step`, `impl LayerFormula` and `impl RowFormula` blocks in
 //! `kvstore-core/src/rule`, to C++.
 //!
 //! The translation knows what a formula may consist of: arithmetic, comparisons, `if` expressions and
@@ -28,6 +28,7 @@ pub(crate) struct Formula {
     pub(crate) num_states: usize,
     is_lazy: bool,
     has_norms: bool,
+    is_rowwise: bool,
 }
 
 /// Returns the header with all formulas, the list of all and the list of the lazy ones.
@@ -48,14 +49,17 @@ pub(crate) fn header() -> String {
         let uses: Vec<_> = formulas.map(|formula| format!("Use({})", formula.name)).collect();
         format!("#define {name}(Use) {}\n", uses.join(" "))
     };
-    text += "\n// The formulas to compile: KV_FORMULA, or all, those of lazy optimizers and those that need norms.\n";
+    text += "\n// The formulas to compile: KV_FORMULA, or all but those whose state belongs to rows, those of lazy optimizers, those\n\
+             // that need norms, and those whose state belongs to rows.\n";
     text += "#ifdef KV_FORMULA\n";
     text += "#define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";
     text += "#define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";
-    text += "#define KV_LAYER_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n#else\n";
-    text += &list("KV_FORMULAS", &mut formulas.iter());
+    text += "#define KV_LAYER_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";
+    text += "#define KV_ROW_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n#else\n";
+    text += &list("KV_FORMULAS", &mut formulas.iter().filter(|formula| !formula.is_rowwise));
     text += &list("KV_LAZY_FORMULAS", &mut formulas.iter().filter(|formula| formula.is_lazy));
     text += &list("KV_LAYER_FORMULAS", &mut formulas.iter().filter(|formula| formula.has_norms));
+    text += &list("KV_ROW_FORMULAS", &mut formulas.iter().filter(|formula| formula.is_rowwise));
     text += "#endif\n";
     text
 }
@@ -104,12 +108,18 @@ impl Parse for Formula {
         input.parse::<Token![>]>()?;
         let is_lazy = input.parse::<Option<Ident>>()?.is_some();
         let has_norms = input.peek(syn::token::Bracket);
+        let is_rowwise = input.peek(syn::token::Brace);
         if has_norms {
             let norms;
             syn::bracketed!(norms in input);
             norms.parse::<Ident>()?;
         }
-        Ok(Self { name, num_states, is_lazy, has_norms })
+        if is_rowwise {
+            let rows;
+            syn::braced!(rows in input);
+            rows.parse::<Ident>()?;
+        }
+        Ok(Self { name, num_states, is_lazy, has_norms, is_rowwise })
     }
 }
 
@@ -118,6 +128,7 @@ impl Parse for Formula {
 struct Sources {
     steps: BTreeMap<String, ItemImpl>,
     norms: BTreeMap<String, ItemImpl>,
+    rows: BTreeMap<String, ItemImpl>,
     /// The functions of each formula that are of no trait.
     own: BTreeMap<String, ItemImpl>,
     scalars: BTreeMap<String, Vec<String>>,
@@ -132,6 +143,7 @@ impl Sources {
                     let of_trait = match trait_of(&item).as_deref() {
                         Some("Step") => &mut sources.steps,
                         Some("LayerFormula") => &mut sources.norms,
+                        Some("RowFormula") => &mut sources.rows,
                         None => &mut sources.own,
                         Some(_) => continue,
                     };
@@ -162,6 +174,9 @@ impl Sources {
         let text = body.function(apply, &["index", "w", "s", "g"], Body::result);
         let (has_noise, names) = (body.has_noise, scalars.join(", "));
         let step = format!("KV_STEP({name}, {has_noise}, {num_states}, {names}) {{\n{text}}}\n");
+        if formula.is_rowwise {
+            return step + &self.of_rows(name, scalars);
+        }
         if !formula.has_norms {
             return step;
         }
@@ -169,6 +184,17 @@ impl Sources {
         let measure = function(self.norms.get(name), "measure");
         let text = body.function(measure, &["w", "s", "g"], Body::norms);
         format!("{step}\nKV_NORMS({name}) {{\n{text}}}\n")
+    }
+}
+
+impl Sources {
+    fn of_rows(&self, name: &str, scalars: &[String]) -> String {
+        let block = self.rows.get(name);
+        let mut body = Body::new(scalars, self.own.get(name));
+        let measure = body.function(function(block, "measure"), &["g"], Body::returned);
+        let mut body = Body::new(scalars, self.own.get(name));
+        let state = body.function(function(block, "row_state"), &["s", "mean"], Body::states);
+        format!("\nKV_ROW_MEASURE({name}) {{\n{measure}}}\n\nKV_ROW_STATE({name}) {{\n{state}}}\n")
     }
 }
 
@@ -318,23 +344,37 @@ impl<'a> Body<'a> {
         text
     }
 
+    fn returned(&mut self, value: &Expr) -> String {
+        format!("    return {};\n", self.expression(value))
+    }
+
     /// Assigns the new weight and the new states, all computed from the old ones.
     fn result(&mut self, result: &Expr) -> String {
         let Expr::Tuple(result) = result else { panic!("a step returns a tuple") };
-        let [weight, states] = [&result.elems[0], &result.elems[1]];
+        let mut text = self.variable("new_w", &result.elems[0]);
+        let weight = self.names["new_w"].clone();
+        let (variables, states) = self.new_states(&result.elems[1]);
+        text += &variables;
+        let _ = writeln!(text, "    w = {weight};");
+        text + &assigned_states(&states)
+    }
+
+    /// Assigns the new states, all computed from the old ones.
+    fn states(&mut self, states: &Expr) -> String {
+        let (variables, states) = self.new_states(states);
+        variables + &assigned_states(&states)
+    }
+
+    /// Returns the variables of the new states, and their names.
+    fn new_states(&mut self, states: &Expr) -> (String, Vec<String>) {
         let Expr::Array(states) = states else { panic!("the states are a list") };
-        let mut text = self.variable("new_w", weight);
-        let mut values = Vec::new();
+        let (mut text, mut names) = (String::new(), Vec::new());
         for (number, state) in states.elems.iter().enumerate() {
             let name = format!("new_s{number}");
             text += &self.variable(&name, state);
-            values.push(self.names[&name].clone());
+            names.push(self.names[&name].clone());
         }
-        let _ = writeln!(text, "    w = {};", self.names["new_w"]);
-        for (number, value) in values.iter().enumerate() {
-            let _ = writeln!(text, "    s[{number}] = {value};");
-        }
-        text
+        (text, names)
     }
 
     fn expression(&mut self, expression: &Expr) -> String {
@@ -420,6 +460,14 @@ impl<'a> Body<'a> {
         });
         format!("({condition} ? {value} : {otherwise})")
     }
+}
+
+fn assigned_states(names: &[String]) -> String {
+    let mut text = String::new();
+    for (number, name) in names.iter().enumerate() {
+        let _ = writeln!(text, "    s[{number}] = {name};");
+    }
+    text
 }
 
 fn operator(operator: &BinOp) -> &'static str {

@@ -1,7 +1,16 @@
-//! Layer-wise optimizers against kept runs of `MXNet` 1.9.1, and the keys that LARS exempts.
+//! Optimizers that look at more than one element, against kept runs of `MXNet` 1.9.1, and the keys that LARS
+//! exempts.
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the numbers are those of f32, lengths and indices"
+)]
 
-use kvstore::{Device, NDArray, Optimizer, Store, array, create};
+use kvstore::{DType, Device, Key, NDArray, Optimizer, RowSparse, Store, Tensor, array, create};
+use kvstore_core::{Backends, CpuBackend, TensorSpec};
 use kvstore_tests::json::{floats, list, options, text};
+use kvstore_tests::samples::tame;
+use kvstore_tests::value::Spec;
 use serde_json::Value as Json;
 
 /// Relative to the recorded weight. `MXNet` computes norms and powers in f32, which costs some digits.
@@ -11,12 +20,10 @@ fn file() -> Json {
     serde_json::from_str(include_str!("../../data/mxnet_layerwise.json")).expect("valid JSON")
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the numbers are those of f32")]
 fn to_arrays(file: &Json, values: &Json) -> Vec<NDArray> {
     let shapes = list(&file["shapes"]).iter().map(floats);
     let arrays = list(values).iter().zip(shapes).map(|(numbers, dims)| {
         let numbers: Vec<f32> = floats(numbers).iter().map(|number| *number as f32).collect();
-        #[expect(clippy::cast_sign_loss, reason = "lengths")]
         let dims: Vec<usize> = dims.iter().map(|dim| *dim as usize).collect();
         array(&numbers, dims, Device::cpu(0)).expect("numbers of this shape")
     });
@@ -110,5 +117,107 @@ fn lars_exempts_keys_by_the_ends_of_their_names() {
             store.pull_new(name).expect("a known key")[0].to_vec::<f32>().expect("numbers")
         };
         assert_eq!(with("lars") == with("sgd"), name != "fc_weight", "{name}");
+    }
+}
+
+/// The gradient of an update: whole, or some rows.
+fn gradient(file: &Json, form: &str, update: usize) -> kvstore::Value {
+    let shape = floats(&file["shape"]);
+    let dims = |dims: &[f64]| -> Vec<usize> { dims.iter().map(|dim| *dim as usize).collect() };
+    let value = |numbers: &[f64], dims: Vec<usize>| {
+        let numbers: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
+        array(&numbers, dims, Device::cpu(0)).expect("numbers of this shape").tensor()
+    };
+    if form == "dense" {
+        return value(&floats(&list(&file["dense"])[update]), dims(&shape)).into();
+    }
+    let rows = &list(&file["rows"])[update];
+    let indices: Vec<i64> = floats(&rows["indices"]).iter().map(|index| *index as i64).collect();
+    let numbers: Vec<f64> = list(&rows["rows"]).iter().flat_map(floats).collect();
+    let rows = value(&numbers, vec![indices.len(), shape[1] as usize]);
+    RowSparse::new(dims(&shape), indices, rows).expect("rows of this shape").into()
+}
+
+#[test]
+fn runs_of_mxnet_by_rows() {
+    let file: Json =
+        serde_json::from_str(include_str!("../../data/mxnet_groups.json")).expect("valid JSON");
+    for case in list(&file["optimizers"]) {
+        let form = text(&case["form"]);
+        let optimizer =
+            Optimizer::from_options(text(&case["optimizer"]), &options(&case["kwargs"]));
+        let optimizer = optimizer.expect("a valid optimizer");
+        let key = Key::new("w").expect("a key");
+        let store = create("local").expect("a store of this machine");
+        let weight: Vec<f32> = floats(&file["weight"]).iter().map(|it| *it as f32).collect();
+        let weight = array(&weight, [6, 3], Device::cpu(0)).expect("18 numbers");
+        store.init("w", &weight).expect("a new key");
+        store.set_optimizer(optimizer).expect("any can be set");
+        for update in 0..6 {
+            let gradient = gradient(&file, form, update);
+            store.push_values(std::slice::from_ref(&key), &[gradient], 0).expect("a gradient");
+            if update % 2 == 1 {
+                let found = store.pull_new("w").expect("a known key")[0].to_vec::<f32>();
+                let expected = &list(&case["weights"])[update / 2];
+                check(&found.expect("numbers"), &floats(expected), &format!("{case}, {update}"));
+            }
+        }
+        let snapshot = store.snapshot().expect("a snapshot");
+        let state = snapshot.optimizer_state(&key).expect("the state of a key");
+        let history = state.tensors()[0].to_vec::<f32>().expect("numbers");
+        assert_eq!(state.tensors()[0].shape().dims(), [6, 1]);
+        check(&history, &floats(&case["history"]), &format!("{case}, history"));
+    }
+}
+
+fn check(found: &[f32], expected: &[f64], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    let mut pairs = found.iter().zip(expected);
+    let are_close = pairs.all(|(found, expected)| {
+        (f64::from(*found) - expected).abs() <= 1e-5 * (expected.abs() + 0.1)
+    });
+    assert!(are_close, "{what}: expected {expected:?}, found {found:?}");
+}
+
+/// The same bits for whole gradients and for rows, on one thread and several, with rows longer than a block of
+/// sums and weights of half precision.
+#[test]
+fn steps_of_rows_have_the_same_bits() {
+    for (dtype, row_len) in
+        [(DType::F32, 1), (DType::F32, 4229), (DType::F64, 129), (DType::Bf16, 700)]
+    {
+        let run = |num_threads: usize, is_rows: bool| {
+            let backends = Backends::new(vec![CpuBackend::with_threads(num_threads)]);
+            let num_rows = 200;
+            let value = |seed: u64| {
+                let spec = Spec::new(&[num_rows, row_len], dtype);
+                let bytes = tame(spec, seed).to_bytes();
+                let spec = TensorSpec::new([num_rows, row_len], dtype);
+                Tensor::from_bytes(&backends, Device::cpu(0), spec, &bytes).expect("numbers")
+            };
+            let optimizer = Optimizer::new("groupadagrad").expect("a known name");
+            let (key, mut weight) = (Key::new("w").expect("a key"), value(1));
+            let mut state = optimizer.create_state(&weight).expect("floats");
+            for seed in 2..5 {
+                if is_rows {
+                    let indices: Vec<i64> = (0..200).collect();
+                    let rows = RowSparse::new([num_rows, row_len], indices, value(seed));
+                    let rows = rows.expect("all rows");
+                    optimizer.update_rows(&key, &mut weight, &rows, &mut state).expect("a step");
+                } else {
+                    let gradients = [value(seed)];
+                    optimizer.update(&key, &mut weight, &gradients, &mut state).expect("a step");
+                }
+            }
+            let states = state.tensors().iter().map(|it| it.to_bytes().expect("bytes"));
+            std::iter::once(weight.to_bytes().expect("bytes")).chain(states).collect::<Vec<_>>()
+        };
+        let expected = run(1, false);
+        for (num_threads, is_rows) in [(1, true), (2, false), (7, true)] {
+            assert!(
+                run(num_threads, is_rows) == expected,
+                "{dtype} {row_len} {num_threads} {is_rows}"
+            );
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! What is cut for threads is the elements of the rows that are there, also within a row.
 
+pub(super) mod rowwise;
 mod scatter;
 mod sum;
 mod update;

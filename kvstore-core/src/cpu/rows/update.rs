@@ -152,7 +152,7 @@ impl<'a> RowUpdatePiece<'a> {
     }
 }
 
-fn sum_full<A: RowFold>(
+pub(super) fn sum_full<A: RowFold>(
     addends: &Addends<'_>,
     part: &RowPart,
     buffers: &mut GradientBuffers,
@@ -162,7 +162,7 @@ fn sum_full<A: RowFold>(
 }
 
 /// Sums a part of a row, rounds the sum as every sum of its dtype is, and converts it.
-fn sum_half<T: Half + RowFold>(
+pub(super) fn sum_half<T: Half + RowFold>(
     addends: &Addends<'_>,
     part: &RowPart,
     buffers: &mut GradientBuffers,
@@ -176,9 +176,9 @@ fn sum_half<T: Half + RowFold>(
 }
 
 /// Memory for the sum of a part of a row, and for that sum in half precision.
-struct GradientBuffers {
-    sum: SumBuffer,
-    rounded: [u16; BLOCK],
+pub(super) struct GradientBuffers {
+    pub(super) sum: SumBuffer,
+    pub(super) rounded: [u16; BLOCK],
 }
 
 /// The gradient, and how a part of a row of it is made.

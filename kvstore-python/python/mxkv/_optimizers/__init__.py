@@ -14,6 +14,7 @@ from .adamw import AdamW
 from .dcasgd import DCASGD
 from .ftml import FTML
 from .ftrl import Ftrl
+from .groupadagrad import GroupAdaGrad
 from .lamb import LAMB
 from .lars import LARS
 from .lion import Lion
@@ -36,6 +37,7 @@ __all__ = [
     "DCASGD",
     "FTML",
     "Ftrl",
+    "GroupAdaGrad",
     "LAMB",
     "LARS",
     "Lion",

@@ -456,4 +456,27 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     public static Optimizer lamb() {
         return Optimizer.of("lamb");
     }
+
+    /**
+     * {@return {@code groupadagrad}} GroupAdaGrad: AdaGrad with one learning rate for each row of the weight.
+     *
+     * <p>With {@code q = clip(rescale * gradient)}, and for each row of the weight, along its first axis:
+     * {@code h = h + mean(q^2)} over the row and {@code w = w - lr * (q / sqrt(h + epsilon) + wd * w)}.
+     *
+     * <p>Its state is one number for each row.
+     *
+     * <p>Source: the operator {@code group_adagrad_update} of Apache MXNet 1.9, without weight decay, after
+     * Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
+     * optimization", 2011.
+     *
+     * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
+     * <ul>
+     * <li>{@code epsilon}, 1e-5: Is added so that the quotient is finite.
+     * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
+     * only; otherwise the other rows count as 0.
+     * </ul>
+     */
+    public static Optimizer groupAdaGrad() {
+        return Optimizer.of("groupadagrad");
+    }
 }

@@ -393,4 +393,25 @@
     :bias-correction  true; whether the means are divided by what they lack in the first updates
   Errors are those of the namespace.
 
-      (kvstore/set-optimizer (kvstore/create) (lamb {:rescale-grad 0.5}))"}])
+      (kvstore/set-optimizer (kvstore/create) (lamb {:rescale-grad 0.5}))"}
+   {:function group-ada-grad
+    :factory groupAdaGrad
+    :title "GroupAdaGrad: AdaGrad with one learning rate for each row of the weight."
+    :doc "Returns the optimizer `group-ada-grad`. GroupAdaGrad: AdaGrad with one learning rate for each row of the
+  weight.
+
+  With q = clip(rescale * gradient), and for each row of the weight, along its first axis: h = h + mean(q^2)
+  over the row and w = w - lr * (q / sqrt(h + epsilon) + wd * w).
+
+  Its state is one number for each row.
+
+  Source: the operator group_adagrad_update of Apache MXNet 1.9, without weight decay, after Duchi, Hazan and
+  Singer, \"Adaptive subgradient methods for online learning and stochastic optimization\", 2011.
+
+  `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
+    :epsilon      1e-5; is added so that the quotient is finite
+    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
+                  the other rows count as 0
+  Errors are those of the namespace.
+
+      (kvstore/set-optimizer (kvstore/create) (group-ada-grad {:rescale-grad 0.5}))"}])

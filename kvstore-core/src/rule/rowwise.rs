@@ -1,0 +1,40 @@
+//! [`RowFormula`]: a formula whose state is one list of numbers for each row.
+
+use super::step::Real;
+use super::{Rule, UpdateRule};
+
+/// A formula whose `N` numbers of state belong to a row of the weight, along its first axis.
+///
+/// For each row that has a gradient, a backend squares what [`RowFormula::measure`] returns and adds the
+/// squares up, as [`norm`](crate::norm) describes, with the row as the complete value. It divides by the
+/// length of the row, and the state becomes that of [`RowFormula::row_state`]. Then it steps each element;
+/// [`Step::apply`](super::Step::apply) gets the new state and leaves it.
+pub trait RowFormula<const N: usize>: Rule<N> {
+    /// Returns the number of an element whose mean square over the row is needed.
+    fn measure<A: Real>(step: &Self::RoundedStep<A>, gradient: A) -> A;
+
+    /// Returns the new state of a row, given the mean square.
+    fn row_state<A: Real>(step: &Self::RoundedStep<A>, state: [A; N], mean: A) -> [A; N];
+}
+
+/// Code that is generic over the type of a row-wise rule; see [`UpdateRule::visit_rowwise`].
+pub trait RowVisitor {
+    /// What the visit returns.
+    type Output;
+
+    /// Is called with the type of the rule.
+    fn visit<R: RowFormula<N>, const N: usize>(self) -> Self::Output;
+}
+
+impl UpdateRule {
+    /// Returns whether the state belongs to rows. Such a rule steps rows only, of a complete gradient all.
+    pub fn is_rowwise(&self) -> bool {
+        struct Yes;
+        impl RowVisitor for Yes {
+            type Output = ();
+
+            fn visit<R: RowFormula<N>, const N: usize>(self) {}
+        }
+        self.visit_rowwise(Yes).is_some()
+    }
+}
