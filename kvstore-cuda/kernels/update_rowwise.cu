@@ -3,8 +3,8 @@
 #include "update_rows.h"
 
 // Elements of a block of sums, and columns: `BLOCK` and `COLUMNS` of kvstore-core/src/norm.rs.
-#define KV_NORM_BLOCK 4096
-#define KV_NORM_COLUMNS 128
+#define KV_SUM_BLOCK 4096
+#define KV_SUM_COLUMNS 128
 
 // Adds numbers up as they come: neighbours in pairs, then pairs of these, until one number is left. `LEVELS` is one more
 // than the logarithm of how many there are at most.
@@ -36,12 +36,12 @@ KV_DEVICE double mean_square(const RowUpdateJob &job, const u64 *lists, u64 row,
                              const typename Arithmetic<T>::Number *scalars) {
     u64 row_len = job.cut.num_units * job.cut.unit;
     Pairs<33> blocks;
-    for (u64 block = 0; block < row_len; block += KV_NORM_BLOCK) {
-        u64 end = block + KV_NORM_BLOCK < row_len ? block + KV_NORM_BLOCK : row_len;
+    for (u64 block = 0; block < row_len; block += KV_SUM_BLOCK) {
+        u64 end = block + KV_SUM_BLOCK < row_len ? block + KV_SUM_BLOCK : row_len;
         Pairs<8> columns;
-        for (u64 column = block; column < end && column < block + KV_NORM_COLUMNS; column++) {
+        for (u64 column = block; column < end && column < block + KV_SUM_COLUMNS; column++) {
             double sum = 0;
-            for (u64 index = column; index < end; index += KV_NORM_COLUMNS) {
+            for (u64 index = column; index < end; index += KV_SUM_COLUMNS) {
                 Some<T, 1> gradient;
                 sum_unit(gradient, job.addends, lists, row, index);
                 double number = (double)Step::measure(scalars, widen(gradient.lanes[0]));

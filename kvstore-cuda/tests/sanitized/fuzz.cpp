@@ -11,6 +11,7 @@
 #include "sum.cu"
 #include "update.cu"
 #include "update_rows.cu"
+#include "update_rowwise.cu"
 
 #include <algorithm>
 #include <random>
@@ -296,7 +297,8 @@ static void fuzz_scatter_rows() {
     run(kv_scatter_rows, &args);
 }
 
-template <class T> static void fuzz_update_rows(Kernel kernel, u32 num_states) {
+// Steps on rows, whose state belongs to elements or to rows.
+template <class T> static void fuzz_update_rows(std::vector<Kernel> kernels, u32 num_states, bool is_rowwise) {
     const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
     std::vector<RowUpdateJob> jobs;
@@ -313,14 +315,17 @@ template <class T> static void fuzz_update_rows(Kernel kernel, u32 num_states) {
         std::vector<u64> indices = random_indices(job.cut.num_rows);
         auto range = [&](u64 of) { return memory.range(indices.back() * row_len * of, beyond * of % 16); };
         job.weight = range(size);
-        for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) job.states[n] = range(number);
+        u32 num_masters = IsHalf<T>::VALUE ? 1 : 0;
+        for (u32 n = 0; n < num_states + num_masters; n++)
+            job.states[n] =
+                is_rowwise && n >= num_masters ? memory.range(indices.back() * number, 0) : range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
         job.first_index = (u32)lists.size();
         lists.insert(lists.end(), indices.begin(), indices.end() - 1);
         jobs.push_back(job);
     }
     BatchArgs<RowUpdateJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    run(kernel, &args);
+    for (Kernel kernel : kernels) run(kernel, &args);
 }
 
 // Every operation, by its number, and others; zeros are divisors too.
@@ -364,7 +369,10 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
 #define FUZZ_UPDATE(Step) KV_FLOATS(FUZZ_UPDATE_OF, Step)
 #define FUZZ_UPDATE_OF(name, T, Step) fuzz_update<T>(kv_##Step##_##name, Step::STATES);
 #define FUZZ_UPDATE_ROWS(Step) KV_FLOATS(FUZZ_UPDATE_ROWS_OF, Step)
-#define FUZZ_UPDATE_ROWS_OF(name, T, Step) fuzz_update_rows<T>(kv_rows_##Step##_##name, Step::STATES);
+#define FUZZ_UPDATE_ROWS_OF(name, T, Step) fuzz_update_rows<T>({kv_rows_##Step##_##name}, Step::STATES, false);
+#define FUZZ_ROWWISE(Step) KV_FLOATS(FUZZ_ROWWISE_OF, Step)
+#define FUZZ_ROWWISE_OF(name, T, Step)                                                                                 \
+    fuzz_update_rows<T>({kv_row_states_##Step##_##name, kv_rowwise_##Step##_##name}, Step::STATES, true);
 #define FUZZ_MEASURE(name, T, what, num_states) fuzz_measure<T>(kv_measure_##what##_##name, num_states);
 #define FUZZ_MEASURE_STEP(Step) KV_FLOATS(FUZZ_MEASURE, Step, Step::STATES)
 
@@ -392,6 +400,7 @@ int main(int, char **arguments) {
         KV_WORDS(FUZZ_SUM_ROWS)
         fuzz_scatter_rows();
         KV_LAZY_FORMULAS(FUZZ_UPDATE_ROWS)
+        KV_ROW_FORMULAS(FUZZ_ROWWISE)
         KV_LAYER_FORMULAS(FUZZ_MEASURE_STEP)
         KV_FLOATS(FUZZ_MEASURE, gradient, 0)
     }
