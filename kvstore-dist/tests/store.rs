@@ -97,6 +97,7 @@ fn programs() -> impl Strategy<Value = Program> {
         Some("sgld"),
         Some("lars"),
         Some("lamb"),
+        Some("groupadagrad"),
         Some("adagrad"),
     ]);
     let compression = prop::sample::select(vec![None, None, Some("2bit"), Some("1bit")]);
@@ -301,6 +302,7 @@ fn any_number_of_workers_goes_on_from_a_snapshot() {
         after_a_snapshot("nadam", DType::F16, None, sizes);
         after_a_snapshot("sgld", DType::F32, None, sizes);
         after_a_snapshot("lamb", DType::F32, None, sizes);
+        after_a_snapshot("groupadagrad", DType::Bf16, None, sizes);
     }
     after_a_snapshot("sgd", DType::F32, Some("2bit"), [2, 2]);
     after_a_snapshot("adam", DType::Bf16, Some("1bit"), [3, 3]);

@@ -16,10 +16,8 @@ use super::step::{Real, Step, scalars};
 ///
 /// Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with the
 /// options of `MXNet` 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD", 2017.
-pub(super) const fn lars<R>() -> Definition<R>
-where
-    R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<SgdMomentum>,
-{
+pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<SgdMomentum>>()
+-> Definition<R> {
     Definition {
         name: "lars",
         class: "LARS",

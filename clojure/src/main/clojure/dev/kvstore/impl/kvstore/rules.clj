@@ -128,7 +128,11 @@
                   (.clearClipGlobalNorm kvstore))))
 
 (defn clip-global-norm
-  "Returns the bound of the norm of a push, or nil if there is none."
+  "Returns the bound of the norm of a push to `kvstore`, or nil if there is none.
+
+  Throws code `:closed` when `kvstore` was disposed.
+
+      (clip-global-norm (set-clip-global-norm (create) 5)) ;=> 5.0"
   [^KVStore kvstore]
   (errors/guard (let [bound (.clipGlobalNorm kvstore)]
                   (when (.isPresent bound)
