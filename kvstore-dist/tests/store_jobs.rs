@@ -63,11 +63,11 @@ fn recorded_programs(group: &Arc<Group>) {
     }
 }
 
-/// Runs the same random programs on every rank: 25, or as many as `PROPTEST_CASES` says.
+/// Runs the same random programs on every rank: 10, or as many as `PROPTEST_CASES` says.
 fn random_programs(group: &Arc<Group>) {
     let mut runner = TestRunner::deterministic();
     let cases = env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok());
-    for _ in 0..cases.unwrap_or(25) {
+    for _ in 0..cases.unwrap_or(10) {
         let program = program().new_tree(&mut runner).expect("nothing is rejected").current();
         checks::replay_program(group, &program).unwrap_or_else(|what| panic!("{what}"));
     }
