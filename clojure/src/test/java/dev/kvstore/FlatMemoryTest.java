@@ -16,8 +16,12 @@ import org.junit.jupiter.params.provider.CsvSource;
 @Tag("memory")
 @EnabledOnOs(OS.LINUX)
 class FlatMemoryTest {
-    /** By how much the second half of a loop may exceed the first: chance, but no leak. */
-    private static final long TOLERANCE = 64L << 20;
+    /**
+     * By how much the second half of a loop may exceed the first. The thread that frees arrays falls
+     * behind when other processes run: 126 MiB were seen. An array of 4 floats takes 550 bytes, so half
+     * of the loop makes 520 MiB of them.
+     */
+    private static final long TOLERANCE = 192L << 20;
 
     /** The heap, the least native memory that asks for a collection, as much kept for reuse, the JVM. */
     private static final long BOUND = (256L + 256 + 256 + 128) << 20;
