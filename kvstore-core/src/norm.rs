@@ -6,6 +6,9 @@
 //! the results again in pairs, until one number is left. The blocks are added in the same way.
 //! Everything is computed in `f64`.
 
+use crate::fallible;
+use crate::types::Result;
+
 /// The elements of a block.
 pub const BLOCK: usize = 4096;
 /// The columns of a block.
@@ -31,6 +34,16 @@ pub fn add_in_pairs(numbers: &mut [f64]) -> f64 {
         len = len.div_ceil(2);
     }
     numbers.first().copied().unwrap_or(0.0)
+}
+
+/// Returns the two sums over a value from those over its blocks.
+///
+/// # Errors
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+pub(crate) fn add_blocks(blocks: &[[f64; 2]]) -> Result<[f64; 2]> {
+    let mut firsts = fallible::collect(blocks.iter().map(|[first, _]| *first))?;
+    let mut seconds = fallible::collect(blocks.iter().map(|[_, second]| *second))?;
+    Ok([add_in_pairs(&mut firsts), add_in_pairs(&mut seconds)])
 }
 
 #[cfg(test)]

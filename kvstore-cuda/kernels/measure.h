@@ -1,4 +1,4 @@
-// Sums of squares of a batch. A job is an `UpdateJob` of which `weight_to` is where partial sums go, two for each thread
+// Sums of squares of a batch. A job is an `UpdateJob`. Its `weight_to` is where the partial sums go, two for each thread
 // that sums a block: kv_add_in_pairs adds them up.
 #pragma once
 

@@ -160,7 +160,7 @@ impl HalfFormat {
         let size = if x.is_finite() {
             (size / self.scale()).to_bits() >> (52 - mantissa)
         } else {
-            // A NaN keeps its first bits, of which one has to be set.
+            // A NaN keeps the first bits of its fraction; one of them has to be set.
             (size.to_bits() >> (52 - mantissa) | u64::from(x.is_nan())) & all
         };
         size | u64::from(x.is_sign_negative()) << (exponent + mantissa)

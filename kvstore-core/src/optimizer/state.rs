@@ -8,7 +8,7 @@ use crate::backend::{
     InOut, MeasureJob, Measured, RowUpdateJob, Span, SpanMut, Storage, UpdateJob,
 };
 use crate::fallible;
-use crate::norm::{add_in_pairs, num_blocks};
+use crate::norm::{add_blocks, num_blocks};
 use crate::rows::{RowPlan, row_len};
 use crate::rule::{Initial, MAX_STATES, UpdateRule};
 use crate::tensor::Tensor;
@@ -315,7 +315,7 @@ impl Pending {
 
     /// Takes the sums of that job into the rule.
     pub(crate) fn set_norms(&mut self, sums: &[[f64; 2]]) -> Result<()> {
-        self.rule = self.rule.with_norms(norms(sums)?);
+        self.rule = self.rule.with_norms(add_blocks(sums)?.map(f64::sqrt));
         Ok(())
     }
 
@@ -382,16 +382,6 @@ impl Pending {
         state.num_updates = self.num_updates;
         state.momentum_product = self.momentum_product;
     }
-}
-
-/// Returns the roots of two totals, given the sums of blocks.
-fn norms(sums: &[[f64; 2]]) -> Result<[f64; 2]> {
-    let mut norms = [0.0; 2];
-    for (index, norm) in norms.iter_mut().enumerate() {
-        let mut sums: Vec<f64> = fallible::collect(sums.iter().map(|pair| pair[index]))?;
-        *norm = add_in_pairs(&mut sums).sqrt();
-    }
-    Ok(norms)
 }
 
 /// Returns the elements in memory of their own, for a change of some of them.

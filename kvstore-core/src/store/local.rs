@@ -17,7 +17,7 @@ use super::home::Home;
 use super::norms::check_clip;
 use super::policy::{ActiveOptimizer, Policy, RowUse};
 use super::pull_rows::pull_rows;
-use super::push::{Push, PushedValue};
+use super::push::{Push, PushedValue, ReplacedValues};
 use super::scratch::Scratch;
 use super::snapshot::{SavedPolicy, SavedSettings, Snapshot};
 use super::table::{Entry, Progress, Table};
@@ -131,19 +131,10 @@ impl LocalStore {
         let (mut entries, mut pushed) = (Vec::new(), Vec::new());
         self.plan(keys, values, &mut entries, &mut pushed)?;
         Scratch::with(|scratch| {
-            let (moved, merged, clipped);
+            let mut replaced = ReplacedValues::default();
             let mut push =
                 Push::new(&self.backends, self.home, &entries, values, &pushed, scratch)?;
-            moved = push.moved()?;
-            let values = moved.as_deref().unwrap_or(values);
-            push.set_values(values);
-            merged = push.merge_rows(&self.backends, values, RowUse::Sum)?;
-            let values = merged.as_deref().unwrap_or(values);
-            push.set_values(values);
-            if let Some(bound) = clip {
-                clipped = push.clipped(bound, values, scratch)?;
-                push.set_values(clipped.as_deref().unwrap_or(values));
-            }
+            push.replace_values(&mut replaced, values, RowUse::Sum, clip, scratch)?;
             push.into_sums(scratch)
         })
     }
@@ -184,21 +175,13 @@ impl LocalStore {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let (backends, compression) = (&self.backends, compression.as_ref());
-        let (moved, merged, clipped);
+        let mut replaced = ReplacedValues::default();
         let mut push = Push::new(backends, self.home, entries, values, pushed, scratch)?;
-        moved = push.moved()?;
-        let values = moved.as_deref().unwrap_or(values);
-        push.set_values(values);
         if let Some(compression) = compression {
             push.keys.iter().try_for_each(|key| key.check_compression(compression))?;
         }
-        merged = push.merge_rows(backends, values, policy.row_use(clip_global_norm.is_some()))?;
-        let values = merged.as_deref().unwrap_or(values);
-        push.set_values(values);
-        if let Some(bound) = clip_global_norm {
-            clipped = push.clipped(*bound, values, scratch)?;
-            push.set_values(clipped.as_deref().unwrap_or(values));
-        }
+        let row_use = policy.row_use(clip_global_norm.is_some());
+        push.replace_values(&mut replaced, values, row_use, *clip_global_norm, scratch)?;
         match policy {
             Policy::Assign => push.assign(compression, scratch),
             Policy::Updater(updater) => {

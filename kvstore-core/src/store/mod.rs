@@ -188,7 +188,8 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     fn compression(&self) -> Result<Option<Compression>>;
 
     /// Scales the sums of every push from now on, so that the Euclidean norm over all of its keys is at most
-    /// `bound`; none lets them be. The factor is `bound / (norm + 1e-8)`, as in `gluon.utils.clip_global_norm`.
+    /// `bound`; without a bound they are not scaled. The factor is `bound / (norm + 1e-8)`, as in
+    /// `gluon.utils.clip_global_norm`.
     ///
     /// Each push has a norm of its own, so the gradients of a model belong in one push. The sums are
     /// clipped before an optimizer or updater gets them. A norm that is not finite clips nothing.

@@ -7,7 +7,7 @@ use crate::backend::registry::Backends;
 use crate::backend::{MeasureJob, Measured, Span};
 use crate::codec::Compression;
 use crate::fallible;
-use crate::norm::{add_in_pairs, num_blocks};
+use crate::norm::{add_blocks, add_in_pairs, num_blocks};
 use crate::rows::Value;
 use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
 
@@ -80,10 +80,7 @@ impl Push<'_> {
         let sums = self.sum(scratch)?;
         for (key, mut sum) in self.keys.iter_mut().zip(sums) {
             sum.binary_scalar_assign(BinaryOp::Mul, Scalar::Float(factor))?;
-            let scaled = match key.first()? {
-                Value::Dense(_) => Value::Dense(sum),
-                Value::Rows(rows) => Value::Rows(rows.with_rows(sum)?),
-            };
+            let scaled = key.in_form_of_first(sum)?;
             let place = key.positions().next().and_then(|place| clipped.get_mut(place));
             *place.ok_or_else(lost)? = scaled;
             key.keep_first();
@@ -112,8 +109,7 @@ impl Push<'_> {
         drop(jobs);
         let mut totals = fallible::with_capacity(self.keys.len())?;
         for sums in &sums {
-            let mut blocks = fallible::collect(sums.iter().map(|[sum, _]| *sum))?;
-            totals.push(add_in_pairs(&mut blocks));
+            totals.push(add_blocks(sums)?[0]);
         }
         Ok(add_in_pairs(&mut totals).sqrt())
     }

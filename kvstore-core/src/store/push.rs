@@ -8,7 +8,7 @@ use std::sync::{Arc, MutexGuard};
 
 use super::home::Home;
 use super::norms::NormSums;
-use super::policy::{ActiveOptimizer, RunId};
+use super::policy::{ActiveOptimizer, RowUse, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
 use crate::backend::registry::{Backends, in_the_midst};
@@ -66,6 +66,14 @@ enum PreparedChange {
     Step(Pending, RunId),
 }
 
+/// The values that take the place of those of a call, by the step that made them; none where all stay.
+#[derive(Default)]
+pub(crate) struct ReplacedValues {
+    moved: Option<Vec<Value>>,
+    merged: Option<Vec<Value>>,
+    clipped: Option<Vec<Value>>,
+}
+
 impl<'a> KeyPush<'a> {
     fn new(
         entry: &'a Entry,
@@ -99,6 +107,14 @@ impl<'a> KeyPush<'a> {
 
     pub(super) fn first(&self) -> Result<&'a Value> {
         self.values().next().ok_or_else(lost)
+    }
+
+    /// Returns a sum of the values in the form of the first one: dense, or rows.
+    pub(super) fn in_form_of_first(&self, sum: Tensor) -> Result<Value> {
+        Ok(match self.first()? {
+            Value::Dense(_) => Value::Dense(sum),
+            Value::Rows(rows) => Value::Rows(rows.with_rows(sum)?),
+        })
     }
 
     /// Returns the indices of the values in the call.
@@ -297,8 +313,32 @@ impl<'a> Push<'a> {
         Ok(Self { backends, keys })
     }
 
+    /// Brings the values of the call into the form in which they are summed: on the device of their key, rows
+    /// merged as `row_use` says, and clipped to the global norm `clip`, if that is given.
+    pub(crate) fn replace_values(
+        &mut self,
+        replaced: &'a mut ReplacedValues,
+        values: &'a [Value],
+        row_use: RowUse,
+        clip: Option<f64>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let ReplacedValues { moved, merged, clipped } = replaced;
+        *moved = self.moved()?;
+        let values = moved.as_deref().unwrap_or(values);
+        self.set_values(values);
+        *merged = self.merge_rows(self.backends, values, row_use)?;
+        let values = merged.as_deref().unwrap_or(values);
+        self.set_values(values);
+        if let Some(bound) = clip {
+            *clipped = self.clipped(bound, values, scratch)?;
+            self.set_values(clipped.as_deref().unwrap_or(values));
+        }
+        Ok(())
+    }
+
     /// Replaces the values of the call.
-    pub(crate) fn set_values(&mut self, values: &'a [Value]) {
+    fn set_values(&mut self, values: &'a [Value]) {
         for key in &mut self.keys {
             key.values = values;
         }
@@ -306,7 +346,7 @@ impl<'a> Push<'a> {
 
     /// Returns the values of the call, those moved that are on another device than where their key is
     /// summed. Returns `None` if none is.
-    pub(crate) fn moved(&self) -> Result<Option<Vec<Value>>> {
+    fn moved(&self) -> Result<Option<Vec<Value>>> {
         let mut moved: Option<Vec<Value>> = None;
         for key in &self.keys {
             for (position, value) in key.positions().zip(key.values()) {
@@ -365,11 +405,7 @@ impl<'a> Push<'a> {
     pub(crate) fn into_sums(self, scratch: &mut Scratch) -> Result<Vec<Value>> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for (key, sum) in self.keys.iter().zip(self.sum(scratch)?) {
-            let sum = match key.first()? {
-                Value::Dense(_) => Value::Dense(sum),
-                Value::Rows(rows) => Value::Rows(rows.with_rows(sum)?),
-            };
-            sums.push((key.positions().next(), sum));
+            sums.push((key.positions().next(), key.in_form_of_first(sum)?));
         }
         scratch.put_back_keys(self.keys);
         sums.sort_unstable_by_key(|(position, _)| *position);
