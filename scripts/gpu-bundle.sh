@@ -1,6 +1,6 @@
 #!/bin/sh
 # gpu-bundle.sh [PLATFORM]   builds target/gpu-bundle, a folder for a machine with a GPU and without Rust: the suites that
-#                            run on GPUs, the bench, what is measured beside it, and `run.sh`, which runs all that.
+#                            run on GPUs, the bench, the wheel with its tests, and `run.sh`, which runs all that.
 # The platform is linux-x86_64, or linux-aarch64.
 set -eu
 cd "$(dirname "$0")/.."
@@ -39,6 +39,11 @@ export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_TEST_STRIP=symbols
 pack --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card $(printf -- '--test=%s ' $SUITES)
 pack --release --package=kvstore-gpu-bench
 cp tests/gpu/run.sh tests/gpu/peers.py "$bundle/"
+# What users of Python get, and its tests.
+scripts/wheel.sh "${1:-linux-x86_64}" >/dev/null
+cp target/wheels/*.whl "$bundle/"
+mkdir "$bundle/python-tests"
+cp kvstore-python/tests/*.py "$bundle/python-tests/"
 git describe --always --dirty >"$bundle/version" 2>/dev/null || true
 
 mebibytes=$(du -sk "$bundle" | awk '{ print int($1 / 1024) + 1 }')

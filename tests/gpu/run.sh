@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh   everything that is to be seen on a machine with a GPU, in at most ten minutes: the tests, a sanitizer, what the
-#          store does beside the card's copy rate, and PyTorch's times for the same.
+#          store does beside the card's copy rate, PyTorch's times for the same, and the wheel's tests with PyTorch and CuPy.
 # It writes as it goes, into $OUT or into `results` beside it: `report.txt`, which ends with a table, `results.json`, and
 # what each step said. A step that fails, takes too long or cannot run is told, and the next one begins.
 # SMALL=1 is for a driver that is emulated: small values, whose times mean nothing.
@@ -17,7 +17,7 @@ python=${PYTHON:-python3}
 report=$out/report.txt steps=$work/steps
 : >"$report"
 : >"$steps"
-rm -f "$out/bench.jsonl" "$out/peers.json" "$out/results.json" "$out/tests.txt" "$out/sanitizer.txt"
+rm -f "$out/bench.jsonl" "$out/peers.json" "$out/results.json" "$out/tests.txt" "$out/sanitizer.txt" "$out/python.txt"
 started=$(date +%s)
 
 say() { echo "$*" | tee -a "$report"; }
@@ -30,8 +30,9 @@ note() {
     say "$(printf '%-28s %-8s %4s s  %s' "$1" "$2" "$3" "$4")"
 }
 
-# Begins a group of steps that may take so many seconds together.
-group() { until=$(($(elapsed) + $1)); }
+# Begins a group of steps that may take so many seconds together, and what the groups before it have left.
+until=0
+group() { until=$((until + $1)); }
 
 # step NAME SECONDS FILE COMMAND..   runs a command, whose output goes to the end of a file.
 step() {
@@ -49,7 +50,7 @@ step() {
     status=$?
     cat "$work/output" >>"$file"
     took=$(($(elapsed) - before))
-    last=$(grep '^test result:' "$work/output" | tail -n 1)
+    last=$(grep -E '^test result:|^[0-9]+ (passed|failed)' "$work/output" | tail -n 1)
     case $status in
         0) note "$name" ok "$took" "$last" ;;
         124 | 137) note "$name" TIMEOUT "$took" "after $seconds s" ;;
@@ -70,7 +71,7 @@ if timeout -k 5 1 true 2>/dev/null; then limit="timeout -k 5"; else limit=unlimi
 
 # 1. The machine.
 say "$(date -u '+%Y-%m-%d %H:%M UTC')  $(uname -srm)  $(getconf GNU_LIBC_VERSION 2>/dev/null)"
-group 30
+group 80
 step nvidia-smi 15 "$report" nvidia-smi
 for file in "$here"/bin/*.gz; do
     gzip -dc "$file" >"$work/$(basename "$file" .gz)" && chmod +x "$work/$(basename "$file" .gz)"
@@ -80,21 +81,48 @@ small=
 [ -z "${SMALL:-}" ] || small=--small
 # shellcheck disable=SC2086 # an option or nothing
 {
-    step first-calls-cold 20 "$report" "$bench" $small --first-calls
+    step first-calls-cold 60 "$report" "$bench" $small --first-calls
     step first-calls-warm 10 "$report" "$bench" $small --first-calls
 }
 
-# 2. The tests: the suites of every backend, on four devices.
-group 150
+# 2. Bits and copies against the host, before anything that takes long.
+group 40
+step test-card 45 "$out/tests.txt" "$work/test-card"
+
+# 3. What the store does beside the card's copy rate.
+group 145
+# shellcheck disable=SC2086 # an option or nothing
+step bench 145 "$work/bench.txt" "$bench" $small --seconds 130 --json "$out/bench.jsonl"
+
+# 4. What PyTorch takes for the same.
+group 105
+step peers 105 "$work/peers.txt" "$python" "$here/peers.py" $small --seconds 95 \
+    --bench "$out/bench.jsonl" --json "$out/peers.json"
+
+# 5. The package that Python's users get, with the PyTorch and the CuPy that are here.
+group 75
+wheel=$(echo "$here"/*.whl)
+if ! "$python" -c 'import numpy, pytest' 2>/dev/null; then
+    note python missing 0 "no Python with NumPy and pytest"
+elif "$python" -m zipfile -e "$wheel" "$work/site"; then
+    cp -R "$here/python-tests" "$work/"
+    cd "$work/python-tests" || exit
+    step python 120 "$out/python.txt" env PYTHONPATH="$work/site" KVSTORE_GPUS=4 "$python" -m pytest -q -rs -p no:cacheprovider \
+        test_real_gpus.py test_gpus.py test_gpu_interop.py test_gpu_exports.py test_foreign.py test_torch.py test_jax.py
+    cd "$here" || exit
+fi
+
+# 6. The suites of every backend, on four devices.
+group 90
 export KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=4
 for test in "$work"/test-*; do
-    step "$(basename "$test")" 90 "$out/tests.txt" "$test"
+    [ "$(basename "$test")" = test-card ] || step "$(basename "$test")" 90 "$out/tests.txt" "$test"
 done
 unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
 
-# 3. The sanitizer, on few small values. A test that gives all its memory back shows leaks, others would only show what the
+# 7. The sanitizer, on few small values. A test that gives all its memory back shows leaks, others would only show what the
 #    process keeps.
-group 120
+group 65
 find_sanitizer() {
     command -v compute-sanitizer && return
     for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer /opt/nvidia/*/compute-sanitizer; do
@@ -122,16 +150,6 @@ fi
 export KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=4
 sanitized memcheck-suite 60 --tool memcheck "$work/test-backends" casts fills copies half sums_are
 unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
-
-# 4. What the store does beside the card's copy rate.
-group 150
-# shellcheck disable=SC2086 # an option or nothing
-step bench 150 "$work/bench.txt" "$bench" $small --seconds 130 --json "$out/bench.jsonl"
-
-# 5. What PyTorch takes for the same.
-group 110
-step peers 110 "$work/peers.txt" "$python" "$here/peers.py" $small --seconds 95 \
-    --bench "$out/bench.jsonl" --json "$out/peers.json"
 
 # The table, and the same for programs.
 for table in bench peers; do

@@ -47,6 +47,10 @@ class TheFolder(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(Library.read(gzip.decompress(path.read_bytes())).complaints(), [])
 
+    def test_has_the_wheel_and_its_tests(self):
+        self.assertEqual(len(list(BUNDLE.glob("mxkv-*.whl"))), 1)
+        self.assertTrue((BUNDLE / "python-tests" / "test_real_gpus.py").exists())
+
     def test_is_small(self):
         size = sum(path.stat().st_size for path in BUNDLE.rglob("*") if "results" not in path.parts)
         self.assertLess(size, 60 << 20)
@@ -67,6 +71,7 @@ class TheScript(unittest.TestCase):
         tools = ["memcheck", "initcheck", "stream-ordered-races", "memcheck-suite"]
         for name in (*tests, *tools, "first-calls-warm", "bench"):
             self.assertEqual(steps.get(name), "ok", f"{name}\n{report}")
+        self.assertIn(steps["python"], ("ok", "missing"), report)
         self.assertEqual(status, 0, report)
         machine, *cases = results["bench"]
         self.assertTrue(machine["emulated"])
@@ -86,6 +91,7 @@ class TheScript(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertEqual(steps["bench"], "FAILED")
         self.assertEqual(steps["peers"], "missing")
+        self.assertEqual(steps["python"], "missing")
         self.assertEqual(results["peers"], None)
         self.assertIn("== what ran", report)
 
