@@ -283,6 +283,15 @@ fn store_cases() -> Vec<Case> {
             move |store, values| store.push(&both(), values, 0),
         ),
         change(
+            "push to a row-wise optimizer",
+            move || {
+                let store = store(tensor());
+                store.set_optimizer(Optimizer::new("groupadagrad").unwrap()).unwrap();
+                (store, pair())
+            },
+            move |store, values| store.push(&both(), values, 0),
+        ),
+        change(
             "push to a layer-wise optimizer",
             move || {
                 let store = store(tensor());

@@ -287,7 +287,7 @@ fn clear_clip_global_norm(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) 
 }
 
 native!(fn clip_global_norm(store: jlong) -> jdouble);
-/// Returns 0, which is no bound, where there is none.
+/// Returns 0 if there is no bound.
 fn clip_global_norm(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jdouble> {
     Ok(convert::store(store)?.clip_global_norm()?.unwrap_or(0.0))
 }

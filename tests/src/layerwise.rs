@@ -35,7 +35,6 @@ impl NaiveStep<'_> {
         if let Some(last) = last_rate
             && self.is("momentum_correction")
             && last > 0.0
-            && self.lr > 0.0
         {
             momentum *= self.lr / last;
         }

@@ -111,15 +111,13 @@ impl Model {
                 None => addends,
                 Some(compression) => sent(compression, &addends, &mut residuals),
             };
-            // An updater gets whole values.
-            let stays_rows = !matches!(self.policy, Policy::Updater(_));
-            sums.push((sum(&addends), rows_of(&entry.key).filter(|_| stays_rows)));
-            left.push((index, residuals));
+            sums.push(sum(&addends));
+            left.push((index, rows_of(&entry.key), residuals));
         }
         if let Some(bound) = self.clip_global_norm {
             clip(&mut sums, bound);
         }
-        for ((index, residuals), (sum, rows)) in left.into_iter().zip(sums) {
+        for ((index, rows, residuals), sum) in left.into_iter().zip(sums) {
             let entry = &mut self.entries[index];
             entry.update(&self.policy, &sum, rows.as_deref())?;
             entry.residuals = residuals;

@@ -65,20 +65,23 @@ impl Value {
 
     /// Returns the little-endian bytes of the elements.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let (dtype, size) = (self.spec.dtype, self.spec.dtype.size());
+        let (format, size) = (Format::of(self.spec.dtype), self.spec.dtype.size());
         let mut bytes = Vec::with_capacity(self.numbers.len() * size);
         for number in &self.numbers {
-            bytes.extend_from_slice(&number.to_bytes(dtype)[..size]);
+            bytes.extend_from_slice(&format.bits(*number).to_le_bytes()[..size]);
         }
         bytes
     }
 
     /// Returns the value whose elements have these little-endian bytes.
     pub fn from_bytes(spec: Spec, bytes: &[u8]) -> Self {
-        let size = spec.dtype.size();
-        let numbers =
-            bytes.chunks(size).map(|chunk| Number::from_bytes(spec.dtype, chunk)).collect();
-        Self { spec, numbers }
+        let (format, size) = (Format::of(spec.dtype), spec.dtype.size());
+        let number = |chunk: &[u8]| {
+            let mut bits = [0; 8];
+            bits[..size].copy_from_slice(chunk);
+            format.read(u64::from_le_bytes(bits))
+        };
+        Self { numbers: bytes.chunks(size).map(number).collect(), spec }
     }
 }
 
@@ -86,16 +89,5 @@ impl Number {
     /// Returns the element whose bits are the low ones of `bits`.
     pub fn from_bits(dtype: DType, bits: i64) -> Self {
         Format::of(dtype).read(bits.cast_unsigned())
-    }
-
-    /// Returns the little-endian bytes, of which the dtype has the first ones.
-    fn to_bytes(self, dtype: DType) -> [u8; 8] {
-        Format::of(dtype).bits(self).to_le_bytes()
-    }
-
-    fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {
-        let mut bits = [0; 8];
-        bits[..bytes.len()].copy_from_slice(bytes);
-        Format::of(dtype).read(u64::from_le_bytes(bits))
     }
 }

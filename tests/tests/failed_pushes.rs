@@ -59,7 +59,7 @@ fn a_sum() {
 
 #[test]
 fn a_first_step() {
-    for name in ["adam", "dcasgd", "ftml", "lamb"] {
+    for name in ["adam", "dcasgd", "ftml", "lamb", "groupadagrad"] {
         push_in_vain(|store, _| store.set_optimizer(optimizer(name)).unwrap());
     }
 }

@@ -21,6 +21,11 @@ fn sums_are_those_of_dense_values() {
 }
 
 #[test]
+fn clipped_rows_are_those_of_dense_values() {
+    on_every_store(|create, _| suite::clipped_rows_are_those_of_dense_values(create));
+}
+
+#[test]
 fn dense_steps_are_those_of_dense_values() {
     on_every_store(|create, _| suite::dense_steps_are_those_of_dense_values(create));
 }

@@ -55,7 +55,7 @@ pub struct UpdateJob<'a> {
 /// Nothing is written but `sums`.
 #[derive(Debug)]
 pub struct MeasureJob<'a> {
-    /// Whose squares are summed.
+    /// What is squared.
     pub measured: Measured<'a>,
     /// Where the memory is.
     pub device: Device,
@@ -68,7 +68,7 @@ pub struct MeasureJob<'a> {
     pub sums: &'a mut [[f64; 2]],
 }
 
-/// Whose squares a [`MeasureJob`] sums.
+/// What a [`MeasureJob`] squares and sums.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a push has few jobs, and mostly of steps")]
 pub enum Measured<'a> {

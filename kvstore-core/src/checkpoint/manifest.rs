@@ -43,7 +43,7 @@ pub(super) struct Manifest {
     pub(super) store: String,
     pub(super) rule: RuleRecord,
     pub(super) compression: Option<CompressionRecord>,
-    /// Not there without one, as in files from before there was such a bound.
+    /// Omitted without a bound, so files written before this field existed still load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clip_global_norm: Option<f64>,
     /// In the order of initialisation.

@@ -50,7 +50,7 @@ impl Initial {
 }
 
 impl Outline {
-    /// Returns the specs of the tensors that there are with it; none for weights that cannot be optimized.
+    /// Returns the spec of each state tensor; nothing for weights that cannot be optimized.
     pub(crate) fn specs(&self, weight: &TensorSpec) -> impl Iterator<Item = TensorSpec> {
         let arithmetic = weight.dtype().arithmetic();
         let master = arithmetic.filter(|arithmetic| *arithmetic != weight.dtype());

@@ -33,19 +33,19 @@ pub(super) const fn lamb<R: From<Lamb>>() -> Definition<R> {
                     "lower_bound",
                     0.0,
                     Domain::NonNegative,
-                    "Least norm of a weight that is counted; 0 for none",
+                    "Lower limit of the weight norm; 0 for none",
                 ),
                 Parameter::new(
                     "upper_bound",
                     0.0,
                     Domain::NonNegative,
-                    "Largest norm of a weight that is counted; 0 for none",
+                    "Upper limit of the weight norm; 0 for none",
                 ),
                 Parameter::new(
                     "bias_correction",
                     1.0,
                     Domain::Flag,
-                    "Whether the means are divided by what they lack in the first updates",
+                    "Whether the means are corrected for starting at 0",
                 ),
             ]
         },
@@ -124,9 +124,10 @@ impl LayerFormula<2> for Lamb {
     }
 
     fn with_norms(self, [weight, direction]: [f64; 2]) -> Self {
-        let mut weight = weight.max(self.lower_bound);
-        if self.upper_bound > 0.0 {
-            weight = weight.min(self.upper_bound);
+        // Comparisons keep a NaN; `max` and `min` would hide a broken weight behind a bound.
+        let mut weight = if weight < self.lower_bound { self.lower_bound } else { weight };
+        if self.upper_bound > 0.0 && weight > self.upper_bound {
+            weight = self.upper_bound;
         }
         let is_zero = weight == 0.0 || direction == 0.0;
         let ratio = if is_zero { 1.0 } else { weight / direction };

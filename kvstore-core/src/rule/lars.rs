@@ -31,7 +31,7 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
                     "eta",
                     0.001,
                     Domain::NonNegative,
-                    "Size of a step over the size of the weight, at learning rate 1",
+                    "Trust coefficient: norm of a step over the norm of the weight, at learning rate 1",
                 ),
                 Parameter::epsilon(0.0),
                 Parameter::new(
@@ -44,18 +44,20 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
         },
         rule: |update| {
             let [momentum, eta, epsilon, has_correction] = update.own();
+            // The option decides which formula is used: a corrected momentum may be 0 for one update.
+            let has_momentum = momentum != 0.0;
             let momentum = momentum * correction(update, has_correction != 0.0);
             let is_exempt =
                 ["gamma", "beta", "bias"].iter().any(|end| update.key.as_str().ends_with(end));
             let (learning_rate, weight_decay) = (update.learning_rate, update.weight_decay);
             let (rescale, clip) = (update.rescale, update.clip);
-            match (momentum == 0.0, is_exempt) {
-                (true, true) => Sgd::of(update).into(),
-                (false, true) => SgdMomentum::of(update, momentum).into(),
-                (true, false) => {
+            match (has_momentum, is_exempt) {
+                (false, true) => Sgd::of(update).into(),
+                (true, true) => SgdMomentum::of(update, momentum).into(),
+                (false, false) => {
                     Lars { learning_rate, weight_decay, eta, epsilon, rescale, clip }.into()
                 }
-                (false, false) => LarsMomentum {
+                (true, false) => LarsMomentum {
                     momentum,
                     learning_rate,
                     weight_decay,
@@ -71,16 +73,12 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
 }
 
 /// Returns the learning rate over that of the last update of the key, and keeps it for the next one.
-/// Returns 1 if one of them is 0 or there has been no update.
+/// Returns 1 if the last one was 0 or there has been no update.
 fn correction(update: &mut KeyUpdate<'_>, is_on: bool) -> f64 {
     // The kept number is 1 before the first update, then the negated learning rate.
     let last = -*update.momentum_product;
     *update.momentum_product = -update.learning_rate;
-    if is_on && last > 0.0 && update.learning_rate > 0.0 {
-        update.learning_rate / last
-    } else {
-        1.0
-    }
+    if is_on && last > 0.0 { update.learning_rate / last } else { 1.0 }
 }
 
 scalars! {

@@ -8,7 +8,7 @@ use super::{Rule, UpdateRule};
 /// For each row that has a gradient, a backend squares what [`RowFormula::measure`] returns and adds the
 /// squares up, as [`norm`](crate::norm) describes, with the row as the complete value. It divides by the
 /// length of the row, and the state becomes that of [`RowFormula::row_state`]. Then it steps each element;
-/// [`Step::apply`](super::Step::apply) gets the new state and leaves it.
+/// [`Step::apply`](super::Step::apply) receives the new state and returns it unchanged.
 pub trait RowFormula<const N: usize>: Rule<N> {
     /// Returns the number of an element whose mean square over the row is needed.
     fn measure<A: Real>(step: &Self::RoundedStep<A>, gradient: A) -> A;
@@ -27,7 +27,8 @@ pub trait RowVisitor {
 }
 
 impl UpdateRule {
-    /// Returns whether the state belongs to rows. Such a rule steps rows only, of a complete gradient all.
+    /// Returns whether the state belongs to rows. Such a rule always steps by rows: with a dense gradient, all of
+    /// them.
     pub fn is_rowwise(&self) -> bool {
         struct Yes;
         impl RowVisitor for Yes {

@@ -196,8 +196,8 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for a bound that is not a finite number above 0,
-    /// with a compression, and from inside an updater of this store. A push of integers then fails with
-    /// it, too.
+    /// with a compression, and from inside an updater of this store. While a bound is set, a push of integers
+    /// fails with the same code.
     fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()>;
 
     /// Returns the bound of the norm of a push, or `None` if there is none.
@@ -207,8 +207,8 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     fn clip_global_norm(&self) -> Result<Option<f64>>;
 
     /// Returns all that the store holds at one moment: every key with its optimizer state, the optimizer or
-    /// updater, the compression and the bound of the norm. Nothing is copied, and it stays as it is whatever is done to the store. A call
-    /// that changes several keys is in it whole or not at all; it waits for those that are under way.
+    /// updater, the compression and the bound of the norm. Nothing is copied, and later changes of the store do
+    /// not affect it. A call that changes several keys is in it whole or not at all; it waits for those that are under way.
     ///
     /// A key that is changed afterwards needs memory of its own for the new value, as long as the snapshot is
     /// there.

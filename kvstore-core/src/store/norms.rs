@@ -7,8 +7,9 @@ use crate::backend::registry::Backends;
 use crate::backend::{MeasureJob, Measured, Span};
 use crate::codec::Compression;
 use crate::fallible;
-use crate::norm::{add_blocks, add_in_pairs, num_blocks};
-use crate::rows::Value;
+use crate::norm::{add_blocks, add_in_pairs, num_blocks, sum_of_rows};
+use crate::rows::{RowSparse, Value, row_len};
+use crate::tensor::Tensor;
 use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
 
 /// Is added to a norm before the bound is divided by it, as `clip_global_norm` of Gluon does.
@@ -61,10 +62,10 @@ impl NormSums {
 
 impl Push<'_> {
     /// Returns values that replace those of the call, so that the norm over the sums of all keys is at most
-    /// `bound`; none if it is. The first value of each key is then its scaled sum. Values of rows are summed
-    /// already.
+    /// `bound`; `None` if it already is. The first value of each key is then its scaled sum. Values of rows are
+    /// summed already.
     ///
-    /// A norm that is not finite clips nothing.
+    /// A norm that is not finite clips nothing. That includes a norm above 1.3e154, whose square no `f64` holds.
     pub(super) fn clipped(
         &mut self,
         bound: f64,
@@ -78,9 +79,8 @@ impl Push<'_> {
         }
         let mut clipped = fallible::copied(values)?;
         let sums = self.sum(scratch)?;
-        for (key, mut sum) in self.keys.iter_mut().zip(sums) {
-            sum.binary_scalar_assign(BinaryOp::Mul, Scalar::Float(factor))?;
-            let scaled = key.in_form_of_first(sum)?;
+        for (key, sum) in self.keys.iter_mut().zip(sums) {
+            let scaled = key.in_form_of_first(scaled(&sum, factor)?)?;
             let place = key.positions().next().and_then(|place| clipped.get_mut(place));
             *place.ok_or_else(lost)? = scaled;
             key.keep_first();
@@ -88,22 +88,33 @@ impl Push<'_> {
         Ok(Some(clipped))
     }
 
-    /// Returns the Euclidean norm over the sums of all keys, in the order of their initialisation.
+    /// Returns the Euclidean norm over the sums of all keys, in the order of their initialisation. Rows that
+    /// a value lacks count as zeros, so the norm has the bits of that of the dense values.
     fn global_norm(&self) -> Result<f64> {
         let mut spans = fallible::with_capacity(self.num_values())?;
         spans.extend(self.spans());
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for key in &self.keys {
-            let value = key.first()?.memory();
-            check_clipped_dtype(key.entry().key(), value.dtype())?;
-            sums.push(fallible::filled([0.0; 2], num_blocks(value.num_elements()))?);
+            let value = key.first()?;
+            check_clipped_dtype(key.entry().key(), value.spec().dtype())?;
+            let num_blocks = match value {
+                Value::Dense(value) => num_blocks(value.num_elements()),
+                Value::Rows(_) => 1,
+            };
+            sums.push(fallible::filled([0.0; 2], num_blocks)?);
         }
         let mut jobs = fallible::with_capacity(self.keys.len())?;
         let mut rest = spans.as_slice();
         for (key, sums) in self.keys.iter().zip(&mut sums) {
-            let (value, addends) = (key.first()?.memory(), take(&mut rest, key.len())?);
-            let (device, dtype) = (value.device(), value.dtype());
-            jobs.push(MeasureJob { measured: Measured::Gradient, device, dtype, addends, sums });
+            let addends = take(&mut rest, key.len())?;
+            match key.first()? {
+                Value::Dense(value) => {
+                    let (device, dtype) = (value.device(), value.dtype());
+                    let measured = Measured::Gradient;
+                    jobs.push(MeasureJob { measured, device, dtype, addends, sums });
+                }
+                Value::Rows(rows) => sums.fill([sum_of_squares(rows)?, 0.0]),
+            }
         }
         self.backends.run(&mut jobs, |backend, jobs| backend.measure(jobs))?;
         drop(jobs);
@@ -113,6 +124,23 @@ impl Push<'_> {
         }
         Ok(add_in_pairs(&mut totals).sqrt())
     }
+}
+
+/// Returns the sum times a factor. Half floats are scaled in `f32` and rounded once, because a factor may be
+/// too small for them.
+fn scaled(sum: &Tensor, factor: f64) -> Result<Tensor> {
+    let dtype = sum.dtype();
+    let mut wide = sum.cast(dtype.arithmetic().unwrap_or(dtype))?;
+    wide.binary_scalar_assign(BinaryOp::Mul, Scalar::Float(factor))?;
+    wide.cast(dtype)
+}
+
+/// Returns the sum of the squares of rows. The host adds them up, because their order is that of the dense
+/// value and not of the memory.
+fn sum_of_squares(rows: &RowSparse) -> Result<f64> {
+    let numbers = rows.rows().read_as::<f64>()?;
+    let num_elements = rows.shape().num_elements();
+    Ok(sum_of_rows(rows.indices(), &numbers, row_len(rows.shape()), num_elements))
 }
 
 /// Checks the bound of [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm), beside the

@@ -66,7 +66,7 @@ enum PreparedChange {
     Step(Pending, RunId),
 }
 
-/// The values that take the place of those of a call, by the step that made them; none where all stay.
+/// Values that replace those of the call, one field for each conversion; `None` if it changed nothing.
 #[derive(Default)]
 pub(crate) struct ReplacedValues {
     moved: Option<Vec<Value>>,

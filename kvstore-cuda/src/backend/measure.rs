@@ -102,6 +102,13 @@ fn push(
     let addends = addresses(card, job.addends, num_bytes)?;
     let (mut rule, mut weight, mut states) = (None, 0, Vec::new());
     if let Measured::Step { rule: step, weight: span, states: spans } = &job.measured {
+        let arithmetic = dtype.arithmetic().unwrap_or(dtype);
+        let num_states = step.initial().len() + usize::from(arithmetic != dtype);
+        let are_complete = spans.iter().flatten().count() == num_states
+            && spans.iter().flatten().all(|span| span.num_bytes == len * arithmetic.size());
+        if span.num_bytes != num_bytes || !are_complete {
+            return Err(Error::Internal("weight or state unlike the gradient".to_owned()));
+        }
         (rule, weight) = (Some(step), address_on(card, *span)?);
         for span in spans.iter().flatten() {
             fallible::push(&mut states, address_on(card, *span)?)?;

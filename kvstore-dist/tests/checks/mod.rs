@@ -78,6 +78,7 @@ const ON_VALUES: Checks<fn(&dyn KvStore, &Backends)> = checks! {
 
 const ON_ROWS: Checks<fn(row_sparse::Create<'_>)> = checks! {
     row_sparse: sums_are_those_of_dense_values, dense_steps_are_those_of_dense_values,
+    clipped_rows_are_those_of_dense_values,
         lazy_steps_change_nothing_but_their_rows, pulled_rows_are_those_of_the_value;
 };
 

@@ -120,6 +120,45 @@ fn lars_exempts_keys_by_the_ends_of_their_names() {
     }
 }
 
+/// The momentum correction multiplies by the learning rate, also by one that is 0: the weight stays and the
+/// momentum is forgotten, as in `MXNet`.
+#[test]
+fn lars_forgets_its_momentum_at_learning_rate_0() {
+    let value = |x: f32| array(&[x, -x], [2], Device::cpu(0)).expect("numbers");
+    let store = create("local").expect("a store of this machine");
+    let optimizer = Optimizer::new("lars").and_then(|it| it.with("momentum", 0.9));
+    store.set_optimizer(optimizer.expect("hyper-parameters")).expect("any can be set");
+    store.init("w", &value(3.0)).expect("a new key");
+    let pulled = || store.pull_new("w").expect("a known key")[0].to_vec::<f32>().expect("numbers");
+    let push = |rate: f64| {
+        store.set_hyper_parameters(&[("learning_rate", rate)]).expect("a rate");
+        store.push("w", &value(1.0)).expect("a gradient");
+        pulled()
+    };
+    let trained = push(0.5);
+    assert_ne!(trained, [3.0, -3.0]);
+    assert_eq!(push(0.0), trained);
+    // With the old momentum, this step would be about twice as long.
+    let first = 3.0 - trained[0];
+    let second = trained[0] - push(0.5)[0];
+    assert!((second / first - 1.0).abs() < 0.01, "{first} {second}");
+}
+
+/// A weight that is broken breaks the norm, and a step says so in every element.
+#[test]
+fn lamb_hides_no_nan() {
+    for bound in [0.0, 10.0] {
+        let store = create("local").expect("a store of this machine");
+        let optimizer = Optimizer::new("lamb").and_then(|it| it.with("upper_bound", bound));
+        store.set_optimizer(optimizer.expect("hyper-parameters")).expect("any can be set");
+        let value = |numbers: [f32; 3]| array(&numbers, [3], Device::cpu(0)).expect("numbers");
+        store.init("w", &value([1.0, f32::NAN, 2.0])).expect("a new key");
+        store.push("w", &value([1.0, 1.0, 1.0])).expect("a gradient");
+        let found = store.pull_new("w").expect("a known key")[0].to_vec::<f32>();
+        assert!(found.expect("numbers").iter().all(|it| it.is_nan()), "{bound}");
+    }
+}
+
 /// The gradient of an update: whole, or some rows.
 fn gradient(file: &Json, form: &str, update: usize) -> kvstore::Value {
     let shape = floats(&file["shape"]);

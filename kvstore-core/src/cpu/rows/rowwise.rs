@@ -11,7 +11,7 @@ use crate::cpu::sum::BLOCK as PART;
 use crate::cpu::threads::{Job, Split};
 use crate::cpu::update::{states_of, step_block, step_of, wrong_state};
 use crate::fallible;
-use crate::norm::{BLOCK, COLUMNS, add_in_pairs, num_blocks};
+use crate::norm::{BLOCK, COLUMNS, PairSum, add_in_pairs};
 use crate::rule::{MAX_STATES, Real, RowFormula, RowVisitor, UpdateRule};
 use crate::types::{DType, Error, Result, with_float};
 
@@ -224,13 +224,16 @@ impl<'a, A: Real> Rows<'a, A> {
         let row_len = self.gradient.row_len;
         let mut gradients = [A::ZERO; PART];
         let mut buffers = GradientBuffers { sum: SumBuffer::default(), rounded: [0; PART] };
-        let mut blocks: Vec<f64> = fallible::zeroed(num_blocks(row_len))?;
+        // A row that is shorter than these uses, fills and adds up only its own length of them. The columns
+        // beyond it would add zeros, which change no bit of a sum of squares.
+        let mut columns = [0.0; COLUMNS];
+        let columns = columns.split_at_mut(row_len.min(COLUMNS)).0;
+        let mut repeated = [[A::ZERO; PART]; N];
         for (row, index) in (self.first..).zip(self.indices) {
             let index = usize::try_from(*index).map_err(|_| wrong_rows())? - self.base;
-            let sum =
-                self.sum_squares(row, &mut gradients, &mut buffers, &mut blocks, |gradient| {
-                    R::measure::<A>(&step, gradient)
-                })?;
+            let sum = self.sum_squares(row, &mut gradients, &mut buffers, columns, |gradient| {
+                R::measure::<A>(&step, gradient)
+            })?;
             #[allow(clippy::cast_precision_loss, reason = "no row has 2^53 elements")]
             let mean = A::from_f64(sum / row_len as f64);
             let mut of_row = [A::ZERO; N];
@@ -238,10 +241,10 @@ impl<'a, A: Real> Rows<'a, A> {
                 *number = *state.block(index, index + 1).first().ok_or_else(wrong_state)?;
             }
             let of_row = R::row_state::<A>(&step, of_row, mean);
-            for (number, state) in of_row.iter().zip(&mut states) {
+            for ((number, state), repeated) in of_row.iter().zip(&mut states).zip(&mut repeated) {
                 state.block(index, index + 1).fill(*number);
+                repeated.split_at_mut(row_len.min(PART)).0.fill(*number);
             }
-            let mut repeated = of_row.map(|number| [number; PART]);
             for part in RowParts::new(row * row_len, row_len, row_len) {
                 let gradients = gradients.get_mut(..part.range.len()).unwrap_or_default();
                 // A short row is still there.
@@ -266,11 +269,12 @@ impl<'a, A: Real> Rows<'a, A> {
         row: usize,
         gradients: &mut [A; PART],
         buffers: &mut GradientBuffers,
-        blocks: &mut [f64],
+        columns: &mut [f64],
         measure: impl Fn(A) -> A,
     ) -> Result<f64> {
         let row_len = self.gradient.row_len;
-        let mut columns = [0.0; COLUMNS];
+        let mut blocks = PairSum::new();
+        columns.fill(0.0);
         for part in RowParts::new(row * row_len, row_len, row_len) {
             let gradients = gradients.get_mut(..part.range.len()).unwrap_or_default();
             (self.sum)(&self.gradient, &part, buffers, gradients)?;
@@ -282,12 +286,10 @@ impl<'a, A: Real> Rows<'a, A> {
             }
             let end = part.column + gradients.len();
             if end.is_multiple_of(BLOCK) || end == row_len {
-                if let Some(block) = blocks.get_mut(part.column / BLOCK) {
-                    *block = add_in_pairs(&mut columns);
-                }
-                columns = [0.0; COLUMNS];
+                blocks.push(add_in_pairs(columns));
+                columns.fill(0.0);
             }
         }
-        Ok(add_in_pairs(blocks))
+        Ok(blocks.total())
     }
 }

@@ -29,9 +29,9 @@ class LAMB(Named):
         beta1: Decay of the mean of the gradients.
         beta2: Decay of the mean of their squares.
         epsilon: Is added so that the quotient is finite.
-        lower_bound: Least norm of a weight that is counted; 0 for none.
-        upper_bound: Largest norm of a weight that is counted; 0 for none.
-        bias_correction: Whether the means are divided by what they lack in the first updates.
+        lower_bound: Lower limit of the weight norm; 0 for none.
+        upper_bound: Upper limit of the weight norm; 0 for none.
+        bias_correction: Whether the means are corrected for starting at 0.
         learning_rate: Size of a step; with a schedule, where that starts.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.

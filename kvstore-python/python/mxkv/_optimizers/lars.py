@@ -27,7 +27,7 @@ class LARS(Named):
 
     Args:
         momentum: The share of the last step that is kept; 0 for none.
-        eta: Size of a step over the size of the weight, at learning rate 1.
+        eta: Trust coefficient: norm of a step over the norm of the weight, at learning rate 1.
         epsilon: Is added so that the quotient is finite.
         momentum_correction: Whether a change of the learning rate also scales the momentum.
         learning_rate: Size of a step; with a schedule, where that starts.

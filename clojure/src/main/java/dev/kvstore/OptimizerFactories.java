@@ -417,7 +417,8 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
      * <li>{@code momentum}, 0: The share of the last step that is kept; 0 for none.
-     * <li>{@code eta}, 0.001: Size of a step over the size of the weight, at learning rate 1.
+     * <li>{@code eta}, 0.001: Trust coefficient: norm of a step over the norm of the weight, at learning rate
+     * 1.
      * <li>{@code epsilon}, 0: Is added so that the quotient is finite.
      * <li>{@code momentum_correction}, true: Whether a change of the learning rate also scales the momentum.
      * </ul>
@@ -447,10 +448,9 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
      * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
      * <li>{@code epsilon}, 1e-6: Is added so that the quotient is finite.
-     * <li>{@code lower_bound}, 0: Least norm of a weight that is counted; 0 for none.
-     * <li>{@code upper_bound}, 0: Largest norm of a weight that is counted; 0 for none.
-     * <li>{@code bias_correction}, true: Whether the means are divided by what they lack in the first
-     * updates.
+     * <li>{@code lower_bound}, 0: Lower limit of the weight norm; 0 for none.
+     * <li>{@code upper_bound}, 0: Upper limit of the weight norm; 0 for none.
+     * <li>{@code bias_correction}, true: Whether the means are corrected for starting at 0.
      * </ul>
      */
     public static Optimizer lamb() {

@@ -309,8 +309,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code eta}} Size of a step over the size of the weight, at
-     * learning rate 1.
+     * {@return this optimizer with another {@code eta}} Trust coefficient: norm of a step over the norm of
+     * the weight, at learning rate 1.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -333,8 +333,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code lower_bound}} Least norm of a weight that is counted; 0 for
-     * none.
+     * {@return this optimizer with another {@code lower_bound}} Lower limit of the weight norm; 0 for none.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -345,8 +344,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code upper_bound}} Largest norm of a weight that is counted; 0
-     * for none.
+     * {@return this optimizer with another {@code upper_bound}} Upper limit of the weight norm; 0 for none.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -357,8 +355,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code bias_correction}} Whether the means are divided by what
-     * they lack in the first updates.
+     * {@return this optimizer with another {@code bias_correction}} Whether the means are corrected for
+     * starting at 0.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such

@@ -25,7 +25,7 @@ class VirtualThreadTest {
 
     @Test
     void aHundredThreadsEndAboveTheThreshold() throws Exception {
-        run("100", "4", "5", "4194304");
+        run("100", "2", "5", "4194304");
     }
 
     @Test

@@ -362,7 +362,8 @@
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
     :momentum             0; the share of the last step that is kept; 0 for none
-    :eta                  0.001; size of a step over the size of the weight, at learning rate 1
+    :eta                  0.001; trust coefficient: norm of a step over the norm of the weight, at learning
+                          rate 1
     :epsilon              0; is added so that the quotient is finite
     :momentum-correction  true; whether a change of the learning rate also scales the momentum
   Errors are those of the namespace.
@@ -388,9 +389,9 @@
     :beta1            0.9; decay of the mean of the gradients
     :beta2            0.999; decay of the mean of their squares
     :epsilon          1e-6; is added so that the quotient is finite
-    :lower-bound      0; least norm of a weight that is counted; 0 for none
-    :upper-bound      0; largest norm of a weight that is counted; 0 for none
-    :bias-correction  true; whether the means are divided by what they lack in the first updates
+    :lower-bound      0; lower limit of the weight norm; 0 for none
+    :upper-bound      0; upper limit of the weight norm; 0 for none
+    :bias-correction  true; whether the means are corrected for starting at 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (lamb {:rescale-grad 0.5}))"}

@@ -110,7 +110,7 @@
 
 (defn set-clip-global-norm
   "Scales the sums of every push from now on, so that the Euclidean norm over all keys of the push is at most
-  `bound`, and returns `kvstore`. With nil sums have any norm again. The factor is `bound / (norm + 1e-8)`.
+  `bound`, and returns `kvstore`. nil removes the bound. The factor is `bound / (norm + 1e-8)`.
 
   Each push has a norm of its own, so the gradients of a model belong in one push. An optimizer or updater
   gets the clipped sums; `:rescale-grad` comes after. A norm that is not finite clips nothing. Integers cannot be
