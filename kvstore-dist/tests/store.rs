@@ -62,6 +62,7 @@ struct Program {
     size: usize,
     optimizer: Option<&'static str>,
     compression: Option<&'static str>,
+    clip: Option<f64>,
     pushes: Vec<Push>,
 }
 
@@ -101,23 +102,25 @@ fn programs() -> impl Strategy<Value = Program> {
         Some("adagrad"),
     ]);
     let compression = prop::sample::select(vec![None, None, Some("2bit"), Some("1bit")]);
+    let clip = prop::sample::select(vec![None, Some(0.01), Some(30.0)]);
     let dtype = prop::sample::select(vec![DType::F32, DType::F16, DType::Bf16, DType::F64]);
     (
         prop::collection::vec(dims, 1..5),
         dtype,
         1_usize..5,
         optimizer,
-        compression,
+        (compression, clip),
         prop::collection::vec(push, 1..8),
     )
-        .prop_map(|(keys, dtype, size, optimizer, compression, mut pushes)| {
+        .prop_map(|(keys, dtype, size, optimizer, (compression, clip), mut pushes)| {
             for push in &mut pushes {
                 push.is_rows &= compression.is_none();
                 for key in &mut push.keys {
                     *key %= keys.len();
                 }
             }
-            Program { keys, dtype, size, optimizer, compression, pushes }
+            let clip = clip.filter(|_| compression.is_none());
+            Program { keys, dtype, size, optimizer, compression, clip, pushes }
         })
 }
 
@@ -131,6 +134,7 @@ impl Program {
             };
             store.set_optimizer(optimizer).unwrap();
         }
+        store.set_clip_global_norm(self.clip).unwrap();
         for (number, dims) in self.keys.iter().enumerate() {
             let value = tensor(backends, self.dtype, dims, number);
             store.init(&[key(&number.to_string())], &[value.into()]).unwrap();
@@ -176,7 +180,7 @@ impl Program {
             let (mut keys, mut values) = (Vec::new(), Vec::new());
             for rank in 0..self.size {
                 let sums = LocalStore::new("local", backends.clone()).unwrap();
-                Program { optimizer: None, ..self.clone() }.prepare(&sums, backends);
+                Program { optimizer: None, clip: None, ..self.clone() }.prepare(&sums, backends);
                 let (pushed, addends) = self.values(backends, number, rank);
                 sums.push(&pushed, &addends, 0).unwrap();
                 let mut unique = pushed;
@@ -225,6 +229,7 @@ fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: 
         size: sizes[0],
         optimizer: Some("adam"),
         compression: None,
+        clip: None,
         pushes: vec![Push { keys: vec![0, 1, 2], num_values: 2, priority: 0, is_rows: false }],
     };
     // The same value on every worker, so that another number of them would push other sums.
