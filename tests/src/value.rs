@@ -47,14 +47,14 @@ impl Value {
     /// Returns a value of these numbers, each cast into the dtype.
     pub fn new(spec: Spec, numbers: &[Number]) -> Self {
         assert_eq!(spec.num_elements(), numbers.len(), "one number per element");
-        let numbers = numbers.iter().map(|number| number.cast(spec.dtype)).collect();
-        Self { spec, numbers }
+        let format = Format::of(spec.dtype);
+        Self { numbers: numbers.iter().map(|number| format.nearest(*number)).collect(), spec }
     }
 
     /// Returns a value of zeros.
     pub fn zeros(spec: Spec) -> Self {
-        let numbers = vec![Number::Int(0); spec.num_elements()];
-        Self::new(spec, &numbers)
+        let zero = Format::of(spec.dtype).nearest(Number::Int(0));
+        Self { numbers: vec![zero; spec.num_elements()], spec }
     }
 
     /// Returns the same numbers in another dtype.
