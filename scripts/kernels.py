@@ -2,8 +2,9 @@
 
 The compiler is NVRTC of CUDA 12.0, always the same release: what an old driver is to run must not come from a newer
 compiler, and the same sources then give the same bytes on every machine. `scripts/kernels.sh` installs it. After that
-ptxas, the assembler that drivers have built in, compiles the PTX for several cards; no kernel may spill registers
-into memory, or need more of them than let four blocks run side by side, of steps in 64 bits and of sums of squares two.
+ptxas, the assembler that drivers have built in, compiles the PTX for several cards. No kernel may spill registers, or
+use local memory, except those listed below. Sums and steps must keep enough bytes in flight: what a thread loads before
+it waits, times the threads whose registers fit on a multiprocessor.
 """
 
 import argparse
@@ -21,12 +22,13 @@ SOURCES, OUTPUTS = CRATE / "kernels", CRATE / "ptx"
 # Runs on every card since Volta: drivers compile it for theirs.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--device-as-default-execution-space"]
 CARDS = ["sm_70", "sm_80", "sm_90"]
-
-
-def max_registers(kernel):
-    in_64_bits = kernel.endswith("_f64") and not kernel.startswith("kv_sum") or kernel.startswith("kv_Sgld")
-    has_sums = kernel.startswith(("kv_measure", "kv_add_in_pairs"))
-    return 128 if in_64_bits or has_sums else 64
+# These add numbers in pairs, in an array that they index with variables.
+WITH_LOCAL_MEMORY = ("kv_row_states_", "kv_add_in_pairs")
+# Threads of a block; registers and threads of a multiprocessor; registers are handed out to warps by 8 for each thread.
+THREADS, REGISTERS, MOST_THREADS, REGISTER_UNIT = 256, 65536, 2048, 8
+# Bytes in flight on a multiprocessor. An H200 moves 32 bytes per nanosecond and multiprocessor, loads take some 700 ns,
+# and no thread waits for stores.
+LEAST_IN_FLIGHT = 24 * 1024
 
 
 def package_folder(name):
@@ -99,7 +101,7 @@ def modules(names):
 
 
 def usage(path, card):
-    """Returns what each kernel of a file needs on a card: name, registers, bytes that are spilt."""
+    """Returns what each kernel of a file needs on a card: name, registers, bytes spilt, bytes of local memory."""
     with tempfile.TemporaryDirectory() as folder:
         command = [package_folder("cuda_nvcc") / "bin" / "ptxas", "-v", f"-arch={card}", path]
         command += ["-o", Path(folder) / "cubin"]
@@ -107,21 +109,50 @@ def usage(path, card):
     found = []
     for part in text.split("Compiling entry function '")[1:]:
         spilt = sum(int(number) for number in re.findall(r"(\d+) bytes spill", part))
-        found.append((part.split("'")[0], int(re.search(r"Used (\d+) registers", part).group(1)), spilt))
+        registers, local = (re.search(text, part)[1] for text in [r"Used (\d+) registers", r"(\d+) bytes stack"])
+        found.append((part.split("'")[0], int(registers), spilt, int(local)))
     return found
+
+
+def bytes_ahead(ptx):
+    """Returns for each kernel how many bytes a thread loads in vectors before it waits or branches, at most."""
+    most, kernel, run, is_ours = {}, None, 0, False
+    for line in ptx.splitlines():
+        if entry := re.search(r"\.entry (\w+)", line):
+            kernel = entry[1]
+            most[kernel] = 0
+        # Vectors that the compiler loads are fields of jobs; those of ranges stand in assembly of our own.
+        if is_ours and (load := re.search(r"ld\.global\.v(\d)\.u32", line)):
+            run += 4 * int(load[1])
+            most[kernel] = max(most[kernel], run)
+        elif re.search(r"^\$|\bbra\b|st\.global|\b(add|sub|mul)\.rn", line):
+            run = 0
+        is_ours = "begin inline asm" in line
+    return most
+
+
+def in_flight(registers, ahead):
+    """Returns the bytes in flight on a multiprocessor."""
+    of_thread = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
+    return min(REGISTERS // (of_thread * THREADS), MOST_THREADS // THREADS) * THREADS * ahead
 
 
 def check_usage(path):
     """Prints what kernels need, and returns how many need too much."""
-    too_much = 0
+    too_much, ahead = 0, bytes_ahead(path.read_text())
+    is_stream = path.name.startswith(("sum", "update_")) and not path.name.startswith("update_row")
     for card in CARDS:
-        kernels = usage(path, card)
-        bad = [kernel for kernel in kernels if kernel[1] > max_registers(kernel[0]) or kernel[2]]
+        kernels, bad = usage(path, card), []
+        for name, registers, spilt, local in kernels:
+            flying = in_flight(registers, ahead[name])
+            if spilt or (local and not name.startswith(WITH_LOCAL_MEMORY)) or (is_stream and flying < LEAST_IN_FLIGHT):
+                bad.append(f"    {name}: {spilt} bytes spilt, {local} local, {flying} in flight with {registers} registers")
         too_much += len(bad)
-        most = max(registers for _, registers, _ in kernels)
-        print(f"{path.name} on {card}: {len(kernels)} kernels, at most {most} registers, {len(bad)} over the budget")
-        for name, registers, spilt in bad:
-            print(f"    {name}: {registers} registers of {max_registers(name)}, {spilt} bytes spilt")
+        most = max(registers for _, registers, _, _ in kernels)
+        least = min(in_flight(registers, ahead[name]) for name, registers, _, _ in kernels)
+        flying = f", at least {least} bytes in flight" if is_stream else ""
+        print(f"{path.name} on {card}: {len(kernels)} kernels, at most {most} registers{flying}, {len(bad)} rejected")
+        print(*bad, sep="\n", end="\n" if bad else "")
     return too_much
 
 

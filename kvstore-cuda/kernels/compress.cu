@@ -1,4 +1,4 @@
-// Gradients to codes of one or two bits an element, and codes to their sum. A thread makes or reads a byte of codes.
+// Gradients to codes of one or two bits an element, and codes to their sum. A thread makes a byte of codes.
 #include "dtypes.h"
 #include "lanes.h"
 
@@ -29,13 +29,13 @@ struct DequantizeJob {
     // Where its codes begin in the list of all.
     u32 first_addend;
     u32 num_addends;
-    // Whether the elements of a byte of codes can be stored at a time.
+    // Whether a thread can store its elements at a time.
     u32 is_aligned;
     u32 unused;
 };
 
-// Bytes of codes that a block works on before it takes the next ones.
-#define KV_CODE_TILE 1024
+// Vectors that a thread makes of codes, KV_THREADS vectors apart. With one, too few bytes are in flight: codes are short.
+#define KV_CODE_VECTORS 2
 
 // Two bits: 3 is the threshold, 2 its negative.
 struct TwoBits {
@@ -96,41 +96,60 @@ template <class T, class Code> KV_DEVICE void quantize_byte(const QuantizeJob &j
 template <class T, class Code> KV_DEVICE void quantize(const BatchArgs<QuantizeJob> &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const QuantizeJob &job = job_of(args.jobs, args.num_jobs, tile);
-        u64 begin = (tile - job.first_tile) * KV_CODE_TILE, all = num_code_bytes<Code>(job.len);
-        u64 end = begin + KV_CODE_TILE < all ? begin + KV_CODE_TILE : all;
-        for (u64 byte = begin + KV_THREAD; byte < end; byte += KV_THREADS) quantize_byte<T, Code>(job, byte);
+        u64 byte = (tile - job.first_tile) * KV_THREADS + KV_THREAD;
+        if (byte < num_code_bytes<Code>(job.len)) quantize_byte<T, Code>(job, byte);
     }
 }
 
+// The bytes of codes that have the elements of a thread.
+struct CodeBytes {
+    u32 bytes[KV_CODE_VECTORS];
+};
+
+// Neighbouring threads store neighbouring vectors. The codes of a vector are a byte or a part of one.
 template <class T, class Code>
-KV_DEVICE void dequantize_byte(const DequantizeJob &job, const u64 *addends, u64 byte) {
+KV_DEVICE void dequantize_vectors(const DequantizeJob &job, const u64 *addends, u64 first) {
     typedef typename Arithmetic<T>::Number Number;
-    const u32 COUNT = 8 / Code::BITS;
-    u64 first = byte * COUNT;
-    Number threshold = (Number)job.threshold, sums[COUNT];
-    for (u32 n = 0; n < job.num_addends; n++) {
-        u32 codes = ((const u8 *)addends[n])[byte];
+    const u32 COUNT = Lanes<T>::COUNT;
+    static_assert(8 % (COUNT * Code::BITS) == 0);
+    Number threshold = (Number)job.threshold, sums[KV_CODE_VECTORS][COUNT];
+    u64 index[KV_CODE_VECTORS];
 #pragma unroll
-        for (u32 lane = 0; lane < COUNT; lane++) {
-            u32 code = codes >> (8 - Code::BITS - lane * Code::BITS) & ((1u << Code::BITS) - 1);
-            Number meaning = Code::meaning(code, threshold);
-            sums[lane] = n == 0 ? meaning : sums[lane] + meaning;
-        }
+    for (u32 v = 0; v < KV_CODE_VECTORS; v++) index[v] = first + v * (KV_THREADS * COUNT);
+    fold<CodeBytes, 2>(
+        0, job.num_addends,
+        [&](CodeBytes &x, u32 n) {
+#pragma unroll
+            for (u32 v = 0; v < KV_CODE_VECTORS; v++)
+                x.bytes[v] = ((const u8 *)addends[n])[index[v] < job.len ? index[v] * Code::BITS / 8 : 0];
+        },
+        [&](const CodeBytes &x, bool is_first) {
+#pragma unroll
+            for (u32 v = 0; v < KV_CODE_VECTORS; v++) {
+                u32 codes = x.bytes[v] << index[v] * Code::BITS % 8;
+#pragma unroll
+                for (u32 lane = 0; lane < COUNT; lane++) {
+                    u32 code = codes >> (8 - Code::BITS - lane * Code::BITS) & ((1u << Code::BITS) - 1);
+                    Number meaning = Code::meaning(code, threshold);
+                    sums[v][lane] = is_first ? meaning : sums[v][lane] + meaning;
+                }
+            }
+        });
+#pragma unroll
+    for (u32 v = 0; v < KV_CODE_VECTORS; v++) {
+        Some<T, COUNT> out;
+#pragma unroll
+        for (u32 lane = 0; lane < COUNT; lane++) narrow(out.lanes[lane], sums[v][lane]);
+        store(out, job.dst, index[v], count_at(index[v], job.len, COUNT), job.is_aligned);
     }
-    Some<T, COUNT> out;
-#pragma unroll
-    for (u32 lane = 0; lane < COUNT; lane++) narrow(out.lanes[lane], sums[lane]);
-    store(out, job.dst, first, count_at(first, job.len, COUNT), job.is_aligned);
 }
 
 template <class T, class Code> KV_DEVICE void dequantize(const BatchArgs<DequantizeJob> &args) {
+    const u32 COUNT = Lanes<T>::COUNT, TILE = KV_CODE_VECTORS * KV_THREADS * COUNT;
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const DequantizeJob &job = job_of(args.jobs, args.num_jobs, tile);
-        u64 begin = (tile - job.first_tile) * KV_CODE_TILE, all = num_code_bytes<Code>(job.len);
-        u64 end = begin + KV_CODE_TILE < all ? begin + KV_CODE_TILE : all;
-        const u64 *addends = args.addends + job.first_addend;
-        for (u64 byte = begin + KV_THREAD; byte < end; byte += KV_THREADS)
-            dequantize_byte<T, Code>(job, addends, byte);
+        u64 first = (tile - job.first_tile) * TILE + KV_THREAD * COUNT;
+        dequantize_vectors<T, Code>(job, args.addends + job.first_addend, first);
     }
 }
 

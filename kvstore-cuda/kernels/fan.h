@@ -17,27 +17,20 @@ struct FanJob {
     u32 unused;
 };
 
-// What is done is `Work::element(job, others, index)`, and for `COUNT` vectors in places that are a block's threads
-// apart `Work::vectors<COUNT>(job, others, index)`. `AT_ONCE` vectors of a thread are worked on together.
+// What is done is `Work::element(job, others, index)`, and for an aligned vector `Work::vector(job, others, index)`.
 template <class T, class Work> KV_DEVICE void fan_tile(const FanJob &job, const u64 *others, u64 tile) {
     const u32 LANES = Vector<T>::LANES, TILE = KV_TILE_BYTES / sizeof(T);
-    const u32 VECTORS = TILE / (LANES * KV_THREADS), AT_ONCE = Work::AT_ONCE;
     u64 head = job.head == KV_NEVER ? 0 : job.head;
     // The first tile has the elements before the first aligned one, too.
-    u64 begin = head + tile * TILE, end = begin + TILE < job.len ? begin + TILE : job.len;
+    u64 begin = head + tile * TILE, end = begin + TILE < job.len ? begin + TILE : job.len, rest = begin;
     if (tile == 0 && KV_THREAD < head) Work::element(job, others, KV_THREAD);
-    if (job.head != KV_NEVER && begin + TILE <= job.len) {
-#pragma unroll
-        for (u32 v = 0; v < VECTORS; v += AT_ONCE)
-            Work::template vectors<AT_ONCE>(job, others, begin + (v * KV_THREADS + KV_THREAD) * LANES);
-        return;
-    }
-    u64 rest = begin;
     if (job.head != KV_NEVER) {
         u64 vector = begin + KV_THREAD * LANES;
-        for (; vector + LANES <= end; vector += KV_THREADS * LANES) Work::template vectors<1>(job, others, vector);
-        rest = begin < end ? end - (end - begin) % LANES : end;
+        if (vector + LANES <= end) Work::vector(job, others, vector);
+        rest = end - (end - begin) % LANES;
     }
+    // Unrolled, these loops would take registers from the blocks that have vectors.
+#pragma unroll 1
     for (u64 index = rest + KV_THREAD; index < end; index += KV_THREADS) Work::element(job, others, index);
 }
 

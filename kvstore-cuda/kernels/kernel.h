@@ -12,8 +12,11 @@ typedef unsigned long long u64;
 
 // Threads of a block.
 #define KV_THREADS 256
-// Bytes of the destination that a block works on before it takes the next ones.
-#define KV_TILE_BYTES 16384
+// Bytes of the destination that a block works on: 16 for each thread. Each thread accesses a range once. A loop over
+// more puts its next loads after its last stores, which costs 6 to 25 % of the rate of a copy.
+#define KV_TILE_BYTES (16 * KV_THREADS)
+// Addends that a thread loads before it adds the first of them.
+#define KV_AHEAD 4
 // Where a job says that it has no such number.
 #define KV_NEVER 0xffffffffu
 
@@ -47,9 +50,9 @@ KV_DEVICE u16 narrow_half(float x) {
     return bits;
 }
 
-// Streams past the first-level cache: nothing is read twice.
+// Without a cache hint: the hint for data that is read once (`.cs`) costs 3 to 6 %.
 KV_DEVICE void load_16(u32 (&words)[4], const void *from) {
-    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                  : "l"(from)
                  : "memory");
@@ -63,7 +66,7 @@ KV_DEVICE void store_16(void *to, const u32 (&words)[4]) {
 }
 
 KV_DEVICE void load_8(u32 (&words)[2], const void *from) {
-    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from) : "memory");
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from) : "memory");
 }
 
 KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
@@ -110,15 +113,43 @@ template <class Job> struct BatchArgs {
     u32 unused;
 };
 
-// The job of a batch that a tile belongs to: the last one that begins at it or before.
+// The job of a batch that a tile belongs to: the last one that begins at it or before. Every block waits for its search,
+// so each round loads the beginnings of four parts at once: 4096 jobs take six rounds, where halves would take twelve.
 template <class Job> KV_DEVICE const Job &job_of(const Job *jobs, u32 num_jobs, u64 tile) {
-    u32 low = 0, high = num_jobs;
-    while (high - low > 1) {
-        u32 middle = low + (high - low) / 2;
-        if (jobs[middle].first_tile <= tile)
-            low = middle;
-        else
-            high = middle;
+    const u32 PARTS = 4;
+    u32 first = 0, count = num_jobs;
+#pragma unroll 1
+    while (count > 1) {
+        u32 part = (count + PARTS - 1) / PARTS, begun = 0;
+        u64 begins[PARTS];
+#pragma unroll
+        for (u32 n = 1; n < PARTS; n++) begins[n] = jobs[first + (n * part < count ? n * part : 0)].first_tile;
+#pragma unroll
+        for (u32 n = 1; n < PARTS; n++) begun += n * part < count && begins[n] <= tile ? 1 : 0;
+        first += begun * part;
+        count = count - begun * part < part ? count - begun * part : part;
     }
-    return jobs[low];
+    return jobs[first];
+}
+
+// Folds addends in their order, from number `first` on. `load(x, n)` loads an addend, `add(x, is_first)` adds it;
+// `is_first` says that it is number 0. `AHEAD` loads are under way before the first addition waits for one.
+template <class X, u32 AHEAD, class Load, class Add>
+KV_DEVICE void fold(u32 first, u32 num_addends, Load load, Add add) {
+    X loaded[AHEAD];
+    u32 n = first;
+#pragma unroll 1
+    for (; n + AHEAD <= num_addends; n += AHEAD) {
+#pragma unroll
+        for (u32 ahead = 0; ahead < AHEAD; ahead++) load(loaded[ahead], n + ahead);
+#pragma unroll
+        for (u32 ahead = 0; ahead < AHEAD; ahead++) add(loaded[ahead], ahead == 0 && n == 0);
+    }
+    if (n == num_addends) return;
+#pragma unroll
+    for (u32 ahead = 0; ahead < AHEAD - 1; ahead++)
+        if (n + ahead < num_addends) load(loaded[ahead], n + ahead);
+#pragma unroll
+    for (u32 ahead = 0; ahead < AHEAD - 1; ahead++)
+        if (n + ahead < num_addends) add(loaded[ahead], ahead == 0 && n == 0);
 }

@@ -28,7 +28,8 @@ KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &
             if (index >= end) continue;
             u32 count = end - index < COUNT ? (u32)(end - index) : COUNT;
             Some<T, COUNT> gradient;
-            sum_gradients(gradient, job, addends, index, count);
+            load(gradient, addends[0], index, count, job.is_aligned);
+            add_gradients<1>(gradient, job, addends, index, count, job.is_aligned);
             Some<Number, COUNT> weight, states[KV_MAX_STATES];
             if (Step::HAS_WEIGHT) load(weight, weight_from, index, count, job.is_aligned);
 #pragma unroll

@@ -44,34 +44,26 @@ template <> struct Sums<u8> {
 };
 
 template <class T> struct Sum {
-    // Their sums are in 16 registers of a thread.
-    enum : u32 { AT_ONCE = 64 / sizeof(Sums<T>) };
-
     static KV_DEVICE_MEMBER void element(const FanJob &job, const u64 *addends, u64 index) {
         typename Arithmetic<T>::Number sum = widen(((const T *)addends[0])[index]);
+#pragma unroll 1
         for (u32 n = 1; n < job.num_others; n++) sum = sum + widen(((const T *)addends[n])[index]);
         narrow(((T *)job.one)[index], sum);
     }
 
-    template <u32 COUNT> static KV_DEVICE_MEMBER void vectors(const FanJob &job, const u64 *addends, u64 index) {
-        const u32 STRIDE = KV_THREADS * Vector<T>::LANES;
-        Vector<T> loaded[COUNT];
-        Sums<T> sums[COUNT];
-#pragma unroll
-        for (u32 v = 0; v < COUNT; v++) load_16(loaded[v].words, (const T *)addends[0] + index + v * STRIDE);
-#pragma unroll
-        for (u32 v = 0; v < COUNT; v++) sums[v].begin(loaded[v]);
-        for (u32 n = 1; n < job.num_others; n++) {
-#pragma unroll
-            for (u32 v = 0; v < COUNT; v++) load_16(loaded[v].words, (const T *)addends[n] + index + v * STRIDE);
-#pragma unroll
-            for (u32 v = 0; v < COUNT; v++) sums[v].add(loaded[v]);
-        }
-#pragma unroll
-        for (u32 v = 0; v < COUNT; v++) {
-            sums[v].end(loaded[v]);
-            store_16((T *)job.one + index + v * STRIDE, loaded[v].words);
-        }
+    static KV_DEVICE_MEMBER void vector(const FanJob &job, const u64 *addends, u64 index) {
+        Sums<T> sums;
+        fold<Vector<T>, KV_AHEAD>(
+            0, job.num_others, [&](Vector<T> &x, u32 n) { load_16(x.words, (const T *)addends[n] + index); },
+            [&](const Vector<T> &x, bool is_first) {
+                if (is_first)
+                    sums.begin(x);
+                else
+                    sums.add(x);
+            });
+        Vector<T> sum;
+        sums.end(sum);
+        store_16((T *)job.one + index, sum.words);
     }
 };
 

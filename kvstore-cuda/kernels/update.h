@@ -33,20 +33,19 @@ struct UpdateJob {
 // The formulas with noise read a job.
 #include "formulas.h"
 
-// Elements that a block works on before it takes the next ones.
-#define KV_UPDATE_TILE 4096
-
-// The sum of the gradients, rounded to their type as a sum is that is stored.
-template <class T, u32 COUNT>
-KV_DEVICE void sum_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends, u64 index, u32 count) {
+// Adds the other gradients to the first one, and rounds the sum to their type as a sum is that is stored.
+template <u32 AHEAD, class T, u32 COUNT>
+KV_DEVICE void add_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends, u64 index, u32 count,
+                             bool is_aligned) {
     typename Arithmetic<T>::Number sums[COUNT];
-    for (u32 n = 0; n < job.num_addends; n++) {
-        Some<T, COUNT> loaded;
-        load(loaded, addends[n], index, count, job.is_aligned);
 #pragma unroll
-        for (u32 lane = 0; lane < COUNT; lane++)
-            sums[lane] = n == 0 ? widen(loaded.lanes[lane]) : sums[lane] + widen(loaded.lanes[lane]);
-    }
+    for (u32 lane = 0; lane < COUNT; lane++) sums[lane] = widen(gradient.lanes[lane]);
+    fold<Some<T, COUNT>, AHEAD>(
+        1, job.num_addends, [&](Some<T, COUNT> &x, u32 n) { load(x, addends[n], index, count, is_aligned); },
+        [&](const Some<T, COUNT> &x, bool) {
+#pragma unroll
+            for (u32 lane = 0; lane < COUNT; lane++) sums[lane] = sums[lane] + widen(x.lanes[lane]);
+        });
 #pragma unroll
     for (u32 lane = 0; lane < COUNT; lane++) narrow(gradient.lanes[lane], sums[lane]);
 }
@@ -59,39 +58,47 @@ struct Stepped {
     const UpdateJob *noise;
 };
 
-// Steps the elements that a thread has from `index` on.
-template <class T, class Step, u32 COUNT>
-KV_DEVICE void step_some(const Stepped &memory, const typename Arithmetic<T>::Number *scalars,
-                         const Some<T, COUNT> &gradient, u64 index, u32 count, bool is_aligned) {
+// Weight and state of some elements that a thread steps.
+template <class T, class Step, u32 COUNT> struct Operands {
     typedef typename Arithmetic<T>::Number Number;
     // Is the weight kept twice: rounded, and as it is computed?
-    const bool HAS_MASTER = IsHalf<T>::VALUE;
-    const u32 FIRST = HAS_MASTER ? 1 : 0, ALL = Step::STATES + FIRST;
+    enum : bool { HAS_MASTER = IsHalf<T>::VALUE };
+    enum : u32 { FIRST = HAS_MASTER ? 1 : 0, ALL = Step::STATES + FIRST };
     Some<Number, COUNT> weight, states[KV_MAX_STATES];
-    load(weight, HAS_MASTER ? memory.states_from[0] : memory.weight_from, index, count, is_aligned);
+
+    KV_DEVICE_MEMBER void load_from(const Stepped &memory, u64 index, u32 count, bool is_aligned) {
+        load(weight, HAS_MASTER ? memory.states_from[0] : memory.weight_from, index, count, is_aligned);
 #pragma unroll
-    for (u32 n = FIRST; n < ALL; n++) load(states[n], memory.states_from[n], index, count, is_aligned);
-#pragma unroll
-    for (u32 lane = 0; lane < COUNT; lane++) {
-        Number state[KV_MAX_STATES];
-#pragma unroll
-        for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
-        Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]), memory.noise, index + lane);
-#pragma unroll
-        for (u32 n = FIRST; n < ALL; n++) states[n].lanes[lane] = state[n - FIRST];
+        for (u32 n = FIRST; n < ALL; n++) load(states[n], memory.states_from[n], index, count, is_aligned);
     }
+
+    KV_DEVICE_MEMBER void step(const Stepped &memory, const Number *scalars, const Some<T, COUNT> &gradient,
+                               u64 index) {
 #pragma unroll
-    for (u32 n = FIRST; n < ALL; n++) store(states[n], memory.states_to[n], index, count, is_aligned);
-    if (HAS_MASTER) {
-        store(weight, memory.states_to[0], index, count, is_aligned);
-        Some<T, COUNT> rounded;
+        for (u32 lane = 0; lane < COUNT; lane++) {
+            Number state[KV_MAX_STATES];
 #pragma unroll
-        for (u32 lane = 0; lane < COUNT; lane++) narrow(rounded.lanes[lane], (Number)weight.lanes[lane]);
-        store(rounded, memory.weight_to, index, count, is_aligned);
-    } else {
-        store(weight, memory.weight_to, index, count, is_aligned);
+            for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
+            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]), memory.noise, index + lane);
+#pragma unroll
+            for (u32 n = FIRST; n < ALL; n++) states[n].lanes[lane] = state[n - FIRST];
+        }
     }
-}
+
+    KV_DEVICE_MEMBER void store_to(const Stepped &memory, u64 index, u32 count, bool is_aligned) const {
+#pragma unroll
+        for (u32 n = FIRST; n < ALL; n++) store(states[n], memory.states_to[n], index, count, is_aligned);
+        if (HAS_MASTER) {
+            store(weight, memory.states_to[0], index, count, is_aligned);
+            Some<T, COUNT> rounded;
+#pragma unroll
+            for (u32 lane = 0; lane < COUNT; lane++) narrow(rounded.lanes[lane], (Number)weight.lanes[lane]);
+            store(rounded, memory.weight_to, index, count, is_aligned);
+        } else {
+            store(weight, memory.weight_to, index, count, is_aligned);
+        }
+    }
+};
 
 // Rounds the scalars of a step to what is computed in.
 template <class Step, class Number>
@@ -101,22 +108,37 @@ KV_DEVICE void round_scalars(Number (&rounded)[Step::SCALARS], const double *sca
 }
 
 template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> &args) {
-    typedef typename Arithmetic<T>::Number Number;
+    const u32 COUNT = Lanes<T>::COUNT;
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const UpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
+        u64 index = ((tile - job.first_tile) * KV_THREADS + KV_THREAD) * COUNT;
+        if (index >= job.len) continue;
         const u64 *addends = args.addends + job.first_addend;
         const Stepped memory = {job.weight_from, job.weight_to, job.states_from, job.states_to, &job};
-        Number scalars[Step::SCALARS];
-        round_scalars<Step>(scalars, job.scalars);
-        u64 begin = (tile - job.first_tile) * KV_UPDATE_TILE;
-        u64 end = begin + KV_UPDATE_TILE < job.len ? begin + KV_UPDATE_TILE : job.len;
-        const u32 COUNT = Lanes<T>::COUNT;
-        for (u64 index = begin + KV_THREAD * COUNT; index < end; index += KV_THREADS * COUNT) {
-            u32 count = end - index < COUNT ? (u32)(end - index) : COUNT;
-            Some<T, COUNT> gradient;
-            sum_gradients(gradient, job, addends, index, count);
-            step_some<T, Step>(memory, scalars, gradient, index, count, job.is_aligned);
+        u32 count = job.len - index < COUNT ? (u32)(job.len - index) : COUNT;
+        Some<T, COUNT> gradient;
+        Operands<T, Step, COUNT> operands;
+        // One branch for all loads, so that they follow each other. Weight and state come first: the address of the
+        // gradient takes a load more.
+        const u64 first_addend = addends[0];
+        bool is_vector = job.is_aligned && count == COUNT;
+        if (is_vector) {
+            operands.load_from(memory, index, COUNT, true);
+            load(gradient, first_addend, index, COUNT, true);
+            add_gradients<KV_AHEAD>(gradient, job, addends, index, COUNT, true);
+        } else {
+            operands.load_from(memory, index, count, false);
+            load(gradient, first_addend, index, count, false);
+            add_gradients<1>(gradient, job, addends, index, count, false);
         }
+        // After the loads, which would otherwise wait for the scalars.
+        typename Arithmetic<T>::Number scalars[Step::SCALARS];
+        round_scalars<Step>(scalars, job.scalars);
+        operands.step(memory, scalars, gradient, index);
+        if (is_vector)
+            operands.store_to(memory, index, COUNT, true);
+        else
+            operands.store_to(memory, index, count, false);
     }
 }
 

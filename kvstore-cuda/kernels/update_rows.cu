@@ -12,7 +12,10 @@ KV_DEVICE void step_row_tile(const RowUpdateJob &job, const u64 *lists, u64 numb
         u64 index = (lists[job.first_index + row] * job.cut.num_units + unit) * COUNT;
         Some<T, COUNT> gradient;
         sum_unit(gradient, job.addends, lists, row, unit);
-        step_some<T, Step>(memory, scalars, gradient, index, COUNT, COUNT > 1);
+        Operands<T, Step, COUNT> operands;
+        operands.load_from(memory, index, COUNT, COUNT > 1);
+        operands.step(memory, scalars, gradient, index);
+        operands.store_to(memory, index, COUNT, COUNT > 1);
     }
 }
 

@@ -3,11 +3,11 @@
 use kvstore_core::compression::{Code, Quantizer};
 use kvstore_core::{DType, Result};
 
-use super::batch::{Address, Batch, is_aligned};
-use super::update::FromTo;
+use super::batch::{Address, Batch, THREADS, is_aligned};
+use super::update::{self, FromTo};
 
-/// Bytes of codes that a block works on at a time.
-const CODE_TILE: u64 = 1024;
+/// Vectors of elements that a thread makes of codes.
+const CODE_VECTORS: u64 = 2;
 
 /// One value that is compressed, as the kernel reads it.
 #[repr(C)]
@@ -49,7 +49,7 @@ pub struct DequantizeJob {
     pub first_addend: u32,
     /// How many it has.
     pub num_addends: u32,
-    /// Whether the elements of a byte of codes can be stored at a time.
+    /// Whether a thread can store its elements at a time.
     pub is_aligned: u32,
     /// Fills the struct up.
     pub unused: u32,
@@ -71,7 +71,9 @@ impl Batch<QuantizeJob> {
         let is_aligned = is_at_once(quantizer.code, dtype, gradient)
             && is_at_once(quantizer.code, arithmetic, residual.from)
             && is_at_once(quantizer.code, arithmetic, residual.to);
-        self.push_job(&[], num_tiles(quantizer.code, len), |first_tile, _, _| QuantizeJob {
+        let num_bytes = quantizer.code.num_bytes(usize::try_from(len).unwrap_or(usize::MAX)) as u64;
+        let num_tiles = num_bytes.div_ceil(u64::from(THREADS));
+        self.push_job(&[], num_tiles, |first_tile, _, _| QuantizeJob {
             first_tile,
             len,
             gradient,
@@ -97,8 +99,8 @@ impl Batch<DequantizeJob> {
         len: u64,
         (codes, dst): (&[Address], Address),
     ) -> Result<()> {
-        let is_aligned = u32::from(is_at_once(quantizer.code, dtype, dst));
-        let num_tiles = num_tiles(quantizer.code, len);
+        let is_aligned = u32::from(is_aligned(dst, dtype, update::AT_ONCE));
+        let num_tiles = len.div_ceil(CODE_VECTORS * update::tile(dtype));
         self.push_job(codes, num_tiles, |first_tile, first_addend, num_addends| DequantizeJob {
             first_tile,
             len,
@@ -110,11 +112,6 @@ impl Batch<DequantizeJob> {
             unused: 0,
         })
     }
-}
-
-fn num_tiles(code: Code, len: u64) -> u64 {
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    (code.num_bytes(len) as u64).div_ceil(CODE_TILE)
 }
 
 /// Returns whether the elements of a byte of codes can be loaded at a time.

@@ -2,10 +2,10 @@
 
 use kvstore_core::Result;
 
-use super::batch::{Address, Batch, VECTOR_BYTES};
+use super::batch::{Address, Batch, THREADS, VECTOR_BYTES};
 
-/// Bytes of a range that a block works on at a time.
-const TILE_BYTES: u64 = 16_384;
+/// Bytes of a range that a block works on: a vector of each thread.
+const TILE_BYTES: u64 = VECTOR_BYTES * THREADS as u64;
 /// The head of a job whose pointers are never aligned together.
 const NEVER: u32 = u32::MAX;
 

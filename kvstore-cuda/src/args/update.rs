@@ -3,12 +3,15 @@
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
 use kvstore_core::{DType, Result};
 
-use super::batch::{self, Address, Batch};
+use super::batch::{self, Address, Batch, THREADS};
 
-/// Elements that a block works on at a time.
-const TILE: u64 = 4096;
 /// Elements that a thread does; of 64 bits half as many, whose alignment is the same.
-const AT_ONCE: usize = 4;
+pub(super) const AT_ONCE: usize = 4;
+
+/// Returns how many elements a block of threads does.
+pub(super) fn tile(dtype: DType) -> u64 {
+    u64::from(THREADS) * if dtype.size() == 8 { 2 } else { 4 }
+}
 
 /// What is read and what is written: one address where it is in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +83,7 @@ impl Batch<UpdateJob> {
         }
         let states_of = step.states.iter().copied();
         let is_aligned = is_aligned(step.dtype, step.weight, states_of, step.addends);
-        let num_tiles = step.len.div_ceil(TILE);
+        let num_tiles = step.len.div_ceil(tile(step.dtype));
         let (stream, count) = match step.rule {
             UpdateRule::Sgld(rule) => (rule.stream, rule.count),
             _ => ([0; 2], 0),

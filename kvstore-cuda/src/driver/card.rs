@@ -19,8 +19,9 @@ use super::handles::Event;
 use super::modules::{MODULES, module_of};
 use crate::args::batch::{Address, THREADS};
 
-/// A kernel has at most so many blocks for each multiprocessor; they share its tiles.
-const BLOCKS: u32 = 16;
+/// The most blocks of a grid, which share the tiles if there are more. Otherwise each block has one tile: a card moves more
+/// with many short blocks than with a few that loop.
+const MAX_BLOCKS: u32 = 0x7fff_ffff;
 
 /// What a card is.
 #[derive(Debug)]
@@ -91,7 +92,6 @@ pub(crate) struct Card {
     ordinal: sys::CUdevice,
     context: Context,
     stream: sys::CUstream,
-    max_blocks: u32,
     kernels: Mutex<Kernels>,
 }
 
@@ -124,14 +124,10 @@ impl Card {
             ordinal,
             context: Context { device, handle },
             stream: ptr::null_mut(),
-            max_blocks: BLOCKS,
             kernels: Mutex::default(),
         };
         let _bound = card.context.bind()?;
         call!(device, cuStreamCreate(&raw mut card.stream, NON_BLOCKING))?;
-        let multiprocessors = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        let multiprocessors = attribute_of(device, ordinal, multiprocessors)?;
-        card.max_blocks = BLOCKS * u32::try_from(multiprocessors).unwrap_or_default().max(1);
         Ok(card)
     }
 
@@ -326,7 +322,7 @@ impl Card {
         args: &A,
         num_tiles: u64,
     ) -> Result<()> {
-        let num_blocks = u32::try_from(num_tiles).unwrap_or(u32::MAX).min(self.max_blocks);
+        let num_blocks = u32::try_from(num_tiles).unwrap_or(MAX_BLOCKS).min(MAX_BLOCKS);
         if num_blocks == 0 {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use kvstore_cuda::update::FromTo;
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, bytes, floats, numbers};
+use crate::host::{Block, assert_same, backend, bytes, floats, lengths, numbers};
 
 const THRESHOLD: f64 = 0.5;
 
@@ -51,9 +51,9 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Vec<Case>> {
-    let len = prop_oneof![1_usize..70, 4090_usize..4100, 8180_usize..8200];
+    let len = prop_oneof![1_usize..70, lengths().prop_map(|len| len.max(1))];
     let case =
-        (len, 1_usize..5, prop_oneof![Just(0_usize), 0_usize..5], any::<bool>(), any::<u64>());
+        (len, 1_usize..10, prop_oneof![Just(0_usize), 0_usize..5], any::<bool>(), any::<u64>());
     let case = case.prop_map(|(len, num_codes, beyond, is_in_place, seed)| Case {
         len,
         num_codes,

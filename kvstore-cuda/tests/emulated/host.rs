@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use kvstore_core::storage::{Span, SpanMut, Storage};
 use kvstore_core::{Backend, Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
+use proptest::prelude::*;
 
 /// Bytes that look random; a third of the half-precision ones are no numbers, zeros, or the largest.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
@@ -27,6 +28,13 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
+}
+
+/// Returns lengths: short ones, those around the ends of tiles, which are multiples of 512 elements for every dtype and
+/// kernel, and long ones.
+pub(crate) fn lengths() -> impl Strategy<Value = usize> {
+    let around = (1_usize..21, 0_usize..7).prop_map(|(tiles, beyond)| 512 * tiles + beyond - 3);
+    prop_oneof![0_usize..40, around, 4000_usize..12_000]
 }
 
 /// Returns the dtypes that optimizers take.

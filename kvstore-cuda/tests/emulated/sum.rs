@@ -10,7 +10,7 @@ use kvstore_cuda::sum::kernel;
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
-use crate::host::{Block, assert_same, backend, bytes, halves};
+use crate::host::{Block, assert_same, backend, bytes, halves, lengths};
 
 /// One sum of a batch.
 #[derive(Clone, Debug)]
@@ -18,16 +18,16 @@ struct Case {
     len: usize,
     /// How many elements each range begins beyond an aligned one: of the sum, then of the addends.
     beyond: Vec<usize>,
+    /// Whether the sum replaces one of the addends.
     is_in_place: bool,
     seed: u64,
 }
 
 fn cases() -> impl Strategy<Value = Vec<Case>> {
-    let len = prop_oneof![0_usize..40, 4000_usize..4200, 16_000_usize..20_000];
     let same =
-        (0_usize..16).prop_flat_map(|beyond| (2_usize..19).prop_map(move |n| vec![beyond; n]));
-    let beyond = prop_oneof![3 => same, 1 => prop::collection::vec(0_usize..16, 2..19)];
-    let case = (len, beyond, any::<bool>(), any::<u64>());
+        (0_usize..16).prop_flat_map(|beyond| (2_usize..22).prop_map(move |n| vec![beyond; n]));
+    let beyond = prop_oneof![3 => same, 1 => prop::collection::vec(0_usize..16, 2..22)];
+    let case = (lengths(), beyond, any::<bool>(), any::<u64>());
     let case =
         case.prop_map(|(len, beyond, is_in_place, seed)| Case { len, beyond, is_in_place, seed });
     prop::collection::vec(case, 1..4)
@@ -59,19 +59,20 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
             contents.iter().zip(&case.beyond[1..]).map(|(it, beyond)| place(it, *beyond)).collect();
         let mut own = place(&vec![0; case.len * size], case.beyond[0]);
         let addresses: Vec<u64> = addends.iter_mut().map(Memory::address).collect();
-        let dst = if case.is_in_place { addresses[0] } else { own.address() };
+        let any = usize::try_from(case.seed % num_addends as u64).unwrap();
+        let place = case.is_in_place.then_some(any);
+        let dst = place.map_or_else(|| own.address(), |place| addresses[place]);
         plan.push(dst, &addresses, (case.len * size) as u64, size as u64).unwrap();
-        memory.push((expected, own, addends, case.is_in_place, contents));
+        memory.push((expected, own, addends, place, contents));
     }
     let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
     // SAFETY: the plan was made of memory that is there, and of lists that are.
     unsafe { launch(&kernel(dtype), &args, num_blocks, order) };
-    for (expected, mut own, mut addends, is_in_place, contents) in memory {
-        let found = if is_in_place { addends[0].content() } else { own.content() };
+    for (expected, mut own, mut addends, place, contents) in memory {
+        let found = place.map_or_else(|| own.content(), |place| addends[place].content());
         assert_same(dtype, &expected, &found);
-        let unchanged = addends.iter_mut().zip(&contents).skip(usize::from(is_in_place));
-        for (addend, content) in unchanged {
-            assert_eq!(addend.content(), *content);
+        for (n, (addend, content)) in addends.iter_mut().zip(&contents).enumerate() {
+            assert!(place == Some(n) || addend.content() == *content, "addend {n} was changed");
         }
     }
 }
@@ -106,6 +107,20 @@ proptest! {
         order in 0_u32..1000,
     ) {
         check(dtype, &cases, num_blocks, order);
+    }
+}
+
+#[test]
+fn each_key_of_many_is_summed_once() {
+    for num_keys in [1, 2, 3, 4, 5, 15, 16, 17, 64, 65, 300] {
+        // Of one tile and of three, aligned and not.
+        let case = |key: usize| Case {
+            len: if key.is_multiple_of(7) { 2050 } else { 1 + key % 50 },
+            beyond: vec![key % 4; 3],
+            is_in_place: false,
+            seed: key as u64,
+        };
+        check(DType::F32, &(0..num_keys).map(case).collect::<Vec<_>>(), 5, 3);
     }
 }
 

@@ -48,7 +48,7 @@ struct Memory {
 static u64 random_len() {
     switch (below(3)) {
     case 0: return 1 + below(40);
-    case 1: return 4090 + below(20);
+    case 1: return 512 * (1 + below(10)) - 3 + below(7);
     default: return 1 + below(20000);
     }
 }
@@ -109,10 +109,11 @@ template <class T> static void fuzz_update(Kernel kernel, u32 num_states) {
         }
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
         job.first_addend = (u32)addends.size();
-        job.num_addends = 1 + (u32)below(6);
+        job.num_addends = 1 + (u32)below(12);
         for (u32 n = 0; n < job.num_addends; n++) addends.push_back(range(size));
         job.is_aligned = is_aligned;
-        num_tiles += (job.len + KV_UPDATE_TILE - 1) / KV_UPDATE_TILE;
+        const u64 tile = Lanes<T>::COUNT * KV_THREADS;
+        num_tiles += (job.len + tile - 1) / tile;
         jobs.push_back(job);
     }
     BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
@@ -139,7 +140,7 @@ template <class T> static void fuzz_measure(Kernel kernel, u32 num_states) {
         for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) job.states_from[n] = range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
         job.first_addend = (u32)addends.size();
-        job.num_addends = 1 + (u32)below(6);
+        job.num_addends = 1 + (u32)below(12);
         for (u32 n = 0; n < job.num_addends; n++) addends.push_back(range(size));
         job.is_aligned = is_aligned;
         num_tiles += (job.len + KV_NORM_TILE - 1) / KV_NORM_TILE;
@@ -158,7 +159,8 @@ template <class T, class Code> static void fuzz_codes(Kernel quantize, Kernel de
     std::vector<QuantizeJob> values;
     std::vector<DequantizeJob> sums;
     std::vector<u64> codes;
-    u64 num_tiles = 0;
+    const u64 tile = KV_CODE_VECTORS * Lanes<T>::COUNT * KV_THREADS;
+    u64 num_value_tiles = 0, num_tiles = 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
         u64 len = random_len(), num_bytes = num_code_bytes<Code>(len);
         bool is_aligned = below(2) != 0;
@@ -166,13 +168,14 @@ template <class T, class Code> static void fuzz_codes(Kernel quantize, Kernel de
         auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
         u64 residual = range(number), made = memory.range(num_bytes, below(4) * 4);
         values.push_back(
-            {num_tiles, len, range(size), residual, below(2) ? residual : range(number), made, 0.5, is_aligned, 0});
-        sums.push_back({num_tiles, len, range(size), 0.5, (u32)codes.size(), 1 + (u32)below(4), is_aligned, 0});
+            {num_value_tiles, len, range(size), residual, below(2) ? residual : range(number), made, 0.5, is_aligned, 0});
+        sums.push_back({num_tiles, len, range(size), 0.5, (u32)codes.size(), 1 + (u32)below(9), is_aligned, 0});
         codes.push_back(made);
         for (u32 n = 1; n < sums.back().num_addends; n++) codes.push_back(memory.range(num_bytes, below(16)));
-        num_tiles += (num_bytes + KV_CODE_TILE - 1) / KV_CODE_TILE;
+        num_value_tiles += (num_bytes + KV_THREADS - 1) / KV_THREADS;
+        num_tiles += (len + tile - 1) / tile;
     }
-    BatchArgs<QuantizeJob> one = {values.data(), nullptr, num_tiles, (u32)values.size(), 0};
+    BatchArgs<QuantizeJob> one = {values.data(), nullptr, num_value_tiles, (u32)values.size(), 0};
     run(quantize, &one);
     BatchArgs<DequantizeJob> other = {sums.data(), codes.data(), num_tiles, (u32)sums.size(), 0};
     run(dequantize, &other);
