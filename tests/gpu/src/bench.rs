@@ -122,6 +122,7 @@ pub(crate) fn run(options: &Options) -> std::result::Result<bool, Box<dyn Error>
     bench.copy("copy")?;
     dense::sums(&mut bench)?;
     dense::steps(&mut bench)?;
+    dense::layer_wise_steps(&mut bench)?;
     dense::mixed_steps(&mut bench)?;
     dense::fused(&mut bench)?;
     small_keys::run(&mut bench)?;

@@ -63,6 +63,25 @@ pub(crate) fn steps(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
+/// Steps that need the norms of weight and gradient first, so they read these twice: the host waits between
+/// the passes.
+pub(crate) fn layer_wise_steps(bench: &mut Bench) -> io::Result<()> {
+    // What the first pass reads; the second pass is a step like any other.
+    for (name, momentum, measured, num_states) in [("lars", 0.9, 2, 1), ("lamb", 0.0, 4, 2)] {
+        let per_element = 4 * (measured + 1 + 2 + 2 * num_states);
+        let len = bench.sizes.len(per_element);
+        let case = Case::new(format!("{name}_f32"), per_element * len, Bar::Share(0.6)).of(len, 1);
+        bench.case(&case.noted("two passes"), |random, sizes| {
+            let optimizer = Optimizer::new(name)?;
+            let optimizer =
+                if momentum > 0.0 { optimizer.with("momentum", momentum)? } else { optimizer };
+            let optimizer = Some(optimizer);
+            Pushes { len, dtype: DType::F32, num_values: 1, optimizer }.call(random, sizes)
+        })?;
+    }
+    Ok(())
+}
+
 /// The same on halves, whose weights have a master copy of `f32`, as their state is.
 pub(crate) fn mixed_steps(bench: &mut Bench) -> io::Result<()> {
     for (name, optimizer, num_states) in optimizers().map_err(io::Error::other)? {
