@@ -68,7 +68,7 @@ miri: setup ## interprets the tests of the core: undefined behaviour, data races
 fuzz: setup ## random bytes and changed files where files are read, a minute each
 	scripts/fuzz.sh
 
-check: setup ## format, lints, layers, dependencies, documentation, reflection, kernels
+check: setup ## format, lints, layers, dependencies, documentation, links, reflection, kernels
 	scripts/setup.sh portable
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
@@ -77,6 +77,7 @@ check: setup ## format, lints, layers, dependencies, documentation, reflection, 
 	cargo test --workspace --test layering --test generated
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
+	python3 tests/packaging/test_pages.py
 	python3 tests/gpu/test_peers.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
@@ -86,7 +87,7 @@ kernels: ## generates the formulas of kernels and the constructors of optimizers
 	KVSTORE_GENERATE=1 cargo test --workspace --test generated
 	scripts/kernels.sh --write
 
-nightly: test-setup ## longer runs: both commands of the README in a bare Debian, Miri, 20,000 random programs, soak test, fuzzers
+nightly: test-setup ## longer runs: `make demo` and `make test` in a bare Debian, Miri, 20,000 random programs, soak test, fuzzers
 	tests/peers/mxnet-venv # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
 	$(MAKE) miri

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bare-debian.sh [COMMAND..]   runs the commands of the README, or COMMAND, in a new minimal Debian
+# bare-debian.sh [COMMAND..]   runs `make demo` and `make test`, or COMMAND, in a new minimal Debian
 #                              with git, make and ca-certificates.
 #
 # Clones the committed state. SUITE is the release (default trixie, the oldest with rustup), MIRROR

@@ -1,6 +1,7 @@
 #!/bin/sh
-# try-wheel.sh WHEEL [PYTHON]  installs a wheel into an empty environment, sees that it brings nothing but NumPy, and runs the
-# README's first example in Python there, which has to print what is said behind each `print`.
+# try-wheel.sh WHEEL [PYTHON]  installs a wheel into an empty environment, checks that NumPy is its
+# only dependency, and runs the examples of README and quick start there: each has to print what the
+# comments beside `print` say.
 set -eu
 cd "$(dirname "$0")/.."
 wheel=$1 python=${2:-python3}
@@ -10,11 +11,17 @@ empty=target/python-venv/$version-empty
 # New for every wheel, because pip has to find what the wheel depends on.
 rm -rf "$empty"
 scripts/venv.py --python "$python" "$empty" "$wheel"
-"$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 | grep -vE '^(pip|setuptools|wheel)$' |
-    tr '\n' ' ' | grep -qx 'mxkv numpy '
+"$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 |
+    grep -vE '^(pip|setuptools|wheel)$' | tr '\n' ' ' | grep -qx 'mxkv numpy '
 
-readme=target/python-venv/readme.py
-sed -n '/^```python$/,/^```$/{/^```python$/d;/^```$/q;p;}' README.md >"$readme"
-printed=$(cd / && "$OLDPWD/$empty/bin/python" - <"$OLDPWD/$readme")
-[ "$printed" = "$(sed -n 's/^print(.*  # //p' "$readme")" ] || { echo "README.md, in Python $version: found $printed"; exit 1; }
-echo "python: $version: the README's example prints what it says, with $(basename "$wheel")"
+example=target/python-venv/example.py
+for page in README.md docs/getting-started/python.md; do
+    sed -n '/^```python$/,/^```$/{/^```python$/d;/^```$/q;p;}' "$page" >"$example"
+    expected=$(sed -n 's/^print(.*  # //p' "$example")
+    printed=$(cd / && "$OLDPWD/$empty/bin/python" - <"$OLDPWD/$example")
+    if [ -z "$expected" ] || [ "$printed" != "$expected" ]; then
+        echo "$page, in Python $version: expected $expected, found $printed"
+        exit 1
+    fi
+    echo "python: $version: the example of $page prints what it says, with $(basename "$wheel")"
+done

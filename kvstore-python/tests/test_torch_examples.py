@@ -1,8 +1,6 @@
-"""What programs of PyTorch are shown: the example, and the README's."""
+"""The example program with PyTorch."""
 
-import contextlib
 import importlib.util
-import io
 import pathlib
 import re
 
@@ -62,15 +60,3 @@ def test_the_example_prints_a_line(digits, capsys, monkeypatch):
     digits.main()
     line = r"4 replicas over a store: \d+\.\d% .* ms a step; one network in plain PyTorch .* take \d\.\d\d times as long\n"
     assert re.fullmatch(line, capsys.readouterr().out)
-
-
-def test_the_readme(torch):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.S | re.M)
-    (shown,) = [block for block in blocks if "import torch" in block]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(shown, "README.md", "exec"), {})
-    expected = re.findall(r"^print\(.*  # (.*)$", shown, re.M)
-    assert expected
-    assert printed.getvalue().splitlines() == expected

@@ -69,7 +69,15 @@ pub use kvstore_core::{
     storage::Storage,
 };
 
-/// Runs the Rust code of the README.
+/// Runs the Rust code of the manual.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod manual {
+    #[doc = include_str!("../../docs/getting-started/rust.md")]
+    struct GettingStarted;
+
+    #[doc = include_str!("../../docs/guides/checkpoints.md")]
+    struct Checkpoints;
+
+    #[doc = include_str!("../../docs/guides/embeddings.md")]
+    struct Embeddings;
+}

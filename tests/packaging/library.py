@@ -54,7 +54,7 @@ class Library:
         )
 
     def complaints(self):
-        """Returns the reasons why a system that the README names could not run it."""
+        """Returns the reasons why a system of `docs/guides/deployment.md` could not run it."""
         found = [f"needs {name}" for name in self.needed if not MAY_NEED.fullmatch(name)]
         for version in self.versions:
             glibc = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", version)

@@ -30,7 +30,7 @@ class LibraryTest(unittest.TestCase):
                 if name.startswith("natives/") and name.endswith(".so"):
                     yield name.split("/")[1], Library.read(jar.read(name))
 
-    def test_it_runs_on_the_systems_of_the_readme(self):
+    def test_it_runs_on_the_systems_of_the_manual(self):
         platforms = []
         for platform, library in self.libraries():
             platforms.append(platform)

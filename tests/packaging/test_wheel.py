@@ -35,7 +35,7 @@ class WheelTest(unittest.TestCase):
         if sys.platform == "linux":
             self.assertTrue(list(wheels()), "`make wheel` leaves a wheel for Linux")
 
-    def test_the_native_module_runs_on_the_systems_of_the_readme(self):
+    def test_the_native_module_runs_on_the_systems_of_the_manual(self):
         for platform, _, content in wheels():
             with self.subTest(platform):
                 library = Library.read(content)

@@ -22,7 +22,7 @@ class PlainJavaIT {
     Path directory;
 
     @Test
-    void theProgramOfTheReadmeNeedsTheJarAlone() throws Exception {
+    void theProgramOfTheQuickStartNeedsTheJarAlone() throws Exception {
         String jar = System.getProperty("kvstore.jar");
         assertNotNull(jar, "the system property kvstore.jar names the jar");
         Path source = Files.writeString(directory.resolve("QuickStart.java"), quickStart());
@@ -38,11 +38,11 @@ class PlainJavaIT {
         assertEquals("3.0\n4.0\n", result.output());
     }
 
-    /** Returns the block of Java code in the README beside the Maven project. */
+    /** Returns the Java program of the manual. */
     private static String quickStart() throws IOException {
-        String readme = Files.readString(Path.of("..", "README.md"));
-        Matcher block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(readme);
-        assertTrue(block.find(), "the README shows a Java program");
+        String page = Files.readString(Path.of("..", "docs", "getting-started", "java.md"));
+        Matcher block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(page);
+        assertTrue(block.find(), "docs/getting-started/java.md has a Java program");
         return block.group(1);
     }
 

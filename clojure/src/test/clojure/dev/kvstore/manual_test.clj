@@ -1,6 +1,6 @@
-(ns dev.kvstore.readme-test
-  "The Clojure code of the README gives the values that stand beside it; the page for those who come from MXNet
-  knows every variable."
+(ns dev.kvstore.manual-test
+  "The Clojure code of the manual returns the values in its comments. The page about MXNet names every
+  variable."
   (:require [clojure.string :as string]
             [clojure.test :refer [deftest is]])
   (:import (clojure.lang LineNumberingPushbackReader)
@@ -9,9 +9,9 @@
 (set! *warn-on-reflection* true)
 
 (defn- code
-  "The text of the block of Clojure code in the README beside the Maven project."
+  "Returns the Clojure program of the quick start."
   []
-  (second (re-find #"(?s)```clojure\n(.*?)```" (slurp "../README.md"))))
+  (second (re-find #"(?s)```clojure\n(.*?)```" (slurp "../docs/getting-started/clojure.md"))))
 
 (defn- expressions
   "The forms of `text`, each with the text of the value after ;=> on its last line."
