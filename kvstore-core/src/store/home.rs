@@ -3,19 +3,21 @@
 use crate::tensor::Tensor;
 use crate::types::Device;
 
-/// The device on which the values of a key are summed, and its optimizer runs.
+/// The device that sums the values of a key and runs its optimizer.
 ///
-/// It does not change the bits of a sum: a sum is the left fold in call order everywhere.
+/// The choice does not change the bits of a sum: on every device, a sum is the left fold in call
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     /// The host.
     Host,
-    /// The device of the first value of the key in the call.
+    /// The device of the key's first value in the call.
     FirstValue,
 }
 
 impl Home {
-    /// Returns the home of the store kind with this name, in lower case, or `None` for other names.
+    /// Returns the home for the name of a store kind, in lower case, or `None` if the name is
+    /// unknown.
     pub(crate) fn of_kind(name: &str) -> Option<Self> {
         match name {
             "local" | "local_update_cpu" | "local_allreduce_cpu" => Some(Self::Host),
@@ -24,7 +26,7 @@ impl Home {
         }
     }
 
-    /// Returns the device for the values of a key, given the first of them.
+    /// Returns the device that sums the values of a key. `first` is the key's first value.
     pub(crate) fn device(self, first: &Tensor) -> Device {
         match self {
             Self::Host => Device::default(),

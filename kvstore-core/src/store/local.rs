@@ -1,12 +1,19 @@
-//! [`LocalStore`]: a store within one process, made of a table of keys and what a push does.
+//! [`LocalStore`]: a store within one process. It has a table of keys and the settings of a push.
 //!
-//! Locks, in the order in which they are taken: the gate, together with others by whatever changes the store, alone
-//! by what needs all of it to stand still; the settings, to clone or to change them; the table's map,
-//! to clone entries out of it or to read values; the keys' locks in the order of initialisation; the keys' values,
-//! held while a kernel runs and never while user code does. A user's updater runs inside the gate and under one key's
-//! lock. All it can do to its store is to pull, which takes values only; so two calls of a store can wait for each
-//! other only where an updater itself waits for another thread that changes the store: behind a snapshot, which waits
-//! for the updater, that thread waits too.
+//! A call takes its locks in this order:
+//!
+//! 1. The gate: shared for a change of the store, exclusive for a call during which nothing may
+//!    change.
+//! 2. The settings, to clone or change them.
+//! 3. The table's map, to clone entries or read values.
+//! 4. The keys' locks, in the order of initialisation.
+//! 5. The locks of the keys' values. They are held while a kernel runs, but never while user code
+//!    runs.
+//!
+//! A user's updater runs with the shared gate and one key's lock. It can only pull from its store,
+//! and a pull takes only value locks. Two calls can therefore deadlock in one case only: an updater
+//! waits for another thread that changes the store, and that thread waits for a snapshot, which
+//! waits for the updater.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -41,11 +48,11 @@ pub struct LocalStore {
     home: Home,
     table: Table,
     settings: RwLock<Settings>,
-    /// Held by everything that changes the store; alone by what needs all of it to stand still.
+    /// Shared for a change of the store, exclusive for a call during which nothing may change.
     gate: RwLock<()>,
 }
 
-/// What a push does, looked up once for each.
+/// What a push does. Each push reads the settings once.
 #[derive(Clone, Debug)]
 struct Settings {
     policy: Policy,
@@ -54,14 +61,15 @@ struct Settings {
 }
 
 impl LocalStore {
-    /// The names that [`LocalStore::new`] knows.
+    /// The names that [`LocalStore::new`] accepts.
     pub const NAMES: [&'static str; 5] =
         ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"];
 
-    /// Returns an empty store of the kind with this name, in lower case; none for other names.
+    /// Returns an empty store of the kind with this name, in lower case. Returns `None` if the name
+    /// is unknown.
     ///
-    /// `device` and `local_allreduce_device` sum on the device of the first value of a key, the
-    /// others on the host.
+    /// `device` and `local_allreduce_device` sum on the device of a key's first value. The other
+    /// kinds sum on the host.
     pub fn new(name: &str, backends: Backends) -> Option<Self> {
         static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(0);
         let home = Home::of_kind(name)?;
@@ -80,10 +88,12 @@ impl LocalStore {
         })
     }
 
-    /// Returns the stored values as they are kept: of rows nothing is made dense.
+    /// Returns the stored values as they are kept. Does not convert row-sparse values to dense
+    /// ones.
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`], [`Error::Poisoned`].
+    /// - [`Error::KeyNotFound`] if a key is not initialised.
+    /// - [`Error::Poisoned`] if an earlier update of a key panicked.
     pub fn stored(&self, keys: &[Key]) -> Result<Vec<Value>> {
         let mut values = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |_, entry| {
@@ -94,11 +104,17 @@ impl LocalStore {
         Ok(values)
     }
 
-    /// Overwrites rows of the stored values: what pushes have made of them elsewhere, so each key counts one.
+    /// Overwrites rows of the stored values with the results of pushes to another store. Counts as
+    /// one push of each key.
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`], [`Error::SpecMismatch`], [`Error::Poisoned`], [`Error::OutOfMemory`] where a value has to
-    /// be copied that somebody holds; keys before it have their rows then.
+    /// - [`Error::InvalidArgument`] if an updater of this store makes the call.
+    /// - [`Error::LengthMismatch`] if the lists differ in length.
+    /// - [`Error::KeyNotFound`] if a key is not initialised.
+    /// - [`Error::SpecMismatch`] if a shape or dtype differs from the stored one.
+    /// - [`Error::Poisoned`] if an earlier update of a key panicked.
+    /// - [`Error::OutOfMemory`] if there is no memory for the copy of a value that is shared with a
+    ///   snapshot or a pulled tensor. Earlier keys then have their new rows.
     pub fn set_rows(&self, keys: &[Key], rows: &[RowSparse]) -> Result<()> {
         let _gate = self.enter("set_rows")?;
         check_lengths("values of rows for keys", keys, rows)?;
@@ -120,12 +136,14 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Returns the sum of the values of each key, scaled so that the norm over all keys is at most `clip`, if
-    /// that is given. Nothing is stored. Each key comes once, where it first stands in the call; values of rows
-    /// stay rows if all of their key are.
+    /// Returns the sum of each key's values, without storing it. With `clip`, scales the sums so
+    /// that the norm over all keys is at most `clip`.
+    ///
+    /// The result has each key once, in the order of the first appearance in the call. The sum is
+    /// row-sparse if all values of the key are.
     ///
     /// # Errors
-    /// Those of a push.
+    /// - Those of [`KvStore::push`], except those of compression, the optimizer and the updater.
     pub fn sums(&self, keys: &[Key], values: &[Value], clip: Option<f64>) -> Result<Vec<Value>> {
         let _gate = self.enter("sums")?;
         let (mut entries, mut pushed) = (Vec::new(), Vec::new());
@@ -139,7 +157,7 @@ impl LocalStore {
         })
     }
 
-    /// Checks a push and brings its values into the order of their keys' initialisation.
+    /// Checks a push, and sorts its values by the order in which their keys were initialised.
     fn plan(
         &self,
         keys: &[Key],
@@ -193,7 +211,7 @@ impl LocalStore {
         }
     }
 
-    /// Lets the updater change the stored value of each key, up to the first error.
+    /// Calls the updater for each key, up to the first error.
     fn update_each(
         &self,
         push: &Push<'_>,
@@ -209,7 +227,7 @@ impl LocalStore {
         };
         push.keys.iter().try_for_each(|key| {
             self.call(updater, key.entry(), |progress| {
-                // The key keeps its own, for the updater may fail.
+                // A copy, because the key must keep its residuals if the updater fails.
                 let mut residuals = fallible::copied(&progress.residuals)?;
                 let sum = key.compressed_sum(&self.backends, compression, &mut residuals)?;
                 Ok((sum, Some(residuals)))
@@ -217,15 +235,15 @@ impl LocalStore {
         })
     }
 
-    /// Lets the updater change the stored value of a key. `sum` gives the sum of what was pushed and, when
-    /// that was compressed, what it leaves, which counts when the updater has not failed.
+    /// Calls the updater for one key. `sum` returns the sum of the pushed values. With compression,
+    /// it also returns the new residuals, which the key keeps only if the updater succeeds.
     fn call(
         &self,
         updater: &dyn Updater,
         entry: &Entry,
         sum: impl FnOnce(&Progress) -> Result<(Tensor, Option<Vec<Tensor>>)>,
     ) -> Result<()> {
-        // Whoever updated the key before may have panicked.
+        // Fails if an earlier update of the key panicked.
         let mut progress = entry.lock()?;
         let (sum, residuals) = sum(&progress)?;
         let mut stored = entry.committed()?.to_device(&self.backends, sum.device())?;
@@ -250,8 +268,9 @@ impl LocalStore {
         self.settings.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a change with another policy. The old one goes when nothing is locked any more: it may be the last
-    /// of a user's updater, which may call the store when it is dropped.
+    /// Sets the policy at the end of a change. Drops the old policy only after all locks are
+    /// released: it may hold the last reference to a user's updater, and that updater's drop may
+    /// call the store.
     fn set_policy<Gate>(&self, policy: Policy, gate: Gate) {
         let mut now = self.change_settings();
         let old = std::mem::replace(&mut now.policy, policy);
@@ -260,7 +279,7 @@ impl LocalStore {
         drop(old);
     }
 
-    /// Runs a user's updater, during which this thread cannot change the store.
+    /// Calls a user's updater. Meanwhile, this thread cannot change the store.
     fn inside_updater<R>(&self, run: impl FnOnce() -> R) -> R {
         struct LeaveOnDrop;
         impl Drop for LeaveOnDrop {
@@ -280,13 +299,19 @@ impl LocalStore {
         Ok(())
     }
 
-    /// Begins a change of the store, beside others.
+    /// Begins a change of the store, concurrent with other changes.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if an updater of this store makes the call.
     fn enter(&self, verb: &str) -> Result<RwLockReadGuard<'_, ()>> {
         self.refuse_inside_updater(verb)?;
         Ok(self.gate.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until no change of the store is under way, and keeps others out.
+    /// Waits until no change of the store is in progress, and prevents new ones.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if an updater of this store makes the call.
     fn enter_alone(&self, verb: &str) -> Result<RwLockWriteGuard<'_, ()>> {
         self.refuse_inside_updater(verb)?;
         Ok(self.gate.write().unwrap_or_else(PoisonError::into_inner))
@@ -294,7 +319,7 @@ impl LocalStore {
 }
 
 thread_local! {
-    /// The stores whose updaters are running in this thread, innermost last.
+    /// The identities of the stores whose updaters are running in this thread, innermost last.
     static UPDATING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -321,7 +346,7 @@ impl KvStore for LocalStore {
 
     fn push(&self, keys: &[Key], values: &[Value], _priority: i32) -> Result<()> {
         let _span = tracing::debug_span!("push", values = values.len()).entered();
-        // As in `set_policy`, it goes after the gate.
+        // Declared before the gate, so dropped after it: see `set_policy` for the reason.
         let settings;
         let _gate = self.enter("push")?;
         settings = self.settings();
@@ -342,7 +367,8 @@ impl KvStore for LocalStore {
         let done = self.table.look_up(keys, |position, entry| {
             let order = entry.order();
             let value = match pulled.last() {
-                // The same key again.
+                // The key appears again: use its value again, so that both positions have the same
+                // one.
                 Some(last) if position > 0 && last.order == order => last.value.clone(),
                 _ => entry.committed()?,
             };
@@ -358,15 +384,15 @@ impl KvStore for LocalStore {
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], _priority: i32) -> Result<Vec<RowSparse>> {
         let _span = tracing::debug_span!("pull_rows", keys = keys.len()).entered();
         check_lengths("lists of row numbers for keys", keys, ids)?;
-        let mut asked = fallible::with_capacity(keys.len())?;
+        let mut requested = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |position, entry| {
             entry.check()?;
             let ids = ids.get(position).copied().unwrap_or_default();
             check_ids(&format!("key `{}`", entry.key()), entry.spec().shape(), ids)?;
-            asked.push((Arc::clone(entry), ids));
+            requested.push((Arc::clone(entry), ids));
             Ok(())
         })?;
-        pull_rows(&self.backends, &asked)
+        pull_rows(&self.backends, &requested)
     }
 
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
@@ -488,7 +514,7 @@ impl KvStore for LocalStore {
         let running = match (optimizer, self.settings().policy) {
             (Some(optimizer), _) => ActiveOptimizer::begin(optimizer),
             (None, Policy::Optimizer(running)) => {
-                // What keys have that are not among the states is not theirs any more.
+                // A new run, so that the states of all keys that are not in `states` start anew.
                 ActiveOptimizer::begin(Optimizer::clone(&running.optimizer))
             }
             (None, _) => return Err(Error::invalid("the store has no optimizer to set states of")),

@@ -1,6 +1,6 @@
-//! The row-sparse values of a push, before its keys are processed. Afterwards, the values of a key are
-//! all dense or all row-sparse. Several row-sparse values become their sum, unless an optimizer
-//! takes them as they are.
+//! Prepares the row-sparse values of a push. Afterwards, the values of each key are all dense or
+//! all row-sparse. Several row-sparse values of a key become their sum, unless the optimizer step
+//! sums them.
 
 use super::policy::RowUse;
 use super::push::Push;
@@ -10,9 +10,10 @@ use crate::rows::{RowSum, Value};
 use crate::types::Result;
 
 impl Push<'_> {
-    /// Converts row-sparse values to dense ones if their key also has dense values. `row_use` says what
-    /// happens to the other row-sparse values. Returns the values that replace those of the call, or
-    /// `None` if no value is row-sparse.
+    /// Converts row-sparse values to dense ones if their key also has dense values. `row_use`
+    /// decides what happens to the values of keys whose values are all row-sparse.
+    ///
+    /// Returns the values that replace those of the call, or `None` if no value is row-sparse.
     pub(crate) fn merge_rows(
         &mut self,
         backends: &Backends,
@@ -26,6 +27,7 @@ impl Push<'_> {
         let mut places = fallible::with_capacity(self.keys.len())?;
         let mut sums = fallible::with_capacity(self.keys.len())?;
         let mut dense = fallible::with_capacity(values.len())?;
+        // The loop only collects, so that all sums of the call run as one batch.
         for key in &mut self.keys {
             let Some(rows) = key.rows()? else {
                 dense.extend(key.positions());
@@ -47,6 +49,7 @@ impl Push<'_> {
                 *value = sum.into();
             }
         }
+        // This is last because some of the values to convert are sums.
         for place in dense {
             merged.get_mut(place).map(Value::make_dense).transpose()?;
         }

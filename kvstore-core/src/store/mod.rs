@@ -1,4 +1,5 @@
-//! The [`KvStore`] seam: what the verbs mean. [`WorkerGroup`] has those of many processes.
+//! The [`KvStore`] trait: a store of named tensors. [`WorkerGroup`] has the operations of several
+//! processes.
 
 mod home;
 mod local;
@@ -37,18 +38,22 @@ pub(crate) use table::{KeyCopy, Progress};
 
 /// A store of named tensors that many devices share.
 ///
-/// Values go in and come out; where they are put is the caller's business. Lists run in parallel,
-/// and a key that stands several times in one has several values there.
+/// The lists of a call are parallel: `values[i]` belongs to `keys[i]`. A key may appear in a list
+/// more than once. It then has several values.
 ///
-/// - A call is checked whole before anything changes: a call that fails changes nothing. The one
-///   exception is an updater that fails: keys before it are updated, its own and later ones not.
-/// - Values are snapshots: nothing a caller does to a tensor afterwards reaches the store, and the
-///   reverse.
-/// - Keys are processed in the order in which they were initialised. Pushes of a key apply in the
-///   order of their calls; different keys are independent. Every verb may be called from any
-///   thread.
-/// - The values of a key are summed as a left fold in call order; the bits do not depend on
-///   threads, on the store's kind or on what else stands in the call.
+/// - A call checks all its arguments before it changes anything, and a failed call changes nothing.
+///   The one exception is a failing updater: earlier keys are updated, its own key and later keys
+///   are not.
+/// - Values are snapshots. Changing a tensor after a push does not change the store. Changing the
+///   store does not change a pulled tensor.
+/// - The store processes keys in the order of initialisation. Pushes to one key apply in the order
+///   of the calls. Different keys are independent. Any thread may call any method.
+/// - The sum of a key's values is the left fold in call order. Its bits do not depend on threads,
+///   on the kind of store, or on the other keys of the call.
+///
+/// Besides the errors that a method lists, a call fails with
+/// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory, and with
+/// [`Backend`](crate::Error::Backend) if a device fails.
 pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// Returns the name that the store was created with, in lower case.
     fn name(&self) -> &str;
@@ -56,89 +61,109 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// Stores a value under each key.
     ///
     /// # Errors
-    /// [`LengthMismatch`](crate::Error::LengthMismatch), [`KeyExists`](crate::Error::KeyExists)
-    /// also for a key that stands twice, [`InvalidArgument`](crate::Error::InvalidArgument) for a
-    /// value without elements.
+    /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the lists differ in length.
+    /// - [`KeyExists`](crate::Error::KeyExists) if a key is already initialised.
+    /// - [`KeyExists`](crate::Error::KeyExists) if a key is in the list twice.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if a value has no elements.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn init(&self, keys: &[Key], values: &[Value]) -> Result<()> {
         self.init_with(keys, values, OnExisting::Reject)
     }
 
-    /// Stores a value under each key; `existing` says what becomes of those that are there already.
+    /// Stores a value under each key. `existing` decides what happens to keys that are already
+    /// initialised.
     ///
     /// # Errors
-    /// As [`KvStore::init`].
+    /// - Those of [`KvStore::init`]. A key that is already initialised is an error only with
+    ///   [`OnExisting::Reject`].
     fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()>;
 
-    /// Sums the values of each key and gives the sum to the optimizer or updater; without one it
-    /// replaces the stored value.
+    /// Sums the values of each key and passes the sum to the optimizer or updater. Without either,
+    /// the sum replaces the stored value.
     ///
-    /// Values of rows give what their whole values give, bit for bit, at a cost of the rows. The one
-    /// exception is an optimizer with `lazy_update`: weight and state change in nothing but the rows that
-    /// any of the values has.
+    /// A row-sparse value has the effect of its dense form, bit for bit, and summing it costs only
+    /// its rows. The one exception is an optimizer with `lazy_update`: it changes weight and state
+    /// only in the rows that at least one of the values contains.
     ///
-    /// A higher `priority` may travel earlier where a network is involved; it never changes a
-    /// result.
+    /// If a network is involved, values of a higher `priority` may be sent earlier. `priority`
+    /// never changes a result.
     ///
     /// # Errors
-    /// [`LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`KeyNotFound`](crate::Error::KeyNotFound),
-    /// [`SpecMismatch`](crate::Error::SpecMismatch) when a shape or dtype is not the stored one,
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) when integers or rows would have to be
-    /// compressed,
-    /// [`Updater`](crate::Error::Updater), [`Poisoned`](crate::Error::Poisoned).
+    /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the lists differ in length.
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised.
+    /// - [`SpecMismatch`](crate::Error::SpecMismatch) if a value's shape or dtype differs from the
+    ///   stored one.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if compression is on and a value is
+    ///   row-sparse, has an integer dtype, or has a dtype that cannot represent the threshold.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an optimizer or a bound of the
+    ///   global norm is set and a value has an integer dtype.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
+    /// - [`Updater`](crate::Error::Updater) if the updater returns an error.
+    /// - [`Poisoned`](crate::Error::Poisoned) if an earlier update of a key panicked.
     fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()>;
 
-    /// Appends the newest value for each position of the list to `pulled`; nothing when it fails.
+    /// Appends the newest value of each key to `pulled`, in the order of `keys`. Appends nothing if
+    /// the call fails.
     ///
     /// # Errors
-    /// [`KeyNotFound`](crate::Error::KeyNotFound), [`Poisoned`](crate::Error::Poisoned).
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised.
+    /// - [`Poisoned`](crate::Error::Poisoned) if an earlier update of a key panicked.
     fn pull_into(&self, keys: &[Key], priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()>;
 
-    /// Returns the newest value for each position of the list.
+    /// Returns the newest value of each key, in the order of `keys`.
     ///
     /// # Errors
-    /// Those of [`KvStore::pull_into`].
+    /// - Those of [`KvStore::pull_into`].
     fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>> {
         let mut pulled = fallible::with_capacity(keys.len())?;
         self.pull_into(keys, priority, &mut pulled)?;
         fallible::collect(pulled.into_iter().map(|pulled| pulled.value))
     }
 
-    /// Returns rows of the newest value for each position of the list: those whose numbers stand in
-    /// `ids` beside the key, in any order and any number of times. The result has each of them once,
-    /// ascending, also those that are 0. It costs what those rows cost.
+    /// Returns the rows `ids[i]` of the newest value of `keys[i]`, for each `i`.
+    ///
+    /// `ids[i]` may have any order and may contain duplicates. The result contains each requested
+    /// row once, in ascending order, including rows of zeros. The cost depends on the number of
+    /// requested rows, not on the size of the value.
     ///
     /// # Errors
-    /// [`LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`KeyNotFound`](crate::Error::KeyNotFound),
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) naming a row that the value cannot have,
-    /// [`Poisoned`](crate::Error::Poisoned).
+    /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the lists differ in length.
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if a row index is negative or too
+    ///   large. The message names the index.
+    /// - [`Poisoned`](crate::Error::Poisoned) if an earlier update of a key panicked.
     #[doc(alias = "row_sparse_pull")]
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], priority: i32) -> Result<Vec<RowSparse>>;
 
-    /// Returns what is known of each key without its value.
+    /// Returns the shape, the dtype and the position in the order of initialisation of each key.
     ///
     /// # Errors
-    /// [`KeyNotFound`](crate::Error::KeyNotFound).
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised.
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>>;
 
-    /// Forgets the keys with their values and optimizer state.
+    /// Removes the keys with their values and optimizer states.
     ///
     /// # Errors
-    /// [`KeyNotFound`](crate::Error::KeyNotFound); nothing is removed then.
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised. Then no key is
+    ///   removed.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn remove(&self, keys: &[Key]) -> Result<()>;
 
     /// Returns every key in the order of initialisation.
     ///
     /// # Errors
-    /// - [`OutOfMemory`](crate::Error::OutOfMemory) if memory for the list is missing.
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory for the list.
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     fn keys(&self) -> Result<Vec<Key>>;
 
-    /// Returns the statistics of every key, in the order of initialisation. An updater may call it.
+    /// Returns the statistics of every key, in the order of initialisation. An updater may call
+    /// this.
     ///
     /// # Errors
-    /// Those of [`KvStore::keys`].
+    /// - Those of [`KvStore::keys`].
     fn stats(&self) -> Result<Vec<KeyStats>>;
 
     /// Returns whether the key is initialised.
@@ -147,16 +172,19 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     fn contains(&self, key: &Key) -> Result<bool>;
 
-    /// Sets what a push does from now on; none means that the sum replaces the stored value.
+    /// Sets the updater of all later pushes. With `None`, the sum of a push replaces the stored
+    /// value.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()>;
 
-    /// Lets an optimizer run on the store from now on; the states of all keys start anew.
+    /// Sets the optimizer of all later pushes. The optimizer states of all keys start anew.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()>;
 
     /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
@@ -165,20 +193,29 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     fn optimizer(&self) -> Result<Option<Optimizer>>;
 
-    /// Changes hyper-parameters of the optimizer that runs on the store, all or none; states and
-    /// counts stay, and pushes that are under way keep the old ones.
+    /// Changes hyper-parameters of the store's optimizer, all or none. States and update counts
+    /// stay. Pushes in progress use the old hyper-parameters.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) when no optimizer is set, it has none of
-    /// such a name, or it cannot have such a value; or from inside an updater of this store.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the store has no optimizer.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the optimizer has no hyper-parameter
+    ///   of that name.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the value is not valid for the
+    ///   hyper-parameter.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()>;
 
-    /// Compresses the values of every push from now on; none pushes them whole again. What compressed values
-    /// have not sent yet is kept, and is sent by later ones.
+    /// Compresses the values of all later pushes. `None` turns compression off.
+    ///
+    /// The residuals (what compression has not sent yet) are kept, and later compressed pushes send
+    /// them.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store, and while
-    /// [`KvStore::clip_global_norm`] is set.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if [`KvStore::clip_global_norm`] is
+    ///   set.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn set_compression(&self, compression: Option<Compression>) -> Result<()>;
 
     /// Returns how pushed values are compressed, or `None` if compression is off.
@@ -187,63 +224,80 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     fn compression(&self) -> Result<Option<Compression>>;
 
-    /// Scales the sums of every push from now on, so that the Euclidean norm over all of its keys is at most
-    /// `bound`; without a bound they are not scaled. The factor is `bound / (norm + 1e-8)`, as in
-    /// `gluon.utils.clip_global_norm`.
+    /// Clips the sums of all later pushes: scales them so that the Euclidean norm over all keys of
+    /// a push is at most `bound`. `None` turns clipping off.
     ///
-    /// Each push has a norm of its own, so the gradients of a model belong in one push. The sums are
-    /// clipped before an optimizer or updater gets them. A norm that is not finite clips nothing.
+    /// The factor is `bound / (norm + 1e-8)`, as in `gluon.utils.clip_global_norm`. Each push has
+    /// its own norm, so push all gradients of a model in one call. The store clips before the
+    /// optimizer or updater runs. A norm that is NaN or infinite does not clip.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) for a bound that is not a finite number above 0,
-    /// with a compression, and from inside an updater of this store. While a bound is set, a push of integers
-    /// fails with the same code.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the bound is not a finite number
+    ///   above 0.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if compression is on.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()>;
 
-    /// Returns the bound of the norm of a push, or `None` if there is none.
+    /// Returns the bound of the global norm, or `None` if clipping is off.
     ///
     /// # Errors
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     fn clip_global_norm(&self) -> Result<Option<f64>>;
 
-    /// Returns all that the store holds at one moment: every key with its optimizer state, the optimizer or
-    /// updater, the compression and the bound of the norm. Nothing is copied, and later changes of the store do
-    /// not affect it. A call that changes several keys is in it whole or not at all; it waits for those that are under way.
+    /// Returns the complete contents of the store at one moment: every key with its optimizer
+    /// state, the optimizer or updater, the compression and the bound of the global norm.
     ///
-    /// A key that is changed afterwards needs memory of its own for the new value, as long as the snapshot is
-    /// there.
+    /// The call waits for changes in progress, so the snapshot contains each of them completely or
+    /// not at all. It copies no values, and later changes of the store do not affect it. While the
+    /// snapshot exists, each key that changes needs memory for its new value.
     ///
     /// # Errors
-    /// [`Poisoned`](crate::Error::Poisoned) naming a key that a panic has spoilt, until it is removed or the store
-    /// goes back to a snapshot; [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this
-    /// store.
+    /// - [`Poisoned`](crate::Error::Poisoned) if an earlier update of a key panicked. Removing the
+    ///   key or rolling the store back clears the error.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn snapshot(&self) -> Result<Snapshot>;
 
-    /// Makes the store hold what the snapshot does, and nothing else: the next steps give the bits that they
-    /// would have given then. The snapshot may be another store's, or one from a file.
+    /// Replaces the contents of the store by those of the snapshot. The next steps give the same
+    /// bits that they would have given when the snapshot was taken.
+    ///
+    /// The snapshot may come from another store or from a file.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store, and for a file
-    /// of a store with an updater, when this one has none.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the snapshot comes from a file, was
+    ///   taken from a store with an updater, and this store has no updater.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
     fn rollback(&self, snapshot: &Snapshot) -> Result<()>;
 
-    /// Returns the snapshot that all processes are to go back to, given what this one could read: its own, or if it has
-    /// none that of the first which has. Every process calls it.
+    /// Returns the snapshot that all processes roll back to. Every process must call this.
+    ///
+    /// `own` is the snapshot that this process has read. If it is an error, the result is the
+    /// snapshot of the first process that has one.
     ///
     /// # Errors
-    /// This process's own, where no process has read anything.
+    /// - The error in `own`, if no process has a snapshot.
     fn share_snapshot(&self, own: Result<Snapshot>) -> Result<Snapshot> {
         own
     }
 
-    /// Gives keys the states of an optimizer, all or none; states of other keys start anew. `optimizer` becomes
-    /// the store's own; none stands for the one that is set.
+    /// Sets the optimizer states of some keys, all or none. The states of the other keys start
+    /// anew.
+    ///
+    /// `optimizer` becomes the store's optimizer. `None` keeps the current one.
     ///
     /// # Errors
-    /// [`KeyNotFound`](crate::Error::KeyNotFound), [`SpecMismatch`](crate::Error::SpecMismatch) when a
-    /// state is not one of such a weight, [`InvalidArgument`](crate::Error::InvalidArgument) when it is one of
-    /// another optimizer's, there is no optimizer, or from inside an updater of this store,
-    /// [`Poisoned`](crate::Error::Poisoned).
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised.
+    /// - [`SpecMismatch`](crate::Error::SpecMismatch) if a state does not fit the shape or dtype of
+    ///   its weight.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if a state belongs to another
+    ///   optimizer.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if `optimizer` is `None` and the store
+    ///   has no optimizer.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
+    ///   call.
+    /// - [`Poisoned`](crate::Error::Poisoned) if an earlier update of a key panicked.
     fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
@@ -251,7 +305,7 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     ) -> Result<()>;
 }
 
-/// The processes that share a store: the workers, which are numbered by rank.
+/// The worker processes that share a store. Each has a rank.
 ///
 /// The default methods describe a store of one process. A distributed store overrides them.
 ///
@@ -275,7 +329,7 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
 pub trait WorkerGroup {
-    /// Returns the rank of this process among the workers, from 0.
+    /// Returns the rank of this process among the workers, counted from 0.
     ///
     /// # Errors
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
@@ -291,10 +345,10 @@ pub trait WorkerGroup {
         Ok(1)
     }
 
-    /// Waits until every worker has called it.
+    /// Waits until every worker has called `barrier`.
     ///
     /// # Errors
-    /// - [`Timeout`](crate::Error::Timeout) if a worker does not call it in time.
+    /// - [`Timeout`](crate::Error::Timeout) if a worker does not call `barrier` in time.
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
     /// - The first error of an earlier push that no other call has returned.
     fn barrier(&self) -> Result<()> {
@@ -310,8 +364,8 @@ pub trait WorkerGroup {
         Ok(())
     }
 
-    /// Returns how many processes are known to be dead among those that `node_id` names: 1 is the
-    /// scheduler, 2 the servers, 4 the workers, and a sum names several of them.
+    /// Returns the number of dead processes in the groups that `node_id` selects: 1 selects the
+    /// scheduler, 2 the servers, 4 the workers. A sum of these numbers selects several groups.
     ///
     /// # Errors
     /// - [`Unsupported`](crate::Error::Unsupported) if the transport cannot detect dead processes.
@@ -320,7 +374,7 @@ pub trait WorkerGroup {
         Ok(0)
     }
 
-    /// Sends a command to the servers. Does nothing if no process is only a server.
+    /// Sends a command to the servers. Does nothing if the job has no server processes.
     ///
     /// # Errors
     /// - [`Transport`](crate::Error::Transport) if a network is involved and fails.

@@ -1,5 +1,5 @@
-//! What a push measures before it changes anything: the norms that layer-wise optimizers need, and the
-//! global norm to which sums are clipped.
+//! Measures norms before a push changes anything: the norms that layer-wise optimizers need, and
+//! the global norm that the sums are clipped to.
 
 use super::push::{KeyPush, Push, lost, take};
 use super::scratch::Scratch;
@@ -12,14 +12,14 @@ use crate::rows::{RowSparse, Value, row_len};
 use crate::tensor::Tensor;
 use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
 
-/// Is added to a norm before the bound is divided by it, as `clip_global_norm` of Gluon does.
+/// Is added to the norm before the division, as in Gluon's `clip_global_norm`.
 const EPSILON: f64 = 1e-8;
 
-/// The sums that the steps of a push need, by the index of the key that needs them.
+/// The sums of squares that the steps of a push need, each with the index of its key.
 pub(super) struct NormSums(Vec<(usize, Vec<[f64; 2]>)>);
 
 impl NormSums {
-    /// Reserves them. Most pushes need none.
+    /// Reserves memory for the sums. Most pushes need none.
     pub(super) fn new(keys: &[KeyPush<'_>]) -> Result<Self> {
         let mut all = Vec::new();
         for (index, key) in keys.iter().enumerate() {
@@ -31,7 +31,7 @@ impl NormSums {
         Ok(Self(all))
     }
 
-    /// Measures them, and takes them into the prepared steps.
+    /// Measures the sums, and stores them in the prepared steps.
     pub(super) fn measure(
         &mut self,
         backends: &Backends,
@@ -47,7 +47,7 @@ impl NormSums {
         let mut sums = self.0.iter_mut().peekable();
         for (index, key) in keys.iter().enumerate() {
             let addends = take(&mut rest, num_addends(key))?;
-            if let Some((_, sums)) = sums.next_if(|(of, _)| *of == index) {
+            if let Some((_, sums)) = sums.next_if(|(needed_by, _)| *needed_by == index) {
                 jobs.push(key.measure_job(addends, sums)?);
             }
         }
@@ -61,11 +61,14 @@ impl NormSums {
 }
 
 impl Push<'_> {
-    /// Returns values that replace those of the call, so that the norm over the sums of all keys is at most
-    /// `bound`; `None` if it already is. The first value of each key is then its scaled sum. Values of rows are
-    /// summed already.
+    /// Scales the sums so that the norm over the sums of all keys is at most `bound`.
     ///
-    /// A norm that is not finite clips nothing. That includes a norm above 1.3e154, whose square no `f64` holds.
+    /// Returns the values that replace those of the call, or `None` if the norm is already small
+    /// enough. The first value of each key is then its scaled sum. Row-sparse values must be summed
+    /// before.
+    ///
+    /// A norm that is NaN or infinite does not clip. This includes a norm above 1.3e154, because
+    /// its square is infinite in `f64`.
     pub(super) fn clipped(
         &mut self,
         bound: f64,
@@ -88,8 +91,9 @@ impl Push<'_> {
         Ok(Some(clipped))
     }
 
-    /// Returns the Euclidean norm over the sums of all keys, in the order of their initialisation. Rows that
-    /// a value lacks count as zeros, so the norm has the bits of that of the dense values.
+    /// Returns the Euclidean norm over the sums of all keys, in the order of initialisation. Rows
+    /// that a value does not contain count as zeros, so the norm has the same bits as that of the
+    /// dense values.
     fn global_norm(&self) -> Result<f64> {
         let mut spans = fallible::with_capacity(self.num_values())?;
         spans.extend(self.spans());
@@ -126,8 +130,8 @@ impl Push<'_> {
     }
 }
 
-/// Returns the sum times a factor. Half floats are scaled in `f32` and rounded once, because a factor may be
-/// too small for them.
+/// Returns the sum times a factor. Half floats are scaled in `f32` and rounded once, because the
+/// factor may be too small for a half float.
 fn scaled(sum: &Tensor, factor: f64) -> Result<Tensor> {
     let dtype = sum.dtype();
     let mut wide = sum.cast(dtype.arithmetic().unwrap_or(dtype))?;
@@ -135,19 +139,20 @@ fn scaled(sum: &Tensor, factor: f64) -> Result<Tensor> {
     wide.cast(dtype)
 }
 
-/// Returns the sum of the squares of rows. The host adds them up, because their order is that of the dense
-/// value and not of the memory.
+/// Returns the sum of the squares of the rows. The host computes it, because it must add in the
+/// order of the dense value, which differs from the order in memory.
 fn sum_of_squares(rows: &RowSparse) -> Result<f64> {
     let numbers = rows.rows().read_as::<f64>()?;
     let num_elements = rows.shape().num_elements();
     Ok(sum_of_rows(rows.indices(), &numbers, row_len(rows.shape()), num_elements))
 }
 
-/// Checks the bound of [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm), beside the
-/// compression of a store.
+/// Checks the bound of [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm) and
+/// that the store does not compress at the same time.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a bound that is not a finite number above 0, and for both.
+/// - [`Error::InvalidArgument`] if the bound is not a finite number above 0.
+/// - [`Error::InvalidArgument`] if there are both a bound and a compression.
 pub fn check_clip(compression: Option<&Compression>, clip_global_norm: Option<f64>) -> Result<()> {
     let Some(bound) = clip_global_norm else { return Ok(()) };
     if !bound.is_finite() || bound <= 0.0 {
@@ -167,7 +172,7 @@ pub fn check_clip(compression: Option<&Compression>, clip_global_norm: Option<f6
 /// Checks that the values of a key can be clipped.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for integers.
+/// - [`Error::InvalidArgument`] if the dtype is an integer dtype.
 pub fn check_clipped_dtype(key: &Key, dtype: DType) -> Result<()> {
     if dtype.is_float() {
         return Ok(());

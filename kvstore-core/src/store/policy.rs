@@ -1,4 +1,4 @@
-//! [`Policy`]: what the pushes of a store do with a sum.
+//! [`Policy`]: what the pushes of a store do with the sum of a key's values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,28 +6,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::updater::Updater;
 use crate::optimizer::Optimizer;
 
-/// What a push does with the sum.
+/// What a push does with the sum of a key's values.
 #[derive(Clone, Debug)]
 pub(crate) enum Policy {
-    /// It becomes the stored value.
+    /// The sum replaces the stored value.
     Assign,
     Updater(Arc<dyn Updater>),
     Optimizer(ActiveOptimizer),
 }
 
-/// What a push does with the values of a key that are nothing but rows.
+/// What a push does with the values of a key whose values are all row-sparse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowUse {
-    /// Their sum is a value of rows.
+    /// Sums them to one row-sparse value.
     Sum,
-    /// They stay as they are: a step sums them.
+    /// Keeps them separate. The optimizer step sums them.
     Step,
-    /// Their sum is made dense.
+    /// Sums them, and converts the sum to a dense value.
     Dense,
 }
 
 impl Policy {
-    /// Returns what becomes of rows. If their norm is needed, they are summed before a step.
+    /// Returns what to do with row-sparse values. If the push is clipped, their sum is needed
+    /// before the step, because the norm is that of the sums.
     pub(crate) fn row_use(&self, is_clipped: bool) -> RowUse {
         match self {
             Self::Assign => RowUse::Sum,
@@ -47,16 +48,17 @@ impl Policy {
 #[derive(Clone, Debug)]
 pub(crate) struct ActiveOptimizer {
     pub(crate) optimizer: Arc<Optimizer>,
-    /// Tells its states from those of every other one.
+    /// Identifies the states that belong to this optimizer.
     pub(crate) run: RunId,
 }
 
-/// The time for which an optimizer is set, with whatever hyper-parameters. None is the default.
+/// Identifies one call that set an optimizer. Changing hyper-parameters does not change it. The
+/// default value stands for no optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunId(u64);
 
 impl ActiveOptimizer {
-    /// Begins to run the optimizer: there are no states yet.
+    /// Starts to run the optimizer, without any states.
     pub(crate) fn begin(optimizer: Optimizer) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let run = RunId(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -65,12 +67,13 @@ impl ActiveOptimizer {
 }
 
 impl PartialEq for Policy {
-    /// Updaters are equal when they are the same one, optimizers when they do the same.
+    /// Updaters are equal if they are the same object. Optimizers are equal if they are configured
+    /// alike.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Assign, Self::Assign) => true,
-            (Self::Updater(one), Self::Updater(other)) => Arc::ptr_eq(one, other),
-            (Self::Optimizer(one), Self::Optimizer(other)) => one.optimizer == other.optimizer,
+            (Self::Updater(left), Self::Updater(right)) => Arc::ptr_eq(left, right),
+            (Self::Optimizer(left), Self::Optimizer(right)) => left.optimizer == right.optimizer,
             _ => false,
         }
     }

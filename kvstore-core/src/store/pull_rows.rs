@@ -1,4 +1,4 @@
-//! Pulling some rows of stored values.
+//! Pulls rows of stored values.
 
 use std::sync::Arc;
 
@@ -8,23 +8,24 @@ use crate::fallible;
 use crate::rows::{RowSparse, RowSum};
 use crate::types::{Error, Result};
 
-/// Returns the rows of each entry, as one batch.
+/// Returns the requested rows of each entry, as one batch.
 ///
-/// The values are locked meanwhile, in the order of initialisation as everywhere: a clone of one would
-/// make a step that comes in between copy all of it.
+/// Locks the values meanwhile, in the order of initialisation like everywhere else. Cloning a value
+/// instead would make a concurrent step copy all of it.
 pub(crate) fn pull_rows(
     backends: &Backends,
-    asked: &[(Arc<Entry>, &[i64])],
+    requested: &[(Arc<Entry>, &[i64])],
 ) -> Result<Vec<RowSparse>> {
-    let indices = fallible::try_collect(asked.iter().map(|(_, ids)| ascending(ids)))?;
-    let mut entries = fallible::collect(asked.iter().map(|(entry, _)| entry))?;
+    let indices = fallible::try_collect(requested.iter().map(|(_, ids)| ascending(ids)))?;
+    // A key may be requested more than once. Locking its value twice would deadlock.
+    let mut entries = fallible::collect(requested.iter().map(|(entry, _)| entry))?;
     entries.sort_unstable_by_key(|entry| entry.order());
     entries.dedup_by_key(|entry| entry.order());
     let mut values = fallible::with_capacity(entries.len())?;
     for entry in &entries {
         values.push(entry.lock_value()?);
     }
-    let picks = asked.iter().zip(indices).map(|((entry, _), indices)| {
+    let picks = requested.iter().zip(indices).map(|((entry, _), indices)| {
         let found = entries.binary_search_by_key(&entry.order(), |entry| entry.order()).ok();
         let value = found.and_then(|found| values.get(found)).ok_or_else(lost)?;
         RowSum::pick(value, indices)
@@ -32,7 +33,7 @@ pub(crate) fn pull_rows(
     RowSum::run(backends, fallible::try_collect(picks)?)
 }
 
-/// Returns each number once, in ascending order.
+/// Returns the row indices without duplicates, in ascending order.
 fn ascending(ids: &[i64]) -> Result<Vec<i64>> {
     let mut indices = fallible::copied(ids)?;
     indices.sort_unstable();

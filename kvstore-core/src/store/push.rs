@@ -1,8 +1,12 @@
-//! [`Push`]: the list of keys of one push, in the order of their initialisation.
+//! [`Push`]: the keys of one push, in the order of initialisation.
 //!
-//! The list is built once. Everything that can fail comes first: all keys are found and checked, all
-//! locks are taken, all memory is reserved. Then the kernels run, as one batch for the whole call
-//! and one for the keys with row-sparse values. Then the results become the stored values.
+//! A push has three phases:
+//!
+//! 1. Everything that can fail: it finds and checks all keys, takes all locks and reserves all
+//!    memory.
+//! 2. The kernels run, as one batch for the complete call and one for the keys with row-sparse
+//!    values.
+//! 3. The results become the stored values.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -21,52 +25,53 @@ use crate::rows::{RowPlan, RowSparse, Value};
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Result};
 
-/// One value of a call.
+/// The position of one value in the call, and its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PushedValue {
-    /// The rank of its key by initialisation.
+    /// The key's position in the order of initialisation.
     pub(crate) order: u64,
-    /// Its index in the call.
+    /// The value's index in the call.
     pub(crate) position: usize,
-    /// The index of its key's entry in the scratch.
+    /// The index of the key's entry in the scratch vectors.
     pub(crate) entry: usize,
 }
 
-/// The push of one key: its values, and while the push runs its locks and its new value. Where they
-/// are summed or stepped, either all values are dense or all are rows.
+/// The push of one key: its values and, while the push runs, its locks and its new value. When they
+/// are summed or stepped, the values are either all dense or all row-sparse.
 pub(crate) struct KeyPush<'a> {
     entry: &'a Entry,
-    /// The values of the call.
+    /// The values of all keys of the call.
     values: &'a [Value],
-    /// The values of this key among them.
+    /// The positions of this key's values in `values`.
     pushed: &'a [PushedValue],
-    /// The device on which they are summed.
+    /// The device that sums the values.
     device: Device,
-    /// The rows that a step changes, if all values are rows.
+    /// The rows that a step changes. `None` if the step is dense.
     plan: Option<Box<RowPlan>>,
     progress: Option<MutexGuard<'a, Progress>>,
     value: Option<MutexGuard<'a, Value>>,
     prepared: PreparedChange,
 }
 
-/// The checked pushes of all keys of a call.
+/// The checked keys of a push.
 pub(crate) struct Push<'a> {
     pub(super) backends: &'a Backends,
     pub(crate) keys: Vec<KeyPush<'a>>,
 }
 
-/// What a change needs to run.
+/// The prepared change of a stored value.
 enum PreparedChange {
     Nothing,
-    /// Nothing to compute: this becomes the stored value.
+    /// Replaces the stored value. No kernel needs to run.
     Value(Value),
-    /// A sum, into other memory if the present one is shared.
+    /// Writes a sum: in place, or to new memory if the present memory is shared.
     Sum(Option<Arc<dyn Storage>>),
-    /// A step of this run of an optimizer.
+    /// Runs an optimizer step. The `RunId` identifies the optimizer.
     Step(Pending, RunId),
 }
 
-/// Values that replace those of the call, one field for each conversion; `None` if it changed nothing.
+/// The values that replace those of the call, with one field per conversion. A field is `None` if
+/// its conversion changed nothing.
 #[derive(Default)]
 pub(crate) struct ReplacedValues {
     moved: Option<Vec<Value>>,
@@ -100,7 +105,7 @@ impl<'a> KeyPush<'a> {
         self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
     }
 
-    /// Returns the elements of the values.
+    /// Returns the elements of each value. For a row-sparse value, those of its rows.
     fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
         self.values().map(Value::memory)
     }
@@ -109,7 +114,7 @@ impl<'a> KeyPush<'a> {
         self.values().next().ok_or_else(lost)
     }
 
-    /// Returns a sum of the values in the form of the first one: dense, or rows.
+    /// Returns the sum in the form of the first value: dense or row-sparse.
     pub(super) fn in_form_of_first(&self, sum: Tensor) -> Result<Value> {
         Ok(match self.first()? {
             Value::Dense(_) => Value::Dense(sum),
@@ -122,12 +127,12 @@ impl<'a> KeyPush<'a> {
         self.pushed.iter().map(|pushed| pushed.position)
     }
 
-    /// Forgets all values but the first, which has become their sum.
+    /// Drops all values but the first one, which has become the sum.
     pub(crate) fn keep_first(&mut self) {
         self.pushed = self.pushed.get(..1).unwrap_or_default();
     }
 
-    /// Returns the rows, or `None` if a value is dense.
+    /// Returns the values if all are row-sparse, or `None` if one is dense.
     pub(crate) fn rows(&self) -> Result<Option<Vec<&'a RowSparse>>> {
         if self.values().any(|value| value.rows().is_none()) {
             return Ok(None);
@@ -138,6 +143,11 @@ impl<'a> KeyPush<'a> {
     }
 
     /// Checks that the values can be compressed.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the dtype is an integer dtype or cannot represent the
+    ///   threshold.
+    /// - [`Error::InvalidArgument`] if a value is row-sparse.
     pub(crate) fn check_compression(&self, compression: &Compression) -> Result<()> {
         let key = self.entry.key();
         let checked = compression.of(self.entry.spec().dtype());
@@ -146,7 +156,8 @@ impl<'a> KeyPush<'a> {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "key `{key}`: values of rows are not compressed, push them whole or without a compression"
+            "key `{key}`: values of rows are not compressed, push them whole or without a \
+             compression"
         )))
     }
 
@@ -156,7 +167,7 @@ impl<'a> KeyPush<'a> {
         Ok(tensors)
     }
 
-    /// Prepares the values for a compression, with the residuals of the locked key.
+    /// Prepares the compression of the values, with the residuals of the locked key.
     fn compressed(
         &mut self,
         backends: &Backends,
@@ -167,7 +178,7 @@ impl<'a> KeyPush<'a> {
         CompressedPush::new(compression, backends, device, values, residuals)
     }
 
-    /// Returns the sum of the compressed values, and changes these residuals.
+    /// Returns the sum of the compressed values. Updates `residuals`.
     pub(crate) fn compressed_sum(
         &self,
         backends: &Backends,
@@ -180,7 +191,7 @@ impl<'a> KeyPush<'a> {
         Ok(key.into_sum())
     }
 
-    /// Prepares the stored value to become the sum of the values.
+    /// Prepares the replacement of the stored value by the sum of the values.
     fn prepare_sum(&mut self, backends: &Backends) -> Result<()> {
         self.prepared = if self.len() == 1 {
             PreparedChange::Value(self.first()?.compact(self.device)?)
@@ -192,7 +203,7 @@ impl<'a> KeyPush<'a> {
         Ok(())
     }
 
-    /// Returns the job of a prepared sum, or `None` if there is nothing to sum.
+    /// Returns the job of a prepared sum, or `None` if no kernel needs to run.
     fn sum_job<'b>(&'b mut self, addends: &'b [Span<'b>]) -> Result<Option<SumJob<'b>>> {
         let (PreparedChange::Sum(fresh), Some(value)) = (&mut self.prepared, &mut self.value)
         else {
@@ -218,7 +229,8 @@ impl<'a> KeyPush<'a> {
         Ok(())
     }
 
-    /// Returns memory for the sums that a prepared step needs; none for most steps.
+    /// Returns memory for the norms of a prepared step. Most steps need none, and get an empty
+    /// vector.
     pub(super) fn norm_sums(&self) -> Result<Vec<[f64; 2]>> {
         match (&self.prepared, self.value.as_deref()) {
             (PreparedChange::Step(pending, _), Some(value)) => pending.norm_sums(value.memory()),
@@ -226,7 +238,7 @@ impl<'a> KeyPush<'a> {
         }
     }
 
-    /// Returns the job that measures what a prepared step needs.
+    /// Returns the job that measures the norms of a prepared step.
     pub(super) fn measure_job<'b>(
         &'b self,
         addends: &'b [Span<'b>],
@@ -240,7 +252,7 @@ impl<'a> KeyPush<'a> {
         Ok(pending.measure_job(value.memory(), &progress.state, addends, sums))
     }
 
-    /// Takes the sums of that job into the prepared step.
+    /// Stores the measured norms in the prepared step.
     pub(super) fn set_norms(&mut self, sums: &[[f64; 2]]) -> Result<()> {
         match &mut self.prepared {
             PreparedChange::Step(pending, _) => pending.set_norms(sums),
@@ -248,7 +260,7 @@ impl<'a> KeyPush<'a> {
         }
     }
 
-    /// Adds the job of a prepared step to those of dense gradients, or to those of rows.
+    /// Adds the job of a prepared step to `jobs` if the step is dense, otherwise to `row_jobs`.
     fn add_step<'b>(
         &'b mut self,
         addends: &'b [Span<'b>],
@@ -272,7 +284,7 @@ impl<'a> KeyPush<'a> {
         Ok(())
     }
 
-    /// Makes the change count.
+    /// Commits the prepared change.
     fn settle(&mut self) {
         let (Some(value), Some(progress)) = (&mut self.value, &mut self.progress) else { return };
         match std::mem::replace(&mut self.prepared, PreparedChange::Nothing) {
@@ -295,8 +307,8 @@ impl<'a> KeyPush<'a> {
 }
 
 impl<'a> Push<'a> {
-    /// Builds the list. `pushed` has the values of one key together, keys in the order of their
-    /// initialisation.
+    /// Builds the list of keys. `pushed` must be sorted by the order in which the keys were
+    /// initialised.
     pub(crate) fn new(
         backends: &'a Backends,
         home: Home,
@@ -306,15 +318,16 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
     ) -> Result<Self> {
         let mut keys = scratch.take_keys(entries.len())?;
-        for pushed in pushed.chunk_by(|one, other| one.order == other.order) {
+        for pushed in pushed.chunk_by(|a, b| a.order == b.order) {
             let entry = pushed.first().and_then(|first| entries.get(first.entry));
             keys.push(KeyPush::new(entry.ok_or_else(lost)?, values, pushed, home)?);
         }
         Ok(Self { backends, keys })
     }
 
-    /// Brings the values of the call into the form in which they are summed: on the device of their key, rows
-    /// merged as `row_use` says, and clipped to the global norm `clip`, if that is given.
+    /// Converts the values of the call for the sum. Moves them to the device of their key, merges
+    /// row-sparse ones as `row_use` requires, and clips the sums to the global norm `clip`, if
+    /// there is one.
     pub(crate) fn replace_values(
         &mut self,
         replaced: &'a mut ReplacedValues,
@@ -337,15 +350,15 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Replaces the values of the call.
+    /// Sets the values of all keys.
     fn set_values(&mut self, values: &'a [Value]) {
         for key in &mut self.keys {
             key.values = values;
         }
     }
 
-    /// Returns the values of the call, those moved that are on another device than where their key is
-    /// summed. Returns `None` if none is.
+    /// Returns the values of the call, after moving those that are not on the device of their key.
+    /// Returns `None` if all of them are.
     fn moved(&self) -> Result<Option<Vec<Value>>> {
         let mut moved: Option<Vec<Value>> = None;
         for key in &self.keys {
@@ -373,7 +386,7 @@ impl<'a> Push<'a> {
         self.keys.iter().map(KeyPush::len).sum()
     }
 
-    /// Sums the values of each key. A single value is kept by sharing.
+    /// Returns the sum of each key's values. The sum of a single value shares its memory.
     pub(crate) fn sum(&self, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for key in &self.keys {
@@ -400,8 +413,8 @@ impl<'a> Push<'a> {
         Ok(sums)
     }
 
-    /// Returns the sum of each key's values, in the form of its first one and in the order of the call. Values
-    /// of rows are summed already.
+    /// Returns the sum of each key's values, in the order of the call. Each sum has the form of the
+    /// key's first value: dense or row-sparse. Row-sparse values must be summed before.
     pub(crate) fn into_sums(self, scratch: &mut Scratch) -> Result<Vec<Value>> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for (key, sum) in self.keys.iter().zip(self.sum(scratch)?) {
@@ -412,8 +425,9 @@ impl<'a> Push<'a> {
         fallible::collect(sums.into_iter().map(|(_, sum)| sum))
     }
 
-    /// Compresses the values of each key; returns their sums, none without a compression. The residuals
-    /// change, so nothing that can fail may come after.
+    /// Compresses the values of each key. Returns the sums, or `None` if compression is off.
+    ///
+    /// Mutates the residuals: no fallible step may follow.
     fn compress(&mut self, compression: Option<&Compression>) -> Result<Option<Vec<Tensor>>> {
         let Some(compression) = compression else { return Ok(None) };
         let mut compressed = fallible::with_capacity(self.keys.len())?;
@@ -426,7 +440,7 @@ impl<'a> Push<'a> {
         Ok(Some(sums))
     }
 
-    /// Makes the sum of each key's values its stored value.
+    /// Replaces each stored value by the sum of the key's values.
     pub(crate) fn assign(
         mut self,
         compression: Option<&Compression>,
@@ -458,7 +472,7 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Steps each key with the sum of its values as gradient.
+    /// Runs the optimizer step of each key. The sum of the key's values is the gradient.
     pub(crate) fn step(
         mut self,
         running: &ActiveOptimizer,
@@ -468,7 +482,7 @@ impl<'a> Push<'a> {
         for key in &self.keys {
             Optimizer::check_dtype(key.entry.key(), key.entry.spec().dtype())?;
         }
-        // Sorting row numbers takes a while, and others may read the values meanwhile.
+        // Before `lock`, because sorting row indices is slow and readers need not wait for it.
         let num_plans = self.plan_rows(running, compression.is_some())?;
         self.lock()?;
         for key in &mut self.keys {
@@ -477,7 +491,8 @@ impl<'a> Push<'a> {
         let mut spans = scratch.take_spans(self.num_values())?;
         let mut jobs: Vec<UpdateJob<'_>> = scratch.take_updates(self.keys.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
-        // Reserved before `compress`: it changes the residuals, so a later failure would lose values.
+        // Allocates before `compress`: it mutates the residuals, so a later failure would lose
+        // values.
         let mut norms = NormSums::new(&self.keys)?;
         let compressed = self.compress(compression)?;
         match &compressed {
@@ -504,8 +519,8 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Plans the steps of the keys whose values are rows, and of all keys if the optimizer steps nothing but
-    /// rows. Returns how many there are.
+    /// Plans the steps of the keys with row-sparse values. Plans those of all keys if the optimizer
+    /// is row-wise. Returns the number of plans.
     fn plan_rows(&mut self, running: &ActiveOptimizer, is_compressed: bool) -> Result<usize> {
         let is_rowwise = running.optimizer.is_rowwise();
         let mut num_plans = 0;
@@ -513,7 +528,7 @@ impl<'a> Push<'a> {
             let plan = match key.first()?.rows() {
                 Some(_) => key.rows()?.map(|rows| RowPlan::union(&rows)).transpose()?,
                 None if is_rowwise => {
-                    // A compression sums the values first.
+                    // Compression replaces the values by one sum.
                     let num_values = if is_compressed { 1 } else { key.len() };
                     Some(RowPlan::whole(key.entry.spec().shape().num_rows(), num_values)?)
                 }
@@ -525,7 +540,7 @@ impl<'a> Push<'a> {
         Ok(num_plans)
     }
 
-    /// Takes the locks of all keys, and after those the locks of their values.
+    /// Locks all keys, then all their values.
     fn lock(&mut self) -> Result<()> {
         for key in &mut self.keys {
             key.progress = Some(key.entry.lock()?);
@@ -536,14 +551,14 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Makes the changes count, after the kernels have run, and frees the locks.
+    /// Commits the changes after the kernels have run, and releases the locks.
     fn settle(mut self, scratch: &mut Scratch) {
         self.keys.iter_mut().for_each(KeyPush::settle);
         scratch.put_back_keys(self.keys);
     }
 }
 
-/// Takes the first `count` spans off the rest.
+/// Removes the first `count` spans from `rest` and returns them.
 pub(super) fn take<'a>(rest: &mut &'a [Span<'a>], count: usize) -> Result<&'a [Span<'a>]> {
     let (taken, after) = rest.split_at_checked(count).ok_or_else(lost)?;
     *rest = after;

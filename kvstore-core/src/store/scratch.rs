@@ -1,4 +1,4 @@
-//! Vectors that calls need, kept between calls of a thread: a warm call allocates none.
+//! Vectors that each thread keeps for its next call, so that a repeated call allocates nothing.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::fallible;
 use crate::rows::Value;
 use crate::types::Result;
 
-/// The vectors of more than this many values are not worth keeping.
+/// Vectors with a capacity above this are freed, because keeping them would waste memory.
 const MOST_KEPT: usize = 1 << 16;
 
-/// The vectors of one call, empty between calls.
+/// The vectors of one call. They are empty between calls.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// The entries of the keys of the call; a key that stands twice in a row has one.
+    /// The entries of the call's keys. A key that appears several times in a row has one entry.
     entries: Vec<Arc<Entry>>,
-    /// The values of the call by the order of their keys' initialisation.
+    /// The values of the call, sorted by the order in which their keys were initialised.
     pushed: Vec<PushedValue>,
     spans: Vec<Span<'static>>,
     keys: Vec<KeyPush<'static>>,
@@ -34,14 +34,14 @@ thread_local! {
     static PULLED: Cell<Vec<PulledValue>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `call` with an empty list of values, whose memory this thread keeps. A nested call
-/// gets a new list.
+/// Calls `call` with an empty list of values. The thread keeps the list's memory for its next call.
+/// A nested call gets a new list.
 pub fn with_values<R>(call: impl FnOnce(&mut Vec<Value>) -> R) -> R {
     with_kept(&VALUES, call)
 }
 
-/// Runs `call` with an empty list for what is pulled, whose memory this thread keeps. A nested
-/// call gets a new list.
+/// Calls `call` with an empty list for pulled values. The thread keeps the list's memory for its
+/// next call. A nested call gets a new list.
 pub fn with_pulled_values<R>(call: impl FnOnce(&mut Vec<PulledValue>) -> R) -> R {
     with_kept(&PULLED, call)
 }
@@ -60,7 +60,7 @@ fn with_kept<T, R>(
 }
 
 impl Scratch {
-    /// Runs `call` with the vectors of this thread. A call inside a call gets new ones.
+    /// Calls `call` with the vectors of this thread. A nested call gets new vectors.
     pub(crate) fn with<R>(call: impl FnOnce(&mut Self) -> R) -> R {
         let mut scratch = KEPT.take().unwrap_or_default();
         let result = call(&mut scratch);
@@ -70,12 +70,12 @@ impl Scratch {
         result
     }
 
-    /// Takes the vectors of a plan.
+    /// Takes the vectors for the plan of a push.
     pub(crate) fn take_plan(&mut self) -> (Vec<Arc<Entry>>, Vec<PushedValue>) {
         (std::mem::take(&mut self.entries), std::mem::take(&mut self.pushed))
     }
 
-    /// Keeps the memory of a plan for the next call.
+    /// Keeps the memory of these vectors for the next call.
     pub(crate) fn put_back_plan(
         &mut self,
         mut entries: Vec<Arc<Entry>>,
@@ -87,18 +87,19 @@ impl Scratch {
     }
 }
 
-/// A vector that lives shorter than the scratch whose memory it uses.
+/// Defines how a call takes and returns a vector. The items borrow from the call, which is shorter
+/// than the lifetime of the scratch.
 macro_rules! reused {
     ($take:ident, $put_back:ident, $field:ident: $Item:ident) => {
         impl Scratch {
-            /// Takes the vector for the call, with capacity for `len` items.
+            /// Takes the vector, with capacity for `len` items.
             pub(crate) fn $take<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
                 let mut items = reuse(std::mem::take(&mut self.$field));
                 fallible::reserve(&mut items, len)?;
                 Ok(items)
             }
 
-            /// Keeps the vector's memory for the next call.
+            /// Keeps the memory of the vector for the next call.
             pub(crate) fn $put_back(&mut self, items: Vec<$Item<'_>>) {
                 self.$field = reuse(items);
             }
@@ -111,8 +112,10 @@ reused!(take_keys, put_back_keys, keys: KeyPush);
 reused!(take_sums, put_back_sums, sums: SumJob);
 reused!(take_updates, put_back_updates, updates: UpdateJob);
 
-/// Drops the items and returns the vector for items of the same size: the standard library collects
-/// in place. Should it ever stop to, a new vector is allocated, and the test of allocations fails.
+/// Drops the items and returns the memory as a vector of items of the same size.
+///
+/// Relies on an optimisation of the standard library, which collects in place. Without it, this
+/// allocates a new vector, and the test that counts allocations fails.
 fn reuse<A, B>(mut items: Vec<A>) -> Vec<B> {
     items.clear();
     items.into_iter().filter_map(|_| None).collect()

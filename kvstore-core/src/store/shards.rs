@@ -1,4 +1,5 @@
-//! Snapshots of stores that keep each value in parts, for which a store of its own keeps the optimizer's states.
+//! Snapshots of stores that split each value into parts. Each part belongs to a store of its own,
+//! which keeps the optimizer states of its parts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +15,12 @@ use crate::tensor::Tensor;
 use crate::types::{Error, Key, Result, Shape, TensorSpec};
 
 impl OptimizerState {
-    /// Returns the state of a part of a weight: of the elements from one on, as many as the spec of the part has.
+    /// Returns the optimizer state of a part of a weight. The part begins at element `first`, and
+    /// `part` is its spec.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a part that is none, [`Error::OutOfMemory`].
+    /// - [`Error::InvalidArgument`] if the part is not within the weight.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn part(&self, optimizer: &Optimizer, first: usize, part: &TensorSpec) -> Result<Self> {
         let Some(outline) = self.outline() else { return Ok(Self::default()) };
         let cut = |tensor: &Tensor| tensor.view(first, part.shape().clone())?.compact();
@@ -28,7 +31,7 @@ impl OptimizerState {
         Ok(Self::restored(optimizer, part, outline, tensors))
     }
 
-    /// Returns the state of a weight, given those of its parts one behind the other.
+    /// Returns the state of a weight, joined from the states of its parts in order.
     fn joined(optimizer: &Optimizer, weight: &TensorSpec, parts: &[Self]) -> Result<Self> {
         let Some(outline) = parts.first().and_then(Self::outline) else {
             return Ok(Self::default());
@@ -50,11 +53,13 @@ impl OptimizerState {
 }
 
 impl Snapshot {
-    /// Returns the snapshot of a store that has a part of each key: of the elements from one on, as many as a shape has.
-    /// `part` gives both; keys of which it gives none are left out. Residuals are no part of it.
+    /// Returns the snapshot of a store that holds a part of each key. `part` returns the first
+    /// element and the spec of a key's part. Keys for which it returns `None` are left out. The
+    /// result has no residuals.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a part that is none, [`Error::OutOfMemory`].
+    /// - [`Error::InvalidArgument`] if a part is not within its value.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn part(&self, part: impl Fn(&Key) -> Option<(usize, TensorSpec)>) -> Result<Self> {
         let mut copies = fallible::with_capacity(self.len())?;
         for copy in self.copies() {
@@ -79,10 +84,11 @@ impl Snapshot {
         Ok(Self::new(self.store_name(), settings, copies))
     }
 
-    /// Returns the snapshot with nothing but its values: of a store without an optimizer.
+    /// Returns the snapshot without its settings and states: that of a store with the same values
+    /// and no optimizer.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn values(&self) -> Result<Self> {
         let copies = self.copies().iter();
         let copies = fallible::collect(copies.map(|copy| copy.with_progress(Progress::default())));
@@ -91,11 +97,12 @@ impl Snapshot {
         Ok(Self::new(self.store_name(), settings, copies?))
     }
 
-    /// Returns the snapshot with an optimizer whose states are those of parts: for each key the states of its parts one
-    /// behind the other, and nothing for a key without any.
+    /// Returns the snapshot with `optimizer` and its states. `parts` has the states of each key's
+    /// parts in order. A key without parts keeps no state.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for parts that are not the whole, [`Error::OutOfMemory`].
+    /// - [`Error::InvalidArgument`] if the parts of a key do not add up to its value.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn with_states(
         &self,
         optimizer: Optimizer,
@@ -116,10 +123,11 @@ impl Snapshot {
         Ok(Self::new(self.store_name(), settings, copies))
     }
 
-    /// Returns the snapshot of a store of this name with a compression, and what it has left of each key.
+    /// Returns the snapshot with another store name, compression and residuals. `residuals` has
+    /// those of each key.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn with_residuals(
         &self,
         store: &str,
@@ -136,16 +144,17 @@ impl Snapshot {
         Ok(Self::new(store, settings, copies))
     }
 
-    /// Returns the snapshot with another bound of the norm of a push.
+    /// Returns the snapshot with another bound of the global norm.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn with_clip_global_norm(&self, clip_global_norm: Option<f64>) -> Result<Self> {
         let settings = SavedSettings { clip_global_norm, ..self.settings().clone() };
         Ok(Self::new(self.store_name(), settings, fallible::copied(self.copies())?))
     }
 
-    /// Returns what compressed values of a key have not sent, by their position in the list.
+    /// Returns the residuals of a key (what compression has not sent yet), in the order of its
+    /// values.
     pub fn residuals(&self, key: &Key) -> &[Tensor] {
         self.copy(key).map_or(&[], |copy| &copy.progress.residuals)
     }

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: all that a store holds at one moment.
+//! [`Snapshot`]: the complete contents of a store at one moment.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::process::ForkMutex;
 use crate::rows::Value;
 use crate::types::{Key, Result};
 
-/// All that a store holds at one moment: a value, as a tensor is one. A clone is O(1).
+/// The complete contents of a store at one moment. A snapshot never changes, and a clone is O(1).
 ///
-/// [`KvStore::snapshot`](crate::KvStore::snapshot) takes one and
-/// [`KvStore::rollback`](crate::KvStore::rollback) goes back to it.
+/// [`KvStore::snapshot`](crate::KvStore::snapshot) takes a snapshot, and
+/// [`KvStore::rollback`](crate::KvStore::rollback) restores it.
 ///
 /// ```
 /// # use kvstore_core::{Backends, CpuBackend, Device, Key, KvStore, LocalStore, Tensor};
@@ -39,17 +39,17 @@ pub struct Snapshot(Arc<SnapshotData>);
 struct SnapshotData {
     store: String,
     settings: SavedSettings,
-    /// In the order of initialisation.
+    /// The keys in the order of initialisation.
     copies: Vec<Arc<KeyCopy>>,
-    /// That of the file, if it was read from one.
+    /// The checksum of the file, if the snapshot was read from a file.
     checksum: Option<u32>,
-    /// The index of each key in `copies`, made by the first search for a key.
+    /// The index of each key in `copies`. The first search for a key builds the map.
     positions: OnceLock<HashMap<Key, usize>>,
-    /// Held by the thread that makes `positions`.
+    /// The lock of the thread that builds `positions`.
     making_positions: ForkMutex<()>,
 }
 
-/// What pushes did when the snapshot was taken.
+/// The settings of the store when the snapshot was taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SavedSettings {
     pub(crate) policy: SavedPolicy,
@@ -71,7 +71,8 @@ impl Snapshot {
         Self::of_file(store, settings, copies, None)
     }
 
-    /// Returns what a file of this checksum holds, or without one what no file does.
+    /// Returns the contents of a file with this checksum. `None` is for contents that are in no
+    /// file.
     pub(crate) fn of_file(
         store: &str,
         settings: SavedSettings,
@@ -88,7 +89,8 @@ impl Snapshot {
         }))
     }
 
-    /// Returns the checksum of the file that it was read from: another one is another snapshot.
+    /// Returns the checksum of the file that the snapshot was read from, or `None` if it was not
+    /// read from a file. Different checksums mean different snapshots.
     pub fn checksum(&self) -> Option<u32> {
         self.0.checksum
     }
@@ -108,28 +110,29 @@ impl Snapshot {
         self.0.copies.len()
     }
 
-    /// Returns whether there was no key.
+    /// Returns whether the snapshot has no keys.
     pub fn is_empty(&self) -> bool {
         self.0.copies.is_empty()
     }
 
-    /// Returns the value of a key, in the form that the store has it in.
+    /// Returns the value of a key, dense or row-sparse as in the store. Returns `None` if there is
+    /// no such key.
     pub fn get(&self, key: &Key) -> Option<&Value> {
         self.copy(key).map(|copy| &copy.value)
     }
 
-    /// Iterates over what every key held, in the order of initialisation.
+    /// Iterates over the statistics of the keys, in the order of initialisation.
     pub fn stats(&self) -> impl ExactSizeIterator<Item = KeyStats> {
         self.0.copies.iter().map(|copy| copy.stats())
     }
 
-    /// Returns what the optimizer kept for a key; none without an optimizer, and when it had not updated the
-    /// key yet.
+    /// Returns the optimizer state of a key. Returns `None` without an optimizer, or if the
+    /// optimizer has not updated the key.
     pub fn optimizer_state(&self, key: &Key) -> Option<&OptimizerState> {
         self.copy(key).and_then(|copy| self.state_of(copy))
     }
 
-    /// Returns the optimizer that ran on the store.
+    /// Returns the optimizer of the store, or `None` if none was set.
     pub fn optimizer(&self) -> Option<&Optimizer> {
         match &self.0.settings.policy {
             SavedPolicy::Known(Policy::Optimizer(running)) => Some(&running.optimizer),
@@ -137,30 +140,34 @@ impl Snapshot {
         }
     }
 
-    /// Returns how pushed values were compressed.
+    /// Returns how pushed values were compressed, or `None` if compression was off.
     pub fn compression(&self) -> Option<Compression> {
         self.0.settings.compression
     }
 
-    /// Returns the bound of the norm of a push; see [`KvStore::clip_global_norm`](crate::KvStore::clip_global_norm).
+    /// Returns the bound of the global norm, or `None` if clipping was off. See
+    /// [`KvStore::clip_global_norm`](crate::KvStore::clip_global_norm).
     pub fn clip_global_norm(&self) -> Option<f64> {
         self.0.settings.clip_global_norm
     }
 
-    /// Returns the keys whose value, state or residuals have other bits there, or that only one of the two
-    /// has; in the order of initialisation, those of this one first. What the snapshots share is not read.
+    /// Returns the keys that only one of the snapshots has, or whose value, state or residuals
+    /// differ in at least one bit. The order is that of initialisation: first the keys of `self`,
+    /// then those that only `other` has.
+    ///
+    /// The call does not read memory that the snapshots share.
     ///
     /// # Errors
-    /// - What reading the memory of a device may give.
-    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// - The error of a device whose memory cannot be read.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
     pub fn changed_keys(&self, other: &Self) -> Result<Vec<Key>> {
-        // A search without the map compares every key, which would be quadratic here.
+        // Without the map, each search would compare every key, and this loop would be quadratic.
         self.positions()?;
         other.positions()?;
         let mut changed = Vec::new();
         for copy in &self.0.copies {
             let same = match other.copy(&copy.key) {
-                Some(theirs) => self.is_same(copy, other, theirs)?,
+                Some(other_copy) => self.is_same(copy, other, other_copy)?,
                 None => false,
             };
             if !same {
@@ -173,30 +180,31 @@ impl Snapshot {
         Ok(changed)
     }
 
-    /// Returns whether both hold the same bits: a store that is rolled back to the one goes on as it would with
-    /// the other. Updaters are the same when they are one object; the name of the store does not count.
+    /// Returns whether both snapshots have the same bits, so that a store continues alike after a
+    /// rollback to either.
+    ///
+    /// Updaters are equal if they are the same object. The names of the stores are not compared.
     ///
     /// # Errors
-    /// As [`Snapshot::changed_keys`].
+    /// - Those of [`Snapshot::changed_keys`].
     pub fn is_identical(&self, other: &Self) -> Result<bool> {
         Ok(self.0.settings == other.0.settings
-            && self.0.copies.iter().map(|it| &it.key).eq(other.0.copies.iter().map(|it| &it.key))
+            && self.keys().eq(other.keys())
             && self.changed_keys(other)?.is_empty())
     }
 
-    fn is_same(&self, copy: &KeyCopy, other: &Self, theirs: &KeyCopy) -> Result<bool> {
-        let same_state = match (self.state_of(copy), other.state_of(theirs)) {
-            (Some(ours), Some(theirs)) => ours.is_identical(theirs)?,
-            (ours, theirs) => ours.is_none() && theirs.is_none(),
+    fn is_same(&self, copy: &KeyCopy, other: &Self, other_copy: &KeyCopy) -> Result<bool> {
+        let same_state = match (self.state_of(copy), other.state_of(other_copy)) {
+            (Some(left), Some(right)) => left.is_identical(right)?,
+            (left, right) => left.is_none() && right.is_none(),
         };
-        let (residuals, their_residuals) = (&copy.progress.residuals, &theirs.progress.residuals);
-        if !same_state || residuals.len() != their_residuals.len() {
+        let (left, right) = (&copy.progress.residuals, &other_copy.progress.residuals);
+        if !same_state || left.len() != right.len() {
             return Ok(false);
         }
-        let mut pairs = residuals.iter().zip(their_residuals);
-        Ok(copy.value.is_identical(&theirs.value)?
-            && pairs
-                .try_fold(true, |same, (ours, theirs)| Ok(same && ours.is_identical(theirs)?))?)
+        let mut pairs = left.iter().zip(right);
+        Ok(copy.value.is_identical(&other_copy.value)?
+            && pairs.try_fold(true, |same, (left, right)| Ok(same && left.is_identical(right)?))?)
     }
 
     pub(crate) fn settings(&self) -> &SavedSettings {
@@ -211,7 +219,7 @@ impl Snapshot {
         &self.0.copies
     }
 
-    /// Returns the state of a key if it is the running optimizer's.
+    /// Returns the optimizer state of a key, or `None` if it belongs to an optimizer set before.
     pub(crate) fn state_of<'a>(&self, copy: &'a KeyCopy) -> Option<&'a OptimizerState> {
         match &self.0.settings.policy {
             SavedPolicy::Known(Policy::Optimizer(running)) if running.run == copy.progress.run => {
@@ -230,16 +238,16 @@ impl Snapshot {
     }
 
     /// Returns the index of each key in `copies`. Returns `None` in a forked child, if another
-    /// thread made the map at the fork.
+    /// thread was building the map at the fork.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
     fn positions(&self) -> Result<Option<&HashMap<Key, usize>>> {
         let SnapshotData { copies, positions, .. } = &*self.0;
         if let Some(positions) = positions.get() {
             return Ok(Some(positions));
         }
-        // In a forked child, a thread that does not exist there may hold the lock.
+        // This fails in a forked child, if a thread that does not exist there holds the lock.
         let Ok(_turn) = self.0.making_positions.lock() else { return Ok(None) };
         if let Some(positions) = positions.get() {
             return Ok(Some(positions));

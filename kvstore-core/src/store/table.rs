@@ -1,4 +1,4 @@
-//! The table of a store: key to stored tensor and optimizer state, with guarded access.
+//! The table of a store: maps each key to its value and optimizer state, and locks them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use crate::types::{Error, Key, Result, TensorSpec};
 
 type Entries = HashMap<Key, Arc<Entry>, RandomState>;
 
-/// Every key of a store.
+/// The keys of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: RwLock<Entries>,
     next_order: AtomicU64,
 }
 
-/// One key: what it holds, and the lock under which it is updated.
+/// The contents of a key, and the lock for updating it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     key: Key,
@@ -32,12 +32,12 @@ pub(crate) struct Entry {
     spec: TensorSpec,
     progress: Mutex<Progress>,
     committed: Mutex<Value>,
-    /// Beside the locks, so that looking at them waits for nobody.
+    /// Not under a lock, so that reading statistics does not wait for an update.
     num_pushes: AtomicU64,
     state_bytes: AtomicUsize,
 }
 
-/// All that a key holds at one moment.
+/// The contents of a key at one moment.
 #[derive(Debug)]
 pub(crate) struct KeyCopy {
     pub(crate) key: Key,
@@ -47,7 +47,7 @@ pub(crate) struct KeyCopy {
 }
 
 impl KeyCopy {
-    /// Returns the same value with another progress.
+    /// Returns a copy with other `progress`.
     pub(crate) fn with_progress(&self, progress: Progress) -> Arc<Self> {
         let (key, value) = (self.key.clone(), self.value.clone());
         Arc::new(Self { key, value, progress, num_pushes: self.num_pushes })
@@ -65,14 +65,14 @@ impl KeyCopy {
     }
 }
 
-/// What the updates of a key have left behind.
+/// What updates keep for a key, beside its value.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Whose state it is.
+    /// The optimizer that the state belongs to.
     pub(crate) run: RunId,
-    /// What an optimizer keeps for the key.
+    /// The optimizer's state for the key.
     pub(crate) state: OptimizerState,
-    /// What compressed values have not sent yet, by their position in the list.
+    /// What compression has not sent yet, in the order of the key's values.
     pub(crate) residuals: Vec<Tensor>,
 }
 
@@ -80,7 +80,7 @@ impl Progress {
     /// Returns a copy that shares the tensors.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     fn copy(&self) -> Result<Self> {
         let residuals = fallible::copied(&self.residuals)?;
         Ok(Self { run: self.run, state: self.state.clone(), residuals })
@@ -95,8 +95,9 @@ impl Table {
     /// Adds all keys, or none.
     ///
     /// # Errors
-    /// [`Error::KeyExists`] when one stands twice in the list, or is there already and that is an
-    /// error.
+    /// - [`Error::KeyExists`] if a key is in the list twice.
+    /// - [`Error::KeyExists`] if a key is in the table and `existing` is [`OnExisting::Reject`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub(crate) fn insert(
         &self,
         keys: &[Key],
@@ -123,7 +124,8 @@ impl Table {
             let entry = Arc::new(Entry::new(key.clone(), order, value));
             match known {
                 Some(known) => *known = entry,
-                // `insert` reserves memory for one more entry, so only new keys may use it.
+                // `reserve_entries` reserved memory for the new keys only, so known keys must not
+                // use `insert`.
                 None => drop(entries.insert(key.clone(), entry)),
             }
         }
@@ -131,6 +133,9 @@ impl Table {
     }
 
     /// Removes all keys, or none.
+    ///
+    /// # Errors
+    /// - [`Error::KeyNotFound`] if a key is not in the table. The error names the first one.
     pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
@@ -144,10 +149,11 @@ impl Table {
         Ok(())
     }
 
-    /// Calls `found` with the position and the entry of every key of the list.
+    /// Calls `found` with the position and the entry of each key in the list.
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`] naming the first key that is not there; or the first error of `found`.
+    /// - [`Error::KeyNotFound`] if a key is not in the table. The error names the first one.
+    /// - The first error of `found`.
     pub(crate) fn look_up(
         &self,
         keys: &[Key],
@@ -173,7 +179,7 @@ impl Table {
     /// Returns every key in the order of initialisation.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if memory for the list is missing.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the list.
     pub(crate) fn keys(&self) -> Result<Vec<Key>> {
         fallible::collect(in_order(self.all()?).map(|entry| entry.key.clone()))
     }
@@ -181,23 +187,25 @@ impl Table {
     /// Returns the statistics of every key, in the order of initialisation.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if memory for the list is missing.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the list.
     pub(crate) fn stats(&self) -> Result<Vec<KeyStats>> {
         fallible::collect(in_order(self.all()?).map(|entry| entry.stats()))
     }
 
-    /// Returns what every key holds, in the order of initialisation. Nobody changes a key meanwhile.
+    /// Returns the contents of every key, in the order of initialisation. The caller must prevent
+    /// changes meanwhile.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::OutOfMemory`].
+    /// - [`Error::Poisoned`] if an earlier update of a key panicked.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub(crate) fn copies(&self) -> Result<Vec<Arc<KeyCopy>>> {
         fallible::try_collect(in_order(self.all()?).map(|entry| entry.copy().map(Arc::new)))
     }
 
-    /// Forgets every key, and takes these with all they hold.
+    /// Replaces all keys and their contents by `copies`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the table is then unchanged.
+    /// - [`Error::OutOfMemory`] if there is not enough memory. The table is then unchanged.
     pub(crate) fn replace(&self, copies: &[Arc<KeyCopy>]) -> Result<()> {
         let first = self.next_order.fetch_add(copies.len() as u64, Ordering::Relaxed);
         let mut entries: Entries = fallible::hash_map(copies.len())?;
@@ -208,14 +216,17 @@ impl Table {
             &mut entries,
             &mut *self.entries.write().unwrap_or_else(PoisonError::into_inner),
         );
-        // What the store held goes here, when readers wait no more.
+        // The old entries are dropped here, after the lock is released, so that no reader waits for
+        // it.
         Ok(())
     }
 
-    /// Gives each of the keys a state, all or none. Nobody changes a key meanwhile.
+    /// Sets the states of some keys, all or none. The caller must prevent changes meanwhile.
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`]; [`Error::Poisoned`]; those of [`OptimizerState::check`].
+    /// - [`Error::KeyNotFound`] if a key is not in the table.
+    /// - [`Error::Poisoned`] if an earlier update of a key panicked.
+    /// - Those of [`OptimizerState::check`].
     pub(crate) fn set_states(
         &self,
         states: BTreeMap<Key, OptimizerState>,
@@ -231,6 +242,7 @@ impl Table {
             entries.push(Arc::clone(entry));
             Ok(())
         })?;
+        // Nothing fails from here on, because every key has been checked.
         for (entry, state) in entries.iter().zip(states.into_values()) {
             let mut progress = entry.lock()?;
             progress.state = state;
@@ -240,8 +252,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns every entry. The lock is free again: statistics wait for kernels, and a writer must not
-    /// wait for both.
+    /// Returns every entry. Releases the map's lock before it returns: statistics wait for kernels,
+    /// and a writer of the map must not wait for those, too.
     fn all(&self) -> Result<Vec<Arc<Entry>>> {
         fallible::collect(self.read().values().cloned())
     }
@@ -290,9 +302,9 @@ impl Entry {
         })
     }
 
-    /// Counts a push that has changed the key, and notes what its progress has grown to.
+    /// Counts a push that has changed the key, and updates the size of its state.
     pub(crate) fn count_push(&self, progress: &Progress) {
-        // Nobody else counts meanwhile: the caller has the key's lock.
+        // A load and a store suffice: the caller holds the key's lock, so no other thread counts.
         let count = self.num_pushes.load(Ordering::Relaxed);
         self.num_pushes.store(count.wrapping_add(1), Ordering::Relaxed);
         self.note_bytes(progress);
@@ -320,8 +332,8 @@ impl Entry {
         &self.key
     }
 
-    /// Returns the rank of the key by initialisation. Keys are processed, and locks taken, in
-    /// this order.
+    /// Returns the key's position in the order of initialisation. Keys are processed and locks are
+    /// taken in this order.
     pub(crate) fn order(&self) -> u64 {
         self.order
     }
@@ -330,21 +342,29 @@ impl Entry {
         &self.spec
     }
 
-    /// Takes the key's lock: whoever holds it is the only one to update the key.
+    /// Locks the key for an update. Only the holder of the lock may update the key.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] when an earlier holder panicked.
+    /// - [`Error::Poisoned`] if an earlier holder panicked.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Progress>> {
         self.progress.lock().map_err(|_| self.poisoned())
     }
 
-    /// Takes the stored value for an update by an optimizer. Readers wait for the guard, which is
-    /// held while a kernel runs and never while user code does.
+    /// Locks the stored value. Readers wait for the lock. It is held while a kernel runs, but never
+    /// while user code runs.
+    ///
+    /// # Errors
+    /// - [`Error::Poisoned`] if an earlier holder panicked.
     pub(crate) fn lock_value(&self) -> Result<MutexGuard<'_, Value>> {
         self.committed.lock().map_err(|_| self.poisoned())
     }
 
-    /// Returns the last committed value, without the key's lock. Of rows a whole value is made each time.
+    /// Returns the last committed value, without taking the key's lock. A row-sparse value is
+    /// converted to a new dense tensor on each call.
+    ///
+    /// # Errors
+    /// - [`Error::Poisoned`] if an earlier update panicked.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the dense tensor.
     pub(crate) fn committed(&self) -> Result<Tensor> {
         self.check()?;
         let value = self.lock_value()?;
@@ -356,12 +376,15 @@ impl Entry {
         rows.to_dense()
     }
 
-    /// Fails when an earlier update panicked.
+    /// Checks that no update has panicked.
+    ///
+    /// # Errors
+    /// - [`Error::Poisoned`] if an earlier update panicked.
     pub(crate) fn check(&self) -> Result<()> {
         if self.progress.is_poisoned() { Err(self.poisoned()) } else { Ok(()) }
     }
 
-    /// Makes `value` the stored one.
+    /// Replaces the stored value by `value`.
     pub(crate) fn commit(&self, value: Tensor) -> Result<()> {
         *self.lock_value()? = value.into();
         Ok(())

@@ -1,51 +1,52 @@
-//! What verbs take and return besides keys and values.
+//! The argument and result types of store methods, except for keys and values.
 
 use crate::tensor::Tensor;
 use crate::types::{Device, Key, TensorSpec};
 
-/// The treatment of keys that are already initialised.
+/// What `init` does with keys that are already initialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExisting {
-    /// The call fails with [`Error::KeyExists`](crate::Error::KeyExists).
+    /// Fails with [`Error::KeyExists`](crate::Error::KeyExists).
     #[default]
     Reject,
-    /// The key keeps its value, and the new value is not used.
+    /// Keeps the stored value and ignores the new one.
     Keep,
-    /// The key is removed first: its optimizer state starts anew, and it becomes the last key in the
+    /// Removes the key first. Its optimizer state starts anew, and it becomes the last key in the
     /// order of initialisation.
     Replace,
 }
 
-/// A value that was pulled.
+/// A pulled value, with the position of its key.
 #[derive(Clone, Debug)]
 pub struct PulledValue {
-    /// The rank of the key by initialisation: the order in which outputs are assigned.
+    /// The key's position in the order of initialisation. Outputs are assigned in this order.
     pub order: u64,
     /// The value.
     pub value: Tensor,
 }
 
-/// What a key holds, for people who watch a store.
+/// Statistics of a key, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStats {
     /// The key.
     pub key: Key,
     /// Shape and dtype of the stored value.
     pub spec: TensorSpec,
-    /// The device where the stored value is.
+    /// The device that holds the stored value.
     pub device: Device,
-    /// The bytes of the stored value; where only some rows of it are there, theirs and those of their numbers.
+    /// The number of bytes of the stored value. For a row-sparse value, those of its rows and row
+    /// indices.
     pub value_bytes: usize,
-    /// How many pushes have changed it since it was initialised.
+    /// The number of pushes that have changed the key since it was initialised.
     pub num_pushes: u64,
-    /// The bytes that are kept beside the value: optimizer state, residuals of compressed values.
+    /// The number of bytes kept beside the value: optimizer state and residuals of compression.
     pub state_bytes: usize,
 }
 
-/// What a store knows of a key without its value.
+/// The description of a key, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The rank of the key by initialisation: the order in which keys are processed.
+    /// The key's position in the order of initialisation. Keys are processed in this order.
     pub order: u64,
     /// Shape and dtype of the stored value.
     pub spec: TensorSpec,

@@ -1,25 +1,28 @@
-//! [`Updater`]: a function that changes the stored value of a key in a push.
+//! [`Updater`]: a user's function that changes the stored value of a key in a push.
 
 use std::fmt;
 
 use crate::tensor::Tensor;
 use crate::types::{BoxError, Key};
 
-/// What a push does to the stored value of a key.
+/// A user's function that changes the stored value of a key in a push. Every
+/// `Fn(&Key, &Tensor, &mut Tensor) -> Result<(), BoxError>` is an updater.
 ///
-/// It runs once per key and push, after the sum, in the thread of the push, under the key's lock.
-/// It may pull any key of its store, which gives the last committed value and never waits; verbs
-/// that change the store are refused with
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument). It must not wait for another thread that changes
-/// the store: that one may be behind a snapshot, which waits for the updater.
+/// The store calls it once per key and push: after the sum, in the thread of the push, holding the
+/// key's lock.
 ///
-/// Every `Fn(&Key, &Tensor, &mut Tensor) -> Result<(), BoxError>` is one.
+/// - It may pull any key of its store. The pull returns the last committed value. It waits at most
+///   for a running kernel, never for an updater.
+/// - Methods that change the store fail with
+///   [`Error::InvalidArgument`](crate::Error::InvalidArgument).
+/// - It must not wait for another thread that changes the store. That thread may wait for a
+///   snapshot, which waits for this updater: a deadlock.
 pub trait Updater: Send + Sync {
-    /// Changes `stored`, given the sum of the pushed values.
+    /// Changes `stored`. `pushed` is the sum of the pushed values.
     ///
     /// # Errors
-    /// Whatever it returns reaches the caller of the push as the source of
-    /// [`Error::Updater`](crate::Error::Updater); the key then keeps its old value.
+    /// - Any error. The push returns it as the source of [`Error::Updater`](crate::Error::Updater),
+    ///   and the key keeps its old value.
     fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError>;
 }
 
