@@ -1,7 +1,8 @@
-//! [`DeviceInterop`]: device memory shared with other libraries of the process, by address.
+//! [`DeviceInterop`]: shares device memory with other libraries of the process, by address.
 //!
-//! Both sides queue work. Before one side uses the memory, its queue has to wait for the work that
-//! the other side has queued; before it releases the memory, its own work has to end.
+//! Both sides queue work on the device. Before one side uses the memory, its queue must wait for
+//! the work that the other side has queued. Before it releases the memory, its own work must be
+//! complete.
 
 #![expect(unsafe_code, reason = "only the caller can vouch for a raw address")]
 
@@ -12,12 +13,13 @@ use std::sync::Arc;
 use super::storage::{Span, SpanMut, Storage};
 use crate::types::{Device, Layout, Result};
 
-/// A queue of a device's work by its driver's number: the backend's, or another library's.
+/// A work queue (stream) of a device, identified by the driver's number. It belongs to a backend or
+/// to another library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue(usize);
 
 impl Queue {
-    /// Returns the queue with this number.
+    /// Wraps the number of a queue.
     ///
     /// # Safety
     /// - The driver of the device has a queue with this number.
@@ -26,7 +28,7 @@ impl Queue {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the driver's number of the queue.
     pub const fn number(self) -> usize {
         self.0
     }
@@ -42,16 +44,17 @@ pub struct ForeignMemory {
 }
 
 impl ForeignMemory {
-    /// Describes `num_bytes` bytes from `address` on. `owner` keeps them alive; any thread may drop it.
+    /// Describes `num_bytes` bytes that start at `address`. `owner` keeps them alive. Any thread
+    /// may drop it.
     ///
     /// # Safety
     /// Until `owner` is dropped:
     /// - The device may read the bytes.
-    /// - If they are an output, the device may write them.
+    /// - If the bytes are an output, the device may write them.
     ///
     /// While a call that received the memory runs, and until everything built from it is dropped:
     /// - No one else writes to the bytes.
-    /// - If they are an output, no one else reads them.
+    /// - If the bytes are an output, no one else reads them.
     ///
     /// Work that [`DeviceInterop::queue`] already waits for is exempt from the second list.
     pub unsafe fn new(
@@ -63,11 +66,10 @@ impl ForeignMemory {
         Self { device, address, num_bytes, layout: None, _owner: owner }
     }
 
-    /// Describes elements at regular distances, the first one at `address`. They are copied before
-    /// use.
+    /// Describes strided elements. The first one is at `address`. They are copied before use.
     ///
     /// # Safety
-    /// As [`ForeignMemory::new`], for the bytes of the elements.
+    /// - The conditions of [`ForeignMemory::new`] hold for the bytes of the elements.
     pub unsafe fn strided(
         device: Device,
         address: usize,
@@ -75,12 +77,12 @@ impl ForeignMemory {
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         let num_elements =
-            layout.axes.iter().fold(1_usize, |all, it| all.saturating_mul(it.length));
+            layout.axes.iter().fold(1_usize, |count, axis| count.saturating_mul(axis.length));
         let num_bytes = num_elements.saturating_mul(layout.size);
         Self { device, address, num_bytes, layout: Some(layout), _owner: owner }
     }
 
-    /// Returns the device.
+    /// Returns the device whose memory this is.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -107,10 +109,10 @@ impl fmt::Debug for ForeignMemory {
     }
 }
 
-/// Shares device memory with other libraries of the process: a part of a
+/// Shares device memory with other libraries of the process. This is the optional part of a
 /// [`Backend`](crate::Backend) whose memory has addresses.
 pub trait DeviceInterop {
-    /// Returns the number by which the driver and other libraries know the hardware of a device.
+    /// Returns the index by which the driver and other libraries identify the device's hardware.
     fn hardware(&self, device: Device) -> Result<u32>;
 
     /// Returns the device whose memory contains an address.
@@ -119,11 +121,11 @@ pub trait DeviceInterop {
     /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the driver does not know the
     ///   address.
     /// - [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the backend does not use
-    ///   that hardware.
+    ///   the hardware at that address.
     fn device_at(&self, address: usize) -> Result<Device>;
 
     /// Returns the queue of all work on the device. Another library may pass its memory to this
-    /// crate once this queue waits for that library's work.
+    /// crate after this queue waits for that library's work.
     fn queue(&self, device: Device) -> Result<Queue>;
 
     /// Makes later work on the device wait for the work in another library's queue.
@@ -135,22 +137,24 @@ pub trait DeviceInterop {
     /// Waits for all work on the hardware of the device, including that of other libraries.
     fn wait_for_all(&self, device: Device) -> Result<()>;
 
-    /// Returns the memory as a storage that [is external](Storage::is_external). Dropping the last
-    /// reference waits for all work on the device, then drops the owner. A strided memory has no
-    /// ranges.
+    /// Imports the memory as an [external](Storage::is_external) storage.
+    ///
+    /// Dropping its last reference waits for all work on the device, then drops the owner. Strided
+    /// memory has no ranges. Use [`DeviceInterop::gather`] and [`DeviceInterop::scatter`] for it.
     fn import(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>>;
 
     /// Queues a copy from strided elements of an [imported](DeviceInterop::import) storage to
-    /// contiguous ones.
+    /// contiguous elements.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for more axes than the backend supports.
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) if the layout has more axes than the
+    ///   backend supports.
     fn gather(&self, dst: SpanMut<'_>, src: &dyn Storage) -> Result<()>;
 
-    /// Queues a copy from contiguous elements to strided ones of an imported storage.
+    /// Queues a copy from contiguous elements to strided elements of an imported storage.
     ///
     /// # Errors
-    /// As [`DeviceInterop::gather`].
+    /// - Those of [`DeviceInterop::gather`].
     fn scatter(&self, dst: &mut dyn Storage, src: Span<'_>) -> Result<()>;
 
     /// Returns the address of a range of a storage of the backend.

@@ -1,4 +1,4 @@
-//! What one kind of memory can do: the [`Backend`] seam.
+//! The [`Backend`] trait: the operations on one kind of memory.
 
 mod interop;
 pub mod registry;
@@ -22,60 +22,62 @@ pub(crate) use storage::{open, open_mut};
 /// One sum of a batch: `dst = ((addends[0] + addends[1]) + addends[2]) + ..`.
 #[derive(Debug)]
 pub struct SumJob<'a> {
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the elements of every range.
+    /// The dtype of all ranges.
     pub dtype: DType,
-    /// Where the sum goes.
+    /// The range that receives the sum.
     pub dst: SpanMut<'a>,
-    /// What is added, at least one, each as long as `dst`.
+    /// The ranges to add: at least one, each as long as `dst`.
     pub addends: &'a [Span<'a>],
 }
 
-/// One optimizer step of a batch, on the sum of the addends.
+/// One optimizer step of a batch. The gradient is the sum of the addends.
 #[derive(Debug)]
 pub struct UpdateJob<'a> {
-    /// The step, with this key's scalars folded in.
+    /// The step. Its scalars include those of the key.
     pub rule: UpdateRule,
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the weight and of the addends.
+    /// The dtype of the weight and of the addends.
     pub dtype: DType,
     /// The weight.
     pub weight: InOut<'a>,
-    /// The state in the order of [`UpdateRule::initial`], in [`DType::arithmetic`]; for a
-    /// half-precision weight preceded by its master copy. The rest is none.
+    /// The tensors of the state, in the order of [`UpdateRule::initial`] and in the dtype of
+    /// [`DType::arithmetic`]. The master copy of a half-precision weight comes first. Unused
+    /// entries are `None`.
     pub states: [Option<InOut<'a>>; MAX_STATES],
-    /// The gradients, at least one, each as long as the weight.
+    /// The gradients to add: at least one, each as long as the weight.
     pub addends: &'a [Span<'a>],
 }
 
-/// The sums of squares of one key of a batch, which need a pass of their own.
+/// The sums of squares of one key of a batch. They need a pass of their own before the step.
 ///
-/// Nothing is written but `sums`.
+/// The job writes only to `sums`.
 #[derive(Debug)]
 pub struct MeasureJob<'a> {
-    /// What is squared.
+    /// The values to square.
     pub measured: Measured<'a>,
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the addends.
+    /// The dtype of the addends.
     pub dtype: DType,
-    /// The gradients, at least one, each as long as the others.
+    /// The gradients to add: at least one, all equally long.
     pub addends: &'a [Span<'a>],
-    /// Two sums for each block of the gradient; [`norm`](crate::norm) says in which order they are
-    /// added up.
+    /// Receives two sums for each block of the gradient. [`norm`](crate::norm) defines the order of
+    /// the additions.
     pub sums: &'a mut [[f64; 2]],
 }
 
-/// What a [`MeasureJob`] squares and sums.
+/// The values that a [`MeasureJob`] squares and sums.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant, reason = "a push has few jobs, and mostly of steps")]
 pub enum Measured<'a> {
-    /// The sum of the gradients, rounded to its dtype, in [`DType::arithmetic`]. The second sums are 0.
+    /// The sum of the gradients, rounded to their dtype and converted to [`DType::arithmetic`]. The
+    /// second sums are 0.
     Gradient,
-    /// What [`LayerFormula::measure`](crate::optimizer::LayerFormula::measure) returns, computed from the
-    /// weight and the state before a step, which are those of [`UpdateJob`].
+    /// The values that [`LayerFormula::measure`](crate::optimizer::LayerFormula::measure) returns
+    /// for the weight and the state before the step. The fields are those of [`UpdateJob`].
     Step {
         /// The step.
         rule: UpdateRule,
@@ -86,116 +88,120 @@ pub enum Measured<'a> {
     },
 }
 
-/// One value of a batch that is compressed.
+/// The compression of one value of a batch.
 ///
-/// Each element is added to its residual, a code says what of that is sent, and the rest stays in the residual:
-/// see [`Compression`](crate::Compression).
+/// Adds each element of the gradient to its residual. Writes a code for the part that is sent, and
+/// keeps the rest in the residual. See [`Compression`](crate::Compression).
 #[derive(Debug)]
 pub struct QuantizeJob<'a> {
-    /// What the codes mean.
+    /// Defines the codes.
     pub quantizer: Quantizer,
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the gradient.
+    /// The dtype of the gradient.
     pub dtype: DType,
-    /// What is compressed.
+    /// The value to compress.
     pub gradient: Span<'a>,
-    /// As many elements, in [`DType::arithmetic`].
+    /// The residual: as many elements as the gradient, in the dtype of [`DType::arithmetic`].
     pub residual: InOut<'a>,
-    /// [`Code::num_bytes`](crate::compression::Code::num_bytes): the codes of 16 or 32 elements in a word, the first
-    /// one in the highest bits of the first byte; bits without an element are 0.
+    /// Receives [`Code::num_bytes`](crate::compression::Code::num_bytes) bytes of codes. A word has
+    /// the codes of 16 or 32 elements, the first one in the highest bits of the first byte. Bits
+    /// without an element are 0.
     pub codes: SpanMut<'a>,
 }
 
-/// One sum of codes of a batch: the left fold of what they mean.
+/// One sum of codes of a batch: the left fold of the numbers that they represent.
 #[derive(Debug)]
 pub struct DequantizeJob<'a> {
-    /// What the codes mean.
+    /// Defines the codes.
     pub quantizer: Quantizer,
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the sum.
+    /// The dtype of the sum.
     pub dtype: DType,
-    /// The codes, at least one range, each as long as those of `dst`.
+    /// The ranges of codes: at least one, each with a code for every element of `dst`.
     pub codes: &'a [Span<'a>],
-    /// Where the sum goes.
+    /// The range that receives the sum.
     pub dst: SpanMut<'a>,
 }
 
-/// Rows that are added up: each row of the sum is the left fold of its sources, in their order.
+/// Rows to add up. Each row of the sum is the left fold of its sources, in their order.
 ///
-/// The numbers are the host's, whatever the device; all rows are as long as each other.
+/// `starts` and `sources` are in host memory, also for other devices. All rows are equally long.
 #[derive(Clone, Copy, Debug)]
 pub struct RowAddends<'a> {
     /// The number of elements of a row.
     pub row_len: usize,
-    /// For each row of the sum which of `sources` is its first one, and after the last row their number.
+    /// For each row of the sum, the index of its first source in `sources`. The last entry is the
+    /// number of sources.
     pub starts: &'a [usize],
-    /// What is added; a row without any is 0.
+    /// The rows to add. A row of the sum without sources is 0.
     pub sources: &'a [RowSource],
-    /// A row of fewer sources has `+0.0` added, as for rows of 0 that are not there: `-0.0` becomes `+0.0`.
+    /// The number of addends in the dense sum. A row with fewer sources also adds `+0.0`, as the
+    /// zeros of the other addends would: this turns `-0.0` into `+0.0`.
     pub full: usize,
-    /// Where the sources are.
+    /// The ranges that contain the sources.
     pub spans: &'a [Span<'a>],
 }
 
 /// One sum of rows of a batch.
 #[derive(Debug)]
 pub struct RowSumJob<'a> {
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the elements of every range.
+    /// The dtype of all ranges.
     pub dtype: DType,
-    /// What is added up.
+    /// The rows to add up.
     pub addends: RowAddends<'a>,
-    /// Where the sums go.
+    /// The range that receives the sums.
     pub dst: SpanMut<'a>,
 }
 
-/// A row of one of the ranges of [`RowAddends`].
+/// One row of one of the ranges in [`RowAddends::spans`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSource {
-    /// Which range.
+    /// The index of the range.
     pub addend: usize,
-    /// Which of its rows.
+    /// The index of the row in the range.
     pub row: usize,
 }
 
-/// One whole value of a batch: the rows that are there, and 0 between them.
+/// One dense value of a batch, made from some rows. All other rows are 0.
 #[derive(Debug)]
 pub struct RowScatterJob<'a> {
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the elements of both ranges.
+    /// The dtype of both ranges.
     pub dtype: DType,
     /// The number of elements of a row.
     pub row_len: usize,
-    /// Which rows are there, ascending.
+    /// The indices of the rows, ascending.
     pub indices: &'a [i64],
-    /// Those rows.
+    /// The rows.
     pub rows: Span<'a>,
-    /// The whole value.
+    /// The range that receives the dense value.
     pub dst: SpanMut<'a>,
 }
 
-/// One optimizer step of a batch that changes nothing but some rows of weight and states, in place. Its rule is one of
-/// those that [`UpdateRule::visit_lazy`] knows, or [row-wise](UpdateRule::is_rowwise). The states of a row-wise rule have
-/// one number for each row of the weight, but for a master copy.
+/// One optimizer step of a batch that changes only some rows of the weight and states, in place.
+///
+/// [`UpdateRule::visit_lazy`] supports the rule, or the rule is [row-wise](UpdateRule::is_rowwise).
+/// The states of a row-wise rule have one number per row of the weight, except for the master copy.
 #[derive(Debug)]
 pub struct RowUpdateJob<'a> {
-    /// The step, with this key's scalars folded in.
+    /// The step. Its scalars include those of the key.
     pub rule: UpdateRule,
-    /// Where the memory is.
+    /// The device whose memory the ranges are in.
     pub device: Device,
-    /// The type of the weight and of the gradient.
+    /// The dtype of the weight and of the gradient.
     pub dtype: DType,
-    /// The gradient: what is added up to it, rounded to the dtype as a sum is.
+    /// The gradient: the sum of these rows, rounded to the dtype like any other sum.
     pub addends: RowAddends<'a>,
-    /// Which rows the gradient has, ascending and within the weight.
+    /// The row indices of the gradient, ascending and within the weight.
     pub indices: &'a [i64],
-    /// The whole weight.
+    /// The dense weight.
     pub weight: SpanMut<'a>,
-    /// The whole state, as in [`UpdateJob::states`].
+    /// The dense state, as in [`UpdateJob::states`].
     pub states: [Option<SpanMut<'a>>; MAX_STATES],
 }
 
@@ -204,38 +210,44 @@ pub struct RowUpdateJob<'a> {
 pub enum Operand<'a> {
     /// A range as long as the first operand.
     Span(Span<'a>),
-    /// One number for every element, already of the array's dtype or convertible to it.
+    /// One number for every element. It has the dtype of the first operand or is convertible to it.
     Scalar(Scalar),
 }
 
-/// Decides whether a long operation continues. An error cancels it.
+/// Decides whether a long operation continues. An error cancels the operation.
 pub type Check<'a> = dyn Fn() -> Result<()> + Sync + 'a;
 
-/// What one kind of memory can do. Knows bytes, dtypes and update rules; not keys, not stores.
+/// The operations on one kind of memory. A backend knows bytes, dtypes and update rules, but
+/// neither keys nor stores.
 ///
-/// Ranges given to one call have equal lengths and lie within their storages; the callers in this
-/// crate see to it. Every implementation gives the same bits: sums are left folds in the order of
-/// the addends, half precision adds in `f32` and is rounded once, integers wrap, nothing is
-/// contracted into fused multiply-adds. Exempt are `exp` and its like and [`Backend::matmul`].
+/// - The ranges of a call have equal lengths and are within their storages. The callers in this
+///   crate guarantee that.
+/// - All backends give the same bits. Sums are left folds in the order of the addends.
+///   Half-precision sums are computed in `f32` and rounded once. Integers wrap around. No operation
+///   is contracted to a fused multiply-add. [`Backend::matmul`] and functions like `exp` are
+///   exempt.
+/// - A backend may queue work. A call returns when its arguments may be reused. [`Backend::read`]
+///   and [`Backend::synchronize`] wait for the work.
 ///
-/// Work may be queued: a call returns when its arguments may be reused, and [`Backend::read`] and
-/// [`Backend::synchronize`] wait.
+/// Besides the errors that a method lists, a call fails with [`Error::Backend`] if the device
+/// fails.
 pub trait Backend: Send + Sync + fmt::Debug {
     /// Returns the kind of device that this backend drives.
     fn kind(&self) -> DeviceKind;
 
-    /// Returns one line for people: what was found, how it is set up.
+    /// Returns one line for logs and reports: the hardware that was found and its configuration.
     fn description(&self) -> String;
 
-    /// Allocates `num_bytes` of arbitrary content, aligned for every dtype.
+    /// Allocates `num_bytes` bytes with unspecified contents, aligned for every dtype.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] when there is no such device, [`Error::OutOfMemory`] also at the limit that
-    /// [`Backend::set_memory_limit`] sets.
+    /// - [`Error::DeviceUnavailable`] if there is no such device.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    /// - [`Error::OutOfMemory`] if the allocation would exceed [`Backend::memory_limit`].
     fn allocate(&self, device: Device, num_bytes: usize) -> Result<Arc<dyn Storage>>;
 
-    /// Takes a storage back that nobody needs any more, to hand it out again. Whoever calls drops
-    /// its share right after; a storage that others hold is left alone.
+    /// Takes back a storage for reuse. The caller drops its reference immediately afterwards. Does
+    /// nothing if there are other references.
     fn recycle(&self, storage: &mut Arc<dyn Storage>);
 
     /// Checks that this process can use the backend, which a forked child may be unable to.
@@ -246,52 +258,53 @@ pub trait Backend: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Returns the bytes that storages of this backend hold on all its devices, without the
-    /// memory kept for reuse.
+    /// Returns the number of bytes in use on all devices of this backend. Memory kept for reuse
+    /// does not count.
     fn live_bytes(&self) -> usize;
 
-    /// Returns the bytes kept for reuse.
+    /// Returns the number of bytes kept for reuse on all devices of this backend.
     fn pooled_bytes(&self) -> usize;
 
-    /// Returns what each device has of these; devices that are the same memory are one.
+    /// Returns the memory of each device. Devices that share memory are listed once.
     fn memory(&self) -> Vec<DeviceMemory>;
 
-    /// Gives the memory kept for reuse back to the system.
+    /// Returns the memory kept for reuse to the system.
     fn trim(&self);
 
-    /// Returns the limit set by [`Backend::set_memory_limit`], or `None`.
+    /// Returns the limit set by [`Backend::set_memory_limit`], or `None` if there is none.
     fn memory_limit(&self) -> Option<usize>;
 
     /// Limits the sum of [`Backend::live_bytes`] and [`Backend::pooled_bytes`]. `None` removes the
     /// limit. If the sum is above the limit, frees pooled memory. Memory in use stays.
     fn set_memory_limit(&self, num_bytes: Option<usize>);
 
-    /// Returns whether the two devices of this kind are the same memory under two names.
-    fn shares_memory(&self, one: Device, other: Device) -> bool;
+    /// Returns whether two devices of this kind are two names for the same memory.
+    fn shares_memory(&self, a: Device, b: Device) -> bool;
 
-    /// Copies bytes of the host into the range.
+    /// Copies bytes from the host into the range.
     fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()>;
-    /// Copies the range to the host; waits for work that writes it.
+    /// Copies the range to the host, after waiting for queued work that writes to it.
     fn read(&self, src: Span<'_>, host: &mut [u8]) -> Result<()>;
-    /// Returns the bytes themselves, where the host can see the memory; waits for work that writes
+    /// Returns the bytes of the range without a copy, after waiting for queued work that writes to
     /// them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where it cannot.
+    /// - [`Error::Unsupported`] if the host cannot access the memory.
     fn host_bytes<'a>(&self, src: Span<'a>) -> Result<&'a [u8]>;
-    /// Returns the bytes themselves to be written, as [`Backend::host_bytes`].
+    /// Returns the bytes of the range for writing, like [`Backend::host_bytes`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the host cannot see the memory.
+    /// - [`Error::Unsupported`] if the host cannot access the memory.
     fn host_bytes_mut<'a>(&self, dst: SpanMut<'a>) -> Result<&'a mut [u8]>;
     /// Copies between two storages of this backend.
     fn copy(&self, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
-    /// Copies the range to several places of another one, which do not overlap: `places` are their first bytes, counted
-    /// from the beginning of `dst`.
+    /// Copies `src` to several non-overlapping places in `dst`. `places` are byte offsets from the
+    /// start of `dst`.
     fn broadcast(&self, dst: SpanMut<'_>, places: &[usize], src: Span<'_>) -> Result<()>;
-    /// Writes one number to every element.
+    /// Sets every element to `value`.
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()>;
-    /// Writes random numbers: to element `i` that of [`Distribution::sample`] for index `i`, rounded.
+    /// Writes random numbers. Element `i` is [`Distribution::sample`] for index `i`, rounded to the
+    /// dtype. `stream` and `call` select the sequence of random numbers.
     fn random(
         &self,
         dtype: DType,
@@ -300,30 +313,30 @@ pub trait Backend: Send + Sync + fmt::Debug {
         stream: [u32; 2],
         call: u64,
     ) -> Result<()>;
-    /// Converts elements as [`cast`](crate::dtype::cast) does.
+    /// Converts the elements by the rules of [`cast`](crate::dtype::cast).
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()>;
 
     /// Runs every sum of the batch.
     fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()>;
-    /// Runs every step of the batch, each in one pass over its memory.
+    /// Runs every optimizer step of the batch, each in one pass over its memory.
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
     /// Sums the squares of every job of the batch.
     fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()>;
     /// Runs every sum of rows of the batch.
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()>;
-    /// Makes every whole value of the batch.
+    /// Writes every dense value of the batch.
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()>;
-    /// Runs every step of the batch, at a cost of the rows that it changes.
+    /// Runs every row-wise step of the batch. The cost depends on the number of changed rows only.
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()>;
     /// Compresses every value of the batch.
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()>;
     /// Sums the codes of every job of the batch.
     fn dequantize(&self, jobs: &mut [DequantizeJob<'_>]) -> Result<()>;
 
-    /// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
+    /// Computes `lhs = lhs op rhs`, or `lhs = rhs op lhs` if `reversed` is true.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an integer division by zero; `lhs` is then as it was.
+    /// - [`Error::InvalidArgument`] for an integer division by zero. `lhs` is then unchanged.
     fn binary(
         &self,
         op: BinaryOp,
@@ -332,15 +345,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
         rhs: Operand<'_>,
         reversed: bool,
     ) -> Result<()>;
-    /// `operand = op(operand)`.
+    /// Computes `operand = op(operand)`.
     fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()>;
-    /// `operand = the nearest number in [low, high]`; NaN stays, and limits nothing. The limits are numbers that the
-    /// dtype has or that are rounded to it.
+    /// Clips each element to `[low, high]`. NaN stays NaN. A limit that is NaN does not limit. The
+    /// limits are rounded to the dtype.
     fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()>;
-    /// Reduces all elements of `src` to the one element of `dst`, in blocks of 4096 elements that
-    /// are folded in order, floats in `f64`.
+    /// Reduces all elements of `src` to the one element of `dst`. Folds blocks of 4096 elements in
+    /// order, and floats in `f64`.
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
-    /// Repeats `src` of shape `from` along its axes of length 1 up to shape `to` of the same rank.
+    /// Repeats `src` along its axes of length 1. `from` is the shape of `src`, and `to` is that of
+    /// `dst`. Both have the same number of axes.
     fn expand(
         &self,
         dtype: DType,
@@ -353,7 +367,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// the calling thread calls `check` between them.
     ///
     /// # Errors
-    /// - [`Error::Unsupported`] for dtypes other than `F32` and `F64`.
+    /// - [`Error::Unsupported`] if the dtype is neither `F32` nor `F64`.
     /// - The error of `check`. The contents of `dst` are then unspecified.
     fn matmul(
         &self,
@@ -364,9 +378,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
         size: MatmulSize,
         check: &Check<'_>,
     ) -> Result<()>;
-    /// The transpose of a matrix of `rows` rows.
+    /// Transposes a matrix of `rows` rows.
     fn transpose(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()>;
-    /// The column of the largest element of each of `rows` rows, the first one of equals.
+    /// Writes the column of the largest element of each of the `rows` rows. Of equal elements, the
+    /// first one wins.
     fn argmax(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()>;
 
     /// Waits until all work queued on the device is done.
@@ -380,16 +395,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 }
 
-/// The memory of a device, in bytes.
+/// The memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Which device.
+    /// The device.
     pub device: Device,
-    /// What storages hold there.
+    /// The number of bytes in use.
     pub live: usize,
-    /// What is kept for reuse.
+    /// The number of bytes kept for reuse.
     pub pooled: usize,
-    /// All that the device has, where it has memory of its own.
+    /// The size of the device's memory in bytes, or `None` if it has no memory of its own.
     pub total: Option<usize>,
 }
 

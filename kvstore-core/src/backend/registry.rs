@@ -1,4 +1,4 @@
-//! [`Backends`]: the backends of a process, and which of them drives a device.
+//! [`Backends`]: the backends of a process, by kind of device.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::types::{Device, DeviceKind, Error, Result};
 
-/// The backends of a process, at most one for each kind of device. A clone shares the table.
+/// The backends of a process, at most one per kind of device. A clone shares the table.
 ///
 /// ```
 /// use kvstore_core::{Backends, CpuBackend, Device, DeviceKind};
@@ -21,25 +21,25 @@ use crate::types::{Device, DeviceKind, Error, Result};
 #[derive(Clone, Debug)]
 pub struct Backends(Arc<Vec<BackendSource>>);
 
-/// A backend, or the way to find it.
+/// A backend, or the function that finds it.
 #[derive(Debug)]
 enum BackendSource {
     Present(Arc<dyn Backend>),
     Lazy(Lazy),
 }
 
-/// A backend that is searched for at the first use of a device of its kind, because the search may
-/// take long and need memory.
+/// A backend that is searched for when a device of its kind is first used, because the search may
+/// be slow and need memory.
 struct Lazy {
     kind: DeviceKind,
     find: Box<Find>,
     found: OnceLock<Result<Arc<dyn Backend>, String>>,
 }
 
-/// Returns a backend, or the reason why there is none.
+/// Returns a backend, or the reason why it is not available.
 type Find = dyn Fn() -> Result<Arc<dyn Backend>, String> + Send + Sync;
 
-/// A backend, or the reason why there is none.
+/// A backend, or the reason why it is not available.
 pub type Availability<'a> = Result<&'a Arc<dyn Backend>, &'a str>;
 
 impl BackendSource {
@@ -50,7 +50,7 @@ impl BackendSource {
         }
     }
 
-    /// Returns the backend; searches for it if no one has.
+    /// Returns the backend. The first call searches for it.
     fn find(&self) -> Availability<'_> {
         match self {
             Self::Present(backend) => Ok(backend),
@@ -69,20 +69,21 @@ impl BackendSource {
     }
 }
 
-/// Collects the backends of a [`Backends`] table.
+/// Builds a [`Backends`] table.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct BackendsBuilder(Vec<BackendSource>);
 
 impl BackendsBuilder {
-    /// Adds a backend. A second one of the same kind is ignored.
+    /// Adds a backend. Ignores it if the table has one of the same kind.
     pub fn with(self, backend: Arc<dyn Backend>) -> Self {
         self.add(BackendSource::Present(backend))
     }
 
-    /// Adds a backend that is searched for at the first use of a device of its kind. `find` runs at
-    /// most once, and returns the reason if there is no such backend. A second backend of the same
-    /// kind is ignored.
+    /// Adds a backend that is searched for when a device of its kind is first used. Ignores it if
+    /// the table has one of the same kind.
+    ///
+    /// `find` runs at most once. It returns the backend, or the reason why it is not available.
     pub fn with_lazy(
         self,
         kind: DeviceKind,
@@ -110,15 +111,16 @@ impl Backends {
         BackendsBuilder::default()
     }
 
-    /// Returns the table of these backends. If two have the same kind, the second is ignored.
+    /// Returns the table of these backends. Ignores a backend whose kind the table already has.
     pub fn new(present: Vec<Arc<dyn Backend>>) -> Self {
         present.into_iter().fold(Self::builder(), BackendsBuilder::with).build()
     }
 
-    /// Returns the backend that drives `device`.
+    /// Returns the backend for `device`.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] with the reason when there is none.
+    /// - [`Error::DeviceUnavailable`] if the backend is not available. The message gives the
+    ///   reason.
     pub fn of(&self, device: Device) -> Result<&Arc<dyn Backend>> {
         let kind = device.kind();
         let reason =
@@ -130,11 +132,11 @@ impl Backends {
         Err(Error::DeviceUnavailable { device, reason })
     }
 
-    /// Returns the interface for memory of `device` shared with other libraries.
+    /// Returns the interface for sharing memory of `device` with other libraries.
     ///
     /// # Errors
-    /// - [`Error::DeviceUnavailable`]
-    /// - [`Error::Unsupported`] if the backend of the device has no such interface.
+    /// - [`Error::DeviceUnavailable`] if the backend of the device is not available.
+    /// - [`Error::Unsupported`] if the backend cannot share its memory.
     pub fn interop(&self, device: Device) -> Result<&dyn DeviceInterop> {
         self.of(device)?.interop().ok_or_else(|| {
             Error::Unsupported(format!("{device} shares no memory with other libraries"))
@@ -146,8 +148,8 @@ impl Backends {
         self.0.iter().filter_map(BackendSource::initialised)
     }
 
-    /// Searches for all backends. Returns for each kind of device the backend, or the reason why
-    /// there is none.
+    /// Searches for all backends. Returns each kind of device with its backend, or with the reason
+    /// why that is not available.
     pub fn find_all(&self) -> Vec<(DeviceKind, Availability<'_>)> {
         self.0.iter().map(|source| (source.kind(), source.find())).collect()
     }
@@ -162,7 +164,7 @@ impl fmt::Debug for Lazy {
     }
 }
 
-/// A piece of work on the memory of one device.
+/// A job on the memory of one device.
 pub(crate) trait OnDevice {
     fn device(&self) -> Device;
 }
@@ -180,7 +182,11 @@ macro_rules! job {
 job!(SumJob, UpdateJob, MeasureJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
 
 impl Backends {
-    /// Hands the jobs to their backends, those of one backend as one batch.
+    /// Runs the jobs on their backends, as one batch per backend. Changes the order of the jobs.
+    ///
+    /// # Errors
+    /// - [`Error::DeviceUnavailable`] if the backend of a device is not available.
+    /// - The first error of a backend, converted by [`in_the_midst`].
     pub(crate) fn run<J: OnDevice>(
         &self,
         jobs: &mut [J],
@@ -188,7 +194,7 @@ impl Backends {
     ) -> Result<()> {
         jobs.sort_unstable_by_key(|job| job.device().kind());
         let mut has_begun = false;
-        for jobs in jobs.chunk_by_mut(|one, other| one.device().kind() == other.device().kind()) {
+        for jobs in jobs.chunk_by_mut(|a, b| a.device().kind() == b.device().kind()) {
             if let Some(first) = jobs.first() {
                 let backend = self.of(first.device())?;
                 run(&**backend, jobs).map_err(|error| in_the_midst(error, has_begun))?;
@@ -199,8 +205,10 @@ impl Backends {
     }
 }
 
-/// Returns the error of a call that has changed something before: one that may not be tried again, as calls are that
-/// found no memory.
+/// Returns the error of a call that has failed after it changed something.
+///
+/// Converts [`Error::OutOfMemory`] to [`Error::Backend`], because a caller may free memory and
+/// retry after `OutOfMemory`, and this call must not run twice.
 pub(crate) fn in_the_midst(error: Error, has_begun: bool) -> Error {
     match error {
         Error::OutOfMemory { device, .. } if has_begun => {

@@ -1,4 +1,4 @@
-//! The memory of a device, as the rest of the crate sees it. The only downcasts stand here.
+//! Storages and ranges of device memory. All downcasts of the crate are in this file.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -13,20 +13,20 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
     /// Returns the number of bytes of the block.
     fn num_bytes(&self) -> usize;
 
-    /// Returns the bytes of external host memory, or `None` for memory of a backend. The owner does
-    /// not change them while the storage exists. See
+    /// Returns the bytes of external host memory, or `None` for a backend's memory. The owner does
+    /// not change the bytes while the storage exists. See
     /// [`Tensor::from_external`](crate::Tensor::from_external).
     fn external_bytes(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Returns whether the memory, on the host or a device, belongs to another library. It is
-    /// read-only, and a store keeps copies of it only.
+    /// Returns whether another library owns the memory, on the host or on a device. External memory
+    /// is read-only, and a store only keeps copies of it.
     fn is_external(&self) -> bool {
         self.external_bytes().is_some()
     }
 
-    /// Returns the error of every read, if the memory is unreadable.
+    /// Returns the error of every read if the memory is unreadable, otherwise `None`.
     fn refusal(&self) -> Option<Error> {
         None
     }
@@ -36,27 +36,29 @@ pub trait Storage: Any + Send + Sync + fmt::Debug {
         None
     }
 
-    /// Stores the backend while a tensor uses the storage, and returns the previous one. Tensors
-    /// whose storage does so are faster to clone. External storages need not.
+    /// Stores the backend while a tensor uses the storage. Returns the previous backend.
+    ///
+    /// A tensor is faster to clone if its storage does this. External storages need not do it.
     fn set_owner(&mut self, owner: Option<Arc<dyn Backend>>) -> Option<Arc<dyn Backend>> {
         drop(owner);
         None
     }
 }
 
-/// Returns the storage as the type its backend knows.
+/// Downcasts the storage to the type of its backend.
 ///
 /// # Errors
-/// [`Error::Internal`] when it belongs to another backend.
+/// - [`Error::Internal`] if the storage belongs to another backend.
+/// - The error of [`Storage::refusal`], if the memory is unreadable.
 pub fn open<S: Storage>(storage: &dyn Storage) -> Result<&S> {
     let any: &dyn Any = storage;
     any.downcast_ref().ok_or_else(|| storage.refusal().unwrap_or_else(wrong_backend::<S>))
 }
 
-/// Returns the storage as the type its backend knows, for writing.
+/// Downcasts the storage to the type of its backend, for writing.
 ///
 /// # Errors
-/// [`Error::Internal`] when it belongs to another backend.
+/// - [`Error::Internal`] if the storage belongs to another backend.
 pub fn open_mut<S: Storage>(storage: &mut dyn Storage) -> Result<&mut S> {
     let any: &mut dyn Any = storage;
     any.downcast_mut().ok_or_else(wrong_backend::<S>)
@@ -66,54 +68,55 @@ fn wrong_backend<S>() -> Error {
     Error::Internal(format!("storage of another backend where {} was expected", type_name::<S>()))
 }
 
-/// A range of bytes of a storage, for reading.
+/// A read-only range of bytes of a storage.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// The memory.
+    /// The storage.
     pub storage: &'a dyn Storage,
-    /// The first byte of the range.
+    /// The offset of the first byte in the storage.
     pub start: usize,
-    /// How many bytes it has.
+    /// The number of bytes.
     pub num_bytes: usize,
 }
 
-/// A range of bytes of a storage, for writing.
+/// A writable range of bytes of a storage.
 #[derive(Debug)]
 pub struct SpanMut<'a> {
-    /// The memory.
+    /// The storage.
     pub storage: &'a mut dyn Storage,
-    /// The first byte of the range.
+    /// The offset of the first byte in the storage.
     pub start: usize,
-    /// How many bytes it has.
+    /// The number of bytes.
     pub num_bytes: usize,
 }
 
 impl SpanMut<'_> {
-    /// Returns the same range for a shorter time.
+    /// Returns the same range with a shorter lifetime.
     pub fn reborrow(&mut self) -> SpanMut<'_> {
         SpanMut { storage: &mut *self.storage, start: self.start, num_bytes: self.num_bytes }
     }
 }
 
-/// What an operation reads and replaces: one range in place, or an old range and a new one.
+/// The operand that an operation reads and replaces: one range in place, or an old range and a new
+/// one.
 ///
-/// The second form serves values that somebody else still holds: the result goes into other
-/// memory within the same pass, and the old value stays as it is.
+/// The second form is for shared values: the operation writes the result to new memory in the same
+/// pass, and the old value stays unchanged.
 #[derive(Debug)]
 pub enum InOut<'a> {
-    /// Read and overwritten.
+    /// Reads and overwrites the range.
     InPlace(SpanMut<'a>),
-    /// Read from `src`, written to `dst`; both have the same length.
+    /// Reads `src` and writes `dst`. Both have the same length.
     Into {
         /// The old value.
         src: Span<'a>,
-        /// Where the result goes.
+        /// The range that receives the result.
         dst: SpanMut<'a>,
     },
 }
 
 impl InOut<'_> {
-    /// Returns the same ranges for a shorter time.
+    /// Returns the same ranges with a shorter lifetime.
     pub fn reborrow(&mut self) -> InOut<'_> {
         match self {
             Self::InPlace(span) => InOut::InPlace(span.reborrow()),
@@ -121,7 +124,7 @@ impl InOut<'_> {
         }
     }
 
-    /// Returns how many bytes are written, and as many read.
+    /// Returns the number of bytes that are read, which equals the number written.
     pub fn num_bytes(&self) -> usize {
         match self {
             Self::InPlace(span) | Self::Into { dst: span, .. } => span.num_bytes,
