@@ -7,11 +7,12 @@ use crate::types::{BinaryOp, DType, Error, Reduction, Result, Scalar, Shape, Ten
 impl Tensor {
     /// Returns `self op other` on the device of `self`.
     ///
-    /// Arithmetic needs equal shapes and dtypes; comparisons need equal dtypes and broadcast axes
-    /// of length 1.
+    /// Arithmetic requires equal shapes and dtypes. A comparison requires equal dtypes, and
+    /// broadcasts axes of length 1.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`]; [`Error::InvalidArgument`] for an integer division by zero.
+    /// - [`Error::SpecMismatch`] if the shapes or dtypes do not match.
+    /// - [`Error::InvalidArgument`] for an integer division by zero.
     pub fn binary(&self, op: BinaryOp, other: &Self) -> Result<Self> {
         let mut result = self.clone();
         if op.is_comparison() && self.shape() != other.shape() && self.dtype() == other.dtype() {
@@ -24,12 +25,12 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns `self op number`, or `number op self` when `reversed`.
+    /// Returns `self op number`, or `number op self` if `reversed` is true.
     ///
-    /// The number is first converted to the tensor's dtype.
+    /// Converts the number to the tensor's dtype first.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an integer division by zero.
+    /// - [`Error::InvalidArgument`] for an integer division by zero.
     pub fn binary_scalar(&self, op: BinaryOp, number: Scalar, reversed: bool) -> Result<Self> {
         let mut result = self.clone();
         let dtype = self.dtype();
@@ -39,11 +40,11 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Replaces `self` by `self op other`.
+    /// Replaces `self` by `self op other`. The tensor is unchanged if the call fails.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`]; [`Error::InvalidArgument`] for an integer division by zero. The
-    /// tensor is then unchanged.
+    /// - [`Error::SpecMismatch`] if the shapes or dtypes differ.
+    /// - [`Error::InvalidArgument`] for an integer division by zero.
     pub fn binary_assign(&mut self, op: BinaryOp, other: &Self) -> Result<()> {
         if self.spec() != other.spec() {
             return Err(Error::operand_mismatch(op.name(), self.spec(), other.spec()));
@@ -55,7 +56,10 @@ impl Tensor {
         })
     }
 
-    /// Replaces `self` by `self op number`.
+    /// Replaces `self` by `self op number`. The tensor is unchanged if the call fails.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] for an integer division by zero.
     pub fn binary_scalar_assign(&mut self, op: BinaryOp, number: Scalar) -> Result<()> {
         let dtype = self.dtype();
         self.mutate(|backend, in_out| {
@@ -63,7 +67,7 @@ impl Tensor {
         })
     }
 
-    /// Returns `op(self)`.
+    /// Returns the result of `op` for each element.
     pub fn unary(&self, op: UnaryOp) -> Result<Self> {
         let mut result = self.clone();
         let dtype = self.dtype();
@@ -71,8 +75,8 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns every element moved into `[low, high]`; NaN stays. Integers get truncated limits, and a limit that
-    /// is not a number limits nothing.
+    /// Returns every element clipped to `[low, high]`. NaN stays NaN, and a limit that is NaN does
+    /// not limit. For integer tensors, the limits are truncated to integers.
     pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
         let mut result = self.clone();
         let dtype = self.dtype();
@@ -82,10 +86,10 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns all elements reduced to one, of shape `[1]`.
+    /// Returns all elements reduced to one. The result has the shape `[1]`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for the largest or smallest element of none.
+    /// - [`Error::InvalidArgument`] for the largest or smallest element of an empty tensor.
     pub fn reduce(&self, op: Reduction) -> Result<Self> {
         let mut result = self.allocate_like(TensorSpec::new([1], self.dtype()))?;
         let dtype = self.dtype();
@@ -93,20 +97,23 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns the inner product of two vectors as `[1]`, or the product of matrices and vectors.
+    /// Returns the inner product of two vectors as a tensor of shape `[1]`, or the product of
+    /// matrices and vectors.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when the inner lengths or dtypes differ, [`Error::Unsupported`] for
-    /// dtypes other than `F32` and `F64`.
+    /// - [`Error::SpecMismatch`] if the inner lengths or the dtypes differ.
+    /// - [`Error::InvalidArgument`] if an operand is neither a vector nor a matrix.
+    /// - [`Error::Unsupported`] if the dtype is neither `F32` nor `F64`.
     pub fn dot(&self, other: &Self) -> Result<Self> {
         self.dot_checked(other, &|| Ok(()))
     }
 
-    /// Returns the product, as [`Tensor::dot`] does. The calling thread calls `check` between
-    /// blocks; an error cancels the product.
+    /// Returns the product like [`Tensor::dot`]. The calling thread calls `check` between blocks.
+    /// An error of `check` cancels the product.
     ///
     /// # Errors
-    /// Those of [`Tensor::dot`], and the error of `check`.
+    /// - Those of [`Tensor::dot`].
+    /// - The error of `check`.
     pub fn dot_checked(&self, other: &Self, check: &Check<'_>) -> Result<Self> {
         let (size, shape) = product_size(self, other)?;
         let other = other.to_device_of(self)?;
@@ -121,7 +128,7 @@ impl Tensor {
     /// Returns the transpose of a matrix.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the tensor has not two axes.
+    /// - [`Error::InvalidArgument`] if the tensor is not a matrix.
     pub fn transpose(&self) -> Result<Self> {
         let &[rows, columns] = self.shape().dims() else {
             return Err(Error::invalid(format!(
@@ -135,10 +142,12 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns, for each row of a matrix, the column of its largest element, the first of equals.
+    /// Returns the column of the largest element of each row of a matrix. Of equal elements, the
+    /// first one wins.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the tensor has not two axes or its rows are empty.
+    /// - [`Error::InvalidArgument`] if the tensor is not a matrix.
+    /// - [`Error::InvalidArgument`] if the rows are empty.
     pub fn argmax_channel(&self) -> Result<Self> {
         let &[rows, columns] = self.shape().dims() else {
             return Err(Error::invalid(format!("argmax needs a matrix, not {}", self.spec())));
@@ -152,7 +161,7 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns the tensor with its axes of length 1 repeated up to `shape`.
+    /// Repeats the axes of length 1 up to `shape`. Both shapes have the same number of axes.
     fn expand(&self, shape: &Shape) -> Result<Self> {
         if self.shape() == shape {
             return Ok(self.clone());
@@ -165,11 +174,12 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns the tensors joined along `axis`, on the device of the first.
+    /// Returns the tensors concatenated along `axis`, on the device of the first one.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no tensors or no such axis, [`Error::SpecMismatch`] when
-    /// dtypes or other axes differ.
+    /// - [`Error::InvalidArgument`] if there are no tensors.
+    /// - [`Error::InvalidArgument`] if the tensors have no such axis.
+    /// - [`Error::SpecMismatch`] if the dtypes differ, or the lengths of an axis other than `axis`.
     pub fn concatenate(tensors: &[Self], axis: usize) -> Result<Self> {
         let Some(first) = tensors.first() else {
             return Err(Error::invalid("concatenate: no arrays"));
@@ -179,6 +189,7 @@ impl Tensor {
         let mut result = first.allocate_like(TensorSpec::new(shape, first.dtype()))?;
         let row: usize = result.num_elements().checked_div(outer).unwrap_or(0);
         let mut offset = 0;
+        // A tensor has `outer` contiguous parts, which are not contiguous in the result: one copy each.
         for tensor in tensors {
             let tensor = tensor.to_device_of(first)?;
             let part = tensor.num_elements().checked_div(outer).unwrap_or(0);
@@ -194,10 +205,10 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Returns the one number of a tensor of one element, as `f64`.
+    /// Returns the only element of a tensor, as `f64`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there are more or none.
+    /// - [`Error::InvalidArgument`] if the tensor does not have exactly one element.
     pub fn to_scalar(&self) -> Result<f64> {
         match self.read_as::<f64>()?.as_slice() {
             &[number] => Ok(number),
@@ -206,9 +217,9 @@ impl Tensor {
     }
 }
 
-fn broadcast_shape(op: BinaryOp, one: &Tensor, other: &Tensor) -> Result<Shape> {
-    let mismatch = || Error::operand_mismatch(op.name(), one.spec(), other.spec());
-    let (a, b) = (one.shape().dims(), other.shape().dims());
+fn broadcast_shape(op: BinaryOp, left: &Tensor, right: &Tensor) -> Result<Shape> {
+    let mismatch = || Error::operand_mismatch(op.name(), left.spec(), right.spec());
+    let (a, b) = (left.shape().dims(), right.shape().dims());
     if a.len() != b.len() {
         return Err(mismatch());
     }
@@ -220,15 +231,15 @@ fn broadcast_shape(op: BinaryOp, one: &Tensor, other: &Tensor) -> Result<Shape> 
     Ok(Shape::from(dims.collect::<Result<Vec<_>>>()?))
 }
 
-fn product_size(one: &Tensor, other: &Tensor) -> Result<(MatmulSize, Shape)> {
-    let dtype = one.dtype();
+fn product_size(left: &Tensor, right: &Tensor) -> Result<(MatmulSize, Shape)> {
+    let dtype = left.dtype();
     if !matches!(dtype, DType::F32 | DType::F64) {
         return Err(Error::Unsupported(format!("dot of {dtype} arrays; f32 and f64 have it")));
     }
     let mismatch = |shape: Vec<usize>| {
-        Error::operand_mismatch("dot", &TensorSpec::new(shape, dtype), other.spec())
+        Error::operand_mismatch("dot", &TensorSpec::new(shape, dtype), right.spec())
     };
-    let (size, shape) = match (one.shape().dims(), other.shape().dims()) {
+    let (size, shape) = match (left.shape().dims(), right.shape().dims()) {
         (&[k], &[_]) => (MatmulSize { m: 1, k, n: 1 }, Vec::from([1])),
         (&[m, k], &[_]) => (MatmulSize { m, k, n: 1 }, Vec::from([m])),
         (&[k], &[_, n]) => (MatmulSize { m: 1, k, n }, Vec::from([n])),
@@ -236,13 +247,13 @@ fn product_size(one: &Tensor, other: &Tensor) -> Result<(MatmulSize, Shape)> {
         _ => {
             return Err(Error::invalid(format!(
                 "dot takes vectors and matrices, not {} and {}",
-                one.spec(),
-                other.spec()
+                left.spec(),
+                right.spec()
             )));
         }
     };
-    if other.shape().num_rows() != size.k || other.dtype() != dtype {
-        let mut expected = Vec::from(other.shape().dims());
+    if right.shape().num_rows() != size.k || right.dtype() != dtype {
+        let mut expected = Vec::from(right.shape().dims());
         if let Some(inner) = expected.first_mut() {
             *inner = size.k;
         }

@@ -1,4 +1,4 @@
-//! Tensors in external host memory: read in place, and copied where a value is kept.
+//! Tensors in external host memory. Reads happen in place, and whatever keeps the value copies it.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ impl Tensor {
     /// Returns a tensor on the host whose elements are in external memory: row-major, in the
     /// machine's byte order.
     ///
-    /// Use it for one call. A store and an array copy what they keep, and a change of the tensor
-    /// moves it to other memory. The tensor itself, its clones and its views read the external
-    /// memory and keep the storage alive. Any thread may drop the last of them.
+    /// Use it for one call. Stores and arrays copy what they keep, and a change of the tensor moves
+    /// it to other memory. The tensor, its clones and its views read the external memory and keep
+    /// the storage alive. Any thread may drop the last of them.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the storage is not external.
     /// - [`Error::InvalidArgument`] if the elements are not aligned.
-    /// - [`Error::LengthMismatch`] if the number of bytes differs.
+    /// - [`Error::LengthMismatch`] if the spec needs another number of bytes.
     pub fn from_external(
         backends: &Backends,
         spec: TensorSpec,
@@ -41,12 +41,12 @@ impl Tensor {
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
-    /// Returns a tensor whose reads all fail with this reason.
+    /// Returns a tensor whose reads all fail with `reason`.
     pub(crate) fn unreadable(device: Device, spec: TensorSpec, reason: &Error) -> Self {
         Self { share: Share::unreadable(reason), device, spec, start: 0 }
     }
 
-    /// Returns whether the memory is exclusive and not external, so that it may be changed in place.
+    /// Returns whether the memory may be changed in place: it is neither shared nor external.
     pub(super) fn may_write(&mut self) -> bool {
         Arc::get_mut(&mut self.share.storage).is_some_and(|storage| !storage.is_external())
     }

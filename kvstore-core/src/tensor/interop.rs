@@ -1,4 +1,4 @@
-//! Tensors in device memory of other libraries, and tensors exported to them.
+//! Tensors in device memory of another library, and tensors exported to one.
 
 use std::sync::Arc;
 
@@ -13,13 +13,15 @@ impl Tensor {
     /// machine's byte order.
     ///
     /// As for [`Tensor::from_external`], stores and arrays copy what they keep. Dropping the last
-    /// reference waits for the work on the memory. Strided elements are copied; the call waits for
-    /// the copy.
+    /// reference waits for the work on the memory. Strided elements are copied, and the call waits
+    /// for the copy.
     ///
     /// # Errors
-    /// - [`Error::DeviceUnavailable`]
+    /// - [`Error::DeviceUnavailable`] if the device is not available.
+    /// - [`Error::Unsupported`] if the device cannot share its memory, or if the layout has too
+    ///   many axes.
     /// - [`Error::InvalidArgument`] if the elements are not aligned.
-    /// - [`Error::LengthMismatch`] if the number of bytes differs.
+    /// - [`Error::LengthMismatch`] if the spec needs another number of bytes.
     pub fn from_foreign(
         backends: &Backends,
         spec: TensorSpec,
@@ -39,13 +41,18 @@ impl Tensor {
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
-    /// Queues a copy of the elements to memory of another library on the tensor's device,
-    /// contiguous or strided. Dropping the result waits for the copy. To wait for several copies at
-    /// once, and to receive their errors, call [`Tensor::wait`] first.
+    /// Queues a copy of the elements to memory of another library on the same device, contiguous or
+    /// strided.
+    ///
+    /// Dropping the result waits for the copy. Call [`Tensor::wait`] first to wait for several
+    /// copies at once and to receive their errors.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] for memory of another device.
-    /// - [`Error::LengthMismatch`] if the number of bytes differs.
+    /// - [`Error::InvalidArgument`] if the memory is on another device.
+    /// - [`Error::InvalidArgument`] if the target is strided and its elements are not aligned.
+    /// - [`Error::Unsupported`] if the device cannot share its memory, or if the layout has too
+    ///   many axes.
+    /// - [`Error::LengthMismatch`] if the memory has another number of bytes.
     #[must_use = "the copy is done when this is dropped"]
     pub fn copy_to_foreign(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>> {
         check_room(&self.spec, &memory)?;
@@ -72,13 +79,12 @@ impl Tensor {
         Ok(storage)
     }
 
-    /// Exports the memory of the elements to another library, which may read it only: a tensor is a
-    /// value.
+    /// Exports the memory of the elements to another library. The memory is read-only, because
+    /// clones of the tensor may share it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]:
-    /// - for memory without addresses,
-    /// - and for memory that another library owns.
+    /// - [`Error::Unsupported`] if the memory has no addresses.
+    /// - [`Error::Unsupported`] if another library owns the memory.
     pub fn export(self) -> Result<ExportedTensor> {
         if self.share.storage.is_external() {
             return Err(Error::Unsupported(format!(
@@ -109,6 +115,9 @@ fn check_room(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
 }
 
 /// Checks that the elements are aligned.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the address or a stride is not a multiple of the element size.
 fn check_alignment(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
     let (size, address) = (spec.dtype().size(), memory.address());
     let strides = memory.layout().into_iter().flat_map(|layout| &layout.axes);
@@ -119,11 +128,11 @@ fn check_alignment(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
     Err(Error::unaligned(spec, memory.device(), address))
 }
 
-/// Memory of a tensor that another library reads. It exists and does not change until this is
-/// dropped.
+/// The memory of a tensor that another library reads. It exists and does not change until this
+/// object is dropped.
 ///
-/// The drop waits for all work on the device, because the other library does not report which of its
-/// work still reads.
+/// Dropping this object waits for all work on the device, because the other library does not report
+/// which of its work still reads.
 #[derive(Debug)]
 pub struct ExportedTensor {
     address: usize,
@@ -132,7 +141,7 @@ pub struct ExportedTensor {
 }
 
 impl ExportedTensor {
-    /// Returns the address of the elements on their device, row-major.
+    /// Returns the address of the elements on their device. They are in row-major order.
     pub fn address(&self) -> usize {
         self.address
     }
@@ -147,7 +156,7 @@ impl ExportedTensor {
 impl Drop for ExportedTensor {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
-        let waited = value.interop().and_then(|it| it.wait_for_all(value.device));
+        let waited = value.interop().and_then(|interop| interop.wait_for_all(value.device));
         if let Err(error) = waited {
             tracing::warn!(%error, ?value, "leaks memory that another library may still read");
             #[expect(

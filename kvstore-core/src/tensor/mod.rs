@@ -1,4 +1,5 @@
-//! [`Tensor`]: a value. Cloning shares, writing copies when somebody else still looks.
+//! [`Tensor`]: a value on a device. Clones share memory, and writing to shared memory copies it
+//! first.
 
 mod arithmetic;
 mod external;
@@ -23,10 +24,10 @@ use share::Share;
 pub use interop::ExportedTensor;
 pub use random::Generator;
 
-/// A dense, row-major tensor on one device: a value, not a place.
+/// A dense, row-major tensor on one device. It has value semantics.
 ///
-/// A clone is O(1) and shares memory. A change goes through `&mut`: in place when nobody shares the
-/// memory, otherwise into other memory, so no clone ever sees it.
+/// A clone is O(1) and shares memory. A change needs `&mut`. It happens in place if the memory is
+/// not shared, otherwise in new memory, so it never affects a clone.
 ///
 /// ```
 /// use kvstore_core::{Backends, CpuBackend, Device, Scalar, Tensor};
@@ -46,16 +47,20 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Allocates a tensor of arbitrary content.
+    /// Allocates a tensor with unspecified contents.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`], or [`Error::InvalidArgument`] for a
-    /// size that no memory can have.
+    /// - [`Error::DeviceUnavailable`] if the device is not available.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    /// - [`Error::InvalidArgument`] if the size in bytes overflows.
     pub fn allocate(backends: &Backends, device: Device, spec: TensorSpec) -> Result<Self> {
         Self::allocate_on(backends.of(device)?, device, spec)
     }
 
     /// Returns a tensor with every element set to `value`.
+    ///
+    /// # Errors
+    /// - Those of [`Tensor::allocate`].
     pub fn full(
         backends: &Backends,
         device: Device,
@@ -70,7 +75,8 @@ impl Tensor {
     /// Returns a tensor with these elements in row-major order.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when the shape does not have as many elements.
+    /// - Those of [`Tensor::allocate`].
+    /// - [`Error::LengthMismatch`] if the shape needs another number of elements.
     pub fn from_slice<T: Element>(
         backends: &Backends,
         device: Device,
@@ -84,20 +90,25 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Returns a tensor with `num_elements` elements in row-major order, which `lend` shows a piece after the
-    /// other: it calls the function that it is given with the elements of the range.
+    /// Returns a tensor with `num_elements` elements in row-major order, which `get`
+    /// provides piece by piece.
     ///
-    /// What happens in that function is a copy of at most 256 KiB in the calling thread: the elements may be
-    /// where they cannot stay for long.
+    /// For each piece, `get` receives a range of elements and a function, and calls the
+    /// function with these elements. The function copies at most 256 KiB in the calling thread, so
+    /// the elements may be in memory that can be borrowed for a short time only.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when the shape has not as many elements, and what `lend` returns.
+    /// - Those of [`Tensor::allocate`].
+    /// - [`Error::LengthMismatch`] if the shape needs another number of elements.
+    /// - [`Error::LengthMismatch`] if a piece does not have as many elements as its range.
+    /// - [`Error::InvalidArgument`] if `get` does not call the function.
+    /// - The error of `get`.
     pub fn from_pieces<T: Element, E: From<Error>>(
         backends: &Backends,
         device: Device,
         shape: impl Into<Shape>,
         num_elements: usize,
-        mut lend: impl FnMut(ops::Range<usize>, &mut dyn FnMut(&[T]) -> Result<()>) -> Result<(), E>,
+        mut get: impl FnMut(ops::Range<usize>, &mut dyn FnMut(&[T]) -> Result<()>) -> Result<(), E>,
     ) -> Result<Self, E> {
         let spec = TensorSpec::new(shape, T::DTYPE);
         check_length(&spec, num_elements)?;
@@ -107,7 +118,7 @@ impl Tensor {
         while first < num_elements {
             let end = num_elements.min(first + most);
             let mut written = false;
-            lend(first..end, &mut |elements| {
+            get(first..end, &mut |elements| {
                 check_length(&TensorSpec::new([end - first], T::DTYPE), elements.len())?;
                 written = true;
                 tensor.mutate_part(first, elements.len(), |backend, in_out| match in_out {
@@ -129,7 +140,8 @@ impl Tensor {
     /// Returns a tensor with these bytes: row-major elements in the machine's byte order.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when the spec does not have as many bytes.
+    /// - Those of [`Tensor::allocate`].
+    /// - [`Error::LengthMismatch`] if the spec needs another number of bytes.
     pub fn from_bytes(
         backends: &Backends,
         device: Device,
@@ -139,8 +151,11 @@ impl Tensor {
         Self::from_parts(backends, device, spec, &[bytes])
     }
 
-    /// Returns a tensor with the bytes of these parts, one behind the other, each of whole elements; otherwise as
-    /// [`Tensor::from_bytes`].
+    /// Returns a tensor with the bytes of these parts in order, like [`Tensor::from_bytes`].
+    ///
+    /// # Errors
+    /// - Those of [`Tensor::from_bytes`].
+    /// - [`Error::InvalidArgument`] if a part does not have a whole number of elements.
     pub fn from_parts(
         backends: &Backends,
         device: Device,
@@ -173,12 +188,12 @@ impl Tensor {
         Ok(Self { share: Share::new(backend, storage), device, spec, start: 0 })
     }
 
-    /// Allocates a tensor of arbitrary content beside this one: same device and backend.
+    /// Allocates a tensor with unspecified contents on the same device and backend.
     pub(crate) fn allocate_like(&self, spec: TensorSpec) -> Result<Self> {
         Self::allocate_on(self.share.backend()?, self.device, spec)
     }
 
-    /// Returns shape and dtype.
+    /// Returns the shape and the dtype.
     pub fn spec(&self) -> &TensorSpec {
         &self.spec
     }
@@ -203,16 +218,16 @@ impl Tensor {
         self.spec.num_elements()
     }
 
-    /// Returns the number of bytes of the elements.
+    /// Returns the number of bytes of the elements. Other memory of the storage does not count.
     pub fn num_bytes(&self) -> usize {
-        // Saturation cannot occur: the storage that holds the elements was allocated.
+        // Saturation cannot occur, because the storage that contains the elements was allocated.
         self.num_elements().saturating_mul(self.dtype().size())
     }
 
-    /// Overwrites the elements with those of the host, converted into the tensor's dtype.
+    /// Overwrites the elements with those of a slice, converted to the tensor's dtype.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when there are not as many.
+    /// - [`Error::LengthMismatch`] if the slice does not have as many elements as the tensor.
     pub fn write_slice<T: Element>(&mut self, elements: &[T]) -> Result<()> {
         check_length(&self.spec, elements.len())?;
         if T::DTYPE == self.dtype() {
@@ -230,7 +245,7 @@ impl Tensor {
         self.overwrite(|backend, dst| backend.fill(dtype, dst, value))
     }
 
-    /// Returns the same values in another dtype; O(1) when it is the tensor's own.
+    /// Returns the tensor converted to another dtype. O(1) if the tensor already has this dtype.
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype() {
             return Ok(self.clone());
@@ -246,28 +261,32 @@ impl Tensor {
         self.overwrite(|backend, dst| backend.cast(source.dtype(), source.span(), to, dst))
     }
 
-    /// Returns the same value on another device; O(1) where both are the same memory.
+    /// Returns the tensor on another device. O(1) if both devices share memory.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    /// - [`Error::DeviceUnavailable`] if the device is not available.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
         self.to_backend(backends.of(device)?, device)
     }
 
-    /// Returns whether the value stands in the memory of the device.
+    /// Returns whether the elements are in the memory of `device`.
     pub(crate) fn is_at(&self, device: Device) -> bool {
         let same_kind = self.device.kind() == device.kind();
         let is_same = |backend: &Arc<dyn Backend>| backend.shares_memory(self.device, device);
         self.device == device || same_kind && self.share.backend().is_ok_and(is_same)
     }
 
-    /// Returns the same value with another name for the same memory.
+    /// Returns the tensor under another name of the device. Both names must share memory.
     pub(crate) fn relabelled(mut self, device: Device) -> Self {
         self.device = device;
         self
     }
 
-    /// Returns the same elements under another shape of as many.
+    /// Returns the tensor with another shape.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the shape has more elements.
     pub(crate) fn reshaped(mut self, shape: &Shape) -> Result<Self> {
         if self.shape() == shape {
             return Ok(self);
@@ -279,7 +298,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Moves the value to the device, if it is not there.
+    /// Moves the tensor to the device, if it is on another one.
     pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
         if self.is_at(device) {
             self.device = device;
@@ -289,7 +308,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Returns the same value where `other` lives.
+    /// Returns the tensor on the device of `other`.
     pub(crate) fn to_device_of(&self, other: &Self) -> Result<Self> {
         self.to_backend(other.share.backend()?, other.device)
     }
@@ -309,26 +328,27 @@ impl Tensor {
         Ok(moved)
     }
 
-    /// Returns the value in memory of its own size. A part of a larger tensor is copied, because it
-    /// would keep the complete memory alive, and so is external memory.
+    /// Returns the tensor in compact memory. Copies a part of a larger tensor, because it would
+    /// keep the entire memory alive. Copies external memory.
     pub fn compact(&self) -> Result<Self> {
         if self.is_compact() { Ok(self.clone()) } else { self.duplicate() }
     }
 
-    /// Returns whether the value and its clones use all of their memory, and it is not external.
+    /// Returns whether the tensor covers its entire storage, and the storage is not external.
     pub(crate) fn is_compact(&self) -> bool {
         let storage = &self.share.storage;
         storage.num_bytes() == self.num_bytes() && !storage.is_external()
     }
 
-    /// Returns whether both are the same memory under the same spec.
+    /// Returns whether both tensors have the same memory and spec.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.spec == other.spec
             && self.start == other.start
             && Arc::ptr_eq(&self.share.storage, &other.share.storage)
     }
 
-    /// Returns whether both have the same spec and bits; memory that they share is not read.
+    /// Returns whether both tensors have the same spec and bits. Does not read memory that they
+    /// share.
     pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
         if self.spec != other.spec {
             return Ok(false);
@@ -339,17 +359,17 @@ impl Tensor {
         Ok(self.seen_bytes()? == other.seen_bytes()?)
     }
 
-    /// Returns the value in memory that nobody else has.
+    /// Returns a copy of the tensor in its own memory.
     pub fn duplicate(&self) -> Result<Self> {
         let mut copy = self.allocate_like(self.spec.clone())?;
         copy.overwrite(|backend, dst| backend.copy(dst, self.span()))?;
         Ok(copy)
     }
 
-    /// Returns a part of the elements under a shape of its own, sharing memory.
+    /// Returns a part of the elements with another shape. The part shares the tensor's memory.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the part does not lie within the tensor.
+    /// - [`Error::InvalidArgument`] if the part is not within the tensor.
     pub fn view(&self, first_element: usize, shape: Shape) -> Result<Self> {
         let end = first_element.checked_add(shape.num_elements());
         if end.is_none_or(|end| end > self.num_elements()) {
@@ -373,21 +393,21 @@ impl Tensor {
         self.share.backend()
     }
 
-    /// Returns the bytes of the elements, for reading.
+    /// Returns the read-only range of the elements' bytes.
     pub fn span(&self) -> Span<'_> {
         Span { storage: &*self.share.storage, start: self.start, num_bytes: self.num_bytes() }
     }
 
-    /// Returns the bytes of the elements, for writing.
+    /// Returns the writable range of the elements' bytes.
     ///
     /// # Errors
-    /// [`Error::Internal`] when somebody shares them.
+    /// - [`Error::Internal`] if the memory is shared.
     pub(crate) fn span_mut(&mut self) -> Result<SpanMut<'_>> {
         let (start, num_bytes) = (self.start, self.num_bytes());
         Ok(SpanMut { storage: exclusive(&mut self.share.storage)?, start, num_bytes })
     }
 
-    /// Lets `write` replace every element; the old ones cannot be read.
+    /// Calls `write` to replace every element, without reading the old ones.
     pub(crate) fn overwrite(
         &mut self,
         write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>,
@@ -397,7 +417,7 @@ impl Tensor {
         })
     }
 
-    /// Lets `change` read and replace every element, in place or into other memory.
+    /// Calls `change` to read and replace every element, in place or in new memory.
     pub(crate) fn mutate(
         &mut self,
         change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>,
@@ -409,7 +429,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Lets `change` read and replace `num_elements` elements from `first_element` on.
+    /// Calls `change` to read and replace `num_elements` elements from `first_element` on. Copies
+    /// the tensor first if its memory is shared.
     pub(crate) fn mutate_part(
         &mut self,
         first_element: usize,
@@ -429,7 +450,8 @@ impl Tensor {
         )
     }
 
-    /// Overwrites several parts that do not overlap with the same value. Each begins at one of these elements.
+    /// Overwrites several non-overlapping parts with `value`. `first_elements` are their first
+    /// elements.
     pub(crate) fn overwrite_parts(&mut self, first_elements: &[usize], value: &Self) -> Result<()> {
         let size = self.dtype().size();
         let places = fallible::collect(first_elements.iter().map(|first| first * size))?;
@@ -440,7 +462,7 @@ impl Tensor {
         })
     }
 
-    /// Overwrites the rows with these indices; `rows` has one row for each of them.
+    /// Overwrites the rows with these indices. `rows` has one row per index.
     pub(crate) fn overwrite_rows(&mut self, indices: &[i64], rows: &Self) -> Result<()> {
         let rows = rows.to_device_of(self)?;
         let row_bytes = self.shape().row().num_elements() * self.dtype().size();
@@ -457,7 +479,7 @@ impl Tensor {
         })
     }
 
-    /// Allocates the memory that a change needs because somebody shares the present one.
+    /// Allocates the memory for a change if the present memory is shared.
     pub(crate) fn fresh_if_shared(&mut self) -> Result<Option<Arc<dyn Storage>>> {
         if self.may_write() {
             return Ok(None);
@@ -465,7 +487,7 @@ impl Tensor {
         self.share.backend()?.allocate(self.device, self.num_bytes()).map(Some)
     }
 
-    /// Returns what a change reads and writes, with the memory of [`Tensor::fresh_if_shared`].
+    /// Returns the operand of a change. `fresh` is the result of [`Tensor::fresh_if_shared`].
     pub(crate) fn in_out<'a>(
         &'a mut self,
         fresh: &'a mut Option<Arc<dyn Storage>>,
@@ -480,7 +502,7 @@ impl Tensor {
         }
     }
 
-    /// Moves to the memory that a change wrote to, if it was other memory.
+    /// Commits a change: switches to the new memory, if it used any.
     pub(crate) fn settle(&mut self, fresh: Option<Arc<dyn Storage>>) {
         if let Some(storage) = fresh {
             self.share.move_to(storage);
@@ -489,7 +511,7 @@ impl Tensor {
     }
 }
 
-/// As much as a backend copies without help from other threads.
+/// A copy of this size is fast in one thread, so it does not need the backend's workers.
 const PIECE_BYTES: usize = 256 << 10;
 
 fn check_length(spec: &TensorSpec, found: usize) -> Result<()> {
@@ -511,12 +533,14 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Returns the elements of a range that counts up, each `repeat` times, in the given dtype.
+/// Returns the numbers of an evenly spaced range, each `repeat` times, in the given dtype.
 ///
 /// Element `i` is `start + (i / repeat) * step`, computed in `f64` and rounded once.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for an empty range, a step of zero or numbers that are not finite.
+/// - [`Error::InvalidArgument`] if the range is empty or too long, or `repeat` is 0.
+/// - [`Error::InvalidArgument`] if `step` is 0 or a number is not finite.
+/// - Those of [`Tensor::allocate`].
 pub fn arange(backends: &Backends, device: Device, dtype: DType, range: &Range) -> Result<Tensor> {
     let num_steps = range.num_steps()?;
     let num_elements = num_steps
@@ -534,16 +558,16 @@ pub fn arange(backends: &Backends, device: Device, dtype: DType, range: &Range) 
     Ok(tensor)
 }
 
-/// A half-open range of numbers for [`arange`].
+/// A half-open range of evenly spaced numbers for [`arange`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     /// The first number.
     pub start: f64,
-    /// Where the range ends, itself not in it.
+    /// The end of the range, exclusive.
     pub stop: f64,
-    /// From one number to the next.
+    /// The difference between neighbouring numbers.
     pub step: f64,
-    /// How often each number stands.
+    /// How many times each number appears.
     pub repeat: usize,
 }
 

@@ -5,12 +5,13 @@ use crate::backend::registry::Backends;
 use crate::noise::Distribution;
 use crate::types::{Device, Error, Result, TensorSpec};
 
-/// A sequence of random tensors, all of it given by its seed.
+/// A sequence of random tensors. The seed determines the complete sequence.
 ///
 /// ```
 /// use kvstore_core::{Backends, CpuBackend, DType, Device, Distribution, Generator, TensorSpec};
 /// let backends = Backends::new(vec![CpuBackend::new()]);
-/// let (spec, dice) = (TensorSpec::new([3], DType::F32), Distribution::Uniform { low: 1.0, high: 7.0 });
+/// let spec = TensorSpec::new([3], DType::F32);
+/// let dice = Distribution::Uniform { low: 1.0, high: 7.0 };
 /// let first = Generator::new(7).tensor(&backends, Device::cpu(0), spec.clone(), dice)?;
 /// let again = Generator::new(7).tensor(&backends, Device::cpu(0), spec, dice)?;
 /// assert_eq!(first.to_vec::<f32>()?, again.to_vec::<f32>()?);
@@ -23,17 +24,18 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Returns the beginning of the sequence with this seed.
+    /// Returns the sequence with this seed, from its start.
     #[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
     pub fn new(seed: u64) -> Self {
         Self { stream: [seed as u32, (seed >> 32) as u32], num_calls: 0 }
     }
 
-    /// Returns the next tensor.
+    /// Returns the next tensor of the sequence.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a dtype of integers or a distribution that no numbers have,
-    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    /// - [`Error::InvalidArgument`] if the dtype is an integer dtype.
+    /// - [`Error::InvalidArgument`] if the parameters of the distribution are not valid.
+    /// - Those of [`Tensor::allocate`].
     pub fn tensor(
         &mut self,
         backends: &Backends,

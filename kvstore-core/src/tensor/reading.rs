@@ -1,4 +1,4 @@
-//! What the host sees of a [`Tensor`]: copies, converted too, or the memory itself.
+//! Reads a [`Tensor`] on the host: as a copy, converted, or without a copy.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ impl Tensor {
     /// Copies the elements to the host.
     ///
     /// # Errors
-    /// - [`Error::SpecMismatch`] when `T` is not the tensor's dtype.
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::SpecMismatch`] if `T` is not the tensor's dtype.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let mut elements = fallible::zeroed(self.num_elements())?;
         self.read_slice(&mut elements)?;
@@ -21,6 +21,9 @@ impl Tensor {
 
     /// Copies the elements to the host, converted to `T` by the rules of
     /// [`cast`](crate::dtype::cast).
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read_as<T: Element>(&self) -> Result<Vec<T>> {
         self.cast(T::DTYPE)?.to_vec()
     }
@@ -28,8 +31,8 @@ impl Tensor {
     /// Copies the elements into `elements`.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::LengthMismatch`] when there
-    /// is not room for exactly as many.
+    /// - [`Error::SpecMismatch`] if `T` is not the tensor's dtype.
+    /// - [`Error::LengthMismatch`] if `elements` does not have as many elements as the tensor.
     pub fn read_slice<T: Element>(&self, elements: &mut [T]) -> Result<()> {
         if T::DTYPE != self.dtype() {
             let expected = self.spec.with_dtype(T::DTYPE);
@@ -39,20 +42,20 @@ impl Tensor {
         self.read_bytes(bytemuck::cast_slice_mut(elements))
     }
 
-    /// Copies the elements to the host as bytes, row-major, in the machine's byte order.
+    /// Copies the bytes of the elements to the host: row-major, in the machine's byte order.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = fallible::zeroed(self.num_bytes())?;
         self.read_bytes(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Copies the elements into `bytes`.
+    /// Copies the bytes of the elements into `bytes`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when `bytes` has not exactly [`Tensor::num_bytes`].
+    /// - [`Error::LengthMismatch`] if the length of `bytes` is not [`Tensor::num_bytes`].
     pub fn read_bytes(&self, bytes: &mut [u8]) -> Result<()> {
         if bytes.len() != self.num_bytes() {
             let what = format!("bytes of {}", self.spec);
@@ -63,18 +66,19 @@ impl Tensor {
     }
 
     /// Returns the bytes of the elements without a copy: row-major, in the machine's byte order.
-    /// They never change, for a tensor is a value.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the host cannot see the device's memory.
+    /// - [`Error::Unsupported`] if the host cannot access the device's memory.
     pub fn host_bytes(&self) -> Result<&[u8]> {
         self.share.backend()?.host_bytes(self.span())
     }
 
-    /// Returns the bytes of the elements to be written, as any change: in other memory when somebody else still looks.
+    /// Returns the bytes of the elements for writing. Copies the elements to new memory first, if
+    /// their memory is shared.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the host cannot see the device's memory, [`Error::OutOfMemory`].
+    /// - [`Error::Unsupported`] if the host cannot access the device's memory.
+    /// - [`Error::OutOfMemory`] if there is no memory for the copy.
     pub fn host_bytes_mut(&mut self) -> Result<&mut [u8]> {
         if !self.may_write() {
             *self = self.duplicate()?;
@@ -85,11 +89,11 @@ impl Tensor {
         backend.host_bytes_mut(SpanMut { storage, start, num_bytes })
     }
 
-    /// Returns the elements without a copy, as [`Tensor::host_bytes`].
+    /// Returns the elements without a copy.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when `T` is not the tensor's dtype, [`Error::Unsupported`] when the host
-    /// cannot see the device's memory.
+    /// - [`Error::SpecMismatch`] if `T` is not the tensor's dtype.
+    /// - [`Error::Unsupported`] if the host cannot access the device's memory.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         if T::DTYPE != self.dtype() {
             let expected = self.spec.with_dtype(T::DTYPE);
@@ -99,7 +103,11 @@ impl Tensor {
             .map_err(|error| Error::Internal(format!("elements that are not aligned: {error}")))
     }
 
-    /// Returns the bytes of the elements, without a copy where the host can see them.
+    /// Returns the bytes of the elements. Copies them only if the host cannot access the device's
+    /// memory.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is no memory for the copy.
     pub fn seen_bytes(&self) -> Result<Cow<'_, [u8]>> {
         match self.host_bytes() {
             Ok(bytes) => Ok(Cow::Borrowed(bytes)),

@@ -1,18 +1,18 @@
-//! [`Share`]: a share of a storage, and the backend that made it.
+//! [`Share`]: a reference to a storage and to its backend.
 
 use std::sync::Arc;
 
 use crate::backend::{Backend, Storage};
 use crate::types::{Error, Result};
 
-/// A share of a storage. The last one to go gives it back for reuse.
+/// A counted reference to a storage. The last one returns the storage to its backend for reuse.
 ///
-/// The storage notes its backend where it can, so that a clone counts in one place, its own: every copy of a value, in
-/// whatever thread, would otherwise count its backend's users, too.
+/// If possible, the storage holds the reference to its backend. A clone then changes one reference
+/// count only. Otherwise, all clones in all threads would also contend for the backend's count.
 #[derive(Clone)]
 pub(super) struct Share {
     pub(super) storage: Arc<dyn Storage>,
-    /// For a storage that notes none.
+    /// The backend, if the storage does not hold it.
     backend: Option<Arc<dyn Backend>>,
 }
 
@@ -26,7 +26,7 @@ impl Share {
         *self = Self::of(self.backend().ok().cloned(), storage);
     }
 
-    /// Returns a share of an unreadable storage.
+    /// Returns a share of a storage whose reads all fail with `reason`.
     pub(super) fn unreadable(reason: &Error) -> Self {
         Self { storage: Arc::new(UnreadableStorage(reason.to_string())), backend: None }
     }
@@ -63,12 +63,13 @@ impl Drop for Share {
         if Arc::strong_count(&self.storage) > 1 {
             return;
         }
-        // A forked child leaks memory whose backend it cannot use.
+        // A forked child leaks memory if it cannot use the memory's backend.
         if self.backend.as_ref().or_else(|| self.storage.owner()).is_some_and(is_lost) {
             std::mem::forget(Arc::clone(&self.storage));
             return;
         }
-        // Storages that are kept for reuse must not keep the backend that keeps them.
+        // The backend keeps storages for reuse. Such a storage must not keep the backend: a
+        // reference cycle would leak both.
         let noted = Arc::get_mut(&mut self.storage).and_then(|own| own.set_owner(None));
         if let Some(backend) = noted.or_else(|| self.backend.take()) {
             backend.recycle(&mut self.storage);
@@ -80,7 +81,7 @@ fn is_lost(backend: &Arc<dyn Backend>) -> bool {
     backend.check_process().is_err()
 }
 
-/// A storage that cannot be read, with the reason.
+/// A storage that cannot be read. Contains the reason.
 #[derive(Debug)]
 struct UnreadableStorage(String);
 
@@ -90,8 +91,8 @@ impl Storage for UnreadableStorage {
     }
 
     fn is_external(&self) -> bool {
-        // A store copies external memory before it keeps it. Here that copy fails, so nothing is
-        // kept.
+        // A store copies external memory before it keeps it. This copy fails here, so the store
+        // never keeps an unreadable value.
         true
     }
 
