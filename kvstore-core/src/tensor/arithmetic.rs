@@ -189,7 +189,8 @@ impl Tensor {
         let mut result = first.allocate_like(TensorSpec::new(shape, first.dtype()))?;
         let row: usize = result.num_elements().checked_div(outer).unwrap_or(0);
         let mut offset = 0;
-        // A tensor has `outer` contiguous parts, which are not contiguous in the result: one copy each.
+        // A tensor has `outer` contiguous parts. They are not neighbours in the result, so each
+        // needs a copy of its own.
         for tensor in tensors {
             let tensor = tensor.to_device_of(first)?;
             let part = tensor.num_elements().checked_div(outer).unwrap_or(0);

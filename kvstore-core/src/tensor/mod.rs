@@ -90,11 +90,12 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Returns a tensor with `num_elements` elements in row-major order, which `get`
-    /// provides piece by piece.
+    /// Returns a tensor with `num_elements` elements in row-major order, which `get` provides in
+    /// pieces.
     ///
-    /// For each piece, `get` receives a range of elements and a function, and calls the
-    /// function with these elements. The function copies at most 256 KiB in the calling thread, so
+    /// For each piece, `get` receives a range of elements and a function, and calls the function
+    /// with these elements. The function copies at most 256 KiB in the calling thread, so the
+    /// elements may be in memory that can be borrowed for a short time only.
     /// the elements may be in memory that can be borrowed for a short time only.
     ///
     /// # Errors

@@ -1,16 +1,16 @@
-//! Devices: names, not handles.
+//! [`Device`]: the name of a device. It is not a handle.
 
 use std::fmt;
 
 use super::error::{Error, Result};
 
-/// What kind of device a tensor lives on.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
-    /// The host. Every ordinal names the same memory; ordinals keep replicas apart by name.
+    /// The host. Every ordinal names the same memory. Ordinals distinguish replicas by name only.
     #[default]
     Cpu,
-    /// An accelerator with memory of its own.
+    /// An accelerator with its own memory.
     Gpu,
 }
 
@@ -26,7 +26,7 @@ impl DeviceKind {
     /// Returns the kind with this name.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for any other name than `cpu` and `gpu`.
+    /// - [`Error::InvalidArgument`] if the name is neither `cpu` nor `gpu`.
     pub fn from_name(name: &str) -> Result<Self> {
         match name {
             "cpu" => Ok(Self::Cpu),
@@ -40,8 +40,8 @@ impl DeviceKind {
 
 /// A device by kind and ordinal, such as `cpu(0)`.
 ///
-/// It is a name: making one never touches hardware, and a device that does not exist is an error
-/// only when memory on it is asked for.
+/// A `Device` is a name. Creating one never accesses hardware. A device that does not exist becomes
+/// an error when memory on it is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Device {
     kind: DeviceKind,
@@ -49,7 +49,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the device of this kind and ordinal.
+    /// Returns the device with this kind and ordinal.
     pub const fn new(kind: DeviceKind, ordinal: u32) -> Self {
         Self { kind, ordinal }
     }
@@ -64,12 +64,12 @@ impl Device {
         Self::new(DeviceKind::Gpu, ordinal)
     }
 
-    /// Returns the kind.
+    /// Returns the kind of the device.
     pub const fn kind(self) -> DeviceKind {
         self.kind
     }
 
-    /// Returns the number among the devices of its kind.
+    /// Returns the index of the device among those of its kind.
     pub const fn ordinal(self) -> u32 {
         self.ordinal
     }

@@ -1,26 +1,45 @@
-//! The element types: one table, from which the rest is generated.
+//! The dtypes. One table defines them, and a macro generates all other code from it.
 
 use std::fmt;
 
 use super::error::{Error, Result};
 
-/// The table of dtypes, by how they compute: floats in their own type, half precision in `f32`, integers.
-/// Each line has the variant, its Rust type, its code, its long and its short name, and its name in
-/// safetensors.
+/// The table of dtypes, in three groups: floats that compute in their own type, half-precision
+/// floats that compute in `f32`, and integers. Each line has the variant, its Rust type, its code,
+/// its long name, its short name, and its name in safetensors.
 ///
-/// It expands to [`DType`]; to `with_element!` and `with_float!`, the only places where a dtype becomes a
-/// type; and to `full_types!`, `half_types!` and `integer_types!`, which call a macro with the variants
-/// and types of a group. So a new dtype is one line here, and the compiler lists what each type needs.
+/// The macro expands to:
+///
+/// - [`DType`].
+/// - `with_element!` and `with_float!`, the only places that turn a dtype into a type.
+/// - `full_types!`, `half_types!` and `integer_types!`, which call a macro with the variants and
+///   types of a group.
+///
+/// A new dtype is one line here. The compiler then lists what its type needs.
 macro_rules! dtypes {
     (
         $d:tt
-        full { $($(#[$full_doc:meta])* $Full:ident($full:ty) = $full_code:literal, $full_long:literal, $full_short:literal, $FullFile:ident;)+ }
-        half { $($(#[$half_doc:meta])* $Half:ident($half:ty) = $half_code:literal, $half_long:literal, $half_short:literal, $HalfFile:ident;)+ }
-        integer { $($(#[$integer_doc:meta])* $Integer:ident($integer:ty) = $integer_code:literal, $integer_long:literal, $integer_short:literal, $IntegerFile:ident;)+ }
+        full { $(
+            $(#[$full_doc:meta])*
+            $Full:ident($full:ty) =
+                $full_code:literal, $full_long:literal, $full_short:literal, $FullFile:ident;
+        )+ }
+        half { $(
+            $(#[$half_doc:meta])*
+            $Half:ident($half:ty) =
+                $half_code:literal, $half_long:literal, $half_short:literal, $HalfFile:ident;
+        )+ }
+        integer { $(
+            $(#[$integer_doc:meta])*
+            $Integer:ident($integer:ty) =
+                $integer_code:literal, $integer_long:literal, $integer_short:literal,
+                $IntegerFile:ident;
+        )+ }
     ) => {
         /// The type of a tensor's elements.
         ///
-        /// The numbers are those of the file format that the store reads and writes; they never change.
+        /// The codes are part of the file format that the store reads and writes. They never
+        /// change.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DType {
@@ -50,7 +69,7 @@ macro_rules! dtypes {
                 }
             }
 
-            /// Returns the name of this dtype in files.
+            /// Returns the name of this dtype in safetensors files.
             pub(crate) const fn safetensors(self) -> safetensors::Dtype {
                 match self {
                     $(Self::$Full => safetensors::Dtype::$FullFile,)+
@@ -68,8 +87,13 @@ macro_rules! dtypes {
                 }
             }
 
-            /// Returns the smallest and the largest integer of the type; none for floating-point numbers.
-            #[allow(clippy::cast_lossless, clippy::unnecessary_cast, reason = "the types share this text")]
+            /// Returns the smallest and the largest value of an integer dtype, or `None` for
+            /// floats.
+            #[allow(
+                clippy::cast_lossless,
+                clippy::unnecessary_cast,
+                reason = "the types share this code"
+            )]
             pub(super) const fn integer_range(self) -> Option<(i64, i64)> {
                 match self {
                     $(Self::$Full)|+ | $(Self::$Half)|+ => None,
@@ -77,13 +101,14 @@ macro_rules! dtypes {
                 }
             }
 
-            /// Returns whether the elements compute in `f32` and are rounded.
+            /// Returns whether the dtype is a half-precision float, which computes in `f32` and
+            /// rounds.
             pub(crate) const fn is_half(self) -> bool {
                 matches!(self, $(Self::$Half)|+)
             }
 
-            /// Returns the type that optimizer arithmetic on such weights runs in: the type itself, `F32` for
-            /// half precision, none for integers.
+            /// Returns the dtype in which optimizers compute for weights of this dtype: the dtype
+            /// itself for full-precision floats, `F32` for half precision, and `None` for integers.
             pub const fn arithmetic(self) -> Option<Self> {
                 match self {
                     $(Self::$Full)|+ => Some(self),
@@ -95,8 +120,8 @@ macro_rules! dtypes {
 
         /// Evaluates an expression with a type name bound to the element type of a dtype.
         ///
-        /// `with_element!(dtype, T => f::<T>(x))` expands to a `match` on `dtype` with one arm per dtype,
-        /// such as `DType::F32 => { type T = f32; f::<T>(x) }`.
+        /// `with_element!(dtype, T => f::<T>(x))` expands to a `match` on `dtype` with one arm per
+        /// dtype, such as `DType::F32 => { type T = f32; f::<T>(x) }`.
         macro_rules! with_element {
             ($d dtype:expr, $d T:ident => $d body:expr) => {
                 match $d dtype {
@@ -107,8 +132,11 @@ macro_rules! dtypes {
             };
         }
 
-        /// Evaluates an expression for a float that computes in its own type, another one for half precision,
-        /// and a third one for integers: `with_float!(dtype, full A => .., half H => .., integer => ..)`.
+        /// Evaluates one of three expressions: for a float that computes in its own type, for half
+        /// precision, or for an integer.
+        ///
+        /// `with_float!(dtype, full A => .., half H => .., integer => ..)` expands to a `match` on
+        /// `dtype`.
         macro_rules! with_float {
             (
                 $d dtype:expr,
@@ -124,17 +152,17 @@ macro_rules! dtypes {
             };
         }
 
-        /// Calls a macro with the variant and the type of every float that computes in its own type.
+        /// Calls a macro with the variant and type of every full-precision float.
         macro_rules! full_types {
             ($d callback:ident) => { $d callback! { $($Full: $full),+ } };
         }
 
-        /// Calls a macro with the variant and the type of every kind of half precision.
+        /// Calls a macro with the variant and type of every half-precision float.
         macro_rules! half_types {
             ($d callback:ident) => { $d callback! { $($Half: $half),+ } };
         }
 
-        /// Calls a macro with the variant and the type of every integer.
+        /// Calls a macro with the variant and type of every integer.
         macro_rules! integer_types {
             ($d callback:ident) => { $d callback! { $($Integer: $integer),+ } };
         }
@@ -173,18 +201,18 @@ dtypes! {
 pub(crate) use {full_types, half_types, integer_types, with_element, with_float};
 
 impl DType {
-    /// Every dtype, in the order of its code.
+    /// Every dtype, in ascending order of its code.
     pub const ALL: [Self; UNSORTED.len()] = in_order_of_codes();
 
-    /// Returns the number that stands for this dtype in files and at language borders.
+    /// Returns the code of this dtype in files and in the interfaces of other languages.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Returns the dtype with this number.
+    /// Returns the dtype with this code.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when no dtype has it.
+    /// - [`Error::InvalidArgument`] if no dtype has this code.
     pub fn from_code(code: i32) -> Result<Self> {
         Self::ALL
             .into_iter()
@@ -195,7 +223,7 @@ impl DType {
     /// Returns the dtype with this long name.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] listing the names, when none is this one.
+    /// - [`Error::InvalidArgument`] if no dtype has this name. The message lists the valid names.
     pub fn from_name(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|dtype| dtype.name()).collect();
@@ -203,13 +231,14 @@ impl DType {
         })
     }
 
-    /// Returns whether the elements are floating-point numbers.
+    /// Returns whether the dtype is a floating-point type.
     pub const fn is_float(self) -> bool {
         self.arithmetic().is_some()
     }
 }
 
-/// Returns every dtype once, by insertion sort.
+/// Returns every dtype in the order of its code. Uses insertion sort, which can run at compile
+/// time.
 const fn in_order_of_codes() -> [DType; UNSORTED.len()] {
     let mut all = [DType::F32; UNSORTED.len()];
     let mut len = 0;

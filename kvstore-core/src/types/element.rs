@@ -1,4 +1,4 @@
-//! What an element type can do, and the conversions between them.
+//! The Rust types of tensor elements, and the conversions between them.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use bytemuck::Pod;
 
 use super::dtypes::{DType, full_types, half_types, integer_types, with_element};
 
-/// A single number on its way into a tensor: floats as `f64`, integers as `i64`, neither rounded.
+/// A single number to write to a tensor, not yet rounded to its dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
-    /// A floating-point number.
+    /// A float.
     Float(f64),
     /// An integer.
     Int(i64),
 }
 
 impl Scalar {
-    /// Returns the number as an element: rounded once for a float type, truncated for an integer.
+    /// Converts the number by the rules of [`cast`].
     pub fn to_element<T: Element>(self) -> T {
         match self {
             Self::Float(number) => cast(number),
@@ -24,20 +24,21 @@ impl Scalar {
         }
     }
 
-    /// Returns the bits of the number as an element, in the low bytes.
+    /// Returns the bits of the number converted to `dtype`, in the low bytes.
     pub fn to_bits(self, dtype: DType) -> u64 {
         let mut bytes = [0; 8];
         with_element!(dtype, T => {
             let element: T = self.to_element();
-            for (byte, of_element) in bytes.iter_mut().zip(element.to_le_bytes()) {
-                *byte = of_element;
+            for (byte, source) in bytes.iter_mut().zip(element.to_le_bytes()) {
+                *byte = source;
             }
         });
         u64::from_le_bytes(bytes)
     }
 
-    /// Returns the number as a limit of elements: for an integer dtype truncated and moved into its range, on
-    /// the side of `unlimited` when it is none.
+    /// Returns the number as a limit for clipping elements of `dtype`. For an integer dtype,
+    /// truncates the number and clamps it to the range of the dtype. NaN becomes the limit on the
+    /// side of `unlimited`, so that it does not limit.
     pub(crate) fn to_limit(self, dtype: DType, unlimited: f64) -> Self {
         let Some((lowest, highest)) = dtype.integer_range() else { return self };
         let number = match self {
@@ -77,33 +78,36 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that a tensor can hold. Each [`DType`] has one.
+/// A Rust type of tensor elements. Each [`DType`] has exactly one.
 pub trait Element:
     sealed::Sealed + Pod + Default + PartialOrd + Send + Sync + fmt::Debug + fmt::Display
 {
-    /// The dtype of tensors of this type.
+    /// The dtype of tensors with elements of this type.
     const DTYPE: DType;
-    /// Whether a conversion through `f32` would lose digits of this type.
+    /// Whether a conversion through `f32` can lose digits of this type.
     #[doc(hidden)]
     const NEEDS_F64: bool;
 
-    /// Returns the value as `f64`, rounded for large `i64`.
+    /// Returns the value as `f64`. Rounds large `i64` values.
     fn to_f64(self) -> f64;
-    /// Returns the value as `f32`, rounded where it must be.
+    /// Returns the value as `f32`, rounded if necessary.
     fn to_f32(self) -> f32;
-    /// Returns the value as `i64`: floats are truncated, saturate, and NaN gives 0.
+    /// Returns the value as `i64`. Truncates floats and saturates. NaN becomes 0.
     fn to_i64(self) -> i64;
-    /// Returns the nearest value; an integer type keeps the low bits of the truncated number.
+    /// Returns the nearest value. An integer type keeps the low bits of the truncated number.
     fn from_f64(number: f64) -> Self;
-    /// Returns the nearest value; an integer type keeps the low bits of the truncated number.
+    /// Returns the nearest value. An integer type keeps the low bits of the truncated number.
     fn from_f32(number: f32) -> Self;
-    /// Returns the nearest value; an integer type keeps the low bits.
+    /// Returns the nearest value. An integer type keeps the low bits.
     fn from_i64(number: i64) -> Self;
 }
 
-/// Converts one element: between floats with one rounding to nearest even, from float to integer by
-/// truncation into `i64` (saturating, NaN gives 0) of which the low bits are kept, from integer to
-/// integer by keeping the low bits.
+/// Converts one element.
+///
+/// - Float to float: rounds once, to nearest even.
+/// - Float to integer: truncates to `i64`, with saturation and NaN as 0, then keeps the low bits.
+/// - Integer to float: rounds once, to nearest even.
+/// - Integer to integer: keeps the low bits.
 #[inline]
 pub fn cast<S: Element, D: Element>(source: S) -> D {
     if !S::DTYPE.is_float() || !D::DTYPE.is_float() {
@@ -115,10 +119,13 @@ pub fn cast<S: Element, D: Element>(source: S) -> D {
     }
 }
 
-/// Returns a neighbour of the number in `f32`: itself if it is one, else the one with an odd last
-/// bit. Rounded on to a shorter type, that gives what rounding the number itself would (Boldo and
-/// Melquiond, "Emulation of FMA and correctly rounded sums", 2008), on every machine: processors
-/// differ in whether they convert `f64` to half precision in one step or two.
+/// Rounds to odd: returns the number in `f32` if it is exact, otherwise the neighbour whose last
+/// bit is 1.
+///
+/// Rounding the result to a shorter type gives the same as rounding the number directly (Boldo and
+/// Melquiond, "Emulation of FMA and correctly rounded sums", 2008). This makes half precision the
+/// same on every machine, because processors differ in whether they convert `f64` to half precision
+/// in one step or two.
 #[allow(clippy::cast_possible_truncation, reason = "what the rounding loses is put right below")]
 fn round_to_odd(number: f64) -> f32 {
     let nearest = number as f32;
@@ -126,7 +133,7 @@ fn round_to_odd(number: f64) -> f32 {
     if back == number || !number.is_finite() || nearest.to_bits() & 1 == 1 {
         return nearest;
     }
-    // The nearest is even, so its neighbour on the other side of the number is odd.
+    // The nearest `f32` is even, so its neighbour on the other side of the number is odd.
     if (back < number) == (number > 0.0) {
         f32::from_bits(nearest.to_bits() + 1)
     } else {
@@ -134,7 +141,8 @@ fn round_to_odd(number: f64) -> f32 {
     }
 }
 
-/// Returns the integer in `f64`, or when it has too many digits a neighbour with an odd last bit.
+/// Returns the integer in `f64`. If it has too many digits, returns a neighbour whose last bit is
+/// 1.
 #[allow(clippy::cast_precision_loss, reason = "what has more than 53 bits is cut before")]
 fn exact_or_odd(number: i64) -> f64 {
     const SPARE: i64 = (1 << 11) - 1;

@@ -1,4 +1,4 @@
-//! What can go wrong, with the values that were wrong in it.
+//! [`Error`]: the errors of this crate, with the values that caused them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,86 +11,86 @@ use super::shape::TensorSpec;
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of any type that can cross threads: what a user's updater may return.
+/// An error of any type that can cross threads, as a user's updater returns it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Why an operation was refused or failed.
+/// The reason why an operation failed.
 ///
-/// The message names the key or device, what was expected and what was found. [`Error::code`] is
-/// the stable part for programs; messages may be reworded. If an error has a source, its message
-/// ends with the message of the source. [`Error::chain`] appends the deeper sources.
+/// The message names the key or device, what was expected and what was found. Programs should use
+/// [`Error::code`], because messages may change. If an error has a source, its message ends with
+/// the message of the source. [`Error::chain`] appends the deeper sources.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The key was never initialised, or was removed.
     #[error("key `{key}` has not been initialised")]
     KeyNotFound {
-        /// The key that was asked for.
+        /// The missing key.
         key: Key,
     },
-    /// The key is initialised already, or stands twice in one `init`.
+    /// The key is already initialised, or is twice in the list of one `init`.
     #[error("key `{key}` is already initialised")]
     KeyExists {
-        /// The key that was to be initialised.
+        /// The key to initialise.
         key: Key,
     },
-    /// Two things that run in parallel have different lengths.
+    /// Two parallel lists have different lengths.
     #[error("{what}: expected {expected}, found {found}")]
     LengthMismatch {
-        /// Which two things.
+        /// A description of both lists.
         what: String,
-        /// How many there should be.
+        /// The expected length.
         expected: usize,
-        /// How many there are.
+        /// The length that was found.
         found: usize,
     },
-    /// A tensor's shape or dtype is not the one that is needed.
+    /// A tensor has the wrong shape or dtype.
     #[error("{subject}: expected {expected}, found {found}")]
     SpecMismatch {
-        /// What the tensor was for: ``key `w1` `` or the name of an operation.
+        /// The purpose of the tensor: ``key `w1` `` or the name of an operation.
         subject: String,
-        /// The key, where the tensor was meant for one.
+        /// The key of the tensor, if it has one.
         key: Option<Key>,
-        /// The shape and dtype that would have been accepted.
+        /// The expected shape and dtype.
         expected: Box<TensorSpec>,
-        /// The shape and dtype that came.
+        /// The shape and dtype that were found.
         found: Box<TensorSpec>,
     },
-    /// An argument that no store, array or device accepts.
+    /// An argument is not valid.
     #[error("{0}")]
     InvalidArgument(String),
-    /// Something that is not provided here, with the reason.
+    /// The operation is not supported. The message gives the reason.
     #[error("{0}")]
     Unsupported(String),
-    /// The device does not exist on this machine, or cannot be used.
+    /// The device does not exist on this machine or cannot be used.
     #[error("device {device} is not available: {reason}")]
     DeviceUnavailable {
-        /// The device that was asked for.
+        /// The requested device.
         device: Device,
-        /// Why it cannot be had.
+        /// The reason why the device is not available.
         reason: String,
     },
-    /// Memory for an array could not be had.
+    /// There is not enough memory.
     #[error(
         "out of memory on {device}: {requested} bytes asked for{}",
         usage(*in_use, *limit)
     )]
     OutOfMemory {
-        /// Where the memory was wanted.
+        /// The device on which memory was requested.
         device: Device,
-        /// Bytes asked for.
+        /// The number of bytes that were requested.
         requested: usize,
-        /// Bytes that arrays hold there at the moment, or 0 if that is not known.
+        /// The number of bytes in use on the device, or 0 if it is not known.
         in_use: usize,
-        /// How many they may hold, where somebody has set that.
+        /// The memory limit in bytes, if one is set.
         limit: Option<usize>,
     },
-    /// The user's updater failed; its key keeps its old value.
+    /// The user's updater failed. Its key keeps its old value.
     #[error("updater failed on key `{key}`: {source}")]
     Updater {
-        /// The key that was being updated.
+        /// The key that the updater was called for.
         key: Key,
-        /// What the updater returned.
+        /// The error of the updater.
         source: BoxError,
     },
     /// A file could not be read or written.
@@ -98,60 +98,61 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was being done to it.
+        /// What the library was doing with the file.
         operation: String,
-        /// The operating system's answer.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file or message is damaged.
     #[error("{subject} is damaged: {reason}")]
     Corrupt {
-        /// The file or message.
+        /// A description of the file or message.
         subject: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A deadline passed.
+    /// An operation did not finish in time.
     #[error("timed out: {0}")]
     Timeout(String),
-    /// A device or a library under a backend failed.
+    /// A device, or a library that a backend uses, failed.
     #[error("{device}: {operation}: {source}")]
     Backend {
         /// The device.
         device: Device,
-        /// What was being done.
+        /// What the backend was doing.
         operation: String,
-        /// What the library said.
+        /// The error of the library.
         source: BoxError,
     },
-    /// What moves bytes between processes failed.
+    /// The transport of bytes between processes failed.
     #[error("{operation}: {source}")]
     Transport {
-        /// What was being done.
+        /// What the transport was doing.
         operation: String,
-        /// What the library said.
+        /// The error of the library.
         source: BoxError,
     },
-    /// The object was closed before.
+    /// The object has been closed.
     #[error("{what} is closed")]
     Closed {
-        /// Which object.
+        /// A description of the object.
         what: String,
     },
-    /// A panic ended an earlier update of this key half-way; its value is not to be trusted.
+    /// A panic interrupted an earlier update of the key. Its value is not reliable.
     #[error(
         "key `{key}` was poisoned by a panic in an earlier update; remove and initialise it again"
     )]
     Poisoned {
-        /// The key.
+        /// The key that was being updated.
         key: Key,
     },
-    /// A bug of this library.
+    /// A bug in this library.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
-/// Returns the end of the message of [`Error::OutOfMemory`]: what is known of the memory in use.
+/// Returns the end of the message of [`Error::OutOfMemory`]: the memory in use and the limit, if
+/// known.
 fn usage(in_use: usize, limit: Option<usize>) -> String {
     match (in_use, limit) {
         (0, None) => String::new(),
@@ -161,12 +162,12 @@ fn usage(in_use: usize, limit: Option<usize>) -> String {
 }
 
 impl Error {
-    /// Returns an [`Error::InvalidArgument`] with this text.
+    /// Returns an [`Error::InvalidArgument`] with this message.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::InvalidArgument(text.into())
     }
 
-    /// Returns the mismatch of a tensor that was meant for `key`.
+    /// Returns an [`Error::SpecMismatch`] for a tensor of `key`.
     pub fn spec_mismatch(key: &Key, expected: &TensorSpec, found: &TensorSpec) -> Self {
         Self::SpecMismatch {
             subject: format!("key `{key}`"),
@@ -176,7 +177,7 @@ impl Error {
         }
     }
 
-    /// Returns the mismatch of two operands of `operation`.
+    /// Returns an [`Error::SpecMismatch`] for operands of `operation`.
     pub fn operand_mismatch(operation: &str, expected: &TensorSpec, found: &TensorSpec) -> Self {
         Self::SpecMismatch {
             subject: operation.to_owned(),
@@ -186,7 +187,7 @@ impl Error {
         }
     }
 
-    /// Returns the error of external memory at an address that is unaligned for its dtype.
+    /// Returns the error for external memory whose address or stride is unaligned for its dtype.
     pub(crate) fn unaligned(spec: &TensorSpec, device: Device, address: usize) -> Self {
         Self::invalid(format!(
             "unaligned external memory for {spec} on {device}: address {address:#x} or a stride \
@@ -217,7 +218,7 @@ impl Error {
         }
     }
 
-    /// Returns the key that the error is about, if it is about one.
+    /// Returns the key that caused the error, if there is one.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::KeyNotFound { key }
@@ -229,7 +230,7 @@ impl Error {
         }
     }
 
-    /// Returns what would have been accepted, in words, where the error compares two things.
+    /// Returns the expected length or spec as a string, or `None` for errors without one.
     pub fn expected(&self) -> Option<String> {
         match self {
             Self::SpecMismatch { expected, .. } => Some(expected.to_string()),
@@ -238,7 +239,7 @@ impl Error {
         }
     }
 
-    /// Returns what came instead of [`Error::expected`].
+    /// Returns the found length or spec as a string, or `None` for errors without one.
     pub fn found(&self) -> Option<String> {
         match self {
             Self::SpecMismatch { found, .. } => Some(found.to_string()),
@@ -253,8 +254,8 @@ impl Error {
         chain(self)
     }
 
-    /// Returns a copy for a second caller: the same kind and message, with its sources converted to
-    /// text.
+    /// Returns a copy for a second caller, with the same kind and message. The sources are
+    /// converted to strings.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         match self {
@@ -321,9 +322,9 @@ fn chain(error: &dyn StdError) -> String {
     text
 }
 
-/// The kind of an [`Error`], the same in every language.
+/// The kind of an [`Error`]. It is the same in every language.
 ///
-/// Values are append-only: a binding may send them as numbers.
+/// The numbers are append-only, because bindings send them as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is explained at the variant of `Error` with its name")]

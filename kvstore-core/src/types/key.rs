@@ -1,13 +1,13 @@
-//! Keys, and lists beside them.
+//! [`Key`], and a check of lists that are parallel to a list of keys.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::error::{Error, Result};
 
-/// The name of a stored tensor: any UTF-8 without NUL, the empty string included.
+/// The name of a stored tensor: any UTF-8 string without NUL. The empty string is a key.
 ///
-/// A clone shares the text.
+/// A clone shares the string.
 ///
 /// ```
 /// let key = kvstore_core::Key::new("w1")?;
@@ -20,16 +20,16 @@ pub struct Key(Arc<str>);
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        // A list that repeats a key mostly repeats a clone of it.
+        // Fast path: most lists that repeat a key repeat a clone of it.
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }
 
 impl Key {
-    /// Returns the key with this text.
+    /// Returns the key with this name.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the text has a NUL character.
+    /// - [`Error::InvalidArgument`] if the name contains a NUL character.
     pub fn new(text: &str) -> Result<Self> {
         if text.contains('\0') {
             return Err(Error::invalid(format!("key {text:?} has a NUL character")));
@@ -37,7 +37,7 @@ impl Key {
         Ok(Self(text.into()))
     }
 
-    /// Returns the text.
+    /// Returns the name as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -63,16 +63,16 @@ impl TryFrom<&str> for Key {
     }
 }
 
-/// Checks that there are as many of something as keys.
+/// Checks that a list is as long as the list of keys. `what` describes both lists in the error.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`] with what it is.
-pub fn check_lengths<T>(what: &str, keys: &[Key], beside: &[T]) -> Result<()> {
-    if keys.len() == beside.len() {
+/// - [`Error::LengthMismatch`] if the lengths differ.
+pub fn check_lengths<T>(what: &str, keys: &[Key], items: &[T]) -> Result<()> {
+    if keys.len() == items.len() {
         return Ok(());
     }
     let what = what.to_owned();
-    Err(Error::LengthMismatch { what, expected: keys.len(), found: beside.len() })
+    Err(Error::LengthMismatch { what, expected: keys.len(), found: items.len() })
 }
 
 #[cfg(test)]

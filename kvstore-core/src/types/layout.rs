@@ -1,12 +1,12 @@
 //! Strided layouts of external memory.
 
-/// The most element offsets that [`Layout::overlaps`] compares.
+/// The maximum number of element offsets that [`Layout::overlaps`] compares.
 const MAX_COMPARED: usize = 1 << 20;
 
 /// The layout of a strided array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The bytes of an element.
+    /// The size of an element in bytes.
     pub size: usize,
     /// The axes of the array.
     pub axes: Vec<Axis>,
@@ -17,16 +17,21 @@ pub struct Layout {
 pub struct Axis {
     /// The number of elements.
     pub length: usize,
-    /// The distance between neighbouring elements in bytes.
+    /// The distance between neighbouring elements, in bytes. It may be negative.
     pub stride: isize,
 }
 
 impl Layout {
     /// Returns whether two elements share a byte.
     ///
-    /// Exact if each stride is at least the extent of the axes with smaller strides, as in slices
-    /// and transposes of row-major arrays, or if a stride is smaller than an element. Otherwise
-    /// exact if the interleaved axes have at most 2^20 elements, and `true` above that.
+    /// The result is exact in these cases:
+    ///
+    /// - Each stride is at least the extent of the axes with smaller strides, as in slices and
+    ///   transposes of row-major arrays.
+    /// - A stride is smaller than an element.
+    /// - The interleaved axes have at most 2^20 elements.
+    ///
+    /// In all other cases, the result is `true`.
     pub fn overlaps(&self) -> bool {
         let mut axes: Vec<Axis> =
             self.axes.iter().filter(|axis| axis.length != 1).copied().collect();
@@ -37,7 +42,7 @@ impl Layout {
         if axes.first().is_some_and(|axis| axis.stride.unsigned_abs() < self.size) {
             return true;
         }
-        // The number of bytes that the axes so far span.
+        // The number of bytes that the previous axes span.
         let mut extent = self.size;
         let mut num_interleaved = 0;
         for (index, axis) in axes.iter().enumerate() {
@@ -47,11 +52,12 @@ impl Layout {
             }
             extent = extent.saturating_add(stride.saturating_mul(axis.length - 1));
         }
-        // An axis whose stride exceeds the span of all smaller ones cannot cause an overlap.
+        // An axis whose stride is at least the extent of all smaller axes cannot cause an overlap.
         num_interleaved > 0 && self.has_near(axes.get(..num_interleaved).unwrap_or_default())
     }
 
-    /// Compares the offsets of all elements along these axes. Returns `true` if there are too many.
+    /// Returns whether two elements along these axes overlap, by comparing all their offsets.
+    /// Returns `true` if there are too many.
     #[expect(clippy::disallowed_methods, reason = "the capacity is reserved first")]
     fn has_near(&self, axes: &[Axis]) -> bool {
         let num_elements = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.length));
@@ -61,7 +67,7 @@ impl Layout {
         }
         places.push(0);
         for axis in axes {
-            // Overlap is independent of the sign of a stride.
+            // The sign of a stride does not affect overlap.
             let (stride, num_places) = (axis.stride.unsigned_abs(), places.len());
             for index in 1..axis.length {
                 let distance = stride.saturating_mul(index);

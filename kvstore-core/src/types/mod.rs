@@ -1,7 +1,7 @@
-//! Plain data that every other folder uses: devices, dtypes, shapes, keys, operations, errors.
+//! Plain data that all other folders use: devices, dtypes, shapes, keys, operations and errors.
 
 mod device;
-// Macros name the types that it defines by their path.
+// Macros name the types that they define by their path.
 pub(crate) mod dtypes;
 mod element;
 mod error;
@@ -10,7 +10,7 @@ mod layout;
 mod ops;
 mod shape;
 
-/// What the elements of tensors can be, and the conversions between them.
+/// The types of tensor elements, and the conversions between them.
 pub mod dtype {
     pub use super::dtypes::DType;
     pub use super::element::{Element, Scalar, cast};

@@ -1,4 +1,4 @@
-//! Shapes, and what a tensor is made of: [`TensorSpec`].
+//! [`Shape`] and [`TensorSpec`], the shape and dtype of a tensor.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::dtypes::DType;
 use super::error::{Error, Result};
 
-/// The lengths of a dense, row-major tensor along its axes. No axes: a scalar of one element.
+/// The lengths of a dense, row-major tensor along its axes. A shape without axes is a scalar.
 ///
 /// ```
 /// use kvstore_core::Shape;
@@ -15,7 +15,7 @@ use super::error::{Error, Result};
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Their product, asked for at every turn.
+    /// The product of the lengths, cached because it is needed very often.
     num_elements: usize,
     dims: Dims,
 }
@@ -23,12 +23,14 @@ pub struct Shape {
 /// The size of the user address space on 64-bit processors with 4-level paging.
 const ADDRESS_SPACE: u64 = 1 << 47;
 
-/// The number of axes up to which a shape is copied and not shared: a copy costs less than counting.
+/// The maximum number of axes for which a clone copies the lengths: cheaper than reference
+/// counting.
 const FEW: usize = 4;
 
-/// Up to [`FEW`] lengths are always `Few`, with zeros behind them, so that equal shapes are equal.
+/// Shapes with up to [`FEW`] axes are always `Few`, with zeros in the unused places, so that equal
+/// shapes compare equal.
 ///
-/// The rank is as wide as a length: copied at every turn, words are faster than bytes.
+/// `rank` is a `usize` because copying complete words is faster than copying bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Dims {
     Few {
@@ -55,12 +57,12 @@ impl Shape {
 
     /// Returns the number of elements: the product of the lengths, saturating at `usize::MAX`.
     ///
-    /// [`TensorSpec::num_bytes`] is where a size that no machine can hold becomes an error.
+    /// [`TensorSpec::num_bytes`] reports a size that is too large for any machine.
     pub fn num_elements(&self) -> usize {
         self.num_elements
     }
 
-    /// Returns the length of axis 0, 1 for a scalar.
+    /// Returns the length of axis 0, or 1 for a scalar.
     pub fn num_rows(&self) -> usize {
         self.dims().first().copied().unwrap_or(1)
     }
@@ -75,7 +77,7 @@ impl Shape {
         Self::from(&*dims)
     }
 
-    /// Returns the shape of one row: all axes but the first.
+    /// Returns the shape of one row: all axes except the first.
     #[must_use]
     pub fn row(&self) -> Self {
         Self::from(self.dims().get(1..).unwrap_or_default())
@@ -102,7 +104,7 @@ impl From<&[usize]> for Shape {
     }
 }
 
-/// Returns the product of the lengths, saturating.
+/// Returns the product of the lengths, saturating at `usize::MAX`.
 fn product(lengths: &[usize]) -> usize {
     if lengths.contains(&0) {
         return 0;
@@ -148,7 +150,7 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Shape and dtype of a tensor. Two tensors can be added when their specs are equal.
+/// The shape and dtype of a tensor. Tensors can be added if their specs are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorSpec {
     shape: Shape,
@@ -156,7 +158,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// Returns the spec of this shape and dtype.
+    /// Returns the spec with this shape and dtype.
     pub fn new(shape: impl Into<Shape>, dtype: DType) -> Self {
         Self { shape: shape.into(), dtype }
     }
@@ -185,7 +187,7 @@ impl TensorSpec {
     /// Returns the number of bytes of the elements.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when no address space could hold them.
+    /// - [`Error::InvalidArgument`] if the number of bytes exceeds `isize::MAX`.
     pub fn num_bytes(&self) -> Result<usize> {
         let elements = self.shape.num_elements();
         match elements.checked_mul(self.dtype.size()) {
@@ -196,10 +198,11 @@ impl TensorSpec {
 }
 
 impl TensorSpec {
-    /// Checks that a dense tensor of this spec fits in the address space.
+    /// Checks that a dense tensor of this spec fits in the address space. The message begins with
+    /// `what`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`]; its message begins with `what`.
+    /// - [`Error::InvalidArgument`] if the number of bytes exceeds the address space.
     pub(crate) fn check_addressable(&self, what: &str) -> Result<()> {
         match self.num_bytes().map(|num_bytes| num_bytes as u64) {
             Ok(num_bytes) if num_bytes <= ADDRESS_SPACE => Ok(()),
