@@ -1,43 +1,46 @@
-//! [`Compression`]: gradients as one or two bits an element, and what was not sent stays for next time.
+//! [`Compression`]: sends one or two bits per element of a gradient, and keeps the rest for later
+//! pushes.
 //!
-//! What the codes mean stands here; a backend runs loops over them. The residual is that of F. Seide et al.,
-//! "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech
-//! DNNs", Interspeech 2014, the threshold that of N. Strom's paper on distributed training, Interspeech 2015.
+//! This file defines the codes. The loops over them are in the backends. The residual is from F.
+//! Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
+//! Distributed Training of Speech DNNs", Interspeech 2014. The threshold is from N. Strom's paper
+//! on distributed training, Interspeech 2015.
 
 use std::fmt;
 
 use crate::types::{DType, Element, Error, Result, Scalar, with_element};
 
-/// How the values of a push are compressed.
+/// The compression of pushed values.
 ///
-/// For each key and each position in the list of its values a residual is kept. An element of a value is added
-/// to its residual `r`, and a code for it is sent:
+/// The store keeps a residual for each key and each position in the list of its values. It adds
+/// each element to its residual `r`, and sends a code for the result:
 ///
-/// - `2bit`, threshold `t`: for `r >= t` the code is `11`, which means `t`, for `r <= -t` it is `10`, which means
-///   `-t`, and otherwise `00`, which means 0.
-/// - `1bit`: for `r > t` the code is `1`, which means 1, and otherwise it is `0`, which means -1.
+/// - `2bit` with threshold `t`: the code is `11` for `r >= t` and represents `t`. It is `10` for
+///   `r <= -t` and represents `-t`. Otherwise it is `00` and represents 0.
+/// - `1bit`: the code is `1` for `r > t` and represents 1. Otherwise it is `0` and represents -1.
 ///
-/// What the code means is taken off the residual. What is pushed is the sum of what the codes mean. The threshold
-/// is rounded to the values' dtype; residuals are computed in [`DType::arithmetic`].
+/// The store subtracts the represented number from the residual. A push adds up the represented
+/// numbers. The threshold is rounded to the dtype of the values. Residuals are computed in
+/// [`DType::arithmetic`].
 ///
-/// An element that is not a number makes its residual none either: the code then is `00` or `0` for good.
+/// A NaN element makes its residual NaN. The code of that element is then always `00` or `0`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compression {
     code: Code,
     threshold: f64,
 }
 
-/// How many bits an element has.
+/// The kind of code, by the number of bits per element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// More than the threshold or not.
+    /// One bit: above the threshold or not.
     OneBit,
-    /// Beyond the threshold, beyond its negative, or between.
+    /// Two bits: at or above the threshold, at or below its negative, or between.
     TwoBit,
 }
 
 impl Code {
-    /// Returns the bits of an element.
+    /// Returns the number of bits per element.
     pub const fn bits(self) -> usize {
         match self {
             Self::OneBit => 1,
@@ -45,20 +48,21 @@ impl Code {
         }
     }
 
-    /// Returns the bytes of so many elements: whole words of 32 bits.
+    /// Returns the number of bytes of the codes for so many elements: a multiple of 4.
     pub const fn num_bytes(self, num_elements: usize) -> usize {
         num_elements.div_ceil(32 / self.bits()) * 4
     }
 }
 
 impl Compression {
-    /// The threshold of whoever names none.
+    /// The threshold if none is given.
     pub const DEFAULT_THRESHOLD: f64 = 0.5;
 
     /// Returns the compression with this name, `1bit` or `2bit`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other names, and for a threshold that is not a number above 0.
+    /// - [`Error::InvalidArgument`] if the name is unknown.
+    /// - [`Error::InvalidArgument`] if the threshold is not a finite number above 0.
     pub fn new(name: &str, threshold: f64) -> Result<Self> {
         let code = match name {
             "1bit" => Code::OneBit,
@@ -75,7 +79,7 @@ impl Compression {
         Ok(Self { code, threshold })
     }
 
-    /// Returns the name.
+    /// Returns the name, `1bit` or `2bit`.
     pub fn name(&self) -> &'static str {
         match self.code {
             Code::OneBit => "1bit",
@@ -83,7 +87,7 @@ impl Compression {
         }
     }
 
-    /// Returns the threshold, as it was given.
+    /// Returns the threshold that was passed to [`Compression::new`].
     pub fn threshold(&self) -> f64 {
         self.threshold
     }
@@ -93,10 +97,11 @@ impl Compression {
         self.code
     }
 
-    /// Returns the compression of values of a dtype.
+    /// Returns the compression for values of a dtype.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for integers, and where the threshold is rounded to zero or infinity.
+    /// - [`Error::InvalidArgument`] if the dtype is an integer dtype.
+    /// - [`Error::InvalidArgument`] if the threshold rounds to 0 or infinity in the dtype.
     pub fn of(&self, dtype: DType) -> Result<Quantizer> {
         if !dtype.is_float() {
             return Err(Error::invalid(format!(
@@ -118,11 +123,11 @@ impl fmt::Display for Compression {
     }
 }
 
-/// A compression with a threshold that the values' dtype has.
+/// A compression whose threshold is rounded to the dtype of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantizer {
     /// The kind of code.
     pub code: Code,
-    /// The threshold, exact in the values' dtype.
+    /// The threshold, which the dtype of the values represents exactly.
     pub threshold: f64,
 }

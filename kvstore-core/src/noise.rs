@@ -1,26 +1,27 @@
-//! Random numbers as functions of a seed, the number of the call and the element's index: the same
-//! on every machine, for any number of threads.
+//! Random numbers as a function of the seed, the index of the call and the index of the element.
+//! They are the same on every machine and for any number of threads.
 //!
-//! The bits are those of Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
-//! easy as 1, 2, 3", 2011), made normal by the method of Box and Muller (1958).
+//! The random bits come from Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random
+//! numbers: as easy as 1, 2, 3", 2011). The Box-Muller transform (1958) makes them normally
+//! distributed.
 
 use std::f64::consts::TAU;
 
 use crate::types::{Error, Result};
 
-/// What random numbers are distributed like.
+/// A distribution of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// Every number from `low` up to `high` alike.
+    /// The uniform distribution over `low` to `high`.
     Uniform {
-        /// The lowest number.
+        /// The smallest number.
         low: f64,
-        /// The end, which only rounding reaches.
+        /// The end of the range. A number equals it only through rounding.
         high: f64,
     },
-    /// The bell of Gauss.
+    /// The normal distribution.
     Normal {
-        /// The number in the middle.
+        /// The mean.
         mean: f64,
         /// The standard deviation.
         deviation: f64,
@@ -28,7 +29,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Returns the number of an element: of the stream, the call and the index.
+    /// Returns the random number for a stream, a call and an element index.
     pub fn sample(&self, stream: [u32; 2], call: u64, index: u64) -> f64 {
         match self {
             Self::Uniform { low, high } => low + (high - low) * uniform(stream, call, index),
@@ -49,13 +50,13 @@ impl Distribution {
     }
 }
 
-/// 2³², written out: how exact a power is depends on the machine.
+/// 2³², written as a literal because the precision of a computed power differs between machines.
 const NUM_WORDS: f64 = 4_294_967_296.0;
 
-/// 2⁵³, written out.
+/// 2⁵³, written as a literal for the same reason.
 const NUM_FRACTIONS: f64 = 9_007_199_254_740_992.0;
 
-/// Returns a number in [0, 1), one of 2⁵³.
+/// Returns a uniform number in [0, 1), one of 2⁵³ equally spaced numbers.
 #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn uniform(stream: [u32; 2], call: u64, index: u64) -> f64 {
     let [high, low, ..] = words(stream, call, index);
@@ -66,20 +67,21 @@ fn uniform(stream: [u32; 2], call: u64, index: u64) -> f64 {
 /// Returns a standard normal number.
 pub(crate) fn standard_normal(stream: [u32; 2], call: u64, index: u64) -> f64 {
     let [first, second, ..] = words(stream, call, index);
-    // In (0, 1), and in [0, 1). Not the system's logarithm and cosine: those differ by machine.
+    // `first` maps into (0, 1), because the logarithm of 0 is infinite. `libm`, because the
+    // system's logarithm and cosine differ between machines.
     let radius = (f64::from(first) + 0.5) / NUM_WORDS;
     let angle = f64::from(second) / NUM_WORDS;
     (-2.0 * libm::log(radius)).sqrt() * libm::cos(TAU * angle)
 }
 
-/// Returns the random bits of an element.
+/// Returns the 128 random bits of an element.
 #[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
 fn words(stream: [u32; 2], call: u64, index: u64) -> [u32; 4] {
     let counter = [index as u32, (index >> 32) as u32, call as u32, (call >> 32) as u32];
     philox(counter, stream)
 }
 
-/// Philox 4x32 with ten rounds: random bits as a function of a counter and a key.
+/// Computes Philox 4x32 with ten rounds: random bits as a function of a counter and a key.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let [c0, c1, c2, c3] = counter;

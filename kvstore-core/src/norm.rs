@@ -1,26 +1,28 @@
-//! Sums of squares over a complete value, with one order of additions for every backend, number of
-//! threads and device.
+//! Sums of squares over a dense value. The order of the additions is the same for every backend,
+//! number of threads and device.
 //!
-//! The value is cut into blocks of [`BLOCK`] elements. Within a block, element `i` belongs to column
-//! `i % COLUMNS`, and each column adds its squares in order. Then neighbouring columns are added in pairs,
-//! the results again in pairs, until one number is left. The blocks are added in the same way.
-//! Everything is computed in `f64`.
+//! A value is divided into blocks of [`BLOCK`] elements. In a block, element `i` belongs to column
+//! `i % COLUMNS`. Each column adds its squares in order. Then neighbouring columns are added in
+//! pairs, and the results again, until one number is left. The blocks are added in the same way.
+//! All computations use `f64`.
 
 use crate::fallible;
 use crate::types::Result;
 
-/// The elements of a block.
+/// The number of elements in a block.
 pub const BLOCK: usize = 4096;
-/// The columns of a block.
+/// The number of columns in a block.
 pub const COLUMNS: usize = 128;
 
-/// Returns the number of blocks of a value with so many elements.
+/// Returns the number of blocks of a value with this number of elements.
 pub const fn num_blocks(num_elements: usize) -> usize {
     num_elements.div_ceil(BLOCK)
 }
 
-/// Adds numbers up: neighbours in pairs, until one is left. A last one without a neighbour is kept for the
-/// next round. Overwrites the numbers. Returns 0 for an empty list.
+/// Adds neighbouring numbers in pairs, and the results again, until one number is left. A last
+/// number without a neighbour moves to the next round.
+///
+/// Overwrites `numbers`. Returns 0 for an empty list.
 #[allow(clippy::indexing_slicing, reason = "every index is below `len`")]
 pub fn add_in_pairs(numbers: &mut [f64]) -> f64 {
     let mut len = numbers.len();
@@ -36,8 +38,8 @@ pub fn add_in_pairs(numbers: &mut [f64]) -> f64 {
     numbers.first().copied().unwrap_or(0.0)
 }
 
-/// Adds numbers up as [`add_in_pairs`] does, without keeping them: a level for each power of two holds the
-/// sum of that many numbers, while it has no neighbour yet.
+/// Adds numbers in the order of [`add_in_pairs`], without storing them all. The level for each
+/// power of two holds the sum of that many numbers until it gets a neighbour.
 #[derive(Debug)]
 pub(crate) struct PairSum {
     levels: [f64; usize::BITS as usize],
@@ -45,7 +47,7 @@ pub(crate) struct PairSum {
 }
 
 impl PairSum {
-    /// Returns the sum of nothing, which is 0.
+    /// Returns an empty sum, which is 0.
     pub(crate) fn new() -> Self {
         Self { levels: [0.0; _], count: 0 }
     }
@@ -72,8 +74,8 @@ impl PairSum {
     }
 }
 
-/// Returns the sum of squares over a value of which only these rows are not zero, in the order of the dense
-/// value. `numbers` has the rows one after the other, each of `row_len` numbers.
+/// Returns the sum of squares of a dense value whose only non-zero rows are these, in the order of
+/// the dense value. `numbers` has the rows in order, each with `row_len` numbers.
 #[allow(clippy::indexing_slicing, reason = "a remainder by the number of columns is one of them")]
 pub(crate) fn sum_of_rows(
     indices: &[i64],
@@ -83,7 +85,8 @@ pub(crate) fn sum_of_rows(
 ) -> f64 {
     let mut blocks = PairSum::new();
     let mut columns = [0.0; COLUMNS];
-    // The block that `columns` belongs to. Blocks without a row are sums of zeros.
+    // The block that `columns` belongs to. A block without a stored row still counts, as a sum of
+    // zeros.
     let mut block = 0;
     let mut close_until = |columns: &mut [f64; COLUMNS], end: usize| {
         while block < end {
@@ -105,10 +108,10 @@ pub(crate) fn sum_of_rows(
     close_until(&mut columns, num_blocks(num_elements))
 }
 
-/// Returns the two sums over a value from those over its blocks.
+/// Returns the two sums of a value, given the two sums of each block.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+/// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
 pub(crate) fn add_blocks(blocks: &[[f64; 2]]) -> Result<[f64; 2]> {
     let mut firsts = fallible::collect(blocks.iter().map(|[first, _]| *first))?;
     let mut seconds = fallible::collect(blocks.iter().map(|[_, second]| *second))?;

@@ -12,8 +12,8 @@ impl Value {
     /// Returns `self op other` on the device of `self`.
     ///
     /// The sum, difference and product of two row-sparse values have the rows of either. The
-    /// product of a row-sparse `self` and a dense `other` has the rows of `self`; absent rows stay
-    /// 0 even where `other` is NaN or infinite. Every other result is dense.
+    /// product of a row-sparse `self` and a dense `other` has the rows of `self`. Its other rows
+    /// are 0, even where `other` is NaN or infinite. Every other result is dense.
     ///
     /// ```
     /// use kvstore_core::{Backends, BinaryOp, CpuBackend, Device, RowSparse, Tensor, Value};
@@ -27,7 +27,8 @@ impl Value {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Tensor::binary`] and [`Value::to_dense`].
+    /// - Those of [`Tensor::binary`].
+    /// - Those of [`Value::to_dense`].
     pub fn binary(&self, op: BinaryOp, other: &Self) -> Result<Self> {
         if !op.is_comparison() && self.spec() != other.spec() {
             return Err(Error::operand_mismatch(op.name(), self.spec(), other.spec()));
@@ -51,53 +52,60 @@ impl Value {
         }
     }
 
-    /// Returns `self op number`, or `number op self` if `reversed`.
+    /// Returns `self op number`, or `number op self` if `reversed` is true.
     ///
-    /// A row-sparse value stays row-sparse if it is multiplied or divided by a number (also 0,
-    /// infinity and NaN), if 0 is added to it or subtracted from it, and in comparisons that are
-    /// false for 0. Every other result is dense.
+    /// A row-sparse value stays row-sparse in these cases:
+    ///
+    /// - It is multiplied or divided by a number (also 0, infinity and NaN).
+    /// - 0 is added to it or subtracted from it.
+    /// - It is compared, and the comparison is false for 0.
+    ///
+    /// Every other result is dense.
     ///
     /// # Errors
-    /// Those of [`Tensor::binary_scalar`] and [`Value::to_dense`].
+    /// - Those of [`Tensor::binary_scalar`].
+    /// - Those of [`Value::to_dense`].
     pub fn binary_scalar(&self, op: BinaryOp, number: Scalar, reversed: bool) -> Result<Self> {
-        let of = |tensor: &Tensor| tensor.binary_scalar(op, number, reversed);
-        let Self::Rows(rows) = self else { return of(&self.to_dense()?).map(Self::Dense) };
+        let apply = |tensor: &Tensor| tensor.binary_scalar(op, number, reversed);
+        let Self::Rows(rows) = self else { return apply(&self.to_dense()?).map(Self::Dense) };
         let keeps_zeros = match op {
             BinaryOp::Mul => true,
             BinaryOp::Div => !reversed,
             BinaryOp::Sub if reversed => false,
             BinaryOp::Rem | BinaryOp::Pow | BinaryOp::Maximum | BinaryOp::Minimum => false,
-            _ => of(&zero_beside(rows)?)?.to_scalar()? == 0.0,
+            _ => apply(&zero_beside(rows)?)?.to_scalar()? == 0.0,
         };
-        self.by_rows(keeps_zeros, of)
+        self.by_rows(keeps_zeros, apply)
     }
 
-    /// Returns `op(self)`. The result is row-sparse if `self` is and `op(0)` is 0.
+    /// Returns the result of `op` for each element. It is row-sparse if `self` is and `op(0)` is 0.
     ///
     /// # Errors
-    /// Those of [`Tensor::unary`] and [`Value::to_dense`].
+    /// - Those of [`Tensor::unary`].
+    /// - Those of [`Value::to_dense`].
     pub fn unary(&self, op: UnaryOp) -> Result<Self> {
         self.by_rows(op.keeps_zero(), |tensor| tensor.unary(op))
     }
 
-    /// Clamps every element to `[low, high]`. The result is row-sparse if `self` is and the
-    /// interval contains 0.
+    /// Clips every element to `[low, high]`. The result is row-sparse if `self` is and the interval
+    /// contains 0.
     ///
     /// # Errors
-    /// Those of [`Tensor::clip`] and [`Value::to_dense`].
+    /// - Those of [`Tensor::clip`].
+    /// - Those of [`Value::to_dense`].
     pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
-        let of = |tensor: &Tensor| tensor.clip(low, high);
+        let apply = |tensor: &Tensor| tensor.clip(low, high);
         let keeps_zeros = match self {
-            Self::Rows(rows) => of(&zero_beside(rows)?)?.to_scalar()? == 0.0,
+            Self::Rows(rows) => apply(&zero_beside(rows)?)?.to_scalar()? == 0.0,
             Self::Dense(_) => false,
         };
-        self.by_rows(keeps_zeros, of)
+        self.by_rows(keeps_zeros, apply)
     }
 
-    /// Converts to another dtype. The form stays.
+    /// Converts the value to another dtype. A row-sparse value stays row-sparse.
     ///
     /// # Errors
-    /// Those of [`Tensor::cast`].
+    /// - Those of [`Tensor::cast`].
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         Ok(match self {
             Self::Dense(tensor) => Self::Dense(tensor.cast(dtype)?),
@@ -108,7 +116,8 @@ impl Value {
     /// Reduces all elements to a tensor of shape `[1]`. Absent rows count as 0.
     ///
     /// # Errors
-    /// Those of [`Tensor::reduce`] and [`Value::to_dense`].
+    /// - Those of [`Tensor::reduce`].
+    /// - Those of [`Value::to_dense`].
     pub fn reduce(&self, op: Reduction) -> Result<Tensor> {
         match (self, op) {
             (Self::Rows(rows), Reduction::Sum | Reduction::Norm) => rows.rows().reduce(op),
@@ -116,11 +125,11 @@ impl Value {
         }
     }
 
-    /// Returns the value as rows: a dense value with every row.
+    /// Converts the value to a row-sparse one. A dense value keeps every row.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] for a value without axes.
-    /// - [`Error::OutOfMemory`] if the row indices do not fit into memory.
+    /// - [`Error::InvalidArgument`] if the value has no axes.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the row indices.
     pub fn into_rows(self) -> Result<RowSparse> {
         match self {
             Self::Rows(rows) => Ok(rows),
@@ -133,20 +142,25 @@ impl Value {
         }
     }
 
-    /// Applies `of` to the rows alone if they stay rows, otherwise to the dense value.
-    fn by_rows(&self, keeps_zeros: bool, of: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+    /// Applies `apply` to the stored rows only if `keeps_zeros` is true, otherwise to the dense
+    /// value.
+    fn by_rows(
+        &self,
+        keeps_zeros: bool,
+        apply: impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Self> {
         match self {
-            Self::Rows(rows) if keeps_zeros => rows.with_rows(of(rows.rows())?).map(Self::Rows),
-            _ => of(&self.to_dense()?).map(Self::Dense),
+            Self::Rows(rows) if keeps_zeros => rows.with_rows(apply(rows.rows())?).map(Self::Rows),
+            _ => apply(&self.to_dense()?).map(Self::Dense),
         }
     }
 }
 
 impl RowSparse {
-    /// Returns the value in another dtype.
+    /// Converts the value to another dtype.
     ///
     /// # Errors
-    /// Those of [`Tensor::cast`].
+    /// - Those of [`Tensor::cast`].
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         if self.dtype() == dtype {
             return Ok(self.clone());
@@ -188,7 +202,7 @@ fn union(left: &[i64], right: &[i64]) -> Result<Vec<i64>> {
     Ok(indices)
 }
 
-/// Returns the value with these rows. Rows that it lacks are 0.
+/// Returns the rows of a value with these indices. Rows that the value does not have are 0.
 fn pick(value: &RowSparse, indices: &[i64]) -> Result<RowSparse> {
     if value.indices() == indices {
         return Ok(value.clone());
@@ -196,7 +210,7 @@ fn pick(value: &RowSparse, indices: &[i64]) -> Result<RowSparse> {
     RowSum::pick(&Value::Rows(value.clone()), fallible::copied(indices)?)?.run_alone(value.rows())
 }
 
-/// Returns a zero of shape `[1]`, in the dtype and on the device of the rows.
+/// Returns a tensor of shape `[1]` that contains 0, in the dtype and on the device of the rows.
 fn zero_beside(rows: &RowSparse) -> Result<Tensor> {
     let mut zero = rows.rows().allocate_like(TensorSpec::new([1], rows.dtype()))?;
     zero.fill(Scalar::Float(0.0))?;

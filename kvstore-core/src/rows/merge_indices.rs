@@ -1,14 +1,14 @@
-//! The row numbers of several values in one ascending order.
+//! Merges the row indices of several values in ascending order.
 //!
-//! A plan of a sum is made by one thread while the others have nothing to do, so this is quick: a number and the
-//! value that has it are one integer, and lists are merged from both ends at once, which a processor does side by
-//! side.
+//! One thread plans a sum while the others are idle, so merging must be fast. An index and its list
+//! are packed into one integer. Two lists are merged from both ends at once, which a processor
+//! executes in parallel.
 
 use crate::fallible;
 use crate::types::Result;
 
-/// Calls `visit` with every number and which list it is from, ascending; equal ones in the order of the lists.
-/// Each list ascends, and nothing in it is negative.
+/// Calls `visit` with every index and its list, ascending. Equal indices come in the order of their
+/// lists. Each list must be strictly ascending, without negative indices.
 pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
     let Some(packing) = Packing::of(lists) else {
         return sort(lists, visit);
@@ -30,7 +30,7 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Resu
     Ok(())
 }
 
-/// For numbers so large that they do not fit into one integer with their lists.
+/// Merges indices that are too large to be packed with their list.
 fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
     let mut pairs = fallible::with_capacity(lists.iter().map(|list| list.len()).sum())?;
     for (list, numbers) in lists.iter().enumerate() {
@@ -43,16 +43,17 @@ fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
     Ok(())
 }
 
-/// Puts a number and its list into one integer that is neither the smallest nor the largest one.
+/// Packs an index and its list into one integer, which is never 0 or `u64::MAX`.
 #[derive(Clone, Copy)]
 struct Packing {
     list_bits: u32,
 }
 
 impl Packing {
-    /// Returns `None` where a number is too large.
+    /// Returns the packing for these lists, or `None` if an index is too large.
     fn of(lists: &[&[i64]]) -> Option<Self> {
-        // There is always a list fewer than these bits can say, so adding 1 carries nothing into the number.
+        // At least one value of these bits is not the number of a list, so adding 1 never overflows
+        // into the index.
         let list_bits = usize::BITS - lists.len().leading_zeros();
         let number_bits = u64::BITS.checked_sub(list_bits)?;
         let largest = lists.iter().filter_map(|numbers| numbers.last()).max();
@@ -76,41 +77,42 @@ impl Packing {
     }
 }
 
-/// Merges every list of these lengths with the next one into `room`. Returns the new lengths.
+/// Merges each pair of neighbouring lists into `room`. Returns the new lengths.
 fn merge_neighbours(mut lists: &[u64], lens: &[usize], mut room: &mut [u64]) -> Result<Vec<usize>> {
     let merge_pair = |pair: &[usize]| {
         let len = pair.iter().sum();
         let (both, rest) = lists.split_at(len);
-        let (to, rest_of_room) = std::mem::take(&mut room).split_at_mut(len);
-        // The last one of an odd number is merged with nothing.
-        let (one, other) = both.split_at(pair.first().copied().unwrap_or_default());
-        merge_two(one, other, to);
+        let (target, rest_of_room) = std::mem::take(&mut room).split_at_mut(len);
+        // The last list of an odd number has no neighbour, so its right half is empty.
+        let (left, right) = both.split_at(pair.first().copied().unwrap_or_default());
+        merge_two(left, right, target);
         (lists, room) = (rest, rest_of_room);
         len
     };
     fallible::collect(lens.chunks(2).map(merge_pair))
 }
 
-/// Merges two lists that have no element in common; the lower half is found from their beginnings and the upper one
-/// from their ends. Choices are sums and not branches, of which half would be guessed wrong.
-fn merge_two(one: &[u64], other: &[u64], merged: &mut [u64]) {
-    let (mut first, mut first_of_other) = (0, 0);
-    let (mut last, mut last_of_other) = (one.len(), other.len());
+/// Merges two lists without common elements: the lower half from their starts, the upper half from
+/// their ends. Computes each choice without a branch, because a processor would mispredict half of
+/// the branches.
+fn merge_two(left: &[u64], right: &[u64], merged: &mut [u64]) {
+    let (mut left_start, mut right_start) = (0, 0);
+    let (mut left_end, mut right_end) = (left.len(), right.len());
     let mut lowest = || {
-        let smaller = one.get(first).copied().unwrap_or(u64::MAX);
-        let smaller_of_other = other.get(first_of_other).copied().unwrap_or(u64::MAX);
-        let is_other = usize::from(smaller_of_other < smaller);
-        first_of_other += is_other;
-        first += 1 - is_other;
-        smaller.min(smaller_of_other)
+        let from_left = left.get(left_start).copied().unwrap_or(u64::MAX);
+        let from_right = right.get(right_start).copied().unwrap_or(u64::MAX);
+        let is_right = usize::from(from_right < from_left);
+        right_start += is_right;
+        left_start += 1 - is_right;
+        from_left.min(from_right)
     };
     let mut highest = || {
-        let larger = one.get(last.wrapping_sub(1)).copied().unwrap_or(u64::MIN);
-        let larger_of_other = other.get(last_of_other.wrapping_sub(1)).copied().unwrap_or(u64::MIN);
-        let is_one = usize::from(larger > larger_of_other);
-        last -= is_one;
-        last_of_other -= 1 - is_one;
-        larger.max(larger_of_other)
+        let from_left = left.get(left_end.wrapping_sub(1)).copied().unwrap_or(u64::MIN);
+        let from_right = right.get(right_end.wrapping_sub(1)).copied().unwrap_or(u64::MIN);
+        let is_left = usize::from(from_left > from_right);
+        left_end -= is_left;
+        right_end -= 1 - is_left;
+        from_left.max(from_right)
     };
     let (lower, upper) = merged.split_at_mut(merged.len() / 2);
     let (middle, upper) = upper.split_at_mut(upper.len() - lower.len());

@@ -1,4 +1,4 @@
-//! Row-sparse values, which store only some rows of a tensor, and their sums.
+//! Row-sparse values, which contain only some rows of a tensor, and their sums.
 
 mod arithmetic;
 mod merge_indices;

@@ -1,7 +1,8 @@
-//! [`RowPlan`]: which row of a result is the sum of which rows of some addends.
+//! [`RowPlan`]: for each row of a result, the rows of the addends to sum.
 //!
-//! It is made here, from row numbers alone; what a backend does is to add rows up. So the sum of several values,
-//! the sum of rows with the same number and picking rows out are one kernel.
+//! The plan is computed here from the row indices alone. A backend only adds rows up, so one kernel
+//! serves three operations: the sum of several values, the sum of rows with equal ids, and copying
+//! rows out of a value.
 
 use super::merge_indices::merge;
 use super::row_sparse::RowSparse;
@@ -9,28 +10,28 @@ use crate::backend::{RowAddends, RowSource, Span};
 use crate::fallible;
 use crate::types::Result;
 
-/// Rows of a result, and what they are made of.
+/// For each row of a result, its sources in the addends.
 #[derive(Debug, Default)]
 pub(crate) struct RowPlan {
-    /// The numbers of the rows.
+    /// The row indices of the result.
     indices: Vec<i64>,
-    /// Where the sources of each row begin, and after the last one where they all end.
+    /// The index in `sources` of each row's first source, and at the end the number of sources.
     starts: Vec<usize>,
     sources: Vec<RowSource>,
-    /// A row of fewer sources has `+0.0` among its addends.
+    /// The number of sources of a complete row. A row with fewer sources also adds `+0.0`.
     full: usize,
 }
 
 impl RowPlan {
-    /// Plans the sum of values of one shape: the rows that any of them has. The bits are those of the sum of whole
-    /// values, where a row that is not there counts as `+0.0`.
+    /// Plans the sum of row-sparse values of one shape. The sum has every row that a value has. Its
+    /// bits are those of the dense sum, in which an absent row counts as `+0.0`.
     pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         if let [only] = values {
             let mut rows = 0..;
             return Self::of_one_source(fallible::copied(only.indices())?, 1, |_| rows.next());
         }
         let lists = fallible::collect(values.iter().map(|value| value.indices()))?;
-        // The rows of a value ascend, so each comes after the one before it.
+        // The rows of a value are ascending, so the next source is the row after the previous one.
         let mut num_rows = fallible::zeroed::<usize>(values.len())?;
         let num_sources = lists.iter().map(|list| list.len()).sum();
         let mut plan = Self::with_capacity(num_sources, values.len())?;
@@ -43,7 +44,7 @@ impl RowPlan {
         Ok(plan.finish())
     }
 
-    /// Plans the sum of so many whole values.
+    /// Plans the sum of `num_values` dense values.
     pub(crate) fn whole(num_rows: usize, num_values: usize) -> Result<Self> {
         let mut plan = Self::with_capacity(0, num_values)?;
         fallible::reserve(&mut plan.indices, num_rows)?;
@@ -57,10 +58,10 @@ impl RowPlan {
         Ok(plan.finish())
     }
 
-    /// Plans the sum of the rows that have the same number.
+    /// Plans the sum of the rows with equal ids.
     pub(crate) fn of_ids(ids: &[i64]) -> Result<Self> {
         let mut numbered = fallible::collect(ids.iter().copied().zip(0..usize::MAX))?;
-        // By their places, where numbers are the same.
+        // Rows with equal ids keep their order, because the position is the second sort key.
         numbered.sort_unstable();
         let mut plan = Self::with_capacity(numbered.len(), 0)?;
         for (index, row) in numbered {
@@ -69,7 +70,8 @@ impl RowPlan {
         Ok(plan.finish())
     }
 
-    /// Plans to take rows out of a value: of each number the row that `row_of` gives, and 0 where it gives none.
+    /// Plans to copy rows out of a value. `row_of` returns the position of an index in the value,
+    /// or `None` for a row of zeros.
     pub(crate) fn pick(indices: Vec<i64>, row_of: impl Fn(i64) -> Option<usize>) -> Result<Self> {
         Self::of_one_source(indices, 0, row_of)
     }
@@ -98,7 +100,7 @@ impl RowPlan {
         })
     }
 
-    /// Adds a source of the last row, or of a new one if that has another number.
+    /// Adds a source to the last row, or to a new row if `index` differs.
     fn add(&mut self, index: i64, source: RowSource) {
         if self.indices.last() != Some(&index) {
             self.indices.push(index);
@@ -107,7 +109,7 @@ impl RowPlan {
         self.sources.push(source);
     }
 
-    /// Ends the last row.
+    /// Completes the last row.
     fn finish(mut self) -> Self {
         self.starts.push(self.sources.len());
         self
@@ -118,12 +120,12 @@ impl RowPlan {
         &self.indices
     }
 
-    /// Returns the row indices, and drops the rest.
+    /// Returns the row indices.
     pub(crate) fn into_indices(self) -> Vec<i64> {
         self.indices
     }
 
-    /// Returns the plan for a backend, with where the addends are.
+    /// Returns the plan in the form for a backend, with the memory of the addends.
     pub(crate) fn addends<'a>(&'a self, row_len: usize, spans: &'a [Span<'a>]) -> RowAddends<'a> {
         let Self { starts, sources, full, .. } = self;
         RowAddends { row_len, starts, sources, full: *full, spans }

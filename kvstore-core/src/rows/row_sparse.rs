@@ -1,4 +1,4 @@
-//! [`RowSparse`]: a value of which only some rows are there; the others are 0.
+//! [`RowSparse`]: a tensor that stores only some of its rows. The others are 0.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{DType, Device, Error, Result, Shape, TensorSpec};
 
-/// A tensor of which only some rows are there, for example the gradient of a large embedding: the rows
-/// with their ascending numbers. All other rows are 0.
+/// A tensor that stores only some of its rows, with their ascending row indices. All other rows are
+/// 0. An example is the gradient of a large embedding.
 ///
-/// A value, like [`Tensor`]: a clone is O(1) and shares memory.
+/// It has value semantics, like [`Tensor`]. A clone is O(1) and shares memory.
 ///
 /// ```
 /// use kvstore_core::{Backends, CpuBackend, Device, RowSparse, Tensor};
@@ -27,20 +27,20 @@ pub struct RowSparse(Arc<Parts>);
 
 #[derive(Clone)]
 struct Parts {
-    /// Of the whole value.
+    /// The shape and dtype of the dense value.
     spec: TensorSpec,
     indices: Arc<Vec<i64>>,
     rows: Tensor,
 }
 
 impl RowSparse {
-    /// Returns the value of this shape with these rows; `indices` are their numbers, ascending.
+    /// Returns the value of this shape with these rows. `indices` are their row indices, ascending.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the shape has no axes or exceeds the address space.
-    /// - [`Error::InvalidArgument`] if the indices do not ascend.
+    /// - [`Error::InvalidArgument`] if the indices are not strictly ascending.
     /// - [`Error::InvalidArgument`] if an index is out of range.
-    /// - [`Error::SpecMismatch`] if `rows` has another number or shape of rows.
+    /// - [`Error::SpecMismatch`] if `rows` has the wrong shape.
     pub fn new(
         shape: impl Into<Shape>,
         indices: impl Into<Vec<i64>>,
@@ -48,11 +48,11 @@ impl RowSparse {
     ) -> Result<Self> {
         let (shape, indices) = (shape.into(), indices.into());
         for (position, pair) in indices.windows(2).enumerate() {
-            if let &[one, next] = pair
-                && one >= next
+            if let &[previous, next] = pair
+                && previous >= next
             {
                 return Err(Error::invalid(format!(
-                    "row numbers must ascend: {next} at position {} follows {one}",
+                    "row numbers must ascend: {next} at position {} follows {previous}",
                     position + 1
                 )));
             }
@@ -61,17 +61,17 @@ impl RowSparse {
         Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), indices.into(), rows))
     }
 
-    /// Returns the value of checked parts.
+    /// Returns the value with these fields, without checks.
     pub(crate) fn from_parts(spec: TensorSpec, indices: Arc<Vec<i64>>, rows: Tensor) -> Self {
         Self(Arc::new(Parts { spec, indices, rows }))
     }
 
-    /// Returns shape and dtype of the whole value.
+    /// Returns the shape and dtype of the dense value.
     pub fn spec(&self) -> &TensorSpec {
         &self.0.spec
     }
 
-    /// Returns the shape of the whole value.
+    /// Returns the shape of the dense value.
     pub fn shape(&self) -> &Shape {
         self.spec().shape()
     }
@@ -86,25 +86,26 @@ impl RowSparse {
         self.rows().device()
     }
 
-    /// Returns the numbers of the rows that are there, ascending.
+    /// Returns the row indices of the stored rows, ascending.
     pub fn indices(&self) -> &[i64] {
         &self.0.indices
     }
 
-    /// Returns the rows that are there, below each other.
+    /// Returns the stored rows as one tensor, in the order of their indices.
     pub fn rows(&self) -> &Tensor {
         &self.0.rows
     }
 
-    /// Returns how many rows are there.
+    /// Returns the number of stored rows.
     pub fn num_rows(&self) -> usize {
         self.indices().len()
     }
 
-    /// Returns the whole value.
+    /// Returns the dense value.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or [`Error::InvalidArgument`] for a size that no memory can have.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    /// - [`Error::InvalidArgument`] if the size in bytes overflows.
     pub fn to_dense(&self) -> Result<Tensor> {
         let mut dense = self.rows().allocate_like(self.spec().clone())?;
         let (device, dtype) = (self.device(), self.dtype());
@@ -123,7 +124,7 @@ impl RowSparse {
         Ok(dense)
     }
 
-    /// Returns the rows of a dense value that have an element other than 0.
+    /// Returns a row-sparse value with the rows of a dense value that have an element other than 0.
     ///
     /// ```
     /// use kvstore_core::{Backends, CpuBackend, Device, RowSparse, Tensor};
@@ -137,7 +138,7 @@ impl RowSparse {
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the value has no axes.
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn from_dense(value: &Tensor) -> Result<Self> {
         let shape = value.shape();
         if shape.rank() == 0 {
@@ -162,10 +163,11 @@ impl RowSparse {
         Self::new(shape.clone(), indices, rows)
     }
 
-    /// Returns the same value on another device; O(1) where both are the same memory.
+    /// Returns the value on another device. O(1) if both devices share memory.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    /// - [`Error::DeviceUnavailable`] if the device is not available.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
         if self.device() == device {
             return Ok(self.clone());
@@ -173,7 +175,7 @@ impl RowSparse {
         self.with_rows(self.rows().to_device(backends, device)?)
     }
 
-    /// Returns the value in memory of its own size, under another name of the same device.
+    /// Returns the value in compact memory, under another name of the same device.
     pub(crate) fn compact(&self, device: Device) -> Result<Self> {
         if self.rows().is_compact() && self.device() == device {
             return Ok(self.clone());
@@ -181,7 +183,10 @@ impl RowSparse {
         self.with_rows(self.rows().compact()?.relabelled(device))
     }
 
-    /// Returns a value with the same indices and other rows, of any dtype.
+    /// Returns the value with the same indices and other rows. The rows may have another dtype.
+    ///
+    /// # Errors
+    /// - [`Error::SpecMismatch`] if the rows have another shape.
     pub(crate) fn with_rows(&self, rows: Tensor) -> Result<Self> {
         if rows.shape() != self.rows().shape() {
             let expected = self.rows().spec().with_dtype(rows.dtype());
@@ -203,7 +208,10 @@ pub(crate) fn row_len(shape: &Shape) -> usize {
     shape.row().num_elements()
 }
 
-/// Checks the rows of a shape.
+/// Checks that these rows and row indices form a value of this shape.
+///
+/// # Errors
+/// - Those of [`RowSparse::new`], except that the indices may have any order.
 pub(super) fn check(what: &str, shape: &Shape, indices: &[i64], rows: &Tensor) -> Result<()> {
     check_ids(what, shape, indices)?;
     TensorSpec::new(shape.clone(), rows.dtype()).check_addressable(what)?;
@@ -215,7 +223,11 @@ pub(super) fn check(what: &str, shape: &Shape, indices: &[i64], rows: &Tensor) -
     Err(Error::operand_mismatch(&subject, &expected, rows.spec()))
 }
 
-/// Checks that a shape has these rows.
+/// Checks that all row indices are valid for a shape.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the shape has no axes.
+/// - [`Error::InvalidArgument`] if an index is negative or too large.
 pub(crate) fn check_ids(what: &str, shape: &Shape, ids: &[i64]) -> Result<()> {
     let Some(&num_rows) = shape.dims().first() else {
         return Err(Error::invalid(format!("{what}: shape {shape} has no rows")));

@@ -1,4 +1,4 @@
-//! [`RowSum`]: rows that become one value of rows.
+//! [`RowSum`]: a sum of rows whose result is row-sparse.
 
 use super::plan::RowPlan;
 use super::row_sparse::{RowSparse, check, row_len};
@@ -9,10 +9,10 @@ use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{Error, Result, Shape, TensorSpec};
 
-/// Rows that are about to be summed.
+/// A prepared sum of rows.
 #[derive(Debug)]
 pub(crate) struct RowSum {
-    /// Of the whole value.
+    /// The shape and dtype of the dense sum.
     spec: TensorSpec,
     plan: RowPlan,
     addends: Vec<Tensor>,
@@ -20,7 +20,7 @@ pub(crate) struct RowSum {
 }
 
 impl RowSum {
-    /// Prepares the sum of values of one shape: the rows that any of them has.
+    /// Prepares the sum of row-sparse values of one shape. It has every row that a value has.
     pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         let first = values.first().ok_or_else(lost)?;
         let plan = RowPlan::union(values)?;
@@ -28,13 +28,13 @@ impl RowSum {
         Self::new(first.spec().clone(), plan, addends, first.rows())
     }
 
-    /// Prepares the sum of the rows that have the same number.
+    /// Prepares the sum of the rows with equal ids.
     pub(crate) fn of_ids(shape: Shape, ids: &[i64], rows: &Tensor) -> Result<Self> {
         let plan = RowPlan::of_ids(ids)?;
         Self::new(TensorSpec::new(shape, rows.dtype()), plan, Vec::from([rows.clone()]), rows)
     }
 
-    /// Prepares the picking of rows of a value by their ascending numbers. Those that the value does not
+    /// Prepares to copy rows of a value. `indices` must be ascending. Rows that the value does not
     /// have are 0.
     pub(crate) fn pick(value: &Value, indices: Vec<i64>) -> Result<Self> {
         let plan = RowPlan::pick(indices, |index| match value {
@@ -64,7 +64,7 @@ impl RowSum {
         RowSparse::from_parts(self.spec, self.plan.into_indices().into(), self.sum)
     }
 
-    /// Sums on the backend of this tensor.
+    /// Computes the sum on the backend of `beside`.
     pub(crate) fn run_alone(mut self, beside: &Tensor) -> Result<RowSparse> {
         let addends = fallible::copied(&self.addends)?;
         let spans: Vec<_> = fallible::collect(addends.iter().map(Tensor::span))?;
@@ -72,7 +72,7 @@ impl RowSum {
         Ok(self.finish())
     }
 
-    /// Sums all of them, as one batch.
+    /// Computes all sums as one batch.
     pub(crate) fn run(backends: &Backends, mut sums: Vec<Self>) -> Result<Vec<RowSparse>> {
         let addends = fallible::try_collect(sums.iter().map(|sum| fallible::copied(&sum.addends)))?;
         let spans =
@@ -85,8 +85,8 @@ impl RowSum {
 }
 
 impl RowSparse {
-    /// Returns the value of this shape with these rows, whose numbers may come in any order; rows of the
-    /// same number are summed in the order in which they stand. It is what a batch of token ids gives.
+    /// Returns the value of this shape with these rows, for example for a batch of token ids. `ids`
+    /// are the row indices in any order. Rows with equal ids are summed in the order of `ids`.
     ///
     /// ```
     /// use kvstore_core::{Backends, CpuBackend, Device, RowSparse, Tensor};
@@ -99,11 +99,11 @@ impl RowSparse {
     /// ```
     ///
     /// # Errors
-    /// Those of [`RowSparse::new`], but for the order.
+    /// - Those of [`RowSparse::new`], except that the ids may have any order.
     pub fn from_ids(shape: impl Into<Shape>, ids: &[i64], rows: Tensor) -> Result<Self> {
         let shape = shape.into();
         check("a value of rows", &shape, ids, &rows)?;
-        if ids.is_sorted_by(|one, next| one < next) {
+        if ids.is_sorted_by(|a, b| a < b) {
             let ids = fallible::copied(ids)?;
             return Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids.into(), rows));
         }

@@ -1,12 +1,12 @@
-//! [`Value`]: what a store takes and keeps under a key.
+//! [`Value`]: a dense or row-sparse tensor, as stores accept and keep it.
 
 use super::row_sparse::{RowSparse, row_len};
 use crate::backend::registry::Backends;
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Result, TensorSpec};
 
-/// What [`init`](crate::KvStore::init) and [`push`](crate::KvStore::push) take, and a store keeps: a
-/// tensor, all of it or some of its rows. The two are alike in all but cost.
+/// A dense or row-sparse tensor. [`init`](crate::KvStore::init) and [`push`](crate::KvStore::push)
+/// accept both forms, and a store keeps both. The forms differ only in cost.
 ///
 /// ```
 /// use kvstore_core::{Backends, CpuBackend, Device, Tensor, Value};
@@ -17,14 +17,14 @@ use crate::types::{Device, Error, Result, TensorSpec};
 /// ```
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// All of it.
+    /// All rows.
     Dense(Tensor),
-    /// Some rows, the others being 0.
+    /// Some rows. The others are 0.
     Rows(RowSparse),
 }
 
 impl Value {
-    /// Returns shape and dtype of the whole value.
+    /// Returns the shape and dtype of the dense value.
     pub fn spec(&self) -> &TensorSpec {
         match self {
             Self::Dense(tensor) => tensor.spec(),
@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// Returns the rows, where only some are there.
+    /// Returns the row-sparse value, or `None` if the value is dense.
     pub fn rows(&self) -> Option<&RowSparse> {
         match self {
             Self::Dense(_) => None,
@@ -40,11 +40,11 @@ impl Value {
         }
     }
 
-    /// Returns the whole value; O(1) when it is that.
+    /// Returns the dense value. O(1) if it is already dense.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a size that no memory can have.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the size in bytes overflows.
     pub fn to_dense(&self) -> Result<Tensor> {
         match self {
             Self::Dense(tensor) => Ok(tensor.clone()),
@@ -52,7 +52,7 @@ impl Value {
         }
     }
 
-    /// Returns the elements that are there, all or those of some rows.
+    /// Returns the stored elements: all, or those of the rows of a row-sparse value.
     pub(crate) fn memory(&self) -> &Tensor {
         match self {
             Self::Dense(tensor) => tensor,
@@ -60,7 +60,7 @@ impl Value {
         }
     }
 
-    /// Returns the whole value to be changed, where it is that.
+    /// Returns the dense value for writing, or `None` if the value is row-sparse.
     pub(crate) fn dense_mut(&mut self) -> Option<&mut Tensor> {
         match self {
             Self::Dense(tensor) => Some(tensor),
@@ -68,7 +68,10 @@ impl Value {
         }
     }
 
-    /// Takes the form of a whole value, and returns it to be changed.
+    /// Converts the value to a dense one in place, and returns it for writing.
+    ///
+    /// # Errors
+    /// - Those of [`Value::to_dense`].
     pub(crate) fn make_dense(&mut self) -> Result<&mut Tensor> {
         if let Self::Rows(rows) = self {
             *self = Self::Dense(rows.to_dense()?);
@@ -76,41 +79,43 @@ impl Value {
         self.dense_mut().ok_or_else(|| Error::Internal("a value stays rows".to_owned()))
     }
 
-    /// Returns whether both stand for the same bits, in whatever form; memory that they share is not read.
+    /// Returns whether both values have the same bits when dense. A dense and a row-sparse value
+    /// can be identical. Does not read memory that they share.
     pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
         if self.spec() != other.spec() {
             return Ok(false);
         }
-        if let (Self::Dense(one), Self::Dense(other)) = (self, other) {
-            return one.is_identical(other);
+        if let (Self::Dense(left), Self::Dense(right)) = (self, other) {
+            return left.is_identical(right);
         }
-        if let (Self::Rows(one), Self::Rows(other)) = (self, other)
-            && one.indices() == other.indices()
+        if let (Self::Rows(left), Self::Rows(right)) = (self, other)
+            && left.indices() == right.indices()
         {
-            return one.rows().is_identical(other.rows());
+            return left.rows().is_identical(right.rows());
         }
-        let (ours, theirs) = (self.memory().seen_bytes()?, other.memory().seen_bytes()?);
-        Ok(self.non_zero_rows(&ours).eq(other.non_zero_rows(&theirs)))
+        let (left, right) = (self.memory().seen_bytes()?, other.memory().seen_bytes()?);
+        Ok(self.non_zero_rows(&left).eq(other.non_zero_rows(&right)))
     }
 
-    /// Returns the rows that are not 0 in every bit, each with its number, given the bytes of those that are there.
+    /// Returns the rows with at least one bit that is not 0, each with its index. `bytes` are those
+    /// of the stored rows.
     fn non_zero_rows<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = (i64, &'a [u8])> {
         let row_bytes = row_len(self.spec().shape()) * self.spec().dtype().size();
-        let indices = self.rows().map(RowSparse::indices);
+        let stored = self.rows().map(RowSparse::indices);
         let numbered = bytes.chunks(row_bytes.max(1)).zip(0_i64..).zip(0_usize..);
         numbered.filter_map(move |((row, number), position)| {
-            let index = indices.map_or(Some(number), |it| it.get(position).copied())?;
+            let index = stored.map_or(Some(number), |indices| indices.get(position).copied())?;
             row.iter().any(|byte| *byte != 0).then_some((index, row))
         })
     }
 
-    /// Returns how many bytes are there: of rows with their numbers.
+    /// Returns the number of bytes of the stored elements and row indices.
     pub fn num_bytes(&self) -> usize {
-        let numbers = self.rows().map_or(0, |rows| size_of_val(rows.indices()));
-        self.memory().num_bytes() + numbers
+        let index_bytes = self.rows().map_or(0, |rows| size_of_val(rows.indices()));
+        self.memory().num_bytes() + index_bytes
     }
 
-    /// Returns the same value on another device.
+    /// Returns the value on another device.
     pub(crate) fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
         Ok(match self {
             Self::Dense(tensor) => Self::Dense(tensor.to_device(backends, device)?),
@@ -118,7 +123,7 @@ impl Value {
         })
     }
 
-    /// Returns the value in memory of its own size, under another name of the same device.
+    /// Returns the value in compact memory, under another name of the same device.
     pub(crate) fn compact(&self, device: Device) -> Result<Self> {
         Ok(match self {
             Self::Dense(tensor) => Self::Dense(tensor.compact()?.relabelled(device)),
