@@ -1,10 +1,10 @@
-//! Allocation of vectors, strings and sets whose length comes from data.
+//! Allocates vectors, strings, maps and sets whose length comes from data.
 //!
-//! If memory is missing, these functions return an error. The standard constructors abort the
-//! process, so Clippy rejects them in all crates (`clippy.toml`).
+//! These functions return an error if there is not enough memory. The standard constructors abort
+//! the process instead, so Clippy rejects them in all crates (`clippy.toml`).
 //!
-//! Clippy cannot see `collect`, `extend`, `push` and `clone`. Tests with a failing allocator cover
-//! calls that use them (`failed_allocations.rs`).
+//! Clippy does not find allocations by `collect`, `extend`, `push` and `clone`. Tests with a
+//! failing allocator (`failed_allocations.rs`) cover the calls that use them.
 
 #![expect(clippy::disallowed_methods, reason = "the fallible replacements are implemented here")]
 
@@ -18,7 +18,7 @@ use crate::types::{Device, Error, Result};
 /// Returns an empty vector with capacity for `len` items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn with_capacity<T>(len: usize) -> Result<Vec<T>> {
     let mut items = Vec::new();
     reserve(&mut items, len)?;
@@ -28,24 +28,24 @@ pub fn with_capacity<T>(len: usize) -> Result<Vec<T>> {
 /// Reserves capacity for `more` additional items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn reserve<T>(items: &mut Vec<T>, more: usize) -> Result<()> {
     items.try_reserve(more).map_err(|_| out_of_memory::<T>(items.len().saturating_add(more)))
 }
 
-/// Returns `len` zeros.
+/// Returns a vector of `len` zeros.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn zeroed<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let items = bytemuck::allocation::try_zeroed_slice_box(len);
     items.map(<[T]>::into_vec).map_err(|()| out_of_memory::<T>(len))
 }
 
-/// Returns `len` clones of `item`.
+/// Returns a vector of `len` clones of `item`.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn filled<T: Clone>(item: T, len: usize) -> Result<Vec<T>> {
     let mut items = with_capacity(len)?;
     items.resize(len, item);
@@ -55,17 +55,17 @@ pub fn filled<T: Clone>(item: T, len: usize) -> Result<Vec<T>> {
 /// Returns a copy of a slice.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn copied<T: Clone>(list: &[T]) -> Result<Vec<T>> {
     let mut items = Vec::new();
     extend(&mut items, list)?;
     Ok(items)
 }
 
-/// Collects an iterator of known length.
+/// Collects an iterator of known length into a vector.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut items = with_capacity(list.len())?;
     items.extend(list);
@@ -75,7 +75,7 @@ pub fn collect<T>(list: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
 /// Collects an iterator of known length, up to the first error.
 ///
 /// # Errors
-/// - [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 /// - The first error of the iterator.
 pub fn try_collect<T, E: From<Error>>(
     list: impl ExactSizeIterator<Item = Result<T, E>>,
@@ -87,10 +87,10 @@ pub fn try_collect<T, E: From<Error>>(
     Ok(items)
 }
 
-/// Collects an iterator of unknown length.
+/// Collects an iterator of unknown length into a vector.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn gather<T>(list: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let list = list.into_iter();
     let mut items = with_capacity(list.size_hint().0)?;
@@ -103,7 +103,7 @@ pub fn gather<T>(list: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
 /// Appends an item. The capacity grows by a factor, as in [`Vec::push`].
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn push<T>(items: &mut Vec<T>, item: T) -> Result<()> {
     reserve(items, 1)?;
     items.push(item);
@@ -113,7 +113,7 @@ pub fn push<T>(items: &mut Vec<T>, item: T) -> Result<()> {
 /// Appends a copy of a slice.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn extend<T: Clone>(items: &mut Vec<T>, list: &[T]) -> Result<()> {
     reserve(items, list.len())?;
     items.extend_from_slice(list);
@@ -123,7 +123,7 @@ pub fn extend<T: Clone>(items: &mut Vec<T>, list: &[T]) -> Result<()> {
 /// Returns an empty string with capacity for `num_bytes` bytes.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn string(num_bytes: usize) -> Result<String> {
     let mut text = String::new();
     text.try_reserve_exact(num_bytes).map_err(|_| out_of_memory::<u8>(num_bytes))?;
@@ -133,7 +133,7 @@ pub fn string(num_bytes: usize) -> Result<String> {
 /// Returns an empty map with capacity for `len` entries.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn hash_map<K: Eq + Hash, V, S: BuildHasher + Default>(len: usize) -> Result<HashMap<K, V, S>> {
     let mut entries = HashMap::default();
     reserve_entries(&mut entries, len)?;
@@ -143,7 +143,7 @@ pub fn hash_map<K: Eq + Hash, V, S: BuildHasher + Default>(len: usize) -> Result
 /// Reserves capacity for `more` additional entries.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn reserve_entries<K: Eq + Hash, V, S: BuildHasher>(
     entries: &mut HashMap<K, V, S>,
     more: usize,
@@ -156,7 +156,7 @@ pub fn reserve_entries<K: Eq + Hash, V, S: BuildHasher>(
 /// Reserves capacity for `more` additional items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn reserve_items<T: Eq + Hash, S: BuildHasher>(
     items: &mut HashSet<T, S>,
     more: usize,
@@ -169,14 +169,14 @@ pub fn reserve_items<T: Eq + Hash, S: BuildHasher>(
 /// Returns an empty set with capacity for `len` items.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if memory is missing.
+/// - [`Error::OutOfMemory`] if there is not enough memory.
 pub fn hash_set<T: Eq + Hash>(len: usize) -> Result<HashSet<T>> {
     let mut items = HashSet::new();
     reserve_items(&mut items, len)?;
     Ok(items)
 }
 
-/// Returns the error of missing memory of the host for so many items.
+/// Returns the error for a failed allocation of `len` items on the host.
 pub fn out_of_memory<T>(len: usize) -> Error {
     let requested = len.saturating_mul(size_of::<T>());
     Error::OutOfMemory { device: Device::default(), requested, in_use: 0, limit: None }

@@ -1,4 +1,5 @@
-//! A store of named tensors that many devices share: its semantics, and the CPU.
+//! A key-value store of named tensors that many devices share. This crate has the semantics, the
+//! optimizers and the CPU backend.
 //!
 //! ```
 //! use kvstore_core::{Backends, CpuBackend, Device, Key, KvStore, LocalStore, Tensor};
@@ -8,15 +9,15 @@
 //! let key = Key::new("3")?;
 //! let ones = Tensor::from_slice(&backends, Device::cpu(0), [2, 3], &[1f32; 6])?;
 //! store.init(&[key.clone()], &[ones.clone().into()])?;
-//! // Three values of one key are summed.
+//! // A push sums the three values of the key.
 //! let values = [ones.clone().into(), ones.clone().into(), ones.into()];
 //! store.push(&[key.clone(), key.clone(), key.clone()], &values, 0)?;
 //! assert_eq!(store.pull(&[key], 0)?[0].to_vec::<f32>()?, [3.0; 6]);
 //! # Ok::<(), kvstore_core::Error>(())
 //! ```
 //!
-//! Two seams hold the crate together, each a trait that other crates implement: [`Backend`] (what
-//! one kind of memory can do) and [`KvStore`] (what the verbs mean).
+//! Two traits are the extension points of the crate. Other crates implement them: [`Backend`] for a
+//! kind of memory, and [`KvStore`] for a kind of store.
 //!
 //! `docs/design.md` has a map of the folders, in the order in which they may import each other.
 

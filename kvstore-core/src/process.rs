@@ -1,14 +1,15 @@
-//! Support for `fork`: what a child may use of its parent's state, and what it recreates.
+//! Support for `fork`: defines which of its parent's state a child uses, and what it creates anew.
 //!
 //! A child has a copy of its parent's memory, but only the thread that called `fork`. A lock that
 //! another thread held is never released there, and the threads of a pool do not exist.
 //!
-//! - [`Origin`] remembers the process in which something was made.
+//! - [`Origin`] identifies the process that created a value.
 //! - [`OwnedByProcess`] holds a value that a child neither uses nor drops.
 //! - [`PerProcess`] is a static value with one instance per process.
 //! - `ForkMutex` is a mutex that a child can lock unless another thread held it at the fork.
 //!
-//! A counter identifies the process, because `getpid` would be a system call in every verb.
+//! A counter identifies the process, because `getpid` would add a system call to every method of a
+//! store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use crate::types::{Error, Result};
 
-/// The number of forks between the first process that used the library and this one, or a multiple
-/// of it: see `count_forks`.
+/// The number of forks between the first process that used the library and this process. A fork may
+/// count more than once: see `count_forks`.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 fn generation() -> usize {
@@ -62,7 +63,7 @@ mod system {
     }
 }
 
-/// The process that created something.
+/// The process that created a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin(usize);
 
@@ -81,8 +82,8 @@ impl Origin {
     /// Checks that this process is the creator.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] in a forked child. The message names `what` and gives the advice
-    /// `to_do`.
+    /// - [`Error::Unsupported`] in a forked child. The message names `what` and gives the advice
+    ///   `to_do`.
     pub fn check(self, what: &str, to_do: &str) -> Result<()> {
         if self.is_inherited() { Err(forked(what, to_do)) } else { Ok(()) }
     }
@@ -117,11 +118,11 @@ impl<T> OwnedByProcess<T> {
         self.value.as_ref().filter(|_| !self.origin.is_inherited())
     }
 
-    /// Returns the value, in a forked child too. Use it only for what takes no lock and needs no
-    /// thread.
+    /// Returns the value, even in a forked child. Use it only for operations that take no lock and
+    /// need no other thread.
     ///
     /// # Errors
-    /// [`Error::Internal`] during the drop, which no caller can observe.
+    /// - [`Error::Internal`] during the drop, which no caller can observe.
     pub fn peek(&self) -> Result<&T> {
         self.value.as_ref().ok_or_else(|| Error::Internal("a value was dropped".to_owned()))
     }
@@ -162,13 +163,14 @@ pub struct PerProcess<T> {
 const MOST_FORKS: usize = 32;
 
 impl<T> PerProcess<T> {
-    /// Returns a value that no process has made yet.
+    /// Returns a static that no process has initialised.
     pub const fn new() -> Self {
         Self { values: [const { OnceLock::new() }; MOST_FORKS], last: OnceLock::new() }
     }
 
-    /// Returns the value of this process. The first call creates it: `make` receives the value of
-    /// the nearest ancestor that has one, whose locks it must not wait for.
+    /// Returns the value of this process. The first call creates it. `make` receives the value of
+    /// the nearest ancestor that has one. It must not wait for the locks of that value, because
+    /// they may never be released.
     pub fn get_or_init(&self, make: impl FnOnce(Option<&T>) -> T) -> &T {
         count_forks();
         let generation = generation();
@@ -184,8 +186,10 @@ impl<T> Default for PerProcess<T> {
     }
 }
 
-/// How long a child waits for a lock that may be locked for ever. If a thread of the child locks
-/// the mutex and is suspended for longer before it notes that, other threads report an error.
+/// How long a child waits for a lock whose holder may not exist.
+///
+/// If a thread of the child locks the mutex and is suspended for longer before it updates
+/// `generation`, other threads report an error.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// A mutex that a forked child can lock, unless another thread held it at the fork.
@@ -207,7 +211,7 @@ impl<T> ForkMutex<T> {
     /// Locks the mutex. Ignores poisoning.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] in a forked child, if the holder does not exist.
+    /// - [`Error::Unsupported`] in a forked child, if the holder of the lock does not exist.
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, T>> {
         if self.generation.load(Ordering::Relaxed) == generation() {
             return Ok(self.value.lock().unwrap_or_else(PoisonError::into_inner));
@@ -224,6 +228,8 @@ impl<T> ForkMutex<T> {
                 Err(TryLockError::Poisoned(error)) => return Ok(self.noted(error.into_inner())),
                 Err(TryLockError::WouldBlock) => {}
             }
+            // Checked again: a thread of this process has locked the mutex since, and will release
+            // it.
             if self.generation.load(Ordering::Relaxed) == generation() {
                 return Ok(self.value.lock().unwrap_or_else(PoisonError::into_inner));
             }
