@@ -253,7 +253,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Checks that this process can use the backend, which a forked child may be unable to.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] in a forked child, if the backend does not work there.
+    /// - [`Error::Unsupported`] in a forked child, if the backend does not work there.
     fn check_process(&self) -> Result<()> {
         Ok(())
     }

@@ -120,6 +120,7 @@ fn merge_two(left: &[u64], right: &[u64], merged: &mut [u64]) {
         *low = lowest();
         *high = highest();
     }
+    // `middle` has one element if the number of elements is odd, otherwise none.
     middle.fill_with(lowest);
 }
 

@@ -145,6 +145,8 @@ impl RowSparse {
             return Err(Error::invalid("rows: expected a value with rows, found one without axes"));
         }
         let row = shape.row();
+        // Compares numbers, because -0.0 is zero although one of its bits is not 0. Copies bytes,
+        // because the rows must keep their bits.
         let (numbers, bytes) = (value.read_as::<f64>()?, value.seen_bytes()?);
         let rows = numbers.chunks(row.num_elements().max(1)).zip(0_i64..);
         let non_zero = rows.filter(|(row, _)| row.iter().any(|number| *number != 0.0));

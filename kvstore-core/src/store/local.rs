@@ -143,7 +143,12 @@ impl LocalStore {
     /// row-sparse if all values of the key are.
     ///
     /// # Errors
-    /// - Those of [`KvStore::push`], except those of compression, the optimizer and the updater.
+    /// - [`Error::InvalidArgument`] if an updater of this store makes the call.
+    /// - [`Error::InvalidArgument`] if `clip` is given and a value has an integer dtype.
+    /// - [`Error::LengthMismatch`] if the lists differ in length.
+    /// - [`Error::KeyNotFound`] if a key is not initialised.
+    /// - [`Error::SpecMismatch`] if a value's shape or dtype differs from the stored one.
+    /// - [`Error::Poisoned`] if an earlier update of a key panicked.
     pub fn sums(&self, keys: &[Key], values: &[Value], clip: Option<f64>) -> Result<Vec<Value>> {
         let _gate = self.enter("sums")?;
         let (mut entries, mut pushed) = (Vec::new(), Vec::new());
@@ -169,6 +174,8 @@ impl LocalStore {
         fallible::reserve(entries, keys.len())?;
         fallible::reserve(pushed, keys.len())?;
         self.table.look_up(keys, |position, entry| {
+            // Lists mostly repeat a key in a row, so only the last entry is compared. `Push` merges
+            // the other repetitions.
             if entries.last().is_none_or(|last| !Arc::ptr_eq(last, entry)) {
                 entry.check()?;
                 entries.push(Arc::clone(entry));
@@ -180,6 +187,7 @@ impl LocalStore {
             pushed.push(PushedValue { order: entry.order(), position, entry: entries.len() - 1 });
             Ok(())
         })?;
+        // The position is part of the sort key, because a sum is the left fold in call order.
         pushed.sort_unstable_by_key(|pushed| (pushed.order, pushed.position));
         Ok(())
     }
@@ -195,6 +203,7 @@ impl LocalStore {
         let (backends, compression) = (&self.backends, compression.as_ref());
         let mut replaced = ReplacedValues::default();
         let mut push = Push::new(backends, self.home, entries, values, pushed, scratch)?;
+        // Checked first, so that a rejected push neither moves nor sums values.
         if let Some(compression) = compression {
             push.keys.iter().try_for_each(|key| key.check_compression(compression))?;
         }
@@ -367,8 +376,7 @@ impl KvStore for LocalStore {
         let done = self.table.look_up(keys, |position, entry| {
             let order = entry.order();
             let value = match pulled.last() {
-                // The key appears again: use its value again, so that both positions have the same
-                // one.
+                // The key appears again. Its last value is reused, so that both have the same bits.
                 Some(last) if position > 0 && last.order == order => last.value.clone(),
                 _ => entry.committed()?,
             };

@@ -46,6 +46,7 @@ impl NormSums {
         let mut rest = spans;
         let mut sums = self.0.iter_mut().peekable();
         for (index, key) in keys.iter().enumerate() {
+            // `spans` has the addends of every key, so those of keys without norms are skipped.
             let addends = take(&mut rest, num_addends(key))?;
             if let Some((_, sums)) = sums.next_if(|(needed_by, _)| *needed_by == index) {
                 jobs.push(key.measure_job(addends, sums)?);
@@ -111,6 +112,7 @@ impl Push<'_> {
         let mut rest = spans.as_slice();
         for (key, sums) in self.keys.iter().zip(&mut sums) {
             let addends = take(&mut rest, key.len())?;
+            // The host adds the squares of row-sparse values: see `sum_of_squares`.
             match key.first()? {
                 Value::Dense(value) => {
                     let (device, dtype) = (value.device(), value.dtype());

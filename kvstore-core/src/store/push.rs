@@ -391,6 +391,7 @@ impl<'a> Push<'a> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for key in &self.keys {
             let first = key.first()?.memory().clone().relabelled(key.device);
+            // A single value is its own sum and needs no kernel.
             sums.push(match key.len() {
                 1 => first.compact()?,
                 _ => first.allocate_like(first.spec().clone())?,
@@ -447,6 +448,7 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         self.lock()?;
+        // Compression has already computed the sums, so they only need to be committed.
         if let Some(sums) = self.compress(compression)? {
             for (sum, key) in sums.into_iter().zip(&mut self.keys) {
                 key.prepared = PreparedChange::Value(sum.into());
@@ -454,6 +456,7 @@ impl<'a> Push<'a> {
             self.settle(scratch);
             return Ok(());
         }
+        // Prepares all keys before the kernels run, because a failed push must change nothing.
         for key in &mut self.keys {
             key.prepare_sum(self.backends)?;
         }

@@ -69,6 +69,7 @@ impl Snapshot {
                 (Some(optimizer), Some(state)) => Some(state.part(optimizer, first, &spec)?),
                 _ => None,
             };
+            // Without a state of the current optimizer, the key must count as never updated.
             let run = if state.is_some() { copy.progress.run } else { RunId::default() };
             let (key, num_pushes) = (copy.key.clone(), copy.num_pushes);
             let mut progress = Progress { run, ..Default::default() };

@@ -68,6 +68,9 @@ impl Tensor {
     }
 
     /// Returns the result of `op` for each element.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn unary(&self, op: UnaryOp) -> Result<Self> {
         let mut result = self.clone();
         let dtype = self.dtype();
@@ -77,6 +80,9 @@ impl Tensor {
 
     /// Returns every element clipped to `[low, high]`. NaN stays NaN, and a limit that is NaN does
     /// not limit. For integer tensors, the limits are truncated to integers.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
         let mut result = self.clone();
         let dtype = self.dtype();
@@ -240,6 +246,7 @@ fn product_size(left: &Tensor, right: &Tensor) -> Result<(MatmulSize, Shape)> {
     let mismatch = |shape: Vec<usize>| {
         Error::operand_mismatch("dot", &TensorSpec::new(shape, dtype), right.spec())
     };
+    // A vector is a row on the left and a column on the right.
     let (size, shape) = match (left.shape().dims(), right.shape().dims()) {
         (&[k], &[_]) => (MatmulSize { m: 1, k, n: 1 }, Vec::from([1])),
         (&[m, k], &[_]) => (MatmulSize { m, k, n: 1 }, Vec::from([m])),
@@ -270,6 +277,7 @@ fn joined_shape(first: &Tensor, tensors: &[Tensor], axis: usize) -> Result<Shape
     }
     let mut length = 0;
     for tensor in tensors {
+        // The tensor may differ from the first one only in the length of `axis`.
         let mut expected = Vec::from(first.shape().dims());
         let own = tensor.shape().dims().get(axis).copied().unwrap_or(0);
         if let Some(dim) = expected.get_mut(axis) {

@@ -65,6 +65,7 @@ impl Tensor {
             )));
         }
         let (interop, is_strided) = (self.interop()?, memory.layout().is_some());
+        // A contiguous copy moves bytes, so only strided elements must be aligned.
         if is_strided {
             check_alignment(&self.spec, &memory)?;
         }
@@ -147,6 +148,9 @@ impl ExportedTensor {
     }
 
     /// Makes later work in another library's queue wait until the elements have been computed.
+    ///
+    /// # Errors
+    /// - [`Error::Backend`] if the device fails.
     pub fn let_wait(&self, other: Queue) -> Result<()> {
         let Some(value) = &self.value else { return Ok(()) };
         value.interop()?.let_wait(other, value.device)

@@ -128,6 +128,7 @@ impl Tensor {
                     }
                 })
             })?;
+            // Otherwise, these elements would keep unspecified contents.
             if !written {
                 return Err(
                     Error::invalid(format!("elements {first}..{end} were not shown")).into()
