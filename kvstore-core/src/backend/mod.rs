@@ -326,7 +326,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()>;
     /// Writes every dense value of the batch.
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()>;
-    /// Runs every row-wise step of the batch. The cost depends on the number of changed rows only.
+    /// Runs every step of the batch. The cost depends only on the number of changed rows.
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()>;
     /// Compresses every value of the batch.
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()>;
@@ -350,8 +350,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Clips each element to `[low, high]`. NaN stays NaN. A limit that is NaN does not limit. The
     /// limits are rounded to the dtype.
     fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()>;
-    /// Reduces all elements of `src` to the one element of `dst`. Folds blocks of 4096 elements in
-    /// order, and floats in `f64`.
+    /// Reduces all elements of `src` to the one element of `dst`. Reduces each block of 4096
+    /// elements, then folds the blocks in order. Floats are computed in `f64`.
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
     /// Repeats `src` along its axes of length 1. `from` is the shape of `src`, and `to` is that of
     /// `dst`. Both have the same number of axes.

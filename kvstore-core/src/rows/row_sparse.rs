@@ -177,7 +177,7 @@ impl RowSparse {
         self.with_rows(self.rows().to_device(backends, device)?)
     }
 
-    /// Returns the value in compact memory, under another name of the same device.
+    /// Returns the value in a storage of exactly its size, under another name of the same device.
     pub(crate) fn compact(&self, device: Device) -> Result<Self> {
         if self.rows().is_compact() && self.device() == device {
             return Ok(self.clone());

@@ -123,7 +123,7 @@ impl Value {
         })
     }
 
-    /// Returns the value in compact memory, under another name of the same device.
+    /// Returns the value in a storage of exactly its size, under another name of the same device.
     pub(crate) fn compact(&self, device: Device) -> Result<Self> {
         Ok(match self {
             Self::Dense(tensor) => Self::Dense(tensor.compact()?.relabelled(device)),

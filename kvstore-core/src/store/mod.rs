@@ -96,8 +96,8 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     ///   stored one.
     /// - [`InvalidArgument`](crate::Error::InvalidArgument) if compression is on and a value is
     ///   row-sparse, has an integer dtype, or has a dtype that cannot represent the threshold.
-    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an optimizer or a bound of the
-    ///   global norm is set and a value has an integer dtype.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an optimizer or
+    ///   [`KvStore::clip_global_norm`] is set and a value has an integer dtype.
     /// - [`InvalidArgument`](crate::Error::InvalidArgument) if an updater of this store makes the
     ///   call.
     /// - [`Updater`](crate::Error::Updater) if the updater returns an error.

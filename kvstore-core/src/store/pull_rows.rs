@@ -10,8 +10,8 @@ use crate::types::{Error, Result};
 
 /// Returns the requested rows of each entry, as one batch.
 ///
-/// Locks the values meanwhile, in the order of initialisation like everywhere else. Cloning a value
-/// instead would make a concurrent step copy all of it.
+/// Locks the values while it reads them, in the order of initialisation like everywhere else. A
+/// clone of a value would make a concurrent step copy all of it.
 pub(crate) fn pull_rows(
     backends: &Backends,
     requested: &[(Arc<Entry>, &[i64])],

@@ -1,5 +1,5 @@
-//! Snapshots of stores that split each value into parts. Each part belongs to a store of its own,
-//! which keeps the optimizer states of its parts.
+//! Snapshots of stores that split each value into parts, and keep the optimizer states of the parts
+//! in a second store.
 
 use std::collections::HashMap;
 use std::sync::Arc;

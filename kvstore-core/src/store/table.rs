@@ -193,7 +193,7 @@ impl Table {
     }
 
     /// Returns the contents of every key, in the order of initialisation. The caller must prevent
-    /// changes meanwhile.
+    /// changes during the call.
     ///
     /// # Errors
     /// - [`Error::Poisoned`] if an earlier update of a key panicked.
@@ -221,7 +221,8 @@ impl Table {
         Ok(())
     }
 
-    /// Sets the states of some keys, all or none. The caller must prevent changes meanwhile.
+    /// Sets the states of some keys, all or none. The caller must prevent changes
+    /// during the call.
     ///
     /// # Errors
     /// - [`Error::KeyNotFound`] if a key is not in the table.

@@ -96,7 +96,6 @@ impl Tensor {
     /// For each piece, `get` receives a range of elements and a function, and calls the function
     /// with these elements. The function copies at most 256 KiB in the calling thread, so the
     /// elements may be in memory that can be borrowed for a short time only.
-    /// the elements may be in memory that can be borrowed for a short time only.
     ///
     /// # Errors
     /// - Those of [`Tensor::allocate`].
@@ -330,8 +329,8 @@ impl Tensor {
         Ok(moved)
     }
 
-    /// Returns the tensor in compact memory. Copies a part of a larger tensor, because it would
-    /// keep the entire memory alive. Copies external memory.
+    /// Returns the tensor in a storage of exactly its size. Copies external memory. Copies a part
+    /// of a larger tensor, because it would keep the entire storage alive.
     pub fn compact(&self) -> Result<Self> {
         if self.is_compact() { Ok(self.clone()) } else { self.duplicate() }
     }
