@@ -183,7 +183,7 @@ pub fn out_of_memory<T>(len: usize) -> Error {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::hash::RandomState;
 
@@ -191,7 +191,7 @@ mod tests {
     use crate::types::ErrorCode;
 
     #[test]
-    fn too_many_items_are_an_error() {
+    fn oversized_allocations_are_errors() {
         let errors = [
             with_capacity::<u64>(usize::MAX).unwrap_err(),
             zeroed::<u64>(usize::MAX).unwrap_err(),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_those_of_the_standard_library() {
+    fn contents_match_the_standard_library() {
         assert_eq!(zeroed::<u16>(3).unwrap(), [0; 3]);
         assert!(zeroed::<u16>(0).unwrap().is_empty());
         assert_eq!(filled(7, 3).unwrap(), [7; 3]);

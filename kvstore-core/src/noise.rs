@@ -75,7 +75,7 @@ pub(crate) fn standard_normal(stream: [u32; 2], call: u64, index: u64) -> f64 {
 }
 
 /// Returns the 128 random bits of an element.
-#[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+#[allow(clippy::cast_possible_truncation, reason = "splits the number into its halves")]
 fn words(stream: [u32; 2], call: u64, index: u64) -> [u32; 4] {
     let counter = [index as u32, (index >> 32) as u32, call as u32, (call >> 32) as u32];
     philox(counter, stream)
@@ -93,7 +93,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+#[allow(clippy::cast_possible_truncation, reason = "splits the number into its halves")]
 fn wide_product(a: u32, b: u32) -> (u32, u32) {
     let product = u64::from(a) * u64::from(b);
     ((product >> 32) as u32, product as u32)
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn philox_gives_its_authors_known_answers() {
+    fn philox_matches_the_known_answers_of_its_authors() {
         let zeros = philox([0; 4], [0; 2]);
         assert_eq!(zeros, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         let ones = philox([u32::MAX; 4], [u32::MAX; 2]);

@@ -76,7 +76,7 @@ impl PairSum {
 
 /// Returns the sum of squares of a dense value whose only non-zero rows are these, in the order of
 /// the dense value. `numbers` has the rows in order, each with `row_len` numbers.
-#[allow(clippy::indexing_slicing, reason = "a remainder by the number of columns is one of them")]
+#[allow(clippy::indexing_slicing, reason = "a remainder by `COLUMNS` is below `COLUMNS`")]
 pub(crate) fn sum_of_rows(
     indices: &[i64],
     numbers: &[f64],
@@ -123,19 +123,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_added_first() {
+    fn add_in_pairs_adds_neighbours_first() {
         assert_eq!(add_in_pairs(&mut []), 0.0);
         assert_eq!(add_in_pairs(&mut [3.0]), 3.0);
-        // Alone, 1 would be lost next to 2^53.
+        // A single 1 would be lost in a sum with 2^53.
         let large = 9_007_199_254_740_992.0;
         assert_eq!(add_in_pairs(&mut [large, 0.0, 1.0, 1.0]), large + 2.0);
         assert_eq!(add_in_pairs(&mut [1.0, 2.0, 3.0, 4.0, 5.0]), 15.0);
     }
 
     #[test]
-    fn pairs_are_the_same_when_numbers_come_one_by_one() {
+    fn pair_sum_equals_add_in_pairs() {
         for len in 0..200 {
-            // Each order of additions rounds these differently.
+            // Different orders of addition round these numbers differently.
             let mut numbers: Vec<f64> =
                 (0..len).map(|n| f64::from(n * n % 97 + 1).sqrt().exp()).collect();
             let mut sum = PairSum::new();

@@ -252,7 +252,7 @@ impl<T> ForkMutex<T> {
 
 #[cfg(all(test, unix, not(miri)))]
 #[expect(unsafe_code, reason = "declares functions of the system")]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub(crate) mod tests {
     use std::ffi::c_int;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -285,7 +285,7 @@ pub(crate) mod tests {
         assert_eq!((ended, status), (child, 0), "the child failed or timed out");
     }
 
-    /// Runs `work` while another thread holds what `hold` returns.
+    /// Runs `work` while another thread holds the guard that `hold` returns.
     pub(crate) fn while_held<G>(hold: impl FnOnce() -> G + Send, work: impl FnOnce()) {
         thread::scope(|scope| {
             let ((taken, is_taken), (release, is_released)) = (channel(), channel::<()>());
@@ -302,7 +302,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_value_of_the_parent_is_neither_used_nor_dropped() {
+    fn a_child_neither_uses_nor_drops_a_value_of_its_parent() {
         static DROPS: AtomicU32 = AtomicU32::new(0);
         struct Counted;
         impl Drop for Counted {
@@ -320,14 +320,14 @@ pub(crate) mod tests {
             assert_eq!(error.to_string(), text);
             drop(value);
             assert_eq!(DROPS.load(Ordering::Relaxed), 0);
-            // A grandchild is another process.
+            // A grandchild does not own a value of its parent.
             let own = OwnedByProcess::new(7);
             in_child(move || assert!(own.get().is_none()));
         });
     }
 
     #[test]
-    fn every_process_has_a_static_value_of_its_own() {
+    fn every_process_has_its_own_static_value() {
         static NAMES: PerProcess<String> = PerProcess::new();
         let named = |own: &'static str| {
             NAMES.get_or_init(|inherited| {
@@ -340,12 +340,12 @@ pub(crate) mod tests {
             assert_eq!(named("child"), "parent child");
             in_child(|| assert_eq!(named("grandchild"), "parent child grandchild"));
         });
-        // A grandchild inherits what its parent did not use.
+        // A grandchild inherits a value that its parent did not use.
         in_child(|| in_child(|| assert_eq!(named("grandchild"), "parent grandchild")));
     }
 
     #[test]
-    fn a_mutex_that_was_held_at_the_fork_is_an_error_and_one_that_was_free_is_locked() {
+    fn a_child_locks_only_mutexes_that_were_free_at_the_fork() {
         let (held, free) = (ForkMutex::new(1), ForkMutex::new(2));
         while_held(
             || held.lock().unwrap(),

@@ -71,7 +71,7 @@ pub struct MeasureJob<'a> {
 
 /// The values that a [`MeasureJob`] squares and sums.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant, reason = "a push has few jobs, and mostly of steps")]
+#[allow(clippy::large_enum_variant, reason = "a push has few jobs, and most of them are steps")]
 pub enum Measured<'a> {
     /// The sum of the gradients, rounded to their dtype and converted to [`DType::arithmetic`]. The
     /// second sums are 0.
@@ -410,7 +410,7 @@ pub struct DeviceMemory {
 
 /// The sizes of a matrix product `[m, k] x [k, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the letters are the field's own and stand in the type's text")]
+#[allow(missing_docs, reason = "the letters are standard, and the type's text has them")]
 pub struct MatmulSize {
     pub m: usize,
     pub k: usize,

@@ -15,8 +15,8 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Resu
     };
     let mut lens: Vec<usize> = fallible::collect(lists.iter().map(|list| list.len()))?;
     let mut merged = fallible::with_capacity(lens.iter().sum())?;
-    for (list, numbers) in lists.iter().enumerate() {
-        merged.extend(numbers.iter().map(|&number| packing.pack(number, list)));
+    for (list, indices) in lists.iter().enumerate() {
+        merged.extend(indices.iter().map(|&index| packing.pack(index, list)));
     }
     let mut room = fallible::zeroed(merged.len())?;
     while lens.len() > 1 {
@@ -24,8 +24,8 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Resu
         std::mem::swap(&mut merged, &mut room);
     }
     for packed in merged {
-        let (number, list) = packing.unpack(packed);
-        visit(number, list);
+        let (index, list) = packing.unpack(packed);
+        visit(index, list);
     }
     Ok(())
 }
@@ -33,12 +33,12 @@ pub(crate) fn merge(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Resu
 /// Merges indices that are too large to be packed with their list.
 fn sort(lists: &[&[i64]], mut visit: impl FnMut(i64, usize)) -> Result<()> {
     let mut pairs = fallible::with_capacity(lists.iter().map(|list| list.len()).sum())?;
-    for (list, numbers) in lists.iter().enumerate() {
-        pairs.extend(numbers.iter().map(|&number| (number, list)));
+    for (list, indices) in lists.iter().enumerate() {
+        pairs.extend(indices.iter().map(|&index| (index, list)));
     }
     pairs.sort_unstable();
-    for (number, list) in pairs {
-        visit(number, list);
+    for (index, list) in pairs {
+        visit(index, list);
     }
     Ok(())
 }
@@ -52,23 +52,23 @@ struct Packing {
 impl Packing {
     /// Returns the packing for these lists, or `None` if an index is too large.
     fn of(lists: &[&[i64]]) -> Option<Self> {
-        // At least one value of these bits is not the number of a list, so adding 1 never overflows
-        // into the index.
+        // These bits can represent `lists.len()`, and every list is below it. So adding 1 in `pack`
+        // never carries into the index.
         let list_bits = usize::BITS - lists.len().leading_zeros();
-        let number_bits = u64::BITS.checked_sub(list_bits)?;
-        let largest = lists.iter().filter_map(|numbers| numbers.last()).max();
-        let fits = largest.is_none_or(|&largest| largest.unsigned_abs() >> number_bits == 0);
+        let index_bits = u64::BITS.checked_sub(list_bits)?;
+        let largest = lists.iter().filter_map(|indices| indices.last()).max();
+        let fits = largest.is_none_or(|&largest| largest.unsigned_abs() >> index_bits == 0);
         fits.then_some(Self { list_bits })
     }
 
-    fn pack(self, number: i64, list: usize) -> u64 {
-        (number.unsigned_abs() << self.list_bits | list as u64) + 1
+    fn pack(self, index: i64, list: usize) -> u64 {
+        (index.unsigned_abs() << self.list_bits | list as u64) + 1
     }
 
     #[allow(
         clippy::cast_possible_wrap,
         clippy::cast_possible_truncation,
-        reason = "as it was packed"
+        reason = "`pack` received these types"
     )]
     fn unpack(self, packed: u64) -> (i64, usize) {
         let packed = packed - 1;
@@ -125,52 +125,52 @@ fn merge_two(left: &[u64], right: &[u64], merged: &mut [u64]) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::merge;
     use crate::noise::Distribution;
 
     fn assert_merges(lists: &[Vec<i64>]) {
         let mut expected = Vec::new();
-        for (list, numbers) in lists.iter().enumerate() {
-            expected.extend(numbers.iter().map(|&number| (number, list)));
+        for (list, indices) in lists.iter().enumerate() {
+            expected.extend(indices.iter().map(|&index| (index, list)));
         }
         expected.sort_unstable();
         let slices: Vec<&[i64]> = lists.iter().map(Vec::as_slice).collect();
         let mut merged = Vec::new();
-        merge(&slices, |number, list| merged.push((number, list))).unwrap();
+        merge(&slices, |index, list| merged.push((index, list))).unwrap();
         assert_eq!(merged, expected);
     }
 
     #[test]
-    #[allow(clippy::cast_possible_truncation, reason = "to the integer part")]
-    fn every_number_is_visited_once_and_in_order() {
+    #[allow(clippy::cast_possible_truncation, reason = "keeps the integer part")]
+    fn merge_visits_every_index_in_order() {
         let draw = |below: f64, call: u64, index: u64| {
             let distribution = Distribution::Uniform { low: 0.0, high: below };
             distribution.sample([1, 2], call, index) as i64
         };
         for num_lists in 0..10 {
             for call in 0..if cfg!(miri) { 3 } else { 100 } {
-                let of_list = |list: u64| {
+                let random_list = |list: u64| {
                     let len = draw(20.0, call, 1000 * list).unsigned_abs();
-                    let numbers = (1..=len).map(|index| draw(40.0, call, 1000 * list + index));
-                    let mut numbers: Vec<i64> = numbers.collect();
-                    numbers.sort_unstable();
-                    numbers.dedup();
-                    numbers
+                    let indices = (1..=len).map(|index| draw(40.0, call, 1000 * list + index));
+                    let mut indices: Vec<i64> = indices.collect();
+                    indices.sort_unstable();
+                    indices.dedup();
+                    indices
                 };
-                let mut lists: Vec<_> = (0..num_lists).map(of_list).collect();
+                let mut lists: Vec<_> = (0..num_lists).map(random_list).collect();
                 assert_merges(&lists);
-                // Some of these do not fit into an integer with their list.
-                lists.iter_mut().flatten().for_each(|number| *number += i64::MAX - 40);
+                // Some of these are too large to be packed with their list.
+                lists.iter_mut().flatten().for_each(|index| *index += i64::MAX - 40);
                 assert_merges(&lists);
             }
         }
     }
 
     #[test]
-    fn the_largest_numbers_that_fit_are_told_apart() {
-        // Two bits are for the list.
+    fn merge_distinguishes_the_largest_packed_indices() {
+        // A list takes two bits, so 2^62 - 1 is the largest index that can be packed.
         for largest in [(1 << 62) - 1, 1 << 62] {
             assert_merges(&[vec![0, largest], vec![largest - 1, largest], vec![0]]);
         }

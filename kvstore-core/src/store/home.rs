@@ -36,7 +36,7 @@ impl Home {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
     use crate::backend::registry::Backends;

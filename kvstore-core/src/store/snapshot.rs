@@ -271,7 +271,7 @@ impl fmt::Debug for Snapshot {
 }
 
 #[cfg(all(test, unix, not(miri)))]
-#[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use crate::backend::registry::Backends;
     use crate::cpu::CpuBackend;
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_finds_keys_while_a_thread_of_its_parent_makes_the_map() {
+    fn a_child_finds_keys_if_its_parent_was_building_the_map() {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let keys = ["a", "b"].map(|key| Key::new(key).unwrap());
         let value = |x: f32| Tensor::from_slice(&backends, Device::cpu(0), [1], &[x]).unwrap();

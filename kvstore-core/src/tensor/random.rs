@@ -25,7 +25,7 @@ pub struct Generator {
 
 impl Generator {
     /// Returns the sequence with this seed, from its start.
-    #[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+    #[allow(clippy::cast_possible_truncation, reason = "splits the number into its halves")]
     pub fn new(seed: u64) -> Self {
         Self { stream: [seed as u32, (seed >> 32) as u32], num_calls: 0 }
     }

@@ -196,7 +196,7 @@ dtypes! {
 }
 #[allow(
     clippy::single_component_path_imports,
-    reason = "so that other modules name these macros by path"
+    reason = "lets other modules name these macros by path"
 )]
 pub(crate) use {full_types, half_types, integer_types, with_element, with_float};
 
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_lead_back() {
+    fn codes_and_names_round_trip() {
         for dtype in DType::ALL {
             assert_eq!(DType::from_code(i32::from(dtype.code())).unwrap(), dtype);
             assert_eq!(DType::from_name(dtype.name()).unwrap(), dtype);

@@ -126,7 +126,7 @@ pub fn cast<S: Element, D: Element>(source: S) -> D {
 /// Melquiond, "Emulation of FMA and correctly rounded sums", 2008). This makes half precision the
 /// same on every machine, because processors differ in whether they convert `f64` to half precision
 /// in one step or two.
-#[allow(clippy::cast_possible_truncation, reason = "what the rounding loses is put right below")]
+#[allow(clippy::cast_possible_truncation, reason = "the code below corrects the rounding")]
 fn round_to_odd(number: f64) -> f32 {
     let nearest = number as f32;
     let back = f64::from(nearest);
@@ -143,7 +143,7 @@ fn round_to_odd(number: f64) -> f32 {
 
 /// Returns the integer in `f64`. If it has too many digits, returns a neighbour whose last bit is
 /// 1.
-#[allow(clippy::cast_precision_loss, reason = "what has more than 53 bits is cut before")]
+#[allow(clippy::cast_precision_loss, reason = "the result has at most 53 significant bits")]
 fn exact_or_odd(number: i64) -> f64 {
     const SPARE: i64 = (1 << 11) - 1;
     let short = number.unsigned_abs() < 1 << 53;
@@ -161,7 +161,7 @@ macro_rules! integer_element {
             clippy::cast_precision_loss,
             clippy::cast_sign_loss,
             clippy::cast_lossless,
-            reason = "these conversions are defined as keeping the low bits, or as rounding"
+            reason = "these conversions are defined to keep the low bits or to round"
         )]
         impl Element for $type {
             const DTYPE: DType = DType::$Variant;
@@ -203,7 +203,7 @@ macro_rules! full_element {
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
             clippy::cast_lossless,
-            reason = "rounding is what these conversions are for"
+            reason = "these conversions are defined to round"
         )]
         impl Element for $type {
             const DTYPE: DType = DType::$Variant;
@@ -244,7 +244,7 @@ macro_rules! half_element {
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
-            reason = "rounding is what these conversions are for"
+            reason = "these conversions are defined to round"
         )]
         impl Element for $type {
             const DTYPE: DType = DType::$Variant;
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn half_precision_is_rounded_once() {
-        // Rounded to f32 first, these would be ties, which go to even.
+        // If these were rounded to `f32` first, they would become ties, which round to even.
         let above_tie = 1.0 + 1.0 / 2048.0 + 1.0 / f64::from(1 << 30);
         assert_eq!(cast::<f64, f16>(above_tie).to_f64(), 1.0 + 1.0 / 1024.0);
         assert_eq!(cast::<f64, f16>(-above_tie).to_f64(), -1.0 - 1.0 / 1024.0);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_dtypes_lead_to_each_other() {
+    fn types_and_dtypes_match() {
         for dtype in DType::ALL {
             with_element!(dtype, T => {
                 assert_eq!(T::DTYPE, dtype);

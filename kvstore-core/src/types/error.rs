@@ -327,7 +327,7 @@ fn chain(error: &dyn StdError) -> String {
 /// The numbers are append-only, because bindings send them as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "each is explained at the variant of `Error` with its name")]
+#[allow(missing_docs, reason = "the variant of `Error` with the same name explains it")]
 pub enum ErrorCode {
     KeyNotFound = 0,
     KeyExists = 1,
@@ -402,14 +402,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_numbered_in_the_order_of_all() {
+    fn all_is_in_the_order_of_codes() {
         for (number, code) in ErrorCode::ALL.into_iter().enumerate() {
             assert_eq!(code as usize, number);
         }
     }
 
     #[test]
-    fn chain_joins_the_causes() {
+    fn chain_joins_the_sources() {
         let key = Key::new("w").unwrap();
         let error = Error::Updater { key, source: "no".into() };
         assert_eq!(error.chain(), "updater failed on key `w`: no");

@@ -15,7 +15,7 @@ use super::error::{Error, Result};
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
 #[derive(Clone, Default, Eq, Hash, PartialOrd, Ord)]
-#[allow(clippy::derived_hash_with_manual_eq, reason = "keys are equal when their texts are")]
+#[allow(clippy::derived_hash_with_manual_eq, reason = "keys are equal if their strings are")]
 pub struct Key(Arc<str>);
 
 impl PartialEq for Key {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nul_is_refused_and_the_empty_key_is_not() {
+    fn new_rejects_nul_and_accepts_the_empty_key() {
         assert!(Key::new("a\0b").is_err());
         assert_eq!(Key::new("").unwrap().as_str(), "");
     }

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_in_the_order_of_their_numbers() {
+    fn all_is_in_the_order_of_codes() {
         assert!(BinaryOp::ALL.is_sorted_by_key(|op| op.code()));
         assert!(UnaryOp::ALL.is_sorted_by_key(|op| op.code()));
         assert!(Reduction::ALL.is_sorted_by_key(|op| op.code()));

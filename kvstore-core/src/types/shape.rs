@@ -223,21 +223,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_beyond_memory_are_errors() {
+    fn num_bytes_rejects_sizes_beyond_memory() {
         let spec = TensorSpec::new([usize::MAX, 3], DType::F32);
         assert!(spec.num_bytes().is_err());
         assert_eq!(TensorSpec::new([usize::MAX, 0], DType::F32).num_bytes().unwrap(), 0);
     }
 
     #[test]
-    fn shapes_of_few_and_of_many_axes_are_alike() {
+    fn short_and_long_shapes_behave_alike() {
         for rank in 0..10 {
             let dims: Vec<usize> = (1..=rank).collect();
             let shape = Shape::from(&*dims);
             assert_eq!((shape.dims(), shape.rank()), (&*dims, rank));
             assert_eq!(shape, Shape::from(dims.clone()));
             assert_eq!(shape.num_elements(), dims.iter().product::<usize>());
-            assert_ne!(shape, Shape::from([&*dims, &[0]].concat()), "a longer shape is another");
+            assert_ne!(shape, Shape::from([&*dims, &[0]].concat()), "a longer shape is different");
         }
         assert_eq!(Shape::from([5, 4, 3, 2, 1]).row(), Shape::from([4, 3, 2, 1]));
     }
