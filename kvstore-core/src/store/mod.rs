@@ -51,9 +51,11 @@ pub(crate) use table::{KeyCopy, Progress};
 /// - The sum of a key's values is the left fold in call order. Its bits do not depend on threads,
 ///   on the kind of store, or on the other keys of the call.
 ///
-/// Besides the errors that a method lists, a call fails with
-/// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory, and with
-/// [`Backend`](crate::Error::Backend) if a device fails.
+/// Besides the errors that a method lists, a call can fail with these:
+///
+/// - [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+/// - [`Backend`](crate::Error::Backend) if a device fails.
+/// - [`Transport`](crate::Error::Transport) if a network is involved and fails.
 pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// Returns the name that the store was created with, in lower case.
     fn name(&self) -> &str;

@@ -386,7 +386,7 @@ impl<'a> Push<'a> {
         self.keys.iter().map(KeyPush::len).sum()
     }
 
-    /// Returns the sum of each key's values. The sum of a single value shares its memory.
+    /// Returns the sum of each key's values. A single value is shared as its own sum if possible.
     pub(crate) fn sum(&self, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for key in &self.keys {
