@@ -88,24 +88,24 @@ pub(crate) fn sum_of_rows(
     // The block that `columns` belongs to. A block without a stored row still counts, as a sum of
     // zeros.
     let mut block = 0;
-    let mut close_until = |columns: &mut [f64; COLUMNS], end: usize| {
+    let mut close_until = |columns: &mut [f64; COLUMNS], blocks: &mut PairSum, end: usize| {
         while block < end {
             blocks.push(add_in_pairs(columns));
             columns.fill(0.0);
             block += 1;
         }
-        blocks.total()
     };
     for (index, row) in indices.iter().zip(numbers.chunks_exact(row_len.max(1))) {
         let first = usize::try_from(*index).unwrap_or(0) * row_len;
         for (element, number) in (first..).zip(row) {
             if element.is_multiple_of(BLOCK) || element == first {
-                close_until(&mut columns, element / BLOCK);
+                close_until(&mut columns, &mut blocks, element / BLOCK);
             }
             columns[element % COLUMNS] += number * number;
         }
     }
-    close_until(&mut columns, num_blocks(num_elements))
+    close_until(&mut columns, &mut blocks, num_blocks(num_elements));
+    blocks.total()
 }
 
 /// Returns the two sums of a value, given the two sums of each block.

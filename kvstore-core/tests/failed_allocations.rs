@@ -58,6 +58,13 @@ fn store(value: impl Into<Value>) -> LocalStore {
     store
 }
 
+/// Returns a store with one key and an optimizer.
+fn optimized(name: &str) -> LocalStore {
+    let store = store(tensor());
+    store.set_optimizer(Optimizer::new(name).unwrap()).unwrap();
+    store
+}
+
 /// Returns a case whose failed call must leave the store unchanged.
 fn change(
     name: &'static str,
@@ -275,29 +282,17 @@ fn store_cases() -> Vec<Case> {
         ),
         change(
             "push to an optimizer",
-            move || {
-                let store = store(tensor());
-                store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
-                (store, pair())
-            },
+            move || (optimized("adam"), pair()),
             move |store, values| store.push(&both(), values, 0),
         ),
         change(
             "push to a row-wise optimizer",
-            move || {
-                let store = store(tensor());
-                store.set_optimizer(Optimizer::new("groupadagrad").unwrap()).unwrap();
-                (store, pair())
-            },
+            move || (optimized("groupadagrad"), pair()),
             move |store, values| store.push(&both(), values, 0),
         ),
         change(
             "push to a layer-wise optimizer",
-            move || {
-                let store = store(tensor());
-                store.set_optimizer(Optimizer::new("lamb").unwrap()).unwrap();
-                (store, pair())
-            },
+            move || (optimized("lamb"), pair()),
             move |store, values| store.push(&both(), values, 0),
         ),
         change(
@@ -323,10 +318,9 @@ fn store_cases() -> Vec<Case> {
     ]
 }
 
-/// Returns a store with states of an optimizer.
+/// Returns a store whose key has optimizer state.
 fn trained() -> LocalStore {
-    let store = store(tensor());
-    store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+    let store = optimized("adam");
     store.push(&key(), &[tensor().into()], 0).unwrap();
     store
 }

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch and arrays of CuPy on real GPUs. Where the driver is emulated, `cards.py` stands in for both."""
+"""Tensors of PyTorch and arrays of CuPy on real GPUs. On the emulated driver, `cards.py` replaces both libraries."""
 
 import numpy
 import pytest

@@ -30,7 +30,7 @@ note() {
     say "$(printf '%-28s %-8s %4s s  %s' "$1" "$2" "$3" "$4")"
 }
 
-# Begins a group of steps that may take so many seconds together, and what the groups before it have left.
+# Begins a group of steps. It may take this many seconds, plus the seconds that earlier groups left.
 until=0
 group() { until=$((until + $1)); }
 
@@ -85,7 +85,7 @@ small=
     step first-calls-warm 10 "$report" "$bench" $small --first-calls
 }
 
-# 2. Bits and copies against the host, before anything that takes long.
+# 2. The shortest test of bits and copies comes first, so that a long step cannot use up its time.
 group 40
 step test-card 45 "$out/tests.txt" "$work/test-card"
 
@@ -99,7 +99,7 @@ group 105
 step peers 105 "$work/peers.txt" "$python" "$here/peers.py" $small --seconds 95 \
     --bench "$out/bench.jsonl" --json "$out/peers.json"
 
-# 5. The package that Python's users get, with the PyTorch and the CuPy that are here.
+# 5. The released wheel, with the PyTorch and CuPy of this machine.
 group 75
 wheel=$(echo "$here"/*.whl)
 if ! "$python" -c 'import numpy, pytest' 2>/dev/null; then

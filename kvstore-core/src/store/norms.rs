@@ -84,7 +84,7 @@ impl Push<'_> {
         let mut clipped = fallible::copied(values)?;
         let sums = self.sum(scratch)?;
         for (key, sum) in self.keys.iter_mut().zip(sums) {
-            let scaled = key.in_form_of_first(scaled(&sum, factor)?)?;
+            let scaled = key.in_form_of_first(scaled(sum, factor)?)?;
             let place = key.positions().next().and_then(|place| clipped.get_mut(place));
             *place.ok_or_else(lost)? = scaled;
             key.keep_first();
@@ -134,9 +134,11 @@ impl Push<'_> {
 
 /// Returns the sum times a factor. Half floats are scaled in `f32` and rounded once, because the
 /// factor may be too small for a half float.
-fn scaled(sum: &Tensor, factor: f64) -> Result<Tensor> {
+fn scaled(sum: Tensor, factor: f64) -> Result<Tensor> {
     let dtype = sum.dtype();
     let mut wide = sum.cast(dtype.arithmetic().unwrap_or(dtype))?;
+    // Otherwise the product could not be written in place.
+    drop(sum);
     wide.binary_scalar_assign(BinaryOp::Mul, Scalar::Float(factor))?;
     wide.cast(dtype)
 }

@@ -6,7 +6,7 @@ use kvstore_core::{DType, Result};
 use super::batch::{Address, Batch, THREADS, is_aligned};
 use super::update::{self, FromTo};
 
-/// Vectors of elements that a thread makes of codes.
+/// The number of vectors that a thread computes from codes.
 const CODE_VECTORS: u64 = 2;
 
 /// One value that is compressed, as the kernel reads it.

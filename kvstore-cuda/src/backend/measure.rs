@@ -107,7 +107,7 @@ fn push(
         let are_complete = spans.iter().flatten().count() == num_states
             && spans.iter().flatten().all(|span| span.num_bytes == len * arithmetic.size());
         if span.num_bytes != num_bytes || !are_complete {
-            return Err(Error::Internal("weight or state unlike the gradient".to_owned()));
+            return Err(Error::Internal("weight or state does not match the gradient".to_owned()));
         }
         (rule, weight) = (Some(step), address_on(card, *span)?);
         for span in spans.iter().flatten() {

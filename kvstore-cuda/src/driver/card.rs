@@ -19,8 +19,8 @@ use super::handles::Event;
 use super::modules::{MODULES, module_of};
 use crate::args::batch::{Address, THREADS};
 
-/// The most blocks of a grid, which share the tiles if there are more. Otherwise each block has one tile: a card moves more
-/// with many short blocks than with a few that loop.
+/// The largest number of blocks in a grid. Each block has one tile, and loops only if there are more
+/// tiles: a card moves more bytes per second with many short blocks than with a few that loop.
 const MAX_BLOCKS: u32 = 0x7fff_ffff;
 
 /// What a card is.

@@ -63,8 +63,8 @@ pub(crate) fn steps(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
-/// Steps that need the norms of weight and gradient first, so they read these twice: the host waits between
-/// the passes.
+/// Layer-wise steps. They read weight and gradient twice, because they need the norms first. The host waits
+/// between the two passes.
 pub(crate) fn layer_wise_steps(bench: &mut Bench) -> io::Result<()> {
     // What the first pass reads; the second pass is a step like any other.
     for (name, momentum, measured, num_states) in [("lars", 0.9, 2, 1), ("lamb", 0.0, 4, 2)] {

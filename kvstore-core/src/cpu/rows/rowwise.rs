@@ -224,8 +224,8 @@ impl<'a, A: Real> Rows<'a, A> {
         let row_len = self.gradient.row_len;
         let mut gradients = [A::ZERO; PART];
         let mut buffers = GradientBuffers { sum: SumBuffer::default(), rounded: [0; PART] };
-        // A row that is shorter than these uses, fills and adds up only its own length of them. The columns
-        // beyond it would add zeros, which change no bit of a sum of squares.
+        // A row shorter than these buffers uses only the beginning of them, so narrow rows stay cheap. The
+        // unused columns would add zeros, which do not change the bits of a sum of squares.
         let mut columns = [0.0; COLUMNS];
         let columns = columns.split_at_mut(row_len.min(COLUMNS)).0;
         let mut repeated = [[A::ZERO; PART]; N];
