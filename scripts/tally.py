@@ -12,7 +12,8 @@ Reads from FOLDER/NAME:
   Rust test that could not run
 - `status` and `seconds`, written by tally.sh
 
-Repeats the output of failed tests below the counts, because CI may show only the end of a log.
+Prints the output of failed tests above the counts and their names below them, because CI may show
+only the end of a log.
 
 Ends with status 1 if a test failed. A command that did not run, was interrupted, failed without a
 failed test, or passed without any result, counts as a failed test.
@@ -32,8 +33,11 @@ CARGO_HEADING = re.compile(r"---- .* stdout ----$")
 # JUnit's launcher reports the exception of an assumption; only its message is the reason.
 EXCEPTION = re.compile(r"^[\w.$]+Exception: (Assumption failed: )?")
 LONGEST_REASON = 160
-# The number of lines of output that are repeated for a failed test.
-MOST_LINES = 60
+# A frame of a Java stack trace outside this project's packages.
+FOREIGN_FRAME = re.compile(r"\s+at (?!dev\.kvstore|org\.apache\.clojure_mxnet)|\s+\.\.\. \d+ more")
+# How many lines of a failed test's output are repeated: Java names the error first, other tools last.
+FIRST_LINES = 20
+LAST_LINES = 40
 
 
 class Tally:
@@ -62,7 +66,8 @@ class Tally:
                 self.failed += 1
                 name = f"{case.get('classname')} {case.get('name')}"
                 texts = [failure.text or failure.get("message") or "" for failure in failures]
-                self.failures.append([name, *"\n".join(texts).splitlines()[-MOST_LINES:]])
+                lines = [line for line in "\n".join(texts).splitlines() if not FOREIGN_FRAME.match(line)]
+                self.failures.append([name, *shortened(lines)])
             elif skip is not None:
                 self.skipped[first_line(skip.get("message") or skip.text)] += 1
             else:
@@ -104,7 +109,7 @@ class Tally:
 
 
 def failures_of(printed):
-    """Returns the heading and the last lines of output of each failed test of a test program."""
+    """Returns the heading and the shortened output of each failed test of a test program."""
     if "failures:" in printed:
         printed = printed[:printed.index("failures:")]
     failures = []
@@ -113,7 +118,15 @@ def failures_of(printed):
             failures.append([line])
         elif failures:
             failures[-1].append(line)
-    return [[heading, *lines[-MOST_LINES:]] for heading, *lines in failures]
+    return [[heading, *shortened(lines)] for heading, *lines in failures]
+
+
+def shortened(lines):
+    """Returns the first and the last lines, if there are many."""
+    if len(lines) <= FIRST_LINES + LAST_LINES:
+        return lines
+    left_out = len(lines) - FIRST_LINES - LAST_LINES
+    return [*lines[:FIRST_LINES], f"[{left_out} lines left out]", *lines[-LAST_LINES:]]
 
 
 def first_line(reason):
@@ -169,11 +182,13 @@ def lines(name, result):
 
 def main(folder, *names):
     results = {name: tally(Path(folder) / name) for name in names}
+    failures = [(name, *failure) for name, result in results.items() for failure in result.failures]
+    for name, test, *output in failures:
+        print("\n".join([f"{name}: failed: {test}", *output, ""]))
     for name, result in results.items():
         print("\n".join(lines(name, result)))
-    for name, result in results.items():
-        for failure in result.failures:
-            print("\n".join(["", f"{name}: failed", *failure]))
+    for name, test, *_ in failures:
+        print(f"{name}: failed: {test}")
     return 1 if any(result.failed for result in results.values()) else 0
 
 

@@ -389,13 +389,24 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.assertEqual(self.run_command("all", "exit 3", a_xml=self.SUREFIRE, b_xml=self.CONSOLE, c_xml=self.PYTEST), 3)
         status, lines = self.summary("all")
         self.assertEqual(status, 1)
-        self.assert_counts(lines[0], "all", 3, 3, 3)
-        self.assertEqual(lines[1].split(), "3 skipped: no GPU".split())
-        failures = [["dev.kvstore.KVStoreTest push", "trace"], ["dev.kvstore.KVStoreTest pull", "trace"],
-                    ["test_store test_push", "trace"]]
-        self.assertEqual(lines[2:], [line for failure in failures for line in ["", "all: failed", *failure]])
+        failed = [f"all: failed: {test}"
+                  for test in ("dev.kvstore.KVStoreTest push", "dev.kvstore.KVStoreTest pull", "test_store test_push")]
+        self.assertEqual(lines[:9], [line for test in failed for line in (test, "trace", "")])
+        self.assert_counts(lines[9], "all", 3, 3, 3)
+        self.assertEqual(lines[10].split(), "3 skipped: no GPU".split())
+        self.assertEqual(lines[11:], failed)
 
-    def test_what_failed_tests_of_cargo_printed_is_repeated_at_the_end(self):
+    def test_a_java_trace_keeps_its_error_and_the_project_s_frames(self):
+        trace = ["org.opentest4j.AssertionFailedError: expected: 1", "\tat org.junit.Assertions.fail(Assertions.java:1)",
+                 "\tat dev.kvstore.PushTest.push(PushTest.java:7)", *["\tat java.base/java.util.A.b(A.java:1)"] * 80,
+                 "Caused by: java.io.IOException: no room", "\t... 80 more"]
+        report = f"""<testsuite><testcase name="push" classname="dev.kvstore.PushTest">
+            <failure>{chr(10).join(trace)}</failure></testcase></testsuite>"""
+        self.run_command("java", "exit 1", a_xml=report)
+        lines = self.summary("java")[1]
+        self.assertEqual(lines[:5], ["java: failed: dev.kvstore.PushTest push", trace[0], trace[2], trace[-2], ""])
+
+    def test_what_failed_tests_of_cargo_printed_is_repeated(self):
         script = """
             printf 'successes:\n\n---- good stdout ----\nnothing of it\n\nsuccesses:\n    good\n'
             printf 'failures:\n\n---- bad stdout ----\nleft: 1\nright: 2\n---- worse stdout ----\n'
@@ -405,9 +416,12 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
             exit 101"""
         self.run_command("rust", script)
         lines = self.summary("rust")[1]
-        self.assert_counts(lines[0], "rust", 1, 2, 0)
-        self.assertEqual(lines[1:6], ["", "rust: failed", "---- bad stdout ----", "left: 1", "right: 2"])
-        self.assertEqual(lines[6:], ["", "rust: failed", "---- worse stdout ----", *map(str, range(41, 101))])
+        failed = ["rust: failed: ---- bad stdout ----", "rust: failed: ---- worse stdout ----"]
+        self.assertEqual(lines[:4], [failed[0], "left: 1", "right: 2", ""])
+        self.assertEqual(lines[4:25], [failed[1], *map(str, range(1, 21))])
+        self.assertEqual(lines[25:67], ["[40 lines left out]", *map(str, range(61, 101)), ""])
+        self.assert_counts(lines[67], "rust", 1, 2, 0)
+        self.assertEqual(lines[68:], failed)
 
     def test_cargo_s_lines_are_added(self):
         script = """
