@@ -50,13 +50,13 @@ pub use cpu::CpuBackend;
 pub use half::{bf16, f16};
 pub use ndarray::{ArrayList, NDArray};
 pub use noise::Distribution;
-pub use optimizer::{LrScheduler, Optimizer, OptimizerState, Warmup};
+pub use optimizer::{LrScheduler, Optimizer, OptimizerState, StepUnit, Warmup};
 pub use rows::{RowSparse, Value};
 #[doc(hidden)]
 pub use store::scratch;
 pub use store::{
-    Description, KeyStats, KvStore, LocalStore, OnExisting, PulledValue, Snapshot, Updater,
-    WorkerGroup, check_clip, check_clipped_dtype,
+    BlockSums, CompleteSums, Description, KeyStats, KvStore, LocalStore, OnExisting, PulledValue,
+    Snapshot, Updater, WorkerGroup, check_clip, check_clipped_dtype,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

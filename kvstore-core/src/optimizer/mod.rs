@@ -38,6 +38,21 @@ pub const ALIASES: [(&str, &str); 7] = [
     ("num_update", "begin_num_update"),
 ];
 
+/// Where a weight may be divided into parts that are stepped separately. The results have the same bits
+/// as a step of the complete weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepUnit {
+    /// Between any two elements.
+    Element,
+    /// Between blocks of [`norm::BLOCK`](crate::norm::BLOCK) elements. The step needs norms of the complete
+    /// weight; see [`LocalStore::push_parts`](crate::LocalStore::push_parts).
+    Block,
+    /// Between rows.
+    Row,
+    /// Nowhere.
+    Weight,
+}
+
 /// An optimizer that runs on the store: its hyper-parameters, by name and as `f64`.
 ///
 /// Every optimizer has `learning_rate`, `wd` (weight decay), `rescale_grad` (a factor on the
@@ -320,11 +335,18 @@ impl Optimizer {
             .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))
     }
 
-    /// Returns whether the step of an element depends on nothing but this element and the
-    /// hyper-parameters, so that parts of a weight can be stepped apart.
-    pub fn is_elementwise(&self) -> bool {
-        // The noise of an element of `sgld` depends on its place.
-        !self.is_layerwise && !self.is_rowwise && self.name() != "sgld"
+    /// Returns where a weight may be divided into parts that are stepped separately.
+    pub fn unit(&self) -> StepUnit {
+        if self.is_layerwise {
+            StepUnit::Block
+        } else if self.is_rowwise {
+            StepUnit::Row
+        } else if self.name() == "sgld" {
+            // The noise of an element depends on its index in the weight.
+            StepUnit::Weight
+        } else {
+            StepUnit::Element
+        }
     }
 
     /// Returns whether its state belongs to rows; see [`RowFormula`].

@@ -31,7 +31,7 @@ pub use snapshot::Snapshot;
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
-pub use norms::{check_clip, check_clipped_dtype};
+pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
 pub(crate) use snapshot::{SavedPolicy, SavedSettings};
 pub(crate) use table::{KeyCopy, Progress};

@@ -15,47 +15,71 @@ use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
 /// Is added to the norm before the division, as in Gluon's `clip_global_norm`.
 const EPSILON: f64 = 1e-8;
 
-/// The sums of squares that the steps of a push need, each with the index of its key.
-pub(super) struct NormSums(Vec<(usize, Vec<[f64; 2]>)>);
+/// The two sums of squares of each block of a key's value; see [`norm`](crate::norm).
+#[derive(Clone, Debug)]
+pub struct BlockSums {
+    /// The key.
+    pub key: Key,
+    /// The sums, in the order of the blocks.
+    pub blocks: Vec<[f64; 2]>,
+}
+
+/// Replaces the block sums of parts by those of the complete values; see
+/// [`LocalStore::push_parts`](crate::LocalStore::push_parts).
+pub type CompleteSums<'a> = dyn FnMut(&mut [BlockSums]) -> Result<()> + 'a;
+
+/// The sums of squares that the steps of a push need.
+pub(super) struct NormSums {
+    /// The index of the key of each element of `sums`.
+    indices: Vec<usize>,
+    sums: Vec<BlockSums>,
+}
 
 impl NormSums {
     /// Reserves memory for the sums. Most pushes need none.
     pub(super) fn new(keys: &[KeyPush<'_>]) -> Result<Self> {
-        let mut all = Vec::new();
+        let (mut indices, mut sums) = (Vec::new(), Vec::new());
         for (index, key) in keys.iter().enumerate() {
-            let sums = key.norm_sums()?;
-            if !sums.is_empty() {
-                fallible::push(&mut all, (index, sums))?;
+            let blocks = key.norm_sums()?;
+            if !blocks.is_empty() {
+                fallible::push(&mut indices, index)?;
+                let key = key.entry().key().clone();
+                fallible::push(&mut sums, BlockSums { key, blocks })?;
             }
         }
-        Ok(Self(all))
+        Ok(Self { indices, sums })
     }
 
-    /// Measures the sums, and stores them in the prepared steps.
+    /// Measures the sums, and stores them in the prepared steps. If the stored values are parts,
+    /// `complete` supplies the sums of the other parts.
     pub(super) fn measure(
         &mut self,
         backends: &Backends,
         keys: &mut [KeyPush<'_>],
         spans: &[Span<'_>],
         num_addends: impl Fn(&KeyPush<'_>) -> usize,
+        complete: Option<&mut CompleteSums<'_>>,
     ) -> Result<()> {
-        if self.0.is_empty() {
+        if self.sums.is_empty() {
             return Ok(());
         }
-        let mut jobs = fallible::with_capacity(self.0.len())?;
+        let mut jobs = fallible::with_capacity(self.sums.len())?;
         let mut rest = spans;
-        let mut sums = self.0.iter_mut().peekable();
+        let mut sums = self.indices.iter().zip(&mut self.sums).peekable();
         for (index, key) in keys.iter().enumerate() {
             // `spans` has the addends of every key, so those of keys without norms are skipped.
             let addends = take(&mut rest, num_addends(key))?;
-            if let Some((_, sums)) = sums.next_if(|(needed_by, _)| *needed_by == index) {
-                jobs.push(key.measure_job(addends, sums)?);
+            if let Some((_, sums)) = sums.next_if(|(needed_by, _)| **needed_by == index) {
+                jobs.push(key.measure_job(addends, &mut sums.blocks)?);
             }
         }
         backends.run(&mut jobs, |backend, jobs| backend.measure(jobs))?;
         drop(jobs);
-        for (index, sums) in &self.0 {
-            keys.get_mut(*index).ok_or_else(lost)?.set_norms(sums)?;
+        if let Some(complete) = complete {
+            complete(&mut self.sums)?;
+        }
+        for (index, sums) in self.indices.iter().zip(&self.sums) {
+            keys.get_mut(*index).ok_or_else(lost)?.set_norms(&sums.blocks)?;
         }
         Ok(())
     }

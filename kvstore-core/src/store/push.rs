@@ -11,7 +11,7 @@
 use std::sync::{Arc, MutexGuard};
 
 use super::home::Home;
-use super::norms::NormSums;
+use super::norms::{CompleteSums, NormSums};
 use super::policy::{ActiveOptimizer, RowUse, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
@@ -475,11 +475,13 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Runs the optimizer step of each key. The sum of the key's values is the gradient.
+    /// Runs the optimizer step of each key. The sum of the key's values is the gradient. If the stored
+    /// values are parts, `complete` completes their norms.
     pub(crate) fn step(
         mut self,
         running: &ActiveOptimizer,
         compression: Option<&Compression>,
+        complete: Option<&mut CompleteSums<'_>>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         for key in &self.keys {
@@ -503,7 +505,7 @@ impl<'a> Push<'a> {
             None => spans.extend(self.spans()),
         }
         let num_addends = |key: &KeyPush<'_>| if compressed.is_some() { 1 } else { key.len() };
-        let measured = norms.measure(self.backends, &mut self.keys, &spans, num_addends);
+        let measured = norms.measure(self.backends, &mut self.keys, &spans, num_addends, complete);
         measured.map_err(|error| in_the_midst(error, compressed.is_some()))?;
         let mut rest = spans.as_slice();
         for key in &mut self.keys {

@@ -10,7 +10,7 @@ use super::table::{KeyCopy, Progress};
 use crate::codec::Compression;
 use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
-use crate::rows::Value;
+use crate::rows::{Value, row_len};
 use crate::tensor::Tensor;
 use crate::types::{Error, Key, Result, Shape, TensorSpec};
 
@@ -23,10 +23,14 @@ impl OptimizerState {
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn part(&self, optimizer: &Optimizer, first: usize, part: &TensorSpec) -> Result<Self> {
         let Some(outline) = self.outline() else { return Ok(Self::default()) };
-        let cut = |tensor: &Tensor| tensor.view(first, part.shape().clone())?.compact();
+        let row_len = row_len(part.shape());
         let mut tensors = Vec::new();
-        for tensor in self.all_tensors() {
-            fallible::push(&mut tensors, cut(tensor)?)?;
+        for (tensor, spec) in self.all_tensors().zip(outline.specs(part)) {
+            // A tensor with one number per row has fewer elements than the part.
+            let is_per_row = spec.num_elements() != part.num_elements();
+            let first = if is_per_row { first / row_len } else { first };
+            let cut = tensor.view(first, spec.shape().clone())?.compact()?;
+            fallible::push(&mut tensors, cut)?;
         }
         Ok(Self::restored(optimizer, part, outline, tensors))
     }
@@ -37,16 +41,16 @@ impl OptimizerState {
             return Ok(Self::default());
         };
         let mut tensors = Vec::new();
-        for index in 0..parts.first().map_or(0, |part| part.all_tensors().count()) {
+        for (index, spec) in outline.specs(weight).enumerate() {
             let mut pieces = fallible::with_capacity(parts.len())?;
             for piece in parts.iter().filter_map(|part| part.all_tensors().nth(index)) {
                 pieces.push(piece.view(0, Shape::from([piece.num_elements()]))?);
             }
             let joined = Tensor::concatenate(&pieces, 0)?;
-            if joined.num_elements() != weight.num_elements() {
+            if joined.num_elements() != spec.num_elements() {
                 return Err(Error::invalid(format!("states of parts that are not {weight}")));
             }
-            tensors.push(joined.view(0, weight.shape().clone())?);
+            tensors.push(joined.view(0, spec.shape().clone())?);
         }
         Ok(Self::restored(optimizer, weight, outline, tensors))
     }

@@ -11,7 +11,7 @@ use kvstore_core::{Key, KvStore, Result, RowSparse, Value};
 use super::config::{Policy, Terms};
 use super::partition::Partition;
 use super::row_messages::part_of_rows;
-use super::stores::{KeyRows, KeySum, Stores, batches, same_end};
+use super::stores::{KeyRows, KeySum, Stores, batches, same_end, unzip};
 use super::wire::{OutgoingSum, Payload, Wire};
 
 /// The sum of some keys over all ranks, the same on every rank.
@@ -74,15 +74,12 @@ impl Stores {
         batch: Vec<KeySum<'a>>,
         sums: &mut Sums<'a>,
     ) -> Result<()> {
-        let mut keys = fallible::with_capacity(batch.len())?;
-        let mut partitions = fallible::with_capacity(batch.len())?;
-        let mut sent = fallible::with_capacity(batch.len())?;
-        for (key, partition, sum) in batch {
-            sent.push(OutgoingSum { partition, content: Payload::Value(sum) });
-            partitions.push(partition);
-            keys.push(key);
-        }
-        let received = wire.scatter(&sent)?;
+        let (keys, partitions, values) = unzip(batch)?;
+        let sent = partitions
+            .iter()
+            .zip(values)
+            .map(|(partition, value)| OutgoingSum { partition, content: Payload::Value(value) });
+        let received = wire.scatter(&fallible::collect(sent)?)?;
         let received = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
         let parts = self.sums_of_parts(&keys, &partitions, received)?;
         let parts = parts.into_iter().map(|sum| sum.map(|sum| sum.to_dense()).transpose());
@@ -100,14 +97,7 @@ impl Stores {
         pushed: Vec<KeyRows<'a>>,
         sums: &mut Sums<'a>,
     ) -> Result<()> {
-        let mut keys = fallible::with_capacity(pushed.len())?;
-        let mut partitions = fallible::with_capacity(pushed.len())?;
-        let mut rows = fallible::with_capacity(pushed.len())?;
-        for (key, partition, sum) in pushed {
-            keys.push(key);
-            partitions.push(partition);
-            rows.push(sum);
-        }
+        let (keys, partitions, rows) = unzip(pushed)?;
         let received = wire.scatter_rows(&partitions, &rows)?;
         let received = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
         let parts = self.sums_of_parts(&keys, &partitions, received)?;

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use kvstore_core::{Compression, Error, Optimizer, Result};
+use kvstore_core::{Compression, Error, Optimizer, Result, StepUnit};
 
 /// What pushes do, and what ranks know of it.
 #[derive(Debug, Default)]
@@ -89,9 +89,17 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// Returns whether each rank steps its part. Other optimizers step the complete value on every rank.
+    /// Returns where values are divided between ranks.
+    pub(crate) fn unit(&self) -> StepUnit {
+        match self {
+            Self::Assign | Self::Updater => StepUnit::Element,
+            Self::Optimizer(optimizer) => optimizer.unit(),
+        }
+    }
+
+    /// Returns whether each rank steps its part. Otherwise every rank steps the complete values.
     pub(crate) fn steps_parts(&self) -> bool {
-        matches!(self, Self::Optimizer(optimizer) if optimizer.is_elementwise())
+        matches!(self, Self::Optimizer(optimizer) if optimizer.unit() != StepUnit::Weight)
     }
 
     /// Returns whether rows stay rows: as the stored value, or as the gradient of a lazy step.

@@ -5,6 +5,7 @@ mod clip;
 mod config;
 mod difference;
 mod group;
+mod norms;
 mod operations;
 mod partition;
 mod row_messages;

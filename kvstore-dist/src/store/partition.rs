@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::row_messages::number;
 use kvstore_core::fallible;
-use kvstore_core::{Result, RowSparse, Shape, TensorSpec};
+use kvstore_core::norm::{BLOCK, num_blocks};
+use kvstore_core::{Result, RowSparse, Shape, StepUnit, TensorSpec};
 
 /// Smaller values stay on one rank: below this size, a shorter message costs the same.
 const SMALL_BYTES: usize = 4096;
@@ -28,20 +29,26 @@ enum Kind {
     },
     Rows,
     Elements,
+    /// The parts begin at blocks of the norm.
+    Blocks,
 }
 
 impl Partition {
     /// Partitions a value among `size` ranks. `order` is the position of its key by initialisation;
-    /// small values are assigned to the ranks in turn.
-    pub(crate) fn new(spec: &TensorSpec, order: u64, size: usize) -> Self {
+    /// small values are assigned to the ranks in turn. The value is divided between units.
+    pub(crate) fn new(spec: &TensorSpec, order: u64, size: usize, unit: StepUnit) -> Self {
         let num_bytes = spec.num_elements() * spec.dtype().size();
         let kind = if num_bytes < SMALL_BYTES || size == 1 {
             let owner = usize::try_from(order % size as u64).unwrap_or_default();
             Kind::Single { owner }
-        } else if spec.shape().num_rows() >= FEW_ROWS * size {
-            Kind::Rows
         } else {
-            Kind::Elements
+            let has_many_rows = spec.shape().num_rows() >= FEW_ROWS * size;
+            match unit {
+                StepUnit::Block => Kind::Blocks,
+                StepUnit::Row => Kind::Rows,
+                StepUnit::Element | StepUnit::Weight if has_many_rows => Kind::Rows,
+                StepUnit::Element | StepUnit::Weight => Kind::Elements,
+            }
         };
         Self { spec: spec.clone(), size, kind }
     }
@@ -56,13 +63,30 @@ impl Partition {
     pub(crate) fn listed(&self) -> TensorSpec {
         match self.kind {
             Kind::Single { .. } | Kind::Rows => self.spec.clone(),
-            Kind::Elements => TensorSpec::new([self.spec.num_elements()], self.spec.dtype()),
+            Kind::Elements | Kind::Blocks => {
+                TensorSpec::new([self.spec.num_elements()], self.spec.dtype())
+            }
         }
+    }
+
+    /// Returns whether a row may be divided between ranks.
+    fn divides_rows(&self) -> bool {
+        matches!(self.kind, Kind::Elements | Kind::Blocks)
+    }
+
+    /// Returns whether the blocks of the norm are divided between ranks.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.kind == Kind::Blocks
+    }
+
+    /// Returns how many blocks of the norm a rank's part has.
+    pub(crate) fn num_blocks(&self, rank: usize) -> usize {
+        num_blocks(self.elements(rank).len())
     }
 
     /// Returns rows of the whole value as rows of what is listed.
     pub(crate) fn list(&self, rows: &RowSparse) -> Result<RowSparse> {
-        if self.kind != Kind::Elements {
+        if !self.divides_rows() {
             return Ok(rows.clone());
         }
         let row_len = self.spec.shape().row().num_elements();
@@ -77,7 +101,7 @@ impl Partition {
 
     /// Returns rows of what is listed, in which no row of the whole value is there in part, as rows of that.
     pub(crate) fn unlist(&self, listed: RowSparse) -> Result<RowSparse> {
-        if self.kind != Kind::Elements {
+        if !self.divides_rows() {
             return Ok(listed);
         }
         let row = self.spec.shape().row();
@@ -100,6 +124,11 @@ impl Partition {
                 rows.start * row_len..rows.end * row_len
             }
             Kind::Elements => share(self.spec.num_elements(), rank, self.size),
+            Kind::Blocks => {
+                let num_elements = self.spec.num_elements();
+                let blocks = share(num_blocks(num_elements), rank, self.size);
+                (blocks.start * BLOCK).min(num_elements)..(blocks.end * BLOCK).min(num_elements)
+            }
         }
     }
 
@@ -109,7 +138,7 @@ impl Partition {
         match self.kind {
             Kind::Single { owner } if owner == rank => 0..num_rows,
             Kind::Single { .. } => 0..0,
-            Kind::Elements => self.elements(rank),
+            Kind::Elements | Kind::Blocks => self.elements(rank),
             Kind::Rows => share(num_rows, rank, self.size),
         }
     }
@@ -124,7 +153,7 @@ impl Partition {
         let len = self.elements(rank).len();
         let shape = match self.kind {
             Kind::Single { .. } => self.spec.shape().clone(),
-            Kind::Elements => Shape::from([len]),
+            Kind::Elements | Kind::Blocks => Shape::from([len]),
             Kind::Rows => {
                 let mut dims = Vec::from(self.spec.shape().dims());
                 *dims.first_mut()? = self.rows(rank).len();
@@ -138,7 +167,7 @@ impl Partition {
     pub(crate) fn row_len(&self) -> usize {
         match self.kind {
             Kind::Single { .. } | Kind::Rows => self.spec.shape().row().num_elements(),
-            Kind::Elements => 1,
+            Kind::Elements | Kind::Blocks => 1,
         }
     }
 }
@@ -162,9 +191,12 @@ mod tests {
             [&[1], &[1023], &[1024], &[100, 300], &[7, 5000], &[1 << 20], &[64, 3, 3, 3]];
         for dims in shapes {
             let spec = TensorSpec::new(dims, DType::F32);
-            for size in [1, 2, 3, 4, 7] {
+            let units = [StepUnit::Element, StepUnit::Block, StepUnit::Row, StepUnit::Weight];
+            for (size, unit) in
+                [1, 2, 3, 4, 7].into_iter().flat_map(|size| units.map(|it| (size, it)))
+            {
                 for order in 0..5 {
-                    let partition = Partition::new(&spec, order, size);
+                    let partition = Partition::new(&spec, order, size, unit);
                     let mut end = 0;
                     for rank in 0..size {
                         let elements = partition.elements(rank);
@@ -189,7 +221,7 @@ mod tests {
     #[test]
     fn large_values_are_cut_evenly_and_small_ones_go_round() {
         let lens = |spec: &TensorSpec, order| {
-            let partition = Partition::new(spec, order, 4);
+            let partition = Partition::new(spec, order, 4, StepUnit::Element);
             [0, 1, 2, 3].map(|rank| partition.elements(rank).len())
         };
         let small = TensorSpec::new([10, 3], DType::F32);
@@ -198,5 +230,18 @@ mod tests {
         // Between rows, and where there are few of them between elements.
         assert_eq!(lens(&TensorSpec::new([33, 300], DType::F32), 1), [2700, 2400, 2400, 2400]);
         assert_eq!(lens(&TensorSpec::new([3, 3000], DType::F32), 1), [2250; 4]);
+    }
+
+    #[test]
+    fn parts_begin_at_units() {
+        let lens = |dims: [usize; 2], unit| {
+            let partition = Partition::new(&TensorSpec::new(dims, DType::F32), 1, 4, unit);
+            [0, 1, 2, 3].map(|rank| partition.elements(rank).len())
+        };
+        assert_eq!(lens([200, 300], StepUnit::Block), [16384, 16384, 16384, 10848]);
+        assert_eq!(lens([2, 4000], StepUnit::Block), [4096, 3904, 0, 0]);
+        assert_eq!(lens([1, 1024], StepUnit::Block), [1024, 0, 0, 0]);
+        assert_eq!(lens([3, 5000], StepUnit::Row), [5000, 5000, 5000, 0]);
+        assert_eq!(lens([33, 300], StepUnit::Row), [2700, 2400, 2400, 2400]);
     }
 }

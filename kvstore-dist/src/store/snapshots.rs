@@ -133,7 +133,7 @@ impl Stores {
         self.sums.rollback(&values)?;
         let rank = self.collective.rank();
         let mut partitions: HashMap<&Key, Partition> = fallible::hash_map(keys.len())?;
-        partitions.extend(keys.iter().zip(self.partitions(&keys)?));
+        partitions.extend(keys.iter().zip(self.partitions(&keys, policy.unit())?));
         let source = if policy.steps_parts() { snapshot } else { &values };
         let source = source.with_clip_global_norm(None)?;
         let parts = source.part(|key| {
@@ -186,7 +186,8 @@ impl Stores {
         }
         let keys = fallible::collect(states.keys().cloned())?;
         let mut parts = BTreeMap::new();
-        for ((key, state), partition) in states.into_iter().zip(self.partitions(&keys)?) {
+        let partitions = self.partitions(&keys, policy.unit())?;
+        for ((key, state), partition) in states.into_iter().zip(partitions) {
             state.check(optimizer.name(), &key, partition.spec())?;
             if let Some(part) = partition.part(self.collective.rank()) {
                 let first = partition.elements(self.collective.rank()).start;
@@ -194,8 +195,8 @@ impl Stores {
                 parts.insert(key, state);
             }
         }
-        if !own.policy.steps_parts() {
-            self.seed(&self.complete.keys()?)?;
+        if !own.policy.steps_parts() || own.policy.unit() != policy.unit() {
+            self.divide(&policy)?;
             self.complete.set_updater(None)?;
         }
         self.part.set_optimizer_states(Some(optimizer), parts)?;

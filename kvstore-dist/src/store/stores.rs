@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice::from_ref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::fallible;
 use kvstore_core::{
-    Backends, BoxError, Compression, Error, Key, KvStore, LocalStore, OnExisting, Optimizer,
-    Result, RowSparse, Tensor, Updater, Value,
+    Backends, BoxError, Compression, Description, Error, Key, KvStore, LocalStore, OnExisting,
+    Optimizer, Result, RowSparse, StepUnit, Tensor, Updater, Value,
 };
 
 use super::config::{Config, Policy, Terms, Transition};
+use super::norms::NormExchange;
 use super::partition::Partition;
 use super::wire::{OutgoingSum, Payload, Wire, read_u64};
 use crate::transport::Collective;
@@ -30,9 +30,10 @@ pub(crate) const MAX_BATCH: usize = 4 << 20;
 
 /// A store of whole values, one of this rank's parts, and one that sums what this rank pushes.
 ///
-/// A sum over ranks is that of a store which is given the ranks' sums as values, in the order of ranks: each rank pushes
-/// them for its part to its store of parts, whose results go to all ranks. An optimizer that works element by element
-/// runs there; everything else runs on whole values, the same on every rank.
+/// A sum over ranks has the bits of a store that gets the ranks' sums as values, in the order of ranks.
+/// Each rank pushes them for its part to its store of parts, and the results go to all ranks. An
+/// optimizer runs on the parts, if its formula allows that; everything else runs on complete values,
+/// the same on every rank.
 #[derive(Debug)]
 pub(crate) struct Stores {
     /// Which of the group's stores it is.
@@ -83,15 +84,22 @@ impl Stores {
         self.collective.rank()
     }
 
-    pub(crate) fn partitions(&self, keys: &[Key]) -> Result<Vec<Partition>> {
+    /// Returns the partitions of values whose parts begin at units.
+    pub(crate) fn partitions(&self, keys: &[Key], unit: StepUnit) -> Result<Vec<Partition>> {
         let size = self.collective.size();
         let described = self.complete.describe(keys)?;
-        fallible::collect(described.iter().map(|it| Partition::new(&it.spec, it.order, size)))
+        let partition = |it: &Description| Partition::new(&it.spec, it.order, size, unit);
+        fallible::collect(described.iter().map(partition))
+    }
+
+    fn unit(&self) -> StepUnit {
+        self.config().policy.unit()
     }
 
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
         let policy = if updater.is_some() { Policy::Updater } else { Policy::Assign };
         let updater = updater.map(|updater| Arc::new(PanicGuard(updater)) as Arc<dyn Updater>);
+        self.divide(&policy)?;
         self.part.set_updater(None)?;
         self.complete.set_updater(updater)?;
         self.set_policy(policy);
@@ -100,8 +108,8 @@ impl Stores {
 
     pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
+        self.divide(&policy)?;
         if policy.steps_parts() {
-            self.seed(&self.complete.keys()?)?;
             self.complete.set_updater(None)?;
             self.part.set_optimizer(optimizer)?;
         } else {
@@ -173,20 +181,33 @@ impl Stores {
         config.agree()
     }
 
-    /// Makes the parts those of the whole values.
-    pub(crate) fn seed(&self, keys: &[Key]) -> Result<()> {
+    /// Prepares the parts for a policy: an optimizer that steps parts begins with the complete values, and
+    /// other units need other parts.
+    pub(crate) fn divide(&self, policy: &Policy) -> Result<()> {
+        if policy.steps_parts() || policy.unit() != self.unit() {
+            self.seed(&self.complete.keys()?, policy.unit())?;
+        }
+        Ok(())
+    }
+
+    /// Sets the parts of these keys to those of the complete values. All of them change, or none.
+    fn seed(&self, keys: &[Key], unit: StepUnit) -> Result<()> {
         let values = self.complete.pull(keys, 0)?;
-        for ((key, partition), value) in keys.iter().zip(self.partitions(keys)?).zip(values) {
+        let (mut own, mut parts) = (Vec::new(), Vec::new());
+        let mut of_others = Vec::new();
+        for ((key, partition), value) in keys.iter().zip(self.partitions(keys, unit)?).zip(values) {
             if let Some(part) = partition.part(self.rank()) {
                 let first = partition.elements(self.rank()).start;
                 let part = value.view(first, part.shape().clone())?.compact()?;
-                self.part.init_with(from_ref(key), &[part.into()], OnExisting::Replace)?;
+                fallible::push(&mut own, key.clone())?;
+                fallible::push(&mut parts, Value::from(part))?;
             } else if self.part.contains(key)? {
-                // Its last value was this rank's.
-                self.part.remove(from_ref(key))?;
+                // An earlier value or unit had a part for this rank.
+                fallible::push(&mut of_others, key.clone())?;
             }
         }
-        Ok(())
+        self.part.init_with(&own, &parts, OnExisting::Replace)?;
+        self.part.remove(&of_others)
     }
 
     pub(crate) fn init(
@@ -220,7 +241,7 @@ impl Stores {
             residuals.remove(key);
         }
         drop(residuals);
-        self.seed(&new)
+        self.seed(&new, self.unit())
     }
 
     pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
@@ -264,8 +285,8 @@ impl Stores {
 
     /// Gives every key the sum over all ranks.
     pub(crate) fn push(&self, wire: &Wire<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
-        let partitions = self.partitions(keys)?;
         let config = Terms::clone(&self.config());
+        let partitions = self.partitions(keys, config.policy.unit())?;
         let (mut dense, mut rows) = (Vec::new(), Vec::new());
         for ((key, partition), sum) in keys.iter().zip(&partitions).zip(sums) {
             match sum.rows() {
@@ -289,7 +310,6 @@ impl Stores {
     }
 
     fn push_dense(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<KeySum<'_>>) -> Result<()> {
-        let mut keys = fallible::with_capacity(sums.len())?;
         let mut sent = fallible::with_capacity(sums.len())?;
         // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
         let may_fail = matches!(config.policy, Policy::Updater);
@@ -298,11 +318,12 @@ impl Stores {
         if config.compression.is_some() {
             fallible::reserve_entries(&mut self.residuals(), sums.len())?;
         }
-        for (key, partition, sum) in sums {
+        let (keys, partitions, sums) = unzip(sums)?;
+        for ((key, partition), sum) in keys.iter().zip(&partitions).zip(sums) {
             let content = match config.compression {
                 None => Payload::Value(sum),
                 Some(compression) => {
-                    let mut residual = self.residuals().remove(&key);
+                    let mut residual = self.residuals().remove(key);
                     if let Some(residual) = residual.as_ref().filter(|_| may_fail) {
                         before.insert(key.clone(), residual.clone());
                     }
@@ -314,10 +335,8 @@ impl Stores {
                 }
             };
             sent.push(OutgoingSum { partition, content });
-            keys.push(key);
         }
         let received = wire.scatter(&sent)?;
-        let partitions: Vec<_> = fallible::collect(sent.iter().map(|sent| sent.partition))?;
         let values = received.into_iter().map(|tensors| tensors.into_iter().map(Value::from));
         let values = self.step_dense(wire, &keys, &partitions, values)?;
         let result = self.complete.push(&keys, &values, 0);
@@ -343,21 +362,14 @@ impl Stores {
         partitions: &[&Partition],
         values: impl Iterator<Item = impl ExactSizeIterator<Item = Value>>,
     ) -> Result<Vec<Value>> {
-        self.push_parts(keys, values)?;
+        self.push_parts(wire, keys, partitions, values)?;
         let parts = self.own(keys, partitions, |own| self.part.pull(own, 0))?;
         let values = wire.gather(partitions, &parts)?;
         fallible::collect(values.into_iter().map(Value::from))
     }
 
     fn push_rows(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<KeyRows<'_>>) -> Result<()> {
-        let mut keys = fallible::with_capacity(sums.len())?;
-        let mut partitions = fallible::with_capacity(sums.len())?;
-        let mut rows = fallible::with_capacity(sums.len())?;
-        for (key, partition, sum) in sums {
-            keys.push(key);
-            partitions.push(partition);
-            rows.push(sum);
-        }
+        let (keys, partitions, rows) = unzip(sums)?;
         let received = wire.scatter_rows(&partitions, &rows)?;
         self.step_rows(wire, config, &keys, &partitions, received)
     }
@@ -373,7 +385,7 @@ impl Stores {
     ) -> Result<()> {
         let touched = fallible::try_collect(received.iter().map(|rows| union(rows)))?;
         let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
-        self.push_parts(keys, values)?;
+        self.push_parts(wire, keys, partitions, values)?;
         // What has changed: of a sum all that is there.
         let mut ids_of: HashMap<&Key, &[i64]> = fallible::hash_map(keys.len())?;
         ids_of.extend(keys.iter().zip(touched.iter().map(Vec::as_slice)));
@@ -394,7 +406,9 @@ impl Stores {
     /// Pushes what all ranks have sent for this rank's parts.
     fn push_parts(
         &self,
+        wire: &Wire<'_>,
         keys: &[Key],
+        partitions: &[&Partition],
         values: impl Iterator<Item = impl ExactSizeIterator<Item = Value>>,
     ) -> Result<()> {
         let (mut pushed, mut all) = (Vec::new(), Vec::new());
@@ -404,7 +418,9 @@ impl Stores {
             fallible::reserve(&mut all, values.len())?;
             all.extend(values);
         }
-        self.part.push(&pushed, &all, 0)
+        let mut norms = NormExchange::new(wire, keys, partitions);
+        self.part.push_parts(&pushed, &all, &mut |sums| norms.complete(sums))?;
+        norms.finish()
     }
 
     /// Calls `get` with the keys of which this rank has a part; returns what it gives beside each key.
@@ -453,6 +469,21 @@ pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result
         words(first),
         words(other),
     )))
+}
+
+/// Returns the keys, the partitions and the sums as lists.
+pub(super) fn unzip<T>(
+    sums: Vec<(Key, &Partition, T)>,
+) -> Result<(Vec<Key>, Vec<&Partition>, Vec<T>)> {
+    let mut keys = fallible::with_capacity(sums.len())?;
+    let mut partitions = fallible::with_capacity(sums.len())?;
+    let mut values = fallible::with_capacity(sums.len())?;
+    for (key, partition, value) in sums {
+        keys.push(key);
+        partitions.push(partition);
+        values.push(value);
+    }
+    Ok((keys, partitions, values))
 }
 
 /// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
