@@ -14,29 +14,21 @@ use std::thread;
 use std::time::Duration;
 
 use kvstore_core::{
-    Backends, BinaryOp, BoxError, Compression, DType, Device, Error, ErrorCode, Key, KvStore,
-    LocalStore, Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
+    Backends, BinaryOp, BoxError, Compression, DType, Error, ErrorCode, Key, KvStore, LocalStore,
+    Optimizer, RowSparse, Scalar, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::{DistStore, Group, LocalCollective};
 use proptest::prelude::*;
+use tensors::tensor;
 use values::{floats, full, key, rank};
 use workers::{backends, on_workers};
 
 mod halves;
 mod recorded;
+mod tensors;
 mod threads;
 mod values;
 mod workers;
-
-/// Returns numbers whose sum is another one in another order: small ones and large ones.
-fn tensor(backends: &Backends, dtype: DType, dims: &[usize], seed: usize) -> Tensor {
-    let number = |index: usize| u16::try_from((index * 37 + seed * 101) % 97).unwrap();
-    let size = |index: usize| i32::try_from((index * 7 + seed * 13) % 19).unwrap();
-    let number =
-        |index: usize| (f32::from(number(index)) / 97.0 - 0.5) * 2f32.powi(size(index) - 7);
-    let elements: Vec<f32> = (0..dims.iter().product()).map(number).collect();
-    Tensor::from_slice(backends, Device::cpu(0), dims, &elements).unwrap().cast(dtype).unwrap()
-}
 
 #[test]
 fn recorded_programs() {
@@ -312,104 +304,6 @@ fn any_number_of_workers_goes_on_from_a_snapshot() {
     }
     after_a_snapshot("sgd", DType::F32, Some("2bit"), [2, 2]);
     after_a_snapshot("adam", DType::Bf16, Some("1bit"), [3, 3]);
-}
-
-/// Optimizers divide values at elements, blocks or rows, or step complete values.
-const OF_EVERY_UNIT: [Option<&str>; 8] = [
-    Some("lamb"),
-    Some("adam"),
-    Some("groupadagrad"),
-    None,
-    Some("lars"),
-    Some("sgld"),
-    Some("groupadagrad"),
-    Some("lamb"),
-];
-
-#[test]
-fn optimizers_that_divide_values_differently_follow_each_other() {
-    let backends = backends();
-    let dims: [&[usize]; 4] = [&[3], &[5000], &[3, 5000], &[70, 33]];
-    let keys: Vec<Key> = (0..dims.len()).map(|number| key(&number.to_string())).collect();
-    let values = |seed: usize| -> Vec<Value> {
-        dims.iter().map(|dims| tensor(&backends, DType::F32, dims, seed).into()).collect()
-    };
-    let set = |store: &dyn KvStore, name: Option<&str>| match name {
-        Some(name) => store.set_optimizer(Optimizer::new(name).unwrap()).unwrap(),
-        None => store.set_updater(None).unwrap(),
-    };
-    let bytes = |store: &dyn KvStore| -> Vec<Vec<u8>> {
-        store.pull(&keys, 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
-    };
-    for size in 1..=4 {
-        let expected = {
-            let store = LocalStore::new("local", backends.clone()).unwrap();
-            store.init(&keys, &values(0)).unwrap();
-            let mut expected = Vec::new();
-            for (step, name) in OF_EVERY_UNIT.into_iter().enumerate() {
-                set(&store, name);
-                for seed in [2 * step, 2 * step + 1] {
-                    let pushed: Vec<Value> =
-                        (0..size).flat_map(|rank| values(10 * seed + rank)).collect();
-                    let all_keys = vec![keys.clone(); size].concat();
-                    store.push(&all_keys, &pushed, 0).unwrap();
-                }
-                expected.push(bytes(&store));
-            }
-            expected
-        };
-        let found = on_workers("dist_sync", size, &backends, |store| {
-            let rank = store.rank().unwrap();
-            store.init(&keys, &values(0)).unwrap();
-            let mut found = Vec::new();
-            for (step, name) in OF_EVERY_UNIT.into_iter().enumerate() {
-                set(store, name);
-                for seed in [2 * step, 2 * step + 1] {
-                    store.push(&keys, &values(10 * seed + rank), 0).unwrap();
-                }
-                found.push(bytes(store));
-            }
-            found
-        });
-        for (rank, found) in found.iter().enumerate() {
-            for (step, name) in OF_EVERY_UNIT.into_iter().enumerate() {
-                assert!(found[step] == expected[step], "{name:?} on rank {rank} of {size}");
-            }
-        }
-    }
-}
-
-#[test]
-fn states_are_divided_between_workers() {
-    let backends = backends();
-    let dims = [64, 4096];
-    for (name, state_bytes) in [
-        ("adam", 8 * 64 * 4096),
-        ("lamb", 8 * 64 * 4096),
-        ("lars", 4 * 64 * 4096),
-        ("groupadagrad", 4 * 64),
-    ] {
-        for size in 1..=4 {
-            let found = on_workers("dist_sync", size, &backends, |store| {
-                let optimizer = Optimizer::new(name).unwrap();
-                let optimizer =
-                    if name == "lars" { optimizer.with("momentum", 0.9) } else { Ok(optimizer) };
-                store.set_optimizer(optimizer.unwrap()).unwrap();
-                store.init(&[key("w")], &[tensor(&backends, DType::F32, &dims, 0).into()]).unwrap();
-                store
-                    .push(&[key("w")], &[tensor(&backends, DType::F32, &dims, 1).into()], 0)
-                    .unwrap();
-                store.pull(&[key("w")], 0).unwrap();
-                store.stats().unwrap()[0].state_bytes
-            });
-            assert_eq!(found.iter().sum::<usize>(), state_bytes, "{name} on {size} workers");
-            let most = state_bytes.div_ceil(size) + state_bytes / 64;
-            assert!(
-                found.iter().all(|bytes| *bytes <= most),
-                "{name} on {size} workers: {found:?}"
-            );
-        }
-    }
 }
 
 /// What a call is refused for at once, nobody else hears of.
