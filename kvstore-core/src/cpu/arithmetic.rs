@@ -1,12 +1,12 @@
-//! What the elementwise operations mean for one element. Half precision has none of its own: it is
-//! computed in `f32` and rounded.
+//! [`Arithmetic`]: the elementwise operations on single elements. Half precision has no
+//! implementation: it is computed in `f32` and rounded.
 
 use super::rounding::Rounding;
 use crate::types::{Element, UnaryOp, cast, full_types, half_types, integer_types};
 
 /// The operations on one or two elements.
 pub(super) trait Arithmetic: Ordered {
-    /// Whether a division by zero is an error.
+    /// Whether division by zero is an error.
     const ZERO_DIVISOR_IS_ERROR: bool;
 
     fn add(self, other: Self) -> Self;
@@ -18,32 +18,34 @@ pub(super) trait Arithmetic: Ordered {
     fn unary(self, op: UnaryOp) -> Self;
 }
 
-/// Which of two elements is larger.
+/// The larger and the smaller of two elements.
 pub(super) trait Ordered: Element {
     fn is_nan(self) -> bool;
 
+    /// Returns the larger element, or NaN if one of the two is NaN.
     #[inline]
     fn larger(self, other: Self) -> Self {
         if self.is_nan() || self > other { self } else { other }
     }
 
+    /// Returns the smaller element, or NaN if one of the two is NaN.
     #[inline]
     fn smaller(self, other: Self) -> Self {
         if self.is_nan() || self < other { self } else { other }
     }
 }
 
-/// Returns 1 or 0 of the element's own type.
+/// Returns 1 for `true` and 0 for `false`.
 #[inline]
 pub(super) fn truth<T: Element>(holds: bool) -> T {
     T::from_i64(i64::from(holds))
 }
 
-/// Evaluates an expression with a name bound to the function of two elements that an operation is.
+/// Evaluates an expression in which a name is bound to the function of a binary operation.
 ///
 /// `with_binary!(op, T, f => run(f))` expands to a `match` on `op` with one arm per operation, such
-/// as `BinaryOp::Add => { let f = <T>::add; run(f) }`: the loop inside is compiled once per
-/// operation and has no branch on it.
+/// as `BinaryOp::Add => { let f = <T>::add; run(f) }`. So the loop inside is compiled once per
+/// operation, and does not branch on the operation.
 macro_rules! with_binary {
     ($op:expr, $T:ty, $f:ident => $body:expr) => {
         match $op {
@@ -108,9 +110,9 @@ macro_rules! with_binary {
 }
 pub(super) use with_binary;
 
-/// Evaluates an expression with a name bound to the function of one element that an operation is.
+/// Evaluates an expression in which a name is bound to the function of a unary operation.
 ///
-/// `with_unary!(op, T, f => run(f))` expands, as [`with_binary`], to a `match` with one arm per
+/// Like [`with_binary`], `with_unary!(op, T, f => run(f))` expands to a `match` with one arm per
 /// operation, such as `UnaryOp::Abs => { let f = |x: T| x.unary(UnaryOp::Abs); run(f) }`.
 macro_rules! with_unary {
     ($op:expr, $T:ty, $f:ident => $body:expr) => {
@@ -128,7 +130,7 @@ macro_rules! with_unary {
 }
 pub(super) use with_unary;
 
-/// The remainder with the sign of the divisor, 0 for a zero divisor.
+/// Returns the remainder, with the sign of the divisor. Returns 0 for a zero divisor.
 fn floored_remainder(a: f64, b: f64) -> f64 {
     if b == 0.0 {
         return 0.0;
@@ -168,6 +170,7 @@ macro_rules! float_arithmetic {
             }
             #[inline]
             fn unary(self, op: UnaryOp) -> Self {
+                // In all loops over elements, `op` is a constant, so the match costs nothing.
                 match op {
                     UnaryOp::Negate => -self,
                     UnaryOp::Abs => self.abs(),
@@ -214,7 +217,7 @@ macro_rules! integer_arithmetic {
             }
             #[inline]
             fn div(self, other: Self) -> Self {
-                // Zero divisors are refused before the loop; this only keeps it free of panics.
+                // The loop's caller has rejected zero divisors. This check only avoids a panic.
                 if other == 0 { 0 } else { self.wrapping_div(other) }
             }
             #[inline]
@@ -247,6 +250,7 @@ macro_rules! integer_arithmetic {
                     | UnaryOp::Round
                     | UnaryOp::Rint
                     | UnaryOp::Fix => self,
+                    // These have no integer arithmetic: computed in `f64`, then converted back.
                     UnaryOp::Sqrt
                     | UnaryOp::Rsqrt
                     | UnaryOp::Exp
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_wins_in_maximum_and_minimum() {
+    fn maximum_and_minimum_propagate_nan() {
         for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
             assert!(a.larger(b).is_nan() && a.smaller(b).is_nan());
         }

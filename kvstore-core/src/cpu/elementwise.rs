@@ -1,4 +1,4 @@
-//! Elementwise loops: one pass, parallel over pieces.
+//! Elementwise operations. Each is one pass over the elements, with pieces in parallel.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use super::threads::{Split, Workers};
 use crate::backend::{InOut, Operand};
 use crate::types::{BinaryOp, Element, Error, Result, Scalar, UnaryOp};
 
-/// `lhs = lhs op rhs`, or `rhs op lhs` when `reversed`.
+/// Computes `lhs = lhs op rhs`, or `lhs = rhs op lhs` if `reversed`.
 pub(super) fn binary<T: Lanes>(
     workers: &Workers,
     op: BinaryOp,
@@ -28,6 +28,7 @@ pub(super) fn binary<T: Lanes>(
             if rhs.len() != lhs.len() {
                 return Err(Error::Internal("operands of different lengths".to_owned()));
             }
+            // Checks every divisor before the first write, so that a failed call changes nothing.
             refuse_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
             let zip = zip_of::<T::Compute>(op, reversed);
             workers.for_each_piece(Pair { lhs, rhs }, &|it| T::zip(it.lhs, it.rhs, &*zip));
@@ -43,7 +44,7 @@ pub(super) fn binary<T: Lanes>(
     Ok(())
 }
 
-/// `operand = op(operand)`.
+/// Computes `operand = op(operand)`.
 pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>) -> Result<()> {
     let operand = InOutSlice::<T>::open(operand)?;
     let map = map_of::<T::Compute>(op);
@@ -51,7 +52,7 @@ pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>
     Ok(())
 }
 
-/// `operand = the nearest number in [low, high]`.
+/// Replaces each element by the nearest number in `[low, high]`.
 pub(super) fn clip<T: Lanes>(
     workers: &Workers,
     operand: InOut<'_>,
@@ -65,7 +66,7 @@ pub(super) fn clip<T: Lanes>(
     Ok(())
 }
 
-/// Replaces each element by what `f` makes of it.
+/// Replaces each element `x` by `f(x)`.
 fn for_each<C: Copy>(elements: InOutSlice<'_, C>, f: impl Fn(C) -> C) {
     match elements {
         InOutSlice::InPlace(elements) => {
@@ -81,7 +82,7 @@ fn for_each<C: Copy>(elements: InOutSlice<'_, C>, f: impl Fn(C) -> C) {
     }
 }
 
-/// Replaces each element by what `f` makes of it and another one.
+/// Replaces each element `x` by `f(x, y)`, where `y` is the element of `others` at the same index.
 fn for_each_pair<C: Copy>(elements: InOutSlice<'_, C>, others: &[C], f: impl Fn(C, C) -> C) {
     match elements {
         InOutSlice::InPlace(elements) => {
@@ -97,8 +98,9 @@ fn for_each_pair<C: Copy>(elements: InOutSlice<'_, C>, others: &[C], f: impl Fn(
     }
 }
 
-// The loops of every operation; dynamic, so that callers of all dtypes share them. A loop gets numbers by value: behind a reference
-// a compiler must expect that what is written changes them, and makes no vectors.
+// The functions below return the loop of each operation as a trait object, so that dtypes with the
+// same compute type share it. Loops capture numbers by value. With a reference, the compiler could
+// not rule out that a write changes the number, and would not vectorise the loop.
 
 fn map_of<C: Arithmetic>(op: UnaryOp) -> Box<Map<C>> {
     with_unary!(op, C, f => Box::new(move |elements| for_each(elements, f)))
@@ -113,7 +115,7 @@ fn map_with<C: Arithmetic>(op: BinaryOp, number: C, reversed: bool) -> Box<Map<C
 }
 
 fn map_clip<C: Arithmetic>(low: C, high: C) -> Box<Map<C>> {
-    // Both comparisons fail for what is no number.
+    // Both comparisons are false for NaN, so NaN stays NaN.
     Box::new(move |elements| {
         for_each(elements, move |x| {
             let x = if low > x { low } else { x };
@@ -130,7 +132,7 @@ fn zip_of<C: Arithmetic>(op: BinaryOp, reversed: bool) -> Box<Zip<C>> {
     })
 }
 
-/// Writes to every element what its index gives.
+/// Sets every element to `element(index)`.
 pub(super) fn fill_by_index<T: Element>(
     workers: &Workers,
     dst: &mut [T],
@@ -143,8 +145,7 @@ pub(super) fn fill_by_index<T: Element>(
     });
 }
 
-/// Repeats `src` of shape `from` along its axes of length 1 up to shape `to`. A run along the last axis is a part
-/// of one of `src`, or one element again and again.
+/// Broadcasts `src` from shape `from` to shape `to`: repeats it along its axes of length 1.
 pub(super) fn expand<T: Element>(
     workers: &Workers,
     dst: &mut [T],
@@ -158,6 +159,8 @@ pub(super) fn expand<T: Element>(
     };
     workers.for_each_piece(IndexedSlice { dst, start: 0 }, &|piece| {
         let (mut index, mut rest) = (piece.start, piece.dst);
+        // Writes one run along the last axis at a time: a copy of a run of `src`, or one repeated
+        // element. A piece may begin and end within a run.
         while !rest.is_empty() {
             let column = index % width;
             let (run, after) = rest.split_at_mut(rest.len().min(width - column));
@@ -172,7 +175,7 @@ pub(super) fn expand<T: Element>(
     });
 }
 
-/// Returns which row of shape `from` stands in a row of shape `to`.
+/// Returns the row of shape `from` that is broadcast to `row` of shape `to`.
 fn source_row(mut row: usize, to: &[usize], from: &[usize]) -> usize {
     let (mut source, mut stride) = (0, 1);
     for (&to, &from) in to.iter().zip(from).rev() {
@@ -183,7 +186,7 @@ fn source_row(mut row: usize, to: &[usize], from: &[usize]) -> usize {
     source
 }
 
-/// Some elements, with the index of the first one.
+/// Some elements, and the index of the first.
 struct IndexedSlice<'a, T> {
     dst: &'a mut [T],
     start: usize,
@@ -203,7 +206,7 @@ impl<T: Element> Split for IndexedSlice<'_, T> {
 
 /// Converts every element.
 pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &mut [D]) {
-    // Processors convert to 64 bits one by one, and as fast.
+    // Baseline processors convert to 64-bit integers one by one, so `truncate` would be no faster.
     let to_integers = S::DTYPE.is_float() && !D::DTYPE.is_float() && size_of::<D>() <= 4;
     workers.for_each_piece(Conversion { src, dst }, &|piece| {
         if to_integers {
@@ -225,7 +228,8 @@ pub(super) fn widen<S: Half>(workers: &Workers, src: &[S], dst: &mut [f32]) {
     workers.for_each_piece(Conversion { src, dst }, &|piece| half::widen(piece.src, piece.dst));
 }
 
-/// Converts floats to integers, 64 at a time: mostly all of them are short.
+/// Converts floats to integers, 64 at a time. Uses the fast conversion if all 64 are short, as is
+/// usual.
 fn truncate<S: Element, D: Element>(src: &[S], dst: &mut [D]) {
     for (src, dst) in src.chunks(64).zip(dst.chunks_mut(64)) {
         let pairs = dst.iter_mut().zip(src);
@@ -244,6 +248,7 @@ fn is_short<S: Element>(float: S) -> bool {
     if S::NEEDS_F64 { float.to_f64().is_short() } else { float.to_f32().is_short() }
 }
 
+/// Returns an error if an integer would be divided by zero.
 fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]) -> Result<()> {
     if op != BinaryOp::Div || !T::Compute::ZERO_DIVISOR_IS_ERROR {
         return Ok(());
@@ -260,6 +265,7 @@ fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]
     Ok(())
 }
 
+/// The operands of a binary operation.
 struct Pair<'a, T> {
     lhs: InOutSlice<'a, T>,
     rhs: &'a [T],
@@ -277,6 +283,7 @@ impl<T: Element> Split for Pair<'_, T> {
     }
 }
 
+/// The source and the destination of a conversion.
 struct Conversion<'a, S, D> {
     src: &'a [S],
     dst: &'a mut [D],

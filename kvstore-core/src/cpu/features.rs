@@ -1,13 +1,13 @@
-//! What the processor can do, for people who ask why a machine is slow.
+//! The instruction set extensions of the processor, for users who investigate performance.
 
-/// Returns the architecture and those of its extensions that matter to arithmetic and are there.
+/// Returns the architecture and the available extensions that matter for arithmetic.
 pub(super) fn found() -> Vec<&'static str> {
     let mut found = Vec::from([std::env::consts::ARCH]);
     found.extend(extensions());
     found
 }
 
-/// `[(name, whether it is there), ..]`, those that are there.
+/// Expands to an iterator over the names of the extensions that `$detect` finds.
 macro_rules! detected {
     ($detect:ident: $($name:tt)*) => {
         [$(($name, std::arch::$detect!($name))),*]
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_architecture_comes_first_and_what_every_one_of_it_has_is_found() {
+    fn finds_the_architecture_and_the_extensions_of_the_build() {
         let found = found();
         assert_eq!(found[0], std::env::consts::ARCH);
         if cfg!(target_feature = "neon") {

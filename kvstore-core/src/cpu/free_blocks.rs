@@ -1,4 +1,4 @@
-//! [`FreeBlocks`]: the blocks of host memory that no tensor uses, kept for reuse.
+//! [`FreeBlocks`]: a pool of blocks of host memory that no tensor uses.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -86,7 +86,7 @@ impl FreeBlocks {
         while freed < num_bytes {
             let (index, next_age) = two_oldest(&ages);
             let Some(age) = ages.get_mut(index).filter(|age| **age != u64::MAX) else { return };
-            // As long as this class has the oldest block, the other classes need no look.
+            // Stays in this list while it has the oldest block, without locking the others.
             while freed < num_bytes && *age <= next_age && *age != u64::MAX {
                 let Some(mut list) = self.list(index) else { return };
                 let Some(block) = list.pop_front() else {
@@ -95,7 +95,7 @@ impl FreeBlocks {
                 };
                 *age = age_of(&list);
                 shrink(&mut list);
-                // The system takes a while to free a long block.
+                // Unlocks first, because freeing a long block is slow.
                 drop(list);
                 freed += self.free(block);
             }
@@ -112,11 +112,12 @@ impl FreeBlocks {
         }
     }
 
-    /// Frees a block and returns its size. Subtracts the size after freeing, so that a thread at the
-    /// memory limit tries again instead of failing.
+    /// Frees a block and returns its size.
     fn free(&self, block: FreeBlock) -> usize {
         let num_bytes = block.num_bytes;
         drop(block);
+        // Subtracts the size after freeing. A thread at the memory limit then tries again instead
+        // of failing.
         self.num_bytes.fetch_sub(num_bytes, Ordering::Relaxed);
         num_bytes
     }
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn the_newest_block_is_taken_and_the_oldest_is_evicted() {
         let blocks = FreeBlocks::new();
-        // One class: all are rounded to the same length.
+        // All these lengths belong to one class.
         let lengths = [1000, 1001, 1002, 1003];
         for length in lengths {
             drop(put(&blocks, length));

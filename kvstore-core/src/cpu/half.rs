@@ -1,4 +1,4 @@
-//! [`Half`]: element types that compute in `f32` and are rounded.
+//! [`Half`]: half-precision element types. They compute in `f32` and round the result.
 
 use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
@@ -7,35 +7,36 @@ use super::sum::Fold;
 use crate::rule::Real;
 use crate::types::half_types;
 
-/// An element type that computes in `f32` and is rounded.
+/// A half-precision element type. It computes in `f32` and rounds the result.
 pub(super) trait Half: Fold {
-    /// Converts a block, as long as `dst`, to `f32`.
+    /// Converts a block to `f32`. Both slices have the same length.
     fn convert_to(source: &[Self], dst: &mut [f32]);
 
-    /// Rounds a block, as long as `dst`.
+    /// Rounds a block to half precision. Both slices have the same length.
     fn convert_from(source: &[f32], dst: &mut [Self]);
 
-    /// Converts a block like [`Half::convert_to`], but with any NaN for a NaN.
+    /// Converts a block like [`Half::convert_to`], but may change the bits of a NaN.
     #[inline]
     fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
         Self::convert_to(source, dst);
     }
 
-    /// Returns a weight of this type.
+    /// Wraps a weight of this type.
     fn weight(weight: &mut [Self]) -> HalfWeight<'_>;
 }
 
 macro_rules! half_weights {
     ($($Variant:ident: $type:ty),+) => {
-        /// A half-precision weight, into which its master copy is rounded.
+        /// A half-precision weight. Its master copy is `f32`.
         pub(super) enum HalfWeight<'a> {
             $($Variant(&'a mut [$type]),)+
         }
 
         impl HalfWeight<'_> {
+            /// Rounds elements of the master copy into the weight from element `start` on.
             pub(super) fn write<A: Real>(&mut self, start: usize, master: &[A]) {
                 let end = start + master.len();
-                // Only `f32` has half-precision weights.
+                // The master copy of a half-precision weight is always `f32`.
                 let Ok(master) = bytemuck::try_cast_slice::<A, f32>(master) else { return };
                 match self {
                     $(Self::$Variant(weight) => {
@@ -48,7 +49,7 @@ macro_rules! half_weights {
 }
 half_types!(half_weights);
 
-/// The conversions of a type of the crate `half`.
+/// The conversions of a type from the `half` crate.
 macro_rules! conversions_of_crate {
     () => {
         #[inline]
@@ -74,7 +75,8 @@ impl Half for f16 {
 impl Half for bf16 {
     conversions_of_crate!();
 
-    /// Shifts the bits into an `f32`. The conversion of `half` would check each element for NaN.
+    /// Shifts the bits into an `f32`. The conversion of the `half` crate checks each element for
+    /// NaN.
     #[inline]
     fn convert_numbers_to(source: &[Self], dst: &mut [f32]) {
         for (wide, narrow) in dst.iter_mut().zip(source) {

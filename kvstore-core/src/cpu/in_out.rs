@@ -1,4 +1,4 @@
-//! [`InOutSlice`]: elements that a kernel reads and replaces, in place or into other memory.
+//! [`InOutSlice`]: elements that a kernel reads and replaces, in place or in other memory.
 
 use super::memory::{cast, cast_mut, elements, elements_mut};
 use super::threads::Split;
@@ -7,9 +7,9 @@ use crate::types::{Element, Result};
 
 /// The elements of an [`InOut`].
 pub(super) enum InOutSlice<'a, T> {
-    /// Read and overwritten.
+    /// The kernel reads and overwrites the same memory.
     InPlace(&'a mut [T]),
-    /// Read from the first, written to the second.
+    /// The kernel reads the first slice and writes the second.
     Into(&'a [T], &'a mut [T]),
 }
 
@@ -21,7 +21,7 @@ impl<'a, T: Element> InOutSlice<'a, T> {
         })
     }
 
-    /// Returns the present elements.
+    /// Returns the old elements.
     pub(super) fn src(&self) -> &[T] {
         match self {
             Self::InPlace(elements) => elements,
@@ -29,13 +29,13 @@ impl<'a, T: Element> InOutSlice<'a, T> {
         }
     }
 
-    /// Returns the present elements of a block where the new ones go.
+    /// Returns the destination of a block, filled with the old elements.
     pub(super) fn block(&mut self, start: usize, end: usize) -> &mut [T] {
         match self {
             Self::InPlace(elements) => elements.get_mut(start..end).unwrap_or_default(),
             Self::Into(src, dst) => {
                 let dst = dst.get_mut(start..end).unwrap_or_default();
-                // The block is about to be read and written: it comes into cache once.
+                // The kernel reads and writes the block next, while it is in cache.
                 dst.copy_from_slice(src.get(start..end).unwrap_or_default());
                 dst
             }
@@ -44,7 +44,7 @@ impl<'a, T: Element> InOutSlice<'a, T> {
 }
 
 impl<'a> InOutSlice<'a, u8> {
-    /// Returns the elements that the bytes are.
+    /// Reinterprets the bytes as elements.
     pub(super) fn cast<T: Element>(self) -> Result<InOutSlice<'a, T>> {
         Ok(match self {
             Self::InPlace(bytes) => InOutSlice::InPlace(cast_mut(bytes)?),

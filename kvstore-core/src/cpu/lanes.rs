@@ -1,4 +1,4 @@
-//! [`Lanes`]: loops over the elements of one dtype, in the arithmetic that it computes in.
+//! [`Lanes`]: loops over elements, in the arithmetic of their dtype.
 
 use super::arithmetic::{Arithmetic, Ordered};
 use super::half::{narrow, widen};
@@ -7,22 +7,23 @@ use super::sum::BLOCK;
 use super::threads::Split;
 use crate::types::{full_types, half_types, integer_types};
 
-/// What an operation does to elements. The loop over them is compiled once for each type that is computed in.
+/// The loop of an operation with one operand. It is compiled once per compute type.
 pub(super) type Map<C> = dyn Fn(InOutSlice<'_, C>) + Sync;
-/// What an operation does to elements, with as many others.
+/// The loop of an operation with two operands of the same length.
 pub(super) type Zip<C> = dyn Fn(InOutSlice<'_, C>, &[C]) + Sync;
 
-/// Elements that are computed in their own type, or in `f32` for half precision, block by block and with one rounding.
+/// Element types with a compute type: their own, or `f32` for half precision. Half precision is
+/// converted in blocks, and each result is rounded once.
 pub(super) trait Lanes: Ordered {
     type Compute: Arithmetic;
 
-    /// Returns the element in the type that is computed in.
+    /// Returns the element in the compute type.
     fn widened(self) -> Self::Compute;
 
-    /// Calls `map` on every element.
+    /// Calls `map` on all elements, in blocks for half precision.
     fn map(elements: InOutSlice<'_, Self>, map: &Map<Self::Compute>);
 
-    /// Calls `zip` on every element and the one in its place in `others`, which are as many.
+    /// Calls `zip` on all elements and the same number of `others`, in blocks for half precision.
     fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<Self::Compute>);
 }
 

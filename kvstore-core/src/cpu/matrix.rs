@@ -1,4 +1,4 @@
-//! Matrix product, transpose, and repetition along axes.
+//! Matrix product and transpose.
 
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
@@ -11,15 +11,15 @@ use super::threads::{Split, Workers};
 use crate::backend::{Check, MatmulSize, Span, SpanMut};
 use crate::types::{Element, Error, Result};
 
-/// Rows of the product that are computed together. Fixed, so that the bits do not depend on the
+/// The number of rows per block of the product. It is fixed, so that the bits do not depend on the
 /// number of threads.
 const ROWS: usize = 64;
-/// The most multiplications between two checks, which take about 0.1 s. A block of 64 columns, the
-/// smallest, may have more.
+/// The maximum number of multiplications between two checks. They take about 0.1 s. A block of 64
+/// columns, the smallest, may need more.
 const WORK_PER_CHECK: usize = 1 << 30;
 
 /// Writes the product of `[m, k]` and `[k, n]`. The calling thread calls `check` at the start and
-/// before each of its blocks of the product. The other threads may compute all of the blocks.
+/// before each block that it computes itself. Other threads may compute all the blocks.
 pub(super) fn product<T: Element + LinalgScalar>(
     workers: &Workers,
     dst: SpanMut<'_>,
@@ -38,6 +38,7 @@ pub(super) fn product<T: Element + LinalgScalar>(
     let work = k.saturating_mul(n).max(1);
     let stop = Stop { check, caller: thread::current().id(), error: OnceLock::new() };
     let num_columns = columns_per_check(k);
+    // The other threads may compute all the blocks. Then this is the only check.
     check()?;
     workers.for_each_piece(Product { lhs, dst, work }, &|piece| {
         let Product { lhs, mut dst, .. } = piece;
@@ -50,14 +51,14 @@ pub(super) fn product<T: Element + LinalgScalar>(
     stop.error.into_inner().map_or(Ok(()), Err)
 }
 
-/// Returns how many columns of a block of [`ROWS`] rows are computed between two checks.
+/// Returns the number of columns of a block of [`ROWS`] rows to compute between two checks.
 fn columns_per_check(k: usize) -> usize {
     let columns = WORK_PER_CHECK / ROWS.saturating_mul(k).max(1);
     (columns / ROWS).max(1) * ROWS
 }
 
-/// Writes the product of some rows, `num_columns` columns at a time, until `stop` is set. The sum of
-/// an element is never split, so the bits do not depend on `num_columns`.
+/// Writes the product of some rows, `num_columns` columns at a time, until `stop` is set. Does not
+/// split the sum of an element, so the bits do not depend on `num_columns`.
 fn multiply<T: LinalgScalar>(
     lhs: &ArrayView2<'_, T>,
     rhs: &ArrayView2<'_, T>,
@@ -75,7 +76,7 @@ fn multiply<T: LinalgScalar>(
     }
 }
 
-/// Whether the threads of a product stop before its end: when the check has failed.
+/// Stops all threads of a product once the check has failed.
 struct Stop<'a> {
     check: &'a Check<'a>,
     /// The only thread that calls the check.
@@ -84,6 +85,7 @@ struct Stop<'a> {
 }
 
 impl Stop<'_> {
+    /// Returns whether the check has failed. The calling thread runs the check first.
     fn is_set(&self) -> bool {
         if self.error.get().is_none()
             && thread::current().id() == self.caller
@@ -95,8 +97,8 @@ impl Stop<'_> {
     }
 }
 
-/// Rows of a product. Its length is counted in blocks of rows times the work in one of them, so
-/// that a piece is worth a thread.
+/// Some rows of a product. Its length is the number of rows times the work per row, so that each
+/// piece is worth a thread.
 struct Product<'a, T> {
     lhs: ArrayView2<'a, T>,
     dst: ArrayViewMut2<'a, T>,
@@ -121,7 +123,8 @@ impl<T: Element> Split for Product<'_, T> {
     }
 }
 
-/// Writes the transpose of a matrix of `rows` rows, tile by tile so that both sides stay in cache.
+/// Writes the transpose of a matrix of `rows` rows. Works in tiles, so that both matrices stay in
+/// cache.
 pub(super) fn transpose<T: Element>(dst: &mut [T], src: &[T], rows: usize) {
     const TILE: usize = 32;
     let columns = src.len().checked_div(rows).unwrap_or(0);
@@ -153,10 +156,10 @@ mod tests {
 
     use super::*;
 
-    // Miri takes minutes for so many elements.
+    // Too slow under Miri.
     #[cfg(not(miri))]
     #[test]
-    fn columns_are_cut_without_a_change_of_bits_and_checked_one_cut_at_a_time() {
+    fn column_blocks_keep_the_bits_and_are_checked_one_at_a_time() {
         let generator = |seed: u32| {
             let mut state = seed;
             move || {
@@ -196,10 +199,10 @@ mod tests {
         Span { storage, start: 0, num_bytes: storage.num_bytes() }
     }
 
-    // Miri takes minutes for so many elements.
+    // Too slow under Miri.
     #[cfg(not(miri))]
     #[test]
-    fn a_check_that_fails_ends_a_product() {
+    fn a_failed_check_ends_the_product() {
         let blocks = 200;
         for threads in [1, 3] {
             let (memory, workers) = (Memory::new(), Workers::new(threads));

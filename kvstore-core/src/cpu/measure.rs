@@ -1,4 +1,4 @@
-//! Sums of squares over complete keys, for layer-wise optimizers and for clipping by the norm.
+//! Sums of squares over a key, for layer-wise optimizers and for clipping by the norm.
 
 use super::half::Half;
 use super::memory::elements;
@@ -58,11 +58,11 @@ pub(super) struct MeasurePiece<'a> {
     measured: Measured<'a>,
     dtype: DType,
     addends: Addends<'a>,
-    /// Of these blocks.
+    /// The destination for the sums of these blocks.
     sums: &'a mut [[f64; 2]],
-    /// Their first element.
+    /// The index of the first element.
     start: usize,
-    /// How many elements they have.
+    /// The number of elements.
     len: usize,
 }
 
@@ -71,7 +71,7 @@ impl Split for MeasurePiece<'_> {
         self.len
     }
 
-    /// Cuts between blocks, at the first place that is not before the middle.
+    /// Splits at the first block boundary that is not before `middle`.
     fn split_at(self, middle: usize) -> (Self, Self) {
         let Self { measured, dtype, addends, sums, start, len } = self;
         let blocks = num_blocks(middle).min(sums.len());
@@ -104,7 +104,7 @@ impl MeasurePiece<'_> {
     }
 }
 
-/// The same, and the step whose numbers are measured.
+/// Some blocks of a key, with the inputs of the optimizer step to measure.
 struct StepPiece<'a> {
     piece: MeasurePiece<'a>,
     rule: UpdateRule,
@@ -156,7 +156,7 @@ impl<'a> StepPiece<'a> {
     }
 }
 
-/// What is measured, typed and complete.
+/// The typed inputs of a measurement. They cover the entire key.
 struct SquareSums<'a, A, const N: usize> {
     merge: Merge<'a, A>,
     weight: Option<&'a [A]>,
@@ -164,7 +164,7 @@ struct SquareSums<'a, A, const N: usize> {
 }
 
 impl<A: Real, const N: usize> SquareSums<'_, A, N> {
-    /// Writes the sums of the blocks of `len` elements from `start` on.
+    /// Writes the sums of the blocks in `start..start + len`.
     fn write(
         &self,
         start: usize,
@@ -187,7 +187,7 @@ impl<A: Real, const N: usize> SquareSums<'_, A, N> {
                 }
                 let weights = match self.weight {
                     Some(all) => all.get(part..end).ok_or_else(wrong_state)?,
-                    // Nothing reads these.
+                    // Without a weight, `measure` ignores its first argument.
                     None => gradients,
                 };
                 add_squares(&mut columns, weights, states, gradients, &measure);
@@ -198,10 +198,9 @@ impl<A: Real, const N: usize> SquareSums<'_, A, N> {
     }
 }
 
-/// Adds squares to the columns. The loops are plain and over whole rows of columns, so that a compiler makes
-/// vectors of them: one in the arithmetic of the step, and one in `f64`.
+/// Adds squares to the columns.
 #[inline(never)]
-#[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
+#[allow(clippy::indexing_slicing, reason = "all slices are cut to the same length first")]
 fn add_squares<A: Real, const N: usize>(
     columns: &mut [[f64; COLUMNS]; 2],
     weights: &[A],
@@ -209,6 +208,8 @@ fn add_squares<A: Real, const N: usize>(
     gradients: &[A],
     measure: &impl Fn(A, [A; N], A) -> [A; 2],
 ) {
+    // Two separate loops, one in the arithmetic of the step and one in `f64`. Each is a plain loop
+    // over columns, so that the compiler vectorises it.
     for start in (0..gradients.len()).step_by(COLUMNS) {
         let len = COLUMNS.min(gradients.len() - start);
         let (weights, gradients) = (&weights[start..][..len], &gradients[start..][..len]);

@@ -1,4 +1,4 @@
-//! Host memory: aligned blocks that go back to a pool, so that a warm step allocates nothing.
+//! Host memory: aligned blocks from a pool, so that steps after the first allocate nothing.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,31 +13,34 @@ use crate::process::Origin;
 use crate::types::{Device, Element, Error, Result};
 
 pub(super) const WORD: usize = size_of::<u64>();
-/// Blocks start at a cache line.
+/// The alignment of blocks: a cache line.
 pub(super) const ALIGNMENT: usize = 64;
-/// Long blocks start at different lines of their first pages. What a kernel reads side by side would
-/// otherwise stand in the same few places of the first-level cache, whose lines go by the address within
-/// a page.
+/// The size of a page.
+///
+/// Long blocks start at different cache lines of their first page. The address within a page
+/// selects the set of the first-level cache, so tensors that a kernel reads together would
+/// otherwise evict each other.
 pub(super) const PAGE: usize = 4096;
-/// From one long block to the next, in bytes: an odd number of lines, so that all of a page come up.
+/// The difference between the offsets of two consecutive long blocks. It is an odd number of cache
+/// lines, so that all lines of a page take turns.
 const STAGGER: usize = 9 * ALIGNMENT;
-/// How many bytes a long block has at least: the page more that it takes is a sixteenth.
+/// The minimum size of a long block. The extra page that it needs is at most a sixteenth of it.
 pub(super) const LONG: usize = 16 * PAGE;
-/// The pool may always keep this much; beyond it, half of what is in use.
+/// The pool may always keep this many bytes. It may keep more up to half of the live bytes.
 const POOL_FLOOR: usize = 256 << 20;
 
-/// The least number of bytes to evict at the limit: finding the oldest block costs more than making
-/// a short one.
+/// The minimum number of bytes to evict at the limit, because finding the oldest block costs more
+/// than allocating a short one.
 const EVICTED_AT_ONCE: usize = 1 << 20;
 
-/// The host's memory for tensors, with the storages kept for reuse.
+/// The host's memory for tensors, with its pool.
 pub(super) struct Memory {
     free: FreeBlocks,
     /// The size of all blocks, live and pooled.
     held: AtomicUsize,
     /// The upper bound of `held`.
     limit: AtomicUsize,
-    /// How many long blocks there have been.
+    /// The number of long blocks allocated so far.
     num_long: AtomicUsize,
     /// The process that may use the pool. A forked child allocates and frees directly.
     origin: Origin,
@@ -55,7 +58,7 @@ impl Memory {
     }
 
     pub(super) fn live_bytes(&self) -> usize {
-        // In this order: a block that is given back meanwhile is counted once.
+        // Reads the size of the pool first: a block that is recycled in between counts as live.
         let pooled = self.pooled_bytes();
         self.held_bytes().saturating_sub(pooled)
     }
@@ -87,7 +90,10 @@ impl Memory {
         }
     }
 
-    /// Returns a storage of arbitrary content.
+    /// Returns a storage with arbitrary contents, from the pool if possible.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if the limit is reached or the system has no memory.
     pub(super) fn allocate(
         self: &Arc<Self>,
         device: Device,
@@ -110,7 +116,7 @@ impl Memory {
         Ok(Arc::new(CpuStorage { block, start, num_bytes, memory, owner: None }))
     }
 
-    /// Returns how far behind its first line a new block of this length starts.
+    /// Returns the offset of a new block of this length from its first aligned byte.
     fn stagger(&self, num_bytes: usize) -> usize {
         if num_bytes < LONG {
             return 0;
@@ -149,19 +155,19 @@ impl Memory {
                 }
                 continue;
             }
-            // A pool that is too small to help stays as it is.
+            // Evicting the entire pool would not help, so the pool stays.
             if missing > self.pooled_bytes() || is_inherited {
                 let (requested, in_use, limit) = (num_bytes, self.live_bytes(), self.limit());
                 return Err(Error::OutOfMemory { device, requested, in_use, limit });
             }
             self.free.evict(missing.max(EVICTED_AT_ONCE));
-            // Another thread may be freeing what is missing.
+            // Another thread may be freeing the missing bytes.
             thread::yield_now();
             held = self.held_bytes();
         }
     }
 
-    /// Keeps the storage, unless somebody else holds it or the pool is full.
+    /// Puts the storage into the pool, unless it is referenced elsewhere or the pool is full.
     pub(super) fn recycle(&self, storage: &mut Arc<dyn Storage>) {
         if self.origin.is_inherited() {
             return;
@@ -170,14 +176,14 @@ impl Memory {
         let class = SizeClass::of(own.num_bytes);
         let bytes = class.num_bytes();
         let most = POOL_FLOOR.max(self.live_bytes().saturating_sub(bytes) / 2);
-        // What exceeds the limit does so because the limit was lowered.
+        // Memory exceeds the limit only after the limit was lowered. Then the pool keeps nothing.
         let is_over = self.held_bytes() > self.limit.load(Ordering::Relaxed);
         if bytes == 0 || bytes > most || is_over {
             return;
         }
         let excess = (self.pooled_bytes() + bytes).saturating_sub(most);
         if excess > 0 {
-            // Finding out which blocks are the oldest takes longer than making a short block.
+            // Finding the oldest blocks takes longer than allocating a short block.
             if bytes < LONG {
                 return;
             }
@@ -190,12 +196,12 @@ impl Memory {
         if let Some(block) = new_block(words) {
             return Ok(block);
         }
-        // What the pool keeps may be just what is missing.
+        // The system has no memory left. Frees the pool and tries again.
         self.trim();
         new_block(words).ok_or_else(|| Error::OutOfMemory {
             device,
             requested: words * WORD,
-            // What is asked for counts already.
+            // `charge` has already counted the requested bytes.
             in_use: self.live_bytes().saturating_sub(words * WORD),
             limit: None,
         })
@@ -221,7 +227,7 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// Returns a storage of the host that nobody else holds.
+/// Returns the storage for writing, if it is host memory without another reference.
 fn own(storage: &mut Arc<dyn Storage>) -> Option<&mut CpuStorage> {
     open_mut(Arc::get_mut(storage)?).ok()
 }
@@ -254,7 +260,7 @@ pub(super) struct CpuStorage {
 }
 
 impl CpuStorage {
-    /// Returns where the bytes stand within the block, which is longer than what was asked for.
+    /// Returns the range of the bytes within the block. The block is longer than the storage.
     fn range(&self, start: usize, num_bytes: usize) -> Result<Range<usize>> {
         match start.checked_add(num_bytes) {
             Some(end) if end <= self.num_bytes => Ok(self.start + start..self.start + end),
@@ -317,17 +323,17 @@ pub(super) fn elements_mut<T: Element>(span: SpanMut<'_>) -> Result<&mut [T]> {
     cast_mut(bytes_mut(span)?)
 }
 
-/// Returns bytes as the elements that they are.
+/// Reinterprets bytes as elements.
 pub(super) fn cast<T: Element>(bytes: &[u8]) -> Result<&[T]> {
     bytemuck::try_cast_slice(bytes).map_err(misaligned)
 }
 
-/// Returns bytes as the elements that they are, for writing.
+/// Reinterprets bytes as elements, for writing.
 pub(super) fn cast_mut<T: Element>(bytes: &mut [u8]) -> Result<&mut [T]> {
     bytemuck::try_cast_slice_mut(bytes).map_err(misaligned)
 }
 
-/// Returns `len` bytes from a place on.
+/// Returns `len` bytes from offset `place` on, for writing.
 pub(super) fn part_mut(bytes: &mut [u8], place: usize, len: usize) -> Result<&mut [u8]> {
     let end = place.checked_add(len).ok_or_else(outside)?;
     bytes.get_mut(place..end).ok_or_else(outside)
@@ -357,7 +363,7 @@ mod tests {
         let refused = memory.allocate(Device::cpu(0), 5000).unwrap_err();
         assert_eq!(refused.code(), ErrorCode::OutOfMemory);
         assert!(refused.to_string().ends_with(&format!("the limit is {}", in_use + 9000)));
-        assert_eq!(memory.live_bytes(), full, "what was refused does not count");
+        assert_eq!(memory.live_bytes(), full, "a failed allocation does not count");
         memory.set_limit(None);
         let third = memory.allocate(Device::cpu(0), 5000).unwrap();
         memory.set_limit(Some(1));
@@ -386,15 +392,15 @@ mod tests {
         assert_eq!(memory.pooled_bytes(), oldest + newest);
         memory.set_limit(Some(full));
         assert_eq!(memory.limit(), Some(full));
-        assert_eq!(memory.pooled_bytes(), oldest + newest, "what fits stays");
+        assert_eq!(memory.pooled_bytes(), oldest + newest, "a pool within the limit stays");
         let new = memory.allocate(Device::cpu(0), 1 << 20).unwrap();
-        assert_eq!(memory.pooled_bytes(), newest, "the oldest made room");
+        assert_eq!(memory.pooled_bytes(), newest, "the oldest block is evicted");
         assert!(memory.live_bytes() + memory.pooled_bytes() <= full);
         let refused = memory.allocate(Device::cpu(0), full).unwrap_err();
         let Error::OutOfMemory { in_use, limit, requested, .. } = refused else { panic!() };
         assert!(requested >= full);
         assert_eq!((in_use, limit), (memory.live_bytes(), Some(full)));
-        assert_eq!(memory.pooled_bytes(), newest, "what cannot help stays");
+        assert_eq!(memory.pooled_bytes(), newest, "a pool that is too small to help stays");
         drop((live, new));
     }
 
@@ -411,7 +417,7 @@ mod tests {
         memory.set_limit(Some(1));
         assert_eq!(memory.pooled_bytes(), 0);
         memory.recycle(&mut live);
-        assert_eq!(memory.pooled_bytes(), 0, "beyond the limit nothing is kept");
+        assert_eq!(memory.pooled_bytes(), 0, "above the limit, nothing is pooled");
         drop(live);
         memory.set_limit(None);
         assert_eq!((memory.limit(), memory.live_bytes()), (None, 0));
@@ -443,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_aligned_and_come_back() {
+    fn blocks_are_aligned_and_reused() {
         let memory = Memory::new();
         let mut storage = memory.allocate(Device::cpu(0), 5000).unwrap();
         let span = Span { storage: &*storage, start: 0, num_bytes: 5000 };
@@ -451,11 +457,11 @@ mod tests {
         assert!(memory.live_bytes() >= 5000);
         let held = Arc::clone(&storage);
         memory.recycle(&mut storage);
-        assert_eq!(memory.pooled_bytes(), 0, "somebody still holds it");
+        assert_eq!(memory.pooled_bytes(), 0, "the storage still has a second reference");
         drop(held);
         memory.recycle(&mut storage);
         let too_early = memory.allocate(Device::cpu(0), 5000).unwrap();
-        assert!(!Arc::ptr_eq(&too_early, &storage), "whoever gave it back has not let go");
+        assert!(!Arc::ptr_eq(&too_early, &storage), "the recycled storage is still referenced");
         drop(too_early);
         drop(storage);
         assert_eq!(memory.live_bytes(), 0);
@@ -468,10 +474,10 @@ mod tests {
         assert_eq!(memory.pooled_bytes(), 0);
     }
 
-    // Miri takes minutes to write so much memory.
+    // Too slow under Miri.
     #[cfg(not(miri))]
     #[test]
-    fn what_nobody_asks_for_makes_room() {
+    fn a_full_pool_evicts_its_oldest_blocks() {
         let memory = Memory::new();
         let give_back = |num_bytes: usize| {
             let mut storage = memory.allocate(Device::cpu(0), num_bytes).unwrap();
@@ -481,25 +487,25 @@ mod tests {
         give_back(POOL_FLOOR / 4);
         let before = memory.pooled_bytes();
         give_back(POOL_FLOOR / 3);
-        assert!(memory.pooled_bytes() < before, "the oldest has gone");
+        assert!(memory.pooled_bytes() < before, "the oldest block is evicted");
         give_back(POOL_FLOOR / 4);
-        assert!(memory.pooled_bytes() > POOL_FLOOR / 2, "the others have not");
+        assert!(memory.pooled_bytes() > POOL_FLOOR / 2, "the other blocks stay");
         give_back(2 * POOL_FLOOR);
         assert!(
             memory.pooled_bytes() > POOL_FLOOR / 2,
-            "what is too long for it drives nothing out"
+            "a block that is too long for the pool evicts nothing"
         );
     }
 
     #[test]
-    fn nothing_can_be_allocated_too() {
+    fn empty_storages_can_be_allocated() {
         let storage = Memory::new().allocate(Device::cpu(0), 0).unwrap();
         let span = Span { storage: &*storage, start: 0, num_bytes: 0 };
         assert!(elements::<f64>(span).unwrap().is_empty());
     }
 
     #[test]
-    fn a_range_in_the_padding_is_refused() {
+    fn a_range_in_the_padding_is_rejected() {
         let storage = Memory::new().allocate(Device::cpu(0), 8).unwrap();
         assert!(bytes(Span { storage: &*storage, start: 4, num_bytes: 4 }).is_ok());
         assert!(bytes(Span { storage: &*storage, start: 4, num_bytes: 8 }).is_err());
@@ -507,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_are_errors() {
+    fn impossible_sizes_are_errors() {
         let memory = Memory::new();
         let error = memory.allocate(Device::cpu(0), usize::MAX / 2 - 4096).unwrap_err();
         assert!(matches!(error, Error::OutOfMemory { in_use: 0, limit: None, .. }), "{error}");

@@ -1,4 +1,4 @@
-//! The host as a device: [`CpuBackend`].
+//! [`CpuBackend`]: the backend of the host.
 
 mod arithmetic;
 mod elementwise;
@@ -37,9 +37,9 @@ use threads::Workers;
 
 /// The backend of the host's memory and cores.
 ///
-/// Every `cpu(i)` is the same memory. Kernels run in the calling thread and on a thread pool of the
-/// backend's own; called from inside a thread pool of the caller they run in the calling thread
-/// alone, since waiting there could run another task of that pool while a lock is held.
+/// All devices `cpu(i)` share the same memory. Kernels run in the calling thread and in the thread
+/// pool of the backend. If the calling thread belongs to a rayon pool, kernels run in that thread
+/// only: a rayon thread that waits may run another task of its pool, while its caller holds a lock.
 #[derive(Debug)]
 pub struct CpuBackend {
     memory: Arc<Memory>,
@@ -48,15 +48,14 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// Returns a backend with one thread per core that the process may use.
-    // The table of backends is the only thing that one is made for, and it holds trait objects.
-    #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
+    #[allow(clippy::new_ret_no_self, reason = "callers use a backend only as `dyn Backend`")]
     pub fn new() -> Arc<dyn Backend> {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self::with_threads(cores)
     }
 
-    /// Returns a backend with this many threads, the caller's included. The results are the same bits
-    /// for any number.
+    /// Returns a backend with `num_threads` threads, including the calling thread. Results have the
+    /// same bits for any number of threads.
     pub fn with_threads(num_threads: usize) -> Arc<dyn Backend> {
         Arc::new(Self { memory: Memory::new(), workers: Workers::new(num_threads) })
     }
@@ -64,7 +63,8 @@ impl CpuBackend {
 
 impl Drop for CpuBackend {
     fn drop(&mut self) {
-        // What is kept for reuse refers to the memory that keeps it.
+        // Pooled blocks reference the memory that owns the pool. Clearing the pool breaks the
+        // cycle.
         self.memory.trim();
     }
 }
@@ -173,7 +173,7 @@ impl Backend for CpuBackend {
 
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()> {
         let workers = &self.workers;
-        // Between `f32` and half precision there are instructions for blocks.
+        // Processors have vector instructions that convert between `f32` and half precision.
         match (from, to) {
             (DType::F32, half) if half.is_half() => {
                 with_float!(half,

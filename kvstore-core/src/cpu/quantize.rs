@@ -1,4 +1,5 @@
-//! Gradients to codes of one or two bits, and back to a sum: block by block, each in one pass.
+//! Quantises gradients to codes of one or two bits, and sums codes. Both work in one pass, block by
+//! block.
 
 use std::ops::BitOr;
 
@@ -12,7 +13,7 @@ use crate::codec::{Code, Quantizer};
 use crate::rule::Real;
 use crate::types::{DType, Element, Error, Result, with_float};
 
-/// Codes are cut between words: as many elements as one has at most.
+/// Pieces begin at a multiple of this many elements: the number of one-bit codes in a word.
 const WORD: usize = 32;
 
 impl Job for QuantizeJob<'_> {
@@ -52,14 +53,14 @@ fn no_float() -> Error {
     Error::Internal("integers are not compressed".to_owned())
 }
 
-/// Converts a block to the arithmetic of half precision. Any NaN is as good as another.
+/// Converts a block of half precision to `f32`. May change the bits of a NaN.
 fn widened<'a, T: Half>(block: &[T], wide: &'a mut [f32]) -> &'a [f32] {
     let wide = wide.get_mut(..block.len()).unwrap_or_default();
     T::convert_numbers_to(block, wide);
     wide
 }
 
-/// Some elements that are quantised, as bytes.
+/// Some elements to quantise, as bytes.
 pub(super) struct Quantize<'a> {
     quantizer: Quantizer,
     dtype: DType,
@@ -92,7 +93,7 @@ impl Split for Quantize<'_> {
 }
 
 impl Quantize<'_> {
-    /// Quantises elements `T` in the arithmetic `A`, into which `widen` converts a block.
+    /// Quantises elements of type `T` in the arithmetic of `A`. `widen` converts a block to `A`.
     fn run<T: Element, A: Lane>(
         self,
         widen: impl for<'b> Fn(&'b [T], &'b mut [A]) -> &'b [A],
@@ -102,6 +103,7 @@ impl Quantize<'_> {
         let threshold = A::from_f64(self.quantizer.threshold);
         let mut wide = [A::ZERO; BLOCK];
         let block_bytes = self.quantizer.code.num_bytes(BLOCK);
+        // Converts and quantises block by block, while the converted block is in cache.
         let blocks = gradient.chunks(BLOCK).zip(self.codes.chunks_mut(block_bytes));
         for (index, (gradient, codes)) in blocks.enumerate() {
             let start = index * BLOCK;
@@ -116,25 +118,28 @@ impl Quantize<'_> {
     }
 }
 
-/// Floats that are compressed, and what a byte of codes means in them. The tables are references, or each use would
-/// copy them.
+/// Floats that can be compressed, with decoding tables. The tables are references, because each use
+/// would copy an array.
 trait Lane: Real {
-    /// What the four codes of every byte mean, in thresholds.
+    /// For each byte, the values of its four two-bit codes, as multiples of the threshold.
     const TWO_BITS: &[[Self; 4]; 256];
-    /// What the eight codes of every byte mean.
+    /// For each byte, the values of its eight one-bit codes.
     const ONE_BIT: &[[Self; 8]; 256];
 
-    /// Adds a block to its residuals, and takes off what the codes say.
+    /// Adds a block to its residuals, writes the two-bit codes, and subtracts the values that they
+    /// represent from the residuals.
     fn two_bits(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]);
-    /// Adds a block to its residuals, and takes off what the codes say.
+    /// Adds a block to its residuals, writes the one-bit codes, and subtracts the values that they
+    /// represent from the residuals.
     fn one_bit(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]);
 }
 
-/// Implements [`Lane`] for floats, given their bits and how many bytes of codes are made at a time: so many that
-/// compilers still unroll the loop over their elements.
+/// Implements [`Lane`] for a float type. The arguments are the integer type of its bits and the
+/// number of code bytes to write at once: the most for which compilers still unroll the loop over
+/// the elements.
 ///
-/// What is sent is chosen by masks, of which compilers make whole vectors; of a choice between numbers they made
-/// a branch for each element.
+/// Masks select the value to send, because compilers vectorise them. For an `if` they generated a
+/// branch per element.
 macro_rules! lane {
     ($($Float:ident: $Bits:ident, $bytes:literal);+) => {
         $(impl Lane for $Float {
@@ -183,10 +188,12 @@ macro_rules! lane {
 
 lane!(f32: u32, 4; f64: u64, 2);
 
-/// Quantises a block, `N` elements at a time, whose codes are `BYTES` bytes. `encode` gets an element with its residual
-/// and the place of its code among theirs; it returns what is sent, and the code at its place.
+/// Quantises a block, `N` elements at a time. Their codes take `BYTES` bytes.
+///
+/// `encode` receives the sum of an element and its residual, and the bit position of its code in
+/// these bytes. It returns the value that the code represents, and the code at its position.
 #[inline(never)]
-#[allow(clippy::indexing_slicing, reason = "what is left over is shorter than a whole")]
+#[allow(clippy::indexing_slicing, reason = "the remainder has less than `N` elements")]
 fn quantize<A, B, const N: usize, const BYTES: usize>(
     gradient: &[A],
     residual: &mut [A],
@@ -205,7 +212,7 @@ fn quantize<A, B, const N: usize, const BYTES: usize>(
     }
     rest.fill(0);
     if let Some(codes) = rest.first_chunk_mut::<BYTES>() {
-        // Zeros have the code 0.
+        // Pads the last elements with zeros, whose code is 0.
         let (mut gradients, mut residuals) = ([A::ZERO; N], [A::ZERO; N]);
         gradients[..gradient.len()].copy_from_slice(gradient);
         residuals[..residual.len()].copy_from_slice(residual);
@@ -214,10 +221,10 @@ fn quantize<A, B, const N: usize, const BYTES: usize>(
     }
 }
 
-/// Quantises as many elements as are worked on at a time; returns their codes.
+/// Quantises `N` elements and returns their codes.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "a call for so few elements loads all constants again")]
-#[allow(clippy::needless_range_loop, reason = "one index for four arrays")]
+#[allow(clippy::inline_always, reason = "a call would load all constants again for `N` elements")]
+#[allow(clippy::needless_range_loop, reason = "three arrays share the index")]
 fn quantize_some<A, B, const N: usize, const BYTES: usize>(
     gradient: &[A; N],
     residual: &mut [A; N],
@@ -231,14 +238,14 @@ where
     let mut codes = [B::default(); N];
     for index in 0..N {
         let first_bit = num_bits * index;
-        // The first code of a byte stands in its highest bits.
+        // The first code of a byte is in its highest bits.
         let place = first_bit / 8 * 8 + 8 - num_bits - first_bit % 8;
         let sum = residual[index] + gradient[index];
         let (sent, code) = encode(sum, place);
         residual[index] = sum - sent;
         codes[index] = code;
     }
-    // Vectors are combined before their elements are.
+    // Combines the codes in four lanes first, so that the compiler vectorises the loop.
     let mut combined = [B::default(); 4];
     for (index, code) in codes.into_iter().enumerate() {
         combined[index % 4] = combined[index % 4] | code;
@@ -280,14 +287,14 @@ impl Job for DequantizeJob<'_> {
 
 /// Some elements of a sum of codes.
 ///
-/// It borrows the list of codes and allocates none: the sum runs after the residuals have changed,
-/// so missing memory would lose values.
+/// It borrows the list of codes, because an allocation could fail. The residuals have already
+/// changed when the sum runs, so a failure would lose gradients.
 pub(super) struct Dequantize<'a> {
     quantizer: Quantizer,
     dtype: DType,
-    /// The codes of all elements of the job.
+    /// The codes of all elements of the job: one range per addend.
     codes: &'a [Span<'a>],
-    /// The byte of each of `codes` that has the code of the first element.
+    /// The index of the byte with the code of the first element, in each range.
     first_byte: usize,
     dst: &'a mut [u8],
 }
@@ -308,7 +315,7 @@ impl Split for Dequantize<'_> {
 }
 
 impl Dequantize<'_> {
-    /// Sums what the codes mean in the elements' own arithmetic.
+    /// Sums the values of the codes in the arithmetic of the element type.
     fn run_full<A: Lane>(self) -> Result<()> {
         let block_bytes = self.quantizer.code.num_bytes(BLOCK);
         let starts = (self.first_byte..).step_by(block_bytes);
@@ -318,7 +325,7 @@ impl Dequantize<'_> {
         Ok(())
     }
 
-    /// Sums what the codes mean in `f32` and rounds once.
+    /// Sums the values of the codes in `f32` and rounds once.
     fn run_half<T: Half>(self) -> Result<()> {
         let mut sums = [0f32; BLOCK];
         let block_bytes = self.quantizer.code.num_bytes(BLOCK);
@@ -332,7 +339,7 @@ impl Dequantize<'_> {
     }
 }
 
-/// Sums what the codes of a block mean. They begin at the byte `start` of each range.
+/// Sums the values of the codes of a block. The codes begin at byte `start` of each range.
 fn sum_block<A: Lane>(
     quantizer: Quantizer,
     codes: &[Span<'_>],
@@ -352,9 +359,9 @@ fn sum_block<A: Lane>(
     Ok(())
 }
 
-/// Replaces each sum by what `put` makes of it and what its code means; the table has that of every byte.
+/// Replaces each sum by `put(sum, value)`, where `value` is the value of its code in `table`.
 #[inline(never)]
-#[allow(clippy::indexing_slicing, reason = "the table has as many rows as there are bytes")]
+#[allow(clippy::indexing_slicing, reason = "the table has a row for every byte")]
 fn put<A: Lane, const N: usize>(
     sums: &mut [A],
     codes: &[u8],

@@ -1,14 +1,15 @@
-//! Reductions: blocks of fixed length, folded in order, so that threads never change a bit.
+//! Reductions. They fold blocks of fixed length in order, so the bits of a result do not depend on
+//! the number of threads.
 
 use super::arithmetic::Ordered;
 use super::threads::{Split, Workers};
 use crate::fallible;
 use crate::types::{Element, Error, Reduction, Result, Scalar};
 
-/// The elements of one block.
+/// The number of elements per block.
 const BLOCK: usize = 4096;
 
-/// Returns all elements reduced to one.
+/// Reduces all elements to one.
 pub(super) fn reduce<T: Ordered>(workers: &Workers, op: Reduction, elements: &[T]) -> Result<T> {
     match op {
         Reduction::Sum => Ok(total(workers, elements)?.to_element()),
@@ -22,7 +23,7 @@ pub(super) fn reduce<T: Ordered>(workers: &Workers, op: Reduction, elements: &[T
     }
 }
 
-/// Integers add as wrapping `i64`, floats as `f64`.
+/// Returns the sum of all elements: integers as wrapping `i64`, floats as `f64`.
 fn total<T: Element>(workers: &Workers, elements: &[T]) -> Result<Scalar> {
     if T::DTYPE.is_float() {
         let sums = fold(workers, elements, 0.0, |sum, x: T| sum + x.to_f64())?;
@@ -33,7 +34,7 @@ fn total<T: Element>(workers: &Workers, elements: &[T]) -> Result<Scalar> {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a mean is a rounded number")]
+#[allow(clippy::cast_precision_loss, reason = "a mean is rounded anyway")]
 fn mean<T: Element>(workers: &Workers, elements: &[T]) -> Result<f64> {
     let total = match total(workers, elements)? {
         Scalar::Float(sum) => sum,
@@ -71,7 +72,7 @@ fn fold<T: Element, R: Copy + Send + Sync>(
     Ok(folded)
 }
 
-/// Elements, and where the fold of each of their blocks goes.
+/// Elements, and the destination for the fold of each block.
 struct Blocks<'a, T, R> {
     elements: &'a [T],
     folded: &'a mut [R],
@@ -94,7 +95,7 @@ impl<T: Element, R: Send> Split for Blocks<'_, T, R> {
     }
 }
 
-/// Writes the column of the largest element of each row; NaN is never larger.
+/// Writes the column of the largest element of each row. NaN is never larger.
 pub(super) fn argmax<T: Element>(dst: &mut [T], src: &[T], rows: usize) {
     let columns = src.len().checked_div(rows).unwrap_or(0).max(1);
     for (dst, row) in dst.iter_mut().zip(src.chunks(columns)) {

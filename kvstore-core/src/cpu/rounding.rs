@@ -1,37 +1,37 @@
-//! Rounding to integers that stay floating-point numbers, and to those that do not.
+//! [`Rounding`]: rounds floats to integers, and converts them to integer types.
 //!
-//! The functions of the standard library are calls on processors that are only known to have the
-//! least instructions of their kind, and conversions go one by one. These are a few additions and
-//! comparisons, so a loop over them becomes whole vectors; the results have the same bits.
+//! In a build for baseline processors, the rounding functions of the standard library are function
+//! calls, and its conversions handle one element at a time. The functions here use a few additions
+//! and comparisons, so compilers vectorise loops over them. The results have the same bits.
 
-/// Floating-point numbers that can be rounded.
+/// Floating-point types with rounding functions.
 pub(super) trait Rounding: Copy {
-    /// The nearest integer, of two equally near ones the even one.
+    /// Returns the nearest integer. Ties go to the even integer.
     fn nearest(self) -> Self;
-    /// The next integer towards zero.
+    /// Rounds towards zero.
     fn fix(self) -> Self;
-    /// The next integer below.
+    /// Rounds down.
     fn floor(self) -> Self;
-    /// The next integer above.
+    /// Rounds up.
     fn ceil(self) -> Self;
-    /// The nearest integer, of two equally near ones that farther from zero.
+    /// Returns the nearest integer. Ties go away from zero.
     fn round(self) -> Self;
-    /// The nearest integer, of two equally near ones the lower.
+    /// Returns the nearest integer. Ties go down.
     fn half_down(self) -> Self;
-    /// Whether [`to_integer`](Self::to_integer) takes it.
+    /// Returns whether [`to_integer`](Self::to_integer) supports the number.
     fn is_short(self) -> bool;
-    /// The next integer towards zero.
+    /// Rounds towards zero.
     fn to_integer(self) -> i64;
 }
 
 macro_rules! rounding {
     ($float:ident, $integer:ident) => {
-        #[allow(clippy::cast_precision_loss, reason = "powers of two, and sums of two")]
+        #[allow(clippy::cast_precision_loss, reason = "sums of one or two powers of two")]
         impl Rounding for $float {
             #[inline]
             fn nearest(self) -> Self {
-                // From here on every number is an integer, or is none at all, and below a sum with it has no
-                // digits behind the point left: the addition rounds.
+                // Every float from this one on is an integer. Adding it to a smaller float leaves
+                // no bits for the fraction, so the addition rounds.
                 const INTEGERS: $float = (1u64 << ($float::MANTISSA_DIGITS - 1)) as $float;
                 let size = self.abs();
                 let near = ((size + INTEGERS) - INTEGERS).copysign(self);
@@ -70,9 +70,10 @@ macro_rules! rounding {
                 self.abs() < (1u64 << ($float::MANTISSA_DIGITS - 2)) as $float
             }
             #[inline]
-            #[allow(clippy::cast_possible_wrap, reason = "a difference of bits, of either sign")]
+            #[allow(clippy::cast_possible_wrap, reason = "a difference of bits may be negative")]
             fn to_integer(self) -> i64 {
-                // Its last digit counts 1, and still does with any short number added.
+                // The last bit of this number has the value 1, also after a short number is added.
+                // So the difference of the bits is the rounded number.
                 const UNITS: $float = (3u64 << ($float::MANTISSA_DIGITS - 2)) as $float;
                 let sum = self + UNITS;
                 let near = sum - UNITS;
@@ -92,16 +93,16 @@ rounding!(f64, i64);
 mod tests {
     use super::Rounding;
 
-    /// The nearest integer, of two equally near ones the lower, without any loss.
+    /// Returns the nearest integer, exactly. Ties go down.
     fn half_down(number: f64) -> f64 {
         if number.fract().abs() == 0.5 { number.floor() } else { number.round() }
     }
 
-    /// `assert_rounds!(assert_rounds_32, f32)` is a function that compares every rounding of an `f32`
-    /// with the standard library's.
+    /// Defines a function that compares every rounding of a number with the standard library's:
+    /// `assert_rounds!(assert_rounds_32, f32)`.
     macro_rules! assert_rounds {
         ($name:ident, $float:ty) => {
-            #[allow(clippy::cast_possible_truncation, reason = "to the integer part")]
+            #[allow(clippy::cast_possible_truncation, reason = "takes the integer part")]
             fn $name(x: $float) {
                 let cases = [
                     ("nearest", x.nearest(), x.round_ties_even()),
@@ -130,7 +131,7 @@ mod tests {
     assert_rounds!(assert_rounds_64, f64);
 
     #[test]
-    fn the_edges_round_as_the_standard_library_does() {
+    fn edge_cases_round_as_in_the_standard_library() {
         let edges =
             [0.0, 0.5, 1.0, 1.5, 2.5, 8_388_607.5, 8_388_608.0, 16_777_217.0, 2e9, 3e9, 1e30];
         for edge in edges.into_iter().chain([f32::MIN_POSITIVE, f32::INFINITY, f32::NAN]) {
@@ -150,9 +151,9 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::cast_possible_truncation, reason = "any bits will do")]
-    #[allow(clippy::cast_precision_loss, reason = "and any number")]
-    fn any_bits_round_as_the_standard_library_does() {
+    #[allow(clippy::cast_possible_truncation, reason = "the test needs arbitrary bits")]
+    #[allow(clippy::cast_precision_loss, reason = "the test needs arbitrary numbers")]
+    fn arbitrary_bits_round_as_in_the_standard_library() {
         let count = if cfg!(miri) { 100 } else { 200_000 };
         for i in 0..count {
             let bits = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(i);

@@ -1,14 +1,14 @@
-//! [`SizeClass`]: the length of a block of host memory.
+//! [`SizeClass`]: the possible lengths of a block of host memory.
 
 use super::memory::{ALIGNMENT, LONG, PAGE, WORD};
 
-/// How long a block is: with room to place its first byte, and in eight steps per doubling, so that
-/// a block fits the next tensor of about its size.
+/// The length of a block. There are eight lengths per doubling, so that a freed block fits the next
+/// tensor of about the same size. The length includes room to align the first byte.
 #[derive(Clone, Copy)]
 pub(super) struct SizeClass {
-    /// The number of the class, by size.
+    /// The index of the class. Longer classes have higher indices.
     pub(super) index: usize,
-    /// The words of its blocks.
+    /// The length of a block in words.
     pub(super) words: usize,
 }
 
@@ -16,6 +16,7 @@ impl SizeClass {
     const STEPS: usize = 8;
     pub(super) const COUNT: usize = Self::STEPS * (usize::BITS as usize + 1);
 
+    /// Returns the shortest class whose blocks hold `num_bytes` aligned bytes.
     pub(super) fn of(num_bytes: usize) -> Self {
         if num_bytes == 0 {
             return Self { index: 0, words: 0 };
@@ -29,7 +30,7 @@ impl SizeClass {
         Self { index, words: steps * step }
     }
 
-    /// Returns the bytes of its blocks.
+    /// Returns the length of a block in bytes.
     pub(super) fn num_bytes(self) -> usize {
         self.words.saturating_mul(WORD)
     }
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn size_classes_have_one_size_and_one_number() {
+    fn each_size_class_has_one_length_and_one_index() {
         let mut last = SizeClass::of(1);
         let dense = if cfg!(miri) { 1_000 } else { 100_000 };
         for num_bytes in (2..dense).chain((dense..1 << 40).step_by(1 << 31)) {

@@ -1,5 +1,5 @@
-//! The n-way sum: a left fold over the addends. Up to eight of them are read side by side, so that
-//! an element is added up in a register and written once.
+//! The sum of `n` ranges: a left fold over the addends. Reads up to eight addends at once, so that
+//! each element is summed in a register and written once.
 
 use super::half::{Half, narrow, widen};
 use super::memory::{bytes_mut, cast_mut, elements};
@@ -9,10 +9,9 @@ use crate::types::{
     DType, Element, Error, Result, full_types, half_types, integer_types, with_element,
 };
 
-/// How many elements are worked on before the next ones; buffers of so many stay in the first-level
-/// cache.
+/// The number of elements per block. Buffers of this length stay in the first-level cache.
 pub(super) const BLOCK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 11 };
-/// How many addends are read side by side.
+/// The number of addends that are read at once.
 const WIDTH: usize = 8;
 
 impl Job for SumJob<'_> {
@@ -58,11 +57,12 @@ impl Split for Sum<'_> {
     }
 }
 
-/// What is added: at least one range, all of the same length.
+/// The addends of a sum: at least one range, all of the same length.
 #[derive(Clone, Copy)]
 pub(super) struct Addends<'a>(&'a [Span<'a>]);
 
 impl<'a> Addends<'a> {
+    /// Checks that there is an addend, and that each has `num_bytes` bytes.
     pub(super) fn open(spans: &'a [Span<'a>], num_bytes: usize) -> Result<Self> {
         if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
             return Err(wrong_addends());
@@ -70,7 +70,7 @@ impl<'a> Addends<'a> {
         Ok(Self(spans))
     }
 
-    /// Returns `len` elements from `start` on of `N` addends from `first` on.
+    /// Returns the elements `start..start + len` of the addends `first..first + N`.
     fn part<T: Element, const N: usize>(
         &self,
         first: usize,
@@ -91,14 +91,14 @@ fn wrong_addends() -> Error {
     Error::Internal("addends of another length than their sum".to_owned())
 }
 
-/// Element types with their sum.
+/// Element types that can be summed.
 pub(super) trait Fold: Element {
-    /// Writes `((x0 + x1) + x2) + ..` to every element of `dst`; its first one belongs to the
-    /// element `start` of the addends.
+    /// Writes `((x0 + x1) + x2) + ..` to every element of `dst`. The first element of `dst` is the
+    /// sum of the elements at index `start`.
     fn fold(addends: Addends<'_>, start: usize, dst: &mut [Self]) -> Result<()>;
 }
 
-/// Element types that are added in their own arithmetic.
+/// Element types whose sums use their own arithmetic.
 pub(super) trait Add: Element {
     fn add(self, other: Self) -> Self;
 }
@@ -141,13 +141,13 @@ macro_rules! half_fold {
 }
 half_types!(half_fold);
 
-/// Sums in the elements' own arithmetic.
+/// Sums in the arithmetic of the element type.
 fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Result<()> {
     let num_addends = addends.0.len();
     if num_addends <= WIDTH {
         return fold_first(addends, num_addends, start, dst);
     }
-    // More than are read side by side: block by block, while the sums are in cache.
+    // Adds the other addends block by block, while the sums of the block are in cache.
     for (block, dst) in dst.chunks_mut(BLOCK).enumerate() {
         let start = start + block * BLOCK;
         fold_first(addends, WIDTH, start, dst)?;
@@ -164,6 +164,7 @@ fn fold_wide<T: Add>(addends: Addends<'_>, start: usize, dst: &mut [T]) -> Resul
     Ok(())
 }
 
+/// Writes the sums of the first `count` addends.
 fn fold_first<T: Add>(
     addends: Addends<'_>,
     count: usize,
@@ -177,7 +178,7 @@ fn fold_first<T: Add>(
     Ok(())
 }
 
-/// Evaluates an expression with a constant bound to a number from 1 to 8.
+/// Evaluates an expression in which `$N` is a constant equal to `$count`, from 1 to 8.
 macro_rules! with_width {
     ($count:expr, $N:ident => $body:expr) => {
         match $count {
@@ -218,12 +219,12 @@ macro_rules! with_width {
 }
 use with_width;
 
-/// Adds up `N` sources, after what is in `dst` if the sum goes on there.
+/// Writes the sums of `N` sources. With `GOES_ON`, adds them to the old elements of `dst`.
 ///
-/// One plain loop over elements: it is what a compiler turns into loads and additions of whole
-/// vectors. Loops within it, over the lanes of a chunk, became gathers of single elements.
+/// Compilers vectorise this plain loop over elements. With an inner loop over the lanes of a chunk,
+/// they loaded elements one by one.
 #[inline(never)]
-#[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
+#[allow(clippy::indexing_slicing, reason = "all slices have the length `len`")]
 fn add_up<T: Add, const N: usize, const GOES_ON: bool>(dst: &mut [T], sources: [&[T]; N]) {
     let len = dst.len();
     let sources = sources.map(|source| &source[..len]);

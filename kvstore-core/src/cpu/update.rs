@@ -1,4 +1,4 @@
-//! Sum and optimizer step in one pass: every byte of weight, state and gradients is touched once.
+//! Sums gradients and applies the optimizer step in one pass over weight, states and gradients.
 
 use super::half::{Half, HalfWeight, widen};
 use super::in_out::InOutSlice;
@@ -34,7 +34,8 @@ impl Job for UpdateJob<'_> {
     }
 }
 
-/// Some elements of a step, as bytes: weight, states and addends run in parallel.
+/// Some elements of a step, as bytes. Element `i` of the weight belongs to element `i` of the
+/// states and to element `start + i` of the addends.
 pub(super) struct UpdatePiece<'a> {
     rule: UpdateRule,
     dtype: DType,
@@ -68,7 +69,7 @@ impl Split for UpdatePiece<'_> {
 /// The states of a step, as bytes.
 pub(super) type States<'a> = [Option<InOutSlice<'a, u8>>; MAX_STATES];
 
-/// Returns the states of the elements of a weight before `middle`, and those from it on.
+/// Splits the states at the weight's element `middle`.
 pub(super) fn split_states(
     states: States<'_>,
     dtype: DType,
@@ -85,7 +86,7 @@ pub(super) fn split_states(
 impl RuleVisitor for UpdatePiece<'_> {
     type Output = Result<()>;
 
-    // Half precision shares the kernels of its arithmetic: there are as few as formulas times two.
+    // Half precision shares the kernels of `f32`, so there are only two kernels per formula.
     fn visit<R: Rule<N>, const N: usize>(self) -> Result<()> {
         with_float!(self.dtype,
             full A => self.run_full::<A, R, N>(),
@@ -96,7 +97,7 @@ impl RuleVisitor for UpdatePiece<'_> {
 }
 
 impl UpdatePiece<'_> {
-    /// Steps a weight in its own arithmetic.
+    /// Updates a weight in its own arithmetic.
     fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: A::fold };
         let step = step_of::<A, R, N>(&self.rule)?;
@@ -104,7 +105,7 @@ impl UpdatePiece<'_> {
         Update { step, merge, rounded: None, weight: self.weight.cast()?, states }.run(self.start)
     }
 
-    /// Steps the master copy of a half-precision weight, and rounds it into the weight.
+    /// Updates the master copy of a half-precision weight, and rounds it into the weight.
     fn run_half<T: Half, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: merge_half::<T> };
         let step = step_of::<f32, R, N>(&self.rule)?;
@@ -127,7 +128,10 @@ pub(super) fn step_of<A: Real, R: Rule<N>, const N: usize>(
     Ok(rule.round())
 }
 
-/// Returns the states of a rule that has so many.
+/// Returns the typed states of a rule with `N` states.
+///
+/// # Errors
+/// - [`Error::Internal`] if there are more or fewer states.
 pub(super) fn states_of<'a, A: Real, const N: usize>(
     mut all: impl Iterator<Item = InOutSlice<'a, u8>>,
 ) -> Result<[InOutSlice<'a, A>; N]> {
@@ -145,14 +149,15 @@ pub(super) fn wrong_state() -> Error {
     Error::Internal("the state of an optimizer step has the wrong form".to_owned())
 }
 
-/// The gradients of a step, and how a block of them becomes one.
+/// The gradients of a step, and the function that sums a block of them.
 #[derive(Clone, Copy)]
 pub(super) struct Merge<'a, A> {
     pub(super) addends: Addends<'a>,
-    /// Sums a block from this element on, rounded to the gradients' own dtype.
+    /// Sums a block that begins at the given element. Sums are rounded to the gradients' dtype.
     pub(super) fold: fn(Addends<'_>, usize, &mut [A]) -> Result<()>,
 }
 
+/// Sums half-precision gradients, rounds the sums to half precision, and widens them to `f32`.
 pub(super) fn merge_half<T: Half>(
     addends: Addends<'_>,
     start: usize,
@@ -166,7 +171,7 @@ pub(super) fn merge_half<T: Half>(
     Ok(())
 }
 
-/// The elements of a piece, typed.
+/// The typed elements of a piece.
 struct Update<'a, A, S, const N: usize> {
     step: S,
     merge: Merge<'a, A>,
@@ -176,7 +181,7 @@ struct Update<'a, A, S, const N: usize> {
 }
 
 impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
-    /// Steps all of them; the first one is the element `first` of its key.
+    /// Updates all elements. The first has the index `first` in its key.
     fn run(mut self, first: usize) -> Result<()> {
         let len = self.weight.len();
         if self.states.iter().any(|state| state.len() != len) {
@@ -198,9 +203,9 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
     }
 }
 
-/// Steps a block: one plain loop over elements, of which a compiler makes whole vectors.
+/// Updates a block. Compilers vectorise this plain loop over elements.
 #[inline(never)]
-#[allow(clippy::indexing_slicing, reason = "all slices have the same length, cut just before")]
+#[allow(clippy::indexing_slicing, reason = "all slices are cut to the same length first")]
 pub(super) fn step_block<A: Real, S: Step<A, N>, const N: usize>(
     step: &S,
     start: usize,

@@ -1,8 +1,8 @@
-//! The threads that help a caller: a pool of rayon's, waiting until there is work.
+//! [`Pool`]: the threads that help a calling thread. They are a rayon pool.
 //!
-//! Under Miri they are threads of the standard library, started for each piece of work: the queues of rayon need
-//! laxer rules than those that Miri checks. With this it checks what the core does on several threads by its
-//! strictest ones.
+//! Under Miri, each call starts threads of the standard library instead, because rayon's queues
+//! violate Miri's strictest rules. This way, Miri checks the multi-threaded code of the core with
+//! these rules.
 
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
@@ -12,11 +12,11 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::shared_task::SharedTask;
 use crate::process::OwnedByProcess;
 
-/// Threads beside the caller's.
+/// The threads besides the calling thread.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Locked by the call that the threads help. Another call does not wait for it, because it would
-    /// wait for the end of that call's work; it works alone.
+    /// Locked by the call that the threads help. Other calls do not wait for the lock: they would
+    /// wait until that call ends. They work alone instead.
     busy: Mutex<()>,
     /// The threads. A forked child has none.
     threads: OwnedByProcess<Threads>,
@@ -32,9 +32,11 @@ impl Pool {
         self.threads.get().map_or(0, Threads::number)
     }
 
-    /// Runs `take_part` here and on up to `num_helpers` other threads until it returns `false`: it does
-    /// one piece of work, and returns whether there was one. The other threads join as soon as no other
-    /// call uses them. The end waits for those in the middle of a piece only.
+    /// Calls `take_part` in this thread and in up to `num_helpers` pool threads until it returns
+    /// `false`. `take_part` does one piece of work, and returns `false` if no piece is left.
+    ///
+    /// The pool threads join as soon as no other call uses them. At the end, this waits only for
+    /// threads that are doing a piece.
     pub(super) fn share(&self, num_helpers: usize, take_part: &(dyn Fn() -> bool + Sync)) {
         let mut held = None;
         SharedTask::share(take_part, |shared| {
@@ -54,7 +56,7 @@ impl Pool {
     fn try_take(&self) -> Option<MutexGuard<'_, ()>> {
         match self.busy.try_lock() {
             Ok(guard) => Some(guard),
-            // Whoever panicked has come to the end of its call.
+            // The call that panicked has ended, and the lock protects no data.
             Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -99,7 +101,7 @@ struct Threads(usize);
 
 #[cfg(miri)]
 impl Threads {
-    #[allow(clippy::unnecessary_wraps, reason = "as where threads are started at once")]
+    #[allow(clippy::unnecessary_wraps, reason = "same signature as without Miri")]
     fn new(number: usize) -> Option<Self> {
         Some(Self(number))
     }
@@ -117,7 +119,7 @@ impl Threads {
     }
 }
 
-/// Helpers that are joined at the drop, because Miri reports threads that outlive `main`.
+/// Joins the helpers when dropped, because Miri reports threads that outlive `main`.
 #[cfg(miri)]
 struct Helpers(Vec<std::thread::JoinHandle<()>>);
 
@@ -135,9 +137,8 @@ mod tests {
 
     use super::Pool;
 
-    /// The call does not wait for threads that do not join.
     #[test]
-    fn work_ends_while_the_others_sleep() {
+    fn a_call_does_not_wait_for_busy_pool_threads() {
         let pool = Pool::new(2).unwrap();
         let (asleep, woken) = (Barrier::new(3), Barrier::new(3));
         let num_pieces = AtomicUsize::new(0);

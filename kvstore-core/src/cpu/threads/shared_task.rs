@@ -1,10 +1,10 @@
-//! [`SharedTask`]: a borrowed task of one thread that helpers may join while it runs.
+//! [`SharedTask`]: a borrowed task that other threads (helpers) may join while it runs.
 //!
-//! The owner does not wait for helpers that have not joined by the end. The scopes of thread pools wait
-//! until every spawned task has begun. A sleeping thread takes 50 microseconds to begin, in which the
-//! owner completes a small sum alone.
+//! The owner does not wait for helpers that have not joined by the end. The scope of a thread pool
+//! would wait until every spawned closure has run. A sleeping thread takes 50 microseconds to
+//! start. In this time, the owner completes a small sum alone.
 
-#![expect(unsafe_code, reason = "helpers that borrow the task may begin after its end")]
+#![expect(unsafe_code, reason = "a helper that borrows the task may start after the task's end")]
 
 use std::any::Any;
 use std::fmt;
@@ -16,25 +16,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Does one piece of the work. Returns `false` if no piece is left.
 type Task<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// How often the owner checks for the end of the last helper before it sleeps: about ten
-/// microseconds. A piece of work takes about thirty.
+/// How often the owner checks whether all helpers have left before it sleeps. The checks take about
+/// ten microseconds. A piece of work takes about thirty.
 const CHECKS: usize = if cfg!(miri) { 1 } else { 50 };
-/// Spin-loop hints between two checks.
+/// The number of spin-loop hints between two checks.
 const SPINS: usize = 20;
 
-/// A task, and the helpers that run it.
+/// A task with the state of its helpers.
 #[derive(Debug, Default)]
 pub(super) struct SharedTask {
     state: Mutex<State>,
     helper_left: Condvar,
 }
 
-/// The helpers of a task.
+/// The state of a task's helpers.
 #[derive(Default)]
 struct State {
     /// `None` after the end. The reference is valid while this is `Some` or `num_inside` is not 0.
     task: Option<&'static Task<'static>>,
+    /// The number of helpers that run the task.
     num_inside: usize,
+    /// The first panic of a helper.
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -45,15 +47,17 @@ impl fmt::Debug for State {
 }
 
 impl SharedTask {
-    /// Calls `owner` with the shared task, and returns when no helper runs it any more.
+    /// Calls `owner` with the shared task. Returns after all helpers have left.
     ///
     /// # Panics
     /// - If the owner panics.
     /// - If the task panics in any thread.
     pub(super) fn share(task: &Task<'_>, owner: impl FnOnce(&Arc<Self>)) {
-        // SAFETY: only `join` uses the reference, and only between `enter` and `leave`. `End` is
-        // dropped before this function returns or unwinds, so before the borrow ends. Its drop removes
-        // the task, so that no helper enters, and waits until every helper inside has left.
+        // SAFETY: The reference does not outlive the borrow.
+        // - Only `join` uses the reference, and only between `enter` and `leave`.
+        // - `End` is dropped before this function returns or unwinds, so before the borrow ends.
+        // - The drop of `End` removes the task, so that no helper enters, and waits until every
+        //   helper has left.
         let task = unsafe { transmute::<&Task<'_>, &'static Task<'static>>(task) };
         let state = State { task: Some(task), ..State::default() };
         let shared = Arc::new(Self { state: Mutex::new(state), helper_left: Condvar::new() });
@@ -74,6 +78,7 @@ impl SharedTask {
         }
     }
 
+    /// Returns the task, and counts the thread as a helper. `None` if the task has ended.
     fn enter(&self) -> Option<&'static Task<'static>> {
         let mut state = self.lock();
         state.num_inside += usize::from(state.task.is_some());
@@ -93,7 +98,7 @@ impl SharedTask {
     }
 }
 
-/// Ends a shared task when it is dropped, also by a panic of the owner.
+/// Ends a shared task when dropped, also if the owner panics.
 struct End<'a>(&'a SharedTask);
 
 impl Drop for End<'_> {
@@ -122,7 +127,7 @@ mod tests {
 
     use super::SharedTask;
 
-    /// Every piece is done once, by any thread, and no helper uses the task after the call.
+    /// Threads do every piece once, and no helper uses the task after the call.
     #[test]
     fn helpers_have_left_at_the_end() {
         thread::scope(|scope| {
@@ -160,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_helper_reaches_the_owner() {
+    fn the_owner_resumes_the_panic_of_a_helper() {
         let task = || panic!("as asked");
         let panic = catch_unwind(|| {
             SharedTask::share(&task, |shared| {
@@ -187,7 +192,7 @@ mod tests {
                     let helper = Arc::clone(shared);
                     scope.spawn(move || helper.join());
                     entered.wait();
-                    // Without the panic hook, which takes longer than the helper.
+                    // Skips the panic hook, because it takes longer than the helper.
                     resume_unwind(Box::new("as asked"));
                 });
             }));

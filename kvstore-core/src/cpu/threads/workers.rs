@@ -1,44 +1,45 @@
-//! [`Workers`]: how a kernel's work is cut into pieces and distributed over threads.
+//! [`Workers`]: splits the work of a kernel into pieces and distributes them over threads.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::pool::Pool;
 use crate::types::Result;
 
-/// Work of at most this many elements is done by one thread; a piece is rarely smaller. Under Miri,
-/// which cannot wait for long work, short work is cut too: that is where it looks for data races.
+/// One thread does work of up to this many elements. Pieces are rarely smaller. It is lower under
+/// Miri, so that Miri finds data races in short work.
 const GRAIN: usize = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
-/// What a job costs before its first element, in elements: small keys are mostly this.
+/// The fixed cost of a job, in elements. It dominates the cost of a small key.
 const JOB: usize = 128;
-/// Small jobs are taken together up to this cost.
+/// A thread takes several small jobs at once, up to this cost.
 const SMALL: usize = GRAIN / 4;
-/// A piece of long work is this part of what each thread has left to do.
+/// A piece of long work is the remaining work, divided by this number and the number of threads.
 const SHARE: usize = 8;
 
-/// Work that can be cut in two between elements. Cutting never changes a result.
+/// Work that can be split between elements. Splitting does not change a result.
 pub(in crate::cpu) trait Split: Sized + Send {
     /// Returns the number of elements.
     fn len(&self) -> usize;
-    /// Returns the elements before `middle` and those from it on.
+    /// Splits the work into the elements before `middle` and the rest. May split at an element near
+    /// `middle` instead.
     fn split_at(self, middle: usize) -> (Self, Self);
 }
 
-/// One of the jobs of a batch.
+/// A job of a batch.
 pub(in crate::cpu) trait Job: Send {
-    /// Some of its elements.
+    /// Some elements of the job.
     type Piece<'j>: Split
     where
         Self: 'j;
 
     /// Returns the number of elements.
     fn len(&self) -> usize;
-    /// Returns all of the job as one piece.
+    /// Returns the entire job as one piece.
     fn open(&mut self) -> Result<Self::Piece<'_>>;
-    /// Does a piece.
+    /// Does one piece.
     fn run(piece: Self::Piece<'_>) -> Result<()>;
 }
 
-/// The caller's thread, and a pool of others.
+/// The calling thread and a pool of others.
 #[derive(Debug)]
 pub(in crate::cpu) struct Workers {
     others: Option<Pool>,
@@ -46,19 +47,19 @@ pub(in crate::cpu) struct Workers {
 
 impl Workers {
     pub(in crate::cpu) fn new(num_threads: usize) -> Self {
-        // Without other threads everything still works, in the caller's.
+        // If the pool cannot start, the calling thread does all the work.
         Self { others: (num_threads > 1).then(|| Pool::new(num_threads - 1)).flatten() }
     }
 
-    /// Returns how many threads there are with the caller's.
+    /// Returns the number of threads, including the calling thread.
     pub(in crate::cpu) fn num_threads(&self) -> usize {
         1 + self.others.as_ref().map_or(0, Pool::num_threads)
     }
 
-    // The threads that share work take pieces until they find nothing more to do. No more of them help
-    // than there are grains of work.
+    // In the next two functions, every thread takes pieces until no piece is left. The number of
+    // helpers is limited to one per grain of work.
 
-    /// Calls `kernel` on pieces that together are `work`.
+    /// Splits `work` into pieces and calls `kernel` on each.
     pub(in crate::cpu) fn for_each_piece<W: Split>(&self, work: W, kernel: &(dyn Fn(W) + Sync)) {
         let num_elements = work.len();
         let Some(others) = self.others_for(num_elements) else {
@@ -71,8 +72,11 @@ impl Workers {
         });
     }
 
-    /// Does every job: one parallel piece of work for any number of them, in which small jobs are
-    /// taken together and long ones are cut.
+    /// Does all jobs in parallel. A thread takes several small jobs at once, and long jobs are
+    /// split.
+    ///
+    /// # Errors
+    /// - The error of a failed job. Other jobs may not have run.
     pub(in crate::cpu) fn for_each_job<J: Job>(&self, jobs: &mut [J]) -> Result<()> {
         let num_elements = jobs.iter().map(cost).sum();
         let Some(others) = self.others_for(num_elements) else {
@@ -93,14 +97,15 @@ impl Workers {
         done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Copies `src` to `dst`. Both have the same length.
     pub(in crate::cpu) fn copy(&self, dst: &mut [u8], src: &[u8]) {
         self.for_each_piece(Copy { dst, src }, &|piece| piece.dst.copy_from_slice(piece.src));
     }
 
-    /// Returns the pool when that many elements are worth waking it, and waiting for it is safe.
+    /// Returns the pool if `num_elements` are worth waking it, and this thread may wait.
     fn others_for(&self, num_elements: usize) -> Option<&Pool> {
-        // A worker of the caller's pool that waits may meanwhile run another task of that pool,
-        // which may want a lock that this thread holds. So there the work is done at once.
+        // If this is a rayon thread of the caller, it must not wait: it might run another task of
+        // its pool meanwhile, and that task might need a lock that this thread holds.
         let safe = rayon::current_thread_index().is_none();
         self.others
             .as_ref()
@@ -109,12 +114,14 @@ impl Workers {
     }
 }
 
-/// Takes something off what is left. A thread that panicked has taken its piece with it.
+/// Takes a piece of the remaining work. Ignores a poisoned lock, because a panicking thread has
+/// already taken its piece out of `rest`.
 fn next<R, T>(rest: &Mutex<R>, take: impl FnOnce(&mut R) -> Option<T>) -> Option<T> {
     take(&mut rest.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Takes the next piece: a part of what is left, smaller and smaller towards the end.
+/// Takes the next piece. Pieces are a fixed share of the remaining work, so they shrink towards the
+/// end.
 fn take_piece<W: Split>(rest: &mut Option<W>, threads: usize) -> Option<W> {
     let work = rest.take()?;
     let share = (work.len() / (SHARE * threads)).next_multiple_of(GRAIN).max(GRAIN);
@@ -130,16 +137,18 @@ fn cost<J: Job>(job: &J) -> usize {
     JOB + job.len()
 }
 
-/// What is left of a batch.
+/// The remaining jobs of a batch.
 struct Batch<'b, J: Job> {
     jobs: &'b mut [J],
-    /// The rest of a job that is being cut.
+    /// The rest of a long job that is being split.
     long: Option<J::Piece<'b>>,
 }
 
-/// What a thread does of a batch at a time.
+/// The work that a thread takes from a batch at once.
 enum Unit<'b, J: Job> {
+    /// Several small jobs.
     Jobs(&'b mut [J]),
+    /// A piece of a long job.
     Part(J::Piece<'b>),
 }
 
@@ -202,7 +211,7 @@ struct Copy<'a> {
 
 impl Split for Copy<'_> {
     fn len(&self) -> usize {
-        // Counted in words, so that bytes are cut as coarsely as elements.
+        // Counts words of four bytes, so that pieces have about the same size as those of elements.
         self.dst.len() / 4
     }
 
@@ -223,7 +232,7 @@ mod tests {
     use crate::types::Error;
 
     #[test]
-    fn pieces_are_the_complete_work() {
+    fn pieces_cover_each_element_once() {
         for threads in [1, 2, 3, 7] {
             let workers = Workers::new(threads);
             for len in [0, 1, GRAIN, GRAIN + 1, 2 * GRAIN, 100 * GRAIN + 7] {
@@ -239,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Adds 1 to every element; fails at a job that is named.
+    /// A job that adds 1 to every element, and then returns an error if `fails`.
     struct Add {
         elements: Vec<u8>,
         fails: bool,
@@ -299,9 +308,9 @@ mod tests {
         }
     }
 
-    /// A call that has work for several threads ends while another one's work goes on.
+    /// A call with work for several threads ends while the work of another call is in progress.
     #[test]
-    fn no_call_waits_for_another_one_s_work() {
+    fn no_call_waits_for_the_work_of_another() {
         let workers = Workers::new(2);
         let (entered, other_ended) = (Barrier::new(3), AtomicBool::new(false));
         let num_pieces = AtomicUsize::new(0);
@@ -330,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_any_job_is_the_batch_s() {
+    fn the_error_of_any_job_fails_the_batch() {
         for threads in [1, 2, 7] {
             for fails in 0..4 {
                 let mut jobs = jobs(&[4, 3 * GRAIN, 5, 2 * GRAIN], Some(fails));
