@@ -1,4 +1,4 @@
-//! [`Checkpoint`]: a checkpoint that is being written while the store goes on.
+//! [`Checkpoint`]: a checkpoint that a thread writes while the store is in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::types::{Error, Result};
 
 /// A checkpoint that a background thread writes.
 ///
-/// Dropping the handle does not stop the thread, but the end of the process does: before `main`
+/// Dropping the handle does not stop the thread, but the end of the process does. Before `main`
 /// returns, call [`Checkpoint::wait`], or [`Checkpoints::finish`] for all checkpoints. If the
 /// handle was dropped, a failure is logged, and [`Checkpoints::finish`] returns it.
 #[derive(Debug)]
@@ -33,26 +33,26 @@ impl CheckpointProgress {
         Self(writing)
     }
 
-    /// Returns the length of the complete file.
+    /// Returns the size of the complete file.
     pub fn num_bytes(&self) -> u64 {
         self.0.num_bytes
     }
 
-    /// Returns how many bytes have been written. After the last byte, syncing the file to disk may
-    /// still take time.
+    /// Returns the number of bytes written so far. After the last byte, the file must still be
+    /// synced to disk.
     pub fn num_bytes_written(&self) -> u64 {
         self.0.num_bytes_written.load(Ordering::Relaxed)
     }
 
     /// Returns whether the file is in place or writing it has failed. Returns `true` in a forked
-    /// child, which has nothing to wait for.
+    /// child, because the writing thread does not exist there.
     pub fn is_done(&self) -> bool {
         // The parent's thread may have held the mutex at the fork.
         self.0.origin.is_inherited() || !self.0.is_running()
     }
 
-    /// Waits until the checkpoint is done, for at most `limit`. Returns whether it is done. Does
-    /// not report a failure: [`Checkpoint::wait`] and [`Checkpoints::finish`] do.
+    /// Waits until the checkpoint is done, for at most `limit`. Returns whether it is done. Use
+    /// [`Checkpoint::wait`] or [`Checkpoints::finish`] to learn of a failure.
     pub fn wait_timeout(&self, limit: Duration) -> bool {
         if self.0.origin.is_inherited() {
             return true;
@@ -69,7 +69,7 @@ pub(super) struct WriterState {
     path: PathBuf,
     num_bytes: u64,
     num_bytes_written: AtomicU64,
-    /// The process that has the writing thread.
+    /// The process of the writing thread.
     origin: Origin,
     outcome: Mutex<Outcome>,
     ended: Condvar,
@@ -79,9 +79,9 @@ pub(super) struct WriterState {
 struct Outcome {
     is_done: bool,
     error: Option<Error>,
-    /// A caller has received the error, or `wait` is about to return it.
+    /// Whether a caller has received the error, or `wait` is about to return it.
     is_reported: bool,
-    /// The handle was dropped, so only [`Checkpoints`] can report the error.
+    /// Whether the handle was dropped. Then only [`Checkpoints`] can report the error.
     is_dropped: bool,
 }
 
@@ -117,7 +117,7 @@ impl WriterState {
             return None;
         }
         outcome.is_reported = outcome.error.is_some();
-        // A handle that still exists returns the error from `wait`.
+        // Returns a copy, because `Checkpoint::wait` may still return the error.
         outcome.error.as_ref().map(Error::duplicate)
     }
 
@@ -143,7 +143,7 @@ impl Outcome {
     }
 }
 
-/// Marks the checkpoint as failed if the thread panics: otherwise waiting threads would never wake
+/// Marks the checkpoint as failed if the thread panics. Otherwise waiting threads would never wake
 /// up.
 struct FinishOnDrop(Arc<WriterState>);
 
@@ -158,14 +158,14 @@ impl Drop for FinishOnDrop {
 }
 
 impl Checkpoint {
-    /// Starts to write the snapshot, as [`Snapshot::write`] does. Checkpoints of one process to the
-    /// same file are written in the order of their `begin` calls. Returns when the header is ready,
-    /// which takes time proportional to the number of keys.
+    /// Starts a thread that writes the snapshot like [`Snapshot::write`]. Prepares the header
+    /// first, which takes time proportional to the number of keys.
+    ///
+    /// Checkpoints of one process to the same file are written in the order of the `begin` calls.
     ///
     /// # Errors
     /// - [`Error::Io`] if no thread can be started.
-    /// - [`Error::Unsupported`] if the names of all keys together exceed what the format allows.
-    /// - [`Error::InvalidArgument`] if the names of one key take more than 64 KiB in the file.
+    /// - Those of [`Snapshot::to_bytes`].
     pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = CheckpointFile::of_store(snapshot)?;
@@ -177,6 +177,7 @@ impl Checkpoint {
             outcome: Mutex::default(),
             ended: Condvar::new(),
         });
+        // Takes the place in the file's queue here: the threads may start in another order.
         let (place, ending) = (Replacement::begin(path), FinishOnDrop(Arc::clone(&writing)));
         let write = move || {
             let written = file.write(place, &ending.0.num_bytes_written);
@@ -263,7 +264,7 @@ mod tests {
         let snapshot = LocalStore::new("local", backends).unwrap().snapshot().unwrap();
         let checkpoint = Checkpoint::begin(&snapshot, folder.path().join("store")).unwrap();
         let writing = Arc::clone(&checkpoint.writing);
-        // Dropped in the parent after the lock is released: the drop waits for it.
+        // The parent drops this after it releases the lock, because the drop takes the lock.
         let mut checkpoint = Some(checkpoint);
         let check = || {
             let checkpoint = checkpoint.take().unwrap();

@@ -2,15 +2,17 @@
 
 use crate::types::{DType, TensorSpec};
 
-/// What this version writes, and the only one that it reads.
+/// The version that this library writes. It reads no other version.
 pub(super) const VERSION: u32 = 1;
-/// The name of the metadata.
+/// The name of the library's entry in the metadata.
 pub(super) const METADATA: &str = "kvstore";
-/// The name of the last tensor, and its bytes.
+/// The name of the last tensor.
 pub(super) const CHECKSUM: &str = "checksum";
+/// The size of the last tensor.
 pub(super) const CHECKSUM_BYTES: usize = 4;
-/// The format allows no longer header.
+/// The maximum length of a header in the safetensors format.
 pub(super) const MAX_HEADER_BYTES: u64 = 100_000_000;
+
 pub(super) fn checksum_spec() -> TensorSpec {
     TensorSpec::new([CHECKSUM_BYTES], DType::U8)
 }

@@ -1,7 +1,7 @@
-//! Reading the header of a safetensors file: no allocation of it is longer than the text that it is made of.
+//! Reads the header of a safetensors file. No allocation is longer than the header.
 //!
-//! This module does not use the reader of the crate `safetensors`. That reader collects all tensors in
-//! maps and vectors, which grow beyond the text and abort if memory is missing.
+//! This module does not use the reader of the `safetensors` crate. That reader collects all tensors
+//! in maps and vectors. They become longer than the header, and abort if memory is missing.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,30 +18,37 @@ use crate::fallible;
 use crate::file::{Input, short_list};
 use crate::types::{DType, Error, Result, Shape, TensorSpec};
 
-/// What a file says of its tensors, which are as long as they are said to be, one behind the other up to its end.
+/// A validated header. The tensors are adjacent, and they end at the end of the file.
 pub(super) struct Header {
-    /// Our metadata, if it has any.
+    /// The library's entry in the metadata, if there is one.
     pub(super) manifest: Option<String>,
-    /// A table of nodes: a list that grows would be longer than the text of many small tensors.
+    /// A tree, because its allocations stay small. With many small tensors, a growing vector would
+    /// become longer than the header.
     tensors: BTreeMap<String, TensorEntry>,
 }
 
 /// A tensor of a file.
 struct TensorEntry {
     spec: TensorSpec,
-    /// From the first byte behind the header on.
+    /// The offset of the first byte, from the end of the header.
     start: usize,
     is_expected: bool,
 }
 
 impl Header {
-    /// Reads the header, and checks it against the length of the file.
+    /// Reads the header and checks it against the length of the file.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if the header is not valid, or if its tensors do not fill the file.
+    /// - [`Error::Io`] if the file cannot be read.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub(super) fn read(input: &mut Input<'_>) -> Result<Self> {
         let num_bytes = input.u64("the length of the header")?;
         if num_bytes > MAX_HEADER_BYTES {
             return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
         }
         let text = input.bytes(num_bytes, "the header")?;
+        // Checked before parsing, because the parser allocates for long strings and deep nesting.
         check_header(&text).map_err(|reason| input.corrupt(format!("its header: {reason}")))?;
         let no_header =
             |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
@@ -65,11 +72,11 @@ impl Header {
         Ok(header)
     }
 
-    /// Checks that the tensors are without gaps, and returns how many bytes they have, or what is
-    /// wrong.
+    /// Checks that there are no gaps between the tensors. Returns their total size, or a
+    /// description of the problem.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     fn check(&self) -> Result<Result<usize, String>> {
         let mut end = 0;
         for (name, entry) in self.places()? {
@@ -84,29 +91,31 @@ impl Header {
         Ok(Ok(end))
     }
 
-    /// Returns the tensors in the order in which they stand in the file.
+    /// Returns the tensors in the order of the file.
     fn places(&self) -> Result<Vec<(&str, &TensorEntry)>> {
         let mut places: Vec<_> =
             fallible::collect(self.tensors.iter().map(|(name, entry)| (&**name, entry)))?;
-        // Tensors without bytes come before the tensor that begins at the same byte.
+        // Empty tensors come before the tensor that begins at the same byte.
         places
             .sort_unstable_by_key(|(name, entry)| (entry.start, entry.spec.num_elements(), *name));
         Ok(places)
     }
 
-    /// Returns the tensors in the order in which they stand in the file, and whether somebody expects them.
+    /// Returns the name and spec of each tensor in the order of the file, and whether
+    /// [`Header::expect`] was called for it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub(super) fn tensors(&self) -> Result<impl Iterator<Item = (&str, &TensorSpec, bool)>> {
         let places = self.places()?.into_iter();
         Ok(places.map(|(name, entry)| (name, &entry.spec, entry.is_expected)))
     }
 
-    /// Notes that a tensor of this kind is expected.
+    /// Marks a tensor as expected.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when it is not there, or is another one.
+    /// - [`Error::InvalidArgument`] if the file has no tensor of this name.
+    /// - [`Error::InvalidArgument`] if the tensor has another shape or dtype.
     pub(super) fn expect(&mut self, name: &str, spec: &TensorSpec) -> Result<()> {
         let missing = || Error::invalid(missing(name));
         let entry = self.tensors.get_mut(name).ok_or_else(missing)?;
@@ -123,7 +132,7 @@ pub(super) fn missing(name: &str) -> String {
     format!("tensor `{name}` is missing")
 }
 
-/// A header as it stands there.
+/// A parsed header, before its tensors are checked against each other.
 struct Entries<'a> {
     manifest: Option<&'a RawValue>,
     tensors: BTreeMap<String, TensorEntry>,
@@ -142,6 +151,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries<'de>, M::Error> {
                 let mut header = Entries { manifest: None, tensors: BTreeMap::new() };
+                // Rejects duplicates: readers disagree on which of two entries they use.
                 let mut has_metadata = false;
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
@@ -168,9 +178,10 @@ impl<'de> Deserialize<'de> for Entries<'de> {
     }
 }
 
-/// The metadata strings. Those of other programs are ignored.
+/// The metadata. Ignores the entries of other programs.
 struct Metadata<'a> {
-    /// As it stands there, in quotes and with escapes, if it is a text.
+    /// The library's entry as raw JSON, with quotes and escapes. May be something else than a
+    /// string.
     kvstore: Option<&'a RawValue>,
 }
 
@@ -187,6 +198,8 @@ impl<'de> Deserialize<'de> for Metadata<'de> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Metadata<'de>, M::Error> {
                 let mut kvstore = None;
+                // Keeps the library's entry raw: `unescape` decodes it with less memory than the
+                // parser.
                 while let Some(name) = map.next_key::<String>()? {
                     if name != METADATA {
                         map.next_value::<IgnoredString>()?;
@@ -201,7 +214,7 @@ impl<'de> Deserialize<'de> for Metadata<'de> {
     }
 }
 
-/// A text that nobody looks at, but that has to be one.
+/// A string that is checked and then ignored.
 struct IgnoredString;
 
 impl<'de> Deserialize<'de> for IgnoredString {
@@ -223,7 +236,7 @@ impl<'de> Deserialize<'de> for IgnoredString {
     }
 }
 
-/// What a header says of a tensor. A field that is passed over would not be checked as the format's library does it.
+/// The entry of a tensor. Unknown fields are errors, as in the `safetensors` crate.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TensorInfo {
@@ -234,7 +247,7 @@ struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Returns the tensor that is meant, which is as long as its dtype and shape are.
+    /// Checks the entry: the offsets must match the dtype and shape.
     fn entry(self, name: &str) -> Result<TensorEntry, String> {
         let Self { dtype, shape, data_offsets: (start, end) } = self;
         let known = DType::ALL.into_iter().find(|ours| ours.safetensors() == dtype);

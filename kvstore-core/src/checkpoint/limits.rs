@@ -1,38 +1,43 @@
-//! What a JSON text may ask of its parser, which copies a text with an escape and the digits of a number, and notes
-//! every open list that it passes over, in a buffer that it doubles: for a long one that would be twice the file.
+//! Limits of the strings, numbers and nesting in a JSON document.
+//!
+//! The JSON parser copies strings with escapes, digits of numbers, and the open brackets of values
+//! that it skips into a buffer. The buffer doubles as it grows, up to twice the size of the file.
+//! The limits keep it short.
 
 use super::format::METADATA;
 
-/// No text of a header or of our metadata is longer, nor is a number, as they stand there: a text without its quotes,
-/// but with its escapes. An interpreter would take minutes for as many.
+/// The maximum length of a string or number in the file: without quotes, but with escapes. It is
+/// lower under Miri, which would take minutes.
 const MAX_TEXT_BYTES: usize = if cfg!(miri) { 1 << 10 } else { 1 << 16 };
-/// What we write has a depth of seven.
+/// The maximum depth of nesting. This library writes a depth of seven.
 const MAX_DEPTH: usize = 64;
-/// How much of a text that is too long an error quotes.
+/// The number of characters of a too long string that an error quotes.
 const NUM_QUOTED: usize = 32;
 
-/// Checks the texts of a header. Only our metadata may be longer, as it is never parsed as a whole.
+/// Checks the limits of a header. Only the library's entry in the metadata may be longer, because
+/// [`unescape`](super::unescape) decodes it in pieces.
 ///
 /// # Errors
-/// What is too long or too deep.
+/// - A description of the first string or number that is too long, or of too deep nesting.
 pub(super) fn check_header(json: &[u8]) -> Result<(), String> {
     check(json, true)
 }
 
-/// Checks the texts of our metadata, as [`check_header`] does; none may be longer.
+/// Checks the limits of the library's entry in the metadata, without the exception of
+/// [`check_header`].
 ///
 /// # Errors
-/// As there.
+/// - Those of [`check_header`].
 pub(super) fn check_manifest(json: &str) -> Result<(), String> {
     check(json.as_bytes(), false)
 }
 
-/// Goes over what may be JSON and takes no memory. Up to the first fault of it, where a parser stops, both see the
-/// same texts.
+/// Scans text that may be JSON, without allocating. Up to the first syntax error, where the parser
+/// stops, it sees the same strings as the parser.
 fn check(json: &[u8], is_header: bool) -> Result<(), String> {
     let mut rest = json;
     let mut depth = 0_usize;
-    // The text that stands last, and whether nothing but a colon has followed it.
+    // The last string, and whether only a colon has followed it.
     let (mut last, mut is_behind_colon): (&[u8], bool) = (&[], false);
     while let Some((first, behind)) = rest.split_first() {
         rest = behind;
@@ -44,7 +49,8 @@ fn check(json: &[u8], is_header: bool) -> Result<(), String> {
             }
             b'"' => {
                 let (text, behind) = split_text(behind);
-                // So deep stand metadata, and the fields of tensors, where a parser stops at the name.
+                // Metadata is at depth 2. So are the fields of tensors, but the parser stops at a
+                // field named `kvstore`, before it reads the value.
                 let is_value = is_header && depth == 2 && is_behind_colon;
                 let is_ours = is_value && last == METADATA.as_bytes();
                 if text.len() > MAX_TEXT_BYTES && !is_ours {
@@ -74,13 +80,13 @@ fn check(json: &[u8], is_header: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Splits what follows a quote into the text up to the next one, and what is behind that.
+/// Splits the text after a quote into the string up to the closing quote, and the rest.
 fn split_text(rest: &[u8]) -> (&[u8], &[u8]) {
     let mut length = 0;
     while let Some(byte) = rest.get(length) {
         match byte {
             b'"' => break,
-            // Whatever is escaped, a quote as well.
+            // Skips the escaped character, which may be a quote.
             b'\\' => length += 2,
             _ => length += 1,
         }
@@ -105,13 +111,13 @@ mod tests {
 
     use super::*;
 
-    /// Returns the text in which each `@` stands for as many letters, an escape among them.
+    /// Replaces each `@` by a string of this length that contains an escape.
     fn filled(json: &str, length: usize) -> String {
         json.replace('@', &format!("\\\"{}", "a".repeat(length - 2)))
     }
 
     #[test]
-    fn no_text_is_longer_than_the_limit() {
+    fn strings_above_the_limit_are_rejected() {
         for json in [
             r#""@""#,
             r#""@"#,
@@ -151,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_longer_and_nothing_deeper() {
+    fn long_numbers_and_deep_nesting_are_rejected() {
         let digits = "1".repeat(MAX_TEXT_BYTES);
         assert_eq!(check_manifest(&format!("[{digits}, -{}]", &digits[1..])), Ok(()));
         for json in [format!("1{digits}"), format!("{{\"x\":[0,0.{digits} ]}}")] {
@@ -164,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_passed_over() {
+    fn invalid_json_passes_the_check() {
         for json in [&b""[..], b"\"", b"\"\\", b"]}:,", b"\xff\xff", b"\"\xff\\\"", b"nul\0"] {
             assert_eq!(check_header(json), Ok(()));
         }

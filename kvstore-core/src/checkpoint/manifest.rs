@@ -1,4 +1,4 @@
-//! What a checkpoint says beside its tensors, as JSON.
+//! [`Manifest`]: the JSON data of a checkpoint, besides its tensors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,17 +15,20 @@ use crate::optimizer::{LrScheduler, Optimizer, Outline};
 use crate::rule::{Initial, UpdateRule};
 use crate::types::{Error, Key, Result};
 
-/// Nobody counts so far; from there on the number of an update could not be counted on.
+/// The maximum update count. No program reaches it, and counts up to it are exact in `f64`.
 const MAX_UPDATES: u64 = 1 << 53;
 
-/// The version alone, for files of others.
+/// The version only. It is read first, because files of other versions may have other fields.
 #[derive(Deserialize)]
 pub(super) struct VersionField {
     version: u64,
 }
 
 impl VersionField {
-    /// Returns what is wrong with the version.
+    /// Checks that this library can read the version.
+    ///
+    /// # Errors
+    /// - A description of the problem.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.version == u64::from(VERSION) {
             return Ok(());
@@ -43,19 +46,22 @@ pub(super) struct Manifest {
     pub(super) store: String,
     pub(super) rule: RuleRecord,
     pub(super) compression: Option<CompressionRecord>,
-    /// Omitted without a bound, so files written before this field existed still load.
+    /// Omitted if there is no bound. Files from before this field existed can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clip_global_norm: Option<f64>,
-    /// In the order of initialisation.
+    /// The keys in the order of initialisation.
     pub(super) keys: KeyRecords,
 }
 
 /// The records of the keys, in memory that is reserved fallibly.
 #[derive(Debug, Default)]
 pub(super) struct KeyRecords {
-    #[allow(clippy::vec_box, reason = "a list of records that grows is longer than their text")]
+    #[allow(
+        clippy::vec_box,
+        reason = "a growing list of unboxed records is longer than their text"
+    )]
     pub(super) records: Vec<Box<KeyRecord>>,
-    /// The error of missing memory. The parser would keep only its text.
+    /// The [`Error::OutOfMemory`] of a failed reservation. The parser would only keep its message.
     pub(super) failure: Option<Error>,
 }
 
@@ -85,7 +91,7 @@ impl<'de> Visitor<'de> for KeyRecordsVisitor {
         while let Some(record) = sequence.next_element()? {
             if let Err(error) = fallible::push(&mut keys.records, record) {
                 keys.failure = Some(error);
-                // A parser fails if a visitor leaves elements.
+                // Skips the other elements, because the parser fails if a visitor leaves some.
                 while sequence.next_element::<IgnoredAny>()?.is_some() {}
             }
         }
@@ -93,25 +99,27 @@ impl<'de> Visitor<'de> for KeyRecordsVisitor {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FileContent {
-    /// All of a store.
+    /// A complete store.
     Store,
-    /// The states of its optimizer.
+    /// The optimizer states of a store.
     OptimizerStates,
-    /// The states, and the optimizer with its hyper-parameters is to be set with them.
+    /// The optimizer states of a store, and the optimizer to set when they are loaded.
     OptimizerAndStates,
 }
 
-/// What pushes do.
+/// What the store does with the sum of a push.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum RuleRecord {
+    /// The sum replaces the value.
     Assign,
-    /// One that the file cannot hold.
+    /// The store has an updater. The file does not contain it.
     Updater,
+    /// The store passes the sum to this optimizer.
     Optimizer(OptimizerRecord),
 }
 
@@ -132,16 +140,16 @@ pub(super) struct CompressionRecord {
     threshold: f64,
 }
 
-/// A key; its tensors stand in the file under names of their own.
+/// A key. Its tensors are in the file under the names of `format.rs`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeyRecord {
     pub(super) key: String,
-    /// Of the value.
+    /// The dtype of the value.
     pub(super) dtype: String,
     #[serde(deserialize_with = "short_list")]
     pub(super) shape: Vec<usize>,
-    /// How many rows of it there are, the others being 0; none when it is there as a whole.
+    /// The number of rows of a row-sparse value, or `None` for a dense value.
     pub(super) num_rows: Option<usize>,
     pub(super) num_pushes: u64,
     pub(super) state: Option<StateRecord>,
@@ -151,9 +159,10 @@ pub(super) struct KeyRecord {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StateRecord {
-    /// The formula of the last update, which says what the first tensors are.
+    /// The formula of the last update. It determines the first state tensors.
     formula: String,
-    /// What the others were at first: those of another formula of the optimizer.
+    /// The initial contents of the other state tensors, which only another formula of the optimizer
+    /// uses.
     #[serde(deserialize_with = "short_list")]
     parked: Vec<InitialRecord>,
     num_updates: u64,
@@ -169,20 +178,21 @@ enum InitialRecord {
 }
 
 impl Optimizer {
-    /// Returns the optimizer with its hyper-parameters, its schedule and the factors of keys as JSON, of which
-    /// [`Optimizer::from_json`] makes the same one.
+    /// Serializes the optimizer to JSON, with its hyper-parameters, its learning rate scheduler and
+    /// the multipliers of keys. [`Optimizer::from_json`] returns an equal optimizer.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the text cannot be made.
+    /// - [`Error::Internal`] if serialization fails.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(&OptimizerRecord::from(self))
             .map_err(|error| Error::Internal(format!("an optimizer as JSON: {error}")))
     }
 
-    /// Returns the optimizer that a text says.
+    /// Returns the optimizer that [`Optimizer::to_json`] serialized.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] naming what is wrong with the text.
+    /// - [`Error::InvalidArgument`] if the JSON does not describe an optimizer. The message names
+    ///   the problem.
     pub fn from_json(text: &str) -> Result<Self> {
         let record: OptimizerRecord = serde_json::from_str(text)
             .map_err(|error| Error::invalid(format!("an optimizer as JSON: {error}")))?;
@@ -281,7 +291,7 @@ impl TryFrom<StateRecord> for Outline {
     }
 }
 
-/// Returns the first key that stands twice in a list.
+/// Returns a key that is in the list twice, if there is one.
 pub(super) fn repeated(keys: &[Box<KeyRecord>]) -> Result<Option<&str>> {
     let mut seen = fallible::hash_set(keys.len())?;
     Ok(keys.iter().map(|record| record.key.as_str()).find(|key| !seen.insert(*key)))

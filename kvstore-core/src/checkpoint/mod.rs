@@ -1,19 +1,21 @@
-//! Checkpoints: a [`Snapshot`] as a file, and back.
+//! Checkpoints: write a [`Snapshot`] to a file, and read it.
 //!
-//! The file is one in the safetensors format, so that other tools read the tensors in it: the number of bytes
-//! of the header (8 bytes, little endian); the header, JSON that names every tensor with its dtype, its shape
-//! and its place; the tensors' elements, without gaps. Its tensors are
+//! The file has the safetensors format, so other tools can read its tensors. It consists of
 //!
-//! | name | |
+//! - the length of the header in bytes (8 bytes, little endian),
+//! - the header: JSON with the name, dtype, shape and position of each tensor,
+//! - the elements of the tensors, without gaps.
+//!
+//! | tensor | contents |
 //! |---|---|
-//! | `value/KEY` | the value of a key |
-//! | `rows/KEY`, `row_indices/KEY` | instead, where only some rows of it are there: those, and their numbers |
-//! | `state/N/KEY` | what the optimizer keeps for it, from 0 |
-//! | `residual/N/KEY` | what compressed values have not sent, by their position in the list |
-//! | `checksum` | the last one: the CRC-32 of every byte of the file before it, little endian |
+//! | `value/KEY` | a dense value |
+//! | `rows/KEY`, `row_indices/KEY` | a row-sparse value: its rows and their indices |
+//! | `state/N/KEY` | optimizer state `N` of the key, from 0 |
+//! | `residual/N/KEY` | the residual of the key's value `N`, for compression |
+//! | `checksum` | the last tensor: the CRC-32 of all earlier bytes of the file, little endian |
 //!
-//! so no key gets in the way of another name. Everything else is a JSON text in the header's metadata, under
-//! `kvstore`: see [`manifest`].
+//! The prefixes keep the names of different tensors distinct for any key. All other data is JSON in
+//! the header's metadata, under `kvstore`: see [`manifest`].
 
 mod background;
 mod format;

@@ -6,15 +6,15 @@ use super::background::{Checkpoint, CheckpointProgress, WriterState};
 use crate::process::{Origin, PerProcess};
 use crate::types::{Error, Result};
 
-/// From this many entries on, adding one discards the oldest failure, so that a program that never
-/// calls `finish` does not accumulate failures.
+/// The maximum number of entries. Adding one more discards the oldest failure, so that failures do
+/// not accumulate in a program that never calls `finish`.
 const MAX_FAILURES: usize = 100;
 
 /// The running checkpoints, and the failures that no caller has received.
 #[derive(Debug)]
 pub struct Checkpoints {
     begun: Mutex<Vec<Arc<WriterState>>>,
-    /// The process that made this list. A forked child must not lock the mutex.
+    /// The process that created this list. A forked child must not lock the mutex.
     origin: Origin,
 }
 
@@ -72,7 +72,7 @@ impl Checkpoints {
     /// Waits for every checkpoint begun before the call.
     ///
     /// # Errors
-    /// The first failure that no caller has received. Logs the others.
+    /// - The first failure that no caller has received. The others are logged.
     pub fn wait(&self) -> Result<()> {
         let mut errors = self.finish().into_iter();
         let first = errors.next();
@@ -82,8 +82,8 @@ impl Checkpoints {
         first.map_or(Ok(()), Err)
     }
 
-    /// Returns every checkpoint. Returns none in a forked child, where the mutex may be locked for
-    /// ever.
+    /// Returns every checkpoint. Returns an empty list in a forked child, because the mutex may
+    /// stay locked there.
     fn all(&self) -> Vec<Arc<WriterState>> {
         if self.origin.is_inherited() { Vec::new() } else { self.begun().clone() }
     }

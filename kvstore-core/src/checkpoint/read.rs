@@ -1,5 +1,5 @@
-//! Reading a checkpoint, which may be damaged or made to do harm: everything that it says is held against its
-//! length before memory is taken, and what it holds counts when all of it has been read.
+//! Reads checkpoints. A file may be damaged or malicious, so all its sizes are checked against its
+//! length before memory is allocated. Nothing takes effect before the entire file has been read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,19 +27,21 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
 impl Snapshot {
-    /// Reads the checkpoint of a store. Its values are in the host's memory, and nothing has changed anywhere.
+    /// Reads the checkpoint of a store into host memory. Does not change any store.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Corrupt`] naming the file and what is wrong with it, also when it is one of
-    /// another version; [`Error::OutOfMemory`].
+    /// - [`Error::Io`] if the file cannot be read.
+    /// - [`Error::Corrupt`] if the file is not a checkpoint of a store, is damaged, or has another
+    ///   version. The message names the file and the problem.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
         read_file(backends, path.as_ref(), Self::read_from)
     }
 
-    /// Reads the content of such a file.
+    /// Reads the contents of a checkpoint file, as [`Snapshot::read`] does.
     ///
     /// # Errors
-    /// As [`Snapshot::read`].
+    /// - Those of [`Snapshot::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         read_bytes(backends, bytes, "a checkpoint", Self::read_from)
     }
@@ -56,10 +58,12 @@ impl Snapshot {
             None if body.has_updater => SavedPolicy::SomeUpdater,
             None => SavedPolicy::Known(Policy::Assign),
         };
+        // All states belong to the run of the optimizer that has just begun.
         let run = match &rule {
             SavedPolicy::Known(Policy::Optimizer(running)) => running.run,
             SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => RunId::default(),
         };
+        // `find_key` has checked every tensor, so the keys only have to take their tensors.
         let copies = std::mem::take(&mut body.keys).into_iter().map(|found| {
             let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = *found;
             let value = if is_rows { body.rows(&key, &spec)? } else { body.value(&key)? };
@@ -78,28 +82,31 @@ impl Snapshot {
     }
 }
 
-/// The states of an optimizer, from a file that [`Snapshot::write_optimizer_states`] wrote.
+/// The contents of a file that [`Snapshot::write_optimizer_states`] wrote.
 #[derive(Debug)]
 pub struct OptimizerStates {
-    /// The optimizer, if it was dumped.
+    /// The optimizer, if the file was written with `dump`.
     pub optimizer: Option<Optimizer>,
-    /// The states of the keys that have been updated.
+    /// The states of all keys that have been updated.
     pub states: BTreeMap<Key, OptimizerState>,
 }
 
 impl OptimizerStates {
-    /// Reads the file.
+    /// Reads a file of optimizer states.
     ///
     /// # Errors
-    /// As [`Snapshot::read`].
+    /// - [`Error::Io`] if the file cannot be read.
+    /// - [`Error::Corrupt`] if the file is not a file of optimizer states, is damaged, or has
+    ///   another version. The message names the file and the problem.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
         read_file(backends, path.as_ref(), Self::read_from)
     }
 
-    /// Reads the content of such a file.
+    /// Reads the contents of a file of optimizer states, as [`OptimizerStates::read`] does.
     ///
     /// # Errors
-    /// As [`Snapshot::read`].
+    /// - Those of [`OptimizerStates::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         read_bytes(backends, bytes, "a file of optimizer states", Self::read_from)
     }
@@ -148,7 +155,7 @@ fn read_bytes<T>(
     read(backends, Input::of_bytes(&mut reader, num_bytes, subject))
 }
 
-/// Everything in a file, checked.
+/// The validated contents of a file.
 struct Body<'a> {
     input: Input<'a>,
     content: FileContent,
@@ -157,14 +164,15 @@ struct Body<'a> {
     has_updater: bool,
     compression: Option<Compression>,
     clip_global_norm: Option<f64>,
-    #[allow(clippy::vec_box, reason = "a list of them that grows is longer than their text")]
+    #[allow(clippy::vec_box, reason = "a growing list of unboxed keys is longer than their text")]
     keys: Vec<Box<FoundKey>>,
     checksum: u32,
-    /// A table of nodes: a list or a hash table of small tensors would be longer than the file.
+    /// A tree, because its allocations stay small. A list or hash table of many small tensors would
+    /// become longer than the file.
     tensors: BTreeMap<String, Tensor>,
 }
 
-/// A key of which all tensors are there.
+/// A key whose tensors are all in the file.
 struct FoundKey {
     key: Key,
     spec: TensorSpec,
@@ -179,6 +187,7 @@ impl<'a> Body<'a> {
         let mut input = input.with_checksum();
         let mut header = Header::read(&mut input)?;
         let manifest = read_manifest(&input, header.manifest.take())?;
+        // Checks the entire manifest first. Elements are read only if every tensor is expected.
         if let Some(key) = repeated(&manifest.keys.records)? {
             return Err(input.corrupt(format!("it has key `{key}` twice")));
         }
@@ -281,7 +290,7 @@ fn find_key(
         }
         (FileContent::OptimizerStates | FileContent::OptimizerAndStates, _) => {}
     }
-    // There may be said to be more of them than anybody could count; the header has a limit.
+    // The loop ends early if `num_residuals` is wrong, because the header has no such tensors.
     let arithmetic = spec.dtype().arithmetic().map(|dtype| spec.with_dtype(dtype));
     let no_float = || Error::invalid(format!("key `{key}`: {spec} has states or residuals"));
     for index in 0..record.num_residuals {
@@ -303,7 +312,7 @@ fn find_key(
     Ok(FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals })
 }
 
-/// Reads every tensor, and holds the checksum against what was read.
+/// Reads every tensor and compares the checksum. Returns the tensors and the checksum.
 fn read_tensors(
     backends: &Backends,
     input: &mut Input<'_>,
@@ -316,6 +325,7 @@ fn read_tensors(
         if !is_expected {
             return Err(input.corrupt(format!("tensor `{name}` is nobody's")));
         }
+        // The stored checksum covers all bytes before it, so the last value taken here counts.
         let checksum = input.checksum();
         let tensor = read_elements(backends, input, spec.clone())?;
         last = Some((name == CHECKSUM, checksum));

@@ -1,4 +1,4 @@
-//! The optimizer state of one key as bytes: a state file with a single key.
+//! Serializes the optimizer state of one key, in the format of a state file with a single key.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl OptimizerState {
     /// Serializes the state in the format of optimizer state files.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a default state, which belongs to no optimizer.
+    /// - [`Error::InvalidArgument`] for a default state, because it belongs to no optimizer.
     pub fn to_bytes(&self, backends: &Backends) -> Result<Vec<u8>> {
         let text = "an empty optimizer state cannot be serialized: no optimizer has initialised it";
         let empty = || Error::invalid(text);
@@ -39,8 +39,8 @@ impl OptimizerState {
     /// Returns the state that [`OptimizerState::to_bytes`] serialized, in host memory.
     ///
     /// # Errors
-    /// - [`Error::Corrupt`] for damaged bytes.
-    /// - [`Error::Corrupt`] if the bytes hold no key or several keys.
+    /// - [`Error::Corrupt`] if the bytes are damaged.
+    /// - [`Error::Corrupt`] if the bytes do not contain exactly one key.
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let states = OptimizerStates::from_bytes(backends, bytes)?.states;
         let num_keys = states.len();
@@ -55,8 +55,8 @@ impl OptimizerState {
     }
 }
 
-/// Returns a value of this spec without rows, because a state file stores no values. A scalar is
-/// allocated.
+/// Returns a value of this spec without rows, because a state file stores no values. For a scalar,
+/// which has no rows, allocates a dense value.
 fn empty_value(backends: &Backends, spec: &TensorSpec) -> Result<Value> {
     let device = Device::default();
     if spec.shape().rank() == 0 {

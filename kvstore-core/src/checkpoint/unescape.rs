@@ -1,16 +1,17 @@
-//! The text of a long string in JSON, without the buffer that a parser doubles until all of it fits.
+//! Decodes a long JSON string in pieces. The parser alone would double a buffer until the entire
+//! string fits.
 
 use serde_json::Result;
 use serde_json::value::RawValue;
 
-/// How many bytes are handed to the parser at a time, and some more; few where they are interpreted.
+/// The approximate length of a piece in bytes.
 const PIECE: usize = if cfg!(miri) { 1 << 5 } else { 1 << 12 };
 
 /// Decodes a JSON string into `text` and returns it. `text` must be empty, with capacity for the
 /// encoded length.
 ///
 /// # Errors
-/// The parser's, for what is no string.
+/// - The error of the parser, if `json` is not a string.
 pub(super) fn unescape(json: &RawValue, mut text: String) -> Result<String> {
     let json = json.get();
     let Some(inner) = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
@@ -25,7 +26,8 @@ pub(super) fn unescape(json: &RawValue, mut text: String) -> Result<String> {
     Ok(text)
 }
 
-/// Returns where a piece of escaped text may end: behind a character. Two escapes may be one.
+/// Returns the length of the next piece. It ends after a complete character, so it does not split
+/// an escape or a surrogate pair, which is two escapes.
 fn end_of_piece(text: &str) -> usize {
     let mut letters = text.char_indices();
     while let Some((at, letter)) = letters.next() {
@@ -36,7 +38,8 @@ fn end_of_piece(text: &str) -> usize {
             is_half = (0xd800..0xdc00).contains(&number);
             let _digits = letters.nth(3);
         }
-        // Many halves in a row are no text; the parser says so of some as well as of all.
+        // A long run of high surrogates is invalid. The piece may end there, because the parser
+        // rejects it anyway.
         if at >= PIECE && (!is_half || at >= 2 * PIECE) {
             return letters.offset();
         }
@@ -52,8 +55,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_complete_string() {
-        // Two bytes, three, and four, which are two escapes.
+    fn pieces_decode_to_the_complete_string() {
+        // UTF-8 characters of one to four bytes, with and without escapes.
         let letters =
             ["a", "\\\"", "\\\\", "\\n", "\u{e9}", "\\u20ac", "\\ud83d\\ude00", "\u{1f600}"];
         let mut random = 1_u32;
@@ -72,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_string_is_refused() {
+    fn non_strings_are_rejected() {
         for json in ["1", "null", "{\"a\": \"b\"}", "[\"\"]"] {
             let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
             assert!(unescape(&raw, String::new()).is_err(), "{json}");

@@ -25,55 +25,63 @@ use crate::store::{Policy, SavedPolicy, Snapshot};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Result, TensorSpec};
 
-/// How many bytes go to the file at a time, while they are in the processor's cache for the checksum.
+/// The number of bytes to write at once. They stay in cache between the checksum and the write.
 const CHUNK: usize = 256 << 10;
-/// The bytes of the length before the header.
+/// The size of the length before the header.
 const LENGTH_BYTES: usize = 8;
 
 impl Snapshot {
-    /// Writes a checkpoint of the store: beside the file, synced, then renamed into place, so that after a crash
-    /// at any moment the old or the new file is whole. Values are written from where they are.
+    /// Writes a checkpoint of the store, without copying values in host memory.
+    ///
+    /// Writes a temporary file in the same folder, syncs it, and renames it. After a crash at any
+    /// moment, either the old or the new file is complete.
     ///
     /// # Errors
-    /// [`Error::Io`] naming the file; [`Error::Unsupported`] for so many keys that the format has no
-    /// room for their names; [`Error::InvalidArgument`] for a key whose names take more than 64 KiB in the file.
+    /// - [`Error::Io`] if the file cannot be written. The message names the file.
+    /// - Those of [`Snapshot::to_bytes`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let file = CheckpointFile::of_store(self)?;
         file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
     }
 
-    /// Returns what [`Snapshot::write`] writes.
+    /// Returns the contents of the file that [`Snapshot::write`] writes.
     ///
     /// # Errors
-    /// - Those of [`Snapshot::write`] except [`Error::Io`].
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::Unsupported`] if there are so many keys that the header exceeds the limit of the
+    ///   format, 100 MB.
+    /// - [`Error::Unsupported`] if a value has more than 4096 axes.
+    /// - [`Error::InvalidArgument`] if the name of a key takes more than 64 KiB in the file.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         CheckpointFile::of_store(self)?.to_bytes()
     }
 
-    /// Writes the states of the optimizer, with the optimizer itself if it is dumped too.
+    /// Writes the optimizer states. With `dump`, reading them with
+    /// [`OptimizerStates::read`](super::OptimizerStates::read) also returns the optimizer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the store had no optimizer, and those of [`Snapshot::write`].
+    /// - [`Error::InvalidArgument`] if the snapshot has no optimizer.
+    /// - Those of [`Snapshot::write`].
     pub fn write_optimizer_states(&self, path: impl AsRef<Path>, dump: bool) -> Result<()> {
         let file = CheckpointFile::of_states(self, dump)?;
         file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
     }
 
-    /// Returns what [`Snapshot::write_optimizer_states`] writes.
+    /// Returns the contents of the file that [`Snapshot::write_optimizer_states`] writes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] and [`Error::Unsupported`], as there.
+    /// - [`Error::InvalidArgument`] if the snapshot has no optimizer.
+    /// - Those of [`Snapshot::to_bytes`].
     pub fn optimizer_states_to_bytes(&self, dump: bool) -> Result<Vec<u8>> {
         CheckpointFile::of_states(self, dump)?.to_bytes()
     }
 }
 
-/// A checkpoint of which everything is known but the checksum.
+/// A checkpoint that is ready to be written. Writing it computes the checksum.
 pub(super) struct CheckpointFile {
-    /// With its length before it.
+    /// The length of the header, then the header.
     header: Vec<u8>,
-    /// In the order of the file; they share the snapshot's memory.
+    /// The tensors in the order of the file. They share the snapshot's memory.
     tensors: Vec<Tensor>,
 }
 
@@ -94,7 +102,8 @@ impl CheckpointFile {
     fn new(snapshot: &Snapshot, content: FileContent) -> Result<Self> {
         let (manifest, named) = describe(snapshot, content)?;
         let mut order = fallible::collect(0..named.len())?;
-        // Each then stands at a multiple of its element's size, as readers that map the file expect.
+        // Larger element types come first. Each tensor then begins at a multiple of its element
+        // size, as readers that map the file into memory expect.
         order.sort_unstable_by_key(|index| {
             let size = named.get(*index).map(|(_, tensor)| tensor.dtype().size());
             (Reverse(size), *index)
@@ -118,7 +127,7 @@ impl CheckpointFile {
         }
         infos.push((CHECKSUM, place(&checksum_spec())?));
         let mut header = Json::default();
-        // The length is known when the rest is there.
+        // Reserves room for the length, which is only known at the end.
         fallible::extend(&mut header.bytes, &[0; LENGTH_BYTES])?;
         header.append(&Header { manifest: text, infos: &infos })?;
         let mut header = header.bytes;
@@ -139,13 +148,13 @@ impl CheckpointFile {
         Ok(Self { header, tensors })
     }
 
-    /// Returns how long the file gets.
+    /// Returns the size of the complete file.
     pub(super) fn num_bytes(&self) -> u64 {
         let tensors: usize = self.tensors.iter().map(Tensor::num_bytes).sum();
         (self.header.len() + tensors + CHECKSUM_BYTES) as u64
     }
 
-    /// Writes the file; `written` counts its bytes.
+    /// Writes the file, and adds the number of bytes to `written` on the way.
     pub(super) fn write(&self, place: Replacement, written: &AtomicU64) -> Result<()> {
         place.write(|file| self.write_to(file, written))
     }
@@ -169,7 +178,7 @@ impl CheckpointFile {
     }
 }
 
-/// Returns what a file says, and the tensors that it says it of.
+/// Returns the manifest of a file, and its tensors with their names.
 fn describe(
     snapshot: &Snapshot,
     content: FileContent,
@@ -191,6 +200,7 @@ fn describe(
                     fallible::push(&mut tensors, (value_name(key), value.clone()))?;
                 }
                 Value::Rows(rows) => {
+                    // The row indices are a list, so this is the only data that is copied.
                     let spec = TensorSpec::new([rows.num_rows()], DType::I64);
                     let mut indices = rows.rows().allocate_like(spec)?;
                     indices.write_slice(rows.indices())?;
@@ -202,6 +212,7 @@ fn describe(
                 fallible::push(&mut tensors, (residual_name(index, key), residual.clone()))?;
             }
         } else if outline.is_none() {
+            // A file of states omits keys that the optimizer has never updated.
             continue;
         }
         if let (Some(state), Some(_)) = (state, &outline) {
@@ -285,12 +296,12 @@ impl Write for Json {
     }
 }
 
-/// Returns the error for what no reader would take, by its own check.
+/// Returns the error for a header that the check of the reader rejects.
 fn no_room(reason: &str) -> Error {
     Error::invalid(format!("a key is too long for a file: {reason}"))
 }
 
-/// A file whose bytes are counted and summed up.
+/// A file, with the number and the checksum of the bytes written so far.
 struct Output<'a> {
     file: &'a mut dyn Write,
     checksum: Hasher,
