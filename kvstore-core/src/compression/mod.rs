@@ -1,6 +1,5 @@
-//! Compressed pushes: `push.rs` has the residuals of a key, `wire.rs` the values sent as codes.
-//!
-//! What a code means is in `codec.rs`.
+//! Compressed pushes. `push.rs` compresses the values of a push, and `wire.rs` values that leave
+//! the process. `codec.rs` defines the codes.
 
 mod push;
 mod wire;

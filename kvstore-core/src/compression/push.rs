@@ -1,4 +1,5 @@
-//! The values of a push on their way through a [`Compression`]: to codes and back, and what is left to the residuals.
+//! Compresses the values of a push to codes, sums the codes, and updates the residuals: what
+//! compression has not sent yet.
 
 use std::sync::Arc;
 
@@ -15,18 +16,19 @@ pub(crate) struct CompressedPush<'a> {
     quantizer: Quantizer,
     values: Vec<&'a Tensor>,
     residuals: &'a mut Vec<Tensor>,
-    /// The residuals of values beyond those.
+    /// New residuals, if the push has more values than `residuals`.
     added: Vec<Tensor>,
-    /// Where the residuals go that somebody else holds.
+    /// For each residual, new memory if its memory is shared.
     fresh: Vec<Option<Arc<dyn Storage>>>,
     codes: Vec<Tensor>,
     sum: Tensor,
 }
 
 impl<'a> CompressedPush<'a> {
-    /// Prepares the values of a key, which are on the device where they are summed. `residuals` are those of as
-    /// many values as there have been at once; they are changed when all that can fail is done, in place unless
-    /// they are shared.
+    /// Prepares the values of a key. They are on `device`, where they will be summed.
+    ///
+    /// `residuals` has one residual per value of the largest push so far. [`compress`] changes them
+    /// in place, unless their memory is shared.
     pub(crate) fn new(
         compression: &Compression,
         backends: &Backends,
@@ -71,7 +73,7 @@ impl<'a> CompressedPush<'a> {
         })
     }
 
-    /// Makes the new residuals those of the key.
+    /// Commits the new residuals.
     #[expect(clippy::disallowed_methods, reason = "`new` reserves the capacity")]
     fn settle(&mut self) {
         self.residuals.append(&mut self.added);
@@ -86,9 +88,9 @@ impl<'a> CompressedPush<'a> {
     }
 }
 
-/// Compresses the values of all keys, as one batch.
+/// Compresses and sums the values of all keys in one batch.
 pub(crate) fn compress(backends: &Backends, keys: &mut [CompressedPush<'_>]) -> Result<()> {
-    // Reserved before any residual changes, because a later failure would lose values.
+    // Reserves memory before any residual changes, because a later failure would lose gradients.
     let num_codes = keys.iter().map(|key| key.codes.len()).sum();
     let mut quantize = fallible::with_capacity(num_codes)?;
     let mut codes = fallible::with_capacity(num_codes)?;

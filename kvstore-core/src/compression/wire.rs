@@ -1,4 +1,4 @@
-//! Codes that leave the process: a value compressed on one side of a network, and read on the other.
+//! Encodes values to codes that one process sends and another decodes.
 
 use crate::backend::registry::Backends;
 use crate::backend::{DequantizeJob, QuantizeJob};
@@ -7,13 +7,18 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Error, Result, Scalar, TensorSpec};
 
 impl Compression {
-    /// Compresses a value to codes, as [`Code::num_bytes`](crate::compression::Code::num_bytes) bytes on its device.
-    /// `residual` is what earlier values of the same kind have not sent, and then what this one has left; none stands
-    /// for 0.
+    /// Compresses a value to [`Code::num_bytes`](crate::compression::Code::num_bytes) bytes of
+    /// codes on its device.
+    ///
+    /// `residual` is what earlier calls have not sent yet, or `None` for zeros. The call replaces
+    /// it by the new residual.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for integers, [`Error::SpecMismatch`] when the residual is that of another value,
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::InvalidArgument`] if the value has an integer dtype, or a dtype that cannot
+    ///   represent the threshold.
+    /// - [`Error::SpecMismatch`] if the residual does not have the value's shape, or does not have
+    ///   the dtype that it is computed in.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn encode(
         &self,
         backends: &Backends,
@@ -23,6 +28,7 @@ impl Compression {
         let quantizer = self.of(value.dtype())?;
         let arithmetic = value.dtype().arithmetic().unwrap_or(value.dtype());
         let (device, spec) = (value.device(), value.spec().with_dtype(arithmetic));
+        // Takes the residual out, so that it can change in place if the caller has no other clone.
         let mut left = match residual.take() {
             Some(left) if *left.spec() == spec => left.to_device(backends, device)?,
             Some(left) => {
@@ -50,11 +56,13 @@ impl Compression {
         Ok(codes)
     }
 
-    /// Returns what codes mean, which [`Compression::encode`] made of a value of this spec.
+    /// Returns the value of codes that [`Compression::encode`] returned for a value of this spec.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for integers, [`Error::LengthMismatch`] when there are not as many codes,
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::InvalidArgument`] if `spec` has an integer dtype, or a dtype that cannot
+    ///   represent the threshold.
+    /// - [`Error::LengthMismatch`] if the number of codes does not match `spec`.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn decode(&self, backends: &Backends, codes: &Tensor, spec: TensorSpec) -> Result<Tensor> {
         let quantizer = self.of(spec.dtype())?;
         let expected = quantizer.code.num_bytes(spec.num_elements());
@@ -79,7 +87,7 @@ mod tests {
     use crate::types::Device;
 
     #[test]
-    fn codes_are_those_of_a_store() {
+    fn codes_and_residuals_match_those_of_a_store() {
         let backends = Backends::new(vec![CpuBackend::new()]);
         let tensor = |elements: &[f32]| {
             Tensor::from_slice(&backends, Device::cpu(0), [elements.len()], elements).unwrap()

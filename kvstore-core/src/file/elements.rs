@@ -1,4 +1,4 @@
-//! The elements of a tensor in a file: row-major and little endian.
+//! Reads and writes the elements of a tensor, row-major and little endian.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{DType, Device, Result, TensorSpec};
 
-/// How many bytes are read or written at a time.
+/// The number of bytes to read or write at once.
 const CHUNK: usize = 1 << 20;
 
-/// Writes the elements, without a copy where the host can see them.
+/// Writes the elements. Does not copy elements in host memory, except on big-endian machines.
 pub(crate) fn write_elements(out: &mut (impl Write + ?Sized), tensor: &Tensor) -> io::Result<()> {
     let bytes = tensor.seen_bytes().map_err(io::Error::other)?;
     if cfg!(target_endian = "little") {
@@ -26,7 +26,12 @@ pub(crate) fn write_elements(out: &mut (impl Write + ?Sized), tensor: &Tensor) -
     Ok(())
 }
 
-/// Reads the elements of a tensor on the host.
+/// Reads the elements of a tensor into host memory.
+///
+/// # Errors
+/// - [`Error::Corrupt`](crate::types::Error::Corrupt) if the input has fewer bytes.
+/// - [`Error::Io`](crate::types::Error::Io) if the file cannot be read.
+/// - [`Error::OutOfMemory`](crate::types::Error::OutOfMemory) if there is not enough memory.
 pub(crate) fn read_elements(
     backends: &Backends,
     input: &mut Input<'_>,
@@ -34,6 +39,7 @@ pub(crate) fn read_elements(
 ) -> Result<Tensor> {
     let (dtype, num_elements) = (spec.dtype(), spec.num_elements());
     let num_bytes = spec.num_bytes().map_err(|error| input.corrupt(error.to_string()))?;
+    // Checked before the allocation, because the spec may come from an untrusted file.
     let num_bytes = input.expect(num_bytes as u64, "the elements")?;
     let mut tensor = Tensor::allocate(backends, Device::default(), spec)?;
     let mut buffer = fallible::zeroed(CHUNK.min(num_bytes))?;
@@ -51,7 +57,7 @@ pub(crate) fn read_elements(
     Ok(tensor)
 }
 
-/// Files are little endian, elements in memory have the machine's byte order.
+/// Converts elements between the byte order of files, little endian, and that of this machine.
 pub(crate) fn swap_on_big_endian(elements: &mut [u8], dtype: DType) {
     if cfg!(target_endian = "big") {
         elements.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);

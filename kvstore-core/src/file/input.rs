@@ -1,4 +1,4 @@
-//! Reading from something of known length that may lie about everything else.
+//! [`Input`]: untrusted input of known length.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -8,21 +8,22 @@ use crc32fast::Hasher;
 use crate::fallible;
 use crate::types::{Error, Result};
 
-/// What the input has no bytes for takes at most so many times its length, all together: the zeros of
-/// sparse arrays, and what an array is made of beside its elements.
+/// The limit for allocations that the input has no bytes for, as a multiple of its length. Such
+/// allocations are the zeros of sparse arrays and the metadata of arrays.
 const ALLOWANCE: u64 = 1024;
 
-/// Bytes that have not been read yet. Nothing is allocated for more than are left.
+/// The rest of an untrusted input. No read allocates more bytes than the input has left.
 pub(crate) struct Input<'a> {
     reader: &'a mut dyn Read,
     remaining: u64,
-    /// How many bytes may still be taken for what the input has no bytes for.
+    /// The number of bytes that may still be allocated without bytes of the input.
     allowance: u64,
     source: Source,
+    /// The checksum of the bytes read so far, if requested.
     checksum: Option<Hasher>,
 }
 
-/// What is read.
+/// The source of an input. Errors name it.
 enum Source {
     File(PathBuf),
     Bytes(&'static str),
@@ -35,7 +36,7 @@ impl<'a> Input<'a> {
         Self { reader, remaining: num_bytes, allowance, source, checksum: None }
     }
 
-    /// Returns the input of bytes that errors call `subject`.
+    /// Returns an input of bytes. Errors name it `subject`.
     pub(crate) fn of_bytes(
         reader: &'a mut dyn Read,
         num_bytes: u64,
@@ -46,25 +47,26 @@ impl<'a> Input<'a> {
         Self { reader, remaining: num_bytes, allowance, source, checksum: None }
     }
 
-    /// Returns the input, which keeps the checksum of what is read from it.
+    /// Starts a checksum of the bytes that are read.
     pub(crate) fn with_checksum(self) -> Self {
         Self { checksum: Some(Hasher::new()), ..self }
     }
 
-    /// Returns the CRC-32 of what has been read.
+    /// Returns the CRC-32 of the bytes read so far.
     pub(crate) fn checksum(&self) -> u32 {
         self.checksum.clone().unwrap_or_default().finalize()
     }
 
-    /// Returns how many bytes are left.
+    /// Returns the number of bytes left.
     pub(crate) fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// Takes so many bytes off what may be made without bytes of the input.
+    /// Subtracts `num_bytes` from the limit for allocations without bytes of the input. `what` is
+    /// for the error.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when it is used up.
+    /// - [`Error::Unsupported`] if the limit is exceeded.
     pub(crate) fn spend(&mut self, num_bytes: u64, what: &str) -> Result<()> {
         let Some(rest) = self.allowance.checked_sub(num_bytes) else {
             return Err(Error::Unsupported(format!(
@@ -75,7 +77,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Returns the error of damaged content.
+    /// Returns an [`Error::Corrupt`] that names the input.
     pub(crate) fn corrupt(&self, reason: impl Into<String>) -> Error {
         let subject = match &self.source {
             Source::File(path) => path.display().to_string(),
@@ -84,7 +86,10 @@ impl<'a> Input<'a> {
         Error::Corrupt { subject, reason: reason.into() }
     }
 
-    /// Checks that so many bytes are left, and returns their number.
+    /// Checks that `num_bytes` are left, and returns them as a `usize`.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if fewer bytes are left.
     pub(crate) fn expect(&self, num_bytes: u64, what: &str) -> Result<usize> {
         if num_bytes > self.remaining {
             let left = self.remaining;
@@ -93,7 +98,11 @@ impl<'a> Input<'a> {
         usize::try_from(num_bytes).map_err(|_| self.corrupt(format!("{what} is too long")))
     }
 
-    /// Reads as many bytes as the buffer has.
+    /// Fills the buffer. `what` names the contents in errors.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if fewer bytes are left, or if another process has truncated the file.
+    /// - [`Error::Io`] if the file cannot be read.
     pub(crate) fn fill(&mut self, buffer: &mut [u8], what: &str) -> Result<()> {
         self.expect(buffer.len() as u64, what)?;
         self.remaining -= buffer.len() as u64;

@@ -1,5 +1,5 @@
-//! What every file format needs: reading what may lie, elements, and writing so that there is always a whole
-//! file.
+//! Shared code of all file formats: reading untrusted input, reading and writing elements, and
+//! replacing a file atomically.
 
 mod elements;
 mod input;

@@ -1,4 +1,5 @@
-//! Writing a file so that at every moment there is a whole one: the old or the new.
+//! [`Replacement`]: replaces a file atomically. At every moment, either the old or the new file is
+//! complete.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -9,11 +10,11 @@ use tempfile::NamedTempFile;
 use super::turn::{Turn, end_of_links};
 use crate::types::{Error, Result};
 
-/// How many random letters end the name of a file that is to replace another one.
+/// The number of random characters at the end of a temporary file's name.
 const NUM_RANDOM: usize = 6;
 
-/// A file that is to be written anew. Several of one file are written one after the other, in the order in which
-/// they were begun: the last one stays.
+/// The replacement of a file. Replacements of the same file are written one after another, in the
+/// order of their `begin` calls, so the last one stays.
 #[derive(Debug)]
 pub(crate) struct Replacement {
     path: PathBuf,
@@ -22,18 +23,22 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     pub(crate) fn begin(path: &Path) -> Self {
-        // The process may be in another folder by the time that it is written.
+        // The process may change its working directory before the file is written.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { turn: Turn::take(&path), path }
     }
 
-    /// Writes a temporary file beside the file, then renames it. Returns when both have reached the
-    /// disk. Writes to a pipe or terminal directly. Follows a link and replaces its target. Keeps
-    /// owner, group and mode of a replaced file, so that no other user can read the new one. Does not
-    /// copy access control lists.
+    /// Writes a temporary file in the same folder, then renames it. Returns after the file and the
+    /// folder have reached the disk.
+    ///
+    /// - Pipes and terminals are written directly.
+    /// - A symbolic link is followed, and its target is replaced.
+    /// - The new file gets the owner, group and mode of the old one, so that no other user can read
+    ///   it. Access control lists are not copied.
     ///
     /// # Errors
-    /// [`Error::Io`]. The old file is then as it was, unless the error says that the new one is in place.
+    /// - [`Error::Io`] if the file cannot be written. The old file is unchanged, unless the message
+    ///   says that the new one is in place.
     pub(crate) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         self.write_with(write, sync_folder)
     }
@@ -62,14 +67,14 @@ impl Replacement {
 }
 
 const WRITING: &str = "writing";
-/// The new file has already replaced the old one, and the message must say so.
+/// At this point the new file has already replaced the old one, and the message must say so.
 const SYNCING: &str = "the new file is in place, but a power failure may bring back the old one, \
                        because syncing its folder failed";
 
-/// Returns where the file is or will be, which is where links lead to; none for what is no regular file.
+/// Returns the path of the file after following links, or `None` if it is not a regular file.
 fn place_of(path: &Path) -> io::Result<Option<PathBuf>> {
     match fs::metadata(path) {
-        // What has been removed is still there for those who have it open, but has no name.
+        // A removed file that is still open, as in `/dev/fd`, has no path. It is written directly.
         Ok(found) if found.is_file() => return Ok(fs::canonicalize(path).ok()),
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -85,6 +90,7 @@ fn folder_of(place: &Path) -> PathBuf {
     }
 }
 
+/// Writes a temporary file in `folder` and renames it to `place`.
 fn beside(
     place: &Path,
     folder: &Path,
@@ -99,7 +105,7 @@ fn beside(
     }
     through(file.as_file(), write)?;
     file.as_file().sync_all()?;
-    // The lock goes with the handle, after the renaming.
+    // Dropping the handle after the rename releases the lock.
     let _file = file.persist(place)?;
     Ok(())
 }
@@ -118,7 +124,7 @@ fn take_access(file: &File, old: &Metadata) -> io::Result<()> {
     }
     let kept = file.metadata()?;
     let mode = mode_for(old.mode(), kept.uid() == old.uid(), kept.gid() == old.gid());
-    // After the owner: a change of owner clears bits of the mode.
+    // Changes the mode after the owner, because a change of owner clears bits of the mode.
     file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
@@ -137,10 +143,10 @@ fn mode_for(old: u32, keeps_owner: bool, keeps_group: bool) -> u32 {
     old & (special | allowed)
 }
 
-/// Returns what the names of files begin with that are to replace this one.
+/// Returns the prefix of the names of temporary files for this file.
 fn prefix_for(place: &Path) -> String {
     let name = place.file_name().unwrap_or_default();
-    // A name may already be as long as names can be.
+    // Uses a hash, because the name may already have the maximum length.
     format!(".kvstore-{:08x}-", crc32fast::hash(name.as_encoded_bytes()))
 }
 
@@ -158,32 +164,32 @@ fn locked_file(folder: &Path, prefix: &str, is_first: bool) -> io::Result<NamedT
     loop {
         let file = builder.tempfile_in(folder)?;
         match file.as_file().lock() {
-            // Between its making and its locking somebody may have taken it for one that was left over.
             Ok(()) if file.path().exists() => return Ok(file),
+            // Before the lock, another process took the file for an abandoned one and removed it.
             Ok(()) => {}
-            // There are file systems without locks, and each says so in its own way; what is left over there
-            // stays.
+            // File systems without locks return different errors. Abandoned files stay there.
             Err(_) => return Ok(file),
         }
     }
 }
 
-/// Removes what a process has left that ended while it wrote. What is locked is being written.
+/// Removes temporary files of processes that ended while writing. A locked file is still being
+/// written.
 fn remove_left_over(folder: &Path, prefix: &str) {
     let Ok(found) = fs::read_dir(folder) else { return };
     for entry in found.flatten() {
         let name = entry.file_name();
         let random = name.as_encoded_bytes().strip_prefix(prefix.as_bytes());
         let is_ours = random.is_some_and(|random| random.len() == NUM_RANDOM);
-        // Opening a pipe would wait for whoever is at its other end.
+        // Checks the type first, because opening a pipe would wait for its other end.
         if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
         let path = entry.path();
-        // It may have the mode of a file that nobody may write to.
+        // The file may have the mode of a read-only file.
         let opened = File::options().write(true).open(&path).or_else(|_| File::open(&path));
-        // Whoever cannot open, lock or remove it leaves it where it is. The lock is held until it has no name any
-        // more: whoever has just made it and is about to lock it then sees that it is gone.
+        // Removing is best effort. The lock is held until the file is removed. A process that has
+        // just created the file then sees, after locking it, that the file is gone.
         if let Ok(file) = opened
             && file.try_lock().is_ok()
         {
@@ -192,7 +198,8 @@ fn remove_left_over(folder: &Path, prefix: &str) {
     }
 }
 
-/// Waits until the names in a folder have reached the disk, where a folder can be opened for that.
+/// Waits until the entries of a folder have reached the disk. Does nothing if the folder cannot be
+/// opened.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     match File::open(folder) {
         Ok(folder) if cfg!(unix) => folder.sync_all(),
@@ -200,6 +207,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Calls `write` with a buffered writer, and flushes it.
 fn through(
     file: impl Write,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -267,7 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = locked_file(folder.path(), "x", false).unwrap();
         assert_eq!(mode(file.path()), 0o600);
-        // The first one of its name is like every file of this process.
+        // A file that replaces nothing gets the default mode of the process.
         let (first, plain) = (folder.path().join("first"), folder.path().join("plain"));
         Replacement::begin(&first).write(|file| file.write_all(b"new")).unwrap();
         fs::write(&plain, "").unwrap();
@@ -275,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_that_of_the_old_file_while_content_is_written_and_afterwards() {
+    fn the_new_file_has_the_mode_of_the_old_one_during_and_after_the_write() {
         for old in [0o600, 0o400, 0o640, 0o666] {
             let (folder, path) = folder_with_file("old", old);
             let check = |file: &mut dyn Write| {
@@ -306,10 +314,10 @@ mod tests {
     fn a_changed_owner_or_group_gains_no_access() {
         assert_eq!(mode_for(0o100_640, true, true), 0o640);
         assert_eq!(mode_for(0o4755, true, true), 0o4755);
-        // The group is another one now.
+        // The group has changed.
         assert_eq!(mode_for(0o640, true, false), 0o600);
         assert_eq!(mode_for(0o664, true, false), 0o644);
-        // Members of the old group could not read it, and are others now.
+        // Members of the old group could not read the file. They are now others.
         assert_eq!(mode_for(0o604, true, false), 0o600);
         assert_eq!(mode_for(0o6775, false, true), 0o775);
         assert_eq!(mode_for(0o2770, false, false), 0o700);

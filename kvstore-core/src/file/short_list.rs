@@ -1,4 +1,4 @@
-//! Lists of numbers in JSON that nobody writes long ones of.
+//! [`short_list`]: deserializes lists that are always short in valid files.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,10 +6,11 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 
-/// No list in a file of ours has more items: no shape more axes, no schedule more steps.
+/// The maximum number of items of a list in a file: axes of a shape or steps of a schedule.
 pub(crate) const MAX_ITEMS: usize = 1 << 12;
 
-/// Reads a list of at most [`MAX_ITEMS`]. A longer one could take many times the memory of its text.
+/// Deserializes a list of at most [`MAX_ITEMS`] items. A longer list could take many times the
+/// memory of its text.
 pub(crate) fn short_list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,

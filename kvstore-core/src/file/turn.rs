@@ -1,4 +1,4 @@
-//! [`Turn`]: who replaces a file next, of all in this process that are to.
+//! [`Turn`]: a queue per file for the writers of this process that replace the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::process::PerProcess;
 
-/// The tickets that wait for a file. The lowest ticket writes.
+/// The tickets of a file. The holder of the lowest ticket writes, the others wait.
 type Queue = BTreeMap<u64, Arc<Condvar>>;
 type Queues = BTreeMap<PathBuf, Queue>;
 
 static QUEUES: PerProcess<Mutex<Queues>> = PerProcess::new();
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(0);
 
-/// A place in the queue for a file, until it is dropped.
+/// A place in the queue of a file. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(super) struct Turn {
     file: PathBuf,
@@ -34,7 +34,7 @@ impl Turn {
         Self { file, ticket, is_first }
     }
 
-    /// Waits until everybody is gone who was there before.
+    /// Waits until all earlier places have left the queue.
     pub(super) fn wait(&self) {
         let is_waiting = |queues: &mut Queues| {
             let first = queues.get(&self.file).and_then(BTreeMap::first_key_value);
@@ -50,7 +50,7 @@ impl Drop for Turn {
         let mut queues = queues();
         let Some(queue) = queues.get_mut(&self.file) else { return };
         queue.remove(&self.ticket);
-        // Wake only the next ticket.
+        // Wakes only the next ticket.
         match queue.first_key_value() {
             Some((_, is_first)) => is_first.notify_all(),
             None => drop(queues.remove(&self.file)),
@@ -62,10 +62,10 @@ fn queues() -> MutexGuard<'static, Queues> {
     QUEUES.get_or_init(|_| Mutex::default()).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// More links than systems follow: others lead in a circle.
+/// The maximum number of links to follow, more than systems allow. It ends loops of links.
 const MOST_LINKS: usize = 64;
 
-/// Returns where links lead to, even if nothing is there.
+/// Returns the final target of symbolic links, which may not exist.
 pub(super) fn end_of_links(path: &Path) -> PathBuf {
     let mut place = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -76,7 +76,7 @@ pub(super) fn end_of_links(path: &Path) -> PathBuf {
     place
 }
 
-/// Returns one name for all names of a file, whether it is there already or not.
+/// Returns the canonical path of a file, which may not exist yet.
 fn one_name(path: &Path) -> PathBuf {
     if let Ok(name) = fs::canonicalize(path) {
         return name;
@@ -95,9 +95,9 @@ mod tests {
 
     use super::*;
 
-    /// Writers by both names would otherwise not wait for each other, until the file is there.
+    /// Otherwise writers of a new file under both names would not wait for each other.
     #[test]
-    fn a_link_and_a_file_that_is_not_there_yet_have_one_name() {
+    fn a_link_and_its_missing_target_have_the_same_canonical_path() {
         let folder = tempfile::tempdir().unwrap();
         let [file, link, second] = ["model", "link", "second"].map(|name| folder.path().join(name));
         symlink("model", &link).unwrap();
@@ -107,7 +107,7 @@ mod tests {
         let before = one_name(&link);
         fs::write(&file, "").unwrap();
         assert_eq!(one_name(&second), before);
-        // Links in a circle have a name, too.
+        // A loop of links also has a path.
         let circle = folder.path().join("circle");
         symlink(&circle, &circle).unwrap();
         assert_eq!(one_name(&circle).file_name(), circle.file_name());
