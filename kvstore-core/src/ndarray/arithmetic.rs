@@ -1,4 +1,4 @@
-//! Arithmetic of arrays: each operation on a snapshot, or in place under the cell's lock.
+//! Arithmetic of arrays. Operations work on snapshots, or in place while they hold the cell's lock.
 
 use super::NDArray;
 use crate::backend::{Check, Operand};
@@ -6,16 +6,16 @@ use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{BinaryOp, DType, Element, Error, Reduction, Result, Scalar, UnaryOp};
 
-/// The number of elements that [`NDArray::array_equal`] converts at a time.
+/// The number of elements that [`NDArray::array_equal`] converts at once.
 const PIECE: usize = 1 << 16;
 
 impl NDArray {
-    /// Returns `self op other` as a new array on the device of `self`; see [`Tensor::binary`].
+    /// Returns `self op other` as a new array on the device of `self`. See [`Tensor::binary`].
     pub fn binary(&self, op: BinaryOp, other: &Self) -> Result<Self> {
         self.tensor().binary(op, &other.tensor()).map(Self::new)
     }
 
-    /// Returns `self op number`, or `number op self` when `reversed`, as a new array; see
+    /// Returns `self op number`, or `number op self` if `reversed`, as a new array. See
     /// [`Tensor::binary_scalar`].
     pub fn binary_scalar(&self, op: BinaryOp, number: Scalar, reversed: bool) -> Result<Self> {
         self.tensor().binary_scalar(op, number, reversed).map(Self::new)
@@ -24,8 +24,8 @@ impl NDArray {
     /// Replaces the elements by `self op other`. `other` may be this array or a view of it.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`]; [`Error::InvalidArgument`] for an integer division by zero. The
-    /// array is then unchanged.
+    /// - [`Error::SpecMismatch`] if shape or dtype differ.
+    /// - [`Error::InvalidArgument`] for an integer division by zero. The array is then unchanged.
     pub fn binary_assign(&self, op: BinaryOp, other: &Self) -> Result<()> {
         if self.spec != other.spec {
             return Err(Error::operand_mismatch(op.name(), &self.spec, &other.spec));
@@ -45,17 +45,19 @@ impl NDArray {
         })
     }
 
-    /// Returns whether both arrays have the same shape and equal elements. Elements of different dtypes
-    /// are compared as numbers. NaN is not equal to NaN. The devices may differ.
+    /// Returns whether both arrays have the same shape and equal elements.
+    ///
+    /// Elements are compared as `f64`, or as `i64` if both arrays have this dtype. NaN is not equal
+    /// to NaN. The devices may differ.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn array_equal(&self, other: &Self) -> Result<bool> {
         if self.shape() != other.shape() {
             return Ok(false);
         }
         let (left, right) = (self.tensor(), other.tensor());
-        // An `f64` does not hold every `i64`.
+        // An `f64` cannot represent every `i64`.
         let equal = match (left.dtype(), right.dtype()) {
             (DType::I64, DType::I64) => equal::<i64>,
             _ => equal::<f64>,
@@ -75,23 +77,23 @@ impl NDArray {
         self.tensor().unary(op).map(Self::new)
     }
 
-    /// Returns every element moved into `[low, high]` as a new array; see [`Tensor::clip`].
+    /// Returns a new array with every element clamped to `[low, high]`. See [`Tensor::clip`].
     pub fn clip(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Self> {
         self.tensor().clip(low.into(), high.into()).map(Self::new)
     }
 
-    /// Returns all elements reduced to one, as a new array of shape `[1]`.
+    /// Reduces all elements to one, and returns it as a new array of shape `[1]`.
     pub fn reduce(&self, op: Reduction) -> Result<Self> {
         self.tensor().reduce(op).map(Self::new)
     }
 
-    /// Returns the product of matrices and vectors; see [`Tensor::dot`].
+    /// Returns the product of two matrices or vectors. See [`Tensor::dot`].
     pub fn dot(&self, other: &Self) -> Result<Self> {
         self.tensor().dot(&other.tensor()).map(Self::new)
     }
 
-    /// Returns the product of matrices or vectors. An error of `check` cancels it: see
-    /// [`Tensor::dot_checked`].
+    /// Returns the product of two matrices or vectors. An error of `check` cancels the computation.
+    /// See [`Tensor::dot_checked`].
     pub fn dot_checked(&self, other: &Self, check: &Check<'_>) -> Result<Self> {
         self.tensor().dot_checked(&other.tensor(), check).map(Self::new)
     }
@@ -101,29 +103,30 @@ impl NDArray {
         self.tensor().transpose().map(Self::new)
     }
 
-    /// Returns the column of the largest element of each row; see [`Tensor::argmax_channel`].
+    /// Returns the column of the largest element of each row. See [`Tensor::argmax_channel`].
     pub fn argmax_channel(&self) -> Result<Self> {
         self.tensor().argmax_channel().map(Self::new)
     }
 
-    /// Returns the arrays joined along `axis`; see [`Tensor::concatenate`].
+    /// Returns the arrays joined along `axis`. See [`Tensor::concatenate`].
     pub fn concatenate(arrays: &[Self], axis: usize) -> Result<Self> {
         let tensors: Vec<Tensor> = fallible::collect(arrays.iter().map(Self::tensor))?;
         Tensor::concatenate(&tensors, axis).map(Self::new)
     }
 
-    /// Returns the one number of an array of one element.
+    /// Returns the element of an array with exactly one element.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there are more or none.
+    /// - [`Error::InvalidArgument`] if the array does not have exactly one element.
     pub fn to_scalar(&self) -> Result<f64> {
         self.tensor().to_scalar()
     }
 }
 
-/// Defines the named forms of an operation: with an array, in place, with a number, in place with
-/// a number. `named!(Add, add, add_assign, add_scalar, add_scalar_assign, "a + b")` expands to
-/// four one-line methods.
+/// Defines four methods for an operation: with an array, with an array in place, with a number, and
+/// with a number in place.
+///
+/// Usage: `named!(Add, add, add_assign, add_scalar, add_scalar_assign, "a + b")`.
 macro_rules! named {
     ($op:ident, $new:ident, $assign:ident, $scalar:ident, $scalar_assign:ident, $text:literal) => {
         #[doc = concat!("Returns `", $text, "` as a new array.")]
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_equal_as_numbers() {
+    fn array_equal_compares_numbers() {
         let long: Vec<i64> = (0..70_000).map(|number| i64::MAX - number).collect();
         let mut other = long.clone();
         let (one, same) = (array(&long, [long.len()]), array(&other, [long.len()]));

@@ -1,4 +1,4 @@
-//! One element of each row of a matrix, selected by column indices.
+//! Reads or sets one element of each row of a matrix, selected by column indices.
 
 use super::NDArray;
 use crate::fallible;
@@ -7,13 +7,13 @@ use crate::types::{Error, Result, Scalar, TensorSpec};
 
 impl NDArray {
     /// Returns one element of each row of this matrix as a new array of shape `[rows]`, on the same
-    /// device and with the same dtype. `columns` holds one column index per row.
+    /// device and with the same dtype. `columns` has one column index per row.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if this array does not have two axes.
     /// - [`Error::InvalidArgument`] if a column index is out of range or not an integer.
     /// - [`Error::LengthMismatch`] if the number of column indices is not the number of rows.
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn choose_elements(&self, columns: &Self) -> Result<Self> {
         let matrix = self.tensor();
         let places = places(&matrix, &columns.tensor())?;
@@ -29,11 +29,11 @@ impl NDArray {
         Ok(Self::new(result))
     }
 
-    /// Sets one element of each row of this matrix to 1, and all other elements to 0. `columns` holds
+    /// Sets one element of each row of this matrix to 1, and all other elements to 0. `columns` has
     /// one column index per row.
     ///
     /// # Errors
-    /// The errors of [`NDArray::choose_elements`]. The matrix is then unchanged.
+    /// - Those of [`NDArray::choose_elements`]. The matrix is then unchanged.
     pub fn set_one_hot(&self, columns: &Self) -> Result<()> {
         let (dtype, size) = (self.dtype(), self.dtype().size());
         let places = places(&self.tensor(), &columns.tensor())?;
@@ -49,7 +49,8 @@ impl NDArray {
         };
         self.overwrite(|backend, mut dst| {
             if backend.host_bytes_mut(dst.reborrow()).is_err() {
-                // The allocation comes before the first change.
+                // The host cannot access the memory. Allocates before the first change, so that a
+                // failure changes nothing.
                 let mut elements = fallible::zeroed(dst.num_bytes)?;
                 mark(&mut elements)?;
                 return backend.write(dst, &elements);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn one_element_of_each_row_is_chosen_and_marked() {
+    fn one_element_of_each_row_is_read_and_set() {
         let base = array(&[9_i64, 0, 1, 2, 3, 4, 5, 9], [4, 2]);
         let matrix = base.slice(1, 4).unwrap();
         let columns = array(&[1_f32, 0.0, 1.0], [3]);

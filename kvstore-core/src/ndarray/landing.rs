@@ -1,22 +1,23 @@
-//! Giving arrays their values: one by one, or several parts of an array the same value at once.
+//! [`NDArray::land_all`]: assigns values to many arrays, and one value to several parts of an array
+//! at once.
 
 use super::{NDArray, View};
 use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::Result;
 
-/// The most parts that get a value at once. It bounds the lists of a call: when memory for one is
-/// missing, earlier arrays have their values already.
+/// The maximum number of parts to assign at once. It bounds the length of temporary lists: if
+/// memory for one is missing, earlier arrays have already changed.
 const MOST_PARTS: usize = if cfg!(miri) { 8 } else { 512 };
 
 impl NDArray {
-    /// Gives each array its value as [`NDArray::land`] does, one after the other.
+    /// Assigns a value to each array in order, as [`NDArray::land`] does.
     ///
-    /// Consecutive parts of one array that get the very same value get it together, up to 512 at
-    /// once: the value is read once for all of them.
+    /// Consecutive parts of one array that receive the same tensor are assigned together, up to 512
+    /// at once. The backend then reads the tensor only once.
     ///
     /// # Errors
-    /// As [`NDArray::land`]; arrays before the one that failed have their values.
+    /// - Those of [`NDArray::land`]. Earlier arrays have already changed.
     pub fn land_all<'a>(landing: impl Iterator<Item = (&'a Self, Tensor)>) -> Result<()> {
         let mut landing = landing.peekable();
         while let Some((array, value)) = landing.next() {
@@ -28,6 +29,8 @@ impl NDArray {
                 let (next, other) = next;
                 next.is_same_cell(array) && next.first_of_part().is_some() && other.is_same(&value)
             };
+            // Collects the following parts with the same value. A single part, the usual case,
+            // needs no list.
             let mut firsts = Vec::new();
             while firsts.len() < MOST_PARTS
                 && let Some((next, _)) = landing.next_if(belongs)
@@ -48,7 +51,7 @@ impl NDArray {
         Ok(())
     }
 
-    /// Returns which element of its cell a part begins with; none for an array that is no part.
+    /// Returns the first element of a view of a part, or `None` for other handles.
     fn first_of_part(&self) -> Option<usize> {
         match self.view {
             Some(View::Part { first_element }) => Some(first_element),
@@ -56,8 +59,8 @@ impl NDArray {
         }
     }
 
-    /// Gives the parts of the cell that begin with these elements a value, later ones after earlier ones where they
-    /// overlap.
+    /// Assigns a value to the parts of the cell that begin with these elements. Where parts
+    /// overlap, the last one wins.
     fn land_at(&self, firsts: &[usize], value: &Tensor) -> Result<()> {
         let len = self.spec.num_elements();
         let mut in_order = fallible::copied(firsts)?;
@@ -79,7 +82,7 @@ mod tests {
     use crate::types::Device;
 
     #[test]
-    fn parts_get_a_value_in_the_order_of_the_call() {
+    fn parts_are_assigned_in_the_order_of_the_call() {
         let backends = Backends::new(vec![CpuBackend::new()]);
         let tensor = |elements: &[f32]| {
             Tensor::from_slice(&backends, Device::cpu(0), [elements.len()], elements).unwrap()
@@ -93,10 +96,10 @@ mod tests {
         NDArray::land_all(parts.iter().zip(values)).unwrap();
         let expected = [1.0, 2.0, 3.0, 1.0, 1.0, 2.0, 3.0, 9.0, 3.0, 0.0];
         assert_eq!(array.to_vec::<f32>().unwrap(), expected);
-        // What was taken before is as it was.
+        // The earlier snapshot has not changed.
         assert_eq!(before.to_vec::<f32>().unwrap(), [0.0; 10]);
 
-        // Parts that overlap: the later one is on top.
+        // Where parts overlap, the later one wins.
         let overlapping = [part(1), part(0), part(7)];
         NDArray::land_all(overlapping.iter().map(|part| (part, value.clone()))).unwrap();
         let expected = [1.0, 2.0, 3.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_beyond_a_batch_come_after_it() {
+    fn parts_of_later_batches_overwrite_earlier_ones() {
         let backends = Backends::new(vec![CpuBackend::new()]);
         let tensor = |elements: &[u8]| {
             Tensor::from_slice(&backends, Device::cpu(0), [elements.len()], elements).unwrap()

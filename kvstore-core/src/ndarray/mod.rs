@@ -1,4 +1,4 @@
-//! [`NDArray`]: an identity. A shared cell that holds a [`Tensor`], with views into it.
+//! [`NDArray`]: a handle to a shared cell with a [`Tensor`], or to a part of it.
 
 mod arithmetic;
 mod choose;
@@ -18,13 +18,13 @@ use crate::types::{DType, Device, Element, Error, Result, Scalar, Shape, TensorS
 
 pub use file::ArrayList;
 
-/// An array that can be changed through every handle to it.
+/// A mutable array. An `NDArray` is a handle to a cell, which contains the elements.
 ///
-/// A clone is another handle to the same cell; [`NDArray::slice`] and [`NDArray::reshape`] are
-/// handles to a part or under another shape, and writing through them writes the cell.
-/// [`NDArray::tensor`] takes a snapshot of the value in O(1); no later write reaches it.
+/// A clone is another handle to the same cell. [`NDArray::slice`] returns a handle to some rows,
+/// and [`NDArray::reshape`] a handle with another shape. A write through any handle changes the
+/// cell. [`NDArray::tensor`] returns a snapshot in O(1). Later writes do not change the snapshot.
 ///
-/// Every operation takes the cell's lock for its own duration only and never holds two.
+/// Every operation holds the lock of its cell while it runs, and never two locks at once.
 ///
 /// ```
 /// use kvstore_core::{Backends, CpuBackend, Device, NDArray, Scalar, Tensor};
@@ -42,32 +42,34 @@ pub struct NDArray {
     view: Option<View>,
 }
 
-/// Which elements of its cell a handle shows, under the handle's own shape.
+/// The elements of the cell that a view refers to. The handle has the shape.
 #[derive(Clone, Copy)]
 enum View {
-    /// All, under another shape than the cell's.
+    /// All elements, with another shape than the cell's.
     Complete,
-    /// As many as the shape has, from this one on.
+    /// Some consecutive elements, from this one on.
     Part { first_element: usize },
 }
 
-/// The place that all handles share. Its tensor's spec and device never change.
+/// The tensor that all handles share. Its spec and device never change.
 struct Cell {
     value: ForkMutex<Tensor>,
     num_elements: usize,
 }
 
 impl Cell {
+    /// Locks the tensor.
+    ///
     /// # Errors
-    /// [`Error::Unsupported`] in a forked child, if another thread held the lock at the fork.
+    /// - [`Error::Unsupported`] in a forked child, if another thread held the lock at the fork.
     fn lock(&self) -> Result<MutexGuard<'_, Tensor>> {
-        // A panic in a kernel leaves arbitrary elements behind, but a whole tensor.
+        // Ignores poisoning: a panic in a kernel leaves arbitrary elements in a valid tensor.
         self.value.lock()
     }
 }
 
 impl NDArray {
-    /// Returns a new cell that holds `value`.
+    /// Returns a new array with the given value.
     pub fn new(value: Tensor) -> Self {
         let (device, spec) = (value.device(), value.spec().clone());
         let num_elements = spec.num_elements();
@@ -75,9 +77,9 @@ impl NDArray {
         Self { cell, device, spec, view: None }
     }
 
-    /// Returns the present value. O(1): the memory is shared until somebody writes.
+    /// Returns the current value. O(1), because the memory is shared until a write.
     ///
-    /// In a forked child, an array that another thread was using at the fork is unreadable: every
+    /// In a forked child, an array that another thread was using at the fork is unreadable. Every
     /// operation on it fails with [`Error::Unsupported`].
     pub fn tensor(&self) -> Tensor {
         let value = match self.cell.lock() {
@@ -89,7 +91,7 @@ impl NDArray {
             Some(View::Complete) => 0,
             Some(View::Part { first_element }) => first_element,
         };
-        // A view lies within its cell by construction; the cell's own value is the way out.
+        // A view is always within its cell, so the fallback is never used.
         value.view(first_element, self.spec.shape().clone()).unwrap_or(value)
     }
 
@@ -118,27 +120,30 @@ impl NDArray {
         Arc::ptr_eq(&self.cell, &other.cell)
     }
 
-    /// Gives the array a new value: cast to its dtype, moved to its device.
+    /// Replaces the elements by those of `value`, converted to the array's dtype and moved to its
+    /// device.
     ///
-    /// O(1) when the value is of the same dtype and device and the array is not a view.
+    /// O(1) if [`NDArray::can_share`] is true for `value`, and this is not a view of a part.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when the shapes differ; the array is then unchanged.
+    /// - [`Error::SpecMismatch`] if the shapes differ. The array is then unchanged.
     pub fn assign(&self, value: &Tensor) -> Result<()> {
         let landed = self.convert(value, None)?;
         self.land(landed)
     }
 
-    /// Returns whether the array can keep this very value by sharing: nothing has to be converted,
-    /// moved or copied.
+    /// Returns whether the array can share the memory of `value`, without converting, moving or
+    /// copying it.
     pub fn can_share(&self, value: &Tensor) -> bool {
         value.dtype() == self.dtype() && value.is_compact() && value.is_at(self.device)
     }
 
-    /// Gives the array a value that [`NDArray::can_share`] or that [`NDArray::convert`] returned.
+    /// Replaces the elements by those of `value`. [`NDArray::can_share`] must be true for `value`,
+    /// or [`NDArray::convert`] must have returned it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] for a part of an array whose present value somebody shares.
+    /// - [`Error::OutOfMemory`] if this is a view of a part, the cell's memory is shared, and there
+    ///   is not enough memory for a copy.
     pub fn land(&self, value: Tensor) -> Result<()> {
         if let Some(View::Part { .. }) = self.view {
             return self.overwrite(|backend, dst| backend.copy(dst, value.span()));
@@ -146,14 +151,20 @@ impl NDArray {
         let mut cell = self.cell.lock()?;
         let value = value.relabelled(self.device).reshaped(cell.shape())?;
         let previous = std::mem::replace(&mut *cell, value);
-        // Memory is given back outside of the lock.
+        // Frees the memory after unlocking.
         drop(cell);
         drop(previous);
         Ok(())
     }
 
-    /// Returns `value` as this array would hold it: everything of [`NDArray::assign`] that can
-    /// fail for want of memory, without changing the array. It may use what was reserved.
+    /// Returns `value` converted to the array's dtype and moved to its device. This is the part of
+    /// [`NDArray::assign`] that can run out of memory. It does not change the array.
+    ///
+    /// `reserved` is memory from [`NDArray::reserve`] to use for the result.
+    ///
+    /// # Errors
+    /// - [`Error::SpecMismatch`] if the shapes differ.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn convert(&self, value: &Tensor, reserved: Option<Tensor>) -> Result<Tensor> {
         if value.shape() != self.shape() {
             let expected = &self.spec;
@@ -168,28 +179,29 @@ impl NDArray {
         value.cast(self.dtype())?.to_device_of(&sample)?.compact()
     }
 
-    /// Returns the memory that [`NDArray::convert`] will need for a value of this dtype, so that a
-    /// call can have it before its first change; none when the value is kept by sharing.
+    /// Allocates the memory that [`NDArray::convert`] needs for a value of `dtype`. This way, a
+    /// call can allocate before its first change. Returns `None` if this is the array's dtype.
     pub fn reserve(&self, dtype: DType) -> Result<Option<Tensor>> {
         let needed = dtype != self.dtype();
         needed.then(|| self.tensor().allocate_like(self.spec.clone())).transpose()
     }
 
-    /// Overwrites the elements with those of the host, converted into the array's dtype.
+    /// Overwrites the elements with those of a slice, converted to the array's dtype.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when there are not as many.
+    /// - [`Error::LengthMismatch`] if the slice does not have as many elements as the array.
     pub fn assign_slice<T: Element>(&self, elements: &[T]) -> Result<()> {
         let mut value = self.tensor().allocate_like(self.spec.clone())?;
         value.write_slice(elements)?;
         self.land(value)
     }
 
-    /// Lets `change` change the value in place. Other threads wait meanwhile. A view of a part changes
-    /// a copy, which then replaces the part.
+    /// Calls `change` to change the value in place, while it holds the lock. For a view, `change`
+    /// receives a copy, which then replaces the elements of the view. `change` must keep shape,
+    /// dtype and device.
     ///
     /// # Errors
-    /// Those of `change`, which must keep shape, dtype and device.
+    /// - Those of `change`.
     pub(crate) fn modify(&self, change: impl FnOnce(&mut Tensor) -> Result<()>) -> Result<()> {
         if self.view.is_none() {
             return change(&mut *self.cell.lock()?);
@@ -205,28 +217,30 @@ impl NDArray {
         self.overwrite(|backend, dst| backend.fill(dtype, dst, value))
     }
 
-    /// Returns a new array with the same value. O(1) until one of them is written.
+    /// Returns a new array with the same value. O(1) unless this is a view of a part or its memory
+    /// is external. The first write to either array then copies the elements.
     pub fn copy(&self) -> Result<Self> {
         Ok(Self::new(self.tensor().compact()?))
     }
 
-    /// Gives `target` the value of this array: cast to its dtype, moved to its device.
+    /// Copies the value to `target`, converted to its dtype and moved to its device.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when the shapes differ.
+    /// - [`Error::SpecMismatch`] if the shapes differ.
     pub fn copy_to(&self, target: &Self) -> Result<()> {
         target.assign(&self.tensor())
     }
 
-    /// Returns a new array with the values in another dtype.
+    /// Returns a new array with the elements converted to another dtype.
     pub fn as_type(&self, dtype: DType) -> Result<Self> {
         Ok(Self::new(self.tensor().cast(dtype)?))
     }
 
-    /// Returns a handle to this array when it is on `device`, otherwise a new array there.
+    /// Returns a handle to this array if it is on `device`, or else a new array on `device`.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`], [`Error::OutOfMemory`].
+    /// - [`Error::DeviceUnavailable`] if the device is not available.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_device(&self, backends: &Backends, device: Device) -> Result<Self> {
         if device == self.device {
             return Ok(self.clone());
@@ -237,7 +251,7 @@ impl NDArray {
     /// Copies the elements to the host.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when `T` is not the array's dtype.
+    /// - [`Error::SpecMismatch`] if `T` is not the array's dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.tensor().to_vec()
     }
@@ -247,7 +261,7 @@ impl NDArray {
         self.tensor().read_as()
     }
 
-    /// Copies the elements to the host as bytes, row-major, in the machine's byte order.
+    /// Copies the elements to the host as bytes: row-major, in the machine's byte order.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         self.tensor().to_bytes()
     }
@@ -257,20 +271,21 @@ impl NDArray {
         self.tensor().wait()
     }
 
-    /// Locks the array as an operation does.
+    /// Locks the array, like an operation.
     #[cfg(all(test, unix, not(miri)))]
     #[allow(clippy::expect_used, reason = "a check fails by panicking")]
     pub(crate) fn lock_for_test(&self) -> MutexGuard<'_, Tensor> {
         self.cell.lock().expect("the process is not forked")
     }
 
+    /// Calls `write` to overwrite the elements, without reading the old ones.
     fn overwrite(&self, write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>) -> Result<()> {
         self.mutate(|backend, in_out| match in_out {
             InOut::InPlace(dst) | InOut::Into { dst, .. } => write(backend, dst),
         })
     }
 
-    /// Lets `change` read and replace the elements under the cell's lock.
+    /// Calls `change` to read and replace the elements, while it holds the lock.
     fn mutate(&self, change: impl FnOnce(&dyn Backend, InOut<'_>) -> Result<()>) -> Result<()> {
         let mut cell = self.cell.lock()?;
         match self.view {
@@ -282,14 +297,14 @@ impl NDArray {
     }
 }
 
-/// Takes a snapshot of the value.
+/// Returns a snapshot of the value.
 impl From<NDArray> for Value {
     fn from(array: NDArray) -> Self {
         array.tensor().into()
     }
 }
 
-/// Takes a snapshot of the value.
+/// Returns a snapshot of the value.
 impl From<&NDArray> for Value {
     fn from(array: &NDArray) -> Self {
         array.tensor().into()
@@ -313,14 +328,14 @@ mod tests {
     use crate::types::ErrorCode;
 
     #[test]
-    fn a_child_reads_changes_and_drops_arrays_of_its_parent() {
+    fn a_forked_child_reads_changes_and_drops_arrays_of_its_parent() {
         const LEN: usize = 1 << 18;
         let backends = Backends::new(vec![CpuBackend::with_threads(3)]);
         let tensor = |len: usize| {
             Tensor::from_slice(&backends, Device::cpu(0), [len], &vec![1_f32; len]).unwrap()
         };
         let (array, held) = (NDArray::new(tensor(LEN)), Arc::new(NDArray::new(tensor(LEN))));
-        // Fill the pool.
+        // Fills the pool, which the child must not use.
         drop((tensor(LEN), tensor(LEN)));
         while_held(
             || held.lock_for_test(),

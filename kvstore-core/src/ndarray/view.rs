@@ -1,4 +1,4 @@
-//! Views: handles to rows of an array, or to all of it under another shape.
+//! Views: handles to rows of an array, or to the entire array with another shape.
 
 use std::sync::Arc;
 
@@ -6,10 +6,12 @@ use super::{NDArray, View};
 use crate::types::{Error, Result, Shape, TensorSpec};
 
 impl NDArray {
-    /// Returns a handle to the rows `start..stop` of axis 0. They may be none.
+    /// Returns a handle to the rows `start..stop` of axis 0. The range may be empty.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when they are not rows of this array.
+    /// - [`Error::InvalidArgument`] if the range is not within the array, or if `start` is greater
+    ///   than `stop`.
+    /// - [`Error::InvalidArgument`] if the array has no axes.
     pub fn slice(&self, start: usize, stop: usize) -> Result<Self> {
         let rows = self.shape().num_rows();
         if self.shape().rank() == 0 || start > stop || stop > rows {
@@ -23,10 +25,10 @@ impl NDArray {
         Ok(self.part(start * row.num_elements(), shape))
     }
 
-    /// Returns a handle to row `index` without its axis; of a vector, to one element as `[1]`.
+    /// Returns a handle to row `index`, without the first axis. For a vector, the shape is `[1]`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there is no such row.
+    /// - [`Error::InvalidArgument`] if the array does not have this row.
     pub fn at(&self, index: usize) -> Result<Self> {
         if self.shape().rank() == 0 || index >= self.shape().num_rows() {
             return Err(Error::invalid(format!("row {index} is out of range of {}", self.spec)));
@@ -39,7 +41,7 @@ impl NDArray {
     /// Returns a handle to `len` elements from `first` on, in row-major order, as a vector.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there are not as many.
+    /// - [`Error::InvalidArgument`] if the elements are not within the array.
     pub fn elements(&self, first: usize, len: usize) -> Result<Self> {
         let end = first.checked_add(len);
         if end.is_none_or(|end| end > self.spec.num_elements()) {
@@ -52,14 +54,20 @@ impl NDArray {
         Ok(self.part(first, Shape::from([len])))
     }
 
-    /// Returns a handle to all elements under another shape.
+    /// Returns a handle to all elements with another shape.
     ///
-    /// Beside lengths, `dims` may hold: 0, the length of the same axis here; -1, once, what is
-    /// left; -2, all remaining axes; -3, the product of two axes; -4 and two lengths, one axis
-    /// split in two, one of them -1.
+    /// Besides lengths, `dims` may contain these codes:
+    ///
+    /// - 0: the length of the corresponding axis of this array.
+    /// - -1: the length that keeps the number of elements. Only one axis may have it.
+    /// - -2: all remaining axes of this array.
+    /// - -3: the product of the next two axes of this array.
+    /// - -4, followed by two lengths: the next axis of this array, split in two. One of the lengths
+    ///   may be -1.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the number of elements would change.
+    /// - [`Error::InvalidArgument`] if the number of elements would change.
+    /// - [`Error::InvalidArgument`] if the codes do not fit the shape of this array.
     pub fn reshape(&self, dims: &[i64]) -> Result<Self> {
         let refused = || {
             Error::invalid(format!(
@@ -75,6 +83,7 @@ impl NDArray {
         Ok(self.part(0, shape))
     }
 
+    /// Returns a handle to elements of this handle, from `first_element` on.
     fn part(&self, first_element: usize, shape: Shape) -> Self {
         let view = if shape.num_elements() == self.cell.num_elements {
             View::Complete
@@ -94,7 +103,8 @@ impl NDArray {
     }
 }
 
-/// Returns the shape that `wanted` means for an array of shape `own`, if it means one.
+/// Returns the shape for the codes `wanted` and an array of shape `own`, or `None` if they do not
+/// fit.
 fn resolve(own: &[usize], wanted: &[i64]) -> Option<Shape> {
     let mut own_dims = own.iter().copied();
     let mut wanted_dims = wanted.iter().copied();
@@ -107,6 +117,7 @@ fn resolve(own: &[usize], wanted: &[i64]) -> Option<Shape> {
                 if inferred.replace(result.len()).is_some() {
                     return None;
                 }
+                // Uses up one axis of the array, as in MXNet, and infers the length at the end.
                 own_dims.next();
                 result.push(1);
             }
@@ -131,7 +142,7 @@ fn resolve(own: &[usize], wanted: &[i64]) -> Option<Shape> {
     Some(Shape::from(result))
 }
 
-/// Splits an axis in two lengths, one of which may be -1.
+/// Splits the length of an axis in two. One of `left` and `right` may be -1.
 fn split(axis: usize, left: i64, right: i64) -> Option<(usize, usize)> {
     let pair = match (left, right) {
         (-1, right) => {
@@ -153,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reshape_codes() {
+    fn reshape_resolves_codes() {
         let resolved = |wanted: &[i64]| resolve(&[2, 3, 4], wanted).map(|s| s.dims().to_vec());
         assert_eq!(resolved(&[6, -1]), Some(vec![6, 4]));
         assert_eq!(resolved(&[0, -1]), Some(vec![2, 12]));

@@ -1,14 +1,17 @@
-//! Files of arrays in the format of MXNet, so that they can be taken along: `mx.nd.save` writes what
-//! [`ArrayList::read`] reads, and the reverse.
+//! Files of arrays in the format of MXNet. [`ArrayList::read`] reads the files of `mx.nd.save`, and
+//! `mx.nd.load` reads the files of [`ArrayList::write`].
 //!
-//! A file is a list of arrays, and a list of as many names or of none. All numbers are little endian:
+//! A file has a list of arrays and a list of names. The list of names is as long as the list of
+//! arrays, or empty. All numbers are little endian:
 //!
-//! | bytes | |
+//! | bytes | contents |
 //! |---|---|
 //! | 8 | [`LIST_MAGIC`] |
 //! | 8 | 0 |
-//! | 8 | number of arrays, which follow: see [`record`] |
-//! | 8 | number of names, which follow: 8 bytes of length, and UTF-8 |
+//! | 8 | number of arrays |
+//! | | the arrays: see [`record`] |
+//! | 8 | number of names |
+//! | | the names: 8 bytes of length each, then UTF-8 |
 
 mod record;
 mod sparse;
@@ -25,13 +28,13 @@ use crate::tensor::Tensor;
 use crate::types::{Error, Result};
 
 const LIST_MAGIC: u64 = 0x112;
-/// What is read when it is no file.
+/// The name of the input in errors, if it is not a file.
 const CONTENT: &str = "a serialized array";
-/// About what an array takes beside its elements. An empty one of the oldest version has 4 bytes in a
-/// file.
+/// The approximate memory of an array without its elements. In a file, an empty array of the oldest
+/// version has only 4 bytes.
 const BYTES_OF_AN_ARRAY: u64 = 8 * 1024;
 
-/// The arrays of a file: each with a name, or none of them.
+/// The arrays of a file. Either each array has a name, or no array has one.
 ///
 /// ```no_run
 /// # use kvstore_core::{ArrayList, Backends, CpuBackend, Device, NDArray, Tensor};
@@ -49,18 +52,18 @@ pub struct ArrayList {
 }
 
 impl ArrayList {
-    /// Returns a list without names.
+    /// Returns a list of arrays without names.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn unnamed(arrays: impl IntoIterator<Item = NDArray>) -> Result<Self> {
         Ok(Self { arrays: fallible::gather(arrays)?, names: Vec::new() })
     }
 
-    /// Returns a list of arrays with their names.
+    /// Returns a list of arrays with names.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn named<N: Into<String>>(pairs: impl IntoIterator<Item = (N, NDArray)>) -> Result<Self> {
         let mut list = Self::default();
         for (name, array) in pairs {
@@ -75,24 +78,26 @@ impl ArrayList {
         &self.arrays
     }
 
-    /// Returns the names of the arrays, or nothing at all.
+    /// Returns the names of the arrays, or an empty slice if they have no names.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Returns the array with this name; of several the last one.
+    /// Returns the array with this name. If several arrays have it, returns the last one.
     pub fn get(&self, name: &str) -> Option<&NDArray> {
         let position = self.names.iter().rposition(|known| known == name)?;
         self.arrays.get(position)
     }
 
-    /// Writes the file: beside, then renamed into place, so that there is never half of it.
+    /// Writes a temporary file in the same folder, then renames it, so that the file is always
+    /// complete.
     ///
-    /// All arrays are written as those of `cpu(0)`, and one without axes as one of shape `[1]`: the
-    /// format has no scalars.
+    /// All arrays are written as arrays of `cpu(0)`. An array without axes is written with shape
+    /// `[1]`, because the format has no scalars.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// - [`Error::Io`] if the file cannot be written.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let tensors: Vec<Tensor> = fallible::collect(self.arrays.iter().map(NDArray::tensor))?;
         Replacement::begin(path.as_ref()).write(|file| {
@@ -111,12 +116,17 @@ impl ArrayList {
         })
     }
 
-    /// Reads a file of any version of the format. Arrays go to `cpu(0)`; sparse ones become dense.
+    /// Reads a file of any version of the format. Arrays are read to `cpu(0)`. Sparse arrays become
+    /// dense.
+    ///
+    /// The file may be untrusted: allocations are limited by its length.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Corrupt`] for what is no such file or a damaged one: whatever it says
-    /// of itself, nothing is allocated that it has no bytes for. [`Error::Unsupported`] when its sparse
-    /// arrays would together take more than 1024 times its length as dense ones.
+    /// - [`Error::Io`] if the file cannot be read.
+    /// - [`Error::Corrupt`] if the file has another format or is damaged.
+    /// - [`Error::Unsupported`] if the arrays would take more than 1024 times the length of the
+    ///   file. Sparse arrays count with their dense size.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |source| Error::Io {
@@ -130,10 +140,10 @@ impl ArrayList {
         Self::read_from(backends, &mut Input::of_file(&mut reader, num_bytes, path))
     }
 
-    /// Reads the content of a file.
+    /// Reads the contents of a file, as [`ArrayList::read`] does.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], as [`ArrayList::read`].
+    /// - Those of [`ArrayList::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
         Self::read_from(backends, &mut Input::of_bytes(&mut reader, num_bytes, CONTENT))
@@ -146,6 +156,7 @@ impl ArrayList {
         input.u64("a reserved number")?;
         let num_arrays = input.u64("the number of arrays")?;
         let mut list = Self::default();
+        // The number of arrays is untrusted, so the list grows with the arrays that are read.
         for _ in 0..num_arrays {
             input.spend(BYTES_OF_AN_ARRAY, "an array")?;
             fallible::push(&mut list.arrays, NDArray::new(record::read(backends, input)?))?;
@@ -165,10 +176,10 @@ impl ArrayList {
 }
 
 impl NDArray {
-    /// Returns the array as one record of a file of arrays, without the file around it.
+    /// Serializes the array as a single record of a file of arrays.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn serialize(&self) -> Result<Vec<u8>> {
         let tensor = self.tensor();
         let mut bytes = fallible::with_capacity(record::HEADER_BYTES + tensor.num_bytes())?;
@@ -177,13 +188,13 @@ impl NDArray {
         Ok(bytes)
     }
 
-    /// Returns the array of [`NDArray::serialize`], or of MXNet's function with that name.
+    /// Returns the array that [`NDArray::serialize`] or MXNet's function of this name serialized.
     ///
     /// # Errors
-    /// - [`Error::Corrupt`], as [`ArrayList::read`].
-    /// - [`Error::Corrupt`] for trailing bytes.
-    /// - [`Error::Corrupt`] for four zero bytes. In an old file they are an array without a shape;
-    ///   alone they are ambiguous.
+    /// - Those of [`ArrayList::read`] except [`Error::Io`].
+    /// - [`Error::Corrupt`] if there are trailing bytes.
+    /// - [`Error::Corrupt`] if the bytes begin with four zero bytes. In an old file, these are an
+    ///   array without a shape. Without a file, they are ambiguous.
     pub fn deserialize(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
         let mut input = Input::of_bytes(&mut reader, num_bytes, CONTENT);

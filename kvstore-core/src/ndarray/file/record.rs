@@ -1,16 +1,16 @@
-//! One array of a file.
+//! Reads and writes one array of a file.
 //!
-//! | bytes | | |
+//! | bytes | contents | notes |
 //! |---|---|---|
-//! | 4 | version | [`V2`] is written; older ones are read, of which the oldest has its rank here |
-//! | 4 | storage | 0 dense, 1 row-sparse, 2 CSR; only from `V2` on |
-//! | | shape of what is stored | sparse only |
-//! | | shape | rank (4), and 8 bytes per length; in the oldest version 4 |
-//! | 4 + 4 | device | kind and ordinal; everything is read to `cpu(0)` |
-//! | 4 | dtype | by its code |
-//! | | dtypes and shapes of the positions | sparse only |
+//! | 4 | version | [`V2`] is written, and all versions are read; the oldest has the rank here |
+//! | 4 | storage type | 0 dense, 1 row-sparse, 2 CSR; from `V2` on |
+//! | | shape of the stored elements | sparse only |
+//! | | shape | 4 bytes for the rank, 8 per length; in the oldest version 4 per length |
+//! | 4 + 4 | device | kind and ordinal; ignored |
+//! | 4 | dtype | a code |
+//! | | dtypes and shapes of the index lists | sparse only |
 //! | | elements | row-major |
-//! | | positions | sparse only |
+//! | | index lists | sparse only |
 
 use std::io::{self, Write};
 
@@ -23,9 +23,9 @@ use crate::types::{DType, Device, Result, Shape, TensorSpec};
 
 /// The first version with 8 bytes per length.
 const V1: u32 = 0xF993_FAC8;
-/// The version that everybody writes.
+/// The version that this library and most programs write.
 const V2: u32 = 0xF993_FAC9;
-/// As `V2`, of programs in which no axes mean a scalar and not an empty array.
+/// Like `V2`, but a rank of 0 is a scalar instead of an array without a shape.
 const V3: u32 = 0xF993_FACA;
 
 /// An array without a shape in the oldest version: rank 0 instead of a version number.
@@ -33,7 +33,7 @@ pub(super) const NO_SHAPE: [u8; 4] = [0; 4];
 
 const CPU: i32 = 1;
 
-/// Room for the header of an array of the usual number of axes.
+/// The reserved size for the header of an array. It suffices for usual numbers of axes.
 pub(super) const HEADER_BYTES: usize = 128;
 
 /// Writes an array.
@@ -76,7 +76,7 @@ pub(super) fn read(backends: &Backends, input: &mut Input<'_>) -> Result<Tensor>
         rank => Some(dims(input, rank, 4)?),
     };
     let Some(shape) = shape else {
-        // An array that never got a shape: nothing follows.
+        // Nothing follows the header of an array without a shape. It becomes an empty array.
         let nothing = TensorSpec::new([0], DType::F32);
         return Tensor::allocate(backends, Device::default(), nothing);
     };
@@ -95,13 +95,12 @@ pub(super) fn dtype(input: &mut Input<'_>) -> Result<DType> {
     DType::from_code(code).map_err(|error| input.corrupt(error.to_string()))
 }
 
-/// Reads a rank, and as many lengths of 8 bytes; none for an array that never got a shape.
+/// Reads a rank and lengths of 8 bytes. Returns `None` for an array without a shape.
 pub(super) fn shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
     rank(input)?.map(|rank| dims(input, rank, 8)).transpose()
 }
 
-/// Reads a shape of the version for which a rank of 0 is that of a number, and -1 that of an array that
-/// never got a shape.
+/// Reads a shape of version `V3`: a rank of 0 is a scalar, and -1 an array without a shape.
 fn numpy_shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
     match input.i32("a rank")? {
         -1 => Ok(None),
@@ -112,7 +111,7 @@ fn numpy_shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
     }
 }
 
-/// Reads a rank that is not 0.
+/// Reads a rank. Returns `None` if it is 0.
 fn rank(input: &mut Input<'_>) -> Result<Option<u32>> {
     let rank = input.i32("a rank")?;
     match u32::try_from(rank) {
@@ -122,7 +121,7 @@ fn rank(input: &mut Input<'_>) -> Result<Option<u32>> {
     }
 }
 
-/// Reads that many lengths of 4 or 8 bytes.
+/// Reads `rank` lengths of 4 or 8 bytes each.
 fn dims(input: &mut Input<'_>, rank: u32, bytes_each: u64) -> Result<Shape> {
     // Bounds the rank, and so the reserved memory, by the remaining bytes.
     input.expect(u64::from(rank) * bytes_each, "a shape")?;
@@ -132,14 +131,14 @@ fn dims(input: &mut Input<'_>, rank: u32, bytes_each: u64) -> Result<Shape> {
             4 => u64::from(input.u32("a shape")?),
             _ => input.u64("a shape")?,
         };
-        // Half of all numbers are negative lengths.
+        // Lengths are signed in the format, but a negative length is an error.
         let dim = i64::try_from(dim).ok().and_then(|dim| usize::try_from(dim).ok());
         dims.push(dim.ok_or_else(|| input.corrupt("a length below zero"))?);
     }
     Ok(Shape::from(dims))
 }
 
-/// Returns how many bytes the elements have.
+/// Returns the size of the elements in bytes.
 pub(super) fn num_bytes(input: &Input<'_>, spec: &TensorSpec) -> Result<u64> {
     let num_bytes = spec.num_bytes().map_err(|error| input.corrupt(error.to_string()))?;
     Ok(num_bytes as u64)

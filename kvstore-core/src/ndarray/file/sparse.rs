@@ -1,4 +1,4 @@
-//! Sparse arrays of a file, made dense.
+//! Reads sparse arrays of a file, and converts them to dense ones.
 
 use super::record::{dtype, num_bytes, shape};
 use crate::backend::registry::Backends;
@@ -11,9 +11,9 @@ use crate::types::{DType, Device, Result, Shape, TensorSpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Storage {
     Dense,
-    /// Some rows, and their numbers.
+    /// Some rows and their indices. The other rows are 0.
     RowSparse,
-    /// The elements of each row that are not zero, and their columns.
+    /// The non-zero elements of each row and their columns.
     Csr,
 }
 
@@ -35,7 +35,8 @@ impl Storage {
     }
 }
 
-/// Reads the rest of a sparse array of this spec whose elements are stored under another shape.
+/// Reads the rest of a sparse array. `spec` is its dense spec, and `stored` the shape of its stored
+/// elements.
 pub(super) fn read(
     backends: &Backends,
     input: &mut Input<'_>,
@@ -43,6 +44,8 @@ pub(super) fn read(
     spec: &TensorSpec,
     stored: Option<Shape>,
 ) -> Result<Tensor> {
+    // A row-sparse array has a list of row indices. A CSR array has the position of the first
+    // element of each row, and a list of columns.
     let num_lists = if storage == Storage::Csr { 2 } else { 1 };
     let mut lists = Vec::new();
     for _ in 0..num_lists {
@@ -66,7 +69,7 @@ pub(super) fn read(
     Tensor::from_bytes(backends, Device::default(), spec.clone(), &dense)
 }
 
-/// Reads a list of positions.
+/// Reads a list of indices.
 fn positions(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<usize>> {
     let bytes = input.bytes(num_bytes(input, spec)?, "the positions")?;
     let number = |bytes: &[u8]| match spec.dtype() {
@@ -84,7 +87,8 @@ fn positions(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<usize>> {
     Ok(numbers)
 }
 
-/// Returns the bytes of a dense array of zeros.
+/// Returns the bytes of a dense array of zeros. They count against the input's limit for
+/// allocations.
 fn zeros(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
     let wanted = num_bytes(input, spec)?;
     input.spend(wanted, &format!("a sparse array of {spec}, made dense,"))?;
@@ -92,7 +96,7 @@ fn zeros(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<u8>> {
     fallible::zeroed(num_bytes)
 }
 
-/// Puts whole rows where their numbers say; none when something does not fit.
+/// Copies rows to their indices in the dense array. Returns `None` if a row or index does not fit.
 fn place_rows(dense: &mut [u8], spec: &TensorSpec, elements: &[u8], rows: &[usize]) -> Option<()> {
     let row_bytes = spec.shape().row().num_elements().checked_mul(spec.dtype().size())?;
     if elements.len() != rows.len().checked_mul(row_bytes)? {
@@ -108,7 +112,8 @@ fn place_rows(dense: &mut [u8], spec: &TensorSpec, elements: &[u8], rows: &[usiz
     Some(())
 }
 
-/// Puts single elements into the rows of a matrix: those from `starts[i]` on into row `i`.
+/// Copies elements to their columns in the dense matrix. Row `i` has the elements
+/// `starts[i]..starts[i + 1]`. Returns `None` if a list does not fit.
 fn place_columns(
     dense: &mut [u8],
     spec: &TensorSpec,
@@ -118,6 +123,7 @@ fn place_columns(
 ) -> Option<()> {
     let &[num_rows, num_columns] = spec.shape().dims() else { return None };
     let size = spec.dtype().size();
+    // All numbers come from an untrusted file, so every index is checked.
     let fits = starts.len() == num_rows.checked_add(1)?
         && elements.len() == columns.len().checked_mul(size)?
         && (starts.first(), starts.last()) == (Some(&0), Some(&columns.len()));
