@@ -1,4 +1,4 @@
-//! Tensors in external memory: a store copies what it keeps of them.
+//! Tests of tensors in external memory. A store copies the elements that it keeps.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 #![allow(clippy::disallowed_macros, reason = "a test may abort without memory")]
@@ -11,7 +11,7 @@ use kvstore_core::{
     Optimizer, RowSparse, Shape, Tensor, TensorSpec, Updater, Value,
 };
 
-/// Floats that the program owns.
+/// External memory: floats that the program owns.
 #[derive(Debug)]
 struct Floats(Arc<[f32]>);
 
@@ -50,8 +50,8 @@ impl Updater for Keep {
     }
 }
 
-/// Runs every kind of push with external values and with owned ones: the bits are the same, and no
-/// external memory stays referenced.
+/// Runs every kind of push with external values and with copied ones. The results must have the
+/// same bits, and no external memory may stay referenced.
 #[test]
 fn a_store_keeps_copies_of_external_memory() {
     let rule = |number: usize, store: &LocalStore| match number {
@@ -66,6 +66,8 @@ fn a_store_keeps_copies_of_external_memory() {
         .collect();
     for name in ["local", "device"] {
         for number in 0..4 {
+            // Pushes one value, several values, and the first one again, so that stored values,
+            // states and residuals exist before the last push.
             let run = |value: &dyn Fn(&Arc<[f32]>) -> Tensor| {
                 let store = LocalStore::new(name, all.clone()).unwrap();
                 rule(number, &store);
@@ -109,7 +111,7 @@ fn a_change_moves_a_tensor_out_of_external_memory() {
     assert_eq!(Arc::strong_count(&floats), 1);
 }
 
-/// Some bytes of external memory.
+/// External memory: a range of the bytes of some floats.
 #[derive(Debug)]
 struct Part(Floats, std::ops::Range<usize>);
 
@@ -124,7 +126,7 @@ impl Storage for Part {
 }
 
 #[test]
-fn unaligned_memory_and_other_lengths_are_rejected() {
+fn unaligned_memory_and_wrong_lengths_are_rejected() {
     let all = backends();
     let external = |bytes, spec| {
         let part = Arc::new(Part(Floats(vec![1.0; 9].into()), bytes));
@@ -155,7 +157,7 @@ impl Storage for Bytes {
 }
 
 #[test]
-fn a_backend_stays_for_its_tensors_and_not_for_what_is_kept_for_reuse() {
+fn tensors_keep_a_backend_alive_and_pooled_blocks_do_not() {
     let backend = CpuBackend::with_threads(1);
     let watched = Arc::downgrade(&backend);
     let backends = Backends::new(vec![backend]);
@@ -163,6 +165,7 @@ fn a_backend_stays_for_its_tensors_and_not_for_what_is_kept_for_reuse() {
         |element| Tensor::from_slice(&backends, Device::default(), [1], &[element]).unwrap();
     let (first, second) = (tensor(1_u8), tensor(2));
     drop(second);
+    // The pool now has a block. It must not keep the backend alive.
     assert!(backends.of(Device::default()).unwrap().pooled_bytes() > 0);
     let spec = TensorSpec::new([4], DType::U8);
     let external = Tensor::from_external(&backends, spec, Arc::new(Bytes([1, 2, 3, 4]))).unwrap();
@@ -171,7 +174,7 @@ fn a_backend_stays_for_its_tensors_and_not_for_what_is_kept_for_reuse() {
     drop(first);
     assert_eq!(copy.to_vec::<u8>().unwrap(), [1]);
     drop(copy);
-    assert!(watched.upgrade().is_some(), "a tensor in external memory still uses it");
+    assert!(watched.upgrade().is_some(), "a tensor in external memory still uses the backend");
     assert_eq!(external.clone().to_vec::<u8>().unwrap(), [1, 2, 3, 4]);
     assert!(open::<Bytes>(external.span().storage).is_ok());
     drop(external);

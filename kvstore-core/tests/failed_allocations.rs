@@ -1,7 +1,8 @@
-//! A failed allocation returns an error. It neither aborts the process nor changes a store.
+//! Tests that a failed allocation returns an error. It must neither abort the process nor change a
+//! store.
 //!
-//! Each case runs in a child process, so that an abort names its case. The file has one test,
-//! because the allocator is global.
+//! Each case runs in a child process, so that the test can name the case that aborted. The file has
+//! one test, because the allocator is global.
 
 #![allow(
     clippy::disallowed_macros,
@@ -24,7 +25,7 @@ mod many;
 #[path = "failed_allocations/many_rows.rs"]
 mod many_rows;
 
-/// The elements of the arrays of these cases.
+/// The number of elements of the arrays in these cases.
 const LEN: usize = 32_000;
 
 #[global_allocator]
@@ -93,6 +94,7 @@ fn assign(_: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError>
 }
 
 fn reading_cases() -> Vec<Case> {
+    // Only long allocations fail, so every case works on arrays of `LEN` elements.
     vec![
         case("Tensor::to_vec", tensor, |it| it.to_vec::<f32>()),
         case("Tensor::read_as", tensor, |it| it.read_as::<f64>()),
@@ -141,7 +143,8 @@ fn reading_cases() -> Vec<Case> {
     ]
 }
 
-// `dot` is missing: the buffers of its library have a fixed length.
+/// Returns the cases of operations on one tensor. `dot` is missing, because its library allocates
+/// only buffers of fixed length.
 fn computing_cases() -> Vec<Case> {
     vec![
         case("a cast", tensor, |it| it.cast(DType::F64)),
@@ -170,10 +173,10 @@ fn computing_cases() -> Vec<Case> {
             },
         ),
         case("arithmetic", tensor, |it| it.binary(BinaryOp::Add, &it)),
-        case("a function", tensor, |it| it.unary(UnaryOp::Sqrt)),
+        case("a unary operation", tensor, |it| it.unary(UnaryOp::Sqrt)),
         case("a reduction", tensor, |it| it.reduce(Reduction::Sum)),
         case("a transpose", tensor, |it| it.transpose()),
-        case("a join", tensor, |it| Tensor::concatenate(&[it.clone(), it], 0)),
+        case("Tensor::concatenate", tensor, |it| Tensor::concatenate(&[it.clone(), it], 0)),
     ]
 }
 
@@ -234,7 +237,7 @@ fn row_cases() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases of optimizers outside any store.
+/// Returns the cases of optimizers without a store.
 fn optimizer_cases() -> Vec<Case> {
     let prepare = || {
         let weight = rows().to_dense().unwrap();
@@ -267,6 +270,7 @@ fn optimizer_cases() -> Vec<Case> {
 }
 
 fn store_cases() -> Vec<Case> {
+    // Two values of one key, so that a push needs memory for their sum.
     let pair = || vec![Value::from(tensor()), tensor().into()];
     let both = || [key(), key()].concat();
     vec![

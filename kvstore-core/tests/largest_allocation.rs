@@ -1,13 +1,14 @@
-//! Reading a checkpoint asks the allocator for no block that is longer than the file, whatever the file says.
+//! Tests that reading a checkpoint allocates no block longer than the file, even if the file is
+//! malicious.
 //!
-//! One test in a file of its own: it looks at every allocation of the process.
+//! The file has one test, because the test watches every allocation of the process.
 
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
     reason = "a test may abort without memory"
 )]
-#![allow(unsafe_code, reason = "an allocator is one")]
+#![allow(unsafe_code, reason = "implements `GlobalAlloc`")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,33 +20,33 @@ use kvstore_core::{
     Tensor,
 };
 
-/// The system's allocator, which notes the longest block that it was asked for.
+/// The system allocator. It records the length of the longest requested block.
 struct Longest;
 
 static LONGEST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all of it is the system's allocator.
+// SAFETY: Every method forwards to the system allocator, which satisfies the contract.
 unsafe impl GlobalAlloc for Longest {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LONGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: The caller satisfies the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LONGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: The caller satisfies the contract of `GlobalAlloc::alloc_zeroed`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         LONGEST.fetch_max(size, Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: The caller satisfies the contract of `GlobalAlloc::realloc`.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: The caller satisfies the contract of `GlobalAlloc::dealloc`.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -53,11 +54,12 @@ unsafe impl GlobalAlloc for Longest {
 #[global_allocator]
 static ALLOCATOR: Longest = Longest;
 
-/// What is needed for a file of any length: buffers for reading, lists of at most 4096 numbers, and the text of an
-/// error, which may quote a text of 64 KiB with six letters for a byte, in a string that doubles while it is written.
+/// The length that a block may have for a file of any length. It covers read buffers, lists of at
+/// most 4096 numbers, and messages of errors. A message may quote a string of 64 KiB with six
+/// characters per byte, and its buffer doubles.
 const FIXED: usize = 1 << 20;
 
-/// Returns a file of a header and some zeros behind it, which end with their checksum.
+/// Returns a file with a header, `num_bytes` zeros and the checksum.
 fn file(header: &str, num_bytes: usize) -> Vec<u8> {
     let length = (header.len() as u64).to_le_bytes();
     let mut bytes = [&length, header.as_bytes(), &vec![0; num_bytes]].concat();
@@ -66,7 +68,8 @@ fn file(header: &str, num_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the header of a checkpoint with these keys and this rule, given the end of the tensors.
+/// Returns the header of a checkpoint with the given tensors, keys and rule. `num_bytes` is the
+/// size of the tensors.
 fn header(tensors: &str, num_bytes: usize, keys: &str, rule: &str) -> String {
     let manifest = format!(
         r#"{{"version":1,"content":"store","store":"local","compression":null,"keys":[{keys}],"rule":{rule}}}"#
@@ -78,7 +81,7 @@ fn header(tensors: &str, num_bytes: usize, keys: &str, rule: &str) -> String {
     )
 }
 
-/// Returns the text of each number, with commas between them.
+/// Returns the items of the numbers below `count`, separated by commas.
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for number in 0..count {
@@ -88,11 +91,14 @@ fn list(count: usize, item: impl Fn(usize) -> String) -> String {
 }
 
 const MANY: usize = 30_000;
-/// A length that a buffer gets beyond twice over, be it filled at once or byte by byte.
+/// The length of a long string. It is just above a power of two, so a buffer that doubles becomes
+/// almost twice as long.
 const LONG: usize = (4 << 20) + 100;
 
-/// Files that say as much as they can in few bytes, with what is to be said of them.
+/// Returns files that describe much data in few bytes: a name, the bytes, and a part of the
+/// expected result.
 fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    // Closures for valid records come first. Each file repeats one of them or breaks one.
     let assign = r#""assign""#;
     let key = |number| {
         format!(
@@ -119,24 +125,24 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let over = r#""a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]},"#;
     vec![
         (
-            "keys of a byte",
+            "keys with one byte each",
             file(&header(&(list(MANY, value) + ","), MANY, &keys, assign), MANY),
             "30000 keys",
         ),
         ("records of keys", file(&header("", 0, &keys, assign), 0), "tensor `value/0` is missing"),
         (
-            "factors",
+            "multipliers",
             file(&header("", 0, "", &sgd(list(MANY, |n| format!(r#""{n:x}":1"#)))), 0),
             "0 keys",
         ),
         (
-            "tensors without bytes",
+            "empty tensors",
             file(&header(&(list(MANY, empty) + ","), 0, "", assign), 0),
             "tensor `0` is nobody's",
         ),
-        ("texts", text(list(MANY, |n| format!(r#""{n:x}":"""#))), "have 0 bytes, 4 are there"),
+        ("strings", text(list(MANY, |n| format!(r#""{n:x}":"""#))), "have 0 bytes, 4 are there"),
         (
-            "one text",
+            "one string",
             text(format!(r#""kvstore":"{}""#, r#"\""#.repeat(1 << 20))),
             "have 0 bytes, 4 are there",
         ),
@@ -146,12 +152,12 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "at most 4096 items",
         ),
         (
-            "lists in lists of ours",
+            "nested lists in the manifest",
             text(format!(r#""kvstore":"{{\"version\":1,\"keys\":{}""#, "[".repeat(1 << 20))),
             "have 0 bytes, 4 are there",
         ),
         (
-            "lists in lists",
+            "nested lists in the header",
             file(&format!(r#"{{"__metadata__":{{"kvstore":{}"#, "[".repeat(1 << 20)), 0),
             "nested deeper than",
         ),
@@ -161,29 +167,31 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "have 8000000000000 bytes, 68 are there",
         ),
         (
-            "more elements than there are numbers",
+            "more elements than a number can count",
             tensor(r#"{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}"#),
             "from byte 0 to 0",
         ),
         (
-            "tensors over one another",
+            "overlapping tensors",
             file(&header(over, 12, "", assign), 12),
             "`b` does not begin where the one before it ends",
         ),
         (
-            "a header that is not there",
+            "a missing header",
             [&99_000_000_u64.to_le_bytes()[..], b"{}"].concat(),
             "99000000 bytes expected, 2 left",
         ),
-        ("a header that cannot be", [&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "is no header"),
+        ("an impossible header", [&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "is no header"),
     ]
 }
 
-/// Files in which one thing is long: what a parser copies, in a buffer of its own that it doubles.
+/// Returns files with one long string, number or nesting, which a parser would copy into a buffer
+/// that doubles.
 fn long_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let one = |header: &str| file(header, 0);
     let ours = |keys: &str, rule: &str| file(&header("", 0, keys, rule), 0);
-    // From the first escape on a text is copied, and escapes of ours are escaped once more.
+    // A parser copies a string if it contains an escape. The manifest is a string in the header, so
+    // its escapes are escaped twice.
     let text = "a".repeat(LONG) + "\\n";
     let escaped = "a".repeat(LONG) + "\\\\n";
     let digits = "0".repeat(LONG + (1 << 20));
@@ -191,14 +199,14 @@ fn long_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let sgd = |number| format!(r#"{{"optimizer":{{"hyper_parameters":{{"x":{number}}}}}}}"#);
     let halves = "\\ud83d".repeat(LONG / 6);
     let spec = r#"{"dtype":"U8","shape":[4],"data_offsets":[0,4]}"#;
-    // As long as a text may be, and six times as long in an error.
+    // A string of nearly the maximum length, which is six times as long in an error.
     let quoted = "\x7f".repeat((64 << 10) - 8);
     vec![
         ("a name", one(&format!(r#"{{"{text}":{spec}}}"#)), "of 4194406 bytes"),
         ("an open name", one(&format!(r#"{{"{text}"#)), "of 4194406 bytes"),
         ("no tensor", one(&format!(r#"{{"x":"{text}"}}"#)), "of 4194406 bytes"),
         (
-            "our name beside metadata",
+            "`kvstore` outside of the metadata",
             one(&format!(r#"{{"kvstore":"{text}","__metadata__":{{}}}}"#)),
             "of 4194406 bytes",
         ),
@@ -208,7 +216,7 @@ fn long_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "of 4194406 bytes",
         ),
         ("a field", one(&format!(r#"{{"x":{{"{text}":1}}}}"#)), "of 4194406 bytes"),
-        ("a field's text", one(&format!(r#"{{"x":{{"more":"{text}"}}}}"#)), "of 4194406 bytes"),
+        ("a field's string", one(&format!(r#"{{"x":{{"more":"{text}"}}}}"#)), "of 4194406 bytes"),
         (
             "a name of metadata",
             one(&format!(r#"{{"__metadata__":{{"{text}":""}}}}"#)),
@@ -229,14 +237,14 @@ fn long_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             one(&format!(r#"{{"__metadata__":{{"kvstore":{lists}"#)),
             "nested deeper than",
         ),
-        ("lists of a header", one(&format!(r#"{{"x":{{"more":{lists}"#)), "nested deeper than"),
+        ("lists in a header", one(&format!(r#"{{"x":{{"more":{lists}"#)), "nested deeper than"),
         (
-            "a number of a header",
+            "a number in a header",
             one(&format!(r#"{{"x":{{"dtype":"U8","shape":[1{digits}]}}}}"#)),
             "of 5242981 bytes",
         ),
         (
-            "halves of characters",
+            "high surrogates",
             one(&format!(r#"{{"__metadata__":{{"kvstore":"{halves}"}},"checksum":{spec}}}"#)),
             "surrogate",
         ),
@@ -244,24 +252,29 @@ fn long_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a rule", ours("", &format!(r#""{escaped}""#)), "of 4194406 bytes"),
         ("an unknown field", ours("", &format!(r#""assign","{escaped}":1"#)), "of 4194406 bytes"),
         (
-            "our name in our metadata",
+            "`kvstore` in the manifest",
             ours("", &format!(r#""assign","x":{{"kvstore":"{escaped}"}}"#)),
             "of 4194406 bytes",
         ),
-        ("lists of ours", ours("", &lists), "nested deeper than"),
-        ("a number of ours", ours("", &sgd(format!("1{digits}"))), "of 5242981 bytes"),
-        ("a fraction of ours", ours("", &sgd(format!("0.{digits}1"))), "of 5242983 bytes"),
+        ("lists in the manifest", ours("", &lists), "nested deeper than"),
+        ("a number in the manifest", ours("", &sgd(format!("1{digits}"))), "of 5242981 bytes"),
+        ("a fraction in the manifest", ours("", &sgd(format!("0.{digits}1"))), "of 5242983 bytes"),
         ("an error", one(&format!(r#"{{"{quoted}":"{quoted}"}}"#)), "invalid type: string"),
-        ("an error of ours", ours("", &format!(r#"{{"optimizer":"{quoted}"}}"#)), "invalid type"),
+        (
+            "an error in the manifest",
+            ours("", &format!(r#"{{"optimizer":"{quoted}"}}"#)),
+            "invalid type",
+        ),
     ]
 }
 
-/// Calls, and returns whether no block was longer than so many bytes.
+/// Runs `call`. Returns its result, and whether every block had at most `num_bytes` and [`FIXED`]
+/// bytes.
 fn watch<R>(name: &str, num_bytes: usize, call: impl FnOnce() -> R) -> (R, bool) {
     LONGEST.store(0, Ordering::Relaxed);
     let result = call();
     let longest = LONGEST.load(Ordering::Relaxed);
-    println!("{name}: {num_bytes} bytes, {longest} in a block");
+    println!("{name}: {num_bytes} bytes, longest block {longest} bytes");
     (result, longest <= num_bytes + FIXED)
 }
 
@@ -279,7 +292,7 @@ fn no_block_is_longer_than_the_file() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 
-    // The states of an optimizer that has no tensors are nothing but records.
+    // This optimizer has no state tensors, so the file of its states consists of records only.
     let store = LocalStore::new("local", backends.clone()).unwrap();
     store.set_optimizer(Optimizer::sgd()).unwrap();
     let keys: Vec<Key> = (0..MANY).map(|it| Key::new(&format!("{it:x}")).unwrap()).collect();

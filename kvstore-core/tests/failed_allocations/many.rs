@@ -1,4 +1,4 @@
-//! Calls with long lists: of keys, of values of one key, of arrays.
+//! Cases with long lists of keys, of values of one key, or of arrays.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use kvstore_failing_allocator::{case, without_failures};
 
 use super::{Case, LEN, assign, backends, change, key, store, tensor};
 
-/// A list of so many pointers is a long allocation.
+/// The number of keys. A list of this many pointers is a long allocation.
 const NUM_KEYS: usize = 2800;
 
 fn small() -> Tensor {
@@ -22,7 +22,7 @@ pub(super) fn many_keys(prefix: &str) -> Vec<Key> {
     (0..NUM_KEYS).map(|number| Key::new(&format!("{prefix}{number}")).unwrap()).collect()
 }
 
-/// Returns a store of many small keys, and a value per key.
+/// Returns a store of many small keys, and one value per key.
 fn many_stored(configure: &dyn Fn(&LocalStore) -> Result<()>) -> (LocalStore, Vec<Value>) {
     let values: Vec<Value> = (0..NUM_KEYS).map(|_| small().into()).collect();
     let store = LocalStore::new("local", backends()).unwrap();
@@ -96,7 +96,7 @@ pub(super) fn cases_of_keys() -> Vec<Case> {
     ]
 }
 
-/// Returns a store of many keys with states of an optimizer. All cases of a process share it.
+/// Returns a store of many keys with optimizer states. All cases of a process share it.
 fn many_trained() -> &'static LocalStore {
     static STORE: OnceLock<LocalStore> = OnceLock::new();
     STORE.get_or_init(|| {
@@ -106,13 +106,13 @@ fn many_trained() -> &'static LocalStore {
     })
 }
 
-/// Returns the bytes of its checkpoint.
+/// Returns the checkpoint of [`many_trained`].
 fn checkpoint() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| many_trained().snapshot().unwrap().to_bytes().unwrap())
 }
 
-/// Returns the bytes of its optimizer states.
+/// Returns the optimizer states of [`many_trained`].
 fn states() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = || many_trained().snapshot().unwrap().optimizer_states_to_bytes(true).unwrap();
@@ -144,7 +144,7 @@ pub(super) fn checkpoint_cases() -> Vec<Case> {
             move || (snapshot(), snapshot()),
             |(left, right)| left.changed_keys(&right),
         ),
-        // Without memory, a search compares every key.
+        // Without memory for an index, `get` searches all keys and succeeds.
         case("Snapshot::get of many keys", snapshot, |it| {
             let found = it.get(&without_failures(|| many_keys("w"))[NUM_KEYS - 1]);
             assert!(found.is_some());
@@ -188,7 +188,7 @@ pub(super) fn cases_of_values() -> Vec<Case> {
         many_values("push of many values to an optimizer", dense, lazy),
         many_values("push of many values to an updater", dense, updater),
         many_values("push of many values of rows to an updater", rows, updater),
-        // The first key must not be updated if memory for the second one is missing.
+        // The first key must not change if memory for the second is missing.
         change(
             "push of many values of rows of two keys to an optimizer",
             move || {
@@ -300,7 +300,7 @@ pub(super) fn cases_of_arrays() -> Vec<Case> {
             |landing| NDArray::land_all(landing.iter().map(|(part, value)| (part, value.clone()))),
         ),
         case(
-            "a join of many",
+            "Tensor::concatenate of many tensors",
             || vec![small(); NUM_KEYS],
             |tensors| Tensor::concatenate(&tensors, 0),
         ),

@@ -1,4 +1,5 @@
-//! Row-sparse pushes to many keys and of many values, sums of many codes, and a full table of keys.
+//! Cases with row-sparse pushes to many keys or of many values, sums of many codes, and a full
+//! table of keys.
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use kvstore_failing_allocator::{case, without_failures};
 use super::many::many_keys;
 use super::{Case, assign, backends, change, key};
 
-/// Pushing so many values to one key needs long lists, even while pairs of them merge.
+/// The number of values of one key. Pushing them needs long lists, even when pairs of values are
+/// merged.
 const NUM_VALUES: usize = 6_400;
 
-/// Returns a case that pushes row-sparse values to keys of two rows.
+/// Returns a case that pushes `num_values` row-sparse values to each key. The keys have two rows.
 fn many_rows(
     name: &'static str,
     keys: impl Fn() -> Vec<Key> + Clone + Send + 'static,
@@ -62,16 +64,16 @@ pub(super) fn cases() -> Vec<Case> {
                 store.init_with(&keys, &values[..1], OnExisting::Replace)
             },
         ),
-        many_rows("row-sparse push of 9,000 keys with two values each", many, 2, |_| Ok(())),
-        many_rows("row-sparse push of 9,000 keys with an optimizer", many, 2, step),
-        many_rows("row-sparse push of 9,000 keys with an updater", many, 2, update),
+        many_rows("row-sparse push of many keys with two values each", many, 2, |_| Ok(())),
+        many_rows("row-sparse push of many keys with an optimizer", many, 2, step),
+        many_rows("row-sparse push of many keys with an updater", many, 2, update),
         many_rows("row-sparse push of many values of one key", one, NUM_VALUES, |_| Ok(())),
         many_rows("row-sparse push of many values with an optimizer", one, NUM_VALUES, step),
         case("sum of the codes of many values", || (), |()| sum_codes(NUM_VALUES)),
     ]
 }
 
-/// Sums the codes of so many compressed values of one element.
+/// Sums the codes of `num_values` compressed values with one element each.
 fn sum_codes(num_values: usize) -> Result<()> {
     let (device, dtype) = (Device::cpu(0), DType::F32);
     let quantizer = Compression::new("2bit", 0.5)?.of(dtype)?;
