@@ -1,4 +1,4 @@
-//! The transport between the processes that a launcher has started: the only list of transports.
+//! Selects the transport between the processes that a launcher has started.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::transport::{Collective, Wait};
 /// Opens the transport between the processes of this job. Today this is always MPI.
 ///
 /// # Errors
-/// Those of [`MpiCollective::open`].
+/// - Those of [`MpiCollective::open`].
 pub fn open_collective(wait: &Wait<'_>) -> Result<Arc<dyn Collective>> {
     Ok(Arc::new(MpiCollective::open(&MpiOptions::default(), wait)?))
 }

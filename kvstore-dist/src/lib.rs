@@ -1,10 +1,13 @@
-//! Stores that span processes, and what processes do together: wait for each other, and exchange bytes.
+//! Stores that span processes, and the transports between the processes.
 //!
-//! - [`DistStore`]: the store; [`Group`]: the processes that share stores
-//! - [`transport`]: what a transport implements, and parts to build one from
-//! - [`Collective`]: the verbs, each with a deadline ([`Wait`]); [`LastCalls`]: those before its end; [`Buffer`], [`Slices`]: the bytes
-//! - [`LocalCollective`]: threads of one process
-//! - [`MpiCollective`]: processes that a launcher of MPI has started; its library is opened when the first one is made
+//! - [`DistStore`]: the store. [`Group`]: the processes that share stores.
+//! - [`transport`]: the trait of a transport, and parts to build one.
+//! - [`Collective`]: the operations of a transport. Each has a deadline ([`Wait`]).
+//!   [`LastCalls`]: the calls to make before the collective ends. [`Buffer`] and [`Slices`]: the
+//!   bytes of a call.
+//! - [`LocalCollective`]: a transport between threads of one process.
+//! - [`MpiCollective`]: a transport between processes that an MPI launcher has started. The first
+//!   one opens the MPI library.
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 

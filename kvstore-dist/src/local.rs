@@ -1,4 +1,4 @@
-//! [`LocalCollective`]: members that are threads of one process. The reference, and the double for tests.
+//! [`LocalCollective`]: a collective of threads in one process, for tests and as the reference.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,7 +11,8 @@ use crate::transport::{
     begin_all_to_all, check_len, check_root,
 };
 
-/// A member of a group within one process. When it is dropped the others hear of it as soon as they wait for it.
+/// A member of a group within one process. After it is dropped, calls of other members that wait
+/// for it fail.
 ///
 /// ```
 /// use std::{thread, time::Duration};
@@ -28,7 +29,7 @@ pub struct LocalCollective {
     calls: CallOrder,
 }
 
-/// What the members share.
+/// The state that the members share.
 struct Group {
     size: usize,
     mailboxes: Mutex<Mailboxes>,
@@ -36,9 +37,10 @@ struct Group {
 }
 
 struct Mailboxes {
-    /// What one member has sent to another, and that one has not taken yet: at `from * size + to`.
+    /// The messages that a member has sent and another has not received yet, at the index
+    /// `from * size + to`.
     boxes: Vec<VecDeque<Message>>,
-    /// Why a member will send nothing any more.
+    /// For each member that has left, the reason.
     gone: Vec<Option<String>>,
 }
 
@@ -62,7 +64,7 @@ impl LocalCollective {
         (0..size).filter(move |other| *other != rank)
     }
 
-    /// Makes a call, whose fault is the end of the collective.
+    /// Runs `act` as a call. A fault ends the collective.
     fn call(
         &self,
         verb: Verb,
@@ -78,6 +80,7 @@ impl LocalCollective {
         guard.end(result)
     }
 
+    /// Tells the other members that this one sends nothing more.
     fn leave(&self, reason: &str) {
         let mut mailboxes = self.group.mailboxes();
         mailboxes.gone[self.rank].get_or_insert_with(|| reason.to_owned());
@@ -96,7 +99,7 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// Waits for the slices of the other ranks, one list behind the other.
+    /// Receives the slices of the other ranks, one list after another.
     fn receive_all(&self, place: &Place<'_>, all: &mut [Slices]) -> Result<(), Fault> {
         all.iter_mut().try_for_each(|slices| {
             let slices = slices.iter_mut().enumerate();
@@ -104,7 +107,7 @@ impl LocalCollective {
         })
     }
 
-    /// Waits for a message from each of these ranks, as long as what it is to be written to.
+    /// Receives a message from each of these ranks into its slice. Lengths must match.
     fn receive<'a>(
         &self,
         place: &Place<'_>,
@@ -113,7 +116,7 @@ impl LocalCollective {
         let mut peers: Vec<_> = peers.collect();
         let mut mailboxes = self.group.mailboxes();
         loop {
-            // In the order of ranks, whichever comes first.
+            // Takes all messages that have arrived, in the order of ranks.
             let mut silent = Vec::new();
             for (peer, bytes) in peers {
                 match mailboxes.boxes[peer * self.group.size + self.rank].pop_front() {

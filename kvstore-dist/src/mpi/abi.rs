@@ -1,13 +1,13 @@
-//! What the binary interfaces of MPI differ in: what a handle is, and which values constants have. Everything that
-//! depends on the library that was found stands here; the rest of the binding calls functions that all of them have.
+//! [`Abi`]: the differences between the binary interfaces of MPI libraries. These are the type of
+//! handles and the values of constants. The other modules call functions that all libraries have.
 //!
-//! | | Open MPI 4, 5 | MPICH 4, 5 and its relatives | MPI 5 |
+//! | | Open MPI 4, 5 | MPICH 4, 5 and derivatives | MPI 5 |
 //! |---|---|---|---|
-//! | read in | `mpi.h` of 4.1.4 and 5.0.11 | `mpi.h` of 4.0.2 and 5.0.2 | `mpi_abi.h` of MPICH 5.0.2 |
-//! | a handle is | a pointer to an object | an integer | a small integer as a pointer |
-//! | told by | `ompi_mpi_comm_world` | what the library calls itself | `MPI_Abi_get_version` |
+//! | source | `mpi.h` 4.1.4, 5.0.11 | `mpi.h` 4.0.2, 5.0.2 | `mpi_abi.h` of MPICH 5.0.2 |
+//! | handle | pointer to an object | integer | small integer as a pointer |
+//! | detected by | `ompi_mpi_comm_world` | version string | `MPI_Abi_get_version` |
 
-#![expect(unsafe_code, reason = "looks symbols up in a library, and handles are pointers")]
+#![expect(unsafe_code, reason = "looks up symbols in a library, and handles are pointers")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -15,12 +15,12 @@ use std::ptr;
 
 use libloading::os::unix::Library;
 
-/// A handle of a library: a communicator, a request, a type.
+/// A handle of a library: a communicator, a request or a type.
 pub(super) trait Handle: Copy + fmt::Debug + Send + Sync + 'static {
-    /// Returns it as a number, for what does not know which interface there is.
+    /// Converts the handle to a number, for code that does not depend on the interface.
     fn to_number(self) -> usize;
 
-    /// Returns the handle of a number.
+    /// Converts a number from [`Handle::to_number`] back to the handle.
     fn of_number(number: usize) -> Self;
 }
 
@@ -29,7 +29,7 @@ impl Handle for c_int {
         self.cast_unsigned() as usize
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "it was an integer before")]
+    #[expect(clippy::cast_possible_truncation, reason = "`to_number` returned a `c_int`")]
     fn of_number(number: usize) -> Self {
         (number as u32).cast_signed()
     }
@@ -50,9 +50,10 @@ impl Handle for Pointer {
     }
 }
 
-// SAFETY: the pointer is a name that only the library follows, and it may be given to it by any thread.
+// SAFETY: The pointer is opaque. Only the library dereferences it, and any thread may pass it to
+// the library.
 unsafe impl Send for Pointer {}
-// SAFETY: the same.
+// SAFETY: As for `Send`. The pointer is not dereferenced here.
 unsafe impl Sync for Pointer {}
 
 /// The constants of `mpi.h`.
@@ -62,19 +63,20 @@ pub(super) struct Constants<H> {
     pub(super) byte: H,
     pub(super) errors_return: H,
     pub(super) request_null: H,
-    /// `MPI_THREAD_SERIALIZED`. Levels are ordered everywhere.
+    /// `MPI_THREAD_SERIALIZED`. In every interface, higher thread levels have higher numbers.
     pub(super) thread_serialized: c_int,
     pub(super) any_tag: c_int,
-    /// Where the tag stands in an `MPI_Status`, counted in integers.
+    /// The position of the tag in an `MPI_Status`, in units of `c_int`.
     pub(super) tag_in_status: usize,
 }
 
-/// An `MPI_Status`, which has 24 bytes in Open MPI, 20 in MPICH and 32 in MPI 5.
+/// Memory for an `MPI_Status`. It has 24 bytes in Open MPI, 20 in MPICH and 32 in MPI 5.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(super) struct Status(pub(super) [c_int; 16]);
 
-/// Room for `MPI_MAX_LIBRARY_VERSION_STRING` (256 or 8192) and `MPI_MAX_ERROR_STRING` (256 or 512).
+/// The maximum length of a string from the library: `MPI_MAX_LIBRARY_VERSION_STRING` (256 or 8192)
+/// or `MPI_MAX_ERROR_STRING` (256 or 512).
 pub(super) const MAX_TEXT: usize = 8192;
 
 /// The interface of a library, with its constants.
@@ -86,25 +88,27 @@ pub(super) enum Abi {
 }
 
 impl Abi {
-    /// Finds out which interface a library has, if it is one that is known here.
-    ///
-    /// MPICH 5 has the functions of MPI 5 in its own interface too, and a library of MPI 5 may find symbols of Open MPI
-    /// in what it needs itself: so that there is a function says nothing before it has been asked.
+    /// Detects the interface of a library. Returns `None` if it is unknown.
     pub(super) fn of(library: &Library, version: &str) -> Option<Self> {
+        // Finding a symbol is not sufficient. MPICH 5 also has `MPI_Abi_get_version` in its own
+        // interface, and looking up an Open MPI symbol in an MPI 5 library may find it in one of
+        // the library's dependencies. So this calls the function, before it looks for symbols of
+        // Open MPI.
         if has_standard_abi(library) {
             return Some(Self::Standard(standard()));
         }
         if let Some(constants) = open_mpi(library) {
             return Some(Self::OpenMpi(constants));
         }
-        // They have agreed on one interface (the MPICH ABI compatibility initiative), which MPICH 4 and 5 keep.
+        // These share one interface (the MPICH ABI compatibility initiative), also in MPICH 4 and
+        // 5.
         let relatives = ["MPICH", "Intel(R) MPI", "MVAPICH"];
         let is_relative = relatives.iter().any(|name| version.contains(name));
         is_relative.then(|| Self::Mpich(mpich()))
     }
 }
 
-/// Handles are the addresses of objects in the library.
+/// Returns the constants of Open MPI. Its handles are the addresses of objects in the library.
 fn open_mpi(library: &Library) -> Option<Constants<Pointer>> {
     let object = |name| address(library, name).map(Pointer);
     Some(Constants {
@@ -143,33 +147,37 @@ fn standard() -> Constants<Pointer> {
     }
 }
 
-/// Asks a library whether it has the interface of MPI 5; others that have the function answer -1.
+/// Returns whether a library has the interface of MPI 5. In other libraries, `MPI_Abi_get_version`
+/// returns version -1 or does not exist.
 fn has_standard_abi(library: &Library) -> bool {
     type GetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
-    // SAFETY: `int MPI_Abi_get_version(int *, int *)`, in every library that has it.
+    // SAFETY: In every library that has it, the function is
+    // `int MPI_Abi_get_version(int *, int *)`.
     let Ok(get_version) = (unsafe { library.get::<GetVersion>(c"MPI_Abi_get_version") }) else {
         return false;
     };
     let (mut major, mut minor) = (-1, -1);
-    // SAFETY: it may be called before MPI is initialised, and writes two local integers.
+    // SAFETY: The function may be called before MPI is initialised, and writes two local integers.
     let code = unsafe { get_version(&raw mut major, &raw mut minor) };
     code == 0 && major == 1
 }
 
-/// Returns what a library calls itself, if it is one of MPI: the beginning of a long text.
+/// Returns the beginning of a library's version string, or `None` if it is not an MPI library.
 pub(super) fn version_of(library: &Library) -> Option<String> {
     type GetVersion = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
-    // SAFETY: `int MPI_Get_library_version(char *, int *)`, in every library that has it.
+    // SAFETY: In every library that has it, the function is
+    // `int MPI_Get_library_version(char *, int *)`.
     let get_version = unsafe { library.get::<GetVersion>(c"MPI_Get_library_version") }.ok()?;
     let version = text(|text, len| {
-        // SAFETY: it may be called before MPI is initialised, and the text has room for its longest answer.
+        // SAFETY: The function may be called before MPI is initialised, and the buffer has room for
+        // the longest string.
         unsafe { get_version(text, len) }
     })?;
     let beginning = version.split([',', '\n']).next().unwrap_or_default();
     Some(beginning.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the text that a function writes.
+/// Calls `write` with a buffer and returns the string that it writes. Returns `None` if it fails.
 pub(super) fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Option<String> {
     let mut bytes = [0_u8; MAX_TEXT + 1];
     let mut len = 0;
@@ -181,7 +189,7 @@ pub(super) fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Opti
 }
 
 fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: nothing is read there; the address alone is wanted.
+    // SAFETY: Only the address of the symbol is used. It is not dereferenced.
     let symbol = unsafe { library.get::<*mut c_void>(name) }.ok()?;
     Some(symbol.as_raw_ptr())
 }

@@ -1,4 +1,4 @@
-//! The verbs, as messages between two ranks.
+//! The verbs of the collective, built from point-to-point messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,10 +7,12 @@ use super::process::Process;
 use super::transfers::{BufferId, Transfers};
 use crate::transport::{Buffer, CallGuard, Fault, SharedSlices, Slices};
 
-/// More bytes than that are cut up for a broadcast, where there are others who can pass them on.
+/// The maximum length of a broadcast that the root sends in one part. With three or more ranks,
+/// longer broadcasts are split, and ranks forward parts to each other.
 const MAX_WHOLE: usize = 64 << 10;
 
-/// The other ranks, the next one first, so that not all begin with the same one.
+/// Returns the other ranks, beginning with the next one, so that not all ranks begin with the same
+/// peer.
 fn others(process: &Process) -> impl Iterator<Item = usize> + use<> {
     let (rank, size) = (process.rank, process.size);
     (1..size).map(move |step| (rank + step) % size)
@@ -20,7 +22,8 @@ fn begin<'a>(process: &Process, guard: &'a CallGuard<'a>) -> Transfers<'a> {
     Transfers::new(process.mpi, guard, process.max_message)
 }
 
-/// A message without bytes from everyone to everyone: then it is known who has not come.
+/// Sends an empty message from every rank to every other rank. This way, an error can name the
+/// ranks that are late.
 pub(super) fn barrier(process: &Process, guard: &CallGuard<'_>) -> Result<(), Fault> {
     let mut transfers = begin(process, guard);
     let nothing = transfers.add(Buffer::default());
@@ -67,10 +70,11 @@ pub(super) fn all_gather(
     Ok(())
 }
 
-/// Slices that the transfers have: the buffer, and where each of them ends.
+/// Slices whose buffer the transfers own: the buffer and the end of each slice.
 type ReceivingSlices = (BufferId, Vec<usize>);
 
-/// Takes slices, and begins to receive those of the other ranks.
+/// Moves the buffers of all slices into the transfers, and starts to receive the slices of the
+/// other ranks.
 fn receive_all(
     process: &Process,
     transfers: &mut Transfers<'_>,
@@ -88,7 +92,7 @@ fn receive_all(
     Ok(taken)
 }
 
-/// Puts slices back that were taken.
+/// Moves the buffers back to the slices.
 fn give_back(
     buffers: impl Iterator<Item = Buffer>,
     taken: Vec<ReceivingSlices>,
@@ -99,7 +103,8 @@ fn give_back(
     }
 }
 
-/// Long messages leave the root once: each of the others gets a part, and passes it on.
+/// Sends the bytes of the root to all ranks. The root sends a long message only once: each of the
+/// other ranks receives a part from the root, and then exchanges parts with the others.
 pub(super) fn broadcast(
     process: &Process,
     guard: &CallGuard<'_>,
@@ -142,7 +147,7 @@ pub(super) fn broadcast(
     Ok(())
 }
 
-/// Bytes in parts that differ by one in length at most.
+/// A division of `len` bytes into parts whose lengths differ by at most one.
 #[derive(Clone, Copy)]
 struct Parts {
     len: usize,
@@ -162,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_complete() {
+    fn parts_cover_each_byte_once() {
         for (len, num_parts) in [(0, 1), (1, 3), (10, 3), (12, 4)] {
             let parts = Parts { len, num_parts };
             let all: Vec<usize> = (0..num_parts).flat_map(|index| parts.range(index)).collect();

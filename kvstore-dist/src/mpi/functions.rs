@@ -1,6 +1,6 @@
-//! [`Mpi`]: the functions of MPI that are used, for whichever library was found.
+//! [`Mpi`]: the functions of MPI, independent of the library's binary interface.
 
-#![expect(unsafe_code, reason = "calls functions of a library that was opened at run time")]
+#![expect(unsafe_code, reason = "calls functions of a library that is opened at run time")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -11,66 +11,71 @@ use libloading::os::unix::Library;
 
 use super::abi::{Abi, Constants, Handle, Status, text};
 
-/// What a function of MPI has answered instead of success.
+/// The error of an MPI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) function: &'static str,
-    /// MPI's own text.
+    /// The message of the library.
     pub(super) reason: String,
 }
 
-/// A transfer that MPI has begun.
+/// A nonblocking operation that MPI has started.
 #[derive(Debug)]
 pub(super) struct Request(usize);
 
 #[cfg(test)]
 impl Request {
-    /// Returns one that no library has begun.
+    /// Returns a request that no library has started.
     pub(super) fn for_tests() -> Self {
         Self(0)
     }
 }
 
-/// What has come, as far as the library says.
+/// The status of a completed operation. For a received message, the tag and the length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageStatus {
     pub(super) tag: c_int,
     pub(super) num_bytes: c_int,
 }
 
-/// A library of MPI. Its functions are called by one thread at a time, and, but for those of its state, between
-/// [`Mpi::init`] and [`Mpi::finalize`] only.
+/// An MPI library. Only one thread may call it at a time. All methods except `is_initialized`,
+/// `is_finalized` and `init` may only be called between [`Mpi::init`] and [`Mpi::finalize`].
 pub(super) trait Mpi: fmt::Debug + Send + Sync {
-    /// Returns whether MPI is initialised, by whomever.
+    /// Returns whether MPI has been initialised, by this crate or by the program.
     fn is_initialized(&self) -> Result<bool, Failure>;
 
-    /// Returns whether MPI has been finalised; then it never comes back.
+    /// Returns whether MPI has been finalised. It cannot be initialised again.
     fn is_finalized(&self) -> Result<bool, Failure>;
 
-    /// Initialises MPI for threads that call it one at a time. Errors are returned, not fatal.
+    /// Initialises MPI with `MPI_THREAD_SERIALIZED`: several threads may call it, one at a time.
+    /// Makes MPI return errors instead of ending the process.
     fn init(&self) -> Result<(), Failure>;
 
-    /// Returns whether threads may call it one at a time.
+    /// Returns whether MPI was initialised with at least `MPI_THREAD_SERIALIZED`.
     fn allows_turns(&self) -> Result<bool, Failure>;
 
     fn finalize(&self) -> Result<(), Failure>;
 
-    /// Ends this process and asks the launcher to end the others. Returns only if that fails.
+    /// Ends this process, and asks the launcher to end the others. Returns only if this fails.
     fn abort(&self, status: c_int) -> Failure;
 
-    /// Returns the rank of this process, and how many there are.
+    /// Returns the rank of this process and the number of processes.
     fn rank_and_size(&self) -> Result<(c_int, c_int), Failure>;
 
-    /// Begins to make a communicator of our own, so that nobody takes our messages for theirs.
+    /// Starts to create a separate communicator, so that the program never receives messages of
+    /// this crate.
     fn begin_own(&self) -> Result<Request, Failure>;
 
-    /// Has errors of that communicator returned, once it is there.
+    /// Makes the new communicator return errors. The request of [`Mpi::begin_own`] must be done.
     fn adopt_own(&self) -> Result<(), Failure>;
 
-    /// Begins to send bytes.
+    /// Starts to send bytes.
     ///
     /// # Safety
-    /// They stay where they are, and nobody writes there, until [`Mpi::test`] has told that they were sent.
+    /// Until [`Mpi::test`] has returned a status for the request:
+    ///
+    /// - The bytes must stay valid at their address.
+    /// - No code may write to them.
     unsafe fn send(
         &self,
         bytes: *const u8,
@@ -79,10 +84,13 @@ pub(super) trait Mpi: fmt::Debug + Send + Sync {
         tag: c_int,
     ) -> Result<Request, Failure>;
 
-    /// Begins to receive so many bytes at most, from a peer, with any tag.
+    /// Starts to receive up to `num_bytes` bytes from a peer, with any tag.
     ///
     /// # Safety
-    /// They stay where they are, and nobody uses them, until [`Mpi::test`] has told that they were received.
+    /// Until [`Mpi::test`] has returned a status for the request:
+    ///
+    /// - The bytes must stay valid at their address.
+    /// - No code may read or write them.
     unsafe fn receive(
         &self,
         bytes: *mut u8,
@@ -90,15 +98,18 @@ pub(super) trait Mpi: fmt::Debug + Send + Sync {
         peer: c_int,
     ) -> Result<Request, Failure>;
 
-    /// Lets the library work, and returns what has come when the transfer is done. What a message that is too long
-    /// carried is told beside the error.
+    /// Lets the library make progress. Returns the status of the request if it is done, or `None`.
+    ///
+    /// # Errors
+    /// - The failure and the tag of the message, for example if the message is too long. The tag is
+    ///   -1 if it is not known.
     fn test(&self, request: &mut Request) -> Result<Option<MessageStatus>, (Failure, c_int)>;
 }
 
-/// Returns the functions of a library that stays open for ever.
+/// Looks up the functions of a library. The library must stay open until the process ends.
 ///
 /// # Errors
-/// The loader's answer, where one is missing.
+/// - The error of the dynamic loader, if a function is missing.
 pub(super) fn bind(library: &Library, abi: Abi) -> Result<&'static dyn Mpi, libloading::Error> {
     Ok(match abi {
         Abi::OpenMpi(constants) | Abi::Standard(constants) => leaked(library, constants)?,
@@ -110,17 +121,17 @@ fn leaked<H: Handle>(
     library: &Library,
     constants: Constants<H>,
 ) -> Result<&'static dyn Mpi, libloading::Error> {
-    // It is for the whole process, and MPI writes the communicator when it likes.
+    // Leaked, because MPI may write the communicator at any time until the process ends.
     let own = AtomicPtr::new(Box::leak(Box::new(constants.comm_world)));
     Ok(Box::leak(Box::new(Bound { functions: Functions::load(library)?, constants, own })))
 }
 
-/// `functions! { Name(*mut c_int), .. }` makes a struct with a function of MPI in each field, and `load`, which looks
-/// them up.
+/// Defines the struct `Functions` with one field per MPI function, and its method `load`, which
+/// looks up the functions. Usage: `functions! { Name(*mut c_int), .. }`.
 macro_rules! functions {
     ($($name:ident($($argument:ty),*),)*) => {
         #[derive(Debug)]
-        #[allow(non_snake_case, reason = "they are called so")]
+        #[allow(non_snake_case, reason = "the names of MPI")]
         struct Functions<H> {
             $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
@@ -129,8 +140,8 @@ macro_rules! functions {
             fn load(library: &Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     $(
-                        // SAFETY: the function of this name has this type in every version of MPI from 3.0 on, and the
-                        // library is never closed.
+                        // SAFETY: The function of this name has this type in every version of MPI
+                        // since 3.0, and the library is never closed.
                         $name: *unsafe { library.get(stringify!($name)) }?,
                     )*
                 })
@@ -161,35 +172,39 @@ functions! {
 struct Bound<H> {
     functions: Functions<H>,
     constants: Constants<H>,
-    /// Where our communicator is, or will be; never freed.
+    /// The memory of the separate communicator, which is never freed.
     own: AtomicPtr<H>,
 }
 
-/// `call!(self, MPI_Function(arguments))` calls a function. What is true of the arguments, so that it may be called, is
-/// said where this is used.
+/// Calls a function: `call!(self, MPI_Function(arguments))`. At each use, a comment explains why
+/// the call and its arguments are valid.
 macro_rules! call {
     ($self:ident, $function:ident($($argument:expr),*)) => {{
-        // SAFETY: the function has this type, and the use says the rest.
+        // SAFETY: The function has this type. The comment at the use explains the rest.
         let code = unsafe { ($self.functions.$function)($($argument),*) };
         $self.check(stringify!($function), code)
     }};
 }
 
 impl<H: Handle> Bound<H> {
+    /// Converts the return code of a function to a result.
     fn check(&self, function: &'static str, code: c_int) -> Result<(), Failure> {
         if code == 0 {
             return Ok(());
         }
         let text = text(|text, len| {
-            // SAFETY: it may be called at any time, and the text has room for its longest answer.
+            // SAFETY: `MPI_Error_string` may be called at any time, and the buffer has room for the
+            // longest string.
             unsafe { (self.functions.MPI_Error_string)(code, text, len) }
         });
         let reason = text.unwrap_or_else(|| format!("error {code}"));
         Err(Failure { function, reason })
     }
 
+    /// Returns the separate communicator.
     fn own(&self) -> H {
-        // SAFETY: the memory is never freed, and MPI has written it before there is a message.
+        // SAFETY: The memory is never freed. MPI has written the communicator, because callers use
+        // it only after the request of `begin_own` is done.
         unsafe { *self.own.load(Ordering::Relaxed) }
     }
 }
@@ -197,41 +212,42 @@ impl<H: Handle> Bound<H> {
 impl<H: Handle> Mpi for Bound<H> {
     fn is_initialized(&self) -> Result<bool, Failure> {
         let mut flag = 0;
-        // It may be called at any time; a pointer to a local integer may be written.
+        // `MPI_Initialized` may be called at any time. The pointer is to a local integer.
         call!(self, MPI_Initialized(&raw mut flag))?;
         Ok(flag != 0)
     }
 
     fn is_finalized(&self) -> Result<bool, Failure> {
         let mut flag = 0;
-        // It may be called at any time; a pointer to a local integer may be written.
+        // `MPI_Finalized` may be called at any time. The pointer is to a local integer.
         call!(self, MPI_Finalized(&raw mut flag))?;
         Ok(flag != 0)
     }
 
     fn init(&self) -> Result<(), Failure> {
         let (level, mut provided) = (self.constants.thread_serialized, 0);
-        // It is not initialised yet, and there may be no arguments of a program.
+        // MPI is not initialised yet. It accepts null pointers instead of program arguments.
         call!(self, MPI_Init_thread(ptr::null_mut(), ptr::null_mut(), level, &raw mut provided))?;
         let (world, errors_return) = (self.constants.comm_world, self.constants.errors_return);
-        // Errors that belong to no communicator go to the handler of this one.
+        // Errors without a communicator go to the handler of `MPI_COMM_WORLD`. Both arguments are
+        // handles of this library.
         call!(self, MPI_Comm_set_errhandler(world, errors_return))
     }
 
     fn allows_turns(&self) -> Result<bool, Failure> {
         let mut provided = 0;
-        // It is initialised; a pointer to a local integer may be written.
+        // MPI is initialised. The pointer is to a local integer.
         call!(self, MPI_Query_thread(&raw mut provided))?;
         Ok(provided >= self.constants.thread_serialized)
     }
 
     fn finalize(&self) -> Result<(), Failure> {
-        // The caller has seen to it that nothing is on its way.
+        // The caller guarantees that no message is in progress.
         call!(self, MPI_Finalize())
     }
 
     fn abort(&self, status: c_int) -> Failure {
-        // MPI is initialised; the communicator is a handle of this library.
+        // MPI is initialised. The communicator is a handle of this library.
         let result = call!(self, MPI_Abort(self.constants.comm_world, status));
         let reason = "it has returned".to_owned();
         result.err().unwrap_or(Failure { function: "MPI_Abort", reason })
@@ -239,7 +255,7 @@ impl<H: Handle> Mpi for Bound<H> {
 
     fn rank_and_size(&self) -> Result<(c_int, c_int), Failure> {
         let (mut rank, mut size) = (0, 0);
-        // Pointers to local integers may be written.
+        // MPI is initialised. The pointers are to local integers.
         call!(self, MPI_Comm_rank(self.constants.comm_world, &raw mut rank))?;
         call!(self, MPI_Comm_size(self.constants.comm_world, &raw mut size))?;
         Ok((rank, size))
@@ -248,13 +264,13 @@ impl<H: Handle> Mpi for Bound<H> {
     fn begin_own(&self) -> Result<Request, Failure> {
         let mut request = self.constants.request_null;
         let (world, own) = (self.constants.comm_world, self.own.load(Ordering::Relaxed));
-        // The communicator is written where it may stay for ever.
+        // MPI writes the new communicator later, to memory that is never freed.
         call!(self, MPI_Comm_idup(world, own, &raw mut request))?;
         Ok(Request(request.to_number()))
     }
 
     fn adopt_own(&self) -> Result<(), Failure> {
-        // Both are handles of this library.
+        // Both arguments are handles of this library.
         call!(self, MPI_Comm_set_errhandler(self.own(), self.constants.errors_return))
     }
 
@@ -267,7 +283,7 @@ impl<H: Handle> Mpi for Bound<H> {
     ) -> Result<Request, Failure> {
         let (byte, own, mut request) =
             (self.constants.byte, self.own(), self.constants.request_null);
-        // The caller keeps the bytes.
+        // The contract of `send` keeps the bytes valid.
         call!(self, MPI_Isend(bytes.cast(), num_bytes, byte, peer, tag, own, &raw mut request))?;
         Ok(Request(request.to_number()))
     }
@@ -281,7 +297,7 @@ impl<H: Handle> Mpi for Bound<H> {
         let (byte, own, mut request) =
             (self.constants.byte, self.own(), self.constants.request_null);
         let tag = self.constants.any_tag;
-        // The caller keeps the bytes.
+        // The contract of `receive` keeps the bytes valid.
         call!(self, MPI_Irecv(bytes.cast(), num_bytes, byte, peer, tag, own, &raw mut request))?;
         Ok(Request(request.to_number()))
     }
@@ -290,7 +306,8 @@ impl<H: Handle> Mpi for Bound<H> {
         const NO_TAG: c_int = -1;
         let (mut handle, mut flag) = (H::of_number(request.0), 0);
         let mut status = Status([NO_TAG; 16]);
-        // The request is one of this library, or null once it is done; the rest are local values.
+        // The request is a handle of this library, or null if it is done. The pointers are to local
+        // values.
         let result = call!(self, MPI_Test(&raw mut handle, &raw mut flag, &raw mut status));
         request.0 = handle.to_number();
         let tag = status.0.get(self.constants.tag_in_status).copied().unwrap_or(NO_TAG);
@@ -299,7 +316,7 @@ impl<H: Handle> Mpi for Bound<H> {
             return Ok(None);
         }
         let mut num_bytes = 0;
-        // The library has written the status, and bytes are what was sent.
+        // The library has written the status, and the message consists of bytes.
         call!(self, MPI_Get_count(&raw const status, self.constants.byte, &raw mut num_bytes))
             .map_err(|failure| (failure, tag))?;
         Ok(Some(MessageStatus { tag, num_bytes }))

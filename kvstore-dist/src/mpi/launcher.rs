@@ -1,4 +1,5 @@
-//! What a launcher has left in the environment, and what MPI's libraries are to find there.
+//! [`Launcher`]: detects the launcher of this process from environment variables, and sets
+//! variables that MPI libraries read.
 
 #![expect(
     unsafe_code,
@@ -7,14 +8,14 @@
 
 use std::env;
 
-/// A kind of library that has a launcher of its own.
+/// A family of MPI libraries. Each has its own launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     OpenMpi,
     Mpich,
 }
 
-/// Who started this process, as far as the environment tells.
+/// The launcher of this process, as far as environment variables show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Launcher {
     pub(super) family: Option<Family>,
@@ -30,8 +31,9 @@ impl Launcher {
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name| variable(name).and_then(|text| text.parse().ok());
-        // `mpirun` of Open MPI; that and `srun` of MPICH and its relatives; launchers that speak PMIx, which is Open
-        // MPI's way; `srun` that speaks nothing, whose processes do not find each other.
+        // In this order: `mpirun` of Open MPI; `mpirun` and `srun` of MPICH and its derivatives;
+        // launchers with PMIx, which Open MPI uses; `srun` without a process manager interface,
+        // whose processes do not find each other.
         let known = [
             (Some(Family::OpenMpi), "OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
             (Some(Family::Mpich), "PMI_RANK", Some("PMI_SIZE")),
@@ -46,25 +48,30 @@ impl Launcher {
         })
     }
 
-    /// Returns whether processes were started together that a library which sees one alone knows nothing of.
+    /// Returns whether the launcher has started more than one process. A library that finds only
+    /// one is then not the launcher's.
     pub(super) fn started_more(self) -> bool {
         self.size.is_some_and(|size| size > 1) || self.rank.is_some_and(|rank| rank > 0)
     }
 
-    /// Sets what libraries read when they are opened, where nobody has set it.
+    /// Sets environment variables that libraries read when they are opened, unless they are set.
     pub(super) fn prepare(self) {
-        // A virtual machine has handlers of its own for signals, and dies when UCX or Open MPI put theirs in place.
+        // A virtual machine has its own signal handlers, and crashes if UCX or Open MPI replace
+        // them.
         let mut variables = Vec::from([("UCX_ERROR_SIGNALS", ""), ("OMPI_MCA_opal_signal", "")]);
         if self.family.is_none() {
-            // Else Open MPI 4 starts a daemon for a process without launcher, and ends the process where there is none.
+            // Without this, Open MPI 4 starts a daemon for a process without a launcher. If the
+            // daemon is not installed, it ends the process.
             variables.push(("OMPI_MCA_ess_singleton_isolated", "1"));
         }
         for (name, value) in variables {
             if env::var_os(name).is_none() {
-                // SAFETY: Rust's own readers wait for its lock. C code that reads the environment in another thread
-                // does not; it could follow an array that has just been replaced. There is no other way to tell these
-                // libraries, which read nothing else, so it is done as rarely as it can be: once in a process, before
-                // the library is opened, and not at all where the launcher has set them.
+                // SAFETY: Readers in Rust take the lock of the standard library. C code that reads
+                // the environment in another thread does not, and could read an array that has just
+                // been replaced. `MpiCollective::open` documents that this must not happen. These
+                // libraries read only the environment, so there is no alternative. It happens once
+                // per process, before the library is opened, and only if the launcher has not set
+                // the variables.
                 unsafe { env::set_var(name, value) };
             }
         }
@@ -81,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_told_by_their_variables() {
+    fn launchers_are_detected_by_their_variables() {
         let launcher = |family, rank, size| Launcher { family: Some(family), rank, size };
         assert_eq!(read(&[]), Launcher::default());
         let variables = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
@@ -94,7 +101,7 @@ mod tests {
         assert!(!read(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]).started_more());
         let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "4")];
         assert!(read(&slurm).started_more() && read(&slurm).family.is_none());
-        // The script of a job, which has started no step.
+        // A batch script has no step.
         assert!(!read(&slurm[..1]).started_more());
     }
 }

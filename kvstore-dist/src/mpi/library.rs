@@ -1,4 +1,4 @@
-//! Finds and opens a library of MPI.
+//! Finds and opens an MPI library.
 
 #![expect(unsafe_code, reason = "opens libraries, whose constructors run")]
 
@@ -11,39 +11,42 @@ use super::abi::{Abi, version_of};
 use super::functions::{Mpi, bind};
 use super::launcher::{Family, Launcher};
 
-/// Names of libraries. Those with a number keep their interface; the version that they turn out to be is checked afterwards.
+/// File names of libraries by interface. A number in the name stands for a stable interface. The
+/// interface is checked again after the library has been opened.
 const OPEN_MPI: &[&str] = &["libmpi.so.40", "libmpi.40.dylib"];
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12", "libmpi.12.dylib"];
 const STANDARD: &[&str] =
     &["libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so", "libmpi_abi.1.dylib"];
-/// Whichever is there under a name without number.
+/// File names without a number. They may have any interface.
 const ANY: &[&str] = &["libmpi.so", "libmpich.so", "libmpi.dylib"];
 
-/// `dlopen` is to find what is open already, and to open nothing.
+/// The `dlopen` flag that finds a library only if it is already open.
 #[cfg(target_os = "macos")]
 const RTLD_NOLOAD: i32 = 0x10;
 #[cfg(not(target_os = "macos"))]
 const RTLD_NOLOAD: i32 = 4;
 
-/// A library of MPI that is open for the rest of the process.
+/// An MPI library that stays open until the process ends.
 #[derive(Clone, Debug)]
 pub(super) struct OpenLibrary {
     pub(super) mpi: &'static dyn Mpi,
     pub(super) name: String,
-    /// What it calls itself.
+    /// The beginning of the library's version string.
     pub(super) version: String,
 }
 
-/// Opens a library: the one that the program has opened before, else that of the launcher, else any.
+/// Returns a library that the program has already opened. Otherwise opens one: the launcher's if
+/// possible, else any other.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where there is none, with what was tried and which packages have one.
+/// - [`Error::Unsupported`] if no library can be used. The message names the libraries that were
+///   tried, and packages to install.
 pub(super) fn find(names: &[String], launcher: Launcher) -> Result<OpenLibrary> {
     let names: Vec<&str> = match names {
         [] => usual_names(launcher.family),
         names => names.iter().map(String::as_str).collect(),
     };
-    // What is open already is a library that the program uses.
+    // A library that is already open is the one that the program uses.
     if let Some(found) = names.iter().find_map(|name| open(name, RTLD_NOLOAD).ok()) {
         return Ok(found);
     }
@@ -54,7 +57,7 @@ pub(super) fn find(names: &[String], launcher: Launcher) -> Result<OpenLibrary> 
             Ok(found) => return Ok(found),
             Err(OpenError::Missing) => missing.push(name),
             Err(OpenError::Other(reason)) => {
-                // Writing to a text cannot fail.
+                // Writing to a string cannot fail.
                 let _ = write!(refused, "; {name}: {reason}");
             }
         }
@@ -76,15 +79,16 @@ fn usual_names(family: Option<Family>) -> Vec<&'static str> {
     names
 }
 
-/// Why a library is not used.
+/// The reason why a library cannot be used.
 enum OpenError {
     Missing,
     Other(String),
 }
 
-/// Opens a library, or says why not.
+/// Opens a library with additional `dlopen` flags.
 fn open(name: &str, flags: i32) -> Result<OpenLibrary, OpenError> {
-    // SAFETY: what runs when a library of MPI is opened is meant for it. Its plug-ins need its symbols (RTLD_GLOBAL).
+    // RTLD_GLOBAL, because plug-ins of the library need its symbols.
+    // SAFETY: The initialisers of an MPI library are designed to run when the library is opened.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL | flags) };
     let library = library.map_err(|error| refusal_of(name, &error))?;
     let refuse = |reason: String| Err(OpenError::Other(reason));
@@ -94,14 +98,17 @@ fn open(name: &str, flags: i32) -> Result<OpenLibrary, OpenError> {
     let Some(abi) = Abi::of(&library, &version) else {
         return refuse(format!("the binary interface of `{version}` is not known"));
     };
-    // Its threads and handlers stay, so it is never closed.
+    // The library is never closed, because its threads and handlers keep running.
     let library = Box::leak(Box::new(library));
     let mpi = bind(library, abi).map_err(|error| refusal_of(name, &error))?;
     Ok(OpenLibrary { mpi, name: name.to_owned(), version })
 }
 
-/// Takes the loader's words, without those of the crate around them. Only the words tell a library that is not there
-/// from one that cannot be loaded: they begin with its name, or with that of another one which it needs.
+/// Converts an error of the dynamic loader. Keeps the loader's message, without the text of the
+/// `libloading` crate.
+///
+/// Only the message distinguishes a missing library from one that cannot be loaded: it begins with
+/// the name of the missing library, which may be a dependency.
 fn refusal_of(name: &str, error: &libloading::Error) -> OpenError {
     let text = match error {
         libloading::Error::DlOpen { source } | libloading::Error::DlSym { source } => {

@@ -1,9 +1,11 @@
-//! [`MpiCollective`]: the ranks of an MPI job.
+//! [`MpiCollective`]: the transport between the ranks of an MPI job.
 //!
-//! - [`launcher`]: who started the process, and what libraries are to find in the environment
-//! - [`library`], [`abi`], [`functions`]: the library, what its binary interface is, the functions that are used
-//! - [`process`]: MPI begins and ends once in a process
-//! - [`transfers`], [`patience`]: messages on their way, and how they are waited for; [`exchange`]: the verbs made of them
+//! - [`launcher`]: detects the launcher, and sets environment variables for MPI libraries.
+//! - [`library`], [`abi`], [`functions`]: find a library, detect its binary interface, and call its
+//!   functions.
+//! - [`process`]: initialises and finalises MPI, once per process.
+//! - [`transfers`], [`patience`]: messages in progress, and waiting for them.
+//! - [`exchange`]: the verbs, built from messages.
 
 mod abi;
 mod exchange;
@@ -24,14 +26,14 @@ use crate::transport::{
 };
 use process::Process;
 
-/// How MPI is used. The first collective of a process decides.
+/// Options of MPI. Only the options of the first collective of a process take effect.
 #[derive(Clone, Debug)]
 pub struct MpiOptions {
-    /// Libraries to try, in this order, as names or paths. When there are none the usual names are tried: those of the
-    /// launcher's MPI first.
+    /// The names or paths of libraries, in the order to try them. If the list is empty, the usual
+    /// names are tried, first those of the launcher's MPI.
     pub libraries: Vec<String>,
-    /// How many bytes one message has at most, the same on all ranks; more are sent in pieces. MPI counts to
-    /// 2 147 483 647.
+    /// The maximum length of a message in bytes, up to 2 147 483 647. Longer messages are sent in
+    /// pieces. It must be the same on all ranks.
     pub max_message: usize,
 }
 
@@ -41,26 +43,39 @@ impl Default for MpiOptions {
     }
 }
 
-/// All processes that one launcher has started (`mpirun -n 4 program`); without a launcher, this one alone.
+/// The group of all processes that one launcher has started (`mpirun -n 4 program`). Without a
+/// launcher, the group consists of this process.
 ///
-/// All collectives of a process are one: they share its MPI, and their calls are made one after the other. When the
-/// program has initialised MPI itself, that is used, and left to it; where other threads of the program call it at the
-/// same time, it has to be initialised with `MPI_THREAD_MULTIPLE`; before it finalises MPI it calls
-/// [`MpiCollective::finalize`]. Else MPI is finalised by that function or when the process ends, not when a collective is
-/// dropped, for it could not be begun again. Before, the calls that stores have queued are made.
+/// All collectives of a process share its MPI, and their calls run one after another.
+///
+/// If the program has not initialised MPI, [`MpiCollective::open`] does.
+/// [`MpiCollective::finalize`] or the end of the process then makes the calls that stores have
+/// queued, and finalises MPI. Dropping a collective does not finalise MPI, because MPI cannot be
+/// initialised again.
+///
+/// If the program has initialised MPI itself, the collective uses that MPI:
+///
+/// - The program must call [`MpiCollective::finalize`] before it finalises MPI.
+/// - If other threads of the program call MPI at the same time, the program must have initialised
+///   it with `MPI_THREAD_MULTIPLE`.
 #[derive(Clone, Debug)]
 pub struct MpiCollective {
     process: Arc<Process>,
 }
 
 impl MpiCollective {
-    /// Returns the collective of this process, and begins MPI when it is the first one. All ranks do that, and wait for
-    /// each other; how long they take to start is the launcher's affair, the rest has the deadline.
+    /// Returns the collective of this process. The first call opens a library and initialises MPI.
+    /// Every rank must call this, and waits for the others until the deadline.
     ///
-    /// Before a library is opened, `UCX_ERROR_SIGNALS` and `OMPI_MCA_opal_signal` are set, to nothing, and without a
-    /// launcher `OMPI_MCA_ess_singleton_isolated`, each unless it is set already: else MPI would take signals away from
-    /// a virtual machine. C code of other threads must not read the environment in that moment; a launcher that sets
-    /// them (`mpirun -x`, `-genv`) avoids it.
+    /// Before it opens a library, the first call sets some environment variables, unless they are
+    /// already set:
+    ///
+    /// - `UCX_ERROR_SIGNALS` and `OMPI_MCA_opal_signal`, to an empty value. Otherwise MPI would
+    ///   replace the signal handlers of a virtual machine.
+    /// - `OMPI_MCA_ess_singleton_isolated`, to 1, if there is no launcher.
+    ///
+    /// C code in other threads must not read the environment at this moment. To avoid the change,
+    /// set the variables with the launcher (`mpirun -x`, `-genv`).
     ///
     /// ```no_run
     /// use kvstore_dist::{Collective, DEFAULT_TIMEOUT, MpiCollective, MpiOptions, Wait};
@@ -73,11 +88,16 @@ impl MpiCollective {
     /// ```
     ///
     /// # Errors
-    /// - [`Unsupported`](Error::Unsupported): no library can be found, with the packages that have one; it is not that
-    ///   of the launcher; or several threads may not call it one at a time.
-    /// - [`Timeout`](Error::Timeout): other ranks have not opened it.
-    /// - [`Closed`](Error::Closed): MPI has been finalised.
-    /// - [`Transport`](Error::Transport): the library fails.
+    /// - [`Unsupported`](Error::Unsupported) if no library is found. The message names packages to
+    ///   install.
+    /// - [`Unsupported`](Error::Unsupported) if the library is not the launcher's.
+    /// - [`Unsupported`](Error::Unsupported) if the program has initialised MPI for a single
+    ///   thread, or has finalised it.
+    /// - [`InvalidArgument`](Error::InvalidArgument) if [`MpiOptions::max_message`] is out of
+    ///   range.
+    /// - [`Timeout`](Error::Timeout) if other ranks do not call this before the deadline.
+    /// - [`Closed`](Error::Closed) if [`MpiCollective::finalize`] has ended MPI.
+    /// - [`Transport`](Error::Transport) if the library fails.
     pub fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Self> {
         if options.max_message == 0 || i32::try_from(options.max_message).is_err() {
             let found = options.max_message;
@@ -89,28 +109,33 @@ impl MpiCollective {
         process::open(options, wait).map(|process| Self { process })
     }
 
-    /// Ends the MPI of this process, when the calls that its stores have queued are made and all ranks have come here: a
-    /// virtual machine calls it in its shutdown hook. From then on every call is an error. Nothing is done when MPI has
-    /// not begun here, or has ended before.
+    /// Makes the calls that the stores of this process have queued, and closes the collective.
+    /// Later calls fail. If [`MpiCollective::open`] initialised MPI, also waits for all ranks and
+    /// finalises MPI.
     ///
-    /// A rank that does not get here in time, or whose collective has ended before by an error,
-    /// does not finalise MPI: when it exits its launcher ends all other processes. Open MPI's also
-    /// says that the job has failed; MPICH's reports the exit codes. So a rank of several that had
-    /// an error exits with status 1 instead of 0, unless it calls `_exit`.
+    /// Does nothing if the process has no collective, or if it is already closed. A virtual machine
+    /// calls this in its shutdown hook.
+    ///
+    /// If a rank does not call this in time, or an error has ended its collective, it does not
+    /// finalise MPI. When such a rank exits, its launcher ends all other processes. Open MPI's
+    /// launcher also reports that the job has failed, and MPICH's launcher reports the exit codes.
+    /// For this reason, a rank with an error exits with status 1 instead of 0, if the job has
+    /// several ranks and the rank does not call `_exit`.
     ///
     /// # Errors
-    /// What ends a collective. Inside an updater [`InvalidArgument`](Error::InvalidArgument), and nothing has ended: the
-    /// thread that runs it makes the calls.
+    /// - Those that end a [`Collective`].
+    /// - [`InvalidArgument`](Error::InvalidArgument) if an updater makes the call. Nothing ends
+    ///   then: the thread that runs the updater also makes the queued calls.
     pub fn finalize(wait: &Wait<'_>) -> Result<()> {
         process::finalize(wait)
     }
 
-    /// Returns the library's name, and what it calls itself.
+    /// Returns the file name of the library and its version.
     pub fn library(&self) -> &str {
         &self.process.name
     }
 
-    /// Makes a call, whose fault is the end of the collective.
+    /// Runs `act` as a call. A fault ends the collective.
     fn call(
         &self,
         verb: Verb,

@@ -1,43 +1,51 @@
-//! [`Patience`]: what to do between two looks at a transfer.
+//! [`Patience`]: how long to pause between two checks of a transfer.
 
 use std::time::{Duration, Instant};
 
-/// MPI can be asked whether a transfer is done, not waited for with a deadline; and it moves bytes only while it is
-/// asked. So whoever waits asks often as long as bytes may be moving, and then ever more rarely: the rank that is
-/// waited for may need the core, and a wait of minutes should cost nothing.
+/// Chooses the pauses while a thread polls MPI.
+///
+/// MPI has no wait with a deadline, and it makes progress only during calls. So the thread polls
+/// continuously while bytes may be moving, and then less and less often. The rank that it waits for
+/// may need the core, and a wait of minutes should use no processor time.
 #[derive(Debug)]
 pub(super) struct Patience {
     begun: Instant,
+    /// The time to poll without sleeping.
     busy: Duration,
 }
 
-/// What to do until the next look.
+/// The pause until the next check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// Nothing: the answer is a few microseconds away.
+    /// Check again at once: the answer usually takes only a few microseconds.
     Spin,
-    /// Let others have the core, if there are any.
+    /// Yield the core to other threads.
     Yield,
     /// Sleep.
     Sleep(Duration),
 }
 
 impl Patience {
+    /// The time to spin.
     const SPIN: Duration = Duration::from_micros(20);
-    /// Asked all the time for so long, and longer by the time that the bytes need on a slow network.
+    /// The time to poll without sleeping. The time that the bytes take on a slow network is added.
     const BUSY: Duration = Duration::from_millis(2);
+    /// The throughput of a slow network.
     const BYTES_PER_MILLISECOND: usize = 250_000;
-    /// A sleep is at most this part of the time before, and so late by that part at most.
+    /// A sleep takes at most this fraction of the time waited so far, to bound the delay by the
+    /// same fraction.
     const PART: u32 = 20;
+    /// The longest sleep.
     const LONGEST: Duration = Duration::from_millis(1);
 
-    /// Begins a wait for so many bytes.
+    /// Starts a wait for `num_bytes` bytes.
     pub(super) fn for_bytes(num_bytes: usize) -> Self {
         let moving = u64::try_from(num_bytes / Self::BYTES_PER_MILLISECOND).unwrap_or(u64::MAX);
         let busy = Self::BUSY.saturating_add(Duration::from_millis(moving));
         Self { begun: Instant::now(), busy }
     }
 
+    /// Returns the pause until the next check.
     pub(super) fn rest(&self) -> Pause {
         self.rest_after(self.begun.elapsed())
     }
@@ -58,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_long_asks_rarely() {
+    fn checks_become_rare_in_a_long_wait() {
         let rest = |num_bytes, micros| {
             Patience::for_bytes(num_bytes).rest_after(Duration::from_micros(micros))
         };

@@ -1,6 +1,7 @@
-//! [`Process`]: the MPI of this process, from its beginning to its end. There is one, for MPI begins once.
+//! [`Process`]: the MPI of this process, from initialisation to finalisation. A process has only
+//! one, because MPI can be initialised only once.
 
-#![expect(unsafe_code, reason = "a function is called when the process ends")]
+#![expect(unsafe_code, reason = "declares C functions for exit handlers")]
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, Write};
@@ -20,7 +21,8 @@ use super::transfers::Transfers;
 use super::{MpiOptions, exchange};
 use crate::transport::{CallGuard, CallOrder, DEFAULT_TIMEOUT, Fault, LastCalls, Verb, Wait};
 
-/// What has been opened. It is locked for moments only: MPI takes as long to begin as other processes do.
+/// The MPI of this process. The lock is not held while MPI initialises, because MPI then waits for
+/// other processes.
 static PROCESS: SharedProcess =
     SharedProcess { state: Mutex::new(State::Unopened), changed: Condvar::new() };
 
@@ -33,12 +35,12 @@ struct SharedProcess {
 enum State {
     Unopened,
     Opening,
-    /// MPI was begun, and is of no use; it cannot be begun again.
+    /// MPI was initialised but cannot be used, for this reason. It cannot be initialised again.
     Useless(String),
     Open(Arc<Process>),
 }
 
-/// What is closed, in words.
+/// The name of the closed object in errors.
 const WHAT: &str = "the MPI of this process";
 
 /// The MPI of this process.
@@ -49,21 +51,22 @@ pub(super) struct Process {
     pub(super) size: usize,
     pub(super) max_message: usize,
     pub(super) calls: CallOrder,
-    /// What is done before MPI ends. It is locked for moments only.
+    /// The calls to make before MPI ends. The lock is not held during the calls.
     last: Mutex<Vec<Weak<dyn LastCalls>>>,
-    /// Whether it was initialised here. Who initialises MPI finalises it.
+    /// Whether this crate initialised MPI. If so, it also finalises MPI.
     is_ours: bool,
-    /// A process that was forked later has all this too, and must not end it.
+    /// The id of the process that initialised MPI. A forked child has a copy of this struct, and
+    /// must not finalise MPI.
     id: u32,
     /// The library and its version.
     pub(super) name: String,
 }
 
 unsafe extern "C" {
-    /// Has a function called when the process ends, by `exit` or by the end of `main`.
+    /// Registers a function to call when the process ends, by `exit` or by the end of `main`.
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     safe fn atexit(function: extern "C" fn()) -> c_int;
-    /// As `atexit`, but passes the exit status and this argument.
+    /// Like `atexit`, but passes the exit status and this argument.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     safe fn on_exit(
         function: extern "C" fn(c_int, Option<&'static c_void>),
@@ -75,7 +78,7 @@ unsafe extern "C" {
     safe fn _exit(status: c_int) -> !;
 }
 
-/// Registers [`finalize_at_exit`] as exit handler.
+/// Registers [`finalize_at_exit`] as an exit handler.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn register() {
     extern "C" fn at_exit(status: c_int, _: Option<&'static c_void>) {
@@ -84,7 +87,8 @@ fn register() {
     on_exit(at_exit, None);
 }
 
-/// As above, on systems that do not pass the status: assumes 0.
+/// Registers [`finalize_at_exit`] as an exit handler, on systems that do not pass the exit status.
+/// Assumes status 0.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn register() {
     extern "C" fn at_exit() {
@@ -98,7 +102,7 @@ impl SharedProcess {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state when no other thread is opening.
+    /// Waits until no other thread is opening MPI, and returns the state.
     fn settled(&self, wait: &Wait<'_>) -> Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         while matches!(*state, State::Opening) {
@@ -119,7 +123,7 @@ impl SharedProcess {
     }
 }
 
-/// Returns the MPI of this process, and begins it when nobody has.
+/// Returns the MPI of this process. The first call initialises it.
 pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>> {
     let mut state = PROCESS.settled(wait)?;
     match &*state {
@@ -132,24 +136,26 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
     }
     drop(state);
     let launcher = Launcher::of_process();
-    // Without a library nothing has begun, and there may be one later.
+    // If no library is found, a later call may try again.
     let found = find(&options.libraries, launcher).inspect_err(|_| PROCESS.set(State::Unopened))?;
     let process = Process::begin(&found, launcher, options.max_message, wait)
         .inspect_err(|error| PROCESS.set(State::Useless(error.chain())))?;
     let process = Arc::new(process);
     let made = process.make_own(wait);
-    // Even if that has failed: what it has begun goes on.
+    // Sets the state even if this has failed, because MPI is initialised and cannot start again.
     PROCESS.set(State::Open(Arc::clone(&process)));
     made?;
     if process.is_ours {
         let _ = FINALIZED_BY.set(Origin::current());
-        // There is room for 32 such functions at least, and without this one a launcher ends the job as failed.
+        // Ignores an error: C guarantees room for at least 32 exit handlers. Without the handler,
+        // the launcher reports that the job has failed.
         register();
     }
     Ok(process)
 }
 
-/// Returns the MPI that this process has opened. No lock is held when others are waited for.
+/// Returns the MPI that this process has opened, or `None`, also in a forked child. The lock is
+/// released, so that callers can wait for other ranks.
 fn opened(wait: &Wait<'_>) -> Result<Option<Arc<Process>>> {
     Ok(match &*PROCESS.settled(wait)? {
         State::Open(process) => Some(process).filter(|it| it.id == std::process::id()).cloned(),
@@ -157,32 +163,32 @@ fn opened(wait: &Wait<'_>) -> Result<Option<Arc<Process>>> {
     })
 }
 
-/// Ends the MPI of this process, if it has one that was begun here.
+/// Makes the queued calls, and finalises the MPI of this process if this crate initialised it.
 pub(super) fn finalize(wait: &Wait<'_>) -> Result<()> {
     let Some(process) = opened(wait)? else { return Ok(()) };
     process.make_last_calls(wait)?;
     let result = process.finalize(wait);
-    // It may have been ended before, or by another thread meanwhile.
+    // An earlier call or another thread may have ended MPI. This is not an error.
     if matches!(process.calls.fault(), Some(Fault::Closed(_))) { Ok(()) } else { result }
 }
 
-/// The process that finalises MPI when it exits.
+/// The process whose exit handler finalises MPI.
 static FINALIZED_BY: OnceLock<Origin> = OnceLock::new();
 
 /// Finalises MPI at exit, if the program has not. If that fails, the process exits with an error
 /// status: MPICH's launcher treats status 0 as success, and then ends the other ranks.
 fn finalize_at_exit(status: c_int) {
-    // A forked child must not lock: a thread of its parent may have held the lock.
+    // A forked child must not lock, because another thread may have held the lock at the fork.
     if FINALIZED_BY.get().is_none_or(|origin| origin.is_inherited()) {
         return;
     }
     let failed_status = if status == 0 { 1 } else { status };
-    // A panic cannot be reported: it would pass through the C library.
+    // Catches panics, because a panic must not unwind into the C library.
     let ends_well = panic::catch_unwind(|| {
         let Err(error) = end_of_process() else { return true };
         if status == 0 {
             let text = format!("kvstore: the process ends with status 1: {}\n", error.chain());
-            // Ignore a closed stderr.
+            // Ignores a closed stderr.
             let _ = io::stderr().write_all(text.as_bytes());
         }
         abort(failed_status);
@@ -194,27 +200,28 @@ fn finalize_at_exit(status: c_int) {
     }
 }
 
-/// Makes the queued calls and finalises MPI. In a job of one process a failure is only logged.
+/// Makes the queued calls and finalises MPI. In a job of one process, a failure is only logged.
 fn end_of_process() -> Result<()> {
     let wait = |timeout| Wait::new(&"the end of the process", timeout);
     let Some(process) = opened(&wait(DEFAULT_TIMEOUT))? else { return Ok(()) };
-    // No common deadline: each call has its own.
+    // The queued calls have no common deadline. Each has its own.
     let made = process.make_last_calls(&wait(Duration::MAX));
     let Err(error) = made.and_then(|()| finalize(&wait(DEFAULT_TIMEOUT))) else { return Ok(()) };
-    tracing::error!(error = error.chain(), "MPI was not finalised, so the job fails");
+    tracing::error!(error = error.chain(), "could not finalise MPI, so the job fails");
     if process.size == 1 { Ok(()) } else { Err(error) }
 }
 
-/// The versions of MPICH whose launcher can lose the status of a rank that exits without
-/// `MPI_Finalize` (<https://github.com/pmodels/mpich/issues/7057>). It does not lose the status of
-/// `MPI_Abort`. Ranks of other versions do not abort, because the launcher of MPICH 4.0.2 can lose the
-/// last output of a rank that aborts.
+/// The versions of MPICH whose launcher can lose the exit status of a rank that exits without
+/// `MPI_Finalize` (<https://github.com/pmodels/mpich/issues/7057>). The status of `MPI_Abort` is
+/// not lost. With other versions, ranks do not abort, because the launcher of MPICH 4.0.2 can lose
+/// the last output of a rank that aborts.
 const LOSE_STATUS: [&str; 2] = ["MPICH Version: 4.2.0", "MPICH Version: 4.2.1"];
 
-/// Aborts the job if the launcher could lose the status of this process. Returns if it cannot, or if
-/// `MPI_Abort` fails.
+/// Aborts the job if the launcher could lose the status of this process. Returns if it cannot, or
+/// if `MPI_Abort` fails.
 fn abort(status: c_int) {
-    // A thread that is stuck in MPI_Finalize can hold the library's lock, for which MPI_Abort waits.
+    // The watchdog ends the process after this time. MPI_Abort may wait forever for a lock of the
+    // library that a thread stuck in MPI_Finalize holds.
     const PATIENCE: Duration = Duration::from_secs(10);
     let Ok(Some(process)) = opened(&Wait::new(&"MPI_Abort", PATIENCE)) else { return };
     if !LOSE_STATUS.iter().any(|version| process.name.contains(version)) {
@@ -233,17 +240,21 @@ fn abort(status: c_int) {
     // Gives the launcher time to read the last output of this rank.
     let (_silent, never) = mpsc::channel::<()>();
     let _ = never.recv_timeout(Duration::from_millis(200));
-    // The library calls `exit`, which goes on with the exit handlers that are left.
+    // The library calls `exit`, which runs the remaining exit handlers.
     let failure = process.mpi.abort(status);
-    tracing::error!(function = failure.function, reason = failure.reason, "the job may go on");
+    tracing::error!(
+        function = failure.function,
+        reason = failure.reason,
+        "could not abort the job"
+    );
 }
 
-/// Initialises a library, which waits in there for all other processes of the job, without an end of its own: so it does in a
-/// thread of its own, which nobody waits for after the deadline.
+/// Initialises MPI in a separate thread. Initialisation waits for all processes of the job without
+/// a deadline. After the deadline of `wait`, the thread is left running.
 fn init(mpi: &'static dyn Mpi, wait: &Wait<'_>) -> Result<Result<(), Failure>> {
     let (done, result) = mpsc::channel();
     let thread = thread::Builder::new().name("kvstore-mpi-init".to_owned());
-    // Nobody may be there to hear of it any more.
+    // Ignores a closed channel, because the caller may have given up at the deadline.
     let thread = thread.spawn(move || done.send(mpi.init()).unwrap_or_default());
     thread.map_err(|error| Error::Internal(format!("no thread to begin MPI: {error}")))?;
     result.recv_timeout(wait.left()).map_err(|_| {
@@ -255,7 +266,7 @@ fn init(mpi: &'static dyn Mpi, wait: &Wait<'_>) -> Result<Result<(), Failure>> {
 }
 
 impl Process {
-    /// Initialises the library, where the program has not done that.
+    /// Initialises the library, unless the program has done so, and checks that it can be used.
     fn begin(
         found: &OpenLibrary,
         launcher: Launcher,
@@ -281,7 +292,7 @@ impl Process {
         let useless = if !mpi.allows_turns().map_err(failed)? {
             Some("was initialised for one thread alone: MPI_THREAD_SERIALIZED is needed")
         } else if size == 1 && launcher.started_more() {
-            // Else each process would be a job of its own, and nobody would notice.
+            // Otherwise each process would silently be a separate job.
             Some(
                 "sees one process where a launcher has started more: it is not that launcher's (srun needs --mpi=pmix for \
                  Open MPI, --mpi=pmi2 for MPICH)",
@@ -296,12 +307,13 @@ impl Process {
             return refuse(reason);
         }
         let [rank, size] = [rank, size].map(|number| usize::try_from(number).unwrap_or_default());
-        tracing::info!(library = name, rank, size, "MPI is there");
+        tracing::info!(library = name, rank, size, "MPI is initialised");
         let (calls, last, id) = (CallOrder::default(), Mutex::default(), std::process::id());
         Ok(Self { mpi, rank, size, max_message, calls, last, is_ours, id, name })
     }
 
-    /// Fails when the program has finalised an MPI that is its own: a call after that would end the process.
+    /// Returns a fault if the program has finalised an MPI that it initialised itself. A call to
+    /// MPI would then end the process.
     pub(super) fn check_alive(&self) -> Result<(), Fault> {
         if self.is_ours || !self.mpi.is_finalized().unwrap_or(true) {
             return Ok(());
@@ -309,7 +321,7 @@ impl Process {
         Err(Fault::Closed(WHAT))
     }
 
-    /// Makes the communicator, together with the other ranks.
+    /// Creates the separate communicator, together with the other ranks.
     fn make_own(&self, wait: &Wait<'_>) -> Result<()> {
         let guard = self.calls.begin(Verb::Open, (self.rank, self.size), wait)?;
         let mut transfers = Transfers::new(self.mpi, &guard, self.max_message);
@@ -328,14 +340,15 @@ impl Process {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what is done before MPI ends.
+    /// Registers calls to make before MPI ends.
     pub(super) fn before_end(&self, last: Weak<dyn LastCalls>) {
         let mut all = self.last();
         all.retain(|it| it.strong_count() > 0);
         all.push(last);
     }
 
-    /// Makes the calls that are queued: who comes to the end between two of them would be where no other rank is.
+    /// Makes the queued calls. If a rank finalised MPI between two of them, it would be in another
+    /// call than the other ranks.
     fn make_last_calls(&self, wait: &Wait<'_>) -> Result<()> {
         let all: Vec<_> = self.last().iter().filter_map(Weak::upgrade).collect();
         all.iter().try_for_each(|calls| calls.make(wait)).inspect_err(|error| match error {
@@ -348,7 +361,7 @@ impl Process {
         })
     }
 
-    /// Waits until all ranks are here, and ends MPI.
+    /// Waits for all ranks and ends MPI.
     fn finalize(&self, wait: &Wait<'_>) -> Result<()> {
         let guard = self.calls.begin(Verb::Finalize, (self.rank, self.size), wait)?;
         if self.is_ours {
@@ -361,12 +374,14 @@ impl Process {
         Ok(())
     }
 
-    /// How often ranks meet before MPI ends. A rank that has gone to the end moves no bytes any more, and MPICH 4.0.2
-    /// over TCP then waits for ever where a connection is still being made: once was too little in half of all short
-    /// jobs, twice in a sixth, ten times in none.
+    /// The number of barriers before MPI is finalised.
+    ///
+    /// A rank in `MPI_Finalize` moves no more bytes. MPICH 4.0.2 over TCP then waits forever if
+    /// a connection is still being established. With one barrier, this happened in half of all
+    /// short jobs, with two barriers in a sixth, with ten barriers in none.
     const ROUNDS: usize = 10;
 
-    /// Calls the library's own end, which has no deadline, so a thread does.
+    /// Calls `MPI_Finalize` in a separate thread, because it has no deadline.
     fn finalize_library(&self, guard: &CallGuard<'_>) -> Result<(), Fault> {
         let failed = |reason| {
             let operation = format!("{}, MPI_Finalize", guard.place);
@@ -375,7 +390,7 @@ impl Process {
         let mpi = self.mpi;
         let (send, answer) = mpsc::channel();
         let finalize = move || {
-            // Nobody listens after the deadline.
+            // Ignores a closed channel, because the caller may have given up at the deadline.
             let _ = send.send(mpi.finalize());
         };
         let thread = thread::Builder::new().name("kvstore-mpi-end".to_owned());

@@ -1,11 +1,18 @@
-//! [`Transfers`]: messages on their way, and the buffers that they come from and go to.
+//! [`Transfers`]: messages in progress, and their buffers.
 //!
-//! Verbs are made of messages between two ranks, not of MPI's own verbs. So it is known who is late; both ends of a
-//! message that is cut know into how many pieces without asking others; and a rank that does something else, or has
-//! another length in mind, is an error and no crash. Each rank sends every other one its bytes, once: no algorithm gets
-//! along with fewer. Messages without bytes are sent too, for they say that a rank has come.
+//! Verbs use point-to-point messages instead of the collective operations of MPI:
+//!
+//! - Errors can name the ranks that are late.
+//! - The sender and the receiver of a long message both know the number of pieces.
+//! - If a rank makes another call or uses another length, this is an error instead of a crash.
+//!
+//! Each rank sends its bytes once to every other rank, and no algorithm needs fewer bytes. Empty
+//! messages are sent too, because they show that a rank has made the call.
 
-#![expect(unsafe_code, reason = "lends memory to MPI")]
+#![expect(
+    unsafe_code,
+    reason = "passes pointers to MPI, which uses them after the function returns"
+)]
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +21,7 @@ use super::functions::{Failure, Mpi, Request};
 use super::patience::{Patience, Pause};
 use crate::transport::{Buffer, Call, CallGuard, Fault};
 
-/// Buffers of transfers that were never finished. MPI may write there as long as the process lives.
+/// Buffers of transfers that never finished. MPI may write to them until the process ends.
 static ABANDONED: Mutex<Vec<TransferBuffer>> = Mutex::new(Vec::new());
 
 /// The messages of a call.
@@ -25,6 +32,7 @@ pub(super) struct Transfers<'a> {
     max_message: usize,
     buffers: Vec<TransferBuffer>,
     pending: Vec<Pending>,
+    /// The total length of all messages.
     num_bytes: usize,
 }
 
@@ -35,48 +43,49 @@ pub(super) struct BufferId(usize);
 #[derive(Debug)]
 struct TransferBuffer {
     memory: Memory,
-    /// Where its bytes begin, and how many there are: asked once, for as long as MPI has them nobody makes a reference
-    /// to them.
+    /// The address and the length of the bytes. They are determined once, because no reference to
+    /// the bytes may exist while MPI uses them.
     start: *mut u8,
     num_bytes: usize,
 }
 
-// SAFETY: it points into memory that it keeps.
+// SAFETY: `start` points into `memory`, which moves to the other thread together with it.
 unsafe impl Send for TransferBuffer {}
 
 #[derive(Debug)]
 enum Memory {
     Owned(Buffer),
-    /// Others may read it, too.
-    #[expect(dead_code, reason = "it is kept")]
+    /// Other code may read the buffer at the same time.
+    #[expect(dead_code, reason = "keeps the memory alive")]
     Shared(Arc<Buffer>),
 }
 
-/// A message that is not done.
+/// A message in progress.
 #[derive(Debug)]
 struct Pending {
     request: Request,
     peer: usize,
-    /// How many bytes are to come; none for one that is sent.
+    /// The number of bytes to receive, or `None` for a message to send.
     expected: Option<usize>,
 }
 
 impl<'a> Transfers<'a> {
-    /// Begins a call of a library. Messages are cut into pieces of so many bytes at most.
+    /// Returns the transfers of a call. Messages longer than `max_message` are sent in pieces.
     pub(super) fn new(mpi: &'static dyn Mpi, guard: &'a CallGuard<'a>, max_message: usize) -> Self {
         Self { mpi, guard, max_message, buffers: Vec::new(), pending: Vec::new(), num_bytes: 0 }
     }
 
-    /// Takes a buffer.
+    /// Takes ownership of a buffer.
     pub(super) fn add(&mut self, mut buffer: Buffer) -> BufferId {
-        // Of one look at it: a tensor that cannot be made exclusive to these transfers has no bytes then.
+        // Takes address and length from the same reference. If a shared tensor cannot be copied,
+        // the reference is empty.
         let bytes = &mut *buffer;
         let (start, num_bytes) = (bytes.as_mut_ptr(), bytes.len());
         self.buffers.push(TransferBuffer { memory: Memory::Owned(buffer), start, num_bytes });
         BufferId(self.buffers.len() - 1)
     }
 
-    /// Takes a share of a buffer, from which is only sent.
+    /// Takes a shared reference to a buffer. Its bytes can be sent only.
     pub(super) fn share(&mut self, buffer: &Arc<Buffer>) -> BufferId {
         let (start, num_bytes) = (buffer.as_ptr().cast_mut(), buffer.len());
         self.buffers.push(TransferBuffer {
@@ -87,7 +96,7 @@ impl<'a> Transfers<'a> {
         BufferId(self.buffers.len() - 1)
     }
 
-    /// Takes a request that has no buffer.
+    /// Adds a request without a buffer.
     pub(super) fn join(&mut self, request: Result<Request, Failure>) -> Result<(), Fault> {
         let request = request.map_err(|failure| self.failed(failure))?;
         let peer = self.guard.place.rank;
@@ -95,7 +104,7 @@ impl<'a> Transfers<'a> {
         Ok(())
     }
 
-    /// Begins to send bytes of a buffer. Nothing is received there by the same transfers.
+    /// Starts to send a range of a buffer. The same transfers must not receive into this range.
     pub(super) fn send(
         &mut self,
         peer: usize,
@@ -106,7 +115,9 @@ impl<'a> Transfers<'a> {
         for piece in pieces(range, self.max_message) {
             let (start, num_bytes) = self.bytes(buffer_id, &piece);
             let rank = self.integer(peer)?;
-            // SAFETY: the transfers keep the buffer until the request is done, else for ever.
+            // SAFETY: The transfers keep the buffer alive until the request is done. If it is never
+            // done, `drop` leaks the buffer. No code writes to the buffer meanwhile: the transfers
+            // own it, or it is shared and read-only.
             let request = unsafe { self.mpi.send(start, self.integer(num_bytes)?, rank, tag) };
             let request = request.map_err(|failure| self.failed(failure))?;
             self.pending.push(Pending { request, peer, expected: None });
@@ -114,7 +125,7 @@ impl<'a> Transfers<'a> {
         Ok(())
     }
 
-    /// Begins to receive bytes of a buffer that no one else has.
+    /// Starts to receive into a range of an owned buffer.
     pub(super) fn receive(
         &mut self,
         peer: usize,
@@ -126,7 +137,8 @@ impl<'a> Transfers<'a> {
         for piece in pieces(range, self.max_message) {
             let (start, num_bytes) = self.bytes(buffer_id, &piece);
             let rank = self.integer(peer)?;
-            // SAFETY: the transfers keep the buffer until the request is done, else for ever.
+            // SAFETY: The transfers own the buffer until the request is done, and do not access it.
+            // If the request is never done, `drop` leaks the buffer.
             let request = unsafe { self.mpi.receive(start, self.integer(num_bytes)?, rank) };
             let request = request.map_err(|failure| self.failed(failure))?;
             self.pending.push(Pending { request, peer, expected: Some(num_bytes) });
@@ -134,9 +146,10 @@ impl<'a> Transfers<'a> {
         Ok(())
     }
 
-    /// Waits for all messages, and returns the buffers in the order in which they were taken, without shared ones.
+    /// Waits for all messages. Returns the owned buffers in the order in which they were added.
     pub(super) fn wait_all(mut self) -> Result<impl Iterator<Item = Buffer>, Fault> {
         let patience = Patience::for_bytes(self.num_bytes);
+        // Polls instead of calling `MPI_Wait`, which has no deadline.
         loop {
             self.look()?;
             if self.pending.is_empty() {
@@ -158,7 +171,7 @@ impl<'a> Transfers<'a> {
         }
     }
 
-    /// Asks after every message once.
+    /// Tests every message once, and removes those that are done.
     fn look(&mut self) -> Result<(), Fault> {
         let mut index = 0;
         while let Some(pending) = self.pending.get_mut(index) {
@@ -174,7 +187,8 @@ impl<'a> Transfers<'a> {
                     self.pending.swap_remove(index);
                 }
                 Err((failure, tag)) => {
-                    // Bytes of another call may be too many for this one: the call is what to tell.
+                    // A message of another call may be too long for this one. Then the fault names
+                    // the other call instead of the length.
                     let came = Call::of_tag(tag).filter(|_| pending.expected.is_some());
                     if came.is_some() {
                         place.check(pending.peer, came, (0, 0))?;
@@ -190,7 +204,7 @@ impl<'a> Transfers<'a> {
         let peers = |is_incoming: bool| {
             let pending = self.pending.iter();
             let pending = pending.filter(|pending| pending.expected.is_some() == is_incoming);
-            // A request of all ranks tells nothing of any.
+            // Skips requests without a peer, which have this rank: they do not show who is late.
             let own = self.guard.place.rank;
             let pending = pending.filter(|pending| pending.peer != own);
             let mut peers: Vec<usize> = pending.map(|pending| pending.peer).collect();
@@ -206,7 +220,7 @@ impl<'a> Transfers<'a> {
         Fault::Failed { operation, reason: failure.reason }
     }
 
-    /// Returns where a range of a buffer begins, and its length.
+    /// Returns the address and the length of a range of a buffer.
     fn bytes(&mut self, buffer_id: BufferId, range: &Range<usize>) -> (*mut u8, usize) {
         let buffer = &self.buffers[buffer_id.0];
         assert!(range.end <= buffer.num_bytes, "a range of the buffer");
@@ -225,13 +239,14 @@ impl<'a> Transfers<'a> {
 impl Drop for Transfers<'_> {
     #[expect(clippy::disallowed_methods, reason = "a few words per buffer of one transfer")]
     fn drop(&mut self) {
+        // MPI may still use the buffers, so they must not be freed.
         if !self.pending.is_empty() {
             ABANDONED.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.buffers);
         }
     }
 }
 
-/// Cuts a range into pieces that are no longer than that; of an empty one there is one piece.
+/// Splits a range into pieces of at most `longest` bytes. An empty range has one empty piece.
 fn pieces(range: Range<usize>, longest: usize) -> impl Iterator<Item = Range<usize>> {
     let num_pieces = range.len().div_ceil(longest).max(1);
     (0..num_pieces).map(move |index| {
@@ -253,7 +268,7 @@ mod tests {
     use crate::transport::Verb;
     use crate::transport::Wait;
 
-    /// A library that never gets done, and may write at any time.
+    /// A library that never completes a request, and may write at any time.
     #[derive(Debug)]
     struct Slow {
         lent: AtomicPtr<u8>,
@@ -266,7 +281,7 @@ mod tests {
 
         fn write(&self, byte: u8) {
             let lent = self.lent.load(Ordering::Relaxed);
-            // SAFETY: it was lent, and not taken back.
+            // SAFETY: `receive` got this pointer. It stays valid, because `test` never completes.
             unsafe { ptr::write(lent, byte) };
         }
     }
@@ -333,7 +348,7 @@ mod tests {
         }
     }
 
-    /// Lends a buffer to a library in a call that is ended by a fault.
+    /// Passes a buffer to a library in a call that ends with a fault.
     fn lend(
         mpi: &'static Slow,
         act: impl FnOnce(&mut Transfers<'_>, BufferId) -> Result<(), Fault>,
@@ -346,12 +361,12 @@ mod tests {
             transfers.receive(1, buffer_id, 0..8).and_then(|()| act(&mut transfers, buffer_id));
         let fault = begun.and_then(|()| transfers.wait_all().map(drop));
         assert!(guard.end(fault).is_err());
-        // Miri finds out when that memory is nobody's.
+        // Under Miri, this fails if the memory has been freed.
         mpi.write(2);
     }
 
     #[test]
-    fn a_buffer_is_kept_as_long_as_mpi_may_write_there() {
+    fn a_buffer_is_kept_while_mpi_may_write_to_it() {
         static MPI: Slow = Slow::new();
         lend(&MPI, |_, _| Ok(()));
         let mut kept = ABANDONED.lock().unwrap();
@@ -361,13 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_kept_when_the_next_message_cannot_be_begun() {
+    fn a_buffer_is_kept_if_the_next_message_cannot_start() {
         static MPI: Slow = Slow::new();
         lend(&MPI, |transfers, buffer_id| transfers.send(1, buffer_id, 0..8));
     }
 
     #[test]
-    fn pieces_are_the_range() {
+    fn pieces_cover_the_range() {
         let cut = |range, longest| {
             pieces(range, longest).map(|piece| (piece.start, piece.end)).collect::<Vec<_>>()
         };

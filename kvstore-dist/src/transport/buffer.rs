@@ -1,7 +1,9 @@
-//! [`Buffer`] and [`Slices`]: bytes that are given away while they travel; and [`SharedSlices`], which are only read.
+//! The bytes of a call: [`Buffer`] and [`Slices`] for sending and receiving, and [`SharedSlices`]
+//! for sending.
 //!
-//! A library that moves bytes in the background goes on doing so when nobody wants to wait any longer. So a buffer is
-//! owned, not borrowed: a call takes it, and one that fails may keep it for ever.
+//! A library that moves bytes in the background does not stop when a deadline passes. So a call
+//! takes ownership of its buffers instead of borrowing them. A failed call may keep a buffer
+//! forever.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -9,8 +11,10 @@ use std::sync::Arc;
 
 use kvstore_core::{Error, Result, Tensor, fallible};
 
-/// Bytes that a collective owns while it moves them. They begin at a multiple of 8, so that numbers may lie in them, or
-/// are those of a tensor, so that nothing has to be copied behind or before the journey.
+/// Bytes that a call of a collective owns while it runs.
+///
+/// The bytes are aligned to 8, so that they can contain numbers. Or they are the elements of a
+/// tensor, so that sending and receiving the tensor needs no copy.
 #[derive(Clone)]
 pub struct Buffer {
     memory: Memory,
@@ -19,32 +23,33 @@ pub struct Buffer {
 
 #[derive(Clone)]
 enum Memory {
-    /// More than are used, where there were more before.
+    /// May be longer than the buffer, after the buffer has been shortened.
     Words(Vec<u64>),
     Elements(Tensor),
 }
 
 impl Buffer {
-    /// Returns so many zeros.
+    /// Returns a buffer of zeros.
     ///
     /// # Panics
-    /// If memory is missing. [`Buffer::resize`] returns an error instead.
+    /// - If there is not enough memory. [`Buffer::resize`] returns an error instead.
     pub fn zeroed(num_bytes: usize) -> Self {
         #[expect(clippy::expect_used, reason = "only for a few bytes")]
         let words = fallible::zeroed(num_words(num_bytes)).expect("memory for a few bytes");
         Self { memory: Memory::Words(words), num_bytes }
     }
 
-    /// Returns the elements of a tensor. Where somebody else has them too, a change of the buffer makes other ones.
+    /// Returns the elements of a tensor as a buffer. If the tensor shares its memory, the first
+    /// write to the buffer copies the elements.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the host does not see them.
+    /// - [`Error::Unsupported`] if the host cannot access the tensor's memory.
     pub fn of_tensor(tensor: Tensor) -> Result<Self> {
         let num_bytes = tensor.host_bytes()?.len();
         Ok(Self { memory: Memory::Elements(tensor), num_bytes })
     }
 
-    /// Returns the tensor whose elements they are, if there is one.
+    /// Returns the tensor of a buffer from [`Buffer::of_tensor`], or `None` for other buffers.
     pub fn into_tensor(self) -> Option<Tensor> {
         match self.memory {
             Memory::Words(_) => None,
@@ -52,22 +57,23 @@ impl Buffer {
         }
     }
 
-    /// Changes how many bytes there are. Memory is kept for later, unless it is a tensor's, and bytes that are new have
-    /// any value.
+    /// Changes the number of bytes. New bytes have unspecified values. Keeps the memory when the
+    /// buffer becomes shorter. Releases the memory of a tensor.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]. The buffer is then unchanged, or empty if it held a tensor.
+    /// - [`Error::OutOfMemory`] if there is not enough memory. The buffer is then unchanged, or
+    ///   empty if it held a tensor.
     pub fn resize(&mut self, num_bytes: usize) -> Result<()> {
         if let Memory::Elements(_) = self.memory {
             *self = Self::default();
         }
-        // Shrinking would have to be paid for with zeros at the next growth.
+        // Never shrinks the vector, because growing it again would write zeros.
         if let Memory::Words(words) = &mut self.memory
             && words.len() < num_words(num_bytes)
         {
             let more = num_words(num_bytes) - words.len();
             if words.is_empty() {
-                // New memory of the system is zero already.
+                // New memory from the system is already zero.
                 *words = fallible::zeroed(more)?;
             } else {
                 fallible::reserve(words, more)?;
@@ -123,7 +129,8 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A buffer with a slice for each rank, one behind the other. Slices may be empty, and of different lengths.
+/// A buffer with one slice per rank, in the order of ranks. Slices may be empty, and may differ in
+/// length.
 ///
 /// ```
 /// let mut slices = kvstore_dist::Slices::zeroed(&[1, 0, 2]);
@@ -137,19 +144,19 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Returns slices of so many zeros each.
+    /// Returns slices of zeros with these lengths.
     ///
     /// # Panics
-    /// If memory is missing. [`Slices::with_counts`] returns an error instead.
+    /// - If there is not enough memory. [`Slices::with_counts`] returns an error instead.
     pub fn zeroed(counts: &[usize]) -> Self {
         let ends = ends(counts);
         Self { buffer: Buffer::zeroed(ends.last().copied().unwrap_or_default()), ends }
     }
 
-    /// Cuts the memory anew. The bytes are those that are there, or any.
+    /// Changes the number of slices and their lengths. The contents are unspecified.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the slices are as before.
+    /// - [`Error::OutOfMemory`] if there is not enough memory. See [`Buffer::resize`].
     pub fn recount(&mut self, counts: &[usize]) -> Result<()> {
         let ends = ends(counts);
         self.buffer.resize(ends.last().copied().unwrap_or_default())?;
@@ -160,17 +167,18 @@ impl Slices {
     /// Returns slices of these lengths, with unspecified contents.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn with_counts(counts: &[usize]) -> Result<Self> {
         let mut slices = Self::default();
         slices.recount(counts)?;
         Ok(slices)
     }
 
-    /// Returns the elements of a tensor as slices of so many bytes each.
+    /// Returns the elements of a tensor as slices of these lengths in bytes.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when it has another number of bytes, and as [`Buffer::of_tensor`].
+    /// - [`Error::LengthMismatch`] if the lengths do not add up to the size of the tensor.
+    /// - Those of [`Buffer::of_tensor`].
     pub fn of_tensor(tensor: Tensor, counts: &[usize]) -> Result<Self> {
         let buffer = Buffer::of_tensor(tensor)?;
         let (expected, ends) = (counts.iter().sum(), ends(counts));
@@ -181,30 +189,33 @@ impl Slices {
         Ok(Self { buffer, ends })
     }
 
-    /// Returns the tensor whose elements they are, if there is one.
+    /// Returns the tensor of slices from [`Slices::of_tensor`], or `None` for other slices.
     pub fn into_tensor(self) -> Option<Tensor> {
         self.buffer.into_tensor()
     }
 
-    /// Returns how many slices there are: none after a call that has failed.
+    /// Returns the number of slices. It may be 0 after a failed call.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there is no slice.
+    /// Returns whether there are no slices.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Returns where the slice of a rank lies in the whole.
+    /// Returns the range of a rank's slice within the buffer.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// - If there is no slice for the rank.
     pub fn range(&self, rank: usize) -> Range<usize> {
         Self::range_of(&self.ends, rank)
     }
 
-    /// Returns where the slice of a rank lies that ends there.
+    /// Returns the range of a rank's slice within the buffer, given the ends of all slices.
+    ///
+    /// # Panics
+    /// - If there is no end for the rank.
     pub fn range_of(ends: &[usize], rank: usize) -> Range<usize> {
         rank.checked_sub(1).map_or(0, |previous| ends[previous])..ends[rank]
     }
@@ -212,21 +223,21 @@ impl Slices {
     /// Returns the slice of a rank.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// - If there is no slice for the rank.
     pub fn slice(&self, rank: usize) -> &[u8] {
         &self.buffer[self.range(rank)]
     }
 
-    /// Returns the slice of a rank, to be written.
+    /// Returns the slice of a rank, for writing.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// - If there is no slice for the rank.
     pub fn slice_mut(&mut self, rank: usize) -> &mut [u8] {
         let range = self.range(rank);
         &mut self.buffer[range]
     }
 
-    /// Returns the slices in the order of ranks, to be written.
+    /// Returns the slices in the order of ranks, for writing.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let mut rest = &mut *self.buffer;
         let mut begin = 0;
@@ -238,28 +249,28 @@ impl Slices {
         })
     }
 
-    /// Returns all slices as one.
+    /// Returns the bytes of all slices.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Returns all slices as one, to be written.
+    /// Returns the bytes of all slices, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buffer
     }
 
-    /// Returns the buffer, for somebody who keeps it, and how it is cut.
+    /// Returns the buffer and the end of each slice.
     pub fn into_parts(self) -> (Buffer, Vec<usize>) {
         (self.buffer, self.ends)
     }
 
-    /// Puts together what [`Slices::into_parts`] took apart.
+    /// Returns the slices that [`Slices::into_parts`] was called on.
     pub fn from_parts((buffer, ends): (Buffer, Vec<usize>)) -> Self {
         Self { buffer, ends }
     }
 }
 
-/// Returns where slices of so many bytes end that lie one behind the other.
+/// Returns the end of each slice, given the lengths of consecutive slices.
 fn ends(counts: &[usize]) -> Vec<usize> {
     let end = |end: &mut usize, count: &usize| {
         *end += count;
@@ -268,8 +279,7 @@ fn ends(counts: &[usize]) -> Vec<usize> {
     counts.iter().scan(0, end).collect()
 }
 
-/// Bytes that are sent, of which each rank gets a slice. They are shared and only read, however long that takes; slices may
-/// overlap.
+/// Bytes to send: a slice for each rank of a shared, read-only buffer. Slices may overlap.
 #[derive(Clone, Debug)]
 pub struct SharedSlices {
     buffer: Arc<Buffer>,
@@ -280,7 +290,7 @@ impl SharedSlices {
     /// Returns a slice for each rank, in the order of ranks.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a slice that does not lie in the buffer.
+    /// - [`Error::InvalidArgument`] if a range is not within the buffer.
     pub fn new(buffer: Arc<Buffer>, ranges: Vec<Range<usize>>) -> Result<Self> {
         let len = buffer.len();
         match ranges.iter().find(|range| range.start > range.end || range.end > len) {
@@ -289,20 +299,20 @@ impl SharedSlices {
         }
     }
 
-    /// Returns how many slices there are.
+    /// Returns the number of slices.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Returns whether there is no slice.
+    /// Returns whether there are no slices.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Returns where the slice of a rank lies in the buffer.
+    /// Returns the range of a rank's slice within the buffer.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// - If there is no slice for the rank.
     pub fn range(&self, rank: usize) -> Range<usize> {
         self.ranges[rank].clone()
     }
@@ -310,12 +320,12 @@ impl SharedSlices {
     /// Returns the slice of a rank.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// - If there is no slice for the rank.
     pub fn slice(&self, rank: usize) -> &[u8] {
         &self.buffer[self.range(rank)]
     }
 
-    /// Returns the buffer in which they lie.
+    /// Returns the buffer of all slices.
     pub fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
@@ -333,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_lie_one_behind_the_other() {
+    fn slices_are_adjacent() {
         let mut slices = Slices::zeroed(&[3, 0, 6]);
         slices.slice_mut(0).fill(1);
         slices.slice_mut(2).fill(3);
@@ -347,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_lie_in_a_buffer() {
+    fn buffers_are_aligned_for_numbers() {
         for num_bytes in [0, 1, 7, 8, 4096] {
             let buffer = Buffer::zeroed(num_bytes);
             assert_eq!(buffer.len(), num_bytes);

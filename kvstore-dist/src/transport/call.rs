@@ -45,17 +45,17 @@ impl Verb {
     }
 }
 
-/// A call by verb and number, the same on all ranks.
+/// The verb and the number of a call. Both are the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     verb: Verb,
-    /// From 0 to `NUMBERS - 1`, then 0 again.
+    /// The number of the call, modulo `NUMBERS`.
     number: i32,
 }
 
 impl Call {
-    /// The bound of call numbers. A tag contains the verb too, and MPI guarantees tags up to 32767
-    /// only (`MPI_TAG_UB`).
+    /// The upper bound of call numbers. A tag also contains the verb, and MPI guarantees tags only
+    /// up to 32767 (`MPI_TAG_UB`).
     const NUMBERS: i32 = 4096;
 
     /// Returns the first call of a collective.
@@ -97,7 +97,7 @@ pub struct Place<'a> {
     pub size: usize,
     /// The call.
     pub call: Call,
-    /// The subject and deadline of the call.
+    /// The subject and the deadline of the call.
     pub wait: &'a Wait<'a>,
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_says_which_call_it_is() {
+    fn a_tag_identifies_its_call() {
         let mut call = Call::first(Verb::Finalize);
         for number in 0..5000 {
             assert!((0..32_767).contains(&call.tag()));

@@ -9,7 +9,7 @@ use super::call::{Call, Place, Verb};
 use super::collective::Wait;
 use super::fault::Fault;
 
-/// The order of the calls of one member. Unlike a mutex, it can be waited for with a deadline.
+/// The order of the calls of one member. Unlike a mutex, it supports waiting with a deadline.
 #[derive(Debug, Default)]
 pub struct CallOrder {
     state: Mutex<State>,
@@ -31,8 +31,8 @@ impl CallOrder {
     /// # Errors
     /// - The fault that ended the collective.
     /// - [`Error::Timeout`](kvstore_core::Error::Timeout) if another call runs until the deadline.
-    ///   This ends the collective, because other ranks make the call, so this rank would stay one
-    ///   call behind.
+    ///   This ends the collective. The other ranks make this call, so this rank would stay one call
+    ///   behind.
     pub fn begin<'a>(
         &'a self,
         verb: Verb,
@@ -52,6 +52,7 @@ impl CallOrder {
             }
             let left = wait.left();
             if left.is_zero() {
+                // Ends the collective under the same lock, so that no waiting call starts instead.
                 let behind = "another call of this rank is not done yet";
                 let fault = Fault::Late(format!("{place} after {:?}, {behind}", wait.timeout()));
                 state.fault = Some(fault.clone());
@@ -82,11 +83,11 @@ impl CallOrder {
     }
 }
 
-/// A running call. The drop ends it; a drop during a panic also ends the collective.
+/// A running call. Dropping it ends the call. Dropping it during a panic also ends the collective.
 #[derive(Debug)]
 pub struct CallGuard<'a> {
     order: &'a CallOrder,
-    /// Rank, call and deadline.
+    /// The rank, the call and the deadline.
     pub place: Place<'a>,
 }
 
@@ -94,7 +95,7 @@ impl CallGuard<'_> {
     /// Sleeps for `time`, or until the collective ends.
     ///
     /// # Errors
-    /// The fault that ended the collective.
+    /// - The fault that ended the collective.
     pub fn pause(&self, time: Duration) -> Result<(), Fault> {
         let state = self.order.state();
         let state = match &state.fault {
@@ -104,10 +105,10 @@ impl CallGuard<'_> {
         state.fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends the call. A fault ends the collective, too.
+    /// Ends the call. A fault also ends the collective.
     ///
     /// # Errors
-    /// The error of the first fault of the collective.
+    /// - The error of the first fault of the collective, if `result` is a fault.
     pub fn end<T>(self, result: Result<T, Fault>) -> Result<T> {
         let mut state = self.order.state();
         match result {
@@ -116,7 +117,7 @@ impl CallGuard<'_> {
         }
     }
 
-    /// Ends the call, and closes the collective: later calls report `what` as closed.
+    /// Ends the call and closes the collective. Later calls report `what` as closed.
     pub fn close(self, what: &'static str) {
         self.order.state().fault = Some(Fault::Closed(what));
     }

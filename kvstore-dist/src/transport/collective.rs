@@ -1,5 +1,5 @@
-//! [`Collective`]: the operations that processes perform together. Every implementation passes the
-//! suite in `tests/`.
+//! [`Collective`]: the operations that processes perform together. Every implementation must pass
+//! the suite in `tests/`.
 
 use std::fmt;
 use std::sync::Weak;
@@ -21,8 +21,8 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// Returns a wait that begins now. The error at the deadline begins with the subject, for
-    /// example ``push of `w1`, round 7``. The subject is formatted only then.
+    /// Returns a wait that begins now. The message of errors begins with the subject, for example
+    /// ``push of `w1`, round 7``. The subject is formatted only for errors.
     pub fn new(subject: &'a dyn fmt::Display, timeout: Duration) -> Self {
         Self { subject, begun: Instant::now(), timeout }
     }
@@ -49,28 +49,36 @@ impl fmt::Debug for Wait<'_> {
     }
 }
 
-/// A group of processes, or threads, that all call the same verbs in the same order; this is one of them.
+/// A member of a group of processes or threads. All members must make the same calls in the same
+/// order.
 ///
-/// Only bytes travel: nothing here adds numbers up. Threads of one member may call at once, and their calls are made
-/// one after the other.
+/// A collective moves bytes and does no arithmetic. Several threads of one member may make calls at
+/// once. The calls then run one after another.
 ///
 /// # Errors
-/// An argument that does not fit the group ([`InvalidArgument`](Error::InvalidArgument),
-/// [`LengthMismatch`](Error::LengthMismatch)) is refused before anything is sent. Whatever goes wrong later leaves the
-/// members in different places, so it ends the collective: every later call fails at once, with the same reason.
-/// - [`Timeout`](Error::Timeout): the deadline passed; the text says which ranks nothing came from.
-/// - [`InvalidArgument`](Error::InvalidArgument): another rank does something else.
-/// - [`LengthMismatch`](Error::LengthMismatch): another rank sends more or fewer bytes.
-/// - [`Transport`](Error::Transport): the library fails, or another member is gone.
-/// - [`Closed`](Error::Closed): it has been ended.
+/// Invalid arguments are rejected before anything is sent. The collective stays usable:
 ///
-/// After such an error the buffers of the call may be empty: something may still write there.
+/// - [`InvalidArgument`](Error::InvalidArgument) if the root is not a member.
+/// - [`LengthMismatch`](Error::LengthMismatch) if a list does not have one slice per rank, or if
+///   lists that belong together differ in length.
+///
+/// Later errors leave the members in different calls, so they end the collective. Every later call
+/// fails at once with the same error:
+///
+/// - [`Timeout`](Error::Timeout) if the deadline passes. The message names the ranks that are late.
+/// - [`InvalidArgument`](Error::InvalidArgument) if another rank makes another call.
+/// - [`LengthMismatch`](Error::LengthMismatch) if another rank sends another number of bytes.
+/// - [`Transport`](Error::Transport) if the library fails, or if another member has left.
+/// - [`Closed`](Error::Closed) if the collective has been closed.
+///
+/// After such an error, the buffers of the call may be empty, because the transport may still write
+/// to their memory.
 ///
 /// ```
 /// use std::{slice::from_mut, time::Duration};
 /// use kvstore_dist::{Collective, LocalCollective, Slices, Wait};
 /// # fn main() -> kvstore_core::Result<()> {
-/// // Each of two ranks runs this; here they are threads.
+/// // Each of the two ranks runs this. In this example, the ranks are threads.
 /// let act = |member: &dyn Collective| {
 ///     let mut slices = Slices::zeroed(&[1, 2]);
 ///     slices.slice_mut(member.rank()).fill(7);
@@ -88,21 +96,26 @@ impl fmt::Debug for Wait<'_> {
 /// # }
 /// ```
 pub trait Collective: fmt::Debug + Send + Sync {
-    /// Returns which member this is, from 0.
+    /// Returns the rank of this member, from 0.
     fn rank(&self) -> usize;
 
-    /// Returns how many members there are.
+    /// Returns the number of members.
     fn size(&self) -> usize;
 
-    /// Returns when all members have called it.
+    /// Waits until all members have called this.
     fn barrier(&self, wait: &Wait<'_>) -> Result<()>;
 
-    /// Gives all members the bytes of one, `root`. All of them say how many: their buffers are of one length.
+    /// Sends the bytes of the member `root` to all members. The buffers of all members must have
+    /// the same length.
     fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()>;
 
-    /// Sends each member the slice of its rank, and receives one from each in the slice of that one's rank. What a rank
-    /// sends is as long as what the other one receives; the member's own slice is copied. Of lists each member has as
-    /// many: what lies in several places travels from there, and to there, at the same time.
+    /// Exchanges slices between all members: sends slice `r` of each list in `sent` to rank `r`,
+    /// and receives a slice from rank `r` into slice `r` of the same list in `received`. Copies the
+    /// member's own slice.
+    ///
+    /// A slice must have the same length on the sending and the receiving rank. All members must
+    /// pass the same number of lists. Several lists allow sending from, and receiving to, separate
+    /// buffers in one call.
     fn all_to_all(
         &self,
         sent: &[SharedSlices],
@@ -110,24 +123,25 @@ pub trait Collective: fmt::Debug + Send + Sync {
         wait: &Wait<'_>,
     ) -> Result<()>;
 
-    /// Sends all members the slice of this rank, and receives those of the others: then all have the same bytes. The
-    /// lengths are the same on every rank, and so is the number of lists, which travel at the same time.
+    /// Sends the slice of this rank to all members, and receives their slices. At the end, all
+    /// members have the same bytes. The number of lists and the lengths of slices must be the same
+    /// on all members.
     fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()>;
 
-    /// Registers work to flush before the collective shuts down at process exit. Implementations that
-    /// are only ever dropped may ignore it; wrappers must forward it.
+    /// Registers work to flush before the collective shuts down at process exit. Implementations
+    /// that are only ever dropped may ignore it; wrappers must forward it.
     fn before_end(&self, _last: Weak<dyn LastCalls>) {}
 }
 
-/// Calls that have to be made before a collective ends.
+/// Queued calls to make before a collective ends.
 pub trait LastCalls: fmt::Debug + Send + Sync {
-    /// Makes the calls, and rejects later ones. Succeeds if there are none.
+    /// Makes the queued calls, and rejects later ones. Does nothing if no calls are queued.
     ///
     /// # Errors
-    /// - [`Timeout`](Error::Timeout) at the deadline.
-    /// - [`InvalidArgument`](Error::InvalidArgument) in the thread that makes the calls. Nothing ends
-    ///   then.
-    /// - The error that ended the collective meanwhile.
+    /// - [`Timeout`](Error::Timeout) if the deadline passes.
+    /// - [`InvalidArgument`](Error::InvalidArgument) in the thread that makes the queued calls. The
+    ///   collective does not end then.
+    /// - The error that ended the collective in the meantime.
     fn make(&self, wait: &Wait<'_>) -> Result<()>;
 }
 
@@ -147,8 +161,8 @@ pub fn check_len(what: &str, size: usize, mut lens: impl Iterator<Item = usize>)
     }
 }
 
-/// Checks the arguments of [`Collective::all_to_all`], and copies the slice that this member sends to
-/// itself.
+/// Checks the arguments of [`Collective::all_to_all`], and copies the slices that this member sends
+/// to itself.
 pub fn begin_all_to_all(
     (rank, size): (usize, usize),
     sent: &[SharedSlices],

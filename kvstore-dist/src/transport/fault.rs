@@ -17,9 +17,9 @@ pub enum Fault {
     WrongLength {
         /// The call and the sender.
         what: String,
-        /// Bytes expected.
+        /// The expected number of bytes.
         expected: usize,
-        /// Bytes sent.
+        /// The number of bytes that were sent.
         found: usize,
     },
     /// The library failed, or a member ended.
@@ -29,13 +29,13 @@ pub enum Fault {
         /// The reason.
         reason: String,
     },
-    /// The collective was closed; the text names what.
+    /// The collective was closed. The string names the closed object.
     Closed(&'static str),
 }
 
 impl Fault {
-    /// Returns the fault of a passed deadline. `silent` are ranks that have not sent all bytes,
-    /// `slow` those that have not received all.
+    /// Returns the fault for a missed deadline. `silent` are the ranks that have not sent all
+    /// bytes, `slow` the ranks that have not received all bytes.
     pub fn late(place: &Place<'_>, silent: &[usize], slow: &[usize]) -> Self {
         let mut text = format!("{place} after {:?}", place.wait.timeout());
         // Writing to a string cannot fail.
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_ranks_are_not_all_named() {
+    fn a_long_list_of_ranks_is_shortened() {
         let ranks: Vec<usize> = (0..20).collect();
         assert_eq!(Ranks(&ranks[3..4]).to_string(), "rank 3");
         assert_eq!(Ranks(&ranks[3..5]).to_string(), "ranks 3, 4");

@@ -1,14 +1,15 @@
-//! What a transport is, and parts to build one from.
+//! [`Collective`], the trait of a transport, and parts to build a transport.
 //!
-//! A transport implements [`Collective`]: it moves bytes between processes and adds nothing up. The
-//! implementations in this crate, `local.rs` and `mpi/`, use the other types here:
+//! A transport moves bytes between processes and does no arithmetic. The implementations in this
+//! crate, `local.rs` and `mpi/`, use the other types here:
 //!
-//! - [`Buffer`], [`Slices`], [`SharedSlices`]: the bytes of a call, owned while they travel.
+//! - [`Buffer`], [`Slices`], [`SharedSlices`]: the bytes of a call. The call owns them while it
+//!   runs.
 //! - [`Call`]: the verb and number of a call. Every message carries its [tag](Call::tag), so that
 //!   ranks in different calls are detected.
 //! - [`CallOrder`]: one call at a time per member, until a [`Fault`] ends the collective.
 //! - [`Place`]: rank, call and deadline, for checks and error messages.
-//! - [`check_root`], [`check_len`], [`begin_all_to_all`]: the checks before anything is sent.
+//! - [`check_root`], [`check_len`], [`begin_all_to_all`]: the checks of arguments.
 
 mod buffer;
 mod call;

@@ -74,7 +74,7 @@ impl Threads {
             .num_threads(number)
             .thread_name(|index| format!("kvstore-{index}"))
             .build()
-            .inspect_err(|error| tracing::warn!(%error, "no thread pool"))
+            .inspect_err(|error| tracing::warn!(%error, "could not start threads; using one"))
             .ok()?;
         Some(Self(threads))
     }
