@@ -150,6 +150,7 @@ fn computing_cases() -> Vec<Case> {
         case("a cast", tensor, |it| it.cast(DType::F64)),
         case("a cast to half precision", tensor, |it| it.cast(DType::F16)),
         case("a copy", tensor, |it| it.duplicate()),
+        // In the next two cases, a snapshot shares the memory, so the change must allocate.
         case(
             "a change of a shared value",
             || {
@@ -185,6 +186,7 @@ fn row_cases() -> Vec<Case> {
         case(
             "RowSparse::from_ids",
             || {
+                // In descending order, so that `from_ids` must sort them.
                 let ids: Vec<i64> = rows().indices().iter().rev().copied().collect();
                 (ids, tensor())
             },
@@ -239,6 +241,7 @@ fn row_cases() -> Vec<Case> {
 
 /// Returns the cases of optimizers without a store.
 fn optimizer_cases() -> Vec<Case> {
+    // Updates change weight and state, so each case needs new ones.
     let prepare = || {
         let weight = rows().to_dense().unwrap();
         let optimizer = Optimizer::new("adam").unwrap();
@@ -330,6 +333,7 @@ fn trained() -> LocalStore {
 }
 
 fn checkpoint_cases() -> Vec<Case> {
+    // The preparation of a case writes the file, so that only reading it can fail.
     let bytes = |it: &LocalStore| it.snapshot().unwrap().to_bytes().unwrap();
     vec![
         case("Snapshot::to_bytes", trained, |it| it.snapshot()?.to_bytes()),

@@ -118,6 +118,7 @@ mod tests {
 
     #[test]
     fn strings_above_the_limit_are_rejected() {
+        // Strings in every position, also where only a part of the path to the manifest matches.
         for json in [
             r#""@""#,
             r#""@"#,
@@ -146,6 +147,7 @@ mod tests {
             );
             assert!(check_manifest(&over).is_err(), "{json}");
         }
+        // The manifest may be longer, but only as part of a header.
         for json in [
             r#"{"__metadata__":{"kvstore":"@"}}"#,
             "{\"__metadata__\":{\"x\":\"\",\"kvstore\"\r\n\t : \"@\"}}",

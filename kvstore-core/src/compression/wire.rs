@@ -100,6 +100,7 @@ mod tests {
             let value = compression.decode(&backends, &codes, value.spec().clone()).unwrap();
             value.to_vec::<f32>().unwrap()
         };
+        // An element sends the threshold when its residual has reached it, and keeps the rest.
         assert_eq!(push(), [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5]);
         assert_eq!(push(), [-0.5, -0.5, 0.0, 0.0, 0.5, 0.5, 0.5]);
         assert_eq!(push(), [-0.5, 0.0, 0.0, 0.5, 0.0, 0.5, 0.5]);

@@ -160,6 +160,7 @@ mod tests {
     #[cfg(not(miri))]
     #[test]
     fn column_blocks_keep_the_bits_and_are_checked_one_at_a_time() {
+        // Factors with many digits, because another order of additions then changes the bits.
         let generator = |seed: u32| {
             let mut state = seed;
             move || {
@@ -215,6 +216,7 @@ mod tests {
                     .fill(1.0);
                 storage
             };
+            // All factors are 1, so every element of a complete product is 32.
             let size = MatmulSize { m: blocks * ROWS, k: 32, n: 32 };
             let (tall, square) = (ones(size.m * size.k), ones(size.k * size.n));
             let product = |check: &Check<'_>| -> Result<bool> {

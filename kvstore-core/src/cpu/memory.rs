@@ -455,6 +455,8 @@ mod tests {
         let span = Span { storage: &*storage, start: 0, num_bytes: 5000 };
         assert_eq!(bytes(span).unwrap().as_ptr().align_offset(ALIGNMENT), 0);
         assert!(memory.live_bytes() >= 5000);
+        // A storage enters the pool while its last reference still exists, and can be taken after
+        // that reference is dropped.
         let held = Arc::clone(&storage);
         memory.recycle(&mut storage);
         assert_eq!(memory.pooled_bytes(), 0, "the storage still has a second reference");

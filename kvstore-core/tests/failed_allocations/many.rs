@@ -70,6 +70,7 @@ pub(super) fn cases_of_keys() -> Vec<Case> {
             "init of many more keys",
             |_| Ok(()),
             |store, _, values| {
+                // Arguments are made `without_failures`, so that only the store's allocations fail.
                 let more = without_failures(|| many_keys("v"));
                 store.init(&more, values)
             },
@@ -260,6 +261,7 @@ pub(super) fn cases_of_arrays() -> Vec<Case> {
         let folder = tempfile::tempdir().unwrap();
         list.write(folder.path().join("arrays"))
     };
+    // The preparation of a case writes the file, so that only reading it can fail.
     let bytes = |list: ArrayList| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("arrays");

@@ -35,6 +35,7 @@ fn many_rows(
         (store, vec![value; keys().len() * num_values])
     };
     change(name, prepare, move |store, values| {
+        // The list of keys belongs to the caller. Only allocations of `push` must fail.
         let keys: Vec<Key> = without_failures(|| {
             of_push().into_iter().flat_map(|key| vec![key; num_values]).collect()
         });

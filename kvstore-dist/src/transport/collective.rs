@@ -174,6 +174,7 @@ pub fn begin_all_to_all(
         let what = "all_to_all: lists of slices to receive".to_owned();
         return Err(Error::LengthMismatch { what, expected: sent.len(), found: received.len() });
     }
+    // Copied here, so that transports never send a message to the own rank.
     for (sent, received) in sent.iter().zip(received) {
         let (from, to) = (sent.slice(rank), received.slice_mut(rank));
         if from.len() != to.len() {

@@ -132,6 +132,7 @@ mod tests {
     fn helpers_have_left_at_the_end() {
         thread::scope(|scope| {
             for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+                // The task borrows these, so a helper that ran later would use freed memory.
                 let (next, mut done) = (AtomicUsize::new(0), AtomicUsize::new(0));
                 let task = || {
                     let is_there = next.fetch_add(1, Ordering::Relaxed) < 10;

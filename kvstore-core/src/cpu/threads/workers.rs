@@ -314,6 +314,7 @@ mod tests {
         let workers = Workers::new(2);
         let (entered, other_ended) = (Barrier::new(3), AtomicBool::new(false));
         let num_pieces = AtomicUsize::new(0);
+        // The first call occupies both threads until the second call has ended.
         let work_until_the_other_ends = |_: &mut [u8]| {
             if num_pieces.fetch_add(1, Ordering::Relaxed) >= 2 {
                 return;
