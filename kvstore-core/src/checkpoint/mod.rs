@@ -1,4 +1,4 @@
-//! Checkpoints: write a [`Snapshot`] to a file, and read it.
+//! Checkpoints: write a [`Snapshot`](crate::store::Snapshot) to a file, and read it.
 //!
 //! The file has the safetensors format, so other tools can read its tensors. It consists of
 //!
