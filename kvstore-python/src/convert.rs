@@ -11,7 +11,10 @@ use crate::interpreter::error::{invalid, optional, replaced, to_python, type_err
 use crate::interpreter::{finalization, lists};
 use crate::numpy;
 
-/// Returns a copy as a Python object; `MemoryError` if memory is missing, where `PyBytes::new` panics.
+/// Returns a copy of the bytes as a Python object.
+///
+/// # Errors
+/// - `MemoryError` if there is not enough memory. `PyBytes::new` would panic.
 pub(crate) fn bytes_of<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, bytes.len(), |copy| {
         copy.copy_from_slice(bytes);
@@ -30,7 +33,7 @@ pub(crate) fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
         .map_err(|_| type_error(py, format!("dtype `{name}`: expected one of {}", dtypes())))
 }
 
-/// A device by the name of its kind and its number.
+/// A device: the name of its kind, and its number.
 pub(crate) type DeviceName = (String, u32);
 
 pub(crate) fn device(py: Python<'_>, (kind, ordinal): DeviceName) -> PyResult<Device> {
@@ -50,7 +53,7 @@ pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
     device(py, pair.extract()?)
 }
 
-/// Returns the dtype that a program means by its name, as NumPy's, or as a type of Python's.
+/// Returns the dtype for a name, a NumPy dtype or a Python type.
 pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     static NAME_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
@@ -66,7 +69,7 @@ pub(crate) fn context(py: Python<'_>, device: Device) -> PyResult<Bound<'_, PyAn
     finalization::call(class, &(device.kind().name(), device.ordinal()).into_pyobject(py)?, None)
 }
 
-/// Returns the lengths: of a sequence, or of a single number.
+/// Returns the shape for a sequence of lengths or a single length.
 pub(crate) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     let py = object.py();
     if let Some(length) = optional(py, object.extract::<usize>())? {
@@ -78,13 +81,13 @@ pub(crate) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     Ok(Shape::from(dims))
 }
 
-/// Returns the shape as Python writes it.
+/// Returns the shape as a Python tuple.
 pub(crate) fn dims<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, shape.dims())
 }
 
-/// Returns a number for elements of a dtype: one of Python's, one of NumPy's, or an array of another library that has no
-/// axes; none for what is not one.
+/// Returns a scalar for elements of a dtype, or `None` if the object is not a number. The object
+/// may be a Python number, a NumPy scalar, or an array of another library with no axes.
 pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Scalar>> {
     let py = object.py();
     if object.is_instance_of::<PyFloat>() {
@@ -94,6 +97,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
         return integral(object, dtype).map(Some);
     }
     numpy::check_unmasked(object)?;
+    // Objects with `__dlpack__` are arrays. Only those without axes are numbers.
     let has_axes = object.hasattr(intern!(py, "__dlpack__"))? && {
         let is_scalar = object.getattr("ndim").and_then(|axes| axes.eq(0));
         !optional(py, is_scalar)?.unwrap_or(false)
@@ -110,8 +114,8 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
     Ok(None)
 }
 
-/// Returns an integer of Python's. One that is longer than any of ours is the nearest number with a fraction, where
-/// elements have fractions.
+/// Returns a Python integer as a scalar. For a floating-point dtype, an integer outside of `int64`
+/// becomes the nearest `f64`.
 fn integral(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
     let py = object.py();
     if let Some(number) = optional(py, object.extract::<i64>())? {
@@ -124,10 +128,12 @@ fn integral(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
     object.extract::<f64>().map(Scalar::from).map_err(|raised| replaced(py, raised, too_large))
 }
 
-/// Returns an argument as what the core takes.
+/// Converts an argument to the type that the core expects.
 ///
 /// # Errors
-/// One that says what was expected, in place of Python's own for a wrong type or for a number that is too large.
+/// - A `TypeError` that names the expected type, if the argument has another type.
+/// - `InvalidArgument` if a number is too large.
+/// - Any other exception of the conversion, unchanged.
 pub(crate) fn argument<'py, T>(object: &Bound<'py, PyAny>, expected: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -148,22 +154,22 @@ where
     })
 }
 
-/// Returns a number with a fraction.
+/// Returns a floating-point argument.
 pub(crate) fn float(object: &Bound<'_, PyAny>) -> PyResult<f64> {
     argument(object, "a number that fits into `float64`")
 }
 
-/// Returns how often something is repeated.
+/// Returns a count.
 pub(crate) fn count(object: &Bound<'_, PyAny>) -> PyResult<usize> {
     argument(object, "a whole number from 0 up")
 }
 
-/// Returns the number of an axis, from the first one or, if it is negative, from the last.
+/// Returns the number of an axis. A negative number counts from the last axis.
 pub(crate) fn axis(object: &Bound<'_, PyAny>) -> PyResult<isize> {
     argument(object, "the number of an axis")
 }
 
-/// Returns the number of an update.
+/// Returns an update number.
 pub(crate) fn num_update(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     argument(object, "the number of an update, from 0 up")
 }

@@ -1,4 +1,5 @@
-//! The native module behind the Python package `mxkv`: it translates and decides nothing.
+//! The native module behind the Python package `mxkv`. It converts arguments and results, and
+//! leaves all decisions to the `kvstore` crate.
 //!
 //! Each module imports only those before it:
 //!
@@ -10,10 +11,7 @@
 //! - `arguments`: keys, values and outputs of the verbs
 //! - `store`: stores, optimizers, snapshots, checkpoints
 
-#![cfg_attr(
-    test,
-    allow(clippy::disallowed_macros, reason = "a test may abort when memory runs out")
-)]
+#![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 mod arguments;
 mod array;
@@ -24,7 +22,7 @@ mod numpy;
 mod runtime;
 mod store;
 
-/// What the package `mxkv` is made of. Programs use the package's own modules.
+/// The native part of the package `mxkv`. Programs use the package's own modules.
 #[pyo3::pymodule]
 mod _native {
     use pyo3::prelude::*;
@@ -55,8 +53,8 @@ mod _native {
     #[pymodule_export]
     use super::store::verbs::PyStore;
 
-    /// Attaches once while the interpreter is certainly there: the first time `pyo3` asks twice whether it is, and panics in
-    /// a thread whose interpreter ends in between.
+    /// Attaches to the interpreter once while it is running. On the first attach, `PyO3` checks
+    /// twice whether the interpreter is running, and panics if it ends between the two checks.
     #[pymodule_init]
     fn begin(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.py().detach(|| Python::attach(|_| Ok::<_, PyErr>(())))?;

@@ -1,11 +1,11 @@
-//! The process: its memory, its devices, the names that the core gives to things.
+//! Functions about the process: its memory, its devices, and the names of dtypes and errors.
 
 use kvstore::DType;
 use pyo3::prelude::*;
 
 use crate::interpreter::error::{codes, detached};
 
-/// A device by the name of its kind and its number, the bytes in use, and all its bytes.
+/// A device (the name of its kind, and its number), the bytes in use, and its total bytes.
 type Memory = (&'static str, u32, usize, Option<usize>);
 
 /// Returns the version of the library.
@@ -14,25 +14,25 @@ pub(crate) fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Returns what was found on this machine: a name and a sentence each.
+/// Returns the findings about this machine, each as a name and a sentence.
 #[pyfunction]
 pub(crate) fn doctor(py: Python<'_>) -> PyResult<Vec<(String, String)>> {
     detached(py, || Ok(kvstore::doctor()))
 }
 
-/// Returns the bytes that arrays and stored values hold on all devices.
+/// Returns the number of bytes that arrays and stored values occupy on all devices.
 #[pyfunction]
 pub(crate) fn live_bytes() -> usize {
     kvstore::live_bytes()
 }
 
-/// Returns the bytes that are kept for reuse.
+/// Returns the number of bytes that are kept for reuse.
 #[pyfunction]
 pub(crate) fn pooled_bytes() -> usize {
     kvstore::pooled_bytes()
 }
 
-/// Gives the memory that is kept for reuse back to the system.
+/// Returns the memory that is kept for reuse to the system.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> PyResult<()> {
     detached(py, || {
@@ -54,7 +54,8 @@ pub(crate) fn set_memory_limit(num_bytes: Option<usize>) {
     kvstore::set_memory_limit(num_bytes);
 }
 
-/// Returns the memory of each device: its kind and number, the bytes in use, its bytes in all if they are known.
+/// Returns the memory of each device: its kind and number, the bytes in use, and the total bytes
+/// if they are known.
 #[pyfunction]
 pub(crate) fn device_memory(py: Python<'_>) -> PyResult<Vec<Memory>> {
     detached(py, || {
@@ -66,7 +67,7 @@ pub(crate) fn device_memory(py: Python<'_>) -> PyResult<Vec<Memory>> {
     })
 }
 
-/// Returns how many GPUs there are.
+/// Returns the number of GPUs.
 #[pyfunction]
 pub(crate) fn num_gpus(py: Python<'_>) -> PyResult<usize> {
     detached(py, || Ok(kvstore::num_gpus()))

@@ -1,4 +1,4 @@
-//! Keys as programs write them: texts or integers, and one store has either.
+//! Keys as programs write them: strings or integers. One store has only one of the two kinds.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -14,7 +14,8 @@ use super::listed;
 use crate::interpreter::error::{invalid, optional, to_python, type_error};
 use crate::interpreter::{finalization, lists};
 
-/// What a key is for the program. The store itself knows texts only: an integer is its decimal text.
+/// The Python type of a key. The store has only strings: an integer is stored as its decimal
+/// string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -22,18 +23,19 @@ enum Kind {
     Integer = 2,
 }
 
-/// Whether the keys of a store are texts or integers, for good once the first of them is initialised.
+/// The kind of keys of a store: strings or integers. It is fixed once a key is initialised.
 #[derive(Debug, Default)]
 pub(crate) struct KeyKind {
-    /// A [`Kind`], or 0 before the first call; [`UNSETTLED`] is added before the first `init`.
+    /// A [`Kind`], or 0 before the first call. [`UNSETTLED`] is set until the first `init`
+    /// succeeds.
     kind: AtomicU8,
 }
 
-/// Another kind may take the place of this one: what was called has failed, or may have.
+/// Flag: another kind may still replace this one, because no key is initialised yet.
 const UNSETTLED: u8 = 4;
 
 impl KeyKind {
-    /// Returns the keys of a call, one or a list, and remembers what they are.
+    /// Returns the keys of a call, one or a list, and remembers their kind.
     pub(crate) fn keys(&self, object: &Bound<'_, PyAny>) -> PyResult<Keys> {
         if !listed::is_list(object) {
             return self.one(object).map(|key| Keys::One(key.into_owned()));
@@ -54,7 +56,7 @@ impl KeyKind {
         Ok(Keys::Many(keys))
     }
 
-    /// Returns the only key of a call, and remembers what it is.
+    /// Returns the only key of a call, and remembers its kind.
     pub(crate) fn one(&self, object: &Bound<'_, PyAny>) -> PyResult<Cow<'static, Key>> {
         let kind = Kind::of(object)?;
         let key = kind.key(object)?;
@@ -69,6 +71,7 @@ impl KeyKind {
             return Ok(());
         }
         let replaced =
+        // Relaxed order is enough: no other memory depends on the kind.
             |known: u8| (known == 0 || known & UNSETTLED != 0).then_some(wanted | UNSETTLED);
         match self.kind.fetch_update(order, order, replaced) {
             Err(known) if known != wanted => Err(type_error(py, "Mixed key types are not allowed")),
@@ -76,7 +79,7 @@ impl KeyKind {
         }
     }
 
-    /// Keeps what the keys are: some have been initialised.
+    /// Fixes the kind, because keys have been initialised.
     pub(crate) fn settle(&self) {
         self.kind.fetch_and(!UNSETTLED, Ordering::Relaxed);
     }
@@ -85,9 +88,9 @@ impl KeyKind {
         self.kind.load(Ordering::Relaxed) & !UNSETTLED == Kind::Integer as u8
     }
 
-    /// Returns the key as the program writes it.
+    /// Returns the key as the program writes it: a string or an integer.
     pub(crate) fn as_given<'py>(&self, py: Python<'py>, key: &Key) -> PyResult<Bound<'py, PyAny>> {
-        // A snapshot may have brought other texts, also `007`.
+        // A restored snapshot may contain strings that are not canonical integers, such as `007`.
         if !self.is_integer() || !is_decimal(key.as_str()) {
             return Ok(PyString::new(py, key.as_str()).into_any());
         }
@@ -100,7 +103,7 @@ impl KeyKind {
 
 impl Kind {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // What most programs have is seen without a call.
+        // Fast path: these exact types need no attribute lookup.
         if object.is_exact_instance_of::<PyInt>() {
             return Ok(Self::Integer);
         }
@@ -115,7 +118,7 @@ impl Kind {
         Err(type_error(object.py(), text))
     }
 
-    /// Returns the key that an object of this kind is.
+    /// Returns the key for an object of this kind.
     fn key(self, object: &Bound<'_, PyAny>) -> PyResult<Cow<'static, Key>> {
         let py = object.py();
         if self == Self::Text {
@@ -135,7 +138,7 @@ impl Kind {
         if let Some(number) = optional(py, number.extract::<i64>())? {
             return of_number(py, number);
         }
-        // It is longer than that.
+        // The integer does not fit into `i64`, so use its decimal string.
         of_text(py, &number.str()?.to_cow()?).map(Cow::Owned)
     }
 }
@@ -146,24 +149,25 @@ fn not_unicode(text: &Bound<'_, PyString>) -> PyResult<PyErr> {
     Ok(invalid(text.py(), format!("key {shown}: expected a string that UTF-8 can encode")))
 }
 
-/// Returns whether a text is what an integer is written as.
+/// Returns whether the string is a canonical decimal integer.
 fn is_decimal(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number && (text == "0" || !digits.starts_with('0'))
 }
 
-/// Returns a key that is a text or an integer, of whatever kind others are.
+/// Returns a key for a string or an integer. Does not check the kind of other keys.
 pub(crate) fn any(object: &Bound<'_, PyAny>) -> PyResult<Key> {
     Kind::of(object)?.key(object).map(Cow::into_owned)
 }
 
-/// Returns the key with this text.
+/// Returns the key with this name.
 pub(crate) fn of_text(py: Python<'_>, text: &str) -> PyResult<Key> {
     Key::new(text).map_err(|error| to_python(py, error))
 }
 
-/// Returns the key of a number. Those of the first ones are made once: a call may have thousands of them.
+/// Returns the key of an integer. Keys of small integers are cached, because a call may have
+/// thousands of them.
 fn of_number(py: Python<'_>, number: i64) -> PyResult<Cow<'static, Key>> {
     static FIRST: [OnceLock<Key>; 4096] = [const { OnceLock::new() }; 4096];
     let made = || of_text(py, itoa::Buffer::new().format(number));

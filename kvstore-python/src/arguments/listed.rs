@@ -10,10 +10,10 @@ use crate::array::classes::PyArray;
 use crate::interpreter::error::{to_python, type_error};
 use crate::interpreter::lists;
 
-/// Returns whether an argument is a list or a tuple. Neither is an array, and to ask them for what arrays have takes
-/// longer than to read them.
+/// Returns whether an argument is a list or a tuple. Checks this before any array attributes,
+/// because those lookups take longer than reading the list.
 pub(crate) fn is_list(object: &Bound<'_, PyAny>) -> bool {
-    // What it mostly is is seen without a call.
+    // Fast path for the most frequent types.
     if object.is_exact_instance_of::<PyArray>() || object.is_exact_instance_of::<PyInt>() {
         return false;
     }
@@ -22,9 +22,9 @@ pub(crate) fn is_list(object: &Bound<'_, PyAny>) -> bool {
         || object.is_instance_of::<PyTuple>()
 }
 
-/// Returns how many items a list or tuple has now.
+/// Returns the current number of items of a list or tuple.
 pub(crate) fn len(object: &Bound<'_, PyAny>) -> usize {
-    // Not what a class of its own says that it has.
+    // Use the real length: a subclass may override `__len__`.
     match (object.cast::<PyList>(), object.cast::<PyTuple>()) {
         (Ok(list), _) => list.len(),
         (_, Ok(tuple)) => tuple.len(),
@@ -32,7 +32,8 @@ pub(crate) fn len(object: &Bound<'_, PyAny>) -> usize {
     }
 }
 
-/// Calls `item` with each item of a list or tuple. It may run code of Python's that changes the list.
+/// Calls `item` with each item of a list or tuple. `item` may run Python code that changes the
+/// list.
 pub(crate) fn each<'py>(
     object: &Bound<'py, PyAny>,
     mut item: impl FnMut(&Bound<'py, PyAny>) -> PyResult<()>,
@@ -73,7 +74,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a reader made of an object.
+/// The result of reading an object.
 pub(crate) enum Read<T> {
     Item(T),
     /// The reader keeps the object itself.
@@ -82,13 +83,13 @@ pub(crate) enum Read<T> {
     Unexpected,
 }
 
-/// Reads one item, a list, or a list of lists, and returns a key for each item. In a list of lists, a
-/// single item stands for a list of one. `read` gets an object and its key, or `None` if there are
-/// more objects than keys.
+/// Reads one item, a list, or a list of lists, and returns a key for each item. In a list of lists,
+/// a single item counts as a list of one. `read` receives an object and its key, or `None` if there
+/// are more objects than keys.
 ///
 /// # Errors
 /// - The exception of `read`, passed through `explain` with the key and the place of the object.
-/// - A length mismatch, if there are not as many items or lists as keys.
+/// - A length mismatch if the number of items or lists differs from the number of keys.
 /// - `MemoryError`.
 pub(crate) fn paired<'py, T>(
     keys: Keys,
@@ -108,7 +109,7 @@ pub(crate) fn paired<'py, T>(
         found.map_err(|error| explain(error, key, place))
     };
     let mut items = Vec::new();
-    // The keys of the items, if those are not the keys of the call.
+    // The keys of the items. Needed only if they differ from the keys of the call.
     let mut own_keys: Option<Vec<Key>> = None;
     let (mut num_outer, mut is_nested) = (0, false);
     if is_list(object) {
@@ -139,6 +140,7 @@ pub(crate) fn paired<'py, T>(
             })
         })?;
     } else {
+        // A single item without a list around it.
         num_outer = 1;
         match read(object, Place::Itself)? {
             Some(item) => lists::push(py, &mut items, item)?,
@@ -146,6 +148,7 @@ pub(crate) fn paired<'py, T>(
         }
     }
     let num_keys = match &keys {
+        // A single key: `[a, b]` are two values of it, and `[[a, b]]` is one list of its values.
         Keys::One(_) if is_nested => 1,
         Keys::One(_) => num_outer,
         Keys::Many(keys) => keys.len(),

@@ -1,4 +1,4 @@
-//! Maps of key to array, which stand for keys and arrays side by side.
+//! Mappings of key to array, as an alternative to separate lists of keys and arrays.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,7 +11,8 @@ use crate::interpreter::finalization;
 
 type KeysAndArrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// Returns whether keys are given together with arrays. What they mostly are is seen without a call.
+/// Returns whether the keys are a mapping of key to array. Tests the most frequent other types
+/// first, because that needs no call.
 pub(crate) fn is_map(keys: &Bound<'_, PyAny>) -> bool {
     let is_usual = keys.is_exact_instance_of::<PyInt>()
         || keys.is_exact_instance_of::<PyString>()
@@ -20,7 +21,12 @@ pub(crate) fn is_map(keys: &Bound<'_, PyAny>) -> bool {
     !is_usual && keys.is_instance_of::<PyMapping>()
 }
 
-/// Returns keys and arrays: those of a map where nothing stands beside it, otherwise as they are given.
+/// Returns keys and arrays: those of the mapping if `keys` is one and `arrays` is `None`, otherwise
+/// the arguments unchanged.
+///
+/// # Errors
+/// - A `TypeError` if `keys` is a mapping and `arrays` is given.
+/// - A `TypeError` if `keys` is not a mapping and `arrays` is `None`.
 pub(crate) fn apart<'py>(
     keys: &Bound<'py, PyAny>,
     arrays: Option<&Bound<'py, PyAny>>,
@@ -41,7 +47,11 @@ pub(crate) fn apart<'py>(
     }
 }
 
-/// Returns keys and outputs of a verb that has values, too: beside a map of values is a map of outputs, with keys of its own.
+/// Returns keys and outputs of a verb that also has values. If the values are a mapping, the
+/// outputs must be a mapping with keys of its own.
+///
+/// # Errors
+/// - A `TypeError` if only one of `keys` and `outs` is a mapping.
 pub(crate) fn beside<'py>(
     keys: &Bound<'py, PyAny>,
     outs: &Bound<'py, PyAny>,

@@ -1,4 +1,4 @@
-//! The values and the outputs of a verb: our arrays and those of other libraries.
+//! The values and the outputs of a verb: arrays of this package and of other libraries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use crate::interop::{foreign, pytorch};
 use crate::interpreter::error::{about, detached, to_python, type_error};
 use crate::interpreter::lists;
 
-/// Returns key and array where there is one of each and the array is ours. To look for all else that a call may be given
-/// takes as long as the call.
+/// Returns key and array if there is one of each and the array is an `NDArray`. This is a fast
+/// path: testing for all other kinds of arguments takes as long as the call itself.
 pub(crate) fn only<'a>(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
@@ -69,7 +69,8 @@ pub(crate) struct Outputs {
 /// A key, and its row-sparse output.
 pub(crate) type RowOutput = (Key, Py<PyRows>);
 
-/// An output of another library's: the array that is pulled into, and where its elements then go.
+/// An output of another library: the array that the store pulls into, and the memory that its
+/// elements are copied to afterwards.
 #[derive(Debug)]
 struct Foreign {
     object: Py<PyAny>,
@@ -77,11 +78,11 @@ struct Foreign {
     block: Arc<Block>,
 }
 
-/// A copy to a GPU that has begun: the value, and the memory that is written.
+/// A copy to a GPU in progress: the value, and the destination memory.
 type Copy = (Tensor, Arc<dyn Storage>);
 
 impl Outputs {
-    /// Returns a key for each output, and the arrays that are pulled into.
+    /// Returns a key for each output, and the arrays that the store pulls into.
     pub(crate) fn pairs(&self) -> (&[Key], &[NDArray]) {
         (&self.keys, &self.arrays)
     }
@@ -91,15 +92,16 @@ impl Outputs {
         &self.rows
     }
 
-    /// Writes what was pulled to the outputs of other libraries.
+    /// Writes the pulled values to the outputs of other libraries.
     ///
-    /// `copies` has capacity for a copy per output: nothing may fail between two outputs.
+    /// `copies` must have capacity for one copy per output, because no step may fail between two
+    /// outputs.
     fn deliver(&self, mut copies: Vec<Copy>) -> kvstore::Result<()> {
         for output in &self.foreign {
             let value = output.array.tensor();
             copies.extend(output.block.write(&value)?.map(|storage| (value, storage)));
         }
-        // Asynchronous copies have all begun before this waits for the first one.
+        // Start all asynchronous copies before waiting for the first one.
         copies.iter().try_for_each(|(value, _)| value.wait())
     }
 }
@@ -125,7 +127,7 @@ pub(crate) fn outs(
             }
             return Ok(Read::Kept);
         }
-        // An object that stands several times is one output: the key initialised last wins.
+        // An object that appears several times is one output: the key initialised last wins.
         let address = object.as_ptr().addr();
         if let Some(known) = index_of.get(&address).and_then(|index| foreign.get(*index)) {
             return Ok(Read::Item(known.array.clone()));
@@ -144,7 +146,10 @@ pub(crate) fn outs(
     Ok(Outputs { keys, arrays, foreign, rows })
 }
 
-/// Returns keys and outputs side by side, of a verb whose outputs are whole.
+/// Returns a key for each output, and the outputs, of a verb that accepts only dense outputs.
+///
+/// # Errors
+/// - A `TypeError` if an output is row-sparse.
 pub(crate) fn output_arrays(
     kind: &KeyKind,
     keys: &Bound<'_, PyAny>,
@@ -157,18 +162,18 @@ pub(crate) fn output_arrays(
     Err(type_error(arrays.py(), "out: expected whole arrays, found rows"))
 }
 
-/// Runs `call` with values and outputs while other threads of Python go on, and writes what was pulled
+/// Runs `call` with values and outputs while other Python threads run, and writes the pulled values
 /// to the outputs of other libraries.
 ///
-/// Releases values and outputs before this thread has the interpreter's lock again, because that may
-/// wait for a GPU.
+/// Releases values and outputs before this thread acquires the GIL again, because releasing them
+/// may wait for a GPU.
 pub(crate) fn run(
     py: Python<'_>,
     (keys, values): Values,
     outs: Outputs,
     call: impl FnOnce((&[Key], &[Value]), &Outputs) -> kvstore::Result<()> + Send,
 ) -> PyResult<()> {
-    // The store and the outputs stay unchanged if memory for these lists is missing.
+    // Reserve first: if memory is missing, the store and the outputs stay unchanged.
     let num_foreign = outs.foreign.len();
     let reserved = fallible::with_capacity(num_foreign)
         .and_then(|copies| Ok((copies, fallible::with_capacity(num_foreign)?)));

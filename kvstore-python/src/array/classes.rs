@@ -1,4 +1,4 @@
-//! The classes of arrays, and their values in Rust. Their methods are in `ndarray.rs` and `rows.rs`.
+//! The classes of arrays. Their Python methods are in `ndarray.rs` and `row_sparse.rs`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::interpreter::finalization;
 
 /// An array on one device. As in MXNet, every reference to it sees later changes.
 ///
-/// A store, a copy and another library receive its value at that moment.
+/// Stores, copies and other libraries receive the current value and do not see later changes.
 ///
 /// >>> from mxkv import nd
 /// >>> a = nd.array([[1, 2], [3, 4]])
@@ -37,13 +37,14 @@ impl PyArray {
         &self.array
     }
 
-    /// Returns an array as one of the class that `like` is of.
+    /// Returns an array as an instance of the class of `like`.
     pub(crate) fn as_class_of<'py>(
         like: &Bound<'py, Self>,
         array: NDArray,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = like.py();
         let made = Bound::new(py, Self { array })?.into_any();
+        // `like` may have a subclass, such as `mxkv.np.ndarray`. Its constructor wraps the array.
         let class = like.get_type();
         if class.is(py.get_type::<Self>()) {
             Ok(made)
@@ -62,7 +63,7 @@ pub(crate) fn set_np(is_np: bool) {
     IS_NP.store(is_np, Ordering::Relaxed);
 }
 
-/// Returns a pulled array, of the class that [`set_np`] has chosen.
+/// Returns a pulled array as an instance of the class that [`set_np`] selected.
 pub(crate) fn new_array(py: Python<'_>, array: NDArray) -> PyResult<Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let made = Bound::new(py, PyArray { array })?.into_any();

@@ -1,4 +1,4 @@
-//! Files of arrays in MXNet's format.
+//! Files of arrays in the format of MXNet.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::interpreter::lists;
 /// The names and the arrays of a file.
 type LoadedArrays<'py> = (Bound<'py, PyList>, Bound<'py, PyList>);
 
-/// Writes arrays to a file, with names or without.
+/// Writes arrays to a file, with or without names.
 #[pyfunction]
 #[pyo3(signature = (file, names, arrays))]
 pub(crate) fn save(
@@ -34,7 +34,7 @@ pub(crate) fn save(
     })
 }
 
-/// Returns the names, or nothing at all, and the arrays of a file.
+/// Returns the names and the arrays of a file. The list of names is empty for a file without names.
 #[pyfunction]
 pub(crate) fn load(py: Python<'_>, file: PathBuf) -> PyResult<LoadedArrays<'_>> {
     let list = detached(py, || kvstore::read_arrays(file))?;

@@ -1,4 +1,4 @@
-//! `array[..]`: a row, rows, or an element, each a view that writes the array.
+//! `array[..]`: an element, a row or a range of rows. Each is a view: writing it changes the array.
 
 use kvstore::NDArray;
 use pyo3::exceptions::PyIndexError;
@@ -11,8 +11,8 @@ use crate::interpreter::error::{detached, optional, to_python, type_error};
 use crate::interpreter::finalization;
 use crate::numpy;
 
-/// Returns the part of an array that an index names: a number, a slice in steps of 1, or numbers for the first axes
-/// with at most one slice behind them.
+/// Returns the part of an array that an index selects: an integer, a slice with step 1, or a tuple
+/// of integers for the first axes with at most one slice at the end.
 pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     let Ok(indices) = index.cast::<PyTuple>() else { return along_first(array, index) };
     let mut part = array.clone();
@@ -30,7 +30,7 @@ pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArra
     Ok(part)
 }
 
-/// Gives a part its elements: a number for all of them, an array, or nested lists.
+/// Overwrites the elements of a part with a number, an array, or nested lists.
 pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = value.py();
     if let Some(number) = convert::number(value, part.dtype())? {
@@ -45,7 +45,7 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
     detached(py, move || part.assign(&array.tensor()))
 }
 
-/// Fails with `reason` unless the index is `:` or `...`.
+/// Fails with `reason` if the index is not `:` or `...`.
 pub(crate) fn check_all(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<()> {
     if is_all(index)? {
         return Ok(());
@@ -81,7 +81,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     array.at(row).map_err(|error| to_python(py, error))
 }
 
-/// Returns whether it is `:` or `...`.
+/// Returns whether the index is `:` or `...`.
 fn is_all(index: &Bound<'_, PyAny>) -> PyResult<bool> {
     if index.is_instance_of::<PyEllipsis>() {
         return Ok(true);

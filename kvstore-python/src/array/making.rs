@@ -1,4 +1,4 @@
-//! The functions that make arrays.
+//! The functions that create arrays.
 
 use kvstore::{NDArray, Range, fallible};
 use pyo3::prelude::*;
@@ -25,8 +25,8 @@ pub(crate) fn full(
     detached(py, || kvstore::full(shape, value, dtype, device)).map(PyArray::from)
 }
 
-/// Returns a new array with the elements of one of any library's, converted into the dtype if one is given, on the
-/// device if one is given.
+/// Returns a new array with the elements of an array of any library. Converts them to ``dtype`` and
+/// moves them to ``device``, unless these are ``None``.
 #[pyfunction]
 #[pyo3(signature = (source, dtype, device))]
 pub(crate) fn from_array(
@@ -43,9 +43,9 @@ pub(crate) fn from_array(
     detached(py, made).map(PyArray::from)
 }
 
-/// Returns the numbers from ``start`` to ``stop``, itself not among them, each ``repeat`` times.
+/// Returns the numbers from ``start`` up to but not including ``stop``, each ``repeat`` times.
 #[pyfunction]
-#[expect(clippy::similar_names, reason = "what every `arange` calls them")]
+#[expect(clippy::similar_names, reason = "the parameter names of NumPy's and MXNet's `arange`")]
 pub(crate) fn arange(
     py: Python<'_>,
     #[pyo3(from_py_with = convert::float)] start: f64,
@@ -62,7 +62,7 @@ pub(crate) fn arange(
 
 /// Returns the arrays joined along an axis.
 #[pyfunction]
-#[expect(clippy::needless_pass_by_value, reason = "a list of Python's becomes a vector")]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 converts a Python list to a vector")]
 pub(crate) fn concatenate<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = lists::read)] arrays: Vec<Bound<'py, PyArray>>,
@@ -79,13 +79,13 @@ pub(crate) fn concatenate<'py>(
     PyArray::as_class_of(first, joined)
 }
 
-/// Starts the sequence of random numbers anew.
+/// Sets the seed of the random numbers.
 #[pyfunction]
 pub(crate) fn random_seed(seed: i64) {
     kvstore::random::seed(seed.cast_unsigned());
 }
 
-/// Returns numbers from ``low`` up to ``high``, all alike.
+/// Returns numbers that are uniformly distributed between ``low`` and ``high``.
 #[pyfunction]
 pub(crate) fn random_uniform(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! The classes of arrays, and the functions that make and save them.
+//! The classes of arrays, and the functions that create and save arrays.
 
 pub(crate) mod classes;
 pub(crate) mod file;

@@ -1,4 +1,4 @@
-//! The class `NDArray`, and the functions that make one.
+//! The Python methods of the class `NDArray`.
 
 use kvstore::{BinaryOp, DeviceKind, Error, NDArray, Reduction, RowSparse, UnaryOp};
 use pyo3::basic::CompareOp;
@@ -19,16 +19,16 @@ use crate::interpreter::error::{
 use crate::interpreter::{finalization, interrupt, lists};
 
 type Any<'py> = Bound<'py, PyAny>;
-/// The class of an array, its elements, its device and its dtype.
+/// The class, the elements, the device and the dtype of an array.
 type PickledParts<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
 
-/// Returns an array of any library as one of ours.
+/// Returns an array of any library as an `NDArray`.
 fn other_array(other: &Any<'_>, function: &str) -> PyResult<NDArray> {
     let expected = || type_error(other.py(), format!("{function}: expected an array"));
     operand::array(other)?.ok_or_else(expected)
 }
 
-/// Runs an operation on an array and returns its result as one of the same class.
+/// Runs an operation on an array and returns its result as an instance of the same class.
 fn derived<'py>(
     slf: &Bound<'py, PyArray>,
     work: impl FnOnce(&NDArray) -> kvstore::Result<NDArray> + Send,
@@ -38,7 +38,11 @@ fn derived<'py>(
     PyArray::as_class_of(slf, result)
 }
 
-/// Returns what all elements come to. NumPy's functions give options that are nothing for such a one; others are refused.
+/// Reduces all elements to one. NumPy's functions pass `axis`, `dtype` and `out` even if they are
+/// `None`.
+///
+/// # Errors
+/// - [`Error::Unsupported`] if an option is not `None`.
 fn reduced<'py>(
     slf: &Bound<'py, PyArray>,
     op: Reduction,
@@ -59,12 +63,12 @@ impl PyArray {
         Self { array: array.get().array.clone() }
     }
 
-    /// Binary operations with arrays of NumPy are ours, on whichever side they stand.
+    /// Gives the operators of this class precedence over those of NumPy arrays.
     #[classattr]
     #[pyo3(name = "__array_priority__")]
     const ARRAY_PRIORITY: f64 = 1000.0;
 
-    /// What MXNet calls a dense array.
+    /// MXNet's name for a dense array.
     #[classattr]
     #[pyo3(name = "stype")]
     pub(crate) const STYPE: &'static str = "default";
@@ -87,7 +91,8 @@ impl PyArray {
         self.array.shape().num_elements()
     }
 
-    /// The type of the elements, as NumPy's, or the name of one that NumPy does not have, such as ``'bfloat16'``.
+    /// The dtype of the elements: a NumPy dtype, or the name if NumPy lacks the dtype, such as
+    /// ``'bfloat16'``.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static DTYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -122,8 +127,8 @@ impl PyArray {
         derived(slf, NDArray::transpose)
     }
 
-    /// Returns a copy that NumPy owns. A dtype that NumPy does not have, such as ``bfloat16``, becomes ``float32``, which
-    /// holds the same numbers.
+    /// Returns a copy as a NumPy array. A dtype that NumPy lacks, such as ``bfloat16``, becomes
+    /// ``float32``, which represents the same numbers.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_numpy::copied(py, &self.array)
     }
@@ -145,13 +150,13 @@ impl PyArray {
         self.item(py)
     }
 
-    /// Returns the elements as lists of numbers, one list in another for each axis.
+    /// Returns the elements as nested lists of numbers, one level for each axis.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_numpy::copied(py, &self.array)?.call_method0("tolist")
     }
 
-    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With
-    /// ``copy=False`` an array of that dtype is returned itself.
+    /// Returns a new array with the elements converted to another dtype, which is a name or a NumPy
+    /// dtype. With ``copy=False``, returns this array if it already has the dtype.
     #[pyo3(signature = (dtype, copy = true))]
     fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>, copy: bool) -> PyResult<Any<'py>> {
         let dtype = convert::dtype_like(dtype)?;
@@ -161,13 +166,14 @@ impl PyArray {
         derived(slf, move |array| array.as_type(dtype)?.copy())
     }
 
-    /// Returns a new array with the same elements. Nothing is copied before one of the two changes.
+    /// Returns a new array with the same elements. Nothing is copied until one of the two changes.
     fn copy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         derived(slf, NDArray::copy)
     }
 
-    /// Gives another array the value of this one, cast to its dtype and moved to its device, and returns it; for a
-    /// device, returns a new array there. A row-sparse target then has every row.
+    /// Copies the elements into another array, cast to its dtype and moved to its device, and
+    /// returns that array. A row-sparse target then stores every row. For a device, returns a new
+    /// array there.
     fn copyto<'py>(slf: &Bound<'py, Self>, other: &Any<'py>) -> PyResult<Any<'py>> {
         if let Ok(rows) = other.cast::<PyRows>() {
             rows.get().receive(slf.py(), &slf.get().array.tensor().into())?;
@@ -183,7 +189,7 @@ impl PyArray {
         Ok(other.clone())
     }
 
-    /// Returns the array itself where it is on the device, otherwise a new one there.
+    /// Returns this array if it is on the device, otherwise a copy there.
     fn as_in_context<'py>(slf: &Bound<'py, Self>, context: &Any<'py>) -> PyResult<Any<'py>> {
         let device = convert::device_like(context)?;
         if device == slf.get().array.device() {
@@ -192,12 +198,13 @@ impl PyArray {
         derived(slf, move |array| array.to_device(kvstore::backends(), device))
     }
 
-    /// Returns the array itself where it is on the device, otherwise a new one there.
+    /// Returns this array if it is on the device, otherwise a copy there.
     fn as_in_ctx<'py>(slf: &Bound<'py, Self>, ctx: &Any<'py>) -> PyResult<Any<'py>> {
         Self::as_in_context(slf, ctx)
     }
 
-    /// Returns the same elements under another shape, as a view: 0 keeps a length, -1 is what is left.
+    /// Returns a view of the same elements with another shape. A length of 0 keeps the length of
+    /// that axis. A length of -1 is inferred from the other lengths.
     #[pyo3(signature = (*shape))]
     fn reshape<'py>(
         slf: &Bound<'py, Self>,
@@ -219,21 +226,21 @@ impl PyArray {
     /// Waits until the elements have been computed.
     fn wait_to_read(&self, py: Python<'_>) -> PyResult<()> {
         let array = &self.array;
-        // On the host every operation is done when its call returns.
+        // Operations on the host are complete when their calls return.
         if array.device().kind() == DeviceKind::Cpu {
             return Ok(());
         }
         detached(py, || array.wait_to_read())
     }
 
-    /// Applies a function to each element, by its name: ``exp``, ``sqrt``, ..
+    /// Applies the elementwise function with this name, such as ``exp`` or ``sqrt``.
     #[pyo3(name = "_unary")]
     fn unary<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let op = operators::unary_named(slf.py(), name)?;
         derived(slf, move |array| array.unary(op))
     }
 
-    /// Applies a function to each pair of elements, by its name: ``maximum``, ``minimum``, ..
+    /// Applies the binary elementwise function with this name, such as ``maximum``.
     #[pyo3(name = "_binary")]
     fn binary<'py>(
         slf: &Bound<'py, Self>,
@@ -244,7 +251,7 @@ impl PyArray {
         operators::binary(slf, op, other, false)
     }
 
-    /// Returns the sum of all elements, as an array of one.
+    /// Returns the sum of all elements, as an array with one element.
     #[pyo3(signature = (axis = None, dtype = None, out = None))]
     fn sum<'py>(
         slf: &Bound<'py, Self>,
@@ -255,7 +262,7 @@ impl PyArray {
         reduced(slf, Reduction::Sum, &[axis, dtype, out])
     }
 
-    /// Returns the mean of all elements, as an array of one.
+    /// Returns the mean of all elements, as an array with one element.
     #[pyo3(signature = (axis = None, dtype = None, out = None))]
     fn mean<'py>(
         slf: &Bound<'py, Self>,
@@ -266,7 +273,7 @@ impl PyArray {
         reduced(slf, Reduction::Mean, &[axis, dtype, out])
     }
 
-    /// Returns the largest element, as an array of one.
+    /// Returns the largest element, as an array with one element.
     #[pyo3(signature = (axis = None, out = None))]
     fn max<'py>(
         slf: &Bound<'py, Self>,
@@ -276,7 +283,7 @@ impl PyArray {
         reduced(slf, Reduction::Max, &[axis, out])
     }
 
-    /// Returns the smallest element, as an array of one.
+    /// Returns the smallest element, as an array with one element.
     #[pyo3(signature = (axis = None, out = None))]
     fn min<'py>(
         slf: &Bound<'py, Self>,
@@ -286,12 +293,12 @@ impl PyArray {
         reduced(slf, Reduction::Min, &[axis, out])
     }
 
-    /// Returns the square root of the sum of the squares, as an array of one.
+    /// Returns the square root of the sum of the squares, as an array with one element.
     fn norm<'py>(slf: &Bound<'py, Self>) -> PyResult<Any<'py>> {
         derived(slf, |array| array.reduce(Reduction::Norm))
     }
 
-    /// Returns every element moved into ``[a_min, a_max]``.
+    /// Returns every element clamped to ``[a_min, a_max]``.
     fn clip<'py>(
         slf: &Bound<'py, Self>,
         #[pyo3(from_py_with = convert::float)] a_min: f64,
@@ -300,7 +307,7 @@ impl PyArray {
         derived(slf, move |array| array.clip(a_min, a_max))
     }
 
-    /// Returns the product of matrices and vectors.
+    /// Returns the product of two matrices or vectors.
     fn dot<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let other = other_array(other, "dot")?;
         let array = &slf.get().array;
@@ -329,7 +336,8 @@ impl PyArray {
         detached(slf.py(), move || array.array_equal(&other))
     }
 
-    /// Returns the array itself for ``'default'``, and for ``'row_sparse'`` its rows that are not 0.
+    /// Returns this array for ``'default'``. For ``'row_sparse'``, returns the rows that are not
+    /// all zeros.
     ///
     /// >>> from mxkv import nd
     /// >>> rows = nd.array([[0, 0], [1, 2]]).tostype('row_sparse')
@@ -348,21 +356,22 @@ impl PyArray {
         }
     }
 
-    /// Returns the value as bytes in MXNet's format.
+    /// Returns the array as bytes in the format of MXNet.
     fn serialize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let array = &self.array;
         let bytes = detached(py, || array.serialize())?;
         Ok(convert::bytes_of(py, &bytes)?.into_any())
     }
 
-    /// Returns the present value for NumPy, which reads it where it is and cannot write to it.
+    /// Describes the current value for NumPy, which reads it in place and cannot write to it.
     #[getter]
     #[pyo3(name = "__array_interface__")]
     fn array_interface<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         to_numpy::interface(py, &self.array)
     }
 
-    /// Returns the value for NumPy: without a copy where dtype and device allow it, for reading only then.
+    /// Returns the current value as a NumPy array. Shares the memory read-only if dtype and device
+    /// allow it, otherwise copies.
     #[pyo3(name = "__array__", signature = (dtype = None, copy = None))]
     fn to_array<'py>(
         &self,
@@ -373,10 +382,12 @@ impl PyArray {
         to_numpy::array(py, &self.array, dtype, copy)
     }
 
-    /// Returns the present value for another library, by `DLPack`: a copy on the same device, which it may write to. With
-    /// ``copy=False`` nothing is copied and the value is read-only: only consumers that know the
-    /// versions of the protocol get it. Not every library heeds that: tensors of PyTorch's can be written to all the same, so ask for it only
-    /// where nobody does.
+    /// Exports the current value to another library with `DLPack`: a writable copy on the same
+    /// device.
+    ///
+    /// With ``copy=False``, the value is shared read-only, and only consumers that support versions
+    /// of the protocol can import it. Some libraries ignore the read-only flag: PyTorch lets a
+    /// program write to the tensor. Do not write to it, because the memory is shared.
     #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn to_dlpack<'py>(
         &self,
@@ -390,14 +401,14 @@ impl PyArray {
         export::to_dlpack(py, &self.array, &wanted)
     }
 
-    /// Returns the device as `DLPack` numbers it.
+    /// Returns the device in the numbering of `DLPack`.
     #[pyo3(name = "__dlpack_device__")]
     fn dlpack_device(&self, py: Python<'_>) -> PyResult<(i32, i32)> {
         let device = detached(py, || dlpack::device_of(self.array.device()))?;
         Ok((device.kind, device.id))
     }
 
-    /// What `pickle` and `copy` take: the value as an array of NumPy's.
+    /// Supports `pickle` and `copy`: returns the value as a NumPy array.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, PickledParts<'py>)> {
         static RESTORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let (py, array) = (slf.py(), &slf.get().array);
@@ -444,8 +455,8 @@ impl PyArray {
         slf.as_ptr().addr() >> 4
     }
 
-    /// The elements as NumPy prints them, unless they would have to be brought from far; a name where they are not to be
-    /// had.
+    /// Returns the elements as NumPy prints them, and the shape and device. Omits the elements of
+    /// large arrays on a GPU, and elements that cannot be read.
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
@@ -456,7 +467,7 @@ impl PyArray {
         }
     }
 
-    /// Returns what `repr` shows of the elements, an array of NumPy's.
+    /// Returns the elements for `repr` as a NumPy array, or `None` if `repr` omits them.
     #[pyo3(name = "_shown")]
     fn to_show<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let is_near = self.array.device().kind() == DeviceKind::Cpu;

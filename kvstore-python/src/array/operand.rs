@@ -8,8 +8,10 @@ use crate::interop::foreign;
 use crate::interpreter::error::{detached, invalid, replaced, to_python, type_error};
 use crate::interpreter::lists;
 
-/// Returns the array: one of ours as it is, one of another library's for the time of the call. What is kept of it is a
-/// copy, which `NDArray::copy` makes.
+/// Returns an array of this package or of another library, or `None` if the object is not an array.
+///
+/// The array of another library is valid during the call only. To keep the elements, copy them with
+/// `NDArray::copy`.
 pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
     if let Ok(array) = object.cast::<PyArray>() {
         return Ok(Some(array.get().array().clone()));
@@ -18,7 +20,7 @@ pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
     detached(object.py(), move || block.tensor().map(NDArray::new)).map(Some)
 }
 
-/// Returns the rows that a call names: integers, in a list or an array.
+/// Returns row indices: a list or an array of integers.
 pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let py = object.py();
     let expected = "row_ids: expected an array or a list of integers";
@@ -30,7 +32,7 @@ pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     }
 }
 
-/// Returns the present value of an array.
+/// Returns the current value of an array.
 pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let array = array(object)?.ok_or_else(|| type_error(py, "expected an array"))?;
     array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
@@ -44,7 +46,7 @@ pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value
     }
 }
 
-/// Returns the error for a kind of array that is none of ours.
+/// Returns the error for an unknown storage type.
 pub(crate) fn unknown_stype(py: Python<'_>, stype: &str) -> PyErr {
     invalid(py, format!("stype: expected `row_sparse` or `default`, found `{stype}`"))
 }

@@ -10,7 +10,7 @@ use super::operand;
 use crate::convert;
 use crate::interpreter::error::{detached, invalid, type_error};
 
-/// The other side of an operator.
+/// The right operand.
 enum Operand {
     Array(NDArray),
     Number(Scalar),
@@ -31,7 +31,8 @@ fn operand(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option<Operand>>
     Ok(operand::array(object)?.map(Operand::Array))
 }
 
-/// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is no operand.
+/// Returns `slf op other`, or `other op slf` if `reversed`. Returns `NotImplemented` if `other` is
+/// not an operand.
 pub(crate) fn binary<'py>(
     slf: &Bound<'py, PyArray>,
     op: BinaryOp,
@@ -94,13 +95,13 @@ pub(crate) fn comparison(op: CompareOp) -> BinaryOp {
     }
 }
 
-/// Returns the function of one element with this name.
+/// Returns the unary elementwise function with this name.
 pub(crate) fn unary_named(py: Python<'_>, name: &str) -> PyResult<UnaryOp> {
     let op = UnaryOp::ALL.iter().find(|op| op.name() == name).copied();
     op.ok_or_else(|| unknown(py, name))
 }
 
-/// Returns the function of two elements with this name.
+/// Returns the binary elementwise function with this name.
 pub(crate) fn binary_named(py: Python<'_>, name: &str) -> PyResult<BinaryOp> {
     let op = BinaryOp::ALL.iter().find(|op| op.name() == name).copied();
     op.ok_or_else(|| unknown(py, name))

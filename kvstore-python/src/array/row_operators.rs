@@ -58,8 +58,8 @@ fn computed(
     detached(slf.py(), work).map(Some)
 }
 
-/// Returns `slf op other`, or `other op slf` when `reversed`; `NotImplemented` where the other is
-/// no operand.
+/// Returns `slf op other`, or `other op slf` if `reversed`. Returns `NotImplemented` if `other` is
+/// not an operand.
 pub(crate) fn binary<'py>(
     slf: &Bound<'py, PyRows>,
     op: BinaryOp,

@@ -1,4 +1,4 @@
-//! The class `RowSparseNDArray`: some rows of an array, the others being 0.
+//! The Python methods of the class `RowSparseNDArray`.
 
 use kvstore::{BinaryOp, NDArray, Reduction, RowSparse, UnaryOp, Value, fallible};
 use pyo3::basic::CompareOp;
@@ -15,12 +15,12 @@ use crate::interpreter::error::{detached, to_python};
 use crate::interpreter::lists;
 
 type Any<'py> = Bound<'py, PyAny>;
-/// The class of an array of rows, its rows, their indices and its shape.
+/// The class of a row-sparse array, its rows, their indices and its shape.
 type PickledParts<'py> = (Bound<'py, PyType>, (Any<'py>, Bound<'py, PyList>, Vec<usize>));
 
 #[pymethods]
 impl PyRows {
-    /// Makes the value of this shape with these rows; rows of the same number are summed.
+    /// Creates an array of this shape with these rows. Rows with the same index are summed.
     #[new]
     fn new(
         py: Python<'_>,
@@ -38,18 +38,18 @@ impl PyRows {
     #[pyo3(name = "__array_priority__")]
     const ARRAY_PRIORITY: f64 = 1000.0;
 
-    /// What MXNet calls an array of rows.
+    /// MXNet's name for a row-sparse array.
     #[classattr]
     #[pyo3(name = "stype")]
     pub(crate) const STYPE: &'static str = "row_sparse";
 
-    /// The lengths along the axes of the whole array.
+    /// The lengths along the axes of the dense array.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         convert::dims(py, self.value().shape())
     }
 
-    /// The type of the elements, as NumPy's.
+    /// The dtype of the elements, as a NumPy dtype.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Bound::new(py, self.data())?.getattr("dtype")
@@ -73,7 +73,7 @@ impl PyRows {
         detached(py, || value.rows().wait())
     }
 
-    /// The numbers of the rows that are there, ascending: an array of ``int64`` of its own.
+    /// The indices of the stored rows in ascending order, as a new ``int64`` array.
     #[getter]
     fn indices(&self, py: Python<'_>) -> PyResult<PyArray> {
         let value = self.value();
@@ -81,20 +81,20 @@ impl PyRows {
         detached(py, || kvstore::array(numbers, [numbers.len()], value.device())).map(PyArray::from)
     }
 
-    /// The rows that are there, below each other.
+    /// The stored rows, in the order of ``indices``.
     #[getter]
     fn data(&self) -> PyArray {
         NDArray::new(self.value().rows().clone()).into()
     }
 
-    /// Returns the whole array.
+    /// Returns the dense array.
     fn todense(&self, py: Python<'_>) -> PyResult<PyArray> {
         let value = self.value();
         let dense = detached(py, || value.to_dense())?;
         Ok(NDArray::new(dense).into())
     }
 
-    /// Returns the array itself for ``'row_sparse'``, and for ``'default'`` the whole one.
+    /// Returns this array for ``'row_sparse'``, and the dense array for ``'default'``.
     fn tostype<'py>(slf: &Bound<'py, Self>, stype: &str) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         match stype {
@@ -104,13 +104,13 @@ impl PyRows {
         }
     }
 
-    /// Returns the whole array as NumPy's.
+    /// Returns the dense array as a NumPy array.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Bound::new(py, self.todense(py)?)?.call_method0("asnumpy")
     }
 
-    /// Returns a new array with the elements in another dtype, by its name or as NumPy's. With
-    /// ``copy=False`` an array of that dtype is returned itself.
+    /// Returns a new array with the elements converted to another dtype, which is a name or a NumPy
+    /// dtype. With ``copy=False``, returns this array if it already has the dtype.
     #[pyo3(signature = (dtype, copy = true))]
     fn astype<'py>(slf: &Bound<'py, Self>, dtype: &Any<'py>, copy: bool) -> PyResult<Any<'py>> {
         let (py, value, dtype) = (slf.py(), slf.get().value(), convert::dtype_like(dtype)?);
@@ -177,14 +177,14 @@ impl PyRows {
         row_operators::object(py, detached(py, || value.clip(a_min.into(), a_max.into()))?)
     }
 
-    /// Applies a function to each element, by its name: ``exp``, ``sqrt``, ..
+    /// Applies the elementwise function with this name, such as ``exp`` or ``sqrt``.
     #[pyo3(name = "_unary")]
     fn unary<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Any<'py>> {
         let op = operators::unary_named(py, name)?;
         row_operators::unary(py, self.value(), op)
     }
 
-    /// Applies a function to each pair of elements, by its name: ``maximum``, ``minimum``, ..
+    /// Applies the binary elementwise function with this name, such as ``maximum``.
     #[pyo3(name = "_binary")]
     fn binary<'py>(
         slf: &Bound<'py, Self>,

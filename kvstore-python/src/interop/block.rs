@@ -1,6 +1,6 @@
-//! Arrays of other libraries, by their addresses: read where they are, and written to.
+//! Arrays of other libraries, described by their addresses. They are read and written in place.
 
-#![expect(unsafe_code, reason = "other libraries say where their arrays are by addresses")]
+#![expect(unsafe_code, reason = "other libraries describe their arrays by addresses")]
 
 use kvstore::fallible;
 use std::ffi::CStr;
@@ -21,24 +21,27 @@ use super::dlpack::{
 };
 use crate::interpreter::error::{invalid, type_error};
 
-/// An array of another library, on the host or a GPU, for the time of one call.
+/// An array of another library, on the host or a GPU. It exists during one call.
 pub(crate) struct Block {
     start: *mut u8,
     device: Device,
     spec: TensorSpec,
-    /// From one element to the next along each axis, in bytes.
+    /// The distance between neighbouring elements along each axis, in bytes.
     strides: Vec<isize>,
     is_writable: bool,
     _owner: Owner,
 }
 
-// SAFETY: the memory stays where it is until the owner goes, whichever thread looks at it; that nobody else writes
-// to it during a call is the caller's part, as in every library that reads arrays without the interpreter's lock.
+// SAFETY:
+// - The owner keeps the memory at its address, whichever thread accesses it.
+// - The caller of a verb must not let other code write to the memory during the call. Every library
+//   that reads arrays with the GIL released requires this.
 unsafe impl Send for Block {}
-// SAFETY: as above; what writes through a shared reference is `write` alone, which no reader runs beside.
+// SAFETY: as above. Only `write` writes through a shared reference, and no reader runs at the same
+// time.
 unsafe impl Sync for Block {}
 
-/// Who keeps the memory.
+/// The owner of the memory.
 enum Owner {
     Plain(NonNull<Plain>),
     Versioned(NonNull<Versioned>),
@@ -46,16 +49,17 @@ enum Owner {
 }
 
 impl Drop for Owner {
-    /// Tells the library that the memory is not needed any more, with the interpreter's lock, for it may free
-    /// objects. When the interpreter is gone, so are they.
+    /// Releases the memory. Acquires the GIL, because this may free Python objects. If the
+    /// interpreter has ended, does nothing.
     fn drop(&mut self) {
         match self {
             Self::Plain(managed) => {
                 let managed = *managed;
-                // SAFETY: the structure is ours until its deleter is called, which is here and once.
+                // SAFETY: the block owns the structure until its deleter is called. The deleter is
+                // called only here, once.
                 let deleter = unsafe { managed.as_ref() }.deleter;
                 let _ = Python::try_attach(|_| {
-                    // SAFETY: it is the structure's own deleter, called once.
+                    // SAFETY: this is the structure's own deleter, called once.
                     deleter.map(|delete| unsafe { delete(managed.as_ptr()) })
                 });
             }
@@ -69,7 +73,8 @@ impl Drop for Owner {
                 });
             }
             Self::Object(object) => {
-                // Without the GIL, `PyO3` appends the object to a list, which may need memory.
+                // Drop the object with the GIL held. Without the GIL, `PyO3` appends the object to
+                // a list, which may need memory.
                 let object = object.take();
                 let _ = Python::try_attach(|_| drop(object));
             }
@@ -78,24 +83,29 @@ impl Drop for Owner {
 }
 
 impl Block {
-    /// Takes the array out of a capsule of DLPack's; nobody can take it a second time. It has to be on the device: what
-    /// its library has queued for it only that device waits for.
+    /// Takes the array out of a DLPack capsule. No one can take it a second time.
+    ///
+    /// The array must be on `device`, because only the queue of that device waits for the work that
+    /// the library has queued for the array.
     ///
     /// # Errors
-    /// A `TypeError` for elements that no tensor has, and what is wrong with the capsule.
+    /// - A `TypeError` if no tensor can have the dtype of the elements.
+    /// - `InvalidArgument` if the array is on another device.
+    /// - `InvalidArgument` if the capsule is not valid.
     pub(crate) fn from_capsule(capsule: &Bound<'_, PyCapsule>, device: Device) -> PyResult<Self> {
         let py = capsule.py();
         let (owner, tensor, is_writable) = if capsule.is_valid_checked(Some(VERSIONED)) {
             let managed: NonNull<Versioned> = capsule.pointer_checked(Some(VERSIONED))?.cast();
             rename(capsule, VERSIONED_USED)?;
             let owner = Owner::Versioned(managed);
-            // SAFETY: a capsule of this name holds such a structure, which is ours since the capsule was renamed.
+            // SAFETY: a capsule with this name contains such a structure. Renaming the capsule has
+            // transferred its ownership to this block.
             let managed = unsafe { managed.as_ref() };
             if managed.version[0] != MAJOR {
                 let [major, minor] = managed.version;
                 return Err(invalid(py, format!("version {major}.{minor} of DLPack is unknown")));
             }
-            // What is written to a copy nobody would see.
+            // The program would not see what is written to a copy, so a copy counts as read-only.
             (owner, managed.tensor, managed.flags & (READ_ONLY | IS_COPIED) == 0)
         } else {
             let managed: NonNull<Plain> = capsule.pointer_checked(Some(PLAIN))?.cast();
@@ -114,7 +124,7 @@ impl Block {
         Self { start, device, spec, strides, is_writable, _owner: owner }.checked(py)
     }
 
-    /// Returns the array that an object says to be at this address.
+    /// Returns the array at an address that its owner has given.
     pub(crate) fn at(
         (device, address): (Device, usize),
         is_writable: bool,
@@ -128,6 +138,7 @@ impl Block {
         Self { start, device, spec, strides, is_writable, _owner: kept }.checked(owner.py())
     }
 
+    /// Returns the block if its strides, address and size are valid.
     fn checked(self, py: Python<'_>) -> PyResult<Self> {
         let num_elements = self.spec.num_elements();
         if self.strides.len() != self.spec.shape().rank() {
@@ -148,14 +159,15 @@ impl Block {
         self.is_writable
     }
 
-    /// Returns the lengths and strides of the elements, starting at the first one.
+    /// Returns the lengths and strides of the axes, for addresses relative to the first element.
     pub(crate) fn layout(&self) -> Layout {
         let axes = self.spec.shape().dims().iter().zip(&self.strides);
         let axes = axes.map(|(&length, &stride)| Axis { length, stride }).collect();
         Layout { size: self.spec.dtype().size(), axes }
     }
 
-    /// Returns the elements as a tensor: read where they are, or copied where they do not stand one after the other.
+    /// Returns the elements as a tensor. The tensor shares the memory if the elements are on a GPU,
+    /// or if they are contiguous and aligned. Otherwise it has a copy.
     pub(crate) fn tensor(self: &Arc<Self>) -> kvstore::Result<Tensor> {
         let (all, spec) = (kvstore::backends(), self.spec.clone());
         if self.spec.num_elements() == 0 {
@@ -170,7 +182,8 @@ impl Block {
         Tensor::from_bytes(all, self.device, spec, &self.gather()?)
     }
 
-    /// Returns a tensor of the same spec, for a value to come.
+    /// Returns a tensor of the same spec that a pull can overwrite. It shares the memory of the
+    /// block if possible.
     pub(crate) fn placeholder(self: &Arc<Self>) -> kvstore::Result<Tensor> {
         if self.can_lend() {
             return self.tensor();
@@ -182,14 +195,17 @@ impl Block {
         self.device.kind() == DeviceKind::Gpu
     }
 
-    /// Returns the memory of a GPU as others of the crate below see it.
+    /// Returns the memory on a GPU in the form that the core expects.
     fn foreign(self: &Arc<Self>) -> kvstore::Result<ForeignMemory> {
         let (device, address) = (self.device, self.start.expose_provenance());
         if self.runs().1.is_empty() {
             let num_bytes = self.spec.num_bytes()?;
-            // SAFETY: the library says so of its memory until the owner goes, which the block has; the device's queue
-            // waits for what the library had queued, and that nobody writes there during a call is the caller's part,
-            // as for memory of the host.
+            // SAFETY:
+            // - The library guarantees that the memory exists until the owner is dropped, and the
+            //   block has the owner.
+            // - The device's queue waits for the work that the library has queued.
+            // - The caller must not let other code write to the memory during a call, as on the
+            //   host.
             return Ok(unsafe {
                 ForeignMemory::new(device, address, num_bytes, Arc::clone(self) as _)
             });
@@ -199,16 +215,19 @@ impl Block {
         Ok(unsafe { ForeignMemory::strided(device, address, layout, Arc::clone(self) as _) })
     }
 
-    /// Returns whether the elements stand in row-major order, where a machine reads elements of their size.
+    /// Returns whether the elements are contiguous in row-major order and aligned for their size.
     fn can_lend(&self) -> bool {
         let (run, outer) = self.runs();
         let is_aligned = self.start.addr().is_multiple_of(self.spec.dtype().size());
         outer.is_empty() && is_aligned && run > 0
     }
 
-    /// Returns how many bytes stand together, and the axes along which there are such runs: lengths and strides.
+    /// Returns the bytes in a contiguous run, and the lengths and strides of the axes that
+    /// enumerate the runs.
     fn runs(&self) -> (usize, Vec<(usize, isize)>) {
         let axes = self.spec.shape().dims().iter().copied().zip(self.strides.iter().copied());
+        // Merge the last axes into the run while they are contiguous. Axes of length 1 do not
+        // matter.
         let mut outer: Vec<_> = axes.filter(|&(length, _)| length != 1).collect();
         let mut run = self.spec.dtype().size();
         while let Some(&(length, stride)) = outer.last()
@@ -220,7 +239,7 @@ impl Block {
         (run, outer)
     }
 
-    /// Calls `visit` with the number of bytes from the start to each run, in row-major order.
+    /// Calls `visit` with the offset of each run in bytes, in row-major order.
     fn visit_runs(outer: &[(usize, isize)], mut visit: impl FnMut(isize)) {
         let mut index: Vec<usize> = outer.iter().map(|_| 0).collect();
         let mut offset = 0_isize;
@@ -239,13 +258,15 @@ impl Block {
         }
     }
 
+    /// Returns a contiguous copy of the elements in row-major order.
     fn gather(&self) -> kvstore::Result<Vec<u8>> {
         let mut bytes = fallible::zeroed(self.spec.num_bytes()?)?;
         let (run, outer) = self.runs();
         let mut places = bytes.chunks_exact_mut(run.max(1));
         Self::visit_runs(&outer, |offset| {
             if let Some(place) = places.next() {
-                // SAFETY: shape and strides say that `run` bytes of the array are there, and `place` has as many.
+                // SAFETY: by shape and strides, the array has `run` bytes at this offset. `place`
+                // has the same length.
                 unsafe {
                     ptr::copy_nonoverlapping(
                         self.start.wrapping_offset(offset),
@@ -258,11 +279,14 @@ impl Block {
         Ok(bytes)
     }
 
-    /// Overwrites the elements: at once, or on a GPU when the value [has been waited for](Tensor::wait) and what is returned
-    /// is dropped.
+    /// Overwrites the elements with those of `value`.
+    ///
+    /// On the host, the write is complete on return, and the result is `None`. On a GPU, dropping
+    /// the result waits for the write. Call [`Tensor::wait`] on `value` first to receive errors.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] for a tensor of another spec, [`Error::InvalidArgument`] for memory that is for reading.
+    /// - [`Error::SpecMismatch`] if the tensor has another spec.
+    /// - [`Error::InvalidArgument`] if the memory is read-only.
     pub(crate) fn write(
         self: &Arc<Self>,
         value: &Tensor,
@@ -281,8 +305,9 @@ impl Block {
         let mut places = bytes.chunks_exact(run.max(1));
         Self::visit_runs(&outer, |offset| {
             if let Some(place) = places.next() {
-                // SAFETY: shape and strides say that `run` bytes of the array are there, which its library lets be
-                // written to, and `place` has as many. Pieces of the same memory may overlap: hence not the other copy.
+                // SAFETY: by shape and strides, the array has `run` bytes at this offset, and its
+                // library allows writing to them. `place` has the same length. The value may
+                // overlap the array, so this is not `copy_nonoverlapping`.
                 unsafe { ptr::copy(place.as_ptr(), self.start.wrapping_offset(offset), run) };
             }
         });
@@ -302,20 +327,20 @@ impl Storage for Block {
     }
 
     fn external_bytes(&self) -> Option<&[u8]> {
-        // SAFETY: a block becomes a storage where it has elements, one after the other (`can_lend`), in memory
-        // that its owner keeps. It is not written to meanwhile: see `Send`.
+        // SAFETY: a block becomes a storage only if its elements are contiguous (`can_lend`) and
+        // the owner keeps the memory. No one writes to the memory meanwhile: see `Send`.
         Some(unsafe { slice::from_raw_parts(self.start, self.num_bytes()) })
     }
 }
 
-/// Makes a capsule one that has been taken from.
+/// Renames a capsule, which marks it as consumed.
 fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
-    // SAFETY: it is a capsule, the interpreter's lock is held, and the name lives for ever.
+    // SAFETY: the object is a capsule, this thread has the GIL, and the name is `'static`.
     let result = unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(PyErr::fetch(capsule.py())) }
 }
 
-/// Returns what the structure says of the elements, with strides in bytes.
+/// Returns the spec of a DLPack tensor, and its strides in bytes.
 fn describe(py: Python<'_>, tensor: &DlTensor) -> PyResult<(TensorSpec, Vec<isize>)> {
     let dtype = dtype(tensor.dtype).map_err(|name| {
         type_error(py, format!("dtype `{name}`: expected one of {}", crate::convert::dtypes()))
@@ -335,15 +360,17 @@ fn describe(py: Python<'_>, tensor: &DlTensor) -> PyResult<(TensorSpec, Vec<isiz
     Ok((spec, strides.ok_or_else(|| invalid(py, "an array with strides beyond all memory"))?))
 }
 
-/// Returns the lengths or strides that stand there.
+/// Returns the lengths or strides at an address.
 fn numbers<'a>(start: *const i64, rank: usize) -> &'a [i64] {
     if rank == 0 || start.is_null() {
         return &[];
     }
-    // SAFETY: the structure has one number for each axis, and lives until its deleter is called, after all uses.
+    // SAFETY: the structure has one number for each axis. It exists until its deleter is called,
+    // which happens after all uses.
     unsafe { slice::from_raw_parts(start, rank) }
 }
 
+/// Returns the strides of a contiguous array in row-major order, in bytes.
 pub(crate) fn row_major(spec: &TensorSpec) -> Vec<isize> {
     let mut stride = spec.dtype().size().cast_signed();
     let mut strides: Vec<isize> = Vec::new();

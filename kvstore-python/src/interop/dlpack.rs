@@ -1,4 +1,4 @@
-//! The layout of what DLPack hands over, that of `dlpack.h`, version 1, and what its numbers mean.
+//! The structures and constants of DLPack: the layout of version 1 of `dlpack.h`.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -12,19 +12,20 @@ pub(crate) const PLAIN_USED: &CStr = c"used_dltensor";
 pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
 pub(crate) const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 
-/// What this crate speaks; a higher minor version only adds numbers that it does not know.
+/// The supported major version. A higher minor version only adds constants that this crate does not
+/// know.
 pub(crate) const MAJOR: u32 = 1;
 pub(crate) const READ_ONLY: u64 = 1;
 pub(crate) const IS_COPIED: u64 = 2;
 
-/// The host, as the format numbers kinds of devices.
+/// The kind of device for the host.
 pub(crate) const HOST: i32 = 1;
-/// The host's memory that a GPU reads, too: of CUDA and of ROCm.
+/// The kinds for host memory that a GPU can also read: of CUDA and of ROCm.
 const PINNED: [i32; 2] = [3, 11];
-/// A GPU of NVIDIA's, and memory of one that moves between it and the host.
+/// The kinds for an NVIDIA GPU, and for memory that migrates between a GPU and the host.
 const CUDA: i32 = 2;
 const MANAGED: i32 = 13;
-/// What the format calls kinds, for messages.
+/// DLPack's names of the kinds of devices, for messages.
 const KINDS: [(i32, &str); 16] = [
     (HOST, "CPU"),
     (CUDA, "CUDA"),
@@ -44,7 +45,8 @@ const KINDS: [(i32, &str); 16] = [
     (18, "Trainium"),
 ];
 
-/// What the format calls kinds of numbers, for messages; the others are forms of floats.
+/// DLPack's names of the kinds of numbers, for messages. All other kinds are floating-point
+/// formats.
 const NUMBERS: [(u8, &str); 6] = [
     (INT, "int"),
     (UINT, "uint"),
@@ -82,7 +84,7 @@ pub(crate) struct DlTensor {
     pub(crate) byte_offset: u64,
 }
 
-/// What a capsule holds for consumers that know no versions.
+/// The contents of an unversioned capsule.
 #[repr(C)]
 pub(crate) struct Plain {
     pub(crate) tensor: DlTensor,
@@ -90,7 +92,7 @@ pub(crate) struct Plain {
     pub(crate) deleter: Option<unsafe extern "C" fn(*mut Plain)>,
 }
 
-/// What a capsule holds for all others.
+/// The contents of a versioned capsule.
 #[repr(C)]
 pub(crate) struct Versioned {
     pub(crate) version: [u32; 2],
@@ -100,17 +102,17 @@ pub(crate) struct Versioned {
     pub(crate) tensor: DlTensor,
 }
 
-/// Where elements are.
+/// The location of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In memory that a device of ours reads.
+    /// In memory that a device of this library can read.
     On(Device),
-    /// Somewhere else.
+    /// In other memory.
     Elsewhere(DlDevice),
 }
 
 impl Place {
-    /// Returns where an array is.
+    /// Returns the location for a DLPack device.
     pub(crate) fn of(device: DlDevice) -> Self {
         let DlDevice { kind, id } = device;
         if kind == HOST || PINNED.contains(&kind) {
@@ -131,11 +133,11 @@ impl fmt::Display for DlDevice {
     }
 }
 
-/// Returns the device as the format numbers it. All names of the host are one, and a GPU has the number that all libraries
-/// know it by.
+/// Returns the DLPack device for a device. All names of the host are device 0, and a GPU has its
+/// hardware number, which all libraries use.
 ///
 /// # Errors
-/// [`kvstore::Error::DeviceUnavailable`].
+/// - [`kvstore::Error::DeviceUnavailable`] if the GPU is not available.
 pub(crate) fn device_of(device: Device) -> kvstore::Result<DlDevice> {
     Ok(match device.kind() {
         DeviceKind::Cpu => DlDevice { kind: HOST, id: 0 },
@@ -146,7 +148,7 @@ pub(crate) fn device_of(device: Device) -> kvstore::Result<DlDevice> {
     })
 }
 
-/// Returns the dtype, or the name of one that no tensor has.
+/// Returns the dtype, or the DLPack name if there is no such dtype.
 pub(crate) fn dtype(dl: DlType) -> Result<DType, String> {
     DType::ALL.into_iter().find(|dtype| dl_type(*dtype) == dl).ok_or_else(|| {
         let DlType { code, bits, lanes } = dl;
@@ -159,7 +161,7 @@ pub(crate) fn dtype(dl: DlType) -> Result<DType, String> {
     })
 }
 
-/// Returns the dtype as the format describes it.
+/// Returns the DLPack type for a dtype.
 pub(crate) fn dl_type(dtype: DType) -> DlType {
     let bits = u8::try_from(8 * dtype.size()).unwrap_or(u8::MAX);
     DlType { code: names(dtype).dlpack, bits, lanes: 1 }

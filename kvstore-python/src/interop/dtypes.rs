@@ -1,4 +1,5 @@
-//! What `DLPack` and NumPy call each dtype, in one table. Everything else about dtypes in this crate is derived from it.
+//! The names of each dtype in `DLPack` and NumPy, in one table. Everything else about dtypes in
+//! this crate is derived from it.
 
 use kvstore::DType;
 
@@ -8,13 +9,13 @@ pub(super) const UINT: u8 = 1;
 const FLOAT: u8 = 2;
 pub(super) const BFLOAT: u8 = 4;
 
-/// What other libraries call a dtype.
+/// The names of a dtype in other libraries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     /// The kind of numbers in `DLPack`.
     pub(super) dlpack: u8,
-    /// NumPy's letter for the kind of numbers, or `None` if NumPy lacks the dtype. Packages like `ml_dtypes` then define
-    /// it: with the kind `V`, and the name that it has here.
+    /// NumPy's letter for the kind of numbers, or `None` if NumPy lacks the dtype. Packages such as
+    /// `ml_dtypes` then define the dtype, with the kind `V` and the same name as here.
     numpy: Option<char>,
 }
 

@@ -1,6 +1,6 @@
-//! Values on their way into other libraries, which read them where they are: by DLPack.
+//! Values exported to other libraries with DLPack.
 
-#![expect(unsafe_code, reason = "other libraries are told by addresses where a value is")]
+#![expect(unsafe_code, reason = "exports values by their addresses")]
 
 use kvstore::fallible;
 use std::ffi::{CStr, c_void};
@@ -20,27 +20,27 @@ use super::dlpack::{
 use super::stream;
 use crate::interpreter::error::{detached, to_python};
 
-/// A value on its way into another library.
+/// A value that is exported to another library.
 #[repr(C)]
 struct Export<M> {
-    /// First, so that a pointer to it is one to the whole.
+    /// Must be the first field, so that a pointer to it is also a pointer to the export.
     managed: M,
     _memory: Memory,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
-/// What an exported value keeps.
+/// The memory that an exported value keeps alive.
 enum Memory {
-    /// A value that others may have, too: it is for reading.
+    /// A value that others may share, so it is read-only.
     Shared(#[expect(dead_code, reason = "it is held, not read")] Tensor),
     /// A value on a GPU.
     Device(#[expect(dead_code, reason = "it is held, not read")] ExportedTensor),
-    /// A copy, for whom reads it to do with as it likes.
+    /// A copy in the host's memory that belongs to the consumer.
     Own(#[expect(dead_code, reason = "it is held, not read")] Vec<u64>),
 }
 
-/// What a consumer asks for.
+/// The arguments of `__dlpack__`.
 pub(crate) struct ExportRequest<'a, 'py> {
     pub(crate) stream: Option<&'a Bound<'py, PyAny>>,
     pub(crate) max_version: Option<(u32, u32)>,
@@ -48,14 +48,14 @@ pub(crate) struct ExportRequest<'a, 'py> {
     pub(crate) copy: Option<bool>,
 }
 
-/// Returns a capsule with the present value of an array: a copy on its device or on the host, or where a consumer asks for
-/// none the value itself.
+/// Returns a capsule with the current value of an array: a copy on its device or on the host, or
+/// the value itself if the consumer requests no copy.
 ///
-/// Without a copy the value is for reading, which only a versioned capsule can say, and not every library heeds. Hence the
-/// copy unless it is refused: what is written through the capsule would change a value that others have, too.
+/// A value without a copy is read-only, because others may share it. Only a versioned capsule can
+/// express that, and some libraries ignore it. This is why a copy is the default.
 ///
 /// # Errors
-/// A `BufferError` for what is not to be had.
+/// - A `BufferError` if the array cannot be exported as requested.
 pub(crate) fn to_dlpack<'py>(
     py: Python<'py>,
     array: &NDArray,
@@ -64,7 +64,7 @@ pub(crate) fn to_dlpack<'py>(
     let own = device_of(array.device()).map_err(|error| to_python(py, error))?;
     let device = request.device.map_or(own, |(kind, id)| DlDevice { kind, id });
     let is_versioned = request.max_version.is_some_and(|(major, _)| major >= 1);
-    // All names of the host are one.
+    // All names of the host mean the same memory.
     let stays = device == own || device.kind == HOST && own.kind == HOST;
     if !stays && device.kind != HOST {
         let text = format!(
@@ -115,14 +115,15 @@ pub(crate) fn to_dlpack<'py>(
     capsule(py, Export { managed, _memory: memory, shape, strides }, PLAIN, |it| &mut it.tensor)
 }
 
-/// An address that is on its way into a structure.
+/// An address that is passed through a closure into a structure.
 struct Address(*mut c_void);
 
-// SAFETY: nobody reads there by it; the consumer of the structure has the rules of its memory.
+// SAFETY: this crate does not dereference the address. The consumer of the structure follows the
+// rules of its memory.
 unsafe impl Send for Address {}
 
-/// Returns where the elements are on their GPU, and what keeps them there. The consumer's work waits until they have been
-/// computed.
+/// Returns the address of the elements on their GPU, and their owner. The consumer's queue waits
+/// until the elements have been computed.
 fn on_gpu(
     value: Tensor,
     is_copied: bool,
@@ -136,7 +137,7 @@ fn on_gpu(
     Ok((Address(address), Memory::Device(exported)))
 }
 
-/// Returns where the elements are in the host's memory, and what keeps them there.
+/// Returns the address of the elements in the host's memory, and their owner.
 fn in_host(py: Python<'_>, value: Tensor, is_copied: bool) -> PyResult<(Address, Memory)> {
     if !is_copied {
         let start = value.host_bytes().map(<[u8]>::as_ptr);
@@ -147,7 +148,7 @@ fn in_host(py: Python<'_>, value: Tensor, is_copied: bool) -> PyResult<(Address,
         let bytes = value.seen_bytes()?;
         let mut words: Vec<u64> = fallible::zeroed(bytes.len().div_ceil(size_of::<u64>()))?;
         let start = words.as_mut_ptr();
-        // SAFETY: the words have room for as many bytes and are not the value's.
+        // SAFETY: the words have room for this number of bytes, and they are a new allocation.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast(), bytes.len()) };
         Ok(words)
     });
@@ -158,7 +159,7 @@ fn in_host(py: Python<'_>, value: Tensor, is_copied: bool) -> PyResult<(Address,
     Ok((Address(words.as_mut_ptr().cast()), Memory::Own(words)))
 }
 
-/// Returns a capsule that owns the export until somebody takes it.
+/// Returns a capsule that owns the export until a consumer takes it.
 fn capsule<'py, M>(
     py: Python<'py>,
     export: Export<M>,
@@ -170,13 +171,14 @@ fn capsule<'py, M>(
     let tensor = tensor_of(&mut export.managed);
     (tensor.shape, tensor.strides) = (shape, strides);
     let pointer = NonNull::from(Box::leak(export)).cast::<c_void>();
-    // SAFETY: the pointer is one to the structure that the name promises, for it stands first; the destructor frees
-    // it unless somebody has taken it, and may run on any thread.
+    // SAFETY: the structure that the name promises is the first field of the export, so the pointer
+    // is valid for it. The destructor may run on any thread. It frees the export unless a consumer
+    // has taken it.
     let made = unsafe {
         PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy::<M>))
     };
     made.inspect_err(|_| {
-        // SAFETY: it was leaked above, and no capsule has it.
+        // SAFETY: the pointer was leaked above, and no capsule owns it.
         drop(unsafe { Box::from_raw(pointer.cast::<Export<M>>().as_ptr()) });
     })
 }
@@ -184,24 +186,27 @@ fn capsule<'py, M>(
 /// Frees an export.
 ///
 /// # Safety
-/// `managed` is the first field of an [`Export`] of this crate that nobody has freed.
+/// - `managed` is the first field of an [`Export`] of this crate.
+/// - The export has not been freed.
 unsafe extern "C" fn delete<M>(managed: *mut M) {
-    // SAFETY: by the contract it came from a box.
+    // SAFETY: by the contract, the export came from a box.
     drop(unsafe { Box::from_raw(managed.cast::<Export<M>>()) });
 }
 
-/// Frees what is in a capsule that nobody has taken from.
+/// Frees the contents of a capsule that no consumer has taken.
 ///
 /// # Safety
-/// `capsule` is one of [`capsule`] for the same `M`, the interpreter's lock is held, and it is the end of it.
+/// - `capsule` was returned by [`capsule`] for the same `M`.
+/// - This thread has the GIL.
+/// - The capsule is not used afterwards.
 unsafe extern "C" fn destroy<M>(capsule: *mut ffi::PyObject) {
     for name in [PLAIN, VERSIONED] {
-        // SAFETY: it is a capsule.
+        // SAFETY: the object is a capsule.
         let is_untouched = unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 1;
         if is_untouched {
-            // SAFETY: it is a capsule of this name.
+            // SAFETY: the capsule has this name.
             let pointer = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
-            // SAFETY: nobody has taken it, so nobody has freed it or will.
+            // SAFETY: no consumer has taken the export, so no one else frees it.
             unsafe { delete::<M>(pointer.cast()) };
         }
     }

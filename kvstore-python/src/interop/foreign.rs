@@ -1,4 +1,4 @@
-//! Arrays of other libraries, as values of a call and as its outputs.
+//! Arrays of other libraries as values and outputs of a call.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use crate::interpreter::error::{detached, invalid, is_replaceable, optional, typ
 use crate::interpreter::finalization;
 use crate::numpy;
 
-/// Returns the array that an object of another library is; none when it is no array.
+/// Returns the array of an object of another library, or `None` if the object is not an array.
 ///
 /// # Errors
-/// A `TypeError` when the library does not hand it out, or for elements that no tensor has.
+/// - A `TypeError` if the library does not export the array.
+/// - A `TypeError` if no tensor can have the dtype of the elements.
 pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let py = object.py();
     numpy::check_unmasked(object)?;
@@ -32,7 +33,8 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
         if !has_interface()? {
             return Ok(None);
         }
-        // A scalar of NumPy's names memory that is gone when it has answered; an array of it keeps its own.
+        // The interface of a NumPy scalar refers to temporary memory. Convert the scalar to an
+        // array, which owns its memory.
         return if is_scalar(object)? {
             block(&numpy::asarray(object)?)
         } else {
@@ -52,21 +54,22 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     match handed_out {
         Ok((capsule, device)) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
         Err(reason) if !is_replaceable(py, &reason) => Err(reason),
-        // NumPy before 2.1 hands out nothing that is read-only, and no elements of other packages.
+        // NumPy before 2.1 exports neither read-only arrays nor dtypes of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
         Err(reason) => Err(refused(object, reason).unwrap_or_else(|raised| raised)),
     }
 }
 
-/// Returns the array as [`block`], if it can be written to.
+/// Returns the array as [`block`] does, if it is writable.
 ///
 /// # Errors
-/// Those of [`block`]. [`Error::InvalidArgument`] for read-only memory and for elements that
-/// overlap; a `TypeError` for a device that this build does not support.
+/// - Those of [`block`].
+/// - `InvalidArgument` if the memory is read-only.
+/// - `InvalidArgument` if elements overlap in memory.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let Some(block) = block(object)? else { return Ok(None) };
     let class = object.get_type();
-    // It does not say so of the memory that it hands out.
+    // JAX arrays are immutable, but their DLPack export is not marked as read-only.
     let module = optional(object.py(), class.module())?;
     let is_jax = module.is_some_and(|module| module.to_string_lossy().starts_with("jax"));
     if is_jax || is_scalar(object)? || !block.is_writable() {
@@ -81,21 +84,21 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>
     Ok(Some(block))
 }
 
-/// Returns whether an object is a scalar of NumPy's.
+/// Returns whether an object is a NumPy scalar.
 fn is_scalar(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     static GENERIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     object.is_instance(GENERIC.import(object.py(), "numpy", "generic")?)
 }
 
-/// Asks the object for its elements: as they are on a device of ours, whose queue is to wait for them, otherwise as a
-/// copy on the host.
+/// Requests a capsule from the object: of the elements in place if they are on an available device,
+/// otherwise of a copy on the host. `queue` is the stream that must wait for the elements.
 fn capsule<'py>(
     object: &Bound<'py, PyAny>,
     place: Place,
     queue: Option<usize>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let py = object.py();
-    // What a library from before there were versions knows, too.
+    // The options that libraries without versions of the protocol support.
     let known = PyDict::new(py);
     if let Some(queue) = queue {
         known.set_item("stream", queue)?;
@@ -113,10 +116,11 @@ fn capsule<'py>(
     }
     let is_type_error = |error: &PyErr| error.get_type(py).is(py.get_type::<PyTypeError>());
     let capsule = match finalization::call(&method, &none, Some(&options)) {
-        // Not one of our own, which what it calls may have raised.
+        // Test for the exact class: the object's code may have raised a subclass, such as an
+        // exception of this package.
         Err(error) if is_ours && is_type_error(&error) => {
             let answer = finalization::call(&method, &none, Some(&known));
-            // If the second call fails, too, the class may reject this array rather than the option.
+            // If the second call fails too, the class may reject this array and not the option.
             if answer.is_ok() {
                 // A metaclass may have no hash.
                 optional(py, unversioned.call_method1(intern!(py, "add"), (class,)))?;
@@ -130,9 +134,10 @@ fn capsule<'py>(
 
 /// Returns the classes whose `__dlpack__` has rejected `max_version`.
 ///
-/// Later calls omit the option for these classes: `CPython` up to 3.11 loses an interrupt that comes while it formats the
-/// text of a `TypeError` about an argument. Their arrays are taken as writable, because only a versioned answer says that
-/// an array is read-only. One array decides for its class.
+/// Later calls omit the option for these classes, because `CPython` up to 3.11 loses an interrupt
+/// that arrives while it formats the message of a `TypeError` about an argument. Arrays of these
+/// classes count as writable, because only a versioned capsule can mark an array as read-only. The
+/// first array of a class decides for the class.
 fn unversioned(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CLASSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let classes = CLASSES.get_or_try_init(py, || {
@@ -141,7 +146,8 @@ fn unversioned(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(classes.bind(py))
 }
 
-/// Returns the number of the stream that a library has to let wait for its work on the device; the host has none.
+/// Returns the number of the stream that the other library must make wait for its work on the
+/// device, or `None` for the host.
 fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
     if device.kind() == DeviceKind::Cpu {
         return Ok(None);
@@ -150,7 +156,8 @@ fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
     Ok(Some(queue.number()))
 }
 
-/// Returns where an object says that its elements are. A GPU is elsewhere where we have none.
+/// Returns the location of an object's elements. Without a backend for the GPU, the elements are
+/// elsewhere.
 fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     let py = object.py();
     let name = intern!(py, "__dlpack_device__");
@@ -159,7 +166,7 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     }
     let device = finalization::call(&object.getattr(name)?, &PyTuple::empty(py), None)?;
     let device: Bound<'_, PyTuple> = device.cast_into()?;
-    // Libraries name the kind by an enumeration of their own.
+    // Libraries use their own enumerations for the kind.
     let number = |index| device.get_item(index)?.call_method0("__int__")?.extract::<i32>();
     let device = DlDevice { kind: number(0)?, id: number(1)? };
     match Place::of(device) {
@@ -171,7 +178,7 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
 /// Returns the error for an object that does not export its elements.
 ///
 /// # Errors
-/// An exception that must be passed on, raised while the hint is made.
+/// - An exception raised while the hint is built, if it must be passed on.
 fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     let py = object.py();
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
@@ -191,14 +198,15 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     Ok(error)
 }
 
-/// Reads what NumPy's array interface says, version 3.
+/// Reads an array through NumPy's array interface, version 3.
 fn by_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
     let interface = object.getattr(intern!(object.py(), "__array_interface__"))?;
     let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
     described(object, &interface, (Device::default(), address), is_read_only)
 }
 
-/// Reads what the same interface of arrays on GPUs says, version 2 or 3. Its memory tells the device.
+/// Reads an array on a GPU through the CUDA array interface, version 2 or 3. The interface does not
+/// contain the device, so the address determines it.
 fn by_gpu_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
     let py = object.py();
     let interface = object.getattr(intern!(py, "__cuda_array_interface__"))?;
@@ -220,7 +228,7 @@ fn by_gpu_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
     described(object, &interface, (device, address), is_read_only)
 }
 
-/// Reads what both interfaces say of the elements.
+/// Returns the block for a dictionary of either interface.
 fn described(
     object: &Bound<'_, PyAny>,
     interface: &Bound<'_, PyAny>,
@@ -242,12 +250,12 @@ fn described(
     Block::at(at, !is_read_only, TensorSpec::new(shape, dtype), strides, object).map(Arc::new)
 }
 
-/// Returns the dtype that such a text means, in the machine's byte order.
+/// Returns the dtype for a type string in the machine's byte order, or `None` for other strings.
 fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
     let other_order = if cfg!(target_endian = "little") { '>' } else { '<' };
     let code = typestr.strip_prefix(|order| order != other_order).unwrap_or_default();
     let mut candidates = DType::ALL.into_iter().filter(|dtype| dtypes::type_code(*dtype) == code);
-    // Dtypes of other packages share a code.
+    // Dtypes of other packages share a type code, so compare their names too.
     let name = if code.starts_with('V') { dtype_name(object)? } else { None };
     Ok(candidates.find(|it| dtypes::is_in_numpy(*it) || name.as_deref() == Some(it.name())))
 }

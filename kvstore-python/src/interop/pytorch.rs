@@ -1,4 +1,4 @@
-//! What PyTorch's tensors are beside their memory, and `DLPack` does not tell: parts of a gradient, negated views.
+//! Properties of PyTorch tensors that `DLPack` does not express: gradients and negated views.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
@@ -8,13 +8,14 @@ use pyo3::sync::PyOnceLock;
 use crate::interpreter::error::optional;
 use crate::interpreter::finalization;
 
-/// Returns the tensor whose memory can be handed out in the place of `object`; what is no tensor of PyTorch's as it is.
+/// Returns the tensor to export instead of `object`. Returns `object` itself if it is not a PyTorch
+/// tensor.
 ///
-/// Under `torch.no_grad()` one that takes part in a gradient is its numbers, as for PyTorch's own functions. Otherwise it
-/// stays what it is, and PyTorch refuses to hand it out.
+/// Under `torch.no_grad()`, a tensor with `requires_grad` is detached, as in PyTorch's own
+/// functions. Otherwise it is returned unchanged, and PyTorch then rejects the export.
 ///
 /// # Errors
-/// A `BufferError` for a view of numbers with the other sign, which PyTorch would hand out with the wrong one.
+/// - A `BufferError` for a negated view, which PyTorch would export with the wrong sign.
 pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let Some(takes_part) = optional(py, object.getattr(intern!(py, "requires_grad")))? else {
@@ -31,15 +32,17 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     Ok(object.clone())
 }
 
-/// Tells PyTorch which of its tensors have been written to, so that a backward pass that needs what they were fails.
+/// Increments PyTorch's version counters of the tensors that were written to. A backward pass that
+/// needs their old values then fails.
 ///
-/// What is no tensor is passed over, and so are all in a PyTorch that cannot be told, before 2.1.
+/// Ignores objects that are not tensors. Does nothing in PyTorch before 2.1, which lacks the
+/// function.
 pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()> {
     if objects.is_empty() {
         return Ok(());
     }
     let Some(torch) = loaded(py)? else { return Ok(()) };
-    // While it is imported not all of it is there.
+    // While PyTorch is being imported, `torch.Tensor` may be missing.
     let Some(tensor) = optional(py, torch.getattr(intern!(py, "Tensor")))? else { return Ok(()) };
     let note = |name| torch.getattr("autograd")?.getattr("graph")?.getattr(name);
     let Some(note) = optional(py, note("increment_version"))? else { return Ok(()) };
@@ -54,7 +57,7 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
     noted.fold(Ok(()), PyResult::and)
 }
 
-/// What to do with a sparse tensor, which has no dense memory, for error messages.
+/// Advice about sparse tensors, which have no dense memory, for error messages.
 pub(crate) const ROWS_OF_SPARSE: &str = ": pass a row-sparse gradient as `t = t.coalesce()` and \
     `nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape), dtype=..)`, any other \
     sparse tensor as `t.to_dense()`";
@@ -62,7 +65,7 @@ pub(crate) const ROWS_OF_SPARSE: &str = ": pass a row-sparse gradient as `t = t.
 /// Returns the layout of a sparse tensor, ready for a message, or `None` for a dense tensor.
 ///
 /// # Errors
-/// An exception that must be passed on, raised while the layout is read.
+/// - An exception raised while the layout is read, if it must be passed on.
 pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = object.py();
     let layout = object.getattr(intern!(py, "layout"));
@@ -79,7 +82,7 @@ fn records_gradients(py: Python<'_>) -> PyResult<bool> {
     }
 }
 
-/// Returns PyTorch if the program has it: to import it for others takes seconds.
+/// Returns PyTorch if the program has imported it. Importing it would take seconds.
 fn loaded(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let modules = MODULES.import(py, "sys", "modules")?;

@@ -1,7 +1,7 @@
-//! Streams of GPUs as other libraries number them: 1 is the legacy default stream and 2 that of a thread, for the driver,
-//! too; 0 may be either, and others are addresses.
+//! Numbers of GPU streams in other libraries: 1 is the legacy default stream, 2 is the per-thread
+//! default stream (both also in the CUDA driver), 0 is ambiguous, and other numbers are addresses.
 
-#![expect(unsafe_code, reason = "other libraries say by numbers which streams are theirs")]
+#![expect(unsafe_code, reason = "other libraries describe their streams by numbers")]
 
 use kvstore::Queue;
 use pyo3::exceptions::PyBufferError;
@@ -11,19 +11,22 @@ use crate::interpreter::error::{replaced, type_error};
 
 const LEGACY: i64 = 1;
 
-/// Returns what a consumer of DLPack means by its stream; none if it does not want its work to wait for ours.
+/// Returns the queue for the `stream` argument of a DLPack consumer, or `None` if the consumer does
+/// not want its work to wait.
 ///
 /// # Errors
-/// A `TypeError` for what is no number, a `BufferError` for one that is no stream.
+/// - A `TypeError` if the argument is not a number.
+/// - A `BufferError` if the number is not a stream.
 pub(crate) fn consumer(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Queue>> {
     let number = stream.map_or(Ok(LEGACY), number)?;
     if number == -1 { Ok(None) } else { queue(number).map(Some) }
 }
 
-/// Returns what a producer says to have its work in; none if nobody has to wait for it.
+/// Returns the queue for the `stream` entry of a producer, or `None` if no one has to wait for its
+/// work.
 ///
 /// # Errors
-/// As [`consumer`].
+/// - Those of [`consumer`].
 pub(crate) fn producer(stream: &Bound<'_, PyAny>) -> PyResult<Option<Queue>> {
     if stream.is_none() { Ok(None) } else { queue(number(stream)?).map(Some) }
 }
@@ -38,7 +41,8 @@ fn queue(number: i64) -> PyResult<Queue> {
         Ok(0) => Err(PyBufferError::new_err(
             "stream 0 may mean two streams: 1 is the legacy default stream, 2 that of the thread",
         )),
-        // SAFETY: the other library says that it is a stream, and has it as long as it asks: so the protocols say.
+        // SAFETY: the protocols require that the number is a stream, and that the other library
+        // keeps the stream during the call.
         Ok(number) => Ok(unsafe { Queue::from_number(number) }),
         Err(_) => Err(PyBufferError::new_err(format!("stream {number} is none of CUDA's"))),
     }

@@ -12,7 +12,7 @@ use crate::interpreter::error::{detached, invalid, optional, type_error};
 use crate::interpreter::finalization;
 use crate::numpy::asarray;
 
-/// Returns NumPy's description of the present value of an array, which reads it where it is.
+/// Returns the dictionary with which NumPy reads the current value of an array in place.
 pub(crate) fn interface<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyDict>> {
     let value = array.tensor();
     let typestr = typestr(value.dtype());
@@ -30,8 +30,8 @@ pub(crate) fn interface<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound
     Ok(interface)
 }
 
-/// Returns the value: without a copy where dtype and device allow it, for reading only then. `copy` is whether there has to
-/// be one, or must not be.
+/// Returns the value as a NumPy array. `copy` requires a copy (`true`), forbids it (`false`), or
+/// leaves the choice to this function: it shares the memory read-only if dtype and device allow it.
 pub(crate) fn array<'py>(
     py: Python<'py>,
     array: &NDArray,
@@ -62,12 +62,12 @@ pub(crate) fn array<'py>(
     Ok(cast)
 }
 
-/// What keeps a value for whom reads its memory.
+/// Keeps a value alive for NumPy arrays that read its memory.
 #[pyclass(frozen, module = "mxkv._native")]
 #[derive(Debug)]
 struct TensorOwner(#[expect(dead_code, reason = "it is held, not read")] Tensor);
 
-/// Returns a `memoryview` of a value, which keeps it.
+/// Returns a `memoryview` of a value. The view keeps the value alive.
 fn read_only(
     py: Python<'_>,
     value: Tensor,
@@ -86,7 +86,7 @@ fn typestr(dtype: DType) -> Option<String> {
     dtypes::is_in_numpy(dtype).then(|| format!("{order}{}", dtypes::type_code(dtype)))
 }
 
-/// Returns the elements in an array of NumPy's.
+/// Returns a copy of the elements as a NumPy array.
 pub(crate) fn copied<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'py, PyAny>> {
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let dtype = dtypes::in_numpy(array.dtype());

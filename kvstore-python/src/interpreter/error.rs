@@ -1,4 +1,4 @@
-//! Errors and panics become Python exceptions, and calls run without the interpreter's lock.
+//! Conversion of errors and panics to Python exceptions, and calls with the GIL released.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,11 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::finalization;
 
-/// Runs `work` while other threads of Python go on.
+/// Runs `work` with the GIL released.
 ///
 /// # Errors
-/// What `work` returns, as an exception; a panic in it as one with code `Internal`.
+/// - The error of `work`, as an exception.
+/// - `Internal` if `work` panics.
 pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> kvstore::Result<T> + Send,
@@ -59,7 +60,8 @@ pub(crate) fn optional<T>(
     }
 }
 
-/// Returns the error as an exception: that of an updater as the same object.
+/// Returns the error as an exception. For an exception that an updater raised, returns the same
+/// object.
 pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     let error = match error {
         Error::Updater { key, source } => match source.downcast::<PyErr>() {
@@ -71,12 +73,12 @@ pub(crate) fn to_python(py: Python<'_>, error: Error) -> PyErr {
     made(py, &error, error.code().as_str()).unwrap_or_else(|failed| failed)
 }
 
-/// Returns an argument mistake as an exception that is a `TypeError`, too.
+/// Returns an `InvalidArgument` exception that is also a `TypeError`.
 pub(crate) fn type_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
     made(py, &Error::invalid(text), "Type").unwrap_or_else(|failed| failed)
 }
 
-/// Returns an argument mistake as an exception.
+/// Returns an `InvalidArgument` exception.
 pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
     to_python(py, Error::invalid(text))
 }
@@ -84,8 +86,8 @@ pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
 /// Prefixes the message of a `KVStoreError` with the key and the argument. Returns other exceptions
 /// unchanged, because they may be the program's own.
 ///
-/// Python code runs meanwhile. An exception of that code is returned instead if it
-/// [must be passed on](is_replaceable).
+/// This runs Python code. If that code raises an exception that
+/// [must be passed on](is_replaceable), returns that exception instead.
 pub(crate) fn about(py: Python<'_>, error: PyErr, key: Option<&Key>, argument: &str) -> PyErr {
     let prefixed = prefixed(py, &error, key, argument);
     prefixed.unwrap_or_else(|raised| if is_replaceable(py, &raised) { error } else { raised })
@@ -111,7 +113,7 @@ fn prefixed(py: Python<'_>, error: &PyErr, key: Option<&Key>, argument: &str) ->
     Ok(made)
 }
 
-/// Returns an exception of the class that `mxkv.errors` has under this name.
+/// Returns an exception of the class with this name in `mxkv.errors.CLASSES`.
 fn made(py: Python<'_>, error: &Error, class: &str) -> PyResult<PyErr> {
     static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let classes = CLASSES.import(py, "mxkv.errors", "CLASSES")?;
@@ -130,7 +132,8 @@ pub(crate) fn codes() -> Vec<&'static str> {
     ErrorCode::ALL.iter().map(|code| code.as_str()).collect()
 }
 
-/// Both kinds of payload that `panic!` makes: a literal is a `&str`, formatted text is a `String`.
+/// Returns the message of a panic. The payload of `panic!` is a `&str` for a literal and a `String`
+/// for a formatted message.
 fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&'static str>()

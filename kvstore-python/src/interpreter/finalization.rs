@@ -1,6 +1,6 @@
-//! The end of the interpreter, for threads that it does not wait for.
+//! Calls into Python from threads that may outlive the interpreter.
 
-#![expect(unsafe_code, reason = "declares that a function of the interpreter may unwind")]
+#![expect(unsafe_code, reason = "declares a function of the interpreter that may unwind")]
 
 use std::hint::black_box;
 use std::ptr::null_mut;
@@ -24,28 +24,30 @@ type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
-/// Calls code of Python's from within a verb.
+/// Calls Python code from within a verb.
 ///
-/// A thread that asks for the interpreter's lock when the interpreter has ended gets no further: up to Python 3.13 it is ended
-/// there, and the system unwinds its stack. Our frames cannot bear that, for they would give a lock back that nobody has.
-/// Such a thread stands still here until the process is gone, as every thread does from Python 3.14 on.
+/// A thread that acquires the GIL after the interpreter has ended does not return. Up to Python
+/// 3.13, the interpreter terminates such a thread with `pthread_exit`, which unwinds its stack. Our
+/// frames must not be unwound, because their destructors would release a GIL that no thread holds.
+/// So this function parks such a thread until the process ends, as Python does from 3.14 on.
 pub(crate) fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = options.map_or_else(null_mut, Bound::as_ptr);
-    // Elsewhere the same function is declared as one that does not unwind, and the compiler would believe that here, too.
+    // `PyO3` declares the same function as one that cannot unwind. `black_box` keeps the compiler
+    // from using that assumption here.
     let call: Call = black_box(PyObject_Call);
     let mut unwinding = ParkForever { is_over: false };
-    // SAFETY: the caller holds every object, and the interpreter's lock.
+    // SAFETY: the caller holds references to all objects, and this thread has the GIL.
     let result = unsafe { call(function.as_ptr(), arguments.as_ptr(), options) };
     unwinding.is_over = true;
-    // SAFETY: it is a reference that is ours now, or null with an exception.
+    // SAFETY: `result` is a new reference, or null with an exception set.
     unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
 }
 
-/// Calls a method as [`call`] does. The class is one of ours, or one whose attributes are looked up without code of Python's.
+/// Calls a method as [`call`] does. The lookup of the method must not run Python code.
 pub(crate) fn call_method<'py>(
     object: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
@@ -54,19 +56,20 @@ pub(crate) fn call_method<'py>(
     call(&object.getattr(name)?, arguments, None)
 }
 
-/// Returns the text of an object, which its class may make.
+/// Returns `str(object)`, which may run code of the object's class.
 pub(crate) fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     call(&py.get_type::<PyString>(), &PyTuple::new(py, [object])?, None)
 }
 
-/// Returns the text of an object for programmers, which its class may make.
+/// Returns `repr(object)`, which may run code of the object's class.
 pub(crate) fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static REPR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     call(REPR.import(py, "builtins", "repr")?, &PyTuple::new(py, [object])?, None)
 }
 
+/// Parks the thread forever if a call unwinds instead of returning.
 struct ParkForever {
     is_over: bool,
 }

@@ -1,9 +1,9 @@
-//! Lists that are made or read without aborting or panicking if memory is missing.
+//! Conversion between Python lists and vectors, without aborting or panicking if memory is missing.
 //!
-//! The conversions of `PyO3` between lists and vectors do either. Use these functions for lists
-//! whose length comes from data.
+//! The conversions of `PyO3` abort or panic. Use the functions of this module for lists whose
+//! length comes from data.
 
-#![expect(unsafe_code, reason = "the interpreter's test for sequences has no other name")]
+#![expect(unsafe_code, reason = "PyO3 has no safe function for `PySequence_Check`")]
 
 use kvstore::fallible;
 use pyo3::conversion::FromPyObjectOwned;
@@ -26,7 +26,7 @@ pub(crate) fn new<'py, T: IntoPyObject<'py>>(
     try_new(py, items.into_iter().map(Ok))
 }
 
-/// Returns a list of items, up to the first exception.
+/// Returns a list of items. Stops at the first exception.
 ///
 /// # Errors
 /// - `MemoryError`.
@@ -42,7 +42,7 @@ pub(crate) fn try_new<'py, T: IntoPyObject<'py>>(
     Ok(list)
 }
 
-/// Reads a list, or what Python calls a sequence, except a string.
+/// Reads a list or another Python sequence, except a string.
 ///
 /// # Errors
 /// - `MemoryError`.
@@ -59,7 +59,7 @@ pub(crate) fn read<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>) -
     collect(object.py(), object.len().unwrap_or_default(), items)
 }
 
-/// Collects items, up to the first exception. Reserves memory for `len` of them at first.
+/// Collects items. Reserves memory for `len` of them first. Stops at the first exception.
 ///
 /// # Errors
 /// - `MemoryError`.
@@ -79,7 +79,7 @@ pub(crate) fn collect<T>(
 /// Appends an item to a vector.
 ///
 /// # Errors
-/// `MemoryError`.
+/// - `MemoryError`.
 pub(crate) fn push<T>(py: Python<'_>, list: &mut Vec<T>, item: T) -> PyResult<()> {
     fallible::push(list, item).map_err(|error| to_python(py, error))
 }

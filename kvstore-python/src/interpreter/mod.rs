@@ -1,4 +1,4 @@
-//! The interpreter: exceptions, signals, lists, its end.
+//! The interpreter: exceptions, signals, lists, and its end.
 
 pub(crate) mod error;
 pub(crate) mod finalization;

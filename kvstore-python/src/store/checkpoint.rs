@@ -10,7 +10,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyString};
 
 use crate::interpreter::error::{detached, to_python};
 
-/// How long a signal handler is delayed at most.
+/// The longest delay of a signal handler.
 const STEP: Duration = Duration::from_millis(50);
 
 /// A checkpoint that is being written while the store goes on.

@@ -16,7 +16,7 @@ use crate::convert;
 use crate::interpreter::error::{about, detached, invalid, to_python, type_error};
 use crate::interpreter::lists;
 
-/// An optimizer: its name and its hyper-parameters. A store that gets it takes them as they are at that moment.
+/// An optimizer: its name and its hyper-parameters. A store copies it when the optimizer is set.
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyOptimizer {
@@ -44,7 +44,7 @@ impl PyOptimizer {
 impl PyOptimizer {
     #[new]
     #[pyo3(signature = (name, options, scheduler))]
-    #[expect(clippy::needless_pass_by_value, reason = "a list of Python's becomes a vector")]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts a Python list to a vector")]
     fn new(
         py: Python<'_>,
         name: &str,
@@ -85,7 +85,7 @@ impl PyOptimizer {
         self.set_schedule(None);
     }
 
-    /// The name by which :func:`mxkv.optimizer.create` knows it.
+    /// The name for :func:`mxkv.optimizer.create`.
     #[getter]
     fn name(&self) -> &'static str {
         self.lock().name()
@@ -153,6 +153,7 @@ impl PyOptimizer {
             let weight = weight.get().array();
             return detached(py, || step(weight));
         }
+        // A row-sparse weight: update its dense form, then replace its rows.
         let Ok(rows) = weight.cast::<PyRows>() else {
             return Err(type_error(py, "weight: expected an `NDArray` or a `RowSparseNDArray`"));
         };
@@ -177,7 +178,7 @@ impl PyOptimizer {
     }
 }
 
-/// What an optimizer keeps for one weight.
+/// The state of an optimizer for one weight.
 ///
 /// A sequence of copies of its arrays, in the order of MXNet's ``create_state``. A state of one
 /// array also has the attributes of that array, such as ``shape`` and ``asnumpy()``.
@@ -208,7 +209,7 @@ impl PyState {
 
 #[pymethods]
 impl PyState {
-    /// How many updates the weight has had.
+    /// The number of updates that the weight has had.
     #[getter]
     fn num_updates(&self) -> u64 {
         self.lock().num_updates()
@@ -342,11 +343,17 @@ impl PyScheduler {
 
 #[pymethods]
 impl PyScheduler {
-    /// Makes the schedule of this kind. `numbers` are its factor and lowest rate, its factor, its power and final
-    /// rate, or its final rate; `warmup` is how many updates it takes, where it begins, and how.
+    /// Creates a schedule. `numbers` depends on `kind`:
+    ///
+    /// - `factor`: the factor and the lowest rate
+    /// - `multi_factor`: the factor
+    /// - `poly`: the power and the final rate
+    /// - `cosine`: the final rate
+    ///
+    /// `warmup` is the number of warm-up updates, the first learning rate and the mode.
     #[new]
     #[pyo3(signature = (kind, steps, numbers, base_lr, warmup))]
-    #[expect(clippy::needless_pass_by_value, reason = "a list of Python's becomes a vector")]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts a Python list to a vector")]
     fn new(
         py: Python<'_>,
         kind: &str,
@@ -356,6 +363,7 @@ impl PyScheduler {
         warmup: (u64, f64, String),
     ) -> PyResult<Self> {
         let copy = fallible::copied(&steps).map_err(|error| to_python(py, error))?;
+        // Keep the arguments for `__reduce__`.
         let arguments = (kind.to_owned(), copy, numbers.clone(), warmup.clone());
         let schedule = match (kind, steps.as_slice(), numbers.as_slice()) {
             ("factor", &[step], &[factor, lowest]) => {
@@ -388,7 +396,7 @@ impl PyScheduler {
         Ok(Self { schedule, base_lr: Mutex::new(base_lr), arguments })
     }
 
-    /// The learning rate at which the schedule begins.
+    /// The learning rate at the start of the schedule.
     #[getter(base_lr)]
     fn get_base_lr(&self) -> f64 {
         self.base_lr()

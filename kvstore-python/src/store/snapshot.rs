@@ -15,8 +15,8 @@ use crate::convert;
 use crate::interpreter::error::detached;
 use crate::interpreter::lists;
 
-/// All that a store held at one moment. It shares memory with the store, and never changes. A pickle of it has the
-/// content of a checkpoint.
+/// The complete contents of a store at one moment. It shares memory with the store and never
+/// changes. Its pickle has the contents of a checkpoint.
 ///
 /// >>> import mxkv as mx
 /// >>> kv = mx.kv.create()
@@ -48,7 +48,7 @@ impl PySnapshot {
 
 #[pymethods]
 impl PySnapshot {
-    /// Reads what a checkpoint holds.
+    /// Reads a checkpoint file.
     #[staticmethod]
     #[pyo3(name = "_read")]
     fn read(py: Python<'_>, fname: PathBuf) -> PyResult<Self> {
@@ -61,7 +61,7 @@ impl PySnapshot {
         self.snapshot.store_name()
     }
 
-    /// Returns every key, as a text, in the order of initialisation.
+    /// Returns every key as a string, in the order of initialisation.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         lists::new(py, self.snapshot.keys().map(Key::as_str))
     }
@@ -89,7 +89,8 @@ impl PySnapshot {
         lists::try_new(py, self.snapshot.stats().map(one))
     }
 
-    /// Returns the keys whose value or state has other bits there, or that only one of the two has.
+    /// Returns the keys whose value or optimizer state differs between the snapshots, and the keys
+    /// that only one of them has.
     fn changed_keys<'py>(
         &self,
         py: Python<'py>,
@@ -100,31 +101,31 @@ impl PySnapshot {
         lists::new(py, changed.iter().map(Key::as_str))
     }
 
-    /// Returns whether both hold the same bits.
+    /// Returns whether both snapshots have the same contents, bit for bit.
     fn is_identical(&self, py: Python<'_>, other: &Bound<'_, PySnapshot>) -> PyResult<bool> {
         let other = &other.get().snapshot;
         detached(py, || self.snapshot.is_identical(other))
     }
 
-    /// Returns what the optimizer kept for a key, or ``None``.
+    /// Returns the optimizer state of a key, or ``None``.
     fn optimizer_state(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<PyState>> {
         let key = keys::any(key)?;
         Ok(self.snapshot.optimizer_state(&key).cloned().map(PyState::from))
     }
 
-    /// Returns the hyper-parameters of the optimizer that ran, or ``None``.
+    /// Returns the hyper-parameters of the store's optimizer, or ``None``.
     fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let parameters = self.snapshot.optimizer().map(kvstore::Optimizer::hyper_parameters);
         parameters.map(|it| it.into_py_dict(py)).transpose()
     }
 
-    /// Begins to write the snapshot to a file, as a checkpoint of the store would be.
+    /// Starts to write the snapshot to a checkpoint file, and returns at once.
     fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
         let checkpoint = detached(py, || Checkpoint::begin(&self.snapshot, fname))?;
         PyCheckpoint::new(py, checkpoint)
     }
 
-    /// Supports `pickle`: returns what a checkpoint of the snapshot would hold.
+    /// Supports `pickle`: returns the contents of a checkpoint of the snapshot.
     fn __reduce__<'py>(
         slf: &Bound<'py, Self>,
     ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {

@@ -1,4 +1,4 @@
-//! The way from a push into a Python function.
+//! Calls of a Python updater function during a push.
 
 use kvstore::{BoxError, Key, NDArray};
 use pyo3::prelude::*;
@@ -8,8 +8,11 @@ use crate::arguments::keys::KeyKind;
 use crate::array::classes::PyArray;
 use crate::interpreter::finalization;
 
-/// Calls the function in the current thread, whichever it is. What it raises comes back as the source of the
-/// push's error, from which the verb takes it out again.
+/// Calls the function in the current thread.
+///
+/// # Errors
+/// - The exception of the function. It becomes the source of the push's error, and the verb then
+///   raises the same exception.
 pub(crate) fn call(
     function: &Py<PyAny>,
     key_kind: &KeyKind,
@@ -17,7 +20,7 @@ pub(crate) fn call(
     pushed: &NDArray,
     stored: &NDArray,
 ) -> Result<(), BoxError> {
-    // A thread that the interpreter does not wait for may come here when that has ended.
+    // A thread that the interpreter does not wait for may get here after the interpreter has ended.
     let called = Python::try_attach(|py| {
         let key = key_kind.as_given(py, key)?;
         let (pushed, stored) = (

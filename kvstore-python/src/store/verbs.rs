@@ -1,4 +1,4 @@
-//! The class `Store`: what `mxkv.kvstore.KVStore` inherits.
+//! The class `Store`, the base class of `mxkv.kvstore.KVStore`.
 
 use std::path::PathBuf;
 use std::slice::from_ref;
@@ -26,11 +26,12 @@ use crate::convert;
 use crate::interpreter::error::{detached, invalid, to_python, type_error};
 use crate::interpreter::{finalization, lists};
 
-/// The verbs of ``mxkv.kvstore.KVStore``, which is what programs make.
+/// The native methods of ``mxkv.kvstore.KVStore``. Programs create a ``KVStore``.
 #[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
 #[derive(Debug, Default)]
 pub(crate) struct PyStore {
-    /// Nothing before it is opened and after it is closed; calls that are under way then keep it until they end.
+    /// `None` before the store is opened and after it is closed. Calls in progress keep the store
+    /// until they end.
     store: RwLock<Option<Store>>,
     is_opened: AtomicBool,
     /// Shared with the store's updater, which must not keep the store.
@@ -50,7 +51,7 @@ impl PyStore {
             .map_err(|error| to_python(py, error))
     }
 
-    /// Runs `call` with the store, while other threads of Python go on.
+    /// Runs `call` with the store and with the GIL released.
     fn detached<T: Send>(
         &self,
         py: Python<'_>,
@@ -66,7 +67,8 @@ impl PyStore {
 }
 
 impl Drop for PyStore {
-    /// A collector comes at another time in each process; `close` waits for the others.
+    /// Does not wait for other workers, because the garbage collector runs at different times in
+    /// each process. `close` waits for them.
     fn drop(&mut self) {
         if let Some(store) = self.take() {
             let _ = store.set_barrier_before_exit(false);
@@ -82,7 +84,7 @@ impl PyStore {
         Self::default()
     }
 
-    /// Makes the store that the other methods are about.
+    /// Creates the store that the other methods use.
     #[pyo3(name = "_open")]
     fn open(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         if self.is_opened.swap(true, Ordering::Relaxed) {
@@ -123,13 +125,13 @@ impl PyStore {
         self.detached(py, |store| Ok(store.name().to_owned()))
     }
 
-    /// The number of this process among the workers, from 0.
+    /// The rank of this process among the workers, counted from 0.
     #[getter]
     fn rank(&self, py: Python<'_>) -> PyResult<usize> {
         self.detached(py, kvstore::Store::rank)
     }
 
-    /// How many processes share the store.
+    /// The number of processes that share the store.
     #[getter]
     fn num_workers(&self, py: Python<'_>) -> PyResult<usize> {
         self.detached(py, kvstore::Store::num_workers)
@@ -137,8 +139,8 @@ impl PyStore {
 
     /// Stores a copy of a value under each key.
     ///
-    /// ``on_existing`` controls keys that the store has: the call rejects them (``'reject'``), they ``'keep'``
-    /// their value, or they are removed first (``'replace'``).
+    /// ``on_existing`` decides what happens to keys that are already initialised: ``'reject'``
+    /// fails, ``'keep'`` keeps their value, and ``'replace'`` removes them first.
     ///
     /// >>> import mxkv as mx
     /// >>> kv = mx.kv.create()
@@ -174,8 +176,9 @@ impl PyStore {
         Ok(())
     }
 
-    /// Sums the values of each key and gives the sum to the optimizer or updater; without one it replaces the
-    /// stored value. A higher priority may travel earlier where a network is involved.
+    /// Sums the values of each key and passes the sum to the optimizer or updater. Without either,
+    /// the sum replaces the stored value. If a network is involved, values of a higher priority may
+    /// be sent earlier.
     ///
     /// >>> import mxkv as mx
     /// >>> import numpy
@@ -194,6 +197,7 @@ impl PyStore {
     ) -> PyResult<()> {
         let store = self.store(py)?;
         let (key, value) = mapped::apart(key, value, "value")?;
+        // Fast path: one key and one `NDArray`.
         if let Some((key, value)) = values::only(&self.key_kind, &key, &value)? {
             return detached(py, move || {
                 store.push_values(from_ref(&key), &[value.into()], priority)
@@ -206,10 +210,11 @@ impl PyStore {
         })
     }
 
-    /// Gives each output the newest value of its key, cast to its dtype. Without outputs, returns new arrays: one for
-    /// a key, a list for a list.
+    /// Copies the newest value of each key into its outputs, cast to their dtypes. Without outputs,
+    /// returns new arrays: one for a single key, a list for a list of keys.
     ///
-    /// Outputs of rows are left as they are, with a warning, or with ``ignore_sparse=False`` get every row that is not 0.
+    /// Does not change row-sparse outputs, and warns about them. With ``ignore_sparse=False``, a
+    /// row-sparse output receives every row that is not all zeros.
     ///
     /// >>> import mxkv as mx
     /// >>> import numpy
@@ -239,6 +244,7 @@ impl PyStore {
             return Ok(lists::try_new(py, pulled.map(|array| new_array(py, array)))?.into_any());
         }
         let (key, out) = mapped::apart(key, out, "out")?;
+        // Fast path: one key and one `NDArray`.
         if let Some((key, out)) = values::only(key_kind, &key, &out)? {
             detached(py, move || store.pull_arrays(from_ref(&key), from_ref(out), priority))?;
             return Ok(py.None().into_bound(py));
@@ -249,6 +255,7 @@ impl PyStore {
         }
         values::run(py, Values::default(), outs, move |_, outs| {
             let (keys, arrays) = outs.pairs();
+            // Get the rows before any output changes, because reading them can fail.
             let rows = pull_rows(&store, outs.rows(), ignore_sparse)?;
             store.pull_arrays(keys, arrays, priority)?;
             for ((_, out), rows) in outs.rows().iter().zip(rows) {
@@ -259,7 +266,8 @@ impl PyStore {
         Ok(py.None().into_bound(py))
     }
 
-    /// Pushes, then pulls the same keys: into ``out``, or into the values.
+    /// Pushes the values, then pulls the same keys into ``out``. Without ``out``, pulls into the
+    /// values.
     ///
     /// >>> import mxkv as mx
     /// >>> kv, gradients = mx.kv.create(), [mx.nd.ones(2), mx.nd.ones(2)]
@@ -319,8 +327,8 @@ impl PyStore {
         Ok(())
     }
 
-    /// Returns the rows with these numbers for each pair of a key and a list or array of numbers. Every process has
-    /// every row, so nothing travels that a priority could put first.
+    /// Returns the rows with these indices, for each pair of a key and a list or array of row
+    /// indices. The priority has no effect, because every process has every row.
     #[pyo3(name = "_pull_rows")]
     fn pull_rows<'py>(
         &self,
@@ -337,7 +345,7 @@ impl PyStore {
         lists::new(py, pulled.into_iter().map(PyRows::from))
     }
 
-    /// Forgets keys with their values and optimizer state.
+    /// Removes keys with their values and optimizer states.
     fn remove(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let keys = self.key_kind.keys(key)?;
         self.detached(py, |store| store.remove(keys))
@@ -358,7 +366,7 @@ impl PyStore {
         self.detached(py, |store| Ok(store.keys()?.len()))
     }
 
-    /// Returns what every key holds, in the order of initialisation.
+    /// Returns the statistics of every key, in the order of initialisation.
     ///
     /// >>> import mxkv as mx
     /// >>> kv = mx.kv.create()
@@ -371,7 +379,8 @@ impl PyStore {
         lists::try_new(py, stats.iter().map(one))
     }
 
-    /// Lets a function change the stored value on every push: it gets the key, the sum and the stored value.
+    /// Sets an updater function. Each push calls it with the key, the sum and the stored value. The
+    /// function changes the stored value.
     #[pyo3(name = "_set_function")]
     fn set_function(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
         let key_kind = Arc::clone(&self.key_kind);
@@ -392,7 +401,7 @@ impl PyStore {
         self.detached(py, move |store| store.set_optimizer(optimizer))
     }
 
-    /// Returns the hyper-parameters of the optimizer that runs on the store.
+    /// Returns the hyper-parameters of the store's optimizer.
     fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.detached(py, kvstore::Store::hyper_parameters)?.into_py_dict(py)
     }
@@ -436,23 +445,23 @@ impl PyStore {
         self.detached(py, kvstore::Store::clear_clip_global_norm)
     }
 
-    /// Returns the bound of the norm of a push; ``None`` without one.
+    /// Returns the bound of the global norm, or ``None`` if clipping is off.
     fn clip_global_norm(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         self.detached(py, kvstore::Store::clip_global_norm)
     }
 
-    /// Returns all that the store holds at one moment, without a copy of it.
+    /// Returns the complete contents of the store at this moment, without copying the values.
     fn snapshot(&self, py: Python<'_>) -> PyResult<PySnapshot> {
         self.detached(py, kvstore::Store::snapshot).map(PySnapshot::from)
     }
 
-    /// Makes the store hold what the snapshot does and nothing else.
+    /// Replaces the contents of the store with those of the snapshot.
     fn rollback(&self, py: Python<'_>, snapshot: &Bound<'_, PySnapshot>) -> PyResult<()> {
         let snapshot = snapshot.get().snapshot();
         self.detached(py, |store| store.rollback(snapshot))
     }
 
-    /// Begins to write all that the store holds to a file, and returns at once.
+    /// Starts to write the complete contents of the store to a file, and returns at once.
     ///
     /// >>> import os, tempfile, mxkv as mx
     /// >>> kv, other = mx.kv.create(), mx.kv.create()
@@ -468,12 +477,13 @@ impl PyStore {
         PyCheckpoint::new(py, checkpoint)
     }
 
-    /// Makes the store hold what the one did whose checkpoint the file is, and nothing else.
+    /// Replaces the contents of the store with those of a checkpoint file.
     fn restore(&self, py: Python<'_>, fname: PathBuf) -> PyResult<()> {
         self.detached(py, |store| store.restore(fname))
     }
 
-    /// Writes the states of the optimizer to a file, with ``dump_optimizer`` its hyper-parameters too.
+    /// Writes the optimizer states to a file. With ``dump_optimizer``, also writes the
+    /// hyper-parameters.
     #[pyo3(signature = (fname, dump_optimizer = false))]
     fn save_optimizer_states(
         &self,
@@ -484,12 +494,12 @@ impl PyStore {
         self.detached(py, |store| store.save_optimizer_states(fname, dump_optimizer))
     }
 
-    /// Gives the keys of a file the states in it. Keys that are not in it begin anew.
+    /// Sets the optimizer states of the keys in a file. The states of other keys start anew.
     fn load_optimizer_states(&self, py: Python<'_>, fname: PathBuf) -> PyResult<()> {
         self.detached(py, |store| store.load_optimizer_states(fname))
     }
 
-    /// Waits until every worker has called it.
+    /// Waits until every worker has called this method.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, kvstore::Store::barrier)
     }
@@ -505,15 +515,15 @@ impl PyStore {
         self.detached(py, |store| store.num_dead_node(node_id))
     }
 
-    /// Sends a command to the processes that hold the values, if those are others.
+    /// Sends a command to the server processes, if there are any.
     #[pyo3(name = "_send_command_to_servers")]
     fn send_command_to_servers(&self, py: Python<'_>, head: i32, body: &str) -> PyResult<()> {
         self.detached(py, |store| store.send_command_to_servers(head, body))
     }
 }
 
-/// Returns the values of row-sparse outputs, or no value if they are ignored. Checks that the keys
-/// exist.
+/// Returns the new values of row-sparse outputs, or an empty list if they are ignored. In both
+/// cases, fails if a key does not exist.
 fn pull_rows(
     store: &Store,
     outs: &[RowOutput],
@@ -554,7 +564,7 @@ fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_truthy()
 }
 
-/// Returns what a store or snapshot says of a key, as a `KeyStats`.
+/// Returns the statistics of a key as a `KeyStats`.
 pub(crate) fn described<'py>(
     stats: &KeyStats,
     key: Bound<'py, PyAny>,
