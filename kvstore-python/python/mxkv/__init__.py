@@ -1,6 +1,6 @@
-"""A store of named tensors that many devices share: what MXNet's programs call ``kv``.
+"""A store of named tensors that many devices share: the ``kv`` of MXNet programs.
 
-Programs that wrote ``import mxnet as mx`` write ``import mxkv as mx``:
+In a program for MXNet, replace ``import mxnet as mx`` by ``import mxkv as mx``:
 
 >>> import mxkv as mx
 >>> kv = mx.kv.create('local')
@@ -12,7 +12,8 @@ Programs that wrote ``import mxnet as mx`` write ``import mxkv as mx``:
 [[4. 4. 4.]
  [4. 4. 4.]]
 
-Arrays of NumPy, PyTorch, JAX and every other library with ``__dlpack__`` can be pushed and pulled into as they are:
+The store reads and writes arrays of NumPy, PyTorch, JAX and every other library with ``__dlpack__``
+in place:
 
 >>> import numpy
 >>> kv.push('w', numpy.full((2, 3), 7, dtype='float32'))
@@ -21,8 +22,9 @@ Arrays of NumPy, PyTorch, JAX and every other library with ``__dlpack__`` can be
 >>> out[0]
 array([7., 7., 7.])
 
-The modules: :mod:`mxkv.kv` (stores), :mod:`mxkv.nd` and :mod:`mxkv.np` (arrays), :mod:`mxkv.optimizer`,
-:mod:`mxkv.lr_scheduler`, :mod:`mxkv.random`, :mod:`mxkv.context` (devices), :mod:`mxkv.errors`, :mod:`mxkv.runtime`.
+The modules are :mod:`mxkv.kv` (stores), :mod:`mxkv.nd` and :mod:`mxkv.np` (arrays),
+:mod:`mxkv.optimizer`, :mod:`mxkv.lr_scheduler`, :mod:`mxkv.random`, :mod:`mxkv.context` (devices),
+:mod:`mxkv.errors` and :mod:`mxkv.runtime`.
 """
 
 from . import base, context, errors, kv, kvstore, lr_scheduler, nd, np, npx, optimizer, random, runtime

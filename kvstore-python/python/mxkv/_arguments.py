@@ -1,4 +1,4 @@
-"""Single arguments: numbers, and what messages show of those that are wrong."""
+"""Checks of single arguments, and their representation in error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import ArgumentTypeError, InvalidArgumentError
 
 
 def shown(value: Any) -> str:
-    """Returns what a message shows of an argument: never more than a line.
+    """Returns the representation of an argument for an error message, on one line.
 
     >>> shown('high'), shown(numpy.ones(1000)), shown(10**5000)
     ("'high'", 'a `ndarray`', 'a `int`')
@@ -23,7 +23,7 @@ def shown(value: Any) -> str:
         try:
             return reprlib.repr(value)
         except ValueError:
-            # Python writes no integers of thousands of digits.
+            # Python does not print integers of thousands of digits.
             pass
     return f"a `{type(value).__name__}`"
 
@@ -78,7 +78,7 @@ def option(name: str, value: Any) -> float:
 
 
 def whole(name: str, value: Any, num_bits: int) -> int:
-    """Returns a whole number from 0 up, of so many bits. It may be written with a fraction of 0.
+    """Returns an integer between 0 and ``2**num_bits - 1``. Accepts a float without a fraction.
 
     >>> whole('step', 2.0, 64)
     2

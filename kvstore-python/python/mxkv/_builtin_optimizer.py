@@ -1,4 +1,4 @@
-"""Built-in optimizers: a store runs them without Python."""
+"""Built-in optimizers, which a store runs without Python."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from .errors import ArgumentTypeError, LengthMismatchError, UnsupportedError
 
 
 class Builtin(_native.Optimizer, Optimizer):
-    """A built-in optimizer by name. A store copies its settings when it receives it.
+    """A built-in optimizer by name. A store copies its settings when the optimizer is set.
 
-    Beside hyper-parameters by name, ``lr_scheduler`` is a schedule of the learning rate, ``lr_mult`` and ``wd_mult``
-    are factors of the learning rate and of the weight decay by key. Hyper-parameters are attributes, too.
+    Hyper-parameters are keyword arguments and attributes. ``lr_scheduler`` is a schedule of the
+    learning rate. ``lr_mult`` and ``wd_mult`` are factors of the learning rate and the weight decay
+    by key.
 
-    It runs without Python, so a class that has steps of its own is refused by :meth:`mxkv.kv.KVStore.set_optimizer`, and a
-    schedule that has its own rates by the optimizer; an updater can do either.
+    A store runs the optimizer without Python. So :meth:`mxkv.kv.KVStore.set_optimizer` rejects a
+    subclass that defines its own steps, and this class rejects a schedule that defines its own
+    rates. Use an updater for both.
     """
 
-    #: Whether a store has taken it, which then has one of its own.
+    #: Whether a store has a copy of this optimizer.
     _is_taken = False
     _lr_factors: dict[str, float]
     _wd_factors: dict[str, float]
@@ -103,7 +105,7 @@ class Builtin(_native.Optimizer, Optimizer):
 
     @property
     def lr_scheduler(self) -> LrScheduler | None:  # type: ignore[override]
-        """The schedule of the learning rate. Its ``base_lr`` can be set."""
+        """The schedule of the learning rate, or ``None``. Its ``base_lr`` can be set."""
         return self._scheduler
 
     @property
@@ -113,7 +115,7 @@ class Builtin(_native.Optimizer, Optimizer):
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate, where a schedule begins if there is one."""
+        """The learning rate. With a schedule, the rate at which the schedule starts."""
         return self.hyper_parameters["learning_rate"]
 
     def set_learning_rate(self, lr: float) -> None:
@@ -133,7 +135,7 @@ class Builtin(_native.Optimizer, Optimizer):
         self._set("learning_rate", _option("learning_rate", lr))
 
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
-        """Multiplies the learning rate of these keys, and of no others any more.
+        """Sets factors of the learning rate by key. Other keys have the factor 1 again.
 
         >>> from mxkv.optimizer import SGD
         >>> sgd = SGD(lr_mult={'w': 0.5})
@@ -145,7 +147,7 @@ class Builtin(_native.Optimizer, Optimizer):
         self._set_factors("lr", args_lr_mult)
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
-        """Multiplies the weight decay of these keys, and of no others any more."""
+        """Sets factors of the weight decay by key. Other keys have the factor 1 again."""
         self._warn_if_taken()
         self._set_factors("wd", args_wd_mult)
 
@@ -174,12 +176,13 @@ class Builtin(_native.Optimizer, Optimizer):
         }
         name = f"_{what}_factors"
         before = self.__dict__.get(name, {})
+        # Keys that had a factor and are not in the new mapping get the factor 1.
         for key, factor in {**dict.fromkeys(before, 1.0), **factors}.items():
             self._multiply(what, key, factor)
         object.__setattr__(self, name, factors)
 
     def create_state(self, index: Any, weight: Any) -> OptimizerState:
-        """Returns the state of a new weight, dense or row-sparse."""
+        """Creates the state of a new weight, dense or row-sparse."""
         return self._create_state(weight)
 
     def create_state_multi_precision(self, index: Any, weight: Any) -> OptimizerState:
@@ -244,10 +247,11 @@ def _restored(
     return optimizer
 
 
-#: Hyper-parameters by what MXNet's attributes are called.
+#: Hyper-parameters by the names of MXNet's attributes.
 _NAMES = {"lr": "learning_rate"}
 
-#: What MXNet calls on an optimizer that a program has made; ours runs without Python.
+#: The methods of an optimizer that MXNet calls. A store runs built-in optimizers without Python, so
+#: it calls none of them.
 _STEPS = (
     "create_state",
     "create_state_multi_precision",
@@ -285,17 +289,17 @@ def _check_schedule(schedule: Any) -> None:
 
 
 def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Returns options of the optimizer with this name as the native module takes them."""
+    """Returns the options of the optimizer with this name as a list for the native module."""
     known = dict(_native.Optimizer(name, [], None)._hyper_parameters())
     for parameter, value in options.items():
         if parameter not in known and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            # That there is none of this name is said before that its value is no number.
+            # Raises the error about the unknown name, which comes before an error about the value.
             _native.Optimizer(name, [(parameter, 0.0)], None)
     return [(parameter, _option(parameter, value)) for parameter, value in options.items()]
 
 
 class Named(Builtin):
-    """An optimizer whose class has its name."""
+    """A built-in optimizer whose class has a fixed name."""
 
     _name: str
     __signature__: ClassVar[inspect.Signature]
@@ -305,11 +309,11 @@ class Named(Builtin):
         if "_name" in cls.__dict__:
             cls.__module__ = "mxkv.optimizer"
             Optimizer.opt_registry[cls._name] = cls
-        # Without it `help` shows the signature of `__new__`, which names no option.
+        # Without this, `help` shows the signature of `__new__`, which does not list the options.
         signature = inspect.signature(cls.__init__)
         cls.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __new__(cls, **options: Any):
-        # `options` has what the caller gave, without the defaults that `__init__` documents: a schedule
-        # keeps its own learning rate unless another one is given.
+        # `options` contains only what the caller gave, not the defaults in the signature of
+        # `__init__`. So a schedule keeps its own learning rate unless the caller gives one.
         return super().__new__(cls, cls._name, **options)

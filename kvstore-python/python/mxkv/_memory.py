@@ -1,4 +1,4 @@
-"""Memory of a value as a ``memoryview``."""
+"""Views of a value's memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ctypes
 
 
 def read_only(kept: object, address: int, num_bytes: int) -> memoryview:
-    """Returns the bytes at the address, for reading; they live as long as ``kept``, which the result holds."""
+    """Returns a read-only view of the bytes at the address. The view keeps ``kept`` alive, which
+    owns the memory.
+    """
     block = (ctypes.c_ubyte * num_bytes).from_address(address)
     block.kept = kept  # type: ignore[attr-defined]
     return memoryview(block).toreadonly()

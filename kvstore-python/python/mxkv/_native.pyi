@@ -1,4 +1,4 @@
-"""The native module. Programs use the modules of ``mxkv``, which say what each of these does."""
+"""The native module. Programs use the modules of ``mxkv``, which document these functions."""
 
 import os
 from typing import Any, Callable, Iterator, Sequence, final

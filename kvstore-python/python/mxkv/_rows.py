@@ -1,4 +1,4 @@
-"""Arguments of pulls that are, or may be, arrays of rows."""
+"""Arguments of pulls with row-sparse outputs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ def as_list(one_or_more: Any) -> Sequence[Any]:
 
 
 def is_nested(row_ids: Any) -> bool:
-    """Returns whether there are numbers for each of several keys, and not the numbers of one."""
+    """Returns whether ``row_ids`` is a list with row indices for each of several keys."""
     return isinstance(row_ids, (list, tuple)) and any(
         isinstance(one, (list, tuple)) or getattr(one, "ndim", 0) > 0 for one in row_ids
     )
 
 
 def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[Key], list, list]:
-    """Returns a key, an output and numbers for each pull of rows."""
+    """Returns parallel lists: a key, an output and row indices for each pull of rows."""
     ids = list(row_ids) if is_nested(row_ids) else [row_ids]
     names = list(as_list(keys))
     outs = [None] * len(names) if out is None else list(as_list(out))
     if not isinstance(keys, (list, tuple)):
+        # A single key is repeated for each output or list of indices.
         names = names * max(len(ids), len(outs))
     if len(ids) == 1:
+        # A single list of indices applies to every key.
         ids = ids * len(names)
     if len(outs) == 1 and outs[0] is None:
         outs = outs * len(names)
@@ -41,7 +43,9 @@ def side_by_side(keys: Keys, out: Any, row_ids: Any) -> tuple[list[Key], list, l
 
 
 def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list]:
-    """Returns the same with several outputs of a key one after the other, each with numbers of its own or with the same."""
+    """Flattens the lists, so that each output of a key has its own entry. The outputs of a key have
+    the same row indices, or a list of indices each.
+    """
     flat: list[tuple[Key, Any, Any]] = []
     for key, out, numbers in zip(keys, outs, ids):
         parts = as_list(out)
@@ -81,7 +85,8 @@ def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] =
     pairs = list(pulled)
     is_whole = [not isinstance(out, RowSparseNDArray) for out, _ in pairs]
     whole = [pair for pair, has_all in zip(pairs, is_whole) if has_all]
-    # A store of its own checks whole outputs together, and writes to them.
+    # Write the dense outputs with a temporary store, which checks all of them before it writes any
+    # of them. `checked` has already cast the row-sparse outputs, so only dense outputs can fail.
     store, names = Store(), [f"output {number}" for number in range(len(whole))]
     store._open("device")
     store.init(names, [rows.todense() for _, rows in whole])
@@ -91,6 +96,7 @@ def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] =
         own = dict(zip(names, [key for key, has_all in zip(keys, is_whole) if has_all]))
         if error.key not in own:
             raise
+        # Raise the error again, with the key instead of the name in the temporary store.
         key, text = str(own[error.key]), error.message
         text = text.replace(f"key `{error.key}`", f"key `{key}`", 1)
         raise type(error)(text, key=key, expected=error.expected, found=error.found) from error.__cause__

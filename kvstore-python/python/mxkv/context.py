@@ -1,4 +1,4 @@
-"""Devices: names, not handles. Making one touches no hardware.
+"""Devices. A device is only a name: creating one does not use the hardware.
 
 >>> from mxkv import nd
 >>> from mxkv.context import cpu, gpu
@@ -23,9 +23,9 @@ __all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
 
 
 class Context:
-    """A device by its type, ``'cpu'`` or ``'gpu'``, and its number.
+    """A device: its type, ``'cpu'`` or ``'gpu'``, and its number.
 
-    As the object of a ``with`` it is where arrays are made that name no device.
+    In a ``with`` statement, it becomes the default device of new arrays.
     """
 
     __slots__ = ("device_id", "device_type")
@@ -67,38 +67,38 @@ _threads = threading.local()
 
 
 def _entered() -> list[Context]:
-    """Returns the devices whose ``with`` this thread is in."""
+    """Returns the devices of the ``with`` statements that this thread has entered."""
     return _threads.__dict__.setdefault("entered", [])
 
 
 def cpu(device_id: int = 0) -> Context:
-    """Returns the host. Its numbers keep replicas apart by name; the memory is the same."""
+    """Returns the host. Replicas can use different numbers, but the memory is the same."""
     return Context("cpu", device_id)
 
 
 def cpu_pinned(device_id: int = 0) -> Context:
-    """Returns the host: here its memory is one."""
+    """Returns the host, as :func:`cpu` does. There is no separate pinned memory."""
     return Context("cpu", device_id)
 
 
 def gpu(device_id: int = 0) -> Context:
-    """Returns a GPU. That there is none is an error when memory on it is asked for."""
+    """Returns a GPU. If it does not exist, allocating memory on it fails."""
     return Context("gpu", device_id)
 
 
 def current_context() -> Context:
-    """Returns the device of arrays that name none: ``cpu(0)``, or that of a ``with``."""
+    """Returns the default device: that of the innermost ``with`` statement, or ``cpu(0)``."""
     entered = _entered()
     return entered[-1] if entered else cpu()
 
 
 def num_gpus() -> int:
-    """Returns how many GPUs there are."""
+    """Returns the number of GPUs."""
     return _native.num_gpus()
 
 
 def _pair(ctx: Context | str | None) -> tuple[str, int]:
-    """Returns the device as the native module takes it."""
+    """Returns the device as a pair for the native module."""
     found = current_context() if ctx is None else ctx
     if isinstance(found, str):
         found = Context(found)

@@ -1,4 +1,4 @@
-"""What can go wrong. Every error is a :class:`KVStoreError`, and one of Python's own where one fits.
+"""The exceptions. Each is a :class:`KVStoreError`, and also a built-in exception if one fits.
 
 >>> import mxkv as mx
 >>> kv = mx.kv.create()
@@ -37,11 +37,12 @@ __all__ = [
 
 
 class KVStoreError(RuntimeError):
-    """What a store, an array or a device refused, or what failed.
+    """An error of a store, an array or a device.
 
-    ``code`` is the name of the error's kind, the same in every language and from version to version; messages may be
-    reworded. ``key`` is the key that it is about, as a text; ``expected`` and ``found`` are what was compared, in
-    words. Each is ``None`` where there is none.
+    ``code`` is the name of the kind of error. It is the same in every language and does not change
+    between versions. Messages may change. ``key`` is the affected key as a string. ``expected`` and
+    ``found`` describe the values that were compared. Each of the three is ``None`` if it does not
+    apply.
     """
 
     code = "Internal"
@@ -68,49 +69,50 @@ class KVStoreError(RuntimeError):
 
 
 def _again(kind, message, key, expected, found):
+    """Restores a pickled exception."""
     return kind(message, key=key, expected=expected, found=found)
 
 
-#: The name that programs for MXNet catch.
+#: The name that programs for MXNet use in ``except``.
 MXNetError = KVStoreError
 
 
 class KeyNotFoundError(KVStoreError, KeyError):
-    """The key was never initialised, or was removed."""
+    """The key is not initialised, or was removed."""
 
     code = "KeyNotFound"
 
 
 class KeyExistsError(KVStoreError, KeyError):
-    """The key is initialised already, or stands twice in one ``init``."""
+    """The key is already initialised, or appears twice in one ``init``."""
 
     code = "KeyExists"
 
 
 class LengthMismatchError(KVStoreError, ValueError):
-    """Two things that run in parallel have different lengths."""
+    """Two parallel lists have different lengths."""
 
     code = "LengthMismatch"
 
 
 class SpecMismatchError(KVStoreError, ValueError):
-    """An array's shape or dtype is not the one that is needed."""
+    """An array has the wrong shape or dtype."""
 
     code = "SpecMismatch"
 
 
 class InvalidArgumentError(KVStoreError, ValueError):
-    """An argument that no store, array or device accepts."""
+    """An argument is not valid."""
 
     code = "InvalidArgument"
 
 
 class ArgumentTypeError(InvalidArgumentError, TypeError):
-    """An argument of a type, or elements of a dtype, that is not accepted."""
+    """An argument has the wrong type, or its elements have an unsupported dtype."""
 
 
 class UnsupportedError(KVStoreError, NotImplementedError):
-    """Something that is not provided here, with the reason."""
+    """The operation is not supported. The message gives the reason."""
 
     code = "Unsupported"
 
@@ -122,13 +124,13 @@ class DeviceUnavailableError(KVStoreError):
 
 
 class OutOfMemoryError(KVStoreError, MemoryError):
-    """Memory for an array could not be had."""
+    """There is not enough memory."""
 
     code = "OutOfMemory"
 
 
 class UpdaterError(KVStoreError):
-    """The updater failed, and not by an exception: that would be raised as it is."""
+    """The updater failed without an exception. ``push`` raises an updater's exception unchanged."""
 
     code = "Updater"
 
@@ -146,36 +148,36 @@ class CorruptError(KVStoreError, ValueError):
 
 
 class TimedOutError(KVStoreError, TimeoutError):
-    """A deadline passed."""
+    """An operation did not finish in time."""
 
     code = "Timeout"
 
 
 class BackendError(KVStoreError):
-    """A device, a library under a backend, or what moves bytes between processes failed."""
+    """A device, a library that a backend uses, or the transport between processes failed."""
 
     code = "Backend"
 
 
 class ClosedError(KVStoreError, ValueError):
-    """The object was closed before."""
+    """The object has been closed."""
 
     code = "Closed"
 
 
 class PoisonedError(KVStoreError):
-    """A panic ended an earlier update of this key half-way; its value is not to be trusted."""
+    """A panic interrupted an earlier update of the key. Its value is not reliable."""
 
     code = "Poisoned"
 
 
 class InternalError(KVStoreError):
-    """A bug of this library."""
+    """A bug in this library."""
 
     code = "Internal"
 
 
-#: The class of each code, and under ``Type`` that of arguments of another type.
+#: The class of each code. ``Type`` is the class for arguments of the wrong type.
 CLASSES = {
     "KeyNotFound": KeyNotFoundError,
     "KeyExists": KeyExistsError,

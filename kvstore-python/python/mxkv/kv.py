@@ -1,4 +1,4 @@
-"""Stores, under the name that MXNet's programs use: ``mx.kv.create``.
+"""Stores, under the name that MXNet programs use: ``mx.kv.create``.
 
 >>> from mxkv import kv
 >>> kv.create('local').type

@@ -1,4 +1,4 @@
-"""Stores: :class:`KVStore`, and other classes of stores that programs register.
+"""Stores: the class :class:`KVStore`, and classes that programs register.
 
 >>> import mxkv as mx
 >>> kv = mx.kv.create('local')
@@ -52,16 +52,16 @@ _Known = Literal[
 
 
 class KeyStats(NamedTuple):
-    """What a store holds under a key."""
+    """The statistics of a key."""
 
     key: Key
     shape: tuple[int, ...]
     dtype: str
     context: Context
-    #: How many pushes have changed it since it was initialised.
+    #: The number of pushes that have changed the value since it was initialised.
     num_pushes: int
     value_bytes: int
-    #: Optimizer state, and what compressed values have not sent.
+    #: The bytes of the optimizer state and of the residuals of compression.
     state_bytes: int
 
 
@@ -77,7 +77,7 @@ class KVStoreBase:
 
     @staticmethod
     def register(klass: type[KVStoreBase]) -> type[KVStoreBase]:
-        """Lets :func:`create` make stores of this class, by its name in any case.
+        """Registers a class for :func:`create`, by its name in any case.
 
         >>> @KVStoreBase.register
         ... class Horovod(KVStoreBase):
@@ -90,7 +90,7 @@ class KVStoreBase:
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Returns whether the store can do more than ``broadcast`` and ``pushpull``."""
+        """Returns whether the store has a capability besides ``broadcast`` and ``pushpull``."""
         if str(capability).lower() == KVStoreBase.OPTIMIZER:
             return False
         raise InvalidArgumentError(f"Unknown capability: {capability}")
@@ -102,12 +102,12 @@ class KVStoreBase:
 
     @property
     def rank(self) -> int:
-        """The number of this process among the workers."""
+        """The rank of this process among the workers."""
         return 0
 
     @property
     def num_workers(self) -> int:
-        """How many processes share the store."""
+        """The number of processes that share the store."""
         return 1
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
@@ -119,15 +119,15 @@ class KVStoreBase:
         raise self._lacks("pushpull")
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Runs an optimizer on every push."""
+        """Sets the optimizer of all later pushes."""
         raise self._lacks("set_optimizer")
 
     def save_optimizer_states(self, fname: Any, dump_optimizer: bool = False) -> None:
-        """Writes the states of the optimizer to a file."""
+        """Writes the optimizer states to a file."""
         raise self._lacks("save_optimizer_states")
 
     def load_optimizer_states(self, fname: Any) -> None:
-        """Reads the states of the optimizer from a file."""
+        """Reads the optimizer states from a file."""
         raise self._lacks("load_optimizer_states")
 
     def _lacks(self, verb: str) -> UnsupportedError:
@@ -136,7 +136,7 @@ class KVStoreBase:
 
 @KVStoreBase.register
 class TestStore(KVStoreBase):
-    """A store that keeps nothing: for tests of programs.
+    """A store that keeps no values, for tests of programs.
 
     >>> import mxkv as mx
     >>> store, out = create('teststore'), mx.nd.zeros(2)
@@ -145,7 +145,7 @@ class TestStore(KVStoreBase):
     [2.0, 2.0]
     """
 
-    #: It is no test of pytest's.
+    #: Prevents pytest from collecting the class.
     __test__ = False
 
     def broadcast(self, key: Key, value: Any, out: Any, priority: int = 0) -> None:
@@ -163,7 +163,9 @@ class TestStore(KVStoreBase):
         self._give(values if out is None else as_list(out), total)
 
     def _give(self, outs: Sequence[Any], value: Any) -> None:
-        """Gives arrays of ours the value, and those of other libraries by a store, which can write to them."""
+        """Copies the value into the outputs. Uses a store for outputs of other libraries, because
+        only a store can write to them.
+        """
         for one in outs:
             if isinstance(one, NDArray):
                 one[:] = value
@@ -173,13 +175,22 @@ class TestStore(KVStoreBase):
 
 
 class KVStore(_native.Store, KVStoreBase):
-    """A store of named arrays; :func:`create` makes one.
+    """A store of named arrays. :func:`create` creates one.
 
-    Keys and values come in four shapes: a key and a value; a key and a list of values, all for that key; a list of keys
-    and as many values; a list of keys and as many lists. A key that stands several times has several values: pushed
-    they are summed, pulled each gets the value. A key is a text or an integer, and one store has either. A dictionary of key
-    to array, or to list of arrays, stands for both; all else is then given by its name, and ``out`` of ``pushpull`` and
-    ``broadcast`` is a dictionary, too:
+    Keys and values have one of these forms:
+
+    - a key and a value
+    - a key and a list of values, all of them for that key
+    - a list of keys and a list of as many values
+    - a list of keys and a list of as many lists of values
+
+    A key may appear in a list more than once. It then has several values: a push sums them, and a
+    pull copies the value to each of them. A key is a string or an integer, and all keys of a store
+    have the same type.
+
+    A dictionary from key to array, or to list of arrays, replaces both arguments. All other
+    arguments are then keyword arguments, and ``out`` of ``pushpull`` and ``broadcast`` is also a
+    dictionary:
 
     >>> import numpy
     >>> kv, model = create(), {'weight': numpy.ones((2, 2)), 'bias': numpy.zeros(2)}
@@ -189,20 +200,24 @@ class KVStore(_native.Store, KVStoreBase):
     >>> model['weight'][0], model['bias']
     (array([3., 3.]), array([0., 0.]))
 
-    A value is an :class:`~mxkv.nd.NDArray`, a :class:`~mxkv.nd.RowSparseNDArray`, or an array of any library that has
-    ``__dlpack__``: it is read where it lies, for the time of the call, and nobody may write to it meanwhile. An output
-    may be of any such library, too, if it can be written to. So it is with arrays on GPUs: what their library has
-    queued for them comes before, and when the call returns the work on them is done. Parameters of PyTorch are values
-    and outputs under ``torch.no_grad()``.
+    A value is an :class:`~mxkv.nd.NDArray`, a :class:`~mxkv.nd.RowSparseNDArray`, or an array of
+    any library with ``__dlpack__``. The store reads it in place during the call. No other thread
+    may write to it meanwhile. An output may also be an array of another library, if it is writable.
+    For arrays on a GPU, the store waits for work that their library has queued, and the store's
+    work on them is complete when the call returns. Parameters of PyTorch can be values and outputs
+    under ``torch.no_grad()``.
 
-    A call is checked whole before anything changes; a call that fails changes nothing. What a call does is done when it
-    returns. Every method may be called from any thread, and other threads run meanwhile.
+    A call checks all its arguments before it changes anything, and a failed call changes nothing.
+    The effects of a call are complete when it returns. Any thread may call any method, and other
+    threads run meanwhile.
 
     Python runs signal handlers while a call reads its arguments, or after the call has returned. So
-    Ctrl-C leaves a call either not begun or complete, with these exceptions: an updater in Python
-    is interrupted at its key, and the keys before it are updated; :func:`mxkv.nd.dot` runs handlers
-    every 10^9 multiplications, and ends when one raises; ``close`` and ``Checkpoint.wait`` run
-    handlers while they wait for checkpoints.
+    Ctrl-C interrupts a call before it changes anything, or after it is complete. The exceptions
+    are:
+
+    - An updater in Python is interrupted at its key. Earlier keys are updated.
+    - :func:`mxkv.nd.dot` runs handlers every 10^9 multiplications, and ends if a handler raises.
+    - ``close`` and ``Checkpoint.wait`` run handlers while they wait for checkpoints.
 
     A store belongs to the process that created it. In a forked child (``os.fork``,
     :mod:`multiprocessing`) every use except ``close`` raises
@@ -215,7 +230,7 @@ class KVStore(_native.Store, KVStoreBase):
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Returns whether the store runs optimizers: it does.
+        """Returns whether the store can run optimizers, which is true.
 
         >>> create().is_capable('optimizer')
         True
@@ -243,10 +258,12 @@ class KVStore(_native.Store, KVStoreBase):
     def row_sparse_pull(
         self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None
     ) -> Any:
-        """Pulls the rows with these numbers, in any order and any number of times; the result has each once.
+        """Pulls the rows with these indices. The indices may have any order and may contain
+        duplicates. The result contains each row once.
 
-        Without ``out`` returns them: one array of rows for a key and its numbers, a list for lists. The numbers are those of
-        every key, or a list of numbers for each.
+        Without ``out``, returns the rows: one row-sparse array for a single key and its indices, a
+        list of them for a list of keys or of index lists. ``row_ids`` has the indices for all keys,
+        or a list of indices for each key.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -270,16 +287,18 @@ class KVStore(_native.Store, KVStoreBase):
         assign(checked(zip(outs, pulled), keys), keys)
         return None
 
-    # What a push does.
+    # Settings of all later pushes.
 
     def set_updater(self, updater: Callable[[Key, NDArray, NDArray], object] | None) -> None:
-        """Lets ``updater(key, pushed, stored)`` change the stored value on every push from now on.
+        """Sets a function ``updater(key, pushed, stored)`` that every later push calls. With
+        ``None``, the sum of a push replaces the stored value again.
 
-        ``pushed`` is the sum; ``stored`` is changed in place. Both belong to the call: what is done to them later
-        reaches nobody. What it raises, ``push`` raises; the key then keeps its old value. With ``None`` the sum replaces
-        the stored value again.
+        ``pushed`` is the sum. The function changes ``stored`` in place. Both arrays are valid
+        during the call only: later changes to them have no effect. If the function raises an
+        exception, ``push`` raises it, and the key keeps its old value.
 
-        The store holds the updater; one that holds the store keeps it alive until another one is set.
+        The store keeps the updater alive. An updater that refers to the store keeps the store alive
+        until another updater is set.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -299,13 +318,13 @@ class KVStore(_native.Store, KVStoreBase):
         self._set_function(_calling(updater))
 
     def _set_updater(self, updater: Callable[[Key, NDArray, NDArray], object] | None) -> None:
-        """As :meth:`set_updater`, by MXNet's name."""
+        """MXNet's name of :meth:`set_updater`."""
         self.set_updater(updater)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        """Lets an optimizer run on the store from now on; the states of all keys start anew.
+        """Sets the optimizer of all later pushes. The optimizer states of all keys start anew.
 
-        The store takes it as it is now: later changes are those of :meth:`set_hyper_parameters`.
+        The store copies the optimizer. Use :meth:`set_hyper_parameters` for later changes.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -324,7 +343,8 @@ class KVStore(_native.Store, KVStoreBase):
     def set_hyper_parameters(
         self, changed: Mapping[str, float] | None = None, **more: float
     ) -> None:
-        """Changes hyper-parameters of the running optimizer, all or none. States and counts stay.
+        """Changes hyper-parameters of the store's optimizer, all or none. States and update counts
+        stay.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -345,7 +365,9 @@ class KVStore(_native.Store, KVStoreBase):
         self._set_hyper_parameters(numbers)
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any] | None) -> None:
-        """Compresses the values of every push: ``{'type': '2bit', 'threshold': 0.5}``, or ``'1bit'``; ``None`` ends it.
+        """Compresses the values of all later pushes. ``None`` turns compression off.
+
+        ``type`` is ``'1bit'`` or ``'2bit'``. ``threshold`` is optional.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -372,11 +394,13 @@ class KVStore(_native.Store, KVStoreBase):
         self._set_compression(kind, wanted)
 
     def set_clip_global_norm(self, max_norm: float | None) -> None:
-        """Scales the sums of every push, so that the norm over all of its keys is at most ``max_norm``.
+        """Clips the sums of all later pushes: scales them so that the Euclidean norm over all keys
+        of a push is at most ``max_norm``. ``None`` turns clipping off.
 
-        ``None`` ends it. The factor is ``max_norm / (norm + 1e-8)``, as in ``gluon.utils.clip_global_norm``. Each
-        push has a norm of its own, so the gradients of a model belong in one push. An optimizer or updater gets the
-        clipped sums; ``rescale_grad`` comes after. A norm that is not finite clips nothing.
+        The factor is ``max_norm / (norm + 1e-8)``, as in ``gluon.utils.clip_global_norm``. Each
+        push has its own norm, so push all gradients of a model in one call. The store clips before
+        the optimizer or updater runs, and so before ``rescale_grad`` applies. A norm that is NaN or
+        infinite does not clip.
 
         >>> import mxkv as mx
         >>> kv = create()
@@ -391,19 +415,19 @@ class KVStore(_native.Store, KVStoreBase):
         else:
             self._set_clip_global_norm(number("max_norm", max_norm))
 
-    # MXNet's names.
+    # MXNet's names of other methods.
 
     def _barrier(self) -> None:
-        """As :meth:`barrier`, by MXNet's name."""
+        """MXNet's name of :meth:`barrier`."""
         self.barrier()
 
     def get_num_dead_node(self, node_id: int, timeout: int = 60) -> int:
-        """Returns how many processes of a group are known to be dead."""
+        """Returns the number of processes of a group that are known to be dead."""
         return self._num_dead_node(node_id)
 
 
 def _presented(array: NDArray) -> NDArray:
-    """Returns an array of the kind that :func:`mxkv.npx.set_np` has chosen."""
+    """Returns the array as an instance of the class that :func:`mxkv.npx.set_np` selected."""
     if not npx.is_np_array():
         return array
     from .np import ndarray
@@ -414,6 +438,7 @@ def _presented(array: NDArray) -> NDArray:
 def _calling(
     updater: Callable[[Key, NDArray, NDArray], object],
 ) -> Callable[[Key, NDArray, NDArray], None]:
+    # Updaters receive arrays of `mxkv.np` after `set_np`.
     def update(key: Key, pushed: NDArray, stored: NDArray) -> None:
         updater(key, _presented(pushed), _presented(stored))
 
@@ -427,7 +452,7 @@ def _checked_name(name: Any) -> str:
 
 
 def read_checkpoint(fname: str | os.PathLike[str]) -> Snapshot:
-    """Returns what a checkpoint holds, without a store."""
+    """Returns the contents of a checkpoint file as a snapshot."""
     return Snapshot._read(os.fspath(fname))
 
 
@@ -440,10 +465,11 @@ def create(name: str) -> Any: ...
 
 
 def create(name: str = "local") -> Any:
-    """Returns an empty store: of a registered class if one has this name, otherwise a :class:`KVStore`.
+    """Returns an empty store: an instance of the registered class with this name, or otherwise a
+    :class:`KVStore`.
 
-    ``local`` sums on the host, ``device`` on the device of a key's first value, ``dist_sync`` and ``dist_device_sync``
-    over all processes that a launcher of MPI has started.
+    ``local`` sums on the host, ``device`` sums on the device of a key's first value, and
+    ``dist_sync`` and ``dist_device_sync`` sum over all processes of an MPI job.
 
     >>> create('device').type
     'device'

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: functions of the number of a key's update, counted from 1.
+"""Schedules of the learning rate: functions of a key's update number, counted from 1.
 
 >>> from mxkv.lr_scheduler import FactorScheduler
 >>> schedule = FactorScheduler(step=2, factor=0.5, base_lr=0.1)
@@ -31,7 +31,7 @@ __all__ = [
     "PolyScheduler",
 ]
 
-#: MXNet's name of the class that all schedules are of.
+#: MXNet's name of the base class of all schedules.
 LRScheduler = LrScheduler
 
 
@@ -51,7 +51,7 @@ def _restored(
 
 
 def _count(name: str, number: Any) -> int:
-    """Returns a number of updates."""
+    """Returns an update count."""
     return whole(name, number, 64)
 
 
@@ -64,7 +64,9 @@ def _warmup(steps: Any, begin: Any, mode: str) -> tuple[int, float, str]:
 
 
 class FactorScheduler(LrScheduler):
-    """Multiplies by ``factor`` after every ``step`` updates, and goes no lower than ``stop_factor_lr``."""
+    """Multiplies the learning rate by ``factor`` after every ``step`` updates, down to
+    ``stop_factor_lr``.
+    """
 
     def __new__(
         cls,
@@ -83,7 +85,7 @@ class FactorScheduler(LrScheduler):
 
 
 class MultiFactorScheduler(LrScheduler):
-    """Multiplies by ``factor`` after each of the numbers of updates in ``step``.
+    """Multiplies the learning rate by ``factor`` after each of the update counts in ``step``.
 
     >>> schedule = MultiFactorScheduler(step=[1, 3], factor=0.5, base_lr=1)
     >>> [schedule(n) for n in range(1, 5)]
@@ -106,7 +108,8 @@ class MultiFactorScheduler(LrScheduler):
 
 
 class PolyScheduler(LrScheduler):
-    """Falls from ``base_lr`` to ``final_lr`` at update ``max_update`` as a polynomial.
+    """Lowers the learning rate from ``base_lr`` to ``final_lr`` at update ``max_update``, along a
+    polynomial with the power ``pwr``.
 
     >>> schedule = PolyScheduler(max_update=4, base_lr=1, pwr=1)
     >>> [schedule(n) for n in range(1, 6)]
@@ -130,7 +133,8 @@ class PolyScheduler(LrScheduler):
 
 
 class CosineScheduler(LrScheduler):
-    """Falls from ``base_lr`` to ``final_lr`` at update ``max_update`` as half a wave.
+    """Lowers the learning rate from ``base_lr`` to ``final_lr`` at update ``max_update``, along
+    half a cosine wave.
 
     >>> schedule = CosineScheduler(max_update=2, base_lr=1)
     >>> [round(schedule(n), 12) for n in range(1, 4)]

@@ -1,4 +1,4 @@
-"""Arrays as MXNet's programs know them: ``mx.nd.ones((2, 3))``.
+"""Arrays with the API of MXNet's ``mx.nd``, such as ``mx.nd.ones((2, 3))``.
 
 >>> from mxkv import nd
 >>> a = nd.ones((2, 3))
@@ -142,7 +142,8 @@ def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, *, stype: s
 def zeros(
     shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
 ) -> Any:
-    """Returns zeros: a dense array, or one without rows for ``stype='row_sparse'``.
+    """Returns zeros: a dense array, or a row-sparse array without rows if ``stype`` is
+    ``'row_sparse'``.
 
     >>> zeros(2).tolist()
     [0.0, 0.0]
@@ -167,7 +168,7 @@ def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, *, stype: s
 def empty(
     shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None
 ) -> Any:
-    """Returns an array for elements to come; they are 0.
+    """Returns a new array. Its elements are 0. MXNet leaves them unspecified.
 
     >>> empty(2).shape
     (2,)
@@ -204,9 +205,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
 
 
 def _known(source: numpy.ndarray, name: str | None) -> numpy.ndarray:
-    """Returns the elements in a dtype that a tensor has and that holds them."""
+    """Converts the elements to a supported dtype that can represent them."""
     if source.dtype.kind in "iub" and source.dtype.name not in _native.dtype_names():
-        # Whole numbers keep all their digits on the way to whole numbers.
+        # Use `int64` for integers, so that no digits are lost on the way to an integer dtype.
         if source.dtype.kind == "u" and source.size and int(source.max()) > numpy.iinfo(numpy.int64).max:
             if name is not None and name.startswith(("int", "uint")):
                 raise InvalidArgumentError(f"array: {source.max()} does not fit into `{name}`")
@@ -220,13 +221,13 @@ def _known(source: numpy.ndarray, name: str | None) -> numpy.ndarray:
 
 
 def _restored(kind: type, value: Any, context: Context, dtype: str) -> NDArray:
-    """Returns an array that was pickled."""
+    """Restores a pickled array."""
     array = _native.from_array(value, dtype, _pair(context))
     return array if kind is NDArray else kind(array)
 
 
 def from_dlpack(source: Any) -> NDArray:
-    """Returns a new array with the elements of an array of any library, in its dtype and on its device.
+    """Returns a copy of an array of any library, with its dtype and on its device.
 
     >>> from_dlpack(numpy.arange(3)).asnumpy()
     array([0, 1, 2])
@@ -235,7 +236,7 @@ def from_dlpack(source: Any) -> NDArray:
 
 
 def from_numpy(ndarray: Any, zero_copy: bool = False) -> NDArray:
-    """Returns a new array with the elements of one of NumPy's, in its dtype. It is always a copy.
+    """Returns a copy of a NumPy array, with its dtype. ``zero_copy`` has no effect.
 
     >>> from_numpy(numpy.arange(2)).asnumpy()
     array([0, 1])
@@ -244,7 +245,8 @@ def from_numpy(ndarray: Any, zero_copy: bool = False) -> NDArray:
 
 
 def to_dlpack_for_read(data: NDArray) -> Any:
-    """Returns a DLPack capsule with the present value: a copy, for nobody knows who takes it.
+    """Returns a DLPack capsule with a copy of the current value. It is a copy, because the consumer
+    may write to it.
 
     >>> type(to_dlpack_for_read(ones(2))).__name__
     'PyCapsule'
@@ -260,7 +262,7 @@ def arange(
     ctx: Context | None = None,
     dtype: Any = None,
 ) -> NDArray:
-    """Returns the numbers from ``start`` to ``stop``, itself not among them, each ``repeat`` times.
+    """Returns the numbers from ``start`` up to but not including ``stop``, each ``repeat`` times.
 
     >>> arange(1, 3, repeat=2).asnumpy()
     array([1., 1., 2., 2.], dtype=float32)
@@ -293,7 +295,7 @@ def ones_like(data: NDArray) -> NDArray:
 
 
 def concat(*data: NDArray, dim: int = 1) -> NDArray:
-    """Returns the arrays joined along an axis, a negative one counted from the last.
+    """Returns the arrays joined along an axis. A negative axis counts from the last one.
 
     >>> concat(ones((2, 1)), zeros((2, 1))).tolist()
     [[1.0, 0.0], [1.0, 0.0]]
@@ -302,7 +304,7 @@ def concat(*data: NDArray, dim: int = 1) -> NDArray:
 
 
 def concatenate(arrays: Sequence[NDArray], axis: int = 0) -> NDArray:
-    """Returns the arrays joined along an axis, a negative one counted from the last.
+    """Returns the arrays joined along an axis. A negative axis counts from the last one.
 
     >>> concatenate([ones((1, 2)), zeros((1, 2))]).asnumpy()
     array([[1., 1.],
@@ -312,7 +314,7 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0) -> NDArray:
 
 
 def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
-    """Returns the product of matrices and vectors.
+    """Returns the product of two matrices or vectors.
 
     >>> dot(array([[1, 2], [3, 4]]), array([1, 10])).tolist()
     [21.0, 43.0]
@@ -321,8 +323,8 @@ def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
 
 
 def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
-    """Returns one element of each row of a matrix. ``rhs`` holds one column index per row. An index that is out of
-    range is an error.
+    """Returns one element of each row of a matrix. ``rhs`` has one column index per row. An index
+    out of range is an error.
 
     >>> choose_element_0index(array([[1, 2], [3, 4]]), array([1, 0])).tolist()
     [2.0, 3.0]
@@ -331,8 +333,8 @@ def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
 
 
 def onehot_encode(indices: Any, out: NDArray) -> NDArray:
-    """Sets one element of each row of the matrix ``out`` to 1 and all other elements to 0. Returns ``out``. ``indices``
-    holds one column index per row. An index that is out of range is an error.
+    """Sets one element of each row of the matrix ``out`` to 1 and all other elements to 0. Returns
+    ``out``. ``indices`` has one column index per row. An index out of range is an error.
 
     >>> onehot_encode(array([1, 0]), zeros((2, 2))).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
@@ -342,7 +344,8 @@ def onehot_encode(indices: Any, out: NDArray) -> NDArray:
 
 
 def array_equal(a1: NDArray, a2: Any) -> bool:
-    """Returns whether both arrays have the same shape and equal elements. The dtypes may differ. NaN is not equal to NaN.
+    """Returns whether both arrays have the same shape and equal elements. The dtypes may differ.
+    NaN is not equal to NaN.
 
     >>> array_equal(ones(2), ones(2, dtype="int64")), array_equal(ones(2), ones((2, 1)))
     (True, False)
@@ -369,7 +372,7 @@ def clip(data: Any, a_min: float, a_max: float, out: Any = None) -> Any:
 
 
 def sum(data: Any) -> NDArray:
-    """Returns the sum of all elements, as an array of one.
+    """Returns the sum of all elements, as an array with one element.
 
     >>> sum(ones((2, 3))).tolist()
     [6.0]
@@ -378,7 +381,7 @@ def sum(data: Any) -> NDArray:
 
 
 def norm(data: Any) -> NDArray:
-    """Returns the square root of the sum of the squares, as an array of one.
+    """Returns the square root of the sum of the squares, as an array with one element.
 
     >>> norm(array([3, 4])).tolist()
     [5.0]
@@ -386,13 +389,13 @@ def norm(data: Any) -> NDArray:
     return operand(data).norm()
 
 
-# MXNet exports these two under both names.
+# MXNet also exports these functions under these names.
 random_uniform = random.uniform
 random_normal = random.normal
 
 
 def maximum(lhs: Any, rhs: Any) -> Any:
-    """Returns the larger one of each pair of elements, or of each element and a number.
+    """Returns the larger of each pair of elements, or of each element and a number.
 
     >>> maximum(array([1, 5]), 3).tolist()
     [3.0, 5.0]
@@ -401,7 +404,7 @@ def maximum(lhs: Any, rhs: Any) -> Any:
 
 
 def minimum(lhs: Any, rhs: Any) -> Any:
-    """Returns the smaller one of each pair of elements, or of each element and a number.
+    """Returns the smaller of each pair of elements, or of each element and a number.
 
     >>> minimum(array([1, 5]), array([4, 3])).tolist()
     [1.0, 3.0]
@@ -410,7 +413,7 @@ def minimum(lhs: Any, rhs: Any) -> Any:
 
 
 def power(base: Any, exp: Any) -> Any:
-    """Returns one to the power of the other.
+    """Returns ``base`` to the power of ``exp``, elementwise.
 
     >>> power(array([2, 3]), 2).tolist()
     [4.0, 9.0]
@@ -419,7 +422,7 @@ def power(base: Any, exp: Any) -> Any:
 
 
 def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]) -> Any:
-    """Returns a function of two operands, of which one may be a number, or both."""
+    """Applies a commutative function to two operands. One or both may be numbers."""
     numbers = (int, float, numpy.generic)
     if isinstance(lhs, numbers) and isinstance(rhs, numbers):
         return of_numbers(lhs, rhs)
@@ -434,7 +437,7 @@ def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]
 def save(
     fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapping[str, NDArray]
 ) -> None:
-    """Writes arrays to a file in MXNet's format: one, a list, or a dictionary by name.
+    """Writes arrays to a file in the format of MXNet: one array, a list, or a dictionary by name.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -451,7 +454,9 @@ def save(
 
 
 def load(fname: str | os.PathLike[str]) -> list[NDArray] | dict[str, NDArray]:
-    """Reads a file of arrays, MXNet's own too: a dictionary where they have names, otherwise a list."""
+    """Reads a file of arrays in the format of MXNet. Returns a dictionary if the arrays have names,
+    otherwise a list.
+    """
     names, arrays = _native.load(os.fspath(fname))
     return dict(zip(names, arrays)) if names else arrays
 

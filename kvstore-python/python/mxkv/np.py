@@ -1,6 +1,7 @@
-"""Arrays that print as NumPy's do: what MXNet has in ``mxnet.np``, as far as stores need it.
+"""Arrays that print like NumPy arrays: the part of MXNet's ``mxnet.np`` that programs with stores
+use.
 
-They are :class:`mxkv.nd.NDArray` otherwise; elements are ``float32`` where nobody says more.
+The class is a subclass of :class:`mxkv.nd.NDArray`. The default dtype is ``float32``.
 
 >>> from mxkv import np
 >>> np.ones((2, 3))
@@ -62,7 +63,7 @@ int8, int32, int64, uint8 = numpy.int8, numpy.int32, numpy.int64, numpy.uint8
 
 
 class ndarray(NDArray):
-    """An array that prints as NumPy's, and whose rows and sums are NumPy's: without axes where one element is left."""
+    """An array that prints like a NumPy array. As in NumPy, its elements and sums have no axes."""
 
     __slots__ = ()
 
@@ -88,11 +89,11 @@ class ndarray(NDArray):
         return super().min(axis, out).reshape(())
 
     def as_nd_ndarray(self) -> NDArray:
-        """Returns the same array as one of :mod:`mxkv.nd`."""
+        """Returns the same array as an :class:`mxkv.nd.NDArray`."""
         return NDArray(self)
 
     def as_np_ndarray(self) -> ndarray:
-        """Returns the array itself."""
+        """Returns this array."""
         return self
 
     def __repr__(self) -> str:
@@ -101,10 +102,10 @@ class ndarray(NDArray):
             return f"<ndarray {'x'.join(map(str, self.shape))} @{self.context}>"
         text = repr(shown)
         if isinstance(self.dtype, str):
-            # NumPy does not have this one, and prints a copy.
+            # NumPy lacks this dtype, and prints a `float32` copy.
             text = text.replace("dtype=float32", f"dtype={self.dtype}")
         elif self.dtype == float32:
-            # The type that elements have when nobody says more is not said either.
+            # `float32` is the default here, so do not print it.
             for ending in (", dtype=float32)", ",\n      dtype=float32)"):
                 if text.endswith(ending) and self.size:
                     text = text[: -len(ending)] + ")"
@@ -119,7 +120,7 @@ class ndarray(NDArray):
         return repr(self) if shown is None else str(shown)
 
     def _elements(self) -> numpy.ndarray[Any, Any] | None:
-        """Returns what is printed, if it can be had."""
+        """Returns the elements to print, or ``None`` if they cannot be read."""
         try:
             return self._shown()
         except KVStoreError:
@@ -127,7 +128,7 @@ class ndarray(NDArray):
 
 
 def _names_element(ndim: int, index: Any) -> bool:
-    """Returns whether an index has a number for each axis."""
+    """Returns whether an index selects a single element."""
     indices = index if isinstance(index, tuple) else (index,)
     return len(indices) == ndim and not any(
         isinstance(one, slice) or one is Ellipsis for one in indices
@@ -153,7 +154,7 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None =
 
 
 def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> ndarray:
-    """Returns an array for elements to come; they are 0.
+    """Returns a new array. Its elements are 0.
 
     >>> empty(2).shape
     (2,)
@@ -173,7 +174,8 @@ def full(
 
 
 def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> ndarray:
-    """Returns a new array with the elements of a number, nested lists, or an array of any library.
+    """Returns a new array with the elements of a number, of nested lists, or of an array of any
+    library.
 
     >>> array([[1, 2], [3, 4]])
     array([[1., 2.],
@@ -189,7 +191,7 @@ def arange(
     dtype: Any = None,
     ctx: Context | None = None,
 ) -> ndarray:
-    """Returns the numbers from ``start`` to ``stop``, itself not among them.
+    """Returns the numbers from ``start`` up to but not including ``stop``.
 
     >>> arange(3)
     array([0., 1., 2.])
@@ -235,7 +237,7 @@ def concatenate(seq: Sequence[NDArray], axis: int = 0) -> ndarray:
 
 
 def dot(a: NDArray, b: NDArray) -> ndarray:
-    """Returns the product of matrices and vectors.
+    """Returns the product of two matrices or vectors.
 
     >>> dot(array([[1, 2]]), array([10, 1]))
     array([12.])
@@ -244,7 +246,7 @@ def dot(a: NDArray, b: NDArray) -> ndarray:
 
 
 def maximum(x1: Any, x2: Any) -> Any:
-    """Returns the larger one of each pair of elements.
+    """Returns the larger of each pair of elements.
 
     >>> maximum(array([1, 5]), 3)
     array([3., 5.])
@@ -253,7 +255,7 @@ def maximum(x1: Any, x2: Any) -> Any:
 
 
 def minimum(x1: Any, x2: Any) -> Any:
-    """Returns the smaller one of each pair of elements.
+    """Returns the smaller of each pair of elements.
 
     >>> minimum(array([1, 5]), 3)
     array([1., 3.])
@@ -262,7 +264,7 @@ def minimum(x1: Any, x2: Any) -> Any:
 
 
 def _made(result: Any) -> Any:
-    """Returns an array as one of these; of two numbers there is none."""
+    """Returns an array as an ``ndarray``, and a number unchanged."""
     return ndarray(result) if isinstance(result, NDArray) else result
 
 
@@ -312,7 +314,7 @@ def square(x: NDArray) -> ndarray:
 
 
 def sign(x: NDArray) -> ndarray:
-    """Returns -1, 0 or 1 with the sign of each element.
+    """Returns the sign of each element: -1, 0 or 1.
 
     >>> sign(array([-2, 0, 3]))
     array([-1.,  0.,  1.])

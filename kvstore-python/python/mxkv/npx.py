@@ -1,4 +1,4 @@
-"""What programs with ``mxkv.np`` take from beside it.
+"""The functions of MXNet's ``mxnet.npx`` that programs with :mod:`mxkv.np` use.
 
 >>> from mxkv import npx
 >>> npx.set_np()
@@ -32,8 +32,8 @@ _is_np = False
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    """Gives updaters arrays of :mod:`mxkv.np` from now on, and pulls return them. Shapes are NumPy's at
-    all times.
+    """Makes pulls return arrays of :mod:`mxkv.np`, and passes such arrays to updaters. ``shape``
+    has no effect, because arrays always have NumPy's shapes.
     """
     global _is_np
     _is_np = bool(array)
@@ -41,15 +41,15 @@ def set_np(shape: bool = True, array: bool = True) -> None:
 
 
 def reset_np() -> None:
-    """Gives updaters arrays of :mod:`mxkv.nd` again."""
+    """Makes pulls and updaters use arrays of :mod:`mxkv.nd` again."""
     set_np(array=False)
 
 
 def is_np_array() -> bool:
-    """Returns whether :func:`set_np` is in force."""
+    """Returns whether :func:`set_np` has selected arrays of :mod:`mxkv.np`."""
     return _is_np
 
 
 def is_np_shape() -> bool:
-    """Returns whether arrays without axes and without elements exist. They do."""
+    """Returns whether arrays without axes or without elements exist, which is true."""
     return True

@@ -1,4 +1,4 @@
-"""Optimizers that run on a store, in one pass with the sum of a push.
+"""Optimizers that run on a store. They update a weight in the same pass that sums a push.
 
 >>> import mxkv as mx
 >>> kv = mx.kv.create()
@@ -20,7 +20,7 @@ Traceback (most recent call last):
  ..
 mxkv.errors.InvalidArgumentError: optimizer `adam` has no hyper-parameter `momentum`: expected one of ...
 
-Weights of half floats always have a copy in ``float32`` beside them, so ``multi_precision`` changes nothing.
+Half-precision weights always have a ``float32`` copy, so ``multi_precision`` has no effect.
 
 Subclass :class:`Optimizer` to write an optimizer in Python; an :class:`Updater` runs it.
 """
@@ -39,7 +39,8 @@ from ._own_optimizer import get_updater as get_updater
 from ._own_optimizer import register as register
 
 if not TYPE_CHECKING:
-    # Type checkers cannot add the names of another module to `__all__`. Without it they take all imports above.
+    # Type checkers cannot add the names of another module to `__all__`. Without `__all__`, they
+    # export all imports above.
     __all__ = [
         *_optimizers.__all__,
         "Optimizer",
@@ -63,5 +64,5 @@ class Test(_Named):
     """Adds the gradient. It exists to test programs, and :func:`names` omits it."""
 
     _name = "test"
-    #: It is no test of pytest's.
+    #: Prevents pytest from collecting the class.
     __test__ = False

@@ -1,4 +1,4 @@
-"""Arrays of random numbers, from one sequence for the whole process.
+"""Arrays of random numbers. The process has one sequence of random numbers.
 
 >>> from mxkv import nd
 >>> nd.random.seed(7)
@@ -25,7 +25,7 @@ __all__ = ["normal", "seed", "uniform"]
 
 
 def seed(seed_state: int) -> None:
-    """Starts the sequence anew: after the same seed, the same calls give the same numbers."""
+    """Sets the seed. After the same seed, the same calls return the same numbers."""
     _native.random_seed(seed_state)
 
 
@@ -39,7 +39,8 @@ def uniform(
 ) -> NDArray:
     """Returns uniform random numbers from ``[low, high)``. Writes them to ``out`` if given.
 
-    The default shape is ``(1,)``. Beside ``out``, shape, dtype and device must be those of ``out``.
+    The default shape is ``(1,)``. If ``out`` is given, shape, dtype and device must be those of
+    ``out``.
 
     >>> uniform(2, 3, shape=(2, 2)).shape
     (2, 2)

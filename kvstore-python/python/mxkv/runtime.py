@@ -1,4 +1,4 @@
-"""The process: its version, its memory, its devices.
+"""The process: the version of the library, the memory and the devices.
 
 >>> from mxkv import nd, runtime
 >>> before = runtime.live_bytes()
@@ -29,7 +29,9 @@ __all__ = [
 
 
 class DeviceMemory(NamedTuple):
-    """The memory of one device: bytes that arrays hold, and all bytes that it has where that is known."""
+    """The memory of one device: the bytes that arrays occupy, and the total bytes, or ``None`` if
+    they are not known.
+    """
 
     context: Context
     live_bytes: int
@@ -42,7 +44,8 @@ def version() -> str:
 
 
 def doctor() -> dict[str, str]:
-    """Returns what was found on this machine: the version, and whether there are GPUs or why there are none.
+    """Returns the findings about this machine: the version, and which GPUs are available or why
+    none is.
 
     >>> 'backend cpu' in doctor()
     True
@@ -51,17 +54,17 @@ def doctor() -> dict[str, str]:
 
 
 def live_bytes() -> int:
-    """Returns the bytes that arrays and stored values hold on all devices."""
+    """Returns the number of bytes that arrays and stored values occupy on all devices."""
     return _native.live_bytes()
 
 
 def pooled_bytes() -> int:
-    """Returns the bytes that are kept for reuse."""
+    """Returns the number of bytes that are kept for reuse."""
     return _native.pooled_bytes()
 
 
 def trim() -> None:
-    """Gives the memory that is kept for reuse back to the system."""
+    """Returns the memory that is kept for reuse to the system."""
     _native.trim()
 
 

@@ -1,4 +1,4 @@
-"""Arrays of which only some rows are there: gradients of large embeddings.
+"""Row-sparse arrays, which store only some of their rows: gradients of large embeddings.
 
 >>> import mxkv as mx
 >>> kv = mx.kv.create()
@@ -27,10 +27,15 @@ __all__ = ["RowSparseNDArray", "row_sparse_array", "zeros"]
 def row_sparse_array(
     arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None
 ) -> RowSparseNDArray:
-    """Returns the array of this shape with these rows.
+    """Returns a row-sparse array.
 
-    ``arg1`` is the rows, below each other, and their numbers; the numbers may come in any order, and rows of the same
-    number are summed. Or it is a whole array, of which the rows that are not 0 are taken.
+    ``arg1`` is one of these:
+
+    - A pair of the rows and their indices. The indices may have any order. Rows with the same index
+      are summed. ``shape`` is then required.
+    - A dense array. The result has its rows that are not all zeros.
+    - A row-sparse array, which is copied.
+    - A shape. The result then has no rows.
 
     >>> from mxkv import nd
     >>> row_sparse_array([[0, 0], [1, 2]]).indices.tolist()
@@ -53,7 +58,9 @@ def row_sparse_array(
 
 
 def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
-    """Returns an array of zeros: for ``'row_sparse'`` one without rows, for ``'default'`` a whole one."""
+    """Returns zeros: a row-sparse array without rows for ``'row_sparse'``, a dense array for
+    ``'default'``.
+    """
     if stype == "default":
         return _native.full(shape, 0, name_of(dtype), _pair(ctx))
     if stype != "row_sparse":
@@ -64,6 +71,6 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None)
 
 
 def copied(source: RowSparseNDArray, ctx: Context | None, dtype: str | None) -> RowSparseNDArray:
-    """Returns a copy of a row-sparse array, with a cast or a move if given."""
+    """Returns a copy of a row-sparse array, converted to a dtype and moved to a device if given."""
     cast = source.copy() if dtype is None else source.astype(dtype)
     return cast if ctx is None else cast.as_in_context(ctx)
