@@ -1,4 +1,4 @@
-"""What the calls of failed_allocations.py are made of."""
+"""The cases of failed_allocations.py: their registry and the functions that they share."""
 
 import pathlib
 import tempfile
@@ -8,19 +8,19 @@ import numpy
 import mxkv as mx
 from mxkv import nd
 
-#: A list of so many pointers is a long allocation, of 64 KiB or more.
+#: A list of this many pointers is a long allocation, of 64 KiB or more.
 NUM_KEYS = 9000
-#: An array of so many elements is a long allocation, too.
+#: An array with this many elements is also a long allocation.
 LONG = 40_000
-#: The cases by their names: each is a function that prepares a `Call`.
+#: The cases by name. Each is a function that prepares a `Call`.
 CASES = {}
 
 
 class Call:
     """A call whose long allocations fail.
 
-    `check_unchanged` runs after a call that failed, `check_done` after one that did not. `undo` prepares another call
-    after that.
+    `check_unchanged` runs after a failed call, `check_done` after a successful one. `undo` then
+    prepares the next call.
     """
 
     def __init__(self, run, check_unchanged=lambda: None, check_done=lambda _: None, undo=lambda: None):
@@ -39,7 +39,7 @@ def case(name):
     return register
 
 
-# What the cases are made of.
+# Functions that the cases use.
 
 
 def texts(prefix="w"):
@@ -63,7 +63,7 @@ def flat(outs):
 
 
 def elements(outs):
-    """Returns the elements of all outputs, also of nested ones."""
+    """Returns the elements of all outputs, including nested outputs, as a set."""
     dense = [one.todense() if isinstance(one, nd.RowSparseNDArray) else one for one in flat(outs)]
     ours = [one for one in dense if isinstance(one, nd.NDArray)]
     others = [one for one in dense if not isinstance(one, nd.NDArray)]
@@ -82,8 +82,8 @@ def store(keys=None, values=None):
 
 
 def change(kv, run, outs=(), done=None):
-    """A call that leaves the store and the outputs, which are 0, unchanged if it fails. Without a failure each output is
-    `done`.
+    """Returns a call that leaves the store and the outputs unchanged if it fails. The outputs are 0
+    at first. After a successful call, each element of an output is `done`.
     """
     before, keys = kv.snapshot(), kv.keys()
 

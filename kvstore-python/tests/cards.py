@@ -1,7 +1,7 @@
-"""A library with arrays on GPUs, as small as one can be, on the functions of the driver: it stands in for PyTorch and CuPy
-where the driver is emulated, and tells what was asked of it.
+"""A minimal library with arrays on GPUs. It uses the CUDA driver API directly. With the emulated
+driver, it replaces PyTorch and CuPy, and it records the requests of its consumers.
 
-All that it does is queued in a stream of its own, and nobody waits for it unless he is told to.
+It queues all its work on its own stream. Nothing waits for that stream unless the test requests it.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if IS_EMULATED:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function of the driver."""
+    """Calls a function of the CUDA driver."""
     result = getattr(LIBRARY, name)(*arguments)
     assert result == 0, f"{name}: error {result}"
 
 
 def seed(number: int) -> None:
-    """Lets emulated cards choose anew what they do first."""
+    """Seeds the order in which the emulated driver executes work."""
     if IS_EMULATED:
         assert LIBRARY is not None
         LIBRARY.kv_emulated_seed(number)
 
 
 def copied() -> tuple[int, int]:
-    """Returns the bytes that were copied from the host to emulated cards, and back."""
+    """Returns the number of bytes copied from the host to emulated GPUs, and copied back."""
     assert LIBRARY is not None
     return LIBRARY.kv_emulated_copied(0), LIBRARY.kv_emulated_copied(1)
 
 
 def num_cards() -> int:
-    """Returns how many there are."""
+    """Returns the number of GPUs."""
     number = ctypes.c_int()
     call("cuInit", 0)
     call("cuDeviceGetCount", ctypes.byref(number))
@@ -66,7 +66,7 @@ def num_cards() -> int:
 
 
 class Card:
-    """A card by its number, with a stream of its own."""
+    """A GPU by its number, with its own stream."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -77,7 +77,7 @@ class Card:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Makes its context that of the thread."""
+        """Makes the context of the GPU current in this thread."""
         previous = ctypes.c_void_p()
         call("cuCtxGetCurrent", ctypes.byref(previous))
         call("cuCtxSetCurrent", self.context)
@@ -87,7 +87,7 @@ class Card:
             call("cuCtxSetCurrent", previous)
 
     def new_stream(self) -> int:
-        """Returns a stream that waits for no other one."""
+        """Returns a stream that does not wait for any other stream."""
         stream = ctypes.c_void_p()
         with self.entered():
             call("cuStreamCreate", ctypes.byref(stream), 1)
@@ -95,7 +95,7 @@ class Card:
         return stream.value
 
     def let_wait(self, stream: int, other: int) -> None:
-        """Lets a stream wait for another one."""
+        """Makes a stream wait for another stream."""
         event = ctypes.c_void_p()
         with self.entered():
             call("cuEventCreate", ctypes.byref(event), 2)
@@ -104,13 +104,13 @@ class Card:
             call("cuEventDestroy_v2", event)
 
     def is_idle(self, stream: int) -> bool:
-        """Returns whether all that is in a stream has been done. Asking does none of it."""
+        """Returns whether all work in a stream is done. The call does not execute any work."""
         assert LIBRARY is not None
         with self.entered():
             return bool(LIBRARY.cuStreamQuery(ctypes.c_void_p(stream)) == 0)
 
     def write(self, address: int, values: numpy.ndarray[Any, Any], stream: int | None = None) -> None:
-        """Queues a copy of some values to an address."""
+        """Queues a copy of values from the host to an address."""
         values = numpy.ascontiguousarray(values)
         to, of = ctypes.c_uint64(address), ctypes.c_void_p(values.ctypes.data)
         with self.entered():
@@ -118,7 +118,7 @@ class Card:
             call("cuMemcpyHtoDAsync_v2", to, of, ctypes.c_size_t(values.nbytes), queue)
 
     def read(self, address: int, shape: Any, dtype: Any, stream: int | None = None) -> numpy.ndarray[Any, Any]:
-        """Returns what is at an address when the stream has come so far."""
+        """Returns the values at an address, after all earlier work of the stream."""
         values = numpy.empty(shape, dtype)
         to, of = ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(address)
         with self.entered():
@@ -128,7 +128,7 @@ class Card:
         return values
 
     def copied(self, address: int, num_bytes: int, stream: int | None = None) -> int:
-        """Queues a copy of some bytes, and returns where it will be."""
+        """Queues a copy of bytes to new memory, and returns the address of the copy."""
         copy = self.allocate(num_bytes)
         with self.entered():
             queue = ctypes.c_void_p(stream or self.stream)
@@ -144,13 +144,13 @@ class Card:
         return address.value
 
     def free(self, address: int) -> None:
-        """Frees memory when all work on the card is done."""
+        """Frees memory after all work on the GPU is done."""
         with self.entered():
             call("cuMemFree_v2", ctypes.c_uint64(address))
 
 
 class DlTensor(ctypes.Structure):
-    """As in dlpack.h."""
+    """The structure of this name in dlpack.h."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -169,13 +169,13 @@ DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Plain(ctypes.Structure):
-    """What consumers get that know no versions."""
+    """The contents of an unversioned capsule."""
 
     _fields_ = [("tensor", DlTensor), ("context", ctypes.c_void_p), ("deleter", DELETER)]
 
 
 class Versioned(ctypes.Structure):
-    """What all others get."""
+    """The contents of a versioned capsule."""
 
     _fields_ = [
         ("version", ctypes.c_uint32 * 2),
@@ -197,9 +197,11 @@ _capsule_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Array:
-    """An array on a card; `values` are under way when it is made. `strides` count elements, `offset` bytes."""
+    """An array on a GPU. The constructor queues the copy of `values`. `strides` are in elements,
+    `offset` is in bytes.
+    """
 
-    #: Whether `__dlpack__` knows `max_version`.
+    #: Whether `__dlpack__` supports `max_version`.
     knows_versions = True
 
     def __init__(
@@ -219,17 +221,17 @@ class Array:
         self.num_bytes = max(values.nbytes, (reach + 1) * values.itemsize)
         self.address = card.allocate(self.num_bytes + 64)
         self.write(values)
-        #: The streams that consumers have named, and what else they asked for.
+        #: The streams that consumers have passed, and their other arguments.
         self.streams: list[int] = []
         self.asked: list[dict[str, Any]] = []
-        #: For each time that a consumer let go of the memory whether its stream was idle.
+        #: For each release by a consumer: whether its stream was idle.
         self.was_idle: list[bool] = []
         self._kept: dict[int, Any] = {}
-        #: Called when a consumer lets go of the memory.
+        #: Called when a consumer releases the memory.
         self.on_release: Callable[[], None] = lambda: None
 
     def write(self, values: numpy.ndarray[Any, Any]) -> None:
-        """Queues other values."""
+        """Queues a copy of other values into the array."""
         if self.strides is None:
             self.card.write(self.address + self.offset, values)
             return
@@ -238,17 +240,19 @@ class Array:
         self.card.write(self.address + self.offset, place)
 
     def read(self) -> numpy.ndarray[Any, Any]:
-        """Returns the values when the array's own stream has come so far."""
+        """Returns the values, after all earlier work of the GPU's own stream."""
         if self.strides is None:
             return self.card.read(self.address + self.offset, self.shape, self.dtype)
         return self.strided(self.read_all())
 
     def read_all(self) -> numpy.ndarray[Any, Any]:
-        """Returns the values and what stands between them: 99 if nobody has written there."""
+        """Returns the values and the elements between them, which are 99 unless something wrote to
+        them.
+        """
         return self.card.read(self.address + self.offset, self.num_bytes // self.dtype.itemsize, self.dtype)
 
     def strided(self, place: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-        """Returns the values among what stands between them."""
+        """Returns the values from a result of `read_all`."""
         in_bytes = [stride * self.dtype.itemsize for stride in self.strides or ()]
         return numpy.lib.stride_tricks.as_strided(place, self.shape, in_bytes)
 
@@ -265,7 +269,7 @@ class Array:
         return self.capsule(stream)
 
     def capsule(self, stream: int, device: tuple[int, int] | None = None) -> Any:
-        """Returns the memory, which a consumer uses in a stream."""
+        """Returns a capsule of the memory for a consumer that uses it in a stream."""
         managed = Versioned() if self.knows_versions else Plain()
         tensor, number = managed.tensor, len(self._kept)
         tensor.data, tensor.byte_offset = self.address, self.offset
@@ -279,6 +283,7 @@ class Array:
             tensor.strides = strides
 
         def delete(_: int) -> None:
+            # The stream must be idle at this point if the consumer has waited for its work.
             self.was_idle.append(self.card.is_idle(stream))
             self.on_release()
 
@@ -296,13 +301,13 @@ class Array:
 
 
 class OldArray(Array):
-    """An array of a library from before DLPack had versions."""
+    """An array of a library without DLPack versions."""
 
     knows_versions = False
 
 
 class OnlyInterface:
-    """An array that has the older interface alone, as Numba's have."""
+    """An array that has only `__cuda_array_interface__`, like arrays of Numba."""
 
     def __init__(self, array: Array, **more: Any) -> None:
         self.array = array
@@ -318,7 +323,7 @@ class OnlyInterface:
 
 
 class Taken:
-    """What a consumer has taken out of a capsule."""
+    """The contents of a capsule that a consumer has taken."""
 
     def __init__(self, capsule: Any) -> None:
         self.is_versioned = "dltensor_versioned" in repr(capsule)
@@ -341,34 +346,34 @@ class Taken:
         self.flags = self._managed.flags if self.is_versioned else None
 
     def read(self, card: Card, stream: int | None = None) -> numpy.ndarray[Any, Any]:
-        """Returns the values when a stream has come so far."""
+        """Returns the values, after all earlier work of a stream."""
         return card.read(self.address, self.shape, self.dtype, stream)
 
     def release(self) -> None:
-        """Lets go of the memory."""
+        """Releases the memory."""
         self._managed.deleter(self._pointer)
 
 
-#: Those that devices of ours are. There may be more cards than devices, and fewer.
+#: One GPU per device. There may be fewer GPUs than devices, or more.
 CARDS = [Card(number) for number in range(min(num_cards(), mx.num_gpus()))] if mx.num_gpus() > 0 else []
-#: Each has its own order of work.
+#: Seeds of the emulated driver. Each gives another order of execution.
 SEEDS = range(40)
 DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]
 
 
 def numbers(*shape: int, start: int = 1, dtype: str = "float32") -> numpy.ndarray[Any, Any]:
-    """Returns small numbers that count up."""
+    """Returns small ascending numbers."""
     return (numpy.arange(math.prod(shape)) % 50 + start).reshape(shape).astype(dtype)
 
 
 def store(value: Any, kind: str = "device") -> Any:
-    """Returns a store with a value."""
+    """Returns a store with one value."""
     kv = mx.kv.create(kind)
     kv.init("w", value)
     return kv
 
 
 def taken(array: Any, card: Card | None = None, **options: Any) -> Taken:
-    """Returns what a consumer takes out of an array that knows versions, and whose stream waits."""
+    """Takes an array as a consumer with versions does. The consumer's stream waits for it."""
     stream = (card or CARDS[0]).stream
     return Taken(array.__dlpack__(**{"stream": stream, "max_version": (1, 0), **options}))

@@ -12,7 +12,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 def run(program, *arguments, timeout=120, **options):
     """Runs a program and returns its status, output and errors."""
-    # Forking beside other threads is deprecated in newer Pythons, and tested here.
+    # Newer Pythons warn about forks in programs with threads. These tests fork on purpose.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(program)]
     return subprocess.run(
         [*command, *map(str, arguments)],
@@ -25,8 +25,8 @@ def run(program, *arguments, timeout=120, **options):
 
 
 def output(program, timeout=120):
-    """Returns what a program prints. Fails if it fails, or prints to standard error."""
+    """Returns what a program prints. Fails if the program fails or writes to standard error."""
     done = run(program, timeout=timeout)
-    # With a message, because pytest shows the values of assertions in test files only.
+    # Pass a message, because pytest shows the values of assertions in test files only.
     assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}: {done.stderr}"
     return done.stdout

@@ -1,22 +1,25 @@
-"""Compares what a program did with MXNet and with this package."""
+"""Compares the results of a program in MXNet and in this package."""
 
 import math
 
 import numpy
 from mxnet_differences import AT_THE_END
 
-#: What a sum in another order may be off by, in roundings of the largest number of the program.
+#: Tolerance for sums in another order, in units of rounding of the program's largest number.
 SUM_ROUNDINGS = 16
-#: What a weight may be off by, in roundings of its own or of 1, for it may be the rest of larger ones.
+#: Tolerance for weights, in units of rounding of the weight or of 1, whichever is larger: a small
+#: weight may be the difference of larger numbers.
 STEP_ROUNDINGS = 32
-#: What the weights of these may be off by, relative to the same. MXNet subtracts their hyper-parameters from 1 in float32:
-#: with 0.999 that alone is off by 1e-5 of a step.
+#: Tolerance for the optimizers in `IN_FLOAT32`, relative to the same. MXNet subtracts their
+#: hyper-parameters from 1 in float32. With 0.999, that alone is an error of 1e-5 of a step.
 ADAM = 1e-4
 IN_FLOAT32 = {"adam", "ftml"}
 
 
 def differences(program, mxnet, here):
-    """Yields every difference between the outcomes, as (number of the step, text); -1 is making the store."""
+    """Yields every difference between the outcomes, as (step number, text). Step -1 creates the
+    store.
+    """
     steps = [{"op": "create", "difference": program.get("difference")}, *program["steps"]]
     scale = largest(program)
     for position, step in enumerate(steps):
@@ -30,7 +33,9 @@ def differences(program, mxnet, here):
 
 
 def difference(program, step, mxnet, here, scale):
-    """Returns how two outcomes of a step differ, if they do and are not known to."""
+    """Returns a description of the difference between two outcomes of a step, or `None` if they
+    agree or the difference is known.
+    """
     kinds = kind(mxnet), kind(here)
     known = AT_THE_END.get(step.get("difference"))
     if known is not None:
@@ -52,7 +57,7 @@ def kind(outcome):
 def of_results(program, step, mxnet, here, scale):
     if step["op"] == "updater_log":
         if program["int_keys"]:
-            # MXNet goes by the number, this package by the order of initialisation.
+            # MXNet orders integer keys by number, this package by the order of initialisation.
             mxnet, here = sorted(mxnet), sorted(here)
         return None if mxnet == here else f"MXNet {mxnet}, here {here}"
     if not isinstance(mxnet, list):
@@ -61,7 +66,7 @@ def of_results(program, step, mxnet, here, scale):
         return f"MXNet gave {len(mxnet)} values, here it was {len(here)}"
     for position, (a, b) in enumerate(zip(mxnet, here)):
         if step["op"] == "pull" and "rows" in a and "rows" in b:
-            # A pull of rows here gives those that are not 0.
+            # A pull into a row-sparse array omits rows of zeros in this package.
             a, b = without_zeros(a), without_zeros(b)
         found = of_values(program["rounding"], a, b, scale)
         if found is not None:
@@ -89,7 +94,7 @@ def of_values(rounding, a, b, scale):
 
 
 def is_close(rounding, dtype, a, b, scale):
-    """Whether numbers are the same, or as close as the program's arithmetic lets them be."""
+    """Returns whether two numbers agree within the accuracy of the program's arithmetic."""
     if a == b or (math.isnan(a) and math.isnan(b)):
         return True
     if rounding == "none" or not dtype.startswith("float"):
@@ -97,7 +102,8 @@ def is_close(rounding, dtype, a, b, scale):
     unit = float(numpy.finfo(dtype).eps)
     if rounding == "sums":
         return abs(a - b) <= SUM_ROUNDINGS * unit * max(scale, abs(a))
-    # MXNet's kernels take hyper-parameters as float32, whatever the weights are, and compute some powers in it.
+    # MXNet's kernels convert hyper-parameters to float32 for weights of every dtype, and compute
+    # some powers in float32.
     tolerance = STEP_ROUNDINGS * max(unit, float(numpy.finfo("float32").eps))
     if rounding in IN_FLOAT32:
         tolerance = max(tolerance, ADAM)
@@ -105,7 +111,7 @@ def is_close(rounding, dtype, a, b, scale):
 
 
 def largest(program):
-    """Returns the largest magnitude of a number that the program pushes or initialises with."""
+    """Returns the largest magnitude among the numbers that the program pushes or initialises."""
     numbers = [0.0]
     for step in program["steps"]:
         collect(step.get("values"), numbers)
@@ -121,7 +127,7 @@ def collect(values, numbers):
 
 
 def smallest(program, step, what, differences_of):
-    """Returns the program without the steps before this one that it differs without, too, in the same way."""
+    """Returns the program without earlier steps that the difference does not need."""
     program = {**program, "steps": program["steps"][: step + 1]}
     for position in reversed(range(step)):
         left = program["steps"][:position] + program["steps"][position + 1 :]

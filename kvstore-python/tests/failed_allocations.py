@@ -1,4 +1,5 @@
-"""The child process of test_failed_allocations.py: runs a case with each long allocation failing in turn.
+"""The child process of test_failed_allocations.py. It runs one case, and lets each long allocation
+fail in turn.
 
 The arguments are the name of a case and the preloaded library of tests/failing-malloc.
 """
@@ -9,19 +10,19 @@ import gc
 import sys
 import threading
 
-# Importing them registers their cases.
+# Importing these modules registers their cases.
 import allocation_cases_arrays  # noqa: F401
 import allocation_cases_store  # noqa: F401
 from allocation_cases import CASES
 
 import mxkv as mx
 
-#: No case has so many long allocations.
+#: More than the number of long allocations of any case.
 MOST = 1000
 
 
 class Allocations:
-    """The allocations of the calling thread."""
+    """The functions that make allocations of the calling thread fail."""
 
     def __init__(self, library):
         library = ctypes.CDLL(library)
@@ -32,8 +33,8 @@ class Allocations:
 
 
 def attempt(run, allocations, count, once):
-    """Calls in a thread of its own, whose thread-local buffers are empty. The first `count` long allocations succeed.
-    Returns whether one has failed, the result and what was raised.
+    """Runs a call in a new thread, whose thread-local buffers are empty. The first `count` long
+    allocations succeed. Returns whether an allocation failed, the result and the exception.
     """
     outcome = []
 
@@ -54,14 +55,14 @@ def attempt(run, allocations, count, once):
 
 
 def fail_each(call, allocations, once):
-    """Calls once per long allocation, which fails then. Returns the number of allocations."""
+    """Runs a call once per long allocation, which then fails. Returns the number of allocations."""
     for count in range(MOST):
         has_failed, result, raised = attempt(call.run, allocations, count, once)
         if raised is None:
             call.check_done(result)
             if not has_failed:
                 return count
-            # Other memory was enough.
+            # The call succeeded with other memory.
             call.undo()
         elif has_failed and isinstance(raised, MemoryError):
             call.check_unchanged()
@@ -72,7 +73,7 @@ def fail_each(call, allocations, once):
 
 def main(name, library):
     faulthandler.enable()
-    # A collection would run at another allocation each time.
+    # A collection would run at a different allocation each time.
     gc.disable()
     allocations = Allocations(library)
     call, counts = CASES[name](), []

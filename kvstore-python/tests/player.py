@@ -1,13 +1,17 @@
-"""Runs a program of calls of a store with MXNet or with this package: nothing here knows which of the two it is.
+"""Runs a program of calls to a store, in MXNet or in this package. The code is the same for both.
 
-A program is data that JSON can hold: the name of a store and a list of steps, in the form of the recorded programs
-(``tests/data/store_cases.json``). A step is a call with its arguments. Arrays are made from ``{shape, dtype, data}``; with
-``rows``, the numbers of rows, only those are there; with ``view`` they are rows of a larger array. Outputs have no data
-and begin as zeros; those of one ``slot`` are one array. Numbers of devices go up with the position in a list of values.
-Lists are tuples in a call with ``tuples``.
+A program is JSON data: the name of a store and a list of steps, in the format of the recorded
+programs (``tests/data/store_cases.json``). A step is a call with its arguments. Arrays are
+described by ``{shape, dtype, data}``:
 
-As a program itself, ``player.py MODULE`` reads programs from its input, one a line, and writes what each step did, one a
-line. It runs with Python 3.8, too, for MXNet does.
+- With ``rows``, which are row indices, the array is row-sparse.
+- With ``view``, the array is a range of rows of a larger array.
+- Outputs have no data and are 0 at first. Outputs with the same ``slot`` are the same array.
+- The device number is the position in a list of values.
+- In a call with ``tuples``, lists are passed as tuples.
+
+As a script, ``player.py MODULE`` reads programs from standard input, one per line, and writes the
+outcome of each step, one per line. It must run with Python 3.8, which MXNet needs.
 """
 
 import importlib
@@ -18,7 +22,7 @@ import tempfile
 
 import numpy
 
-#: What updaters do: ``s`` is the stored value, ``i`` what was pushed.
+#: The functions of updaters: ``s`` is the stored value, ``i`` the pushed sum.
 UPDATERS = {
     "assign": lambda s, i: i,
     "add": lambda s, i: s + i,
@@ -30,12 +34,12 @@ UPDATERS = {
     "failing": None,
 }
 
-#: A value that is no array, for calls that have to fail.
+#: A value that is not an array, for calls that must fail.
 NO_ARRAY = "no array"
 
 
 class Player:
-    """A store and what its program has seen."""
+    """A store, and the calls that its updater has received."""
 
     def __init__(self, mx, name):
         self.mx = mx
@@ -45,7 +49,7 @@ class Player:
         self.slots = {}
 
     def play(self, step):
-        """Makes a call and returns what came of it: arrays as data, or something else that it gives."""
+        """Makes a call and returns its result: a list of arrays as data, or another result."""
         return getattr(self, step["op"])(step)
 
     # The verbs.
@@ -92,14 +96,14 @@ class Player:
     def row_ids(self, numbers):
         return self.mx.nd.array(numpy.array(numbers, dtype="int64"), dtype="int64")
 
-    # What a push does.
+    # Settings of later pushes.
 
     def set_updater(self, step):
         name = step["name"]
         rule = UPDATERS[name]
 
         def update(key, pushed, stored):
-            # The one as text, the other as bytes.
+            # This package passes strings, MXNet passes bytes.
             self.log.append(key.decode() if isinstance(key, bytes) else key)
             if rule is not None:
                 stored[:] = rule(stored, pushed)
@@ -131,7 +135,7 @@ class Player:
     def load_optimizer_states(self, step):
         self.store.load_optimizer_states(self.file(step))
 
-    # What there is to ask.
+    # Queries.
 
     def updater_log(self, step):
         log, self.log = self.log, []
@@ -199,7 +203,7 @@ class Player:
         return nd.array(elements, ctx=context, dtype=dtype)
 
     def read(self, arrays):
-        """Returns arrays as data, in one list."""
+        """Returns arrays as a flat list of data."""
         if isinstance(arrays, (list, tuple)):
             return [value for one in arrays for value in self.read(one)]
         rows = {}
@@ -219,31 +223,33 @@ class Player:
 
 
 def outcome(mx, play):
-    """Returns what a call gives, or how it fails. MXNet tells some failures only to who waits."""
+    """Returns the result of a call, or its error. MXNet reports some errors only to callers that
+    wait.
+    """
     try:
         given = play()
         mx.nd.waitall()
     except Exception as error:
-        # MXNet's texts begin with a stack and end with what is wrong.
+        # MXNet's messages start with a stack trace and end with the reason.
         return {"error": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"}
     return {"given": given}
 
 
 def outcomes(mx, program, player=Player):
-    """Yields what became of each step, that of making the store first."""
+    """Yields the outcome of creating the store and of each step."""
     made = []
     created = outcome(mx, lambda: made.append(player(mx, program["store"])))
     yield created
     if "error" not in created:
         for step in program["steps"]:
             yield outcome(mx, lambda step=step: made[0].play(step))
-    # What still waits to be told belongs to this program.
+    # Wait for pending errors, so that the next program does not receive them.
     outcome(mx, lambda: None)
 
 
 def main():
     mx = importlib.import_module(sys.argv[1])
-    # What a library prints is not to stand among the answers.
+    # Redirect the output of libraries to standard error, so that it does not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

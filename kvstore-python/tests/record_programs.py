@@ -29,7 +29,7 @@ def spelled(value):
 
 def main():
     number, seed = (int(argument) for argument in sys.argv[1:])
-    # Programs pull rows into dense arrays on purpose.
+    # The programs pull row-sparse values into dense arrays on purpose, which gives warnings.
     warnings.simplefilter("ignore")
     for one in range(seed, seed + number):
         made = program(one)

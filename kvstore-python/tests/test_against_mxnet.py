@@ -1,7 +1,8 @@
-"""The same random programs on MXNet 1.9.1 and on this package: values within the stated rounding, and which calls fail.
+"""Runs the same random programs in MXNet 1.9.1 and in this package, and compares values and errors.
 
-``KVSTORE_MXNET_PYTHON`` is a Python with MXNet, which ``tests/peers/mxnet-venv`` makes and prints.
-``KVSTORE_MXNET_PROGRAMS`` is how many programs run, ``KVSTORE_MXNET_SEED`` the seed of the first.
+``KVSTORE_MXNET_PYTHON`` is the path of a Python with MXNet. ``tests/peers/mxnet-venv`` creates one
+and prints its path. ``KVSTORE_MXNET_PROGRAMS`` is the number of programs, and
+``KVSTORE_MXNET_SEED`` the seed of the first program.
 """
 
 import collections
@@ -20,14 +21,14 @@ import mxkv as mx
 
 NUM_PROGRAMS = int(os.environ.get("KVSTORE_MXNET_PROGRAMS", "300"))
 SEED = int(os.environ.get("KVSTORE_MXNET_SEED", "0"))
-#: After how many programs a line shows the progress.
+#: The number of programs between two lines of progress.
 PROGRAMS_PER_LINE = 1000
-#: Differences that are shown; more of them are counted.
+#: The number of differences that are reported in full. Further differences are only counted.
 MOST_SHOWN = 5
 
 
 class Comparison:
-    """Programs that ran on both sides, and what became of them."""
+    """Runs programs on both sides, and collects their differences."""
 
     def __init__(self, mxnet, here):
         self.mxnet = mxnet
@@ -57,13 +58,13 @@ class Comparison:
         if len(self.found) >= MOST_SHOWN:
             return text
         shortest = smallest(program, step, what, self.differences_of)
-        return f"{text}\n  as short as it gets: {json.dumps(shortest, ensure_ascii=False)}"
+        return f"{text}\n  shortest program: {json.dumps(shortest, ensure_ascii=False)}"
 
 
 def test_random_programs(capsys):
     python = os.environ.get("KVSTORE_MXNET_PYTHON")
     if not python:
-        pytest.skip("KVSTORE_MXNET_PYTHON names no Python with MXNet (tests/peers/mxnet-venv)")
+        pytest.skip("KVSTORE_MXNET_PYTHON is not set: tests/peers/mxnet-venv installs MXNet")
     with Worker(python, "mxnet") as mxnet, Worker(sys.executable, "mxkv") as here:
         comparison = Comparison(mxnet, here)
         for done, number in enumerate(range(SEED, SEED + NUM_PROGRAMS)):
@@ -72,20 +73,20 @@ def test_random_programs(capsys):
                 with capsys.disabled():
                     print(f"\n{done + 1} of {NUM_PROGRAMS} programs, {len(comparison.found)} differences", end="")
         counts, known = comparison.counts, comparison.known
-        said = "\n".join([*comparison.found, "MXNet said:", mxnet.said()])
+        said = "\n".join([*comparison.found, "output of MXNet:", mxnet.said()])
         with capsys.disabled():
             print(
                 f"\nagainst MXNet: {counts['programs']} programs from {SEED} on, {counts['calls']} calls, "
                 f"{counts['failed alike']} failed alike, {sum(known.values())} known differences, "
-                f"{len(comparison.found)} others; processes that ended: {mxnet.num_ended} and {here.num_ended}"
+                f"{len(comparison.found)} others; crashes of the processes: {mxnet.num_ended} and {here.num_ended}"
             )
             print("    known:", ", ".join(f"{name} {count}" for name, count in sorted(known.items())))
     assert not comparison.found, said
-    # Programs that all fail would be alike, too.
+    # If every program failed on both sides, the comparison would prove nothing.
     assert 0 < counts["failed alike"] < counts["calls"] / 4
 
 
-# That the comparison can fail: this package beside itself with a fault.
+# The comparison itself: it must detect faults in this package.
 
 
 def without_the_last(player, step):
@@ -127,7 +128,7 @@ FAULTS = {
 
 @pytest.mark.filterwarnings("ignore:pull leaves outputs of rows")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_are_noticed(fault):
+def test_the_comparison_detects_faults(fault):
     faulty = type("Faulty", (Player,), dict([FAULTS[fault]]))
     noticed = ran = 0
     for number in range(150):
@@ -143,13 +144,13 @@ def test_faults_are_noticed(fault):
     assert noticed
 
 
-def test_a_seed_is_a_program():
+def test_a_seed_determines_a_program():
     for number in range(20):
         assert program(number) == program(number)
         assert program(number) != program(number + sum(SHARES.values()))
 
 
-def test_known_differences_are_said():
+def test_known_differences_have_a_reason():
     for name, difference in AT_THE_END.items():
         assert difference.mxnet in {"works", "fails", "either"}, name
         assert difference.here in {"works", "fails"}, name

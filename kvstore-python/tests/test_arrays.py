@@ -1,4 +1,4 @@
-"""Arrays: what they are made of, what operators do, and how they print."""
+"""Arrays: creation, operators, indexing and printing."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ DTYPES = mx._native.dtype_names()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_goes_in_and_out(dtype):
+def test_every_dtype_survives_a_round_trip(dtype):
     array = nd.array([[1, 2], [3, 4]], dtype=dtype)
     assert array.dtype == dtype
     assert array.asnumpy().tolist() == [[1, 2], [3, 4]]
@@ -27,16 +27,16 @@ def test_every_dtype_goes_in_and_out(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int64", numpy.int64, numpy.dtype("i8"), int])
-def test_dtypes_are_named_in_many_ways(dtype):
+def test_dtypes_have_several_notations(dtype):
     assert nd.ones(2, dtype=dtype).dtype == numpy.int64
 
 
-def test_an_unknown_dtype_is_named():
+def test_the_message_names_an_unknown_dtype():
     with pytest.raises(TypeError, match="complex64"):
         nd.ones(2, dtype="complex64")
 
 
-def test_elements_are_float32_where_nobody_says_more():
+def test_float32_is_the_default_dtype():
     for source in ([1, 2], numpy.array([1, 2]), numpy.array([1.0, 2.0]), (1.5, 2), 7, numpy.float64(3)):
         assert nd.array(source).dtype == numpy.float32
     assert nd.array(nd.ones(2, dtype="int8")).dtype == numpy.int8
@@ -88,7 +88,7 @@ def test_operators_in_place_change_the_same_array():
     assert same.tolist() == [0.5, 2.5, 5.5]
 
 
-def test_numpy_arrays_stand_on_either_side():
+def test_numpy_arrays_are_left_and_right_operands():
     a, b = nd.array([1, 2]), numpy.array([3, 4], dtype="float32")
     assert isinstance(a + b, nd.NDArray)
     assert isinstance(b + a, nd.NDArray)
@@ -96,7 +96,7 @@ def test_numpy_arrays_stand_on_either_side():
     assert (numpy.float32(2) * a).tolist() == [2, 4]
 
 
-def test_other_operands_are_refused():
+def test_other_operands_are_rejected():
     a = nd.ones(2)
     with pytest.raises(TypeError):
         a + "x"
@@ -172,7 +172,7 @@ def test_equal_arrays():
 
 
 @pytest.mark.parametrize("number", [3, 3.0, numpy.float32(3), numpy.int64(3), numpy.array(3.0)])
-def test_the_larger_of_arrays_and_numbers(number):
+def test_maximum_and_minimum_of_arrays_and_numbers(number):
     array = nd.array([1, 5])
     for module in (nd, mx.np):
         assert module.maximum(array, number).tolist() == module.maximum(number, array).tolist() == [3, 5]
@@ -181,7 +181,7 @@ def test_the_larger_of_arrays_and_numbers(number):
     assert type(mx.np.maximum(number, mx.np.array(array))) is mx.np.ndarray
 
 
-def test_functions_of_numpy_take_arrays():
+def test_numpy_functions_accept_arrays():
     array = nd.array([[1, 2], [3, 4]])
     for of_array in (array, mx.np.array(array)):
         assert float(numpy.sum(of_array)) == 10
@@ -195,7 +195,7 @@ def test_functions_of_numpy_take_arrays():
     assert numpy.sum(mx.np.array(array)).shape == ()
 
 
-def test_numbers_of_arrays():
+def test_conversion_of_one_element_to_a_number():
     assert float(nd.array([1.5])) == 1.5
     assert int(nd.array([2.5])) == 2
     assert bool(nd.array([0])) is False
@@ -204,7 +204,7 @@ def test_numbers_of_arrays():
         float(nd.ones(2))
 
 
-def test_arrays_of_nd_print_as_mxnets():
+def test_nd_arrays_print_as_in_mxnet():
     assert repr(nd.ones((2, 1))) == "\n[[1.]\n [1.]]\n<NDArray 2x1 @cpu(0)>"
     assert len(repr(nd.ones((1000, 1000)))) < 1000
 
@@ -218,7 +218,7 @@ def test_printing_copies_nothing():
         assert peak < 1_000_000
 
 
-def test_arrays_of_np_print_as_numpys():
+def test_np_arrays_print_as_in_numpy():
     assert repr(np.ones((2, 3))) == "array([[1., 1., 1.],\n       [1., 1., 1.]])"
     assert str(np.ones((2, 3))) == "[[1. 1. 1.]\n [1. 1. 1.]]"
     assert repr(np.array([1, 2], dtype="int64")) == "array([1, 2], dtype=int64)"
@@ -227,7 +227,7 @@ def test_arrays_of_np_print_as_numpys():
     assert len(repr(np.ones((1000, 1000)))) < 1000
 
 
-def test_what_is_made_of_an_np_array_is_one():
+def test_results_of_np_arrays_are_np_arrays():
     a = np.ones((2, 2))
     for made in (a + 1, 1 - a, a[0], a.T, a.copy(), a.astype("int8"), a.sum(), -a, np.exp(a), a.reshape(4)):
         assert type(made) is np.ndarray
@@ -249,7 +249,7 @@ def test_devices():
 
 
 @pytest.mark.skipif(mx.num_gpus() > 0, reason="there is a GPU")
-def test_a_gpu_that_is_not_there():
+def test_a_missing_gpu():
     with pytest.raises(mx.errors.DeviceUnavailableError, match=r"gpu\(0\)") as caught:
         nd.ones(2, mx.gpu())
     assert caught.value.code == "DeviceUnavailable"
@@ -290,7 +290,7 @@ def memory_of_the_machine():
     return min(found)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no default limit")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a default limit")
 def test_the_default_memory_limit_is_80_percent_of_the_memory():
     # Runs in another process, because a test may have set a limit in this one.
     program = "import mxkv as mx; print(mx.runtime.memory_limit())"
@@ -334,7 +334,7 @@ def test_parts_are_changed_in_place():
     assert a.tolist() == [[0, 1], [3, 40]]
 
 
-def test_numbers_of_other_libraries():
+def test_scalars_of_other_libraries():
     a = nd.ones(2)
     assert (a * numpy.array(3.0)).tolist() == [3, 3]
     assert (a + numpy.int64(3)).tolist() == [4, 4]
@@ -355,7 +355,7 @@ def test_arrays_are_pickled_and_copied(dtype):
             assert again.tolist() != made.tolist()
 
 
-def test_devices_of_with():
+def test_with_sets_the_default_device():
     here, there = mx.cpu(1), mx.cpu(2)
     with here:
         with there, here:
@@ -370,13 +370,13 @@ def test_devices_of_with():
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "uint32", "uint64", ">f4", ">f8", ">i4", "longdouble"])
-def test_arrays_of_dtypes_that_tensors_lack_are_converted(dtype):
+def test_unsupported_numpy_dtypes_are_converted(dtype):
     source = numpy.array([[1, 0], [1, 1]], dtype)
     assert nd.array(source).tolist() == [[1, 0], [1, 1]]
     assert nd.array(source, dtype="int64").asnumpy().tolist() == [[1, 0], [1, 1]]
 
 
-def test_large_whole_numbers_keep_their_sign():
+def test_large_integers_keep_their_sign():
     assert nd.array([2**64 - 1]).tolist() == [float(2**64)]
     assert nd.array([2**63, 1], dtype="float64").tolist() == [2.0**63, 1]
     assert nd.array(numpy.array([2**63 - 1], "uint64"), dtype="int64").asnumpy()[0] == 2**63 - 1

@@ -1,4 +1,4 @@
-"""Stores that processes share, where a launcher of MPI is installed."""
+"""Stores that several processes share. Needs an MPI launcher."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 LAUNCHER = shutil.which("mpirun")
 
-pytestmark = pytest.mark.skipif(LAUNCHER is None, reason="no launcher of MPI is installed")
+pytestmark = pytest.mark.skipif(LAUNCHER is None, reason="no MPI launcher is installed")
 
 PROGRAM = """
 import numpy, mxkv as mx
@@ -42,7 +42,7 @@ with mx.kv.create("dist_sync") as kv:
 
 
 def test_two_workers():
-    # Open MPI asks for these in a container; others do not read them.
+    # Open MPI needs these variables in a container. Other implementations ignore them.
     told = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

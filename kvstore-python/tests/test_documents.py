@@ -1,7 +1,8 @@
-"""The code of three pages that describe MXNet's store, block by block: it prints what the page shows.
+"""Runs the code of three pages that describe MXNet's store. Each block must print what the page
+shows.
 
-The pages say ``mxnet``, some of them for Python 2, and one has lost its indentation. What is replaced is printed; where
-it comes from says ``NOTICE``.
+The pages import ``mxnet``, some are for Python 2, and one has lost its indentation. The test prints
+every replacement. ``NOTICE`` names the sources of the pages.
 """
 
 import ast
@@ -18,7 +19,7 @@ FOLDER = pathlib.Path(__file__).parent / "documents"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.S | re.M)
 
 
-#: What was replaced in the page at hand.
+#: The replacements in the current page.
 replaced = []
 
 
@@ -39,7 +40,7 @@ def replace(line, why, pattern, by):
 
 
 def today(line):
-    """Returns a line of a page as it is written for this package and Python 3."""
+    """Converts a line of a page to this package and Python 3."""
     line = replace(line, "import", r"^from d2l import mxnet as d2l$", "")
     line = replace(line, "import", r"^from mxnet import", "from mxkv import")
     line = replace(line, "no shell and no help", r"^(!pip .*|help\(.*\))$", "")
@@ -50,7 +51,9 @@ def today(line):
 
 
 def indented(lines):
-    """Gives the body of a function its indentation where the page has lost it: all up to the next call of the store."""
+    """Restores the indentation of function bodies where the page has lost it. A body ends at the
+    next call of the store.
+    """
     is_body = False
     for line in lines:
         is_body = is_body and not line.startswith("kv.")
@@ -62,7 +65,7 @@ def indented(lines):
 
 
 def steps(text):
-    """Yields the code of a block and what the page shows for it, as often as the block alternates between the two."""
+    """Yields pairs of code and the output that the page shows for it."""
     code, shown = [], []
     for line in text.splitlines():
         if line.startswith(">>>"):
@@ -76,7 +79,7 @@ def steps(text):
 
 
 def run(code, names):
-    """Runs code as at a prompt, and returns what it prints."""
+    """Runs code as at the Python prompt, and returns its output."""
     tree = ast.parse(code)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed = io.StringIO()
@@ -101,7 +104,7 @@ def check(code, shown, names):
 @pytest.mark.parametrize(
     ("page", "expected"), [("mxnet_kvstore_api.md", 7), ("mxnet_kvstore_api_zh.md", 7)]
 )
-def test_page_of_prompts(page, expected):
+def test_page_with_prompts(page, expected):
     names = {"mx": mx}
     replaced.append("import: the pages have none -> import mxkv as mx")
     blocks = BLOCK.findall((FOLDER / page).read_text(encoding="utf-8"))
@@ -111,7 +114,7 @@ def test_page_of_prompts(page, expected):
     assert len(blocks) == expected
 
 
-def test_page_of_cells():
+def test_page_with_cells():
     names = {}
     blocks = BLOCK.findall((FOLDER / "d2l_key_value_store.md").read_text(encoding="utf-8"))
     num_cells = 0

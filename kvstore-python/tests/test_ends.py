@@ -1,4 +1,4 @@
-"""Checkpoints that a program begins and does not wait for."""
+"""Checkpoints that a program does not wait for."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ checkpoint = kv.checkpoint(path)
 
 
 def run(program, path, **options):
-    """Runs a program that begins a checkpoint of a file."""
+    """Runs a program that starts a checkpoint to a file."""
     return children.run(BEGIN + textwrap.dedent(program), path, **options)
 
 
@@ -109,7 +109,7 @@ def test_every_failed_checkpoint_is_reported_once(tmp_path):
     assert len(reported) == 1 and "model3: writing: No such file" in reported[0], done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no limit of files on this system")
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of file sizes on this system")
 def test_a_full_disk_is_reported(tmp_path):
     import resource
 
@@ -123,7 +123,7 @@ def test_a_full_disk_is_reported(tmp_path):
 
 
 def _interrupted(process):
-    """Sends SIGINT until the process ends, because the first one may end another callback."""
+    """Sends SIGINT until the process ends, because the first signal may end another callback."""
     for _ in range(600):
         process.send_signal(signal.SIGINT)
         try:
@@ -133,9 +133,9 @@ def _interrupted(process):
     raise AssertionError("the process goes on")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
 def test_ctrl_c_ends_the_wait_at_exit(tmp_path):
-    """Writing to a full pipe that is never read does not end."""
+    """The checkpoint is written to a full pipe without a reader, so writing never ends."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_the_wait_at_exit(tmp_path):
     assert "KeyboardInterrupt" in errors
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
 def test_ctrl_c_ends_wait_and_close(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -190,7 +190,7 @@ def test_a_forked_child_waits_for_its_own_checkpoints_only(tmp_path):
             print('not ours', flush=True)
         other = mx.kv.create()
         other.init('w', numpy.full(3, 7, dtype='float32'))
-        # The same file: the parent is still writing it.
+        # The parent is still writing to the same file.
         other.checkpoint(path)
         other.checkpoint(path + '.child')
         sys.exit(5)
@@ -225,7 +225,7 @@ def save(path):
     kv.checkpoint(path)
 
 
-def test_a_restore_that_fails_names_the_cause(tmp_path):
+def test_a_failed_restore_names_the_cause(tmp_path):
     kv = mx.kv.create()
     with pytest.raises(mx.errors.StoreIOError, match="reading a checkpoint: No such file or directory"):
         kv.restore(tmp_path / "missing")

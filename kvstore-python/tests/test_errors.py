@@ -1,4 +1,4 @@
-"""Errors: classes, codes, and what is said of arguments that nobody accepts."""
+"""Errors: classes, codes, and messages about wrong arguments."""
 
 import numpy
 import pytest
@@ -17,7 +17,7 @@ def test_every_code_of_the_core_has_a_class():
 
 
 @pytest.mark.parametrize("kind", mx.errors.CLASSES.values(), ids=lambda kind: kind.__name__)
-def test_errors_print_and_travel(kind):
+def test_errors_can_be_printed_and_pickled(kind):
     import pickle
 
     error = kind("what went wrong", key="w", expected="1", found="2")
@@ -26,7 +26,7 @@ def test_errors_print_and_travel(kind):
         assert one.code == kind.code
 
 
-def test_errors_are_of_pythons_own_kinds():
+def test_errors_are_builtin_exceptions_too():
     kv = filled("w")
     with pytest.raises(KeyError) as caught:
         kv.push("v", nd.ones(2))
@@ -101,7 +101,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments_are_named_and_change_nothing(name):
+def test_wrong_arguments_are_rejected_and_change_nothing(name):
     call, kind, text = WRONG[name]
     kv, array = filled("w"), nd.ones(2)
     with pytest.raises(mx.errors.KVStoreError, match=text) as caught:
@@ -111,7 +111,7 @@ def test_wrong_arguments_are_named_and_change_nothing(name):
     assert (kv.pull("w").tolist(), array.tolist(), kv.keys()) == ([0, 0], [1, 1], ["w"])
 
 
-def test_numbers_longer_than_ours_are_the_nearest_ones():
+def test_integers_beyond_int64_become_the_nearest_float():
     assert (nd.ones(1) * 2**63).tolist() == [2.0**63]
     assert nd.full(1, -(2**70), dtype="float64").tolist() == [-(2.0**70)]
     assert nd.concat(nd.ones((1, 2)), nd.zeros((1, 1)), dim=-1).tolist() == [[1, 1, 0]]
@@ -119,7 +119,7 @@ def test_numbers_longer_than_ours_are_the_nearest_ones():
         assert mx.lr_scheduler.FactorScheduler(step=step, factor=0.5, base_lr=1)(3) == 0.5
 
 
-def test_what_was_raised_by_an_argument_is_the_cause():
+def test_an_exception_of_an_argument_is_the_cause():
     class Mine:
         def __index__(self):
             raise OverflowError("of mine")

@@ -1,4 +1,4 @@
-"""A failed allocation of a size that comes from data is a `MemoryError`, and changes nothing."""
+"""If an allocation of a data-dependent size fails, the call raises `MemoryError`. Nothing changes."""
 
 import functools
 import os
@@ -18,11 +18,11 @@ CRATE = pathlib.Path(__file__).parents[2] / "tests" / "failing-malloc"
 
 @functools.cache
 def library():
-    """Builds the library that is preloaded. Skips the test where it cannot be preloaded or built."""
+    """Builds the library for LD_PRELOAD. Skips the test if it cannot be built or preloaded."""
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
-        pytest.skip("the failing malloc replaces the one of glibc on Linux")
+        pytest.skip("the failing malloc needs glibc on Linux")
     if shutil.which("cargo") is None:
-        pytest.skip("the failing malloc is built with cargo, which is not here")
+        pytest.skip("cargo is not installed, which builds the failing malloc")
     done = subprocess.run([CRATE / "build.sh"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return str(pathlib.Path(done.stdout.strip()) / "libkvstore_failing_malloc.so")
@@ -41,7 +41,7 @@ def run_child(name, preloaded):
 
 @pytest.fixture(scope="module")
 def outcomes(request):
-    """Returns the outcome of each selected case. The cases run side by side."""
+    """Returns the outcome of each selected case. The cases run in parallel."""
     preloaded = library()
     items = [item for item in request.session.items if item.module is request.module]
     names = [item.callspec.params["name"] for item in items]

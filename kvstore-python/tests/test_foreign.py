@@ -1,5 +1,5 @@
-"""Arrays of other libraries, both ways: those of NumPy, and of libraries that are made up. PyTorch's and JAX's have files
-of their own.
+"""Arrays of other libraries as values and outputs, and arrays exported to them: NumPy, and classes
+that imitate libraries. PyTorch and JAX have their own files.
 """
 
 import gc
@@ -15,7 +15,7 @@ from mxkv import nd
 
 DTYPES = mx._native.dtype_names()
 NUMPY_DTYPES = [name for name in DTYPES if nd.ones(1, dtype=name).asnumpy().dtype == name]
-#: NumPy 1.22 has it under another name.
+#: NumPy 1.22 has the function under a private name.
 FROM_DLPACK = getattr(numpy, "from_dlpack", None) or numpy._from_dlpack
 NUMPY_VERSION = tuple(int(number) for number in re.findall("[0-9]+", numpy.__version__)[:3])
 #: Earlier releases do not pass `copy`, `dl_device` and `max_version` to `__dlpack__`.
@@ -23,7 +23,7 @@ KNOWS_VERSIONS = NUMPY_VERSION >= (2, 1)
 #: Earlier releases return read-only arrays from DLPack, whatever the read-only flag is.
 CAN_WRITE = NUMPY_VERSION >= (2, 2, 5)
 
-WITHOUT_GPU = pytest.mark.skipif(mx.num_gpus() > 0, reason="there is a GPU, and its arrays are read there")
+WITHOUT_GPU = pytest.mark.skipif(mx.num_gpus() > 0, reason="with a GPU, the arrays stay on it")
 
 
 def store(value):
@@ -33,7 +33,7 @@ def store(value):
 
 
 def layouts(base):
-    """Arrays of the shape of `base` whose elements stand in many ways."""
+    """Yields arrays of the shape of `base` with various strides and alignments."""
     wide = numpy.zeros((base.shape[0] * 2, base.shape[1] * 3), dtype=base.dtype)
     room = numpy.zeros(base.nbytes + 1, dtype="uint8")
     misaligned = room[1:].view(base.dtype).reshape(base.shape)
@@ -47,7 +47,7 @@ def layouts(base):
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
-def test_arrays_of_numpy_go_in_and_out_in_every_layout(dtype):
+def test_numpy_arrays_of_every_layout_are_values_and_outputs(dtype):
     base = numpy.arange(12).reshape(3, 4).astype(dtype)
     for array in layouts(base):
         array[...] = base
@@ -60,7 +60,7 @@ def test_arrays_of_numpy_go_in_and_out_in_every_layout(dtype):
         numpy.testing.assert_array_equal(array, base + base)
 
 
-def test_what_is_around_an_output_stays():
+def test_a_pull_writes_nothing_around_an_output():
     room = numpy.zeros((4, 6), dtype="float32")
     store(numpy.ones((2, 3), dtype="float32")).pull("w", out=room[1:3, ::2])
     assert room.sum() == 6
@@ -86,7 +86,7 @@ def test_empty_arrays():
         store(numpy.zeros((0, 3)))
 
 
-def test_nothing_of_a_value_is_kept():
+def test_a_store_keeps_no_reference_to_a_value():
     array = numpy.ones(1000, dtype="float32")
     before = sys.getrefcount(array)
     kv = store(array)
@@ -97,7 +97,7 @@ def test_nothing_of_a_value_is_kept():
     assert sys.getrefcount(array) == before
 
 
-def test_a_value_is_not_copied_on_its_way_in():
+def test_a_push_does_not_copy_its_values():
     kv = store(numpy.zeros(1_000_000, dtype="float32"))
     values = [numpy.ones(1_000_000, dtype="float32") for _ in range(8)]
     kv.push("w", values[:2])
@@ -129,26 +129,26 @@ def test_read_only_values_and_outputs():
         (numpy.array(["a"]), "<U1"),
     ],
 )
-def test_elements_that_no_tensor_has_are_named(array, name):
+def test_the_message_names_an_unsupported_dtype(array, name):
     with pytest.raises(TypeError, match=name) as caught:
         store(array)
     assert caught.value.code == "InvalidArgument"
 
 
-def test_other_things_are_no_values():
+def test_other_objects_are_rejected_as_values():
     for value in (1, "text", None, {"a": 1}, [1, 2]):
         with pytest.raises(TypeError, match="expected an array"):
             store(value)
 
 
-def test_one_output_for_several_keys_gets_the_last():
+def test_one_output_for_several_keys_receives_the_last_key():
     kv, out = mx.kv.create(), numpy.zeros(2, dtype="float32")
     kv.init(["b", "a"], [nd.ones(2), nd.ones(2) * 2])
     kv.pull(["a", "b"], out=[out, out])
     assert out.tolist() == [2, 2]
 
 
-def test_an_output_of_another_shape_is_refused_before_anything_changes():
+def test_an_output_of_another_shape_is_rejected_before_anything_changes():
     kv = store(nd.ones(2))
     good, bad = numpy.zeros(2, dtype="float32"), numpy.zeros(3, dtype="float32")
     with pytest.raises(mx.errors.SpecMismatchError) as caught:
@@ -163,7 +163,7 @@ def test_pushpull_into_the_values():
     assert [value.tolist() for value in values] == [[3, 3]] * 3
 
 
-def test_numpy_reads_an_array_where_it_is_and_keeps_that_value():
+def test_numpy_shares_the_memory_of_an_array_and_keeps_its_value():
     array = nd.ones(1000)
     view = numpy.asarray(array)
     again = numpy.asarray(array)
@@ -190,12 +190,12 @@ def test_array_protocol():
     assert numpy.stack([array, array]).shape == (2, 2)
 
 
-def test_numpy_has_the_dtypes_of_its_own():
+def test_dtypes_that_numpy_has():
     assert sorted(NUMPY_DTYPES) == ["float16", "float32", "float64", "int32", "int64", "int8", "uint8"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_comes_back_by_dlpack(dtype):
+def test_every_dtype_survives_a_round_trip_with_dlpack(dtype):
     array = nd.array([[1, -2.5], [3, 4]], dtype=dtype)
 
     class Other:
@@ -207,14 +207,14 @@ def test_every_dtype_comes_back_by_dlpack(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_comes_back_by_the_array_interface(dtype):
+def test_every_dtype_survives_a_round_trip_with_the_array_interface(dtype):
     array = nd.array([1, -2.5], dtype=dtype)
     if dtype in NUMPY_DTYPES:
         elements = numpy.asarray(array)
         assert elements.dtype == dtype
         interface = elements.__array_interface__
     else:
-        # As packages describe the dtypes that NumPy does not have.
+        # The form in which packages describe dtypes that NumPy lacks.
         with pytest.raises(AttributeError, match="use `asnumpy"):
             array.__array_interface__
         size = len(array.serialize()) - len(nd.ones(1, dtype=dtype).serialize())
@@ -227,7 +227,7 @@ def test_every_dtype_comes_back_by_the_array_interface(dtype):
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
-def test_numpy_takes_an_array_by_dlpack(dtype):
+def test_numpy_imports_an_array_with_dlpack(dtype):
     array = nd.array([[1, 2], [3, 4]], dtype=dtype)
     taken = FROM_DLPACK(array)
     assert taken.dtype == dtype
@@ -244,7 +244,7 @@ def test_numpy_takes_an_array_by_dlpack(dtype):
     assert taken.tolist() == [[1, 2], [3, 4]]
 
 
-def test_who_knows_no_versions_gets_a_copy():
+def test_a_consumer_without_versions_gets_a_copy():
     array = nd.array([1, 2])
 
     class Old:
@@ -269,7 +269,7 @@ def test_who_knows_no_versions_gets_a_copy():
     del out
 
 
-def test_a_capsule_is_taken_once_and_one_that_nobody_takes_is_freed():
+def test_a_capsule_is_consumed_once_and_an_unused_capsule_is_freed():
     before = mx.runtime.live_bytes()
     array = nd.ones(100_000)
     for version in (None, (1, 0)):
@@ -289,7 +289,7 @@ def test_a_capsule_is_taken_once_and_one_that_nobody_takes_is_freed():
     assert mx.runtime.live_bytes() <= before
 
 
-def test_a_library_that_refuses_is_quoted():
+def test_the_message_quotes_the_error_of_a_library():
     class Stubborn:
         requires_grad = True
 
@@ -301,7 +301,7 @@ def test_a_library_that_refuses_is_quoted():
     assert isinstance(caught.value.__cause__, BufferError)
 
 
-def test_a_class_without_versions_is_asked_for_one_once():
+def test_max_version_is_passed_once_to_a_class_that_rejects_it():
     class Old:
         asked = []
 
@@ -320,7 +320,7 @@ def test_a_class_without_versions_is_asked_for_one_once():
     assert Old.asked == [{"max_version"}, set(), set(), set()]
 
 
-def test_a_class_that_rejects_one_array_is_asked_for_a_version_again():
+def test_max_version_is_passed_again_if_a_class_rejects_one_array():
     class Choosy:
         asked = []
 
@@ -354,7 +354,7 @@ def test_a_class_whose_metaclass_has_no_hash_is_an_array():
 
 
 @pytest.mark.parametrize("device", [(10, 0), pytest.param((2, 0), marks=WITHOUT_GPU)])
-def test_an_array_on_a_device_is_asked_for_a_copy_on_the_host(device):
+def test_a_copy_on_the_host_is_requested_for_an_array_on_a_device(device):
     host = numpy.ones(2, dtype="float32")
 
     class OnDevice:
@@ -382,7 +382,7 @@ def test_bfloat16_of_ml_dtypes():
     assert kv.stats()[0].dtype == "bfloat16"
 
 
-def test_who_ignores_that_a_value_is_for_reading_writes_to_a_copy():
+def test_a_consumer_that_ignores_the_read_only_flag_writes_to_a_copy():
     kv = store(nd.ones(3))
     array = kv.pull("w")
 
@@ -396,15 +396,15 @@ def test_who_ignores_that_a_value_is_for_reading_writes_to_a_copy():
     kv.push("w", nd.full(3, 9))
     kv.pull("w", out=Writer())
     assert array.tolist() == [1, 1, 1]
-    # Where a capsule tells that it is a copy, nobody would see what is written there.
+    # A versioned capsule is marked as a copy, and nothing would see what is written to the copy.
     for copy in (None, True, False):
         with pytest.raises(ValueError, match="read-only"):
             kv.pull("w", out=Writer(max_version=(1, 0), copy=copy))
         assert array.tolist() == [1, 1, 1]
 
 
-@pytest.mark.skipif(not KNOWS_VERSIONS, reason="this NumPy asks for no copies")
-def test_numpy_asks_for_a_copy_or_for_none():
+@pytest.mark.skipif(not KNOWS_VERSIONS, reason="this NumPy does not request copies")
+def test_numpy_requests_a_copy_or_shared_memory():
     array = nd.ones(1000)
     copy = numpy.from_dlpack(array, copy=True)
     assert not numpy.shares_memory(copy, numpy.asarray(array))
@@ -419,7 +419,7 @@ def test_numpy_asks_for_a_copy_or_for_none():
     assert view.min() == view.max() == 1
 
 
-def test_outputs_of_which_several_elements_are_one_place():
+def test_outputs_whose_elements_overlap_are_rejected():
     kv, array = store(nd.array([[1, 2], [3, 4]])), numpy.zeros(2, dtype="float32")
     expanded = numpy.lib.stride_tricks.as_strided(array, (2, 2), (0, 4))
     with pytest.raises(ValueError, match="key `w`: out: ndarray .* overlap in memory") as caught:
@@ -431,7 +431,7 @@ def test_outputs_of_which_several_elements_are_one_place():
     assert kv.pull("w").tolist() == [[7, 7], [7, 7]]
 
 
-def test_scalars_of_numpy_are_values_and_no_outputs():
+def test_numpy_scalars_are_values_but_not_outputs():
     kv = mx.kv.create()
     kv.init({"p": numpy.float64(1), "q": numpy.float64(2), "r": numpy.float64(3)})
     assert [kv.pull(key).item() for key in "pqr"] == [1, 2, 3]
@@ -443,7 +443,7 @@ def test_scalars_of_numpy_are_values_and_no_outputs():
     assert nd.abs(numpy.float32(-2)).item() == 2
 
 
-def test_a_type_error_of_our_own_is_no_reason_to_ask_again():
+def test_a_type_error_of_this_package_does_not_repeat_the_export():
     class Asked:
         times = 0
 

@@ -1,4 +1,4 @@
-"""Forks: what a child may use of its parent's objects, and its own stores."""
+"""Forks: inherited objects in a child process, and new stores in it."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import mxkv as mx
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
-#: `signal.alarm` ends a child that hangs, after printing its stack; the parent sees the signal.
+#: `signal.alarm` ends a child that hangs, after printing its stack. The parent sees the signal.
 CHILD = """
 import faulthandler, os, signal, sys, threading, time
 import numpy, mxkv as mx
@@ -55,7 +55,7 @@ def run(program, timeout=180):
     return output(CHILD + textwrap.dedent(program), timeout)
 
 
-#: Every verb of a store `kv` that has the keys `a` and `b`, arrays `one` and a snapshot of it.
+#: Every verb of a store `kv` with keys `a` and `b`, an array `one`, and a snapshot `before`.
 VERBS = {
     "init": "kv.init('c', one)",
     "push": "kv.push('a', one)",
@@ -97,8 +97,8 @@ VERBS = {
 }
 
 
-def test_no_verb_is_forgotten():
-    # What belongs to the class, and what a child may call.
+def test_every_verb_is_covered():
+    # Names of the class, and `close`, which a child may call.
     others = {"is_capable", "kv_registry", "register", "OPTIMIZER", "close"}
     verbs = {name for name in dir(mx.kv.KVStore) if not name.startswith("_")}
     assert verbs - others <= {name.split()[0] for name in VERBS}
@@ -122,7 +122,8 @@ print(forked(child), kv.keys(), kv.pull('a').tolist())
     assert run(program) == "0 ['a', 'b'] [1.0, 1.0]\n"
 
 
-#: A child that makes a store, pushes so many values that threads share the work, and pulls the sum.
+#: A child function that creates a store, pushes enough values for several threads to sum, and pulls
+#: the sum.
 NEW_STORE = """
 def new_store():
     kv = mx.kv.create()
@@ -146,7 +147,7 @@ def new_store():
 
 
 @pytest.mark.parametrize("threads", ["none", "push", "all"])
-def test_children_of_a_process_whose_threads_are_at_work(threads, tmp_path, monkeypatch):
+def test_children_of_a_process_with_active_threads(threads, tmp_path, monkeypatch):
     monkeypatch.setenv("FOLDER", str(tmp_path))
     program = f"""
 {NEW_STORE}
@@ -200,7 +201,7 @@ print(found == [0] * 10 or found)
     assert run(program, 500) == "True\n"
 
 
-def test_an_array_that_a_thread_changes_at_the_fork_is_whole_or_an_error():
+def test_an_array_that_changes_during_the_fork_is_complete_or_an_error():
     program = """
 array, other = nd.zeros((2000, 500)), nd.ones(2)
 is_over = threading.Event()
@@ -235,8 +236,8 @@ print(found == [0] * 10 or found)
     assert run(program, 400) == "True\n"
 
 
-def test_a_child_that_leaves_an_inherited_store_alone_ends_normally(tmp_path, monkeypatch):
-    """As the workers of PyTorch's `DataLoader` do, which `multiprocessing` forks."""
+def test_a_child_that_does_not_use_an_inherited_store_ends_normally(tmp_path, monkeypatch):
+    """The workers of PyTorch's `DataLoader` do this: `multiprocessing` forks them."""
     monkeypatch.setenv("FOLDER", str(tmp_path))
     program = f"""
 import gc, multiprocessing, weakref
@@ -279,7 +280,7 @@ if __name__ == '__main__':
     assert run(program, 400) == "1000000.0 [0, 0]\n" * 5
 
 
-def test_a_child_goes_on_with_the_random_numbers_of_its_parent():
+def test_a_child_continues_the_random_numbers_of_its_parent():
     program = """
 nd.random.seed(7)
 first = nd.random.uniform(0, 1, 3).tolist()
@@ -293,8 +294,8 @@ print(code, os.read(read, 1000).decode() == repr(second), first == second)
     assert run(program) == "0 True False\n"
 
 
-def test_the_interpreter_of_a_child_ends_while_the_parent_works(tmp_path, monkeypatch):
-    """A fork inside of an updater: the child's only thread holds the locks."""
+def test_a_fork_inside_an_updater(tmp_path, monkeypatch):
+    """The updater forks, so the child's only thread holds the locks."""
     monkeypatch.setenv("FOLDER", str(tmp_path))
     program = f"""
 {NEW_STORE}

@@ -1,5 +1,6 @@
-"""Our arrays on GPUs, taken by other libraries: copies on the card, or shared for reading. `scripts/python-tests.sh` runs this on
-emulated cards.
+"""Arrays on GPUs, exported to other libraries: as copies on the GPU, or shared read-only.
+
+`scripts/python-tests.sh` runs these tests on emulated GPUs.
 """
 
 import gc
@@ -12,13 +13,13 @@ from cards import CARDS, CUDA, DTYPES, IS_COPIED, IS_EMULATED, READ_ONLY, SEEDS
 from cards import Taken, copied, numbers, seed, store, taken
 from mxkv import nd
 
-pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no GPU, and none emulated")
-#: What a consumer says of copies: nothing, and that it wants none.
+pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
+#: The `copy` argument of a consumer: unspecified, or no copy.
 copy_or_shared = pytest.mark.parametrize("copy", [None, False])
-needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="only the emulated driver counts copies and takes seeds")
+needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, which counts copies and has seeds")
 
 
-def test_every_device_has_the_number_of_its_card():
+def test_devices_have_the_numbers_of_their_gpus():
     for number in range(mx.num_gpus()):
         array = nd.ones((2, 3), ctx=mx.gpu(number))
         assert array.__dlpack_device__() == (CUDA, number % len(CARDS))
@@ -30,7 +31,7 @@ def test_every_device_has_the_number_of_its_card():
 
 
 @needs_emulator
-def test_a_value_is_handed_out_as_a_copy_on_the_card_or_shared():
+def test_a_value_is_exported_as_a_copy_on_the_gpu_or_shared():
     array = nd.array(numbers(500, 500), ctx=mx.gpu(0))
     array.wait_to_read()
     before, live = copied(), mx.runtime.live_bytes()
@@ -39,7 +40,7 @@ def test_a_value_is_handed_out_as_a_copy_on_the_card_or_shared():
     assert mx.runtime.live_bytes() == live
     assert one.address == other.address
     assert one.flags == READ_ONLY
-    # Who says nothing gets a copy, on the card.
+    # A consumer that passes no `copy` gets a copy on the GPU.
     default, old, asked = taken(array), Taken(array.__dlpack__(stream=1)), taken(array, copy=True)
     assert copied() == before
     assert len({one.address, default.address, old.address, asked.address}) == 4
@@ -50,7 +51,7 @@ def test_a_value_is_handed_out_as_a_copy_on_the_card_or_shared():
     assert mx.runtime.live_bytes() == live
 
 
-def test_what_a_consumer_writes_reaches_no_value():
+def test_writes_of_a_consumer_do_not_change_values():
     kv = store(nd.array(numbers(3000), ctx=mx.gpu(0)))
     for number in SEEDS[:10]:
         seed(number)
@@ -67,7 +68,7 @@ def test_what_a_consumer_writes_reaches_no_value():
 
 @copy_or_shared
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_values_of_every_dtype_are_handed_out(dtype, copy):
+def test_values_of_every_dtype_are_exported(dtype, copy):
     value = taken(nd.array(numbers(2, 2), dtype=dtype, ctx=mx.gpu(0)), copy=copy)
     assert value.dtype == dtype
     assert value.read(CARDS[0]).tolist() == [[1, 2], [3, 4]]
@@ -90,7 +91,7 @@ def test_the_stream_of_the_consumer_waits(stream, copy):
         value.release()
 
 
-def test_streams_that_are_none():
+def test_invalid_streams_and_devices_are_rejected():
     array = nd.ones(3, ctx=mx.gpu(0))
     Taken(array.__dlpack__(stream=-1, max_version=(1, 0))).release()
     with pytest.raises(BufferError, match="stream 0 may mean two"):
@@ -108,7 +109,7 @@ def test_streams_that_are_none():
 
 
 @copy_or_shared
-def test_what_was_handed_out_never_changes(copy):
+def test_exported_values_never_change(copy):
     array = nd.array(numbers(3000), ctx=mx.gpu(0))
     kv = store(array)
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=1))
@@ -132,7 +133,7 @@ def test_what_was_handed_out_never_changes(copy):
 
 
 @copy_or_shared
-def test_memory_is_used_again_only_when_the_consumer_has_read_it(copy):
+def test_memory_is_reused_only_after_the_consumer_has_read_it(copy):
     card = CARDS[0]
     array = nd.array(numbers(3000), ctx=mx.gpu(0))
     other = card.new_stream()
@@ -142,14 +143,14 @@ def test_memory_is_used_again_only_when_the_consumer_has_read_it(copy):
         value = taken(array, stream=other, copy=copy)
         read = card.copied(value.address, value.num_bytes, other)
         value.release()
-        # In the same memory: nobody else has it.
+        # The array reuses the memory, because no consumer holds it any longer.
         array += 1
         array[:] = -1
         numpy.testing.assert_array_equal(card.read(read, 3000, "float32", other), numpy.full(3000, number))
         card.free(read)
 
 
-def test_a_capsule_that_nobody_takes_frees_its_value():
+def test_an_unused_capsule_frees_its_value():
     live = mx.runtime.live_bytes()
     array = nd.ones(100_000, ctx=mx.gpu(0))
     for options in ({}, {"max_version": (1, 0)}, {"max_version": (1, 0), "copy": False}):
@@ -174,9 +175,9 @@ def test_a_value_outlives_its_array_and_its_store(copy):
 
 
 @copy_or_shared
-def test_there_and_back(copy):
+def test_a_value_exported_and_imported_again(copy):
     class Library:
-        """Takes a value, and hands it on as its own."""
+        """Imports a value, and exports it as its own."""
 
         def __init__(self, array):
             self.array = array

@@ -1,5 +1,7 @@
-"""Arrays of other libraries on GPUs, read and written where they lie. `scripts/python-tests.sh` runs this on emulated cards, whose
-work is done late and in any order that streams allow: who does not wait for another one finds other values there.
+"""Arrays of other libraries on GPUs, read and written in place.
+
+`scripts/python-tests.sh` runs these tests on emulated GPUs. They execute work late, and in any
+order that streams allow, so code that does not wait for a stream reads wrong values.
 """
 
 import threading
@@ -12,20 +14,20 @@ from cards import CARDS, CUDA, DTYPES, IS_COPIED, IS_EMULATED, MANAGED, READ_ONL
 from cards import Array, Card, OldArray, OnlyInterface, copied, numbers, seed, store, taken
 from mxkv import nd
 
-pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no GPU, and none emulated")
-needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="only the emulated driver counts copies and takes seeds")
-#: What the lists of launches take of the host, and no value.
+pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
+needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, which counts copies and has seeds")
+#: The most bytes that the lists of a few launches copy from the host.
 LISTS = 64 << 10
 
 
 def check_released(*arrays):
-    """Everybody has let go of the arrays, once for each time that he got them, when his work was done."""
+    """Every consumer released the arrays, once per export, after its work was done."""
     for array in arrays:
         assert array.streams
         assert array.was_idle == [True] * len(array.streams)
 
 
-# Into a store.
+# Values.
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -40,7 +42,7 @@ def test_values_of_every_dtype_are_summed(dtype):
 
 
 @needs_emulator
-def test_values_are_read_where_they_lie():
+def test_values_are_read_in_place():
     values = [numbers(1000, 250, start=n) for n in (1, 2, 3, 4)]
     arrays = [Array(CARDS[0], value) for value in values]
     out = Array(CARDS[0], numbers(1000, 250))
@@ -51,7 +53,7 @@ def test_values_are_read_where_they_lie():
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
     kv.push("w", arrays[1])
     kv.pushpull("w", arrays[:2], out=arrays[2:])
-    # The lists of three launches go there, and nothing comes back.
+    # Only the lists of three launches are copied to the GPU, and nothing is copied back.
     after = copied()
     assert after[1] == before[1]
     assert after[0] - before[0] < LISTS
@@ -63,7 +65,7 @@ def test_values_are_read_where_they_lie():
     numpy.testing.assert_array_equal(arrays[0].read(), values[0])
 
 
-def test_the_stream_that_is_named_is_that_of_the_device():
+def test_the_requested_stream_is_the_one_of_the_device():
     for card in CARDS:
         array, other = Array(card, numbers(4)), OldArray(card, numbers(4))
         kv = store(array)
@@ -78,7 +80,7 @@ def test_the_stream_that_is_named_is_that_of_the_device():
         assert kv.pull("w").tolist() == [2, 4, 6, 8]
 
 
-def test_what_the_owner_has_queued_comes_before_and_what_it_queues_next_after():
+def test_a_push_runs_between_earlier_and_later_work_of_the_owner():
     kv = store(nd.zeros(3000, ctx=mx.gpu(0)))
     first, second = Array(CARDS[0], numbers(3000)), Array(CARDS[0], numbers(3000))
     for number in SEEDS:
@@ -93,7 +95,7 @@ def test_what_the_owner_has_queued_comes_before_and_what_it_queues_next_after():
     check_released(first, second)
 
 
-def test_memory_that_is_freed_by_its_release_was_not_in_use_any_more():
+def test_memory_is_not_in_use_when_it_is_released():
     kv = store(nd.zeros(3000, ctx=mx.gpu(0)))
     for number in SEEDS:
         seed(number)
@@ -107,7 +109,7 @@ def test_memory_that_is_freed_by_its_release_was_not_in_use_any_more():
 
 
 @pytest.mark.parametrize("kind", ["local", "device"])
-def test_values_of_all_cards_and_of_the_host_are_summed(kind):
+def test_values_of_all_gpus_and_the_host_are_summed(kind):
     values = [numbers(2, 700, start=n) for n in range(len(CARDS) + 2)]
     arrays = [Array(card, value) for card, value in zip(CARDS, values, strict=False)]
     host = [values[-2], nd.array(values[-1], ctx=mx.gpu(mx.num_gpus() - 1))]
@@ -122,7 +124,7 @@ def test_values_of_all_cards_and_of_the_host_are_summed(kind):
     check_released(*arrays, *outs)
 
 
-def test_all_that_takes_arrays_takes_them():
+def test_every_function_accepts_foreign_arrays():
     array = Array(CARDS[-1], numbers(2, 3))
     here = mx.gpu(len(CARDS) - 1)
     for made in (nd.from_dlpack(array), nd.array(array, ctx=here)):
@@ -148,17 +150,17 @@ def test_all_that_takes_arrays_takes_them():
     check_released(array)
 
 
-# Out of a store.
+# Outputs.
 
 
-def test_a_pull_is_done_when_it_returns():
+def test_a_pull_is_complete_when_it_returns():
     value = nd.zeros(3000, ctx=mx.gpu(0))
     kv, outs = store(value), [Array(CARDS[0], numbers(3000) * 0) for _ in range(3)]
     for number in SEEDS:
         seed(number)
         values = numbers(3000, start=number)
         kv.push("w", nd.array(values, ctx=mx.gpu(0)))
-        # What their owner has queued there is overwritten.
+        # The pull overwrites what the owner has queued.
         for out in outs:
             out.write(values * 0 - 1)
         kv.pull("w", out=outs)
@@ -167,7 +169,7 @@ def test_a_pull_is_done_when_it_returns():
     check_released(*outs)
 
 
-def test_outputs_of_other_dtypes_and_on_other_cards():
+def test_outputs_of_other_dtypes_and_on_other_gpus():
     kv = store(nd.array(numbers(2, 3), ctx=mx.gpu(0)))
     outs = [Array(card, numbers(2, 3, dtype=dtype) * 0) for card in CARDS for dtype in ("float64", "float16", "int32")]
     kv.pull("w", out=outs)
@@ -175,7 +177,7 @@ def test_outputs_of_other_dtypes_and_on_other_cards():
         assert out.read().tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_an_output_that_cannot_be_written_to_is_refused():
+def test_a_read_only_output_is_rejected():
     kv = store(nd.array(numbers(3), ctx=mx.gpu(0)))
     for flags in (READ_ONLY, IS_COPIED):
         out = Array(CARDS[0], numbers(3, start=7), flags=flags)
@@ -187,7 +189,7 @@ def test_an_output_that_cannot_be_written_to_is_refused():
         kv.pull("w", out=Array(CARDS[0], numbers(4)))
 
 
-def test_a_value_and_an_output_may_be_one_array():
+def test_a_value_and_an_output_may_be_the_same_array():
     kv = store(nd.zeros(3000, ctx=mx.gpu(0)))
     array = Array(CARDS[0], numbers(3000))
     for number in SEEDS:
@@ -198,9 +200,9 @@ def test_a_value_and_an_output_may_be_one_array():
         numpy.testing.assert_array_equal(array.read(), values + values)
 
 
-# Elements at regular distances.
+# Strided arrays.
 
-#: Shapes, and strides in elements: transposed, with gaps, in another order of axes, in many.
+#: Shapes, and strides in elements: transposed, with gaps, with permuted axes, with many axes.
 STRIDED = [
     ((30, 40), (1, 30)),
     ((30, 40), (100, 2)),
@@ -212,7 +214,7 @@ STRIDED = [
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "strides"), STRIDED)
-def test_elements_at_regular_distances(shape, strides, dtype):
+def test_strided_arrays(shape, strides, dtype):
     values = numbers(*shape, dtype=dtype)
     arrays = [Array(CARDS[-1], values, strides=strides) for _ in range(2)]
     kv = store(nd.zeros(shape, dtype=dtype, ctx=mx.gpu(len(CARDS) - 1)))
@@ -228,14 +230,14 @@ def test_elements_at_regular_distances(shape, strides, dtype):
         for array in arrays:
             place = array.read_all()
             numpy.testing.assert_array_equal(array.strided(place), values + values)
-            # What stands between the elements is as it was.
+            # The elements between those of the array have not changed.
             array.strided(place)[...] = 99
             assert (place == 99).all()
     check_released(*arrays)
 
 
 @needs_emulator
-def test_elements_at_regular_distances_stay_on_the_card():
+def test_strided_arrays_stay_on_the_gpu():
     values = numbers(500, 600)
     array, out = (Array(CARDS[0], values, strides=(1, 500)) for _ in range(2))
     kv = store(array)
@@ -248,7 +250,7 @@ def test_elements_at_regular_distances_stay_on_the_card():
     numpy.testing.assert_array_equal(out.read(), values + values)
 
 
-def test_a_value_that_is_repeated():
+def test_broadcast_arrays_are_values_but_not_outputs():
     row = Array(CARDS[0], numbers(1, 4))
     row.shape, row.strides = (3, 4), (0, 1)
     kv = store(row)
@@ -259,11 +261,11 @@ def test_a_value_that_is_repeated():
             kv.pull("w", out=out)
     row.shape, row.strides = (1, 4), None
     assert row.read().tolist() == [[1, 2, 3, 4]]
-    # Nothing is done with what is refused, so nobody waits before it is let go of.
+    # A rejected output has no work on it, so nothing waits before it is released.
     assert len(row.was_idle) == len(row.streams) == 2
 
 
-def test_elements_along_more_axes_than_a_kernel_knows():
+def test_strided_arrays_with_too_many_axes_are_rejected():
     shape = (2,) * 9
     many = Array(CARDS[0], numbers(*shape), strides=tuple(2**n for n in range(9)))
     with pytest.raises(NotImplementedError, match="9 axes"):
@@ -271,10 +273,10 @@ def test_elements_along_more_axes_than_a_kernel_knows():
     assert len(many.was_idle) == 1
 
 
-# What goes wrong.
+# Errors.
 
 
-def test_memory_that_is_none_of_ours_is_refused():
+def test_memory_on_other_devices_is_rejected():
     array = Array(CARDS[0], numbers(4))
     kv = store(nd.zeros(4, ctx=mx.gpu(0)))
 
@@ -304,7 +306,7 @@ def test_memory_that_is_none_of_ours_is_refused():
 
 
 class Refusing:
-    """Hands out nothing on the host."""
+    """Does not export a copy on the host."""
 
     def __init__(self, array):
         self.array = array
@@ -318,7 +320,7 @@ class Refusing:
 
 
 class Handing:
-    """Hands out a capsule that it has."""
+    """Exports a capsule that it already has."""
 
     def __init__(self, array, capsule):
         self.array, self.capsule = array, capsule
@@ -330,7 +332,7 @@ class Handing:
         return self.capsule
 
 
-def test_elements_between_two_places_are_refused():
+def test_unaligned_memory_is_rejected():
     array = Array(CARDS[0], numbers(4), offset=2)
     with pytest.raises(ValueError, match="unaligned external memory"):
         store(array)
@@ -338,12 +340,12 @@ def test_elements_between_two_places_are_refused():
     spread = OnlyInterface(Array(CARDS[0], numbers(4)), shape=(2,), strides=(6,))
     with pytest.raises(ValueError, match="unaligned external memory"):
         store(spread)
-    # Bytes stand anywhere.
+    # Bytes have no alignment.
     small = Array(CARDS[0], numbers(4, dtype="uint8"), offset=3)
     assert store(small).pull("w").tolist() == [1, 2, 3, 4]
 
 
-def test_no_address_and_no_elements():
+def test_null_addresses_and_empty_arrays():
     array = Array(CARDS[0], numbers(4))
     array.address = 0
     with pytest.raises(ValueError, match="address 0"):
@@ -359,7 +361,7 @@ def test_no_address_and_no_elements():
     assert len(array.was_idle) == len(array.streams) == 3
 
 
-def test_managed_memory_is_that_of_its_card():
+def test_managed_memory_belongs_to_its_gpu():
     array = Array(CARDS[-1], numbers(4), kind=MANAGED)
     kv = store(array)
     assert kv.stats()[0].context == mx.gpu(len(CARDS) - 1)
@@ -368,10 +370,10 @@ def test_managed_memory_is_that_of_its_card():
     assert array.read().tolist() == [2, 4, 6, 8]
 
 
-# The older interface.
+# `__cuda_array_interface__`.
 
 
-def test_the_older_interface_is_read_where_it_lies():
+def test_the_cuda_array_interface_is_read_in_place():
     for number in SEEDS:
         seed(number)
         for card in CARDS:
@@ -389,7 +391,7 @@ def test_the_older_interface_is_read_where_it_lies():
             array.free()
 
 
-def test_what_the_older_interface_cannot_say():
+def test_unsupported_cuda_array_interfaces_are_rejected():
     array = Array(CARDS[0], numbers(4))
     with pytest.raises(TypeError, match="mask"):
         store(OnlyInterface(array, mask=array))
@@ -407,7 +409,7 @@ def test_what_the_older_interface_cannot_say():
 # Threads.
 
 
-def test_threads_each_with_arrays_of_their_own():
+def test_threads_with_their_own_arrays():
     failures = []
 
     def work(number):
@@ -425,7 +427,7 @@ def test_threads_each_with_arrays_of_their_own():
                 value = taken(kv.pull("w"), card)
                 numpy.testing.assert_array_equal(value.read(card), 2 * (values + step))
                 value.release()
-            # Others have work in that stream.
+            # Other threads have work in the same stream, so it may not be idle at a release.
             assert len(array.was_idle) == len(array.streams) == 41
         except BaseException as failure:  # noqa: BLE001
             failures.append(failure)
@@ -438,7 +440,7 @@ def test_threads_each_with_arrays_of_their_own():
     assert not failures
 
 
-# True cards.
+# Real GPUs.
 
 
 def has_card(module):
@@ -448,7 +450,7 @@ def has_card(module):
 def test_pytorch():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     if not has_card(torch):
-        pytest.skip("PyTorch has no card here")
+        pytest.skip("PyTorch finds no GPU")
     for device in range(torch.cuda.device_count()):
         for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
             tensor = torch.arange(6, device=f"cuda:{device}").reshape(2, 3).to(dtype)
@@ -470,7 +472,7 @@ def test_pytorch():
 def test_cupy():
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     if IS_EMULATED or not cupy.cuda.is_available():
-        pytest.skip("CuPy has no card here")
+        pytest.skip("CuPy finds no GPU")
     for device in range(cupy.cuda.runtime.getDeviceCount()):
         with cupy.cuda.Device(device), cupy.cuda.Stream(non_blocking=True):
             array = cupy.arange(6, dtype="float32").reshape(2, 3)

@@ -1,4 +1,4 @@
-"""Arrays on GPUs: those of this machine, or emulated ones. `scripts/python-tests.sh` runs this with both."""
+"""Arrays on real or emulated GPUs. `scripts/python-tests.sh` runs these tests with both."""
 
 import numpy
 import pytest
@@ -6,10 +6,10 @@ import pytest
 import mxkv as mx
 from mxkv import nd
 
-pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no GPU, and none emulated")
+pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
 
 
-def test_arrays_go_there_and_back():
+def test_arrays_are_copied_to_a_gpu_and_back():
     array = nd.array([[1, 2], [3, 4]], ctx=mx.gpu(0))
     assert array.context == mx.gpu(0)
     assert (array * 2).tolist() == [[2, 4], [6, 8]]
@@ -29,7 +29,7 @@ def test_numpy_gets_a_copy():
         array.__array__(copy=False)
 
 
-def test_other_libraries_get_a_copy_on_the_host_if_they_ask_for_one():
+def test_other_libraries_get_a_copy_on_the_host_on_request():
     array = nd.ones(3, ctx=mx.gpu())
     assert array.__dlpack_device__() == (2, 0)
     with pytest.raises(BufferError):
@@ -43,7 +43,7 @@ def test_other_libraries_get_a_copy_on_the_host_if_they_ask_for_one():
 
 
 @pytest.mark.parametrize("kind", ["local", "device"])
-def test_values_of_the_host_and_of_a_gpu_are_summed(kind):
+def test_values_of_the_host_and_a_gpu_are_summed(kind):
     kv, host = mx.kv.create(kind), numpy.ones(2, dtype="float32")
     kv.init("w", nd.zeros(2, ctx=mx.gpu()))
     kv.push("w", [nd.ones(2, ctx=mx.gpu()), host, nd.ones(2)])

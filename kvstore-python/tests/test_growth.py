@@ -23,7 +23,7 @@ def store(keys):
     return kv
 
 
-# Each returns a call with that many items.
+# Each function returns a call with `count` items.
 
 
 def pull(count):
@@ -121,7 +121,7 @@ def row_sparse_pull(count):
 
 
 def seconds(call):
-    """Returns the processor time, which other processes lengthen less than the time on the clock."""
+    """Returns the processor time of a call, which other processes affect less than elapsed time."""
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -137,7 +137,7 @@ def test_a_call_takes_time_in_proportion_to_its_items(prepare):
     small, large = prepare(SMALL), prepare(SMALL * FACTOR)
     small()
     ratios = []
-    # Other processes slow some rounds down: the best round counts.
+    # Other processes can slow down some rounds, so one good round is enough.
     for _ in range(6):
         ratios.append(seconds(large) / min(seconds(small) for _ in range(3)))
         if ratios[-1] < MOST:
@@ -145,7 +145,7 @@ def test_a_call_takes_time_in_proportion_to_its_items(prepare):
     raise AssertionError(f"{FACTOR} times as many items take {min(ratios):.1f} times as long")
 
 
-def test_outputs_that_are_one_object_get_the_key_that_was_initialised_last():
+def test_an_output_object_for_several_keys_receives_the_key_initialised_last():
     kv, out, other = mx.kv.create(), numpy.zeros(2), numpy.zeros(2)
     kv.init(["a", "b", "c"], [nd.full(2, number) for number in (1, 2, 3)])
     kv.pull(["c", "a", "b"], out=[out, out, other])

@@ -104,7 +104,7 @@ def test_base_exceptions_pass_through_verbs(verb, kind, error):
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "row_ids"])
-def test_an_exception_of_an_array_is_the_cause_of_an_argument_mistake(verb):
+def test_an_exception_of_an_array_is_the_cause_of_an_argument_error(verb):
     kv = store()
     with pytest.raises(mx.errors.ArgumentTypeError, match="by the array") as caught:
         VERBS[verb](kv, raised_by("__dlpack__", ValueError))
@@ -146,7 +146,7 @@ class Dtype:
 
 
 def described(error):
-    """Returns an array with elements of a dtype that has no name."""
+    """Returns an array with a dtype whose name cannot be read."""
     interface = {"version": 3, "shape": (2,), "typestr": "|V2", "data": (64, False)}
     return type("Array", (), {"__array_interface__": interface, "dtype": Dtype(error)})()
 
@@ -168,14 +168,14 @@ NUMBERS = {
 
 @pytest.mark.parametrize("error", PASSED_ON, ids=lambda error: error.__name__)
 @pytest.mark.parametrize("place", NUMBERS)
-def test_what_is_no_exception_passes_through_numbers(place, error):
+def test_base_exceptions_pass_through_numbers(place, error):
     kv = store()
     with pytest.raises(error, match="by the number"):
         NUMBERS[place](kv, error)
     assert kv.pull("w").tolist() == [0, 0]
 
 
-def test_what_an_updater_raises_passes_through_a_push():
+def test_an_interrupt_in_an_updater_passes_through_a_push():
     kv = store()
 
     def update(key, pushed, stored):
@@ -194,7 +194,7 @@ def test_repr_passes_an_interrupt_on(monkeypatch):
         repr(array)
 
 
-def test_an_interrupt_while_a_message_is_made_passes_through(monkeypatch):
+def test_an_interrupt_while_a_message_is_built_passes_through(monkeypatch):
     kv, place = store(), mx.errors.KVStoreError
     for name in ["__init__", "__str__"]:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -216,7 +216,7 @@ def test_an_interrupt_in_the_layout_of_a_tensor_passes_through():
         store().push("w", raised_by("__dlpack__", BufferError, layout=layout))
 
 
-def test_repr_passes_missing_memory_on(monkeypatch):
+def test_repr_passes_a_memory_error_on(monkeypatch):
     monkeypatch.setattr(numpy, "asarray", raises(MemoryError))
     with pytest.raises(MemoryError):
         repr(nd.ones(2))
@@ -231,7 +231,7 @@ def test_repr_passes_missing_memory_on(monkeypatch):
         ("mx.optimizer.SGD()", "use = lambda: it._multiply('x', 'w', 1); stop = lambda: it.name"),
     ],
 )
-def test_python_code_may_use_an_object_while_its_error_is_made(make, fail):
+def test_python_code_may_use_an_object_while_its_error_is_built(make, fail):
     program = f"""
     import mxkv as mx
     it = {make}
@@ -288,7 +288,7 @@ def interrupted(array):
     values = [array() for _ in range(20)]
     kv.init('w', values[0])
     main, found, interrupts, is_over = os.getpid(), [], 0, threading.Event()
-    # A signal may come at any moment of the main thread, also between two calls.
+    # Signals must arrive while the main thread is inside the `try`.
     ready = threading.Event()
     def send():
         while not is_over.is_set():
@@ -315,7 +315,7 @@ def interrupted(array):
     """
 
 
-#: The protocol in Python, as in PyTorch: most of the time is spent in it.
+#: An array with the protocol in Python, as in PyTorch. Most of the time is spent in its methods.
 OWN = """
     class array:
         requires_grad = False
@@ -395,7 +395,7 @@ def test_a_signal_ends_a_product():
     assert output(program) == "True\n[[3.0, 3.0], [3.0, 3.0]]\n"
 
 
-def test_a_product_in_another_thread_goes_on():
+def test_a_product_in_another_thread_completes():
     program = """
     import threading
     from mxkv import nd

@@ -1,4 +1,6 @@
-"""Arrays of JAX as values, and arrays on their way into JAX. As outputs they are refused, for they never change."""
+"""Arrays of JAX as values, and arrays exported to JAX. JAX arrays are immutable, so they cannot be
+outputs.
+"""
 
 import gc
 
@@ -7,7 +9,7 @@ import pytest
 import mxkv as mx
 from mxkv import nd
 
-#: The others of JAX have to be turned on for the whole process.
+#: Other dtypes must be enabled in JAX for the entire process.
 DTYPES = ["float32", "float16", "bfloat16", "int8", "uint8", "int32"]
 
 
@@ -23,7 +25,7 @@ def store(value):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_go_in_and_out(jax, dtype):
+def test_arrays_are_values_and_results(jax, dtype):
     jnp = jax.numpy
     base = jnp.arange(12, dtype=dtype).reshape(3, 4)
     wide = jnp.zeros((6, 12), dtype=dtype).at[::2, 1::3].set(base)
@@ -42,12 +44,12 @@ def test_an_array_without_axes(jax):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "complex64"])
-def test_dtypes_that_no_tensor_has_are_named(jax, dtype):
+def test_the_message_names_an_unsupported_dtype(jax, dtype):
     with pytest.raises(TypeError, match=dtype):
         store(jax.numpy.zeros(2, dtype=dtype))
 
 
-def test_an_array_is_no_output(jax):
+def test_an_array_is_rejected_as_an_output(jax):
     kv, array, good = store(nd.zeros(2)), jax.numpy.ones(2), nd.ones(2)
     with pytest.raises(ValueError, match="Array.* is read-only") as caught:
         kv.pull("w", out=[good, array])
@@ -58,7 +60,7 @@ def test_an_array_is_no_output(jax):
     assert kv.pull("w").tolist() == [0, 0]
 
 
-def test_a_value_that_is_not_there_yet_or_not_any_more(jax):
+def test_traced_and_deleted_arrays_are_rejected(jax):
     kv, seen = store(nd.zeros(3)), []
 
     def pushing(array):
@@ -79,7 +81,7 @@ def test_a_value_that_is_not_there_yet_or_not_any_more(jax):
     assert kv.pull("w").tolist() == [0, 0, 0]
 
 
-def test_an_array_of_ours_is_a_value_of_its_own(jax):
+def test_jax_gets_a_copy_of_an_array(jax):
     kv = store(nd.ones(100_000))
     array = kv.pull("w")
     taken = jax.numpy.from_dlpack(array)
@@ -88,12 +90,12 @@ def test_an_array_of_ours_is_a_value_of_its_own(jax):
     del array
     gc.collect()
     assert taken.min() == taken.max() == 1
-    # JAX may take the memory of an argument that is given away.
+    # JAX may reuse the memory of a donated argument.
     jax.jit(lambda one: one + 1, donate_argnums=0)(jax.numpy.from_dlpack(kv.pull("w")))
     assert kv.pull("w").asnumpy().max() == 5
 
 
-def test_a_step_of_training(jax):
+def test_a_training_step(jax):
     jnp = jax.numpy
     weights = {"b": jnp.zeros(2), "w": jnp.ones((3, 2))}
     kv = mx.kv.create()

@@ -1,4 +1,4 @@
-"""Keys: texts and integers, and lists of them."""
+"""Keys: strings and integers, and lists of them."""
 
 import numpy
 import pytest
@@ -8,7 +8,7 @@ from mxkv import nd
 from test_store import filled
 
 
-def test_integers_are_their_decimal_text():
+def test_integer_keys():
     kv = filled([3, 5])
     assert kv.keys() == [3, 5]
     assert 3 in kv
@@ -18,7 +18,7 @@ def test_integers_are_their_decimal_text():
 
 
 @pytest.mark.parametrize("key", [0, 7, -1, 4095, 4096, 2**31, -(2**63), 2**63, 10**30])
-def test_every_integer_is_a_key_and_comes_back_as_one(key):
+def test_every_integer_is_a_valid_key_and_stays_an_integer(key):
     kv = mx.kv.create()
     kv.init([key], [nd.ones(2)])
     seen = []
@@ -32,7 +32,7 @@ def test_every_integer_is_a_key_and_comes_back_as_one(key):
     assert type(seen[0]) is int and key in kv and str(key) in kv
 
 
-def test_what_counts_as_a_text_and_as_an_integer():
+def test_subclasses_and_index_objects_as_keys():
     class Text(str):
         pass
 
@@ -61,7 +61,7 @@ def test_what_counts_as_a_text_and_as_an_integer():
 
 def test_a_list_may_change_while_it_is_read():
     class Shrinking:
-        """An array whose library, asked for the elements, takes the rest out of the list."""
+        """An array that removes the other items of the list when it is exported."""
 
         def __dlpack__(self, **_):
             values[1:] = []
@@ -73,7 +73,7 @@ def test_a_list_may_change_while_it_is_read():
     assert kv.pull("a").tolist() == [1, 1]
 
 
-def test_a_list_is_as_long_as_it_is():
+def test_the_real_length_of_a_list_is_used():
     class Lying(list):
         def __len__(self):
             return 10**15
@@ -83,7 +83,7 @@ def test_a_list_is_as_long_as_it_is():
     assert kv.pull("a").tolist() == [1, 1]
 
 
-def test_pulls_into_rows_check_their_keys():
+def test_pulls_into_row_sparse_outputs_check_their_keys():
     kv = filled([3])
     rows = nd.sparse.zeros("row_sparse", (2, 1))
     with pytest.raises(TypeError, match="Mixed key types are not allowed"):
@@ -106,7 +106,7 @@ def test_keys_of_one_store_are_of_one_type():
         kv.push(1.5, nd.ones(2))
 
 
-def test_a_call_that_fails_leaves_the_type_of_keys_open():
+def test_a_failed_call_does_not_fix_the_type_of_keys():
     kv = mx.kv.create()
     with pytest.raises(TypeError):
         kv.init({"x": None})
@@ -118,7 +118,7 @@ def test_a_call_that_fails_leaves_the_type_of_keys_open():
     assert kv.keys() == [3]
 
 
-def test_keys_of_a_restored_store_are_what_the_program_calls_them(tmp_path):
+def test_a_restored_store_has_keys_of_the_type_that_the_program_uses(tmp_path):
     kv, seen = mx.kv.create(), []
     filled([3]).checkpoint(tmp_path / "model").wait()
     kv.restore(tmp_path / "model")
@@ -127,13 +127,13 @@ def test_keys_of_a_restored_store_are_what_the_program_calls_them(tmp_path):
     assert (seen, kv.keys()) == ([3], [3])
 
 
-def test_texts_that_are_no_integers_stay_texts_among_integers():
+def test_non_canonical_integers_stay_strings():
     texts, kv = filled(["007", "-0", "7", "-7", "0"]), filled([3])
     kv.rollback(texts.snapshot())
     assert kv.keys() == ["007", "-0", 7, -7, 0]
 
 
-def test_keys_may_be_any_text():
+def test_keys_may_be_any_string():
     for key in ("", "ключ", "a/b", "\U0001f600"):
         assert filled(key).keys() == [key]
     with pytest.raises(ValueError, match="NUL"):

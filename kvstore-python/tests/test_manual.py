@@ -1,4 +1,4 @@
-"""The Python code of the manual prints what the comments beside `print` say."""
+"""Runs the Python code of the manual. The output must equal the comments after `print`."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.S | re.M)
 
 
 def programs():
-    """Returns each block of Python code with the name of its page."""
+    """Returns each block of Python code, with the name of its page."""
     texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
     return [
         pytest.param(page, code, id=f"{page}-{number}")
@@ -27,7 +27,7 @@ def programs():
 
 
 @pytest.mark.parametrize(("page", "code"), programs())
-def test_program_prints_its_comments(page, code):
+def test_the_output_of_a_program_equals_its_comments(page, code):
     if "import torch" in code:
         pytest.importorskip("torch", reason="PyTorch is not installed")
     printed = io.StringIO()

@@ -1,4 +1,4 @@
-"""Maps of key to array, or to list of arrays: keys and values in one."""
+"""Mappings from key to array, or to list of arrays, in place of keys and values."""
 
 import collections
 import types
@@ -15,7 +15,7 @@ def values(kv, *keys):
     return [kv.pull(key).tolist() for key in keys]
 
 
-def test_a_map_is_keys_and_values_in_every_verb():
+def test_every_verb_accepts_a_mapping():
     kv, a, b = mx.kv.create(), nd.zeros(2), numpy.zeros(2, dtype="float32")
     kv.init({"a": nd.ones(2), "b": nd.ones(2) * 2})
     assert kv.keys() == ["a", "b"]
@@ -32,7 +32,7 @@ def test_a_map_is_keys_and_values_in_every_verb():
     assert (a.tolist(), b.tolist()) == ([3, 3], [3, 3])
 
 
-def test_keys_of_maps_may_be_integers_and_maps_of_any_kind():
+def test_mappings_of_any_class_and_with_integer_keys():
     kv = mx.kv.create()
     kv.init(collections.OrderedDict([(3, nd.ones(2)), (1, nd.ones(2))]))
     kv.push(types.MappingProxyType({1: numpy.full(2, 7.0, dtype="float32")}))
@@ -43,7 +43,7 @@ def test_keys_of_maps_may_be_integers_and_maps_of_any_kind():
         kv.push({3: nd.ones(2), "3": nd.ones(2)})
 
 
-def test_rows_of_a_map():
+def test_mappings_with_row_sparse_outputs():
     kv = mx.kv.create()
     kv.init({"e": nd.array([[1, 1], [2, 2], [3, 3]])})
     rows, whole = nd.sparse.zeros("row_sparse", (3, 2)), numpy.ones((3, 2), dtype="float32")
@@ -59,7 +59,7 @@ def test_rows_of_a_map():
         kv.row_sparse_pull({"e": rows}, out=rows, row_ids=[2])
 
 
-def test_what_stands_beside_a_map_is_refused():
+def test_positional_arguments_after_a_mapping_are_rejected():
     kv, a = filled("a"), nd.ones(2)
     for call, text in (
         (lambda: kv.push({"a": a}, a), "give all else by its name"),
@@ -84,7 +84,7 @@ def test_what_stands_beside_a_map_is_refused():
         kv.push({"a": nd.ones(3)})
 
 
-def test_a_map_of_outputs_has_keys_of_its_own():
+def test_a_mapping_of_outputs_has_its_own_keys():
     kv, a, b = filled(["a", "b"]), nd.ones(2), nd.ones(2) * 9
     kv.pushpull({"a": a}, out={"b": b})
     assert (values(kv, "a", "b"), b.tolist()) == ([[1, 1], [0, 0]], [0, 0])
@@ -96,7 +96,7 @@ def test_a_map_of_outputs_has_keys_of_its_own():
 
 
 @pytest.mark.parametrize("item", [["a", None], ("a",), ("a", None, None), 7])
-def test_the_items_of_a_map_are_pairs(item):
+def test_items_of_a_mapping_must_be_pairs(item):
     class Odd(collections.UserDict):
         def items(self):
             return [item]
@@ -105,7 +105,7 @@ def test_the_items_of_a_map_are_pairs(item):
         filled("a").push(Odd(a=1))
 
 
-def test_a_map_that_fails_says_why():
+def test_an_exception_of_a_mapping_is_raised_unchanged():
     class Broken(collections.UserDict):
         def __iter__(self):
             raise OSError("mine")

@@ -1,4 +1,4 @@
-"""Optimizers as objects: what is set on them, and what a store would not do with them."""
+"""Optimizer objects: their attributes, and what a store rejects."""
 
 import gc
 import inspect
@@ -23,14 +23,14 @@ def after_a_push(optimizer, key="w"):
     [("lr", 0.25, 0.75), ("learning_rate", 0.5, 0.5), ("rescale_grad", 0.5, 0.5), ("wd", 0.25, -0.25),
      ("clip_gradient", 0.125, 0.875), ("clip_gradient", None, 0.0)],
 )
-def test_what_is_set_counts(attribute, value, expected):
+def test_attributes_take_effect(attribute, value, expected):
     sgd = mx.optimizer.SGD(learning_rate=1.0, clip_gradient=9)
     setattr(sgd, attribute, value)
     assert getattr(sgd, attribute) == (value or 0.0)
     assert after_a_push(sgd) == expected
 
 
-def test_changes_after_a_store_has_taken_it_are_warned_of():
+def test_changes_after_set_optimizer_give_a_warning():
     kv, sgd = mx.kv.create(), mx.optimizer.SGD(learning_rate=0.5)
     kv.init("w", nd.ones(1))
     sgd.set_learning_rate(1.0)
@@ -47,7 +47,7 @@ def test_changes_after_a_store_has_taken_it_are_warned_of():
     assert (kv.pull("w").tolist(), sgd.lr) == ([0.0], 0.25)
 
 
-def test_a_schedule_that_refers_to_its_optimizer_is_collected():
+def test_a_cycle_of_schedule_and_optimizer_is_collected():
     schedule = type("Schedule", (mx.lr_scheduler.FactorScheduler,), {})(1)
     schedule.owner = mx.optimizer.SGD(lr_scheduler=schedule)
     reference = weakref.ref(schedule)
@@ -57,7 +57,7 @@ def test_a_schedule_that_refers_to_its_optimizer_is_collected():
 
 
 @pytest.mark.parametrize("name", mx.optimizer.names())
-def test_classes_say_what_their_options_are(name):
+def test_classes_document_their_options(name):
     kind = mx.optimizer.Optimizer.opt_registry[name]
     parameters = inspect.signature(kind).parameters.values()
     own = {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
@@ -69,12 +69,12 @@ def test_classes_say_what_their_options_are(name):
     assert kind(**own).hyper_parameters == kind().hyper_parameters
 
 
-def test_an_unknown_option_is_refused():
+def test_an_unknown_option_is_rejected():
     with pytest.raises(mx.errors.InvalidArgumentError, match="no hyper-parameter `param_idx2name`"):
         mx.optimizer.SGD(param_idx2name={0: "w"})
 
 
-def test_what_it_does_not_have_is_refused():
+def test_unknown_attributes_are_rejected():
     sgd = mx.optimizer.SGD()
     with pytest.raises(AttributeError, match="sgd has no hyper-parameter `beta1`: expected one of"):
         sgd.beta1 = 0.9
@@ -88,7 +88,7 @@ def test_what_it_does_not_have_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore:a store has taken")
-def test_factors_of_keys_are_those_given_last():
+def test_new_factors_replace_all_old_ones():
     sgd = mx.optimizer.SGD(learning_rate=1.0, lr_mult={"w": 0.0}, wd_mult={3: 2})
     assert (after_a_push(sgd), after_a_push(sgd, "b")) == (1.0, 0.0)
     sgd.set_lr_mult({"b": 0.5})
@@ -97,7 +97,7 @@ def test_factors_of_keys_are_those_given_last():
 
 
 @pytest.mark.parametrize("name", ["update", "create_state", "step", "update_multi_precision"])
-def test_an_optimizer_with_steps_of_its_own_is_refused(name):
+def test_a_subclass_with_its_own_steps_is_rejected(name):
     made = type("Mine", (mx.optimizer.SGD,), {name: lambda self, *_: None})()
     with pytest.raises(mx.errors.UnsupportedError, match=f"defines `{name}`"):
         mx.kv.create().set_optimizer(made)
@@ -105,7 +105,7 @@ def test_an_optimizer_with_steps_of_its_own_is_refused(name):
     assert after_a_push(named) == 0.5
 
 
-def test_schedules_of_a_program_s_own_are_refused():
+def test_a_schedule_with_its_own_rates_is_rejected():
     class Mine(mx.lr_scheduler.FactorScheduler):
         def __call__(self, num_update):
             return 0.125

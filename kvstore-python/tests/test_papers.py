@@ -1,4 +1,4 @@
-"""Optimizers of papers: a store, the algorithm of the paper in NumPy, and optax where it is installed."""
+"""Optimizers compared with the algorithms of their papers in NumPy, and with optax if installed."""
 
 from typing import Any, Callable
 
@@ -8,7 +8,7 @@ import pytest
 import mxkv as mx
 
 SHAPE = (3, 7)
-#: Options beside those of the algorithm, which every optimizer has.
+#: Options that every optimizer has.
 COMMON = [
     {},
     {"learning_rate": 0.1, "wd": 0.05},
@@ -109,20 +109,20 @@ def numbers(seed: int) -> Any:
 
 
 def hyper_parameters(name: str, options: dict[str, float]) -> dict[str, float]:
-    """Returns those that the algorithm has."""
+    """Returns the hyper-parameters of the algorithm."""
     values = mx.optimizer.create(name, **options).hyper_parameters
     others = {"rescale_grad", "clip_gradient", "begin_num_update"}
     return {name: value for name, value in values.items() if name not in others}
 
 
 def clipped(gradient: Any, options: dict[str, float]) -> Any:
-    """Returns the gradient as algorithms receive it."""
+    """Returns the gradient that the algorithm receives: rescaled and clipped."""
     bound = options.get("clip_gradient", numpy.inf)
     return numpy.clip(gradient * options.get("rescale_grad", 1), -bound, bound)
 
 
 def weights_of_store(name: str, options: dict[str, float], dtype: str) -> list[Any]:
-    """Returns the weights after each of some steps."""
+    """Returns the weights in a store after each of 11 steps."""
     kv = mx.kv.create()
     kv.init("w", numbers(0).astype(dtype))
     kv.set_optimizer(mx.optimizer.create(name, **options))
@@ -134,7 +134,7 @@ def weights_of_store(name: str, options: dict[str, float], dtype: str) -> list[A
 
 
 def weights_of(step: Callable[[Any, Any, int], Any], options: dict[str, float]) -> list[Any]:
-    """Returns the same of a function."""
+    """Returns the weights of a Python function after each of 11 steps."""
     weight, weights = numbers(0), []
     for t in range(1, 12):
         weight = numpy.asarray(step(weight, clipped(numbers(t), options), t))
@@ -143,7 +143,7 @@ def weights_of(step: Callable[[Any, Any, int], Any], options: dict[str, float]) 
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_a_store_takes_the_steps_of_the_paper(name, options):
+def test_a_store_agrees_with_the_paper(name, options):
     paper = PAPERS[name](numbers(0))
     expected = weights_of(lambda w, g, t: paper.step(w, g, t, **hyper_parameters(name, options)), options)
     numpy.testing.assert_allclose(weights_of_store(name, options, "float64"), expected, rtol=1e-9)
@@ -151,7 +151,7 @@ def test_a_store_takes_the_steps_of_the_paper(name, options):
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_a_store_takes_the_steps_of_optax(name, options):
+def test_a_store_agrees_with_optax(name, options):
     optax = pytest.importorskip("optax", reason="optax is not installed")
     jax = pytest.importorskip("jax")
     with jax.experimental.enable_x64():

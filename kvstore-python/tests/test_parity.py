@@ -1,4 +1,4 @@
-"""MXNet 1.9 API beside the verbs: functions, custom optimizers, updaters."""
+"""The API of MXNet 1.9 besides the verbs: functions, custom optimizers, updaters."""
 
 import copy
 import pickle
@@ -20,7 +20,7 @@ def rows(values=((1, 2), (-3, 4)), indices=(1, 3), dtype="float32", shape=SHAPE)
 # Functions.
 
 
-def test_functions_write_to_their_output():
+def test_functions_write_to_out():
     a = nd.array([[4, 9], [16, 25]])
     row = a[1]
     assert nd.sqrt(row, out=row) is row
@@ -30,7 +30,7 @@ def test_functions_write_to_their_output():
         nd.square(a, out=row)
 
 
-def test_random_numbers_by_mxnet_s_names():
+def test_random_numbers_under_the_names_of_mxnet():
     mx.random.seed(3)
     first = mx.random.uniform(1, 2, shape=(2, 3), dtype="float64").tolist()
     mx.random.seed(3)
@@ -90,7 +90,7 @@ class Plain(mx.kv.KVStoreBase):
     pass
 
 
-def test_verbs_that_a_class_of_stores_lacks():
+def test_verbs_that_a_store_class_lacks_are_unsupported():
     kv = Plain()
     for name, arguments in {
         "broadcast": ("w", 1, 2), "pushpull": ("w", 1), "set_optimizer": (mx.optimizer.SGD(),),
@@ -103,7 +103,7 @@ def test_verbs_that_a_class_of_stores_lacks():
         store.set_optimizer(mx.optimizer.SGD())
 
 
-# Steps with rows.
+# Steps with row-sparse gradients.
 
 
 def lazy(name, **options):
@@ -112,7 +112,7 @@ def lazy(name, **options):
 
 @pytest.mark.parametrize("name", mx.optimizer.names())
 @pytest.mark.parametrize("weight_form", ["default", "row_sparse"])
-def test_a_step_with_rows_is_that_of_a_store(name, weight_form):
+def test_an_update_with_rows_equals_the_update_of_a_store(name, weight_form):
     kv, alone, weight = mx.kv.create(), mx.optimizer.create(name), (nd.ones((3, 2)) * 3).tostype(weight_form)
     kv.init("w", weight)
     kv.set_optimizer(mx.optimizer.create(name))
@@ -138,7 +138,7 @@ def test_lazy_steps_change_their_rows_only():
             numpy.testing.assert_allclose(weight.asnumpy()[:, 0], expected, rtol=1e-6)
 
 
-def test_a_weight_of_some_rows_has_all_of_them_after_a_step():
+def test_a_row_sparse_weight_has_every_row_after_an_update():
     weight = rows([[1, 1]], [0], shape=(3, 2))
     sgd = lazy("sgd")
     sgd.update(0, weight, rows([[1, 1]], [2], shape=(3, 2)), sgd.create_state(0, weight))
@@ -196,18 +196,18 @@ def test_states_have_mxnet_s_layout(name, options, full, half):
             _ = state[len(expected)]
 
 
-def test_a_state_of_one_array_has_what_the_array_has():
+def test_a_state_of_one_array_has_the_attributes_of_the_array():
     state = lazy("sgd", momentum=0.5).create_state(0, nd.ones(2, dtype="float64"))
     found = (state.dtype, state.shape, state.context, state.asnumpy().tolist())
     assert found == (numpy.float64, (2,), mx.cpu(), [0, 0])
     assert not hasattr(lazy("adam").create_state(0, nd.ones(2)), "dtype")
 
 
-# Optimizers of a program's own.
+# Optimizers written in Python.
 
 
 class PySGD(mx.optimizer.Optimizer):
-    """As in MXNet's tests."""
+    """The SGD of MXNet's tests."""
 
     def __init__(self, learning_rate=0.01, momentum=0.0, **kwargs):
         super().__init__(learning_rate=learning_rate, **kwargs)
@@ -236,7 +236,7 @@ OPTIONS = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.03, "clip_gradient": 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_an_optimizer_in_python_is_the_built_in_one(dtype):
+def test_an_optimizer_in_python_agrees_with_the_built_in_one(dtype):
     ours, theirs = mx.optimizer.SGD(**OPTIONS), PySGD(multi_precision=True, **OPTIONS)
     random = numpy.random.default_rng(5)
     left, right = (nd.array(numpy.linspace(-1, 1, 12), dtype=dtype) for _ in range(2))
@@ -249,7 +249,7 @@ def test_an_optimizer_in_python_is_the_built_in_one(dtype):
     numpy.testing.assert_allclose(left.asnumpy(), right.asnumpy(), rtol=tolerance, atol=tolerance)
 
 
-def test_half_precision_without_a_copy_is_warned_of():
+def test_half_precision_without_a_copy_gives_a_warning():
     with pytest.warns(UserWarning, match="float16 updates lose precision"):
         PySGD().create_state_multi_precision(0, nd.ones(1, dtype="float16"))
     with warnings.catch_warnings():
@@ -257,7 +257,7 @@ def test_half_precision_without_a_copy_is_warned_of():
         mx.optimizer.SGD().create_state_multi_precision(0, nd.ones(1, dtype="float16"))
 
 
-def test_what_the_base_of_optimizers_has():
+def test_the_base_class_of_optimizers():
     base = mx.optimizer.Optimizer(learning_rate=0.5, wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias"})
     base.set_lr_mult({"a_bias": 4, 7: 3})
     assert (base._get_lrs([0, 1, 7]), base._get_wds([0, 1])) == ([0.5, 2.0, 1.5], [0.1, 0.0])
@@ -295,7 +295,7 @@ def test_create_rejects_options_beside_an_optimizer():
         mx.optimizer.create(sgd, learning_rate=0.5, wd=0.1)
 
 
-def test_a_store_says_how_to_run_an_optimizer_in_python():
+def test_the_message_tells_how_to_run_an_optimizer_in_python():
     kv = mx.kv.create()
     with pytest.raises(mx.errors.UnsupportedError, match=r"`PySGD` defines `create_state`.*get_updater\(optimizer\)"):
         kv.set_optimizer(PySGD())
@@ -304,7 +304,7 @@ def test_a_store_says_how_to_run_an_optimizer_in_python():
 
 
 @pytest.mark.parametrize("key", [3, "w"])
-def test_a_store_runs_an_optimizer_in_python_by_an_updater(key):
+def test_a_store_runs_an_optimizer_in_python_with_an_updater(key):
     ours, theirs = mx.kv.create(), mx.kv.create()
     for kv in (ours, theirs):
         kv.init(key, nd.ones((2, 2)))
@@ -338,7 +338,7 @@ def test_an_updater_keeps_a_state_for_each_key(kind):
     assert (again.optimizer.lr, again.optimizer.momentum, type(again.optimizer)) == (0.5, 0.9, kind)
 
 
-def test_an_updater_takes_lists_and_keys_as_bytes():
+def test_an_updater_accepts_lists_and_bytes_keys():
     updater, weights = mx.optimizer.get_updater(PySGD(learning_rate=0.5)), [nd.ones(1), nd.ones(1)]
     updater([b"a", "b"], [nd.ones(1), nd.ones(1) * 2], weights)
     assert ([weight.tolist() for weight in weights], list(updater.states)) == ([[0.5], [0.0]], ["a", "b"])
@@ -348,7 +348,7 @@ def test_an_updater_takes_lists_and_keys_as_bytes():
         updater.set_states(pickle.dumps([1]))
 
 
-def test_an_updater_gives_an_optimizer_several_weights_if_it_wants_them():
+def test_an_updater_passes_several_weights_with_aggregate_num():
     calls = []
 
     class Together(PySGD):
@@ -372,7 +372,7 @@ def test_an_updater_gives_an_optimizer_several_weights_if_it_wants_them():
 
 @pytest.mark.parametrize("name", mx.optimizer.names())
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_pickled_states_and_optimizers_go_on_with_the_same_bits(name, dtype):
+def test_pickled_states_and_optimizers_give_the_same_bits(name, dtype):
     optimizer, weight = mx.optimizer.create(name, wd=0.01, lr_mult={"w": 0.5}), nd.array([1, -2, 3], dtype=dtype)
     gradient, state = nd.array([0.5, 1, -1], dtype=dtype), None
     state = optimizer.create_state("w", weight)
@@ -399,7 +399,7 @@ def test_damaged_states_are_rejected():
 # Schedules.
 
 
-def test_the_schedule_of_an_optimizer_can_begin_elsewhere():
+def test_an_optimizer_sets_the_base_lr_of_its_schedule():
     schedule = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=1024)
     for kind in (mx.optimizer.Optimizer, mx.optimizer.SGD):
         first = kind(lr_scheduler=schedule)
@@ -426,7 +426,7 @@ def test_the_schedule_of_an_optimizer_can_begin_elsewhere():
     assert schedule.base_lr == 1024
 
 
-def test_an_optimizer_gets_a_schedule_or_loses_it():
+def test_the_schedule_of_an_optimizer_can_be_replaced():
     sgd, schedule = mx.optimizer.SGD(learning_rate=0.5), mx.lr_scheduler.PolyScheduler(4, base_lr=1, pwr=1)
     assert sgd.lr_scheduler is None
     sgd.lr_scheduler = schedule
@@ -450,7 +450,7 @@ def test_a_schedule_sets_the_learning_rate(kind):
     assert optimizer.learning_rate == 0.5
 
 
-def test_an_optimizer_in_python_asks_its_schedule_with_its_count():
+def test_an_optimizer_in_python_passes_its_update_count_to_the_schedule():
     optimizer = PySGD(learning_rate=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1, factor=0.5))
     weight, rates = nd.zeros(1), []
     for _ in range(3):

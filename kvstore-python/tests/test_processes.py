@@ -1,4 +1,4 @@
-"""Processes: foreign threads, and the end of the interpreter. Forks are in test_forks.py."""
+"""Threads at the end of the interpreter. Forks are in test_forks.py."""
 
 import os
 import sys
@@ -7,11 +7,11 @@ import pytest
 from children import output
 from test_threads import Verbs
 
-#: How many processes end in each test, because chance decides what a thread does at the end.
+#: The number of processes in each test. Chance decides what a thread does when the process ends.
 RUNS = int(os.environ.get("KVSTORE_TEST_PROCESSES", "3"))
 
 
-def test_a_process_ends_while_things_are_alive():
+def test_a_process_ends_with_live_objects_and_threads():
     program = """
     import threading
     import numpy, mxkv as mx
@@ -64,7 +64,7 @@ def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
     ["array.context", "repr(array)", "array.astype(numpy.float64)", "kv.push(Map(a=array))", "kv.push(Number(), array)",
      "kv.stats()", "kv.pull(0)", "kv.push('b', array)"],
 )
-def test_a_process_ends_while_threads_call_us_all_the_time(call):
+def test_a_process_ends_while_threads_call_the_package(call):
     program = f"""
     import collections, sys, threading, time
     import numpy, mxkv as mx
@@ -92,7 +92,7 @@ def test_a_process_ends_while_threads_call_us_all_the_time(call):
         assert output(program) == ""
 
 
-#: Calls by name. `array` is an `NDArray`, `of_numpy` the same as a NumPy array, `file` its file.
+#: Calls by name. `array` is an `NDArray`, `of_numpy` a NumPy copy of it, `file` its file.
 ARRAYS = {
     "to NumPy": "array.asnumpy()",
     "view": "numpy.asarray(array)",
@@ -151,13 +151,13 @@ def test_a_process_ends_inside_every_verb(call, tmp_path):
     assert output(program) == ""
 
 
-def test_modules_are_there_without_others():
+def test_each_module_can_be_imported_alone():
     names = "mxkv.np mxkv.npx mxkv.kv mxkv.nd mxkv.optimizer mxkv.errors mxkv.runtime mxkv.sparse"
     for name in names.split():
         assert output(f"import {name}; print({name}.__name__)") == f"{name}\n"
 
 
-# Limits the address space to 50 MB more, or `room`; each call needs at least 160 MB.
+# Limits the address space to its current size plus `room`. Each call needs at least 160 MB.
 LIMITED = """
 import resource, numpy, mxkv as mx
 def limit(room=50_000_000):
@@ -167,7 +167,7 @@ length = 20_000_000
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no limit of address space")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
 @pytest.mark.parametrize(
     "prepare, call",
     [
@@ -179,7 +179,7 @@ length = 20_000_000
         ("a = mx.nd.ones(length, dtype='float64')", "a + 1"),
     ],
 )
-def test_without_memory_there_is_an_error(prepare, call):
+def test_a_call_without_memory_raises_a_memory_error(prepare, call):
     program = f"""
 {LIMITED}
 mx.nd.ones(2).asnumpy()
@@ -195,8 +195,8 @@ print(mx.nd.ones(2).asnumpy().sum())
     assert output(program) == "MemoryError\n2.0\n"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no limit of address space")
-def test_without_memory_for_a_second_copy_there_is_an_error():
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the address space")
+def test_serialize_without_memory_raises_a_memory_error():
     program = f"""
 {LIMITED}
 a = mx.nd.ones(length, dtype='float64')

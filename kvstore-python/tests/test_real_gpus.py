@@ -1,4 +1,6 @@
-"""Tensors of PyTorch and arrays of CuPy on real GPUs. On the emulated driver, `cards.py` replaces both libraries."""
+"""PyTorch tensors and CuPy arrays on real GPUs. With the emulated driver, `cards.py` replaces both
+libraries.
+"""
 
 import numpy
 import pytest
@@ -19,7 +21,7 @@ def torch():
 
 @pytest.fixture
 def cupy():
-    # Imported only where there is a GPU: without one, CuPy fails in its own ways.
+    # Import CuPy only if there is a GPU. Without a GPU, its import fails.
     if mx.num_gpus() == 0:
         pytest.skip("no GPU")
     return pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -32,7 +34,7 @@ def store(value, kind="device"):
 
 
 def busy(torch):
-    """Queues work that takes some milliseconds, so that what is queued next is late."""
+    """Queues work that takes some milliseconds, so that the work queued after it starts late."""
     matrix = torch.ones(4096, 4096, device="cuda")
     for _ in range(8):
         matrix = matrix @ matrix * 0
@@ -64,7 +66,7 @@ def test_tensors_in_every_layout(torch):
         assert torch.equal(tensor, base + base)
 
 
-def test_what_a_stream_has_queued_comes_before_and_what_it_queues_next_after(torch):
+def test_a_push_runs_between_earlier_and_later_work_of_a_stream(torch):
     kv = store(torch.zeros(1 << 20, device="cuda"))
     for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
@@ -82,7 +84,7 @@ def test_what_a_stream_has_queued_comes_before_and_what_it_queues_next_after(tor
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "lars", "lion", "rmsprop", "ftrl"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_steps_have_the_bits_of_the_host(torch, name, dtype):
+def test_updates_have_the_same_bits_as_on_the_host(torch, name, dtype):
     torch.manual_seed(1)
     weight = torch.randn(1000, 33, device="cuda").to(getattr(torch, dtype))
     stores = [store(weight), store(weight.cpu(), "local")]
@@ -98,9 +100,9 @@ def test_steps_have_the_bits_of_the_host(torch, name, dtype):
         assert torch.equal(on_card.cpu().view(torch.int8), on_host.view(torch.int8))
 
 
-def test_a_tensor_of_another_card_than_the_current_one(torch):
+def test_a_tensor_on_another_gpu_than_the_current_one(torch):
     if torch.cuda.device_count() < 2:
-        pytest.skip("one card only")
+        pytest.skip("needs two GPUs")
     tensor = torch.ones(1000, device="cuda:1")
     kv = store(tensor)
     with torch.cuda.device(0):
@@ -108,7 +110,7 @@ def test_a_tensor_of_another_card_than_the_current_one(torch):
     assert kv.pull("w").tolist() == [2] * 1000
 
 
-def test_memory_of_a_value_that_pytorch_shares_outlives_the_store(torch):
+def test_memory_shared_with_pytorch_outlives_the_store(torch):
     kv = store(nd.array(numpy.arange(5000, dtype="float32"), ctx=mx.gpu(0)))
     taken = torch.utils.dlpack.from_dlpack(kv.pull("w"))
     kv.push("w", nd.zeros(5000, ctx=mx.gpu(0)))

@@ -1,6 +1,6 @@
-"""Runs that were recorded, of programs, optimizers, arrays and files, through this package: data that every language shares.
+"""Replays recorded runs of programs, optimizers, arrays and files, which all languages share.
 
-Each test prints how many of them ran. What cannot be said in Python is counted too, with the reason: ``NOT_HERE``.
+Each test prints how many runs it has replayed. ``NOT_HERE`` has the data that Python cannot replay.
 """
 
 import base64
@@ -19,22 +19,22 @@ FILE = pathlib.Path(__file__).parents[2] / "tests" / "data" / "store_cases.json"
 RECORDED = json.loads(FILE.read_text(encoding="utf-8"))
 STORES = ["local", "device"]
 
-#: Programs of these groups run on the store that they name, the others on every store.
+#: Programs of these groups run only on the store that they name. Others run on every store.
 AS_WRITTEN = {"types"}
 
-#: What of the file cannot be said in Python, and why.
+#: The parts of the file that do not apply to Python, with the reasons.
 NOT_HERE = {
     "gradient_compression_bytes": "codes of compressed values, which Python does not see",
     "optimizers of scala": "formulas and defaults of MXNet's Scala, which the package does not offer",
     "dcasgd with momentum": "MXNet fails and changes nothing, here it works (docs/migration.md)",
 }
 
-#: Relative to what was recorded.
+#: Relative tolerances.
 OPTIMIZERS, ELEMENTWISE, HALF = 2e-5, 1e-6, 1e-3
 
 
 def number(recorded):
-    """Those that JSON has no word for are texts."""
+    """Converts the strings for NaN and infinities, which JSON lacks."""
     return float(recorded) if isinstance(recorded, str) else recorded
 
 
@@ -43,7 +43,7 @@ def flat(recorded):
 
 
 def is_close(expected, found, tolerance=0.0):
-    """Whether both numbers are equal, both NaN, or close to each other."""
+    """Returns whether the numbers are equal, both NaN, or close."""
     expected = number(expected)
     if expected == found or (math.isnan(expected) and math.isnan(found)):
         return True
@@ -51,7 +51,7 @@ def is_close(expected, found, tolerance=0.0):
 
 
 def difference(expected, found, tolerance=0.0):
-    """Returns what differs between two values, if anything does."""
+    """Returns a description of the difference between two values, or `None`."""
     same = [expected[part] == found[part] for part in ("shape", "dtype")]
     pairs = list(zip(expected["data"], found["data"]))
     if all(same) and len(expected["data"]) == len(pairs) == len(found["data"]):
@@ -61,7 +61,7 @@ def difference(expected, found, tolerance=0.0):
 
 
 def step_failure(player, step, tolerance):
-    """Makes a call and returns how its result differs from the recorded one, if it does."""
+    """Runs a step. Returns how its result differs from the recorded result, or `None`."""
     code = step.get("expect_error")
     try:
         given = player.play(step)
@@ -82,7 +82,7 @@ def step_failure(player, step, tolerance):
 
 
 def failure(case, store):
-    """Runs a recorded program and returns where it went wrong, if it did."""
+    """Runs a recorded program. Returns a description of the first failure, or `None`."""
     where = f"{case['name']} on `{store}`"
     try:
         player = Player(mx, store)
@@ -128,7 +128,7 @@ def test_programs(capsys):
     ],
     ids=["value", "dtype", "error", "verb"],
 )
-def test_a_program_that_was_spoilt_fails(spoil):
+def test_a_spoilt_program_fails(spoil):
     case = next(case for case in RECORDED["cases"] if case["name"] == "type_local")
     assert failure(case, "local") is None
     case = json.loads(json.dumps(case))
@@ -140,7 +140,7 @@ VERBS = sorted({step["op"] for case in RECORDED["cases"] for step in case["ops"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_that_does_nothing_is_noticed(verb, monkeypatch):
+def test_a_verb_that_does_nothing_is_detected(verb, monkeypatch):
     monkeypatch.setattr(Player, verb, lambda player, step: [])
     assert any(failure(case, "local") for case in RECORDED["cases"])
 
@@ -185,7 +185,7 @@ def test_schedule():
     assert [schedule(count) for count in range(1, len(run) + 1)] == pytest.approx(run, rel=1e-12)
 
 
-# Rows.
+# Row-sparse arrays.
 
 
 def test_pulls_of_rows(capsys):
@@ -230,7 +230,7 @@ OTHER = {
     "min": lambda a: a.min(),
     "mean": lambda a: a.mean(),
 }
-#: Operations whose last bit is a library's own.
+#: Operations whose last bit depends on the math library.
 INEXACT = {"exp", "log", "sin", "cos", "rsqrt", "**", "sum", "mean", "norm", "dot"}
 
 
@@ -283,7 +283,7 @@ def test_files_of_arrays(capsys, tmp_path):
     report(capsys, "files of arrays", len(RECORDED["ndarray_files"]), failures)
 
 
-def test_nothing_in_the_file_is_left_out(capsys):
+def test_every_part_of_the_file_is_covered(capsys):
     here = {"cases", "optimizers", "lr_schedule", "row_sparse_pull", "ndarray_ops", "ndarray_files"}
     left_out = set(RECORDED) - here - {"about"}
     assert left_out == {name for name in NOT_HERE if name in RECORDED}

@@ -1,5 +1,4 @@
-"""Rejected values, outputs and options: the message names key, place and reason; nothing changes.
-"""
+"""Rejected values, outputs and options: messages name key, place and reason. Nothing changes."""
 
 import numpy
 import pytest
@@ -44,7 +43,7 @@ def read_only():
     return array
 
 
-def test_one_bad_gradient_among_640_is_named():
+def test_the_message_names_one_bad_gradient_among_640():
     keys = [f"layer{index}" for index in range(640)]
     kv, gradients = filled(*keys), [numpy.ones(2, dtype="float32") for _ in keys]
     for bad, found in (
@@ -71,7 +70,7 @@ def test_one_bad_gradient_among_640_is_named():
         ({"w": nd.ones(2), "b": None}, None, "key `b`: value[1]: expected an array or a list of arrays"),
     ],
 )
-def test_the_place_of_a_value_is_named(keys, values, text):
+def test_the_message_names_the_place_of_a_value(keys, values, text):
     kv = filled("w", "b")
     arguments = (keys,) if isinstance(keys, dict) else (keys, values)
     if values is None and not isinstance(keys, dict):
@@ -81,14 +80,14 @@ def test_the_place_of_a_value_is_named(keys, values, text):
     assert [array.tolist() for array in kv.pull(["w", "b"])] == [[0, 0]] * 2
 
 
-def test_keys_that_are_numbers_are_named():
+def test_the_message_names_integer_keys():
     kv = mx.kv.create()
     error = rejected(lambda: kv.init([3, 4], [nd.ones(2), numpy.array(["a", "b"])]))
     assert str(error).startswith("key `4`: value[1]: dtype `<U1`: expected one of float32, float64")
     assert kv.keys() == []
 
 
-def test_outputs_that_cannot_be_written_to_are_named():
+def test_the_message_names_outputs_that_are_not_writable():
     kv, good = filled("w", "b"), numpy.full(2, 7.0)
     for bad, found in (
         (read_only(), "ndarray [2] f64 is read-only"),
@@ -113,14 +112,14 @@ def test_outputs_that_cannot_be_written_to_are_named():
     assert (error.key, str(error)) == ("rows", "key `rows`: out[0]: ndarray [2] f64 is read-only")
 
 
-def test_the_gradient_of_an_update_without_a_store_is_named():
+def test_the_message_names_the_gradient_of_an_update_without_a_store():
     sgd, weight = mx.optimizer.SGD(), nd.ones(2)
     state = sgd.create_state(3, weight)
     error = rejected(lambda: sgd.update(3, weight, None, state), TypeError)
     assert (error.key, str(error), weight.tolist()) == ("3", "key `3`: gradient: expected an array", [1, 1])
 
 
-def test_what_a_program_raises_stays_as_it_is():
+def test_an_exception_of_the_program_is_raised_unchanged():
     class Raising:
         __dlpack_device__ = None
 
@@ -153,7 +152,7 @@ MASKED = {
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_no_array_is_made_of_one_with_a_mask(name):
+def test_masked_arrays_are_rejected(name):
     masked = MASKED[name]()
     calls = [nd.array, mx.np.array, nd.sparse.row_sparse_array]
     calls.append(lambda value: nd.zeros(2).__setitem__(slice(None), value))
@@ -164,18 +163,18 @@ def test_no_array_is_made_of_one_with_a_mask(name):
         assert "mask: use `.filled(..)`, or `.data`" in str(error)
 
 
-def test_a_masked_number_is_no_number():
+def test_a_masked_number_is_rejected():
     for call in (lambda: nd.ones(2) + numpy.ma.masked, lambda: nd.full(2, numpy.ma.masked)):
         assert "would lose its mask" in str(rejected(call, TypeError))
 
 
-def test_filled_and_data_of_an_array_with_a_mask_are_values():
+def test_filled_and_data_of_a_masked_array_are_values():
     masked, kv = numpy.ma.array([1.0, 2.0], mask=[0, 1], fill_value=9), filled("w")
     kv.push("w", [nd.array(masked.filled()), nd.array(masked.data)])
     assert kv.pull("w").tolist() == [2, 11]
 
 
-def test_the_mask_of_the_array_interface_is_not_lost():
+def test_an_array_interface_with_a_mask_is_rejected():
     class Masked:
         def __init__(self):
             self.array = numpy.ones(2, dtype="float32")
@@ -208,7 +207,7 @@ def test_an_output_whose_elements_overlap_is_rejected(name):
     assert kv.pull("w").asnumpy().sum() == 0
 
 
-def test_outputs_with_strides_of_any_other_kind_are_written():
+def test_outputs_with_other_strides_are_written():
     room = numpy.zeros((4, 6, 8))
     for out in (
         room,
@@ -227,7 +226,7 @@ def test_outputs_with_strides_of_any_other_kind_are_written():
 
 
 @pytest.mark.parametrize("name", mx.optimizer.names())
-def test_the_learning_rate_has_one_name_at_a_time(name):
+def test_lr_and_learning_rate_exclude_each_other(name):
     assert mx.optimizer.create(name, lr=0.5).learning_rate == 0.5
     kv = filled("w")
     kv.set_optimizer(mx.optimizer.create(name, lr=0.5))
@@ -244,21 +243,21 @@ def test_the_learning_rate_has_one_name_at_a_time(name):
     assert kv.hyper_parameters()["learning_rate"] == 0.25
 
 
-def test_other_names_of_one_option_are_not_given_together():
+def test_aliases_of_an_option_exclude_each_other():
     assert "`eps` and `epsilon`" in str(rejected(lambda: mx.optimizer.AdaGrad(eps=1e-3, epsilon=1e-3)))
     kv = filled("w")
     kv.set_optimizer(mx.optimizer.SGD())
     assert "`wd`: given in `changed` and as keyword" in str(rejected(lambda: kv.set_hyper_parameters({"wd": 1}, wd=2)))
 
 
-def test_a_schedule_starts_at_the_rate_by_either_name():
+def test_a_schedule_starts_at_the_rate_under_either_name():
     for name in ("lr", "learning_rate"):
         schedule = mx.lr_scheduler.FactorScheduler(step=1, base_lr=0.5)
         assert mx.optimizer.SGD(lr_scheduler=schedule, **{name: 0.25}).lr == 0.25
 
 
 @pytest.mark.parametrize("yes", [True, 1, 1.0, numpy.bool_(True)])
-def test_options_that_are_0_or_1_take_booleans(yes):
+def test_boolean_options_accept_booleans(yes):
     rmsprop = mx.optimizer.RMSProp(centered=yes, multi_precision=yes)
     assert rmsprop.centered == 1
     rmsprop.centered = not yes
@@ -271,7 +270,7 @@ def test_options_that_are_0_or_1_take_booleans(yes):
 
 
 @pytest.mark.parametrize("bad", [True, False, numpy.bool_(True)])
-def test_options_that_are_numbers_take_no_booleans(bad):
+def test_other_options_reject_booleans(bad):
     kv, sgd = filled("w"), mx.optimizer.SGD()
     kv.set_optimizer(mx.optimizer.SGD())
     for call in (

@@ -39,7 +39,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("text", OPERATIONS)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_operators_of_rows_are_those_of_dense_arrays(text):
+def test_operators_agree_with_those_of_dense_arrays(text):
     expression = compile(text, text, "eval")
     a, b, d = rows(), other(), dense()
     found = eval(expression, {"a": a, "b": b, "d": d})
@@ -51,7 +51,7 @@ def test_operators_of_rows_are_those_of_dense_arrays(text):
     assert (a.asnumpy().tolist(), b.indices.tolist()) == (rows().asnumpy().tolist(), [0, 1])
 
 
-def test_absent_rows_stay_0_whatever_they_are_multiplied_with():
+def test_absent_rows_stay_0_in_products():
     for found in (rows() * float("inf"), rows() / 0, rows() * (dense() * float("nan"))):
         assert found.indices.tolist() == [1, 3]
         assert found.asnumpy()[0].tolist() == [0, 0]
@@ -62,14 +62,14 @@ ROWS = {"abs", "ceil", "fix", "floor", "negative", "relu", "rint", "round", "sig
 
 
 @pytest.mark.parametrize("name", sorted(ROWS | {"cos", "exp", "log", "rsqrt", "sigmoid"}))
-def test_functions_of_rows(name):
+def test_functions_of_row_sparse_arrays(name):
     found = getattr(nd, name)(rows())
     assert found.stype == ("row_sparse" if name in ROWS else "default")
     expected = getattr(nd, name)(rows().todense())
     numpy.testing.assert_array_equal(found.asnumpy(), expected.asnumpy())
 
 
-def test_reductions_and_clip_of_rows():
+def test_reductions_and_clip_of_row_sparse_arrays():
     a = rows()
     assert (nd.sum(a).tolist(), a.norm().tolist(), a.mean().tolist()) == ([4.0], nd.norm(a.todense()).tolist(), [0.5])
     assert (nd.clip(a, -1, 1).stype, nd.clip(a, 1, 2).stype) == ("row_sparse", "default")
@@ -78,7 +78,7 @@ def test_reductions_and_clip_of_rows():
     assert nd.minimum(1, a).asnumpy().tolist() == [[0, 0], [1, 1], [0, 0], [-3, 1]]
 
 
-def test_rows_beside_arrays_of_numpy():
+def test_operators_with_numpy_arrays():
     four = numpy.full(SHAPE, 4, "float32")
     for found in (rows() + four, four + rows()):
         assert isinstance(found, nd.NDArray)
@@ -101,18 +101,18 @@ def in_place(text):
      ("a **= 2", ([0, 1, 2, 3], [1, 4])), ("a %= 2", ([0, 1, 2, 3], [1, 0])),
      ("a[:] = b", ([0, 1], [20, 30])), ("a[:] = d", ([0, 1, 2, 3], [5, 5])), ("a[:] = 2", ([0, 1, 2, 3], [2, 2]))],
 )  # fmt: skip
-def test_rows_change_in_place(text, expected):
+def test_operators_in_place(text, expected):
     assert in_place(text) == expected
 
 
-def test_dense_arrays_take_rows_in_place():
+def test_dense_arrays_accept_row_sparse_operands_in_place():
     d = dense()
     d += rows()
     d[:] -= other()
     assert d.asnumpy().tolist() == [[-5, 5], [-14, -23], [5, 5], [2, 9]]
 
 
-def test_rows_of_other_shapes_and_types_are_rejected():
+def test_operands_of_other_shapes_and_types_are_rejected():
     a = rows()
     for wrong in (rows(shape=(5, 2)), rows(dtype="float64"), nd.ones((2, 2))):
         with pytest.raises(mx.errors.SpecMismatchError, match="add: expected"):
@@ -127,10 +127,10 @@ def test_rows_of_other_shapes_and_types_are_rejected():
     assert a.asnumpy().tolist() == rows().asnumpy().tolist()
 
 
-# Copies of rows.
+# Copies of row-sparse arrays.
 
 
-def test_rows_are_copied_to_arrays_and_devices():
+def test_row_sparse_arrays_are_copied_to_arrays_and_devices():
     a = rows()
     assert a.copyto(mx.cpu(1)).context == mx.cpu(1)
     assert a.as_in_context(a.context) is a
@@ -148,7 +148,7 @@ def test_rows_are_copied_to_arrays_and_devices():
             a.copyto(wrong)
 
 
-def test_copies_of_rows_are_their_own():
+def test_copies_of_row_sparse_arrays_are_independent():
     a = rows()
     copies = [a.copy(), copy.deepcopy(a), pickle.loads(pickle.dumps(a)), nd.array(a), nd.sparse.row_sparse_array(a)]
     a *= 10
@@ -160,7 +160,7 @@ def test_copies_of_rows_are_their_own():
     assert (d.astype("float32", copy=False) is d, d.astype("float32") is d) == (True, False)
 
 
-def test_arrays_of_a_form():
+def test_stype_arguments():
     assert nd.zeros(SHAPE, stype="row_sparse").indices.tolist() == []
     assert nd.zeros(shape=SHAPE, stype="default").asnumpy().tolist() == nd.zeros(SHAPE, stype=None).asnumpy().tolist()
     assert nd.empty(SHAPE, stype="row_sparse", dtype="int8").dtype == numpy.int8

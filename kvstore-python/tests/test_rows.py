@@ -1,4 +1,4 @@
-"""Pulls of rows into outputs of all kinds."""
+"""Pulls of rows into outputs of every kind."""
 
 import numpy
 import pytest
@@ -13,14 +13,14 @@ def filled():
     return kv
 
 
-def test_rows_go_into_arrays_of_any_library():
+def test_rows_are_pulled_into_arrays_of_any_library():
     out, ours, rows = numpy.ones((4, 2), "float32"), nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
     filled().row_sparse_pull("e", out=[out, ours, rows], row_ids=[2])
     expected = [[0, 0], [0, 0], [3, 3], [0, 0]]
     assert out.tolist() == ours.tolist() == rows.asnumpy().tolist() == expected
 
 
-def test_several_keys_give_a_list():
+def test_several_keys_return_a_list():
     kv = filled()
     kv.init("f", nd.array([[5], [6]]))
     for keys, ids in ((["e", "f"], [1]), (["e", "f"], nd.array([1])), (("e", "f"), ([1], [1]))):
@@ -30,7 +30,7 @@ def test_several_keys_give_a_list():
     assert kv.row_sparse_pull([], row_ids=[0]) == []
 
 
-def test_rows_go_into_what_has_nothing_but_dlpack():
+def test_rows_are_pulled_into_an_object_that_has_only_dlpack():
     class Lent:
         def __init__(self, array):
             self.array = array
@@ -53,7 +53,7 @@ def test_rows_go_into_what_has_nothing_but_dlpack():
         filled().row_sparse_pull("e", out=[nd.ones((4, 2)), nd.ones((4, 3))], row_ids=[3])
 
 
-def test_rows_of_whole_arrays_and_back():
+def test_conversion_between_dense_and_row_sparse():
     dense = nd.array([[0, 0], [1, 2], [0, 0], [0, 3]], dtype="float64")
     for rows in (dense.tostype("row_sparse"), nd.sparse.row_sparse_array(dense), nd.sparse.row_sparse_array(dense.asnumpy(), dtype="float64")):
         assert (rows.stype, rows.indices.tolist(), rows.data.tolist()) == ("row_sparse", [1, 3], [[1, 2], [0, 3]])
@@ -65,7 +65,7 @@ def test_rows_of_whole_arrays_and_back():
             array.tostype("csr")
     with pytest.raises(TypeError, match="shape: that of the whole array"):
         nd.sparse.row_sparse_array(([[1, 2]], [0]))
-    # As the pages of MXNet have it.
+    # The example of MXNet's documentation.
     kv = mx.kv.create()
     kv.init("w", nd.ones((2, 3)).tostype("row_sparse"))
     kv.push("w", (nd.ones((2, 3)) * 8).tostype("row_sparse"))
@@ -74,7 +74,7 @@ def test_rows_of_whole_arrays_and_back():
     assert out.tolist() == [[8, 8, 8], [0, 0, 0]]
 
 
-def test_a_pull_of_rows_that_fails_changes_nothing():
+def test_a_failed_pull_of_rows_changes_nothing():
     out, rows = nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
     read_only = numpy.broadcast_to(numpy.float32(0), (4, 2))
     with pytest.raises(mx.errors.InvalidArgumentError, match="is read-only"):
@@ -83,7 +83,7 @@ def test_a_pull_of_rows_that_fails_changes_nothing():
     assert rows.indices.tolist() == []
 
 
-def test_an_output_of_rows_with_the_wrong_shape_is_named():
+def test_the_message_names_a_row_sparse_output_of_the_wrong_shape():
     kv = filled()
     kv.init("f", nd.ones((4, 2)))
     outs = [nd.sparse.zeros("row_sparse", (4, 2)), nd.sparse.zeros("row_sparse", (3, 2))]
@@ -97,7 +97,7 @@ def test_an_output_of_rows_with_the_wrong_shape_is_named():
         assert outs[0].indices.tolist() == []
 
 
-def test_a_key_may_have_several_outputs_with_numbers_of_their_own():
+def test_each_output_of_a_key_may_have_its_own_row_indices():
     kv, one, other = filled(), nd.zeros((4, 2)), nd.zeros((4, 2))
     kv.row_sparse_pull(["e"], out=[[one, other]], row_ids=[[nd.array([1]), nd.array([3])]])
     assert (one.tolist()[1], other.tolist()[1], other.tolist()[3]) == ([2, 2], [0, 0], [4, 4])

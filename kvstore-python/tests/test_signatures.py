@@ -1,4 +1,4 @@
-"""Programs for MXNet call the verbs as they do now: by these names of arguments, in this order, with these defaults."""
+"""The verbs accept MXNet's calls: the same argument names, order and defaults."""
 
 import inspect
 
@@ -6,7 +6,7 @@ import pytest
 
 import mxkv as mx
 
-#: What MXNet 1.9.1 has.
+#: The signatures of MXNet 1.9.1.
 SIGNATURES = {
     "init": "(self, key, value)",
     "push": "(self, key, value, priority=0)",
@@ -32,19 +32,19 @@ def parsed(text):
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_arguments_are_those_of_mxnet(name):
+def test_arguments_agree_with_mxnet(name):
     wanted = parsed(SIGNATURES[name])
     found = list(inspect.signature(getattr(mx.kv.KVStore, name)).parameters.values())
     assert [it.name for it in found[: len(wanted)]] == [it.name for it in wanted]
     for ours, theirs in zip(found, wanted):
         assert ours.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD or ours.name == "self"
-        # An argument that may be left out is no other for who gives it.
+        # An argument that has a default in MXNet has the same default here.
         assert theirs.default in (inspect.Parameter.empty, ours.default)
-    # What there is beyond may be left out.
+    # Additional arguments have defaults.
     assert all(it.default is not inspect.Parameter.empty for it in found[len(wanted) :])
 
 
-def test_properties_and_the_function_that_makes_a_store():
+def test_properties_and_create():
     assert str(inspect.signature(mx.kv.create)).startswith("(name: 'str' = 'local')")
     for name in ("type", "rank", "num_workers"):
         assert inspect.isdatadescriptor(inspect.getattr_static(mx.kv.KVStore, name))

@@ -1,4 +1,4 @@
-"""Snapshots as objects of Python: pickles and copies."""
+"""Pickles and copies of snapshots."""
 
 import copy
 import pickle
@@ -15,7 +15,7 @@ def gradient(seed):
 
 
 def trained():
-    """Returns a store with values of several kinds, and an optimizer that has run."""
+    """Returns a store with values of several kinds and an optimizer that has updated a key."""
     kv = mx.kv.create()
     kv.init("w", nd.ones(3))
     kv.init("half", nd.ones((2, 2), dtype="float16"))
@@ -25,7 +25,7 @@ def trained():
     return kv
 
 
-def test_a_pickle_gives_the_bits_of_the_next_steps():
+def test_a_pickled_snapshot_gives_the_same_next_steps():
     kv = trained()
     snapshot = kv.snapshot()
     again = pickle.loads(pickle.dumps(snapshot))
@@ -52,7 +52,7 @@ def test_a_copy_is_the_snapshot_itself():
     assert copy.deepcopy([snapshot, snapshot]) == [snapshot, snapshot]
 
 
-def test_bytes_that_are_no_checkpoint_are_rejected():
+def test_damaged_bytes_are_rejected():
     snapshot = trained().snapshot()
     restore, (content,) = snapshot.__reduce__()
     for damaged in (b"", b"no checkpoint", content[:-1], content + b"\0"):

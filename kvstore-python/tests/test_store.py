@@ -1,4 +1,4 @@
-"""Stores: keys, shapes of calls, updaters, optimizers, whole stores."""
+"""Stores: keys, forms of arguments, updaters, optimizers, snapshots."""
 
 import gc
 import math
@@ -18,10 +18,10 @@ def filled(keys, value=0.0):
     return kv
 
 
-# Keys and shapes of calls.
+# Keys and forms of arguments.
 
 
-def test_the_four_shapes():
+def test_the_four_forms_of_values():
     kv = filled(["a", "b"])
     one, two = nd.ones(2), nd.ones(2) * 2
     kv.push("a", one)
@@ -38,7 +38,7 @@ def test_the_four_shapes():
     assert kv.pull("a").tolist() == [3, 3]
 
 
-def test_outputs_in_the_four_shapes():
+def test_the_forms_of_outputs():
     kv = filled(["a", "b"], 7)
     outs = [[nd.zeros(2), nd.zeros(2, dtype="int32")], [numpy.zeros(2)]]
     kv.pull(["a", "b"], out=outs)
@@ -56,7 +56,7 @@ def test_empty_lists_do_nothing():
     assert kv.pull([]) == []
 
 
-def test_a_class_of_stores_may_have_arguments_of_its_own():
+def test_a_store_class_may_have_its_own_arguments():
     class Counting(mx.kv.KVStore):
         def __init__(self, limit):
             super().__init__("device")
@@ -96,7 +96,7 @@ def test_existing_keys():
         kv.init("a", nd.zeros(3), on_existing="what")
 
 
-def test_nothing_a_program_does_later_reaches_the_store():
+def test_later_changes_of_arrays_do_not_change_the_store():
     kv, value = mx.kv.create(), nd.ones(2)
     kv.init("a", value)
     value += 1
@@ -124,7 +124,7 @@ def adding(key, pushed, stored):
     stored += pushed
 
 
-def test_an_updater_gets_the_sum_and_changes_what_is_stored():
+def test_an_updater_receives_the_sum_and_changes_the_stored_value():
     kv, seen = filled([9, 5, 7]), []
 
     def update(key, pushed, stored):
@@ -140,14 +140,14 @@ def test_an_updater_gets_the_sum_and_changes_what_is_stored():
     assert kv.pull(5).tolist() == [1, 1]
 
 
-def test_text_keys_reach_the_updater_as_texts():
+def test_an_updater_receives_string_keys_as_strings():
     kv, seen = filled(["3"]), []
     kv.set_updater(lambda key, pushed, stored: seen.append(key))
     kv.push("3", nd.ones(2))
     assert seen == ["3"]
 
 
-def test_updaters_get_arrays_of_np_after_set_np():
+def test_updaters_receive_np_arrays_after_set_np():
     kv, seen = filled(3), []
     kv.set_updater(lambda key, pushed, stored: seen.append(type(stored)))
     mx.npx.set_np()
@@ -160,7 +160,7 @@ def test_updaters_get_arrays_of_np_after_set_np():
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, KeyError, StopIteration])
-def test_what_an_updater_raises_is_what_push_raises(kind):
+def test_push_raises_the_exception_of_an_updater(kind):
     kv, raised = filled(["a", "b", "c"]), kind("mine")
 
     def update(key, pushed, stored):
@@ -173,13 +173,13 @@ def test_what_an_updater_raises_is_what_push_raises(kind):
         kv.push(["a", "b", "c"], [nd.ones(2)] * 3)
     assert caught.value is raised
     names = [frame.name for frame in traceback.extract_tb(raised.__traceback__)]
-    # Whoever called `push`, which is native, and then the updater.
-    assert (names[0], names[-1]) == ("test_what_an_updater_raises_is_what_push_raises", "update")
-    # Keys before it are updated, its own and later ones are not.
+    # `push` is native code, so the traceback has the test and the updater.
+    assert (names[0], names[-1]) == ("test_push_raises_the_exception_of_an_updater", "update")
+    # Earlier keys are updated. The failing key and later keys are not.
     assert [it.tolist() for it in kv.pull(["a", "b", "c"])] == [[1, 1], [0, 0], [0, 0]]
 
 
-def test_inside_an_updater_the_store_can_be_read_and_not_changed():
+def test_an_updater_can_read_the_store_but_not_change_it():
     kv, seen = filled(["a", "b"]), []
 
     def update(key, pushed, stored):
@@ -193,7 +193,7 @@ def test_inside_an_updater_the_store_can_be_read_and_not_changed():
     kv.set_updater(None)
 
 
-def test_later_writes_to_an_updaters_arrays_reach_nobody():
+def test_later_writes_to_the_arrays_of_an_updater_have_no_effect():
     kv, kept = filled("a"), []
 
     def update(key, pushed, stored):
@@ -211,7 +211,7 @@ def test_later_writes_to_an_updaters_arrays_reach_nobody():
     assert kept[0].tolist() == [5, 5]
 
 
-def test_a_value_that_an_updater_keeps_is_its_own():
+def test_a_value_that_an_updater_keeps_does_not_change():
     kv, kept = filled("a"), []
     kv.set_updater(lambda key, pushed, stored: kept.append(pushed))
     value = numpy.ones(2, dtype="float32")
@@ -220,7 +220,7 @@ def test_a_value_that_an_updater_keeps_is_its_own():
     assert kept[0].tolist() == [1, 1]
 
 
-def test_an_updater_lives_as_long_as_its_store_and_no_longer():
+def test_a_store_keeps_its_updater_alive_until_it_is_dropped():
     def update(key, pushed, stored):
         pass
 
@@ -272,7 +272,7 @@ GRADIENTS = [[[0.1, -0.2], [0.3, 0.4]], [[-0.5, 0.25], [1.5, -2]], [[0.05, 0.6],
         ("test", {"rescale_grad": 2.0}, [0.3, -0.7, 2.7, 1.4]),
     ],
 )
-def test_recorded_vectors_of_mxnet(name, options, expected):
+def test_updates_recorded_in_mxnet(name, options, expected):
     kv = mx.kv.create()
     kv.init("w", nd.array(START))
     kv.set_optimizer(mx.optimizer.create(name, **options))
@@ -295,7 +295,7 @@ def test_every_optimizer_has_a_class():
         assert isinstance(mx.optimizer.create(cls.__name__), cls)
 
 
-def test_options_are_honoured_or_refused():
+def test_options_are_applied_or_rejected():
     sgd = mx.optimizer.SGD(learning_rate=0.1, clip_gradient=None, multi_precision=True)
     assert sgd.hyper_parameters["clip_gradient"] == 0
     for wrong in ({"momentun": 0.9}, {"learning_rate": -1}):
@@ -334,10 +334,10 @@ def test_hyper_parameters_of_a_running_store():
     assert kv.pull("a").tolist() == [-0.5, -0.5]
 
 
-# The whole store.
+# Snapshots, checkpoints and settings.
 
 
-def test_states_go_on_with_the_same_bits(tmp_path):
+def test_saved_states_give_the_same_bits(tmp_path):
     kv = filled("a", 1)
     kv.set_optimizer(mx.optimizer.Adam())
     kv.push("a", nd.ones(2))
@@ -387,7 +387,7 @@ def test_clip_global_norm():
         for key in shapes:
             numpy.testing.assert_allclose(kv.pull(key).asnumpy(), sums[key] * factor, rtol=1e-6)
     kv.set_clip_global_norm(norm / 7)
-    # An optimizer gets the clipped sum, and `rescale_grad` comes after.
+    # The optimizer receives the clipped sum, and applies `rescale_grad` afterwards.
     kv.init("w", numpy.zeros(2, "float32"))
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=1, rescale_grad=0.5))
     kv.set_clip_global_norm(5)
@@ -400,7 +400,7 @@ def test_clip_global_norm():
     assert kv.clip_global_norm() is None
 
 
-def test_bounds_of_norms_that_are_refused():
+def test_invalid_bounds_of_the_norm_are_rejected():
     kv = filled("a")
     kv.init("n", numpy.zeros(2, "int32"))
     for wrong, kind in ((0, ValueError), (-1, ValueError), (math.inf, ValueError), (math.nan, ValueError)):
@@ -419,7 +419,7 @@ def test_bounds_of_norms_that_are_refused():
         kv.set_clip_global_norm(1)
 
 
-def test_rows():
+def test_row_sparse_pull():
     kv = mx.kv.create()
     kv.init(["a", "b"], [nd.array([[1, 2], [3, 4], [5, 6]])] * 2)
     out = nd.sparse.zeros("row_sparse", (3, 2))
@@ -437,7 +437,7 @@ def test_rows():
         kv.row_sparse_pull("a")
 
 
-def test_pulls_into_rows():
+def test_pulls_into_row_sparse_outputs():
     kv = mx.kv.create()
     kv.init(["a", "b"], [nd.array([[0, 0], [3, 4], [5, 0]]), nd.ones((3, 2))])
     rows, dense = nd.sparse.zeros("row_sparse", (3, 2)), nd.zeros((3, 2))
@@ -451,7 +451,7 @@ def test_pulls_into_rows():
     assert rows.indices.tolist() == [0, 1, 2]
 
 
-def test_pulls_into_rows_that_fail_change_nothing():
+def test_failed_pulls_into_row_sparse_outputs_change_nothing():
     kv = mx.kv.create()
     kv.init("a", nd.ones((3, 2)))
     dense = nd.zeros((3, 2))
@@ -468,7 +468,7 @@ def test_pulls_into_rows_that_fail_change_nothing():
     assert dense.tolist() == [[0, 0]] * 3
 
 
-# Other classes of stores.
+# Other store classes.
 
 
 def test_capabilities():
@@ -495,7 +495,7 @@ def test_the_test_store():
     values = [nd.ones(2), nd.ones(2)]
     store.pushpull("w", values)
     assert values[0].tolist() == [2, 2]
-    # Keys are not looked at, as in MXNet; arrays may be of any library.
+    # As in MXNet, the test store ignores keys. Arrays may be of any library.
     of_numpy = numpy.zeros(2)
     store.pushpull(None, [nd.ones(2), numpy.ones(2, dtype="float32")], out=[of_numpy, outs[0]])
     assert of_numpy.tolist() == outs[0].tolist() == [2, 2]

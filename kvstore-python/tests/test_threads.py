@@ -1,4 +1,4 @@
-"""Threads: verbs run without the interpreter's lock, and what many threads push is all there."""
+"""Threads: verbs run with the GIL released, and no pushes are lost."""
 
 import sys
 import threading
@@ -14,8 +14,8 @@ from test_store import adding, filled
 
 @contextmanager
 def counting():
-    """Yields a function that returns how often another thread has run. It runs only when this one gives the lock up of
-    its own accord: nobody may take it away.
+    """Yields a function that returns how often another thread has run. The switch interval is very
+    long, so the other thread runs only if this thread releases the GIL itself.
     """
     rounds, is_over, interval = [0], threading.Event(), sys.getswitchinterval()
 
@@ -36,8 +36,8 @@ def counting():
 
 
 def gives_the_lock_up(prepare, seconds=20):
-    """Returns whether another thread runs during one of many calls, each of which `prepare` returns: one may be over before
-    that thread has awoken.
+    """Returns whether another thread runs during a call. `prepare` returns the call. Repeats it,
+    because one call may end before the other thread wakes up.
     """
     deadline = time.monotonic() + seconds
     with counting() as rounds:
@@ -50,12 +50,12 @@ def gives_the_lock_up(prepare, seconds=20):
     return False
 
 
-def test_what_keeps_the_lock_is_noticed():
+def test_a_call_that_keeps_the_gil_is_detected():
     assert not gives_the_lock_up(lambda: lambda: sum(range(1000)), seconds=0.5)
 
 
 class Verbs:
-    """Verbs by name: each method returns a call of one, and has done before all that must have been."""
+    """Verbs by name. Each method prepares a call and returns it."""
 
     def __init__(self, folder):
         self.kv, self.array, self.file = mx.kv.create(), nd.ones((2, 100_000)), folder / "file"
@@ -191,8 +191,8 @@ class Verbs:
         return mx.kv.create().close
 
 
-def test_no_verb_is_forgotten():
-    # What stands for one another, and what belongs to the class.
+def test_every_verb_is_covered():
+    # Names of the class.
     others = {"is_capable", "kv_registry", "register", "OPTIMIZER"}
     assert {name for name in dir(mx.kv.KVStore) if not name.startswith("_")} - others <= set(vars(Verbs))
 
@@ -200,7 +200,7 @@ def test_no_verb_is_forgotten():
 @pytest.mark.parametrize("name", [name for name in vars(Verbs) if not name.startswith("_")])
 def test_other_threads_run_during_every_verb(name, tmp_path):
     prepare = getattr(Verbs(tmp_path), name)
-    # What is imported only once is imported now.
+    # Run it once, because the first call may import modules.
     prepare()()
     assert gives_the_lock_up(prepare)
 
@@ -226,7 +226,7 @@ def test_other_threads_run_during_work_on_arrays(name):
     assert gives_the_lock_up(lambda: lambda: work(array, of_numpy, kv))
 
 
-def test_pushes_of_many_threads_are_all_there():
+def test_no_push_of_many_threads_is_lost():
     kv = filled(["a", "b"])
     kv.set_updater(adding)
 
@@ -243,7 +243,7 @@ def test_pushes_of_many_threads_are_all_there():
 
 
 def test_other_threads_run_while_a_push_waits():
-    """One push stands in its updater, which waits for another thread's whole life."""
+    """A push is blocked in its updater until another thread has finished."""
     kv, entered, may_go = filled(["a", "b"]), threading.Event(), threading.Event()
 
     def update(key, pushed, stored):
@@ -256,7 +256,7 @@ def test_other_threads_run_while_a_push_waits():
     thread = threading.Thread(target=lambda: kv.push("a", nd.ones(2)))
     thread.start()
     assert entered.wait(60)
-    # The key's lock is held; a push of the same key waits without the interpreter's lock.
+    # The first push holds the key's lock, so this push waits for it, with the GIL released.
     waiting = threading.Thread(target=lambda: kv.push("a", nd.ones(2)))
     waiting.start()
     assert kv.pull("b").tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch as values and as outputs, and arrays on their way into PyTorch."""
+"""PyTorch tensors as values and outputs, and arrays exported to PyTorch."""
 
 import gc
 import threading
@@ -24,7 +24,7 @@ def store(value):
 
 
 def layouts(torch, dtype):
-    """Tensors of 3 x 4 elements that stand in many ways."""
+    """Yields tensors of 3 x 4 elements with various strides and offsets."""
     yield torch.zeros(3, 4, dtype=dtype)
     yield torch.zeros(4, 3, dtype=dtype).t()
     yield torch.zeros(6, 12, dtype=dtype)[::2, 1::3]
@@ -34,7 +34,7 @@ def layouts(torch, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tensors_go_in_and_out_in_every_layout(torch, dtype):
+def test_tensors_of_every_layout_are_values_and_outputs(torch, dtype):
     base = torch.arange(12).reshape(3, 4).to(getattr(torch, dtype))
     for tensor in layouts(torch, base.dtype):
         tensor.copy_(base)
@@ -47,7 +47,7 @@ def test_tensors_go_in_and_out_in_every_layout(torch, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pytorch_takes_arrays(torch, dtype):
+def test_pytorch_imports_arrays(torch, dtype):
     array = nd.array([[1, 2], [3, 4]], dtype=getattr(torch, dtype))
     taken = torch.utils.dlpack.from_dlpack(array)
     assert taken.dtype == getattr(torch, dtype)
@@ -55,13 +55,13 @@ def test_pytorch_takes_arrays(torch, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int16", "complex64"])
-def test_dtypes_that_no_tensor_has_are_named(torch, dtype):
+def test_the_message_names_an_unsupported_dtype(torch, dtype):
     with pytest.raises(TypeError, match=f"(?i){dtype}") as caught:
         store(torch.zeros(2, dtype=getattr(torch, dtype)))
     assert caught.value.code == "InvalidArgument"
 
 
-def test_an_output_is_cast_into(torch):
+def test_a_pull_casts_to_the_dtype_of_the_output(torch):
     kv, outs = store(torch.tensor([1.5, -2.5])), [torch.zeros(2, dtype=torch.float64), torch.zeros(2).half()]
     kv.pull("w", out=outs)
     assert [out.tolist() for out in outs] == [[1.5, -2.5]] * 2
@@ -82,7 +82,7 @@ def test_tensors_without_axes_and_without_elements(torch):
 # Gradients.
 
 
-def test_tensors_of_a_gradient_are_refused_where_pytorch_refuses_them(torch):
+def test_tensors_that_require_grad_are_rejected(torch):
     kv, parameter = store(torch.ones(2)), torch.nn.Parameter(torch.zeros(2))
     for tensor in (parameter, parameter * 2):
         with pytest.raises(TypeError, match=r"`\.detach\(\)` or `torch\.no_grad\(\)`"):
@@ -93,7 +93,7 @@ def test_tensors_of_a_gradient_are_refused_where_pytorch_refuses_them(torch):
     assert parameter.tolist() == [0, 0]
 
 
-def test_parameters_without_recording_gradients(torch):
+def test_parameters_under_no_grad(torch):
     parameter = torch.nn.Parameter(torch.ones(2))
     with torch.no_grad():
         kv = store(parameter)
@@ -108,9 +108,9 @@ def test_parameters_without_recording_gradients(torch):
     assert parameter.requires_grad
 
 
-def test_a_backward_pass_that_needs_what_was_overwritten_fails(torch):
+def test_a_backward_pass_that_needs_overwritten_values_fails(torch):
     if not hasattr(torch.autograd.graph, "increment_version"):
-        pytest.skip("this PyTorch cannot be told of writes")
+        pytest.skip("this PyTorch has no `increment_version`")
     kv, parameter = store(torch.ones(2)), torch.nn.Parameter(torch.zeros(2))
     for pull in (kv.pull, lambda key, out: kv.pushpull(key, torch.ones(2), out=out)):
         loss = (parameter * parameter).sum()
@@ -134,10 +134,10 @@ def test_the_state_of_a_module(torch):
     assert there[1].num_batches_tracked == 1
 
 
-# What is no plain memory.
+# Tensors that are not plain memory.
 
 
-def test_what_is_no_plain_memory_is_refused(torch):
+def test_tensors_that_are_not_plain_memory_are_rejected(torch):
     kv = store(torch.zeros(2))
     pairs = torch.complex(torch.ones(2), torch.full((2,), 3.0)).conj()
     with pytest.raises(TypeError, match=r"`\.resolve_neg\(\)`"):
@@ -154,7 +154,7 @@ def test_what_is_no_plain_memory_is_refused(torch):
         kv.push("w", torch.ones(2, device="meta"))
 
 
-def test_expanded_tensors_are_values_and_no_outputs(torch):
+def test_expanded_tensors_are_values_but_not_outputs(torch):
     base = torch.ones(1, 2)
     expanded = base.expand(3, 2)
     kv = store(expanded)
@@ -165,10 +165,10 @@ def test_expanded_tensors_are_values_and_no_outputs(torch):
     assert base.tolist() == [[1, 1]]
 
 
-# Whose memory it is.
+# Ownership of memory.
 
 
-def test_a_value_is_not_copied_on_its_way_in(torch):
+def test_a_push_does_not_copy_its_values(torch):
     kv = store(torch.zeros(1_000_000))
     values = [torch.ones(1_000_000) for _ in range(8)]
     kv.push("w", values[:2])
@@ -181,7 +181,7 @@ def test_a_value_is_not_copied_on_its_way_in(torch):
     assert kv.pull("w").tolist()[0] == 8
 
 
-def test_nothing_of_a_tensor_is_kept(torch):
+def test_a_store_keeps_no_reference_to_a_tensor(torch):
     tensor = torch.ones(1000)
     kv, gone = store(tensor), weakref.ref(tensor)
     kv.push("w", tensor)
@@ -195,7 +195,7 @@ def test_nothing_of_a_tensor_is_kept(torch):
     assert kv.pull("w").asnumpy().max() == 1
 
 
-def test_a_tensor_of_an_array_is_a_value_of_its_own(torch):
+def test_pytorch_gets_a_copy_of_an_array(torch):
     kv = store(nd.ones(1000))
     for take in (torch.utils.dlpack.from_dlpack, lambda array: torch.tensor(array.asnumpy())):
         array = kv.pull("w")
@@ -213,7 +213,7 @@ def test_a_tensor_of_an_array_is_a_value_of_its_own(torch):
         kv.push("w", nd.ones(1000))
 
 
-def test_views_of_one_tensor_are_values_and_outputs_of_a_call(torch):
+def test_views_of_one_tensor_are_values_and_outputs_of_one_call(torch):
     base = torch.arange(8.0).view(4, 2)
     kv = store(torch.zeros(2))
     kv.pushpull("w", [base[0], base[1], base[3]], out=[base[1], base[2]])
@@ -248,7 +248,7 @@ def test_threads_push_tensors(torch):
     assert kv.pull("w").tolist() == [50.0 * (0 + 1 + 2 + 3 + 4)] * 1000
 
 
-def test_a_sparse_gradient_goes_in_as_the_message_says(torch):
+def test_a_sparse_gradient_is_pushed_as_the_message_says(torch):
     embedding = torch.nn.Embedding(5, 2, sparse=True)
     embedding(torch.tensor([4, 1, 4])).sum().backward()
     kv, t = store(nd.zeros((5, 2))), embedding.weight.grad
@@ -264,7 +264,8 @@ def test_a_sparse_gradient_goes_in_as_the_message_says(torch):
     assert kv.pull("w").tolist() == expected
 
 
-#: Our optimizer, its options, and the class and the arguments of PyTorch's. A large epsilon shows where it is added.
+#: Our optimizer and its options, and PyTorch's class and arguments. With a large epsilon, the place
+#: where it is added matters.
 EPSILONS = {
     "adam": ("adam", {"epsilon": 0.1, "wd": 0.01}, "Adam", {"eps": 0.1, "weight_decay": 0.01}),
     "adam, decoupled": (

@@ -20,14 +20,14 @@ def digits(torch):
     spec = importlib.util.spec_from_file_location("digits", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    # Threads that wait for each other on few processors take their time.
+    # With few processors, several PyTorch threads are slow, because they wait for each other.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield module
     torch.set_num_threads(threads)
 
 
-def test_replicas_over_a_store_learn_what_plain_pytorch_learns(torch, digits):
+def test_replicas_learn_what_plain_pytorch_learns(torch, digits):
     (ours, accuracy, _), (plain, accuracy_of_plain, _) = digits.train(epochs=5)
     assert accuracy > 0.9
     assert accuracy == pytest.approx(accuracy_of_plain, abs=0.01)
@@ -44,7 +44,7 @@ def test_replicas_over_a_store_learn_what_plain_pytorch_learns(torch, digits):
     assert {one.num_pushes for one in ours.store.stats()} == {5 * len(digits.digits()[0])}
 
 
-def test_its_gradients_can_be_read_where_they_lie(digits):
+def test_gradients_of_the_example_are_read_in_place(digits):
     ours, (batches, _) = digits.Replicas(), digits.digits()
     ours.step(batches[0])
     addresses = [one.data_ptr() for replicas in ours.parameters for one in replicas]

@@ -1,4 +1,4 @@
-"""The type stubs say what is there, and the modules keep to their types."""
+"""Type checks of the stubs and the modules."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ pytest.importorskip("mypy", reason="mypy is not installed")
 
 def run(folder, *arguments):
     package = pathlib.Path(mxkv.__file__).parents[1]
-    # Where it is not installed it has to be told; where it is it may not be.
+    # mypy needs the path of the package if it is not installed, and rejects the path otherwise.
     told = {} if package.name == "site-packages" else {"MYPYPATH": str(package)}
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -28,9 +28,9 @@ def run(folder, *arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_stubs_are_those_of_the_native_module(tmp_path):
+def test_the_stubs_agree_with_the_native_module(tmp_path):
     run(tmp_path, "mypy.stubtest", "mxkv._native", "--ignore-disjoint-bases")
 
 
-def test_the_modules_keep_to_their_types(tmp_path):
+def test_the_modules_pass_the_type_checker(tmp_path):
     run(tmp_path, "mypy", "-p", "mxkv")

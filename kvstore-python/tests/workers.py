@@ -1,4 +1,4 @@
-"""Players in processes of their own: a library that ends its process takes nobody with it."""
+"""Players in separate processes, so that a crash of a library does not end the tests."""
 
 import json
 import pathlib
@@ -7,15 +7,15 @@ import tempfile
 import threading
 
 PLAYER = pathlib.Path(__file__).parent / "player.py"
-#: Far more than a program takes: what has not answered by then never will.
+#: Far longer than a program takes. A process that has not answered by then hangs.
 SECONDS = 120
 
-#: What became of a step that ended the process, or never came back.
+#: The outcome of a step that ended its process or hung.
 DIED = {"error": "the process ended"}
 
 
 class Worker:
-    """A process that plays programs with one module, started again when it has ended."""
+    """A process that plays programs with one module. It is restarted after it has ended."""
 
     def __init__(self, python, module):
         self.command = [str(python), str(PLAYER), module]
@@ -44,9 +44,11 @@ class Worker:
         )
 
     def play(self, program):
-        """Returns what became of making the store and of each step, up to the one that ended the process."""
+        """Returns the outcomes of creating the store and of each step, up to one that ended the
+        process.
+        """
         outcomes = self.play_once(program)
-        # What a program does to a process, it does again; what a machine that stands still does, it does not.
+        # Repeat a program that ended its process. A crash repeats, a pause of the machine does not.
         return self.play_once(program) if DIED in outcomes else outcomes
 
     def play_once(self, program):
@@ -76,7 +78,7 @@ class Worker:
         return outcomes
 
     def said(self):
-        """Returns the end of what the processes have printed."""
+        """Returns the last part of the output of the processes."""
         self.errors.seek(0, 2)
         self.errors.seek(max(0, self.errors.tell() - 2000))
         return self.errors.read().decode(errors="replace")

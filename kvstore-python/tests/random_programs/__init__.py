@@ -1,8 +1,8 @@
-"""Random programs for a player, the same ones for MXNet and this package: one seed, one program.
+"""Random programs for a player, the same for MXNet and this package. A seed determines a program.
 
-A program makes few keys and pushes and pulls them in every shape of a call. What it holds of each key is what it takes to
-avoid calls about which MXNet and this package are known to differ; some of them it makes on purpose, as the last step, and
-says their name (``mxnet_differences.py``).
+A program creates a few keys, and pushes and pulls them in all forms of arguments. For each key it
+keeps the state that it needs to avoid calls in which MXNet and this package are known to differ. It
+makes some of these calls on purpose, as the last step, and marks them (``mxnet_differences.py``).
 """
 
 from .rows import rows
@@ -14,7 +14,7 @@ __all__ = ["SHARES", "program"]
 #: Every kind of program, as a function of the seed.
 KINDS = {"verbs": verbs, "optimizers": optimizers, "rows": rows, "compression": compression}
 
-#: Programs of each kind among ten.
+#: The number of programs of each kind among ten.
 SHARES = {"verbs": 3, "optimizers": 5, "rows": 1, "compression": 1}
 _TENTH = [name for name, share in SHARES.items() for _ in range(share)]
 

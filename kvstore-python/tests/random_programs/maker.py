@@ -1,30 +1,30 @@
-"""A program that is being made, and the calls of it that work."""
+"""The class that builds a program, and its methods for calls that succeed."""
 
 import random
 
 FLOATS = ["float32", "float64", "float16"]
 DTYPES = [*FLOATS, "int32", "int64", "int8", "uint8"]
 SHAPES = [[1], [2], [5], [2, 3], [3, 1], [1, 4], [2, 1, 2], [17]]
-#: Devices are numbers on a host, and a list has no more values than there are.
+#: The number of device names on the host, which limits the length of a list of values.
 MOST_VALUES = 4
 
 
 class Key:
-    """What has become of a key so far."""
+    """The state of a key at this point of the program."""
 
     def __init__(self, name, shape, dtype, is_rows=False):
         self.name = name
         self.shape = shape
         self.dtype = dtype
         self.is_rows = is_rows
-        # MXNet has room for as many values as the first list had.
+        # MXNet has memory for as many values as the first list had.
         self.first_list = None
-        # Without updater MXNet's stored value is the memory in which it sums.
+        # Without an updater, the stored value in MXNet is the memory that it sums in.
         self.is_merge_buffer = False
 
 
 class Maker:
-    """A program that is being made."""
+    """A program under construction."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -66,7 +66,7 @@ class Maker:
             return self.random.randint(-100, 100)
         if self.is_rough:
             return self.random.gauss(0, 1) * 10 ** self.random.randint(-2, 2)
-        # Sums of these are exact, in whatever order.
+        # Sums of these numbers are exact in any order.
         return self.random.randint(-32, 32) / 8
 
     def value(self, shape, dtype):
@@ -85,11 +85,11 @@ class Maker:
         return {"shape": key.shape, "dtype": dtype}
 
     def casts(self, dtype):
-        """Returns the dtypes that values of this one are pulled into."""
-        # From a float that is below 0 or too large, a C cast to a small integer may give anything.
+        """Returns the dtypes of outputs for values of this dtype."""
+        # In C, a cast of a float to a small integer is undefined if the value does not fit.
         return [*FLOATS, "int32", "int64"] if dtype.startswith("float") else DTYPES
 
-    # Calls that work.
+    # Calls that succeed.
 
     def init(self):
         count = min(self.random.randint(1, 3), len(self.names))
@@ -120,12 +120,12 @@ class Maker:
         return FLOATS if is_float else DTYPES
 
     def num_values(self, key):
-        """Returns how many values a push of the key may have, and remembers it."""
+        """Returns a number of values for a push of the key, and updates the state of the key."""
         most = MOST_VALUES if key.first_list is None else key.first_list
         if self.rule is not None and key.is_merge_buffer:
             most = 1
         if self.is_rough and key.dtype == "float16":
-            # It rounds every addition, here a sum is rounded once.
+            # MXNet rounds every addition, this package rounds the sum once.
             most = min(most, 2)
         count = 1 if self.chance(0.4) else self.random.randint(1, most)
         if count > 1:
@@ -151,13 +151,13 @@ class Maker:
         self.step("push", keys=keys, values=values, **self.options())
 
     def arguments(self, keys, arrays):
-        """Returns keys and their arrays in one of the shapes of a call."""
+        """Returns keys and their arrays in one of the forms of arguments."""
         lists = [arrays(key) for key in keys]
         names = [key.name for key in keys]
         if len(keys) == 1 and self.chance(0.7):
             return names[0], lists[0][0] if len(lists[0]) == 1 and self.chance(0.7) else lists[0]
         if self.chance(0.4):
-            # Keys repeated, in any order: their values keep theirs.
+            # Repeat the keys in any order. The values of a key keep their order.
             pairs = [(name, position) for position, name in enumerate(names) for _ in lists[position]]
             self.random.shuffle(pairs)
             left = [iter(values) for values in lists]
@@ -170,7 +170,7 @@ class Maker:
 
     def outs(self, key):
         count = self.random.randint(1, 3)
-        # On a device MXNet takes the value to one output first, and from there to the others.
+        # On a device, MXNet copies the value to the first output, and from there to the others.
         return [self.out(key)] * count if self.is_device else [self.out(key) for _ in range(count)]
 
     def pull(self):
@@ -181,11 +181,11 @@ class Maker:
         self.step("pull", keys=keys, outs=outs, **options)
 
     def pull_into_one(self):
-        """Pulls keys of one shape into the same array."""
+        """Pulls several keys of the same shape into the same array."""
         first = self.keys[0]
         keys = [key for key in self.keys if (key.shape, key.dtype) == (first.shape, first.dtype)]
         if self.is_int:
-            # It goes by the number of the key, here it is the order of initialisation.
+            # MXNet orders integer keys by number, this package by the order of initialisation.
             keys = keys[:1] * 2
         out = {"shape": keys[0].shape, "dtype": keys[0].dtype, "slot": len(self.steps)}
         self.step("pull", keys=[key.name for key in keys], outs=[out for _ in keys])
@@ -204,7 +204,7 @@ class Maker:
         self.rule = self.step("set_updater", name=self.random.choice(names))
 
     def ask(self):
-        """Makes a call that changes nothing."""
+        """Makes calls that change nothing."""
         self.step(self.random.choice(["info", "barrier"]))
         self.step("is_capable", capability="optimizer")
 

@@ -1,19 +1,19 @@
-"""Programs of which some or all keys are rows."""
+"""Programs with row-sparse keys."""
 
 from .maker import Key
 from .training import Training
 
-#: Optimizers that step the rows of a gradient only.
+#: Optimizers that update only the rows of a gradient.
 LAZY = ["sgd", "adam", "adagrad", "ftrl"]
 
 
 class Rows(Training):
-    """A program with keys that are initialised as rows, most of them."""
+    """A program that initialises most of its keys as row-sparse."""
 
     def __init__(self, seed):
         super().__init__(seed)
         self.is_training = self.chance(0.5)
-        # The names of keys that were whole from the beginning.
+        # The names of keys that were initialised as dense.
         self.whole = set()
 
     def init_rows(self):
@@ -32,14 +32,14 @@ class Rows(Training):
     def rows(self, shape, dtype, every=False):
         numbers = [row for row in range(shape[0]) if every or self.chance(0.5)]
         if not numbers and not self.is_training:
-            # Of a value without rows MXNet gives no rows of zeros.
+            # MXNet cannot pull rows of a value without rows.
             numbers = [self.random.randrange(shape[0])]
         data = self.value([len(numbers), *shape[1:]], dtype)["data"]
         return {"shape": shape, "dtype": dtype, "rows": numbers, "data": data}
 
     def pushed(self, key):
         if key.name in self.whole:
-            # What MXNet copies the values of a list to is rows or whole for ever.
+            # MXNet copies the values of a list to memory that stays row-sparse or dense for ever.
             is_mixed = key.first_list is None and self.chance(0.5)
             count = self.num_values(key)
             makers = [self.rows, self.value] if is_mixed and count > 1 else [self.rows]
@@ -47,7 +47,7 @@ class Rows(Training):
                 key.first_list = 1
             return [self.random.choice(makers)(key.shape, key.dtype) for _ in range(count)]
         if not self.is_training and self.chance(0.2):
-            # From then on it is whole for MXNet.
+            # From then on, MXNet treats the key as dense.
             key.is_rows = False
             return [self.value(key.shape, key.dtype)]
         return [self.rows(key.shape, key.dtype) for _ in range(self.num_values(key))]
@@ -91,7 +91,7 @@ class Rows(Training):
 
 
 def rows(seed):
-    """Makes a program with keys of rows, with a lazy optimizer or none."""
+    """Makes a program with row-sparse keys, with a lazy optimizer or without an optimizer."""
     maker = Rows(seed)
     maker.init_rows()
     if maker.is_training:

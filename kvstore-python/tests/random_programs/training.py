@@ -1,10 +1,10 @@
-"""Programs that train: optimizers, schedules, states in files, and compression of what is pushed."""
+"""Programs that train: optimizers, schedules, states in files, and compression."""
 
 from .maker import FLOATS, MOST_VALUES
 from .verbs import Verbs
 
-#: Options of each optimizer beside those that all have, and what they may be. What is not among them differs:
-#: ``mxnet_differences.py``.
+#: The options of each optimizer besides the common ones, and their values. MXNet and this package
+#: differ for other options: see ``mxnet_differences.py``.
 OPTIMIZERS = {
     "sgd": {"momentum": [0.0, 0.5, 0.9]},
     "ccsgd": {"momentum": [0.0, 0.5, 0.9]},
@@ -45,28 +45,29 @@ WARMUPS = {
 }
 
 
-#: Optimizers whose states MXNet makes in float32 always, and which then fail for float64, unseen.
+#: Optimizers whose states are always float32 in MXNet. Their updates of float64 weights then fail
+#: without an error.
 FLOAT32_STATES = {"adagrad", "adadelta", "rmsprop", "ftrl"}
 
 
-#: Optimizers that divide by the learning rate: where it is 0, MXNet makes NaN of the weight.
+#: Optimizers that divide by the learning rate. If it is 0, the weight becomes NaN in MXNet.
 DIVIDE_BY_THE_RATE = {"ftrl", "ftml"}
 
 
-#: Optimizers that begin where a schedule does if no learning rate is given.
+#: Optimizers that start at the schedule's `base_lr` if no learning rate is given.
 BEGIN_AT_THE_SCHEDULES = {"sgd", "ccsgd", "nag", "dcasgd"}
 
 
 class Training(Verbs):
-    """A program that trains."""
+    """A program that trains with an optimizer."""
 
     def __init__(self, seed):
         super().__init__(seed)
-        # All of them in turn, for few programs are enough for few of each.
+        # Use the optimizers in turn, so that a few programs cover all of them.
         self.optimizer = sorted(OPTIMIZERS)[seed % len(OPTIMIZERS)]
 
     def some_of(self, options, probability=0.5):
-        """Returns values of some options."""
+        """Returns random values for some of the options."""
         names = [name for name in options if self.chance(probability)]
         return {name: self.random.choice(options[name]) for name in names}
 
@@ -79,7 +80,7 @@ class Training(Verbs):
         if self.chance(0.3):
             arguments.update(self.some_of(WARMUPS, 0.8))
             if "max_update" in arguments and "warmup_steps" in arguments:
-                # It has to be over before the end.
+                # The warm-up must end before the schedule does.
                 arguments["warmup_steps"] = 1
         if self.optimizer in DIVIDE_BY_THE_RATE:
             if "max_update" in arguments:
@@ -94,7 +95,8 @@ class Training(Verbs):
         kwargs.update(
             self.some_of(
                 {
-                    # With 0.1 a weight of 1.25 has the opposite of a gradient of 0.125, but for a rounding.
+                    # With 0.1, a weight of 1.25 would nearly cancel a gradient of 0.125, and the
+                    # rounding of the difference would matter.
                     "wd": [0.0, 0.0123, 0.0987],
                     "rescale_grad": [1.0, 0.5, 0.125],
                     "clip_gradient": [None, 0.5, 1.0],
@@ -105,26 +107,26 @@ class Training(Verbs):
         )
         kwargs.update(options)
         if name == "signum":
-            # Sums with the default, 0.9, are nearly 0 at times, of either sign.
+            # With the default of 0.9, sums can be nearly 0, with either sign.
             kwargs.setdefault("momentum", 0.5)
             if kwargs["momentum"] == 0.0:
-                # MXNet's step without momentum fails with it.
+                # MXNet's update without momentum fails with `wd_lh`.
                 kwargs.pop("wd_lh", None)
-        # The counts of keys: one key has the same ones on both sides.
+        # Use a schedule only with one key: its update count is the same on both sides.
         if name == "test":
             kwargs = {"rescale_grad": kwargs.get("rescale_grad", 1.0)}
         elif name != "adadelta":
             is_scheduled = len(self.keys) == 1 and self.chance(0.3)
             if is_scheduled:
                 kwargs["lr_scheduler"] = self.schedule()
-            # The others begin at their own default in MXNet, whatever the schedule says.
+            # In MXNet, the other optimizers start at their own default, whatever the schedule is.
             if not is_scheduled or name not in BEGIN_AT_THE_SCHEDULES or self.chance(0.5):
                 kwargs["learning_rate"] = self.random.choice([0.01, 0.1, 0.5])
             if is_scheduled and "learning_rate" in kwargs:
-                # Most of MXNet's schedules remember their own.
+                # Most of MXNet's schedules keep their own `base_lr`.
                 kwargs["lr_scheduler"][1]["base_lr"] = kwargs["learning_rate"]
         if any(key.dtype == "float16" for key in self.keys):
-            # Half floats always have a copy in float32 here.
+            # In this package, half-precision weights always have a float32 copy.
             kwargs["multi_precision"] = True
         factors = {}
         for option in ("lr_mult", "wd_mult"):
@@ -135,7 +137,8 @@ class Training(Verbs):
         self.rounding = name
 
     def casts(self, dtype):
-        # What is off by a rounding may be the next integer, and a rounding of a half float is many of others.
+        # In a cast to an integer, a rounding difference can become a difference of 1. A rounding of
+        # a half-precision float is larger than many roundings of other dtypes.
         return {"float16": ["float16"], "float32": ["float16", "float32"]}.get(dtype, FLOATS)
 
     def dtypes(self):
@@ -144,12 +147,12 @@ class Training(Verbs):
     def number(self, dtype):
         number = super().number(dtype)
         if self.optimizer == "adamax":
-            # MXNet's divides by a gradient that is 0.
+            # MXNet's Adamax divides by the gradient, which must not be 0.
             return abs(number) or 0.125
         return number
 
     def ending(self):
-        """Makes states go through a file, and trains on."""
+        """Writes states to a file, trains, reads the states, and trains again."""
         with_counts = self.chance(0.5)
         counting = self.optimizer in COUNTING or "lr_scheduler" in self.rule["kwargs"]
         if counting and not with_counts:
@@ -163,21 +166,23 @@ class Training(Verbs):
         self.pull_all()
 
 
-#: Optimizers that go by the number of updates. MXNet saves it with the optimizer only.
+#: Optimizers that use the update count. MXNet saves the count only with the optimizer.
 COUNTING = {"adam", "adamax", "nadam", "ftml"}
 
 
 def optimizers(seed):
-    """Makes a program that trains with an optimizer, which may be set again: then states begin anew."""
+    """Makes a program that trains with an optimizer. It may set the optimizer again, which resets
+    the states.
+    """
     maker = Training(seed)
-    # The product of its momenta belongs to a key here, in MXNet to all of them.
+    # Nadam's product of momenta belongs to a key in this package, and to all keys in MXNet.
     if maker.chance(0.5) or maker.optimizer == "nadam":
         maker.names = maker.names[:1]
     maker.init()
     if maker.chance(0.2):
         maker.push()
         for key in maker.keys:
-            # No sums without an optimizer before one.
+            # A key whose pushes have had single values must keep getting single values.
             key.first_list = key.first_list or 1
     maker.set_optimizer()
     calls = [maker.push] * 12 + [maker.pull] * 6 + [maker.pushpull] * 4 + [maker.mistake] * 2
@@ -190,19 +195,19 @@ def optimizers(seed):
 
 
 class Compressing(Training):
-    """A program whose values are compressed; MXNet does that on a device, to float32."""
+    """A program that compresses its values. MXNet compresses float32 values on a device."""
 
     def dtypes(self):
         return ["float32"]
 
     def num_values(self, key):
-        # MXNet keeps what was not sent of as many values as the first push had.
+        # MXNet has residuals for as many values as the first push had.
         key.first_list = key.first_list or self.random.randint(1, MOST_VALUES)
         return key.first_list
 
 
 def compression(seed):
-    """Makes a program that compresses what it pushes."""
+    """Makes a program that compresses the values of its pushes."""
     maker = Compressing(seed)
     maker.store, maker.is_device = "device", True
     maker.init()

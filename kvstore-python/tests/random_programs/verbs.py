@@ -6,16 +6,16 @@ from .maker import Maker
 
 
 class Verbs(Maker):
-    """A program that may make mistakes."""
+    """A program that may make failing calls."""
 
-    # Calls that fail, and change nothing.
+    # Calls that fail and change nothing.
 
     def mistake(self):
-        """Makes a call that fails with both, and that neither remembers."""
+        """Makes a call that fails on both sides and changes nothing."""
         known = self.random.choice(self.keys)
         value = self.value(known.shape, known.dtype)
         out = {"shape": known.shape, "dtype": known.dtype}
-        # Of the other kind, but with the same digits as a key that may be there.
+        # A key of the other type, whose digits may equal those of an existing key.
         other = str(known.name) if self.is_int else 3
         wrong_shape = {"shape": [*known.shape, 2], "dtype": known.dtype}
         makers = [
@@ -68,10 +68,12 @@ class Verbs(Maker):
         ]
         return {"name": "sgd", "kwargs": {"lr_scheduler": list(self.random.choice(schedules))}}
 
-    # What a program may end with.
+    # The last call of a program.
 
     def ending(self):
-        """Makes a last call: of those that fail but leave MXNet's store in between, or that are known to differ."""
+        """Makes the last call: one that fails and may leave MXNet's store half changed, or one that
+        is known to differ.
+        """
         known = self.random.choice(self.keys)
         value = self.value(known.shape, known.dtype)
         wrong = self.value([*known.shape, 2], known.dtype)
