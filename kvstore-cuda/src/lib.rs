@@ -1,11 +1,12 @@
-//! NVIDIA's devices, where a driver is installed. Nothing of NVIDIA's is linked, shipped or needed beside it.
+//! The backend for NVIDIA GPUs, on machines with a driver. The crate links and ships no NVIDIA
+//! library and needs only the driver.
 //!
-//! - [`probe`]: is there a driver with a device, and if not, why
-//! - [`CudaBackend`]: its devices, as a backend
+//! - [`probe`]: looks for a driver with a GPU
+//! - [`CudaBackend`]: the GPUs as a backend
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`broadcast`], [`update`], [`norm`], [`row_jobs`], [`compress`], [`cast`], [`elementwise`], [`strided`]: sums, copies to
-//!   several places, optimizer steps, norms before steps, sums and steps of rows, codes, conversions, the operations on every element, and
-//!   copies of arrays of other libraries, as their kernels read them; [`fan`] is what the first two have in common
+//! - [`sum`], [`broadcast`], [`update`], [`norm`], [`row_jobs`], [`compress`], [`cast`],
+//!   [`elementwise`], [`strided`]: the arguments and names of kernels
+//! - [`fan`]: the jobs that [`sum`] and [`broadcast`] share
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 

@@ -8,7 +8,7 @@
     reason = "a test may abort without memory"
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
-#![expect(unsafe_code, reason = "lends memory by its address")]
+#![expect(unsafe_code, reason = "shares memory by its address")]
 
 use std::sync::Arc;
 

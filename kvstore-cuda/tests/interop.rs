@@ -8,7 +8,7 @@
 )]
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
-#![expect(unsafe_code, reason = "lends memory by its address")]
+#![expect(unsafe_code, reason = "shares memory by its address")]
 
 mod cards;
 

@@ -1,47 +1,47 @@
-//! [`Batch`]: the jobs of one launch, as they are copied to the device.
+//! [`Batch`]: the jobs of one launch, in the form that is copied to the GPU.
 
 use kvstore_core::{DType, Result, fallible};
 
-/// An address in the memory of a device.
+/// An address in the memory of a GPU.
 pub type Address = u64;
 
-/// Some memory of a device.
+/// A range of a GPU's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins.
+    /// The address of the first byte.
     pub address: Address,
-    /// How long it is.
+    /// The length.
     pub num_bytes: usize,
 }
 
-/// Threads of a block, as in `kernels/kernel.h`.
+/// The number of threads in a block, as in `kernels/kernel.h`.
 pub(crate) const THREADS: u32 = 256;
 
-/// The most bytes that a thread loads or stores at a time.
+/// The largest number of bytes that a thread loads or stores in one instruction.
 pub(crate) const VECTOR_BYTES: u64 = 16;
 
-/// Returns whether so many elements can be loaded at a time from an address, and from every multiple of them on.
+/// Returns whether an address is aligned for loads of `num_elements` elements in one instruction.
 pub(crate) fn is_aligned(address: Address, dtype: DType, num_elements: usize) -> bool {
     address.is_multiple_of(VECTOR_BYTES.min((num_elements * dtype.size()) as u64))
 }
 
-/// The argument of a kernel.
+/// The argument of a kernel that runs a batch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Args {
-    /// A list of jobs.
+    /// The address of the list of jobs.
     pub jobs: Address,
-    /// A list of addresses, for rows also of their numbers.
+    /// The address of the list of addends. For rows, the list also has row indices.
     pub addends: Address,
-    /// Of all jobs.
+    /// The number of tiles of all jobs.
     pub num_tiles: u64,
-    /// How many jobs there are.
+    /// The number of jobs.
     pub num_jobs: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
-/// Jobs in the order of their tiles, and their addends one after the other.
+/// The jobs of a launch in the order of their tiles, and the concatenated lists of their addends.
 #[derive(Debug)]
 pub struct Batch<J> {
     jobs: Vec<J>,
@@ -56,10 +56,11 @@ impl<J> Default for Batch<J> {
 }
 
 impl<J> Batch<J> {
-    /// Adds a job of so many tiles, made from where its tiles and its addends begin and the number of those.
+    /// Appends a job of `num_tiles` tiles. `job` creates it from its first tile, the position of
+    /// its addends in the list, and their number.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub(crate) fn push_job(
         &mut self,
         addends: &[Address],
@@ -73,10 +74,10 @@ impl<J> Batch<J> {
         Ok(())
     }
 
-    /// Adds to the list of addends, and returns where in it this begins.
+    /// Appends to the list of addends, and returns the position of the first appended one.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub(crate) fn push_list(&mut self, list: impl ExactSizeIterator<Item = u64>) -> Result<u32> {
         let first = count(self.addends.len());
         fallible::reserve(&mut self.addends, list.len())?;
@@ -89,24 +90,24 @@ impl<J> Batch<J> {
         &self.jobs
     }
 
-    /// Returns the addends of all jobs; of rows their numbers stand in the same list.
+    /// Returns the addends of all jobs. For rows, the list also has row indices.
     pub fn addends(&self) -> &[Address] {
         &self.addends
     }
 
-    /// Returns how many tiles a grid of blocks shares.
+    /// Returns the number of tiles of all jobs.
     pub fn num_tiles(&self) -> u64 {
         self.num_tiles
     }
 
-    /// Returns the argument of the kernel, given where the lists are.
+    /// Returns the argument of the kernel for lists at these addresses.
     pub fn args(&self, jobs: Address, addends: Address) -> Args {
         let num_jobs = count(self.jobs.len());
         Args { jobs, addends, num_tiles: self.num_tiles, num_jobs, unused: 0 }
     }
 }
 
-/// Returns a number as kernels read it. A list of more would have 32 GiB.
+/// Converts a number to `u32`, the type of counts in kernels. A longer list would take 32 GiB.
 pub(crate) fn count(number: impl TryInto<u32>) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
 }

@@ -1,25 +1,25 @@
-//! Elements of one type as those of another: what the kernels of `kernels/cast.cu` get.
+//! The arguments and names of the kernels in `kernels/cast.cu`, which convert between dtypes.
 
 use kvstore_core::DType;
 
 use super::batch::{Address, THREADS, is_aligned};
 
-/// The elements that a thread works on at a time.
+/// The number of elements that a thread converts at a time.
 const AT_ONCE: usize = 4;
 
-/// The argument of a kernel: one range.
+/// The argument of a kernel: one range of elements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CastArgs {
-    /// Is read.
+    /// The source.
     pub from: Address,
-    /// Is written.
+    /// The destination.
     pub to: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// Whether four elements can be loaded and stored at a time.
+    /// 1 if four elements can be loaded and stored in one instruction, otherwise 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
@@ -34,13 +34,13 @@ impl CastArgs {
         Self { from, to, len, is_aligned: is_aligned.into(), unused: 0 }
     }
 
-    /// Returns how many blocks are useful: each thread then works once.
+    /// Returns the number of blocks with which each thread has one iteration.
     pub(crate) fn num_tiles(&self) -> u64 {
         self.len.div_ceil(AT_ONCE as u64 * u64::from(THREADS))
     }
 }
 
-/// Returns the kernel that converts.
+/// Returns the name of the kernel for a pair of dtypes.
 pub fn kernel(from: DType, to: DType) -> String {
     format!("kv_cast_{from}_{to}")
 }

@@ -1,4 +1,5 @@
-//! Gradients to codes and back, as one launch each: what the kernels of `kernels/compress.cu` get.
+//! The arguments and names of the kernels in `kernels/compress.cu`, which quantize gradients to
+//! codes and sum codes.
 
 use kvstore_core::compression::{Code, Quantizer};
 use kvstore_core::{DType, Result};
@@ -9,57 +10,58 @@ use super::update::{self, FromTo};
 /// The number of vectors that a thread computes from codes.
 const CODE_VECTORS: u64 = 2;
 
-/// One value that is compressed, as the kernel reads it.
+/// A value to compress, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantizeJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// What is compressed.
+    /// The value to compress.
     pub gradient: Address,
-    /// The residual.
+    /// The old residual.
     pub residual_from: Address,
-    /// Where it goes.
+    /// The destination of the new residual.
     pub residual_to: Address,
-    /// Where the codes go.
+    /// The destination of the codes.
     pub codes: Address,
-    /// What the codes mean.
+    /// The threshold of the quantizer.
     pub threshold: f64,
-    /// Whether the elements of a byte of codes can be loaded at a time.
+    /// 1 if the elements for a byte of codes can be loaded in one instruction, otherwise 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
-/// One sum of codes, as the kernel reads it.
+/// A sum of codes, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DequantizeJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// Where the sum goes.
+    /// The destination of the sum.
     pub dst: Address,
-    /// What the codes mean.
+    /// The threshold of the quantizer.
     pub threshold: f64,
-    /// Where its codes begin in the list of all.
+    /// The position of its codes in the list of addends.
     pub first_addend: u32,
-    /// How many it has.
+    /// The number of values that are summed.
     pub num_addends: u32,
-    /// Whether a thread can store its elements at a time.
+    /// 1 if a thread can store its elements in one instruction, otherwise 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
 impl Batch<QuantizeJob> {
-    /// Adds a value of `len` elements. All of a batch have one kind of code and one dtype.
+    /// Appends a value of `len` elements. All values of a batch have the same kind of code and
+    /// dtype.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub fn push(
         &mut self,
         quantizer: Quantizer,
@@ -88,10 +90,10 @@ impl Batch<QuantizeJob> {
 }
 
 impl Batch<DequantizeJob> {
-    /// Adds a sum of `len` elements. All of a batch have one kind of code and one dtype.
+    /// Appends a sum of `len` elements. All sums of a batch have the same kind of code and dtype.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub fn push(
         &mut self,
         quantizer: Quantizer,
@@ -114,17 +116,17 @@ impl Batch<DequantizeJob> {
     }
 }
 
-/// Returns whether the elements of a byte of codes can be loaded at a time.
+/// Returns whether the elements for a byte of codes can be loaded in one instruction.
 fn is_at_once(code: Code, dtype: DType, address: Address) -> bool {
     is_aligned(address, dtype, 8 / code.bits())
 }
 
-/// Returns the kernel that compresses; none for integers.
+/// Returns the name of the kernel that quantizes, or `None` for integer dtypes.
 pub fn quantize_kernel(code: Code, dtype: DType) -> Option<String> {
     dtype.is_float().then(|| format!("kv_quantize_{}bit_{dtype}", code.bits()))
 }
 
-/// Returns the kernel that sums codes up; none for integers.
+/// Returns the name of the kernel that sums codes, or `None` for integer dtypes.
 pub fn dequantize_kernel(code: Code, dtype: DType) -> Option<String> {
     dtype.is_float().then(|| format!("kv_dequantize_{}bit_{dtype}", code.bits()))
 }

@@ -1,128 +1,128 @@
-//! Operations on every element of a range: what the kernels of `kernels/elementwise.cu` get.
-//!
-//! Each argument is one range, and one launch.
+//! The arguments and names of the kernels in `kernels/elementwise.cu`, which apply an operation to
+//! every element of a range. Each launch processes one range.
 
 use kvstore_core::{BinaryOp, DType, Scalar, UnaryOp};
 
 use super::batch::{Address, THREADS, VECTOR_BYTES, is_aligned};
 use super::update::FromTo;
 
-/// The elements that a thread works on at a time; of more than two bytes fewer, whose alignment is the same.
+/// The number of elements that a thread processes at a time. For elements of more than two bytes it
+/// is smaller, but the alignment is the same.
 const AT_ONCE: usize = 8;
 
-/// The argument of a kernel that writes one number to every element.
+/// The argument of a kernel that fills a range with one number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FillArgs {
-    /// Is written.
+    /// The destination.
     pub to: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// The bits of an element.
+    /// The bits of the number in the dtype of the elements.
     pub number: u64,
-    /// Whether as many elements as a thread works on can be stored at a time.
+    /// 1 if the elements of a thread can be stored in one instruction, otherwise 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
-/// The argument of a kernel for two numbers.
+/// The argument of a kernel for a binary operation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BinaryArgs {
-    /// The first operand.
+    /// The left operand.
     pub from: Address,
-    /// Where the result goes.
+    /// The destination.
     pub to: Address,
-    /// The address of the second operand, or the bits of an element.
+    /// The address of the right operand, or the bits of a scalar.
     pub rhs: u64,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// The number of the operation.
+    /// The code of the operation.
     pub op: u32,
-    /// Whether the second operand is one number.
+    /// 1 if the right operand is a scalar, otherwise 0.
     pub is_scalar: u32,
-    /// Whether the operands change places.
+    /// 1 if the operands are swapped, otherwise 0.
     pub is_reversed: u32,
-    /// Whether as many elements as a thread works on can be loaded and stored at a time.
+    /// 1 if the elements of a thread can be loaded and stored in one instruction, otherwise 0.
     pub is_aligned: u32,
 }
 
-/// The argument of a kernel for one number.
+/// The argument of a kernel for a unary operation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnaryArgs {
-    /// Is read.
+    /// The source.
     pub from: Address,
-    /// Is written.
+    /// The destination.
     pub to: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// The number of the operation.
+    /// The code of the operation.
     pub op: u32,
-    /// Whether as many elements as a thread works on can be loaded and stored at a time.
+    /// 1 if the elements of a thread can be loaded and stored in one instruction, otherwise 0.
     pub is_aligned: u32,
 }
 
-/// The argument of a kernel that moves numbers between two limits.
+/// The argument of a kernel that clamps every element.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClipArgs {
-    /// Is read.
+    /// The source.
     pub from: Address,
-    /// Is written.
+    /// The destination.
     pub to: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
     /// The bits of the lower limit.
     pub low: u64,
     /// The bits of the upper limit.
     pub high: u64,
-    /// Whether as many elements as a thread works on can be loaded and stored at a time.
+    /// 1 if the elements of a thread can be loaded and stored in one instruction, otherwise 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
-/// The argument of a kernel that looks for a zero.
+/// The argument of a kernel that searches for a zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnyZeroArgs {
-    /// Is read.
+    /// The source.
     pub from: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// A `u32` that is 0 before, and after that 1 if there is a zero.
+    /// The address of a `u32`, which must be 0. The kernel sets it to 1 if there is a zero.
     pub found: Address,
-    /// Whether as many elements as a thread works on can be loaded at a time.
+    /// 1 if the elements of a thread can be loaded in one instruction, otherwise 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
-/// The second operand of a [`Binary`].
+/// The right operand of a [`Binary`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operand {
-    /// As many elements as the first one has.
+    /// A range with as many elements as the left operand.
     Range(Address),
-    /// One number for every element.
+    /// A number for every element.
     Scalar(Scalar),
 }
 
-/// `lhs = lhs op rhs`, or `rhs op lhs` when `is_reversed`.
+/// The operation `lhs = lhs op rhs`, or `lhs = rhs op lhs` if `is_reversed`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Binary {
     /// The operation.
     pub op: BinaryOp,
-    /// The type of the elements.
+    /// The dtype of the elements.
     pub dtype: DType,
-    /// The first operand, and where the result goes.
+    /// The left operand, and the destination.
     pub lhs: FromTo,
-    /// The second operand.
+    /// The right operand.
     pub rhs: Operand,
-    /// Whether the operands change places.
+    /// Whether the operands are swapped.
     pub is_reversed: bool,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
 }
 
@@ -135,7 +135,7 @@ impl FillArgs {
 }
 
 impl BinaryArgs {
-    /// Returns the argument. Zero divisors are [looked for](Binary::divisor) before.
+    /// Returns the argument. The caller must first search the [divisor](Binary::divisor) for zeros.
     pub fn new(binary: &Binary) -> Self {
         let FromTo { from, to } = binary.lhs;
         let (rhs, is_scalar, is_aligned) = match binary.rhs {
@@ -159,7 +159,7 @@ impl BinaryArgs {
 }
 
 impl Binary {
-    /// Returns the operand that must have no zero; none where zeros are as good as other numbers.
+    /// Returns the operand that must not contain zeros, or `None` if zeros are allowed.
     pub fn divisor(&self) -> Option<Operand> {
         let is_refused = self.op == BinaryOp::Div && !self.dtype.is_float();
         is_refused.then_some(if self.is_reversed {
@@ -195,29 +195,31 @@ impl AnyZeroArgs {
     }
 }
 
-/// Returns how many blocks are useful for so many elements: each thread then works once.
+/// Returns the number of blocks with which each thread has one iteration.
 pub(crate) fn num_tiles(dtype: DType, len: u64) -> u64 {
     let at_once = (VECTOR_BYTES / dtype.size() as u64).min(AT_ONCE as u64);
     len.div_ceil(u64::from(THREADS) * at_once)
 }
 
-/// Returns 1 if from all addresses as many elements as a thread works on can be loaded at a time.
+/// Returns 1 if the elements of a thread can be loaded in one instruction from all addresses,
+/// otherwise 0.
 fn is_at_once(dtype: DType, addresses: &[Address]) -> u32 {
     addresses.iter().all(|address| is_aligned(*address, dtype, AT_ONCE)).into()
 }
 
-/// Returns the kernel that writes one number to every element.
+/// Returns the name of the kernel that fills a range.
 pub fn fill_kernel(dtype: DType) -> String {
     format!("kv_fill_{}", 8 * dtype.size())
 }
 
-/// Returns the kernel of an operation of two numbers; none for powers, whose bits are those of a library.
+/// Returns the name of the kernel for a binary operation, or `None` for powers, whose bits depend
+/// on the math library.
 pub fn binary_kernel(op: BinaryOp, dtype: DType) -> Option<String> {
     (op != BinaryOp::Pow).then(|| format!("kv_binary_{dtype}"))
 }
 
-/// Returns the kernel of an operation of one number; none for exponentials and their like, whose bits are those of a
-/// library.
+/// Returns the name of the kernel for a unary operation, or `None` for exponentials and similar
+/// functions, whose bits depend on the math library.
 pub fn unary_kernel(op: UnaryOp, dtype: DType) -> Option<String> {
     match op {
         UnaryOp::Exp
@@ -241,12 +243,13 @@ pub fn unary_kernel(op: UnaryOp, dtype: DType) -> Option<String> {
     }
 }
 
-/// Returns the kernel that moves numbers between two limits.
+/// Returns the name of the kernel that clamps.
 pub fn clip_kernel(dtype: DType) -> String {
     format!("kv_clip_{dtype}")
 }
 
-/// Returns the kernel that looks for a zero; none for floats, where a zero is a divisor as good as any.
+/// Returns the name of the kernel that searches for a zero, or `None` for floating-point dtypes,
+/// where a division by zero is allowed.
 pub fn any_zero_kernel(dtype: DType) -> Option<String> {
     (!dtype.is_float()).then(|| format!("kv_any_zero_{}", 8 * dtype.size()))
 }

@@ -1,40 +1,42 @@
-//! One range and several others as long: sums of those and copies to them, as `kernels/fan.h` reads them.
+//! Jobs of one range and several others of the same length, as `kernels/fan.h` reads them: sums of
+//! the others, or copies to them.
 
 use kvstore_core::Result;
 
 use super::batch::{Address, Batch, THREADS, VECTOR_BYTES};
 
-/// Bytes of a range that a block works on: a vector of each thread.
+/// The number of bytes of a range that a block processes: one vector for each thread.
 const TILE_BYTES: u64 = VECTOR_BYTES * THREADS as u64;
-/// The head of a job whose pointers are never aligned together.
+/// The value of `head` if the pointers cannot be aligned together.
 const NEVER: u32 = u32::MAX;
 
-/// One sum, or the copies of one range, as the kernel reads it.
+/// A sum, or the copies of a range, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FanJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// Where the sum goes, or what is copied.
+    /// The destination of the sum, or the source of the copies.
     pub one: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// Where its addends or copies begin in the list of all.
+    /// The position of the addends or destinations in the list of addends.
     pub first_other: u32,
-    /// How many it has.
+    /// The number of addends or destinations.
     pub num_others: u32,
-    /// How many elements come before all pointers are aligned, or `u32::MAX` if they never are.
+    /// The number of elements before the first aligned one, or `u32::MAX` if the pointers cannot be
+    /// aligned together.
     pub head: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
 impl Batch<FanJob> {
-    /// Adds a job of `num_bytes` bytes in elements of `size`. Nothing is done for no bytes; there is another range at
-    /// least.
+    /// Appends a job of `num_bytes` bytes in elements of `size` bytes. `others` must not be empty.
+    /// Does nothing if `num_bytes` is 0.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub fn push(
         &mut self,
         one: Address,
@@ -62,7 +64,8 @@ impl Batch<FanJob> {
     }
 }
 
-/// Returns how many elements come before all pointers are aligned; none if they never are together.
+/// Returns the number of elements before all pointers are aligned, or `None` if they cannot be
+/// aligned together.
 fn head(one: Address, others: &[Address], size: u64) -> Option<u32> {
     let beyond = one % VECTOR_BYTES;
     if others.iter().any(|other| other % VECTOR_BYTES != beyond) || !beyond.is_multiple_of(size) {

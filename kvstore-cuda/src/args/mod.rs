@@ -1,4 +1,4 @@
-//! The arguments of kernels: what a launch passes, as the structs of `kernels/*.h` lay it out.
+//! The arguments of kernels. Their structs have the layout of the structs in `kernels/*.h`.
 
 pub mod batch;
 pub mod cast;

@@ -1,4 +1,4 @@
-//! Sums of squares of a batch: what the kernels of `kernels/measure.h` and `kernels/norm.cu` get.
+//! Jobs that sum squares, for the kernels of `kernels/measure.h` and `kernels/norm.cu`.
 
 use kvstore_core::norm::BLOCK;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
@@ -7,37 +7,37 @@ use kvstore_core::{DType, Result};
 use super::batch::{Address, Batch, THREADS};
 use super::update::{FromTo, UpdateJob, is_aligned};
 
-/// Threads that sum a block.
+/// The number of threads that sum a block of elements.
 const BLOCK_THREADS: usize = 32;
 /// The bytes of the two sums of a block.
 pub const SUM_BYTES: usize = 2 * size_of::<f64>();
 /// The bytes of the partial sums of a block.
 pub const PARTIAL_BYTES: usize = BLOCK_THREADS * SUM_BYTES;
 
-/// One key.
+/// The inputs of the norms for one key.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasureArgs<'a> {
-    /// Whose norms are measured, or `None` for the gradient alone.
+    /// The update rule whose norms are needed, or `None` for the norm of the gradient.
     pub rule: Option<&'a UpdateRule>,
-    /// Of the gradients.
+    /// The dtype of the gradients.
     pub dtype: DType,
-    /// In elements, at least one.
+    /// The number of elements, at least 1.
     pub len: u64,
-    /// The weight; not read without a rule.
+    /// The weight. Without a rule, it is not read.
     pub weight: Address,
-    /// The state; of a weight of half precision its master copy comes first.
+    /// The states. For a half-precision weight, the master copy comes first.
     pub states: &'a [Address],
     /// The gradients, at least one.
     pub addends: &'a [Address],
-    /// Where the partial sums of its blocks go.
+    /// The destination of the partial sums of its blocks.
     pub partial: Address,
 }
 
 impl Batch<UpdateJob> {
-    /// Adds a key. All keys of a batch have one formula and one dtype: see [`kernel`].
+    /// Appends a key. All keys of a batch have the same formula and dtype: see [`kernel`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub fn push_measured(&mut self, key: &MeasureArgs<'_>) -> Result<()> {
         let mut states = [0; MAX_STATES];
         for (slot, state) in states.iter_mut().zip(key.states) {
@@ -67,29 +67,29 @@ impl Batch<UpdateJob> {
     }
 }
 
-/// Returns the kernel of a formula and a dtype; none for integers.
+/// Returns the name of the kernel for a formula and a dtype, or `None` for integer dtypes.
 pub fn kernel(rule: Option<&UpdateRule>, dtype: DType) -> Option<String> {
     let name = rule.map_or("gradient", UpdateRule::formula);
     dtype.is_float().then(|| format!("kv_measure_{name}_{dtype}"))
 }
 
-/// The kernel that makes sums of partial sums.
+/// The name of the kernel that adds partial sums.
 pub const PAIR_KERNEL: &str = "kv_add_in_pairs";
 
 /// The argument of [`PAIR_KERNEL`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairArgs {
-    /// The partial sums of blocks.
+    /// The partial sums of the blocks.
     pub from: Address,
-    /// Where the sums of the blocks go.
+    /// The destination of the sums of the blocks.
     pub to: Address,
-    /// How many sums there are: two for each block.
+    /// The number of sums: two for each block.
     pub len: u64,
 }
 
 impl PairArgs {
-    /// Returns how many blocks of threads are useful: each thread then works once.
+    /// Returns the number of thread blocks with which each thread has one iteration.
     pub(crate) fn num_tiles(&self) -> u64 {
         self.len.div_ceil(u64::from(THREADS))
     }

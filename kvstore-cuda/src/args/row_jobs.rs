@@ -1,5 +1,5 @@
-//! Sums of rows, whole values made of rows, and steps on some rows, each as one launch: what the kernels of
-//! `kernels/rows.cu` and `kernels/update_rows.cu` get.
+//! Jobs on rows, for the kernels of `kernels/rows.cu` and `kernels/update_rows.cu`: sums of rows,
+//! dense values from rows, and updates of rows.
 
 use kvstore_core::backend::RowSource;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, Rule, RuleVisitor, UpdateRule};
@@ -8,156 +8,156 @@ use kvstore_core::{DType, Error, Result};
 use super::batch::{Address, Batch, Extent, count, is_aligned};
 use super::sum;
 
-/// The kernel of whole values, whatever their dtype.
+/// The name of the kernel that writes dense values from rows. It works for every dtype.
 pub const SCATTER_KERNEL: &str = "kv_scatter_rows";
 
-/// Units that a block works on at a time.
+/// The number of units in a tile.
 const TILE: u64 = 1024;
-/// The reciprocal of a number is 2^20 through it.
+/// Reciprocals are multiplied by 2 to this power.
 const SHIFT: u32 = 20;
-/// Elements that a thread loads at a time, of 64 bits half as many.
+/// The number of elements that a thread loads at a time. For 64-bit elements it is half as large.
 const AT_ONCE: usize = 4;
-/// The first start of sums that have one source each.
+/// The value of `first_start` if each sum has exactly one source.
 const NEVER: u32 = u32::MAX;
 
-/// Rows that are added up, as [`RowAddends`](kvstore_core::backend::RowAddends) has them.
+/// Rows to sum, as in [`RowAddends`](kvstore_core::backend::RowAddends).
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// The number of elements of a row.
     pub row_len: usize,
-    /// For each sum which of the sources is its first one, and after the last sum their number.
+    /// For each sum, the position of its first source, and at the end the number of sources.
     pub starts: &'a [usize],
-    /// What is added; a sum without any is 0.
+    /// The sources of all sums. A sum without sources is 0.
     pub sources: &'a [RowSource],
-    /// A sum of fewer sources has `+0.0` added.
+    /// A sum with fewer sources than this has `+0.0` added.
     pub full: usize,
-    /// Where the sources are.
+    /// The memory of the addends that the sources refer to.
     pub addends: &'a [Extent],
 }
 
-/// A whole value that is made of some rows.
+/// A dense value to write from some of its rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a> {
     /// The number of bytes of a row.
     pub row_bytes: usize,
-    /// Which rows are there, ascending.
+    /// The indices of the rows, in ascending order.
     pub indices: &'a [i64],
-    /// Those rows.
+    /// The rows.
     pub rows: Extent,
-    /// The whole value.
+    /// The dense value.
     pub dst: Extent,
 }
 
-/// One step on some rows, in place.
+/// An update of some rows of a weight, in place.
 #[derive(Clone, Copy, Debug)]
 pub struct RowUpdateArgs<'a> {
     /// The formula, and its scalars.
     pub rule: &'a UpdateRule,
-    /// Of the weight and of the gradient.
+    /// The dtype of the weight and of the gradient.
     pub dtype: DType,
-    /// What is added up to the gradient.
+    /// The rows that are summed to the gradient.
     pub gradient: Rows<'a>,
-    /// Which rows the gradient has, ascending.
+    /// The row indices of the gradient, in ascending order.
     pub indices: &'a [i64],
-    /// The whole weight.
+    /// The dense weight.
     pub weight: Extent,
-    /// The whole state; of a weight of half precision its master copy comes first.
+    /// The dense states. For a half-precision weight, the master copy comes first.
     pub states: &'a [Extent],
 }
 
-/// How rows are cut into tiles: a tile has some of them, or a part of a long one.
+/// The division of rows into tiles. A tile has several rows, or a part of a long row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowCut {
-    /// How many there are.
+    /// The number of rows.
     pub num_rows: u64,
-    /// How much is in a row, in what a thread loads at a time.
+    /// The number of units in a row. A thread loads one unit at a time.
     pub num_units: u64,
-    /// Or 1.
+    /// The number of rows in a tile, or 1 for long rows.
     pub rows_per_tile: u32,
-    /// Or 1.
+    /// The number of tiles in a row, or 1 for short rows.
     pub tiles_per_row: u32,
-    /// 1 through the units that a tile has of a row, times 2^20 and rounded up: up to 1024 times 1024 a product with
-    /// it, shifted, is the quotient.
+    /// 2^20 divided by the number of units that a tile has of a row, rounded up. Multiplying a
+    /// number up to 1024 by it and shifting right by 20 gives the quotient.
     pub reciprocal: u32,
-    /// How many elements a unit has; of whole values how many bytes.
+    /// The number of elements in a unit. For dense values, the number of bytes.
     pub unit: u32,
 }
 
-/// What is added up, as the kernel reads it.
+/// The rows to sum, as the kernel reads them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowAddends {
-    /// Where the addresses of the sources begin in the list of all.
+    /// The position of the source addresses in the list of addends.
     pub first_source: u32,
-    /// Where the starts begin, two to a word, or `u32::MAX` if each sum has one source.
+    /// The position of the starts, two per word, or `u32::MAX` if each sum has exactly one source.
     pub first_start: u32,
-    /// A sum of fewer sources has 0 added.
+    /// A sum with fewer sources than this has 0 added.
     pub full: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
-/// One sum of rows, as the kernel reads it.
+/// A sum of rows, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSumJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// How the sums are cut.
+    /// The division of the sums into tiles.
     pub cut: RowCut,
-    /// What is added up.
+    /// The rows to sum.
     pub addends: RowAddends,
-    /// Where the sums go.
+    /// The destination of the sums.
     pub dst: Address,
 }
 
-/// One whole value, as the kernel reads it.
+/// A dense value to write, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowScatterJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// How the value is cut.
+    /// The division of the value into tiles.
     pub cut: RowCut,
-    /// The rows that are there.
+    /// The rows.
     pub rows: Address,
-    /// The value.
+    /// The dense value.
     pub dst: Address,
-    /// Where the numbers of the rows begin in the list of all.
+    /// The position of the row indices in the list of addends.
     pub first_index: u32,
-    /// How many there are.
+    /// The number of rows.
     pub num_indices: u32,
 }
 
-/// One step on some rows, as the kernel reads it.
+/// An update of some rows, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowUpdateJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// How the gradient is cut.
+    /// The division of the gradient into tiles.
     pub cut: RowCut,
-    /// What is added up to it.
+    /// The rows that are summed to the gradient.
     pub addends: RowAddends,
     /// The weight.
     pub weight: Address,
-    /// The state.
+    /// The states.
     pub states: [Address; MAX_STATES],
-    /// In the order of the rule's fields.
+    /// The scalars, in the order of the rule's fields.
     pub scalars: [f64; MAX_SCALARS],
-    /// Where the numbers of the rows begin in the list of all.
+    /// The position of the row indices in the list of addends.
     pub first_index: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
 }
 
 impl Batch<RowSumJob> {
-    /// Adds a sum of rows. All of a batch have one dtype. Nothing is done for no rows, here and below.
+    /// Appends a sum of rows. All sums of a batch have the same dtype. Does nothing without rows.
     ///
     /// # Errors
-    /// - [`Error::Internal`] when a row is not there; the batch is as it was.
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::Internal`] if a row does not exist. The batch is then unchanged.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn push(&mut self, dtype: DType, rows: &Rows<'_>, dst: Extent) -> Result<()> {
         rows.check(dtype)?;
         if dst.num_bytes != rows.num_rows() * rows.row_len * dtype.size() {
@@ -179,11 +179,12 @@ impl Batch<RowSumJob> {
 }
 
 impl Batch<RowScatterJob> {
-    /// Adds a whole value. A batch may have all dtypes.
+    /// Appends a dense value. The values of a batch may have different dtypes. Does nothing for an
+    /// empty value.
     ///
     /// # Errors
-    /// - [`Error::Internal`] when a row is not there; the batch is as it was.
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::Internal`] if a row does not exist. The batch is then unchanged.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn push(&mut self, scatter: &Scatter<'_>) -> Result<()> {
         let &Scatter { row_bytes, indices, rows, dst } = scatter;
         if dst.num_bytes == 0 {
@@ -195,6 +196,7 @@ impl Batch<RowScatterJob> {
             return Err(wrong_rows());
         }
         let places = [row_bytes as u64, rows.address, dst.address];
+        // Use the largest unit that divides the row length and both addresses.
         let fits = |unit: &usize| places.iter().all(|place| place.is_multiple_of(*unit as u64));
         let unit = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
         let (cut, num_tiles) = RowCut::new(num_rows, row_bytes, unit);
@@ -211,13 +213,14 @@ impl Batch<RowScatterJob> {
 }
 
 impl Batch<RowUpdateJob> {
-    /// Adds a step. All of a batch are of one formula and one dtype: see [`update_kernels`]. The states of a row-wise rule
-    /// have one number for each row of the weight, but for a master copy.
+    /// Appends an update. All updates of a batch have the same formula and dtype: see
+    /// [`update_kernels`]. The states of a row-wise rule have one number for each row of the
+    /// weight, except the master copy. Does nothing without rows.
     ///
     /// # Errors
-    /// - [`Error::Internal`] when a row is not there or a state has the wrong form. The batch is
+    /// - [`Error::Internal`] if a row does not exist or a state has the wrong size. The batch is
     ///   then unchanged.
-    /// - [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn push(&mut self, step: &RowUpdateArgs<'_>) -> Result<()> {
         let &RowUpdateArgs { rule, dtype, gradient, indices, weight, states } = step;
         gradient.check(dtype)?;
@@ -239,7 +242,8 @@ impl Batch<RowUpdateJob> {
         if indices.is_empty() || gradient.row_len == 0 {
             return Ok(());
         }
-        // Of rows a thread loads one number of state.
+        // A row-wise state has one number per row, which is loaded on its own and needs no
+        // alignment.
         let vectors = if rule.is_rowwise() { master } else { states };
         let changed = vectors.iter().map(|state| (*state, arithmetic));
         let unit = gradient.unit(dtype, changed.chain([(weight, dtype)]));
@@ -264,7 +268,8 @@ impl Batch<RowUpdateJob> {
 }
 
 impl RowCut {
-    /// Returns how rows are cut that have as much as some units, and the number of tiles. There is a row at least.
+    /// Returns the division of rows of `row_len` elements into units of `unit`, and the number of
+    /// tiles. There must be at least one row.
     fn new(num_rows: usize, row_len: usize, unit: usize) -> (Self, u64) {
         let (num_rows, num_units) = (num_rows as u64, (row_len / unit) as u64);
         let rows_per_tile = (TILE / num_units).max(1);
@@ -287,7 +292,7 @@ impl Rows<'_> {
         self.starts.len().saturating_sub(1)
     }
 
-    /// Fails when a source is not there.
+    /// Checks that every source exists and that the starts are valid.
     fn check(&self, dtype: DType) -> Result<()> {
         let row_bytes = self.row_len * dtype.size();
         let is_there = |source: &RowSource| {
@@ -303,7 +308,8 @@ impl Rows<'_> {
         Err(wrong_rows())
     }
 
-    /// Returns how many elements a thread loads at a time: as many as it could, or one.
+    /// Returns the number of elements in a unit: the full number if everything is aligned to it,
+    /// otherwise 1.
     fn unit(&self, dtype: DType, others: impl IntoIterator<Item = (Extent, DType)>) -> usize {
         let unit = if dtype.size() == 8 { AT_ONCE / 2 } else { AT_ONCE };
         let is_aligned = |address, dtype| is_aligned(address, dtype, unit);
@@ -313,7 +319,7 @@ impl Rows<'_> {
         if is_unit { unit } else { 1 }
     }
 
-    /// Adds what a kernel reads of the rows to the lists of a batch.
+    /// Appends the sources and starts to the lists of a batch.
     fn push_lists<J>(&self, dtype: DType, batch: &mut Batch<J>) -> Result<RowAddends> {
         let row_bytes = self.row_len * dtype.size();
         let first_source = batch.push_list(self.sources.iter().map(|source| {
@@ -330,7 +336,7 @@ impl Rows<'_> {
     }
 }
 
-/// Returns whether these are numbers of rows, ascending.
+/// Returns whether the indices are valid row indices in ascending order.
 fn are_rows(indices: &[i64], num_rows: usize) -> bool {
     let ends_well =
         indices.last().is_none_or(|last| usize::try_from(*last).is_ok_and(|last| last < num_rows));
@@ -345,13 +351,13 @@ fn wrong_states() -> Error {
     Error::Internal("the state of an optimizer step has the wrong form".to_owned())
 }
 
-/// Returns the kernel that sums rows of a dtype.
+/// Returns the name of the kernel that sums rows of a dtype.
 pub fn sum_kernel(dtype: DType) -> String {
     format!("kv_sum_rows_{}", sum::suffix(dtype))
 }
 
-/// Returns the kernels of a formula and a dtype, which run one after the other on the same jobs. Returns `None` for
-/// integers, and for formulas that step no rows.
+/// Returns the names of the kernels for a formula and a dtype, which run one after the other on the
+/// same jobs. Returns `None` for integer dtypes, and for formulas that cannot update single rows.
 pub fn update_kernels(rule: &UpdateRule, dtype: DType) -> Option<Vec<String>> {
     struct IsLazy;
     impl RuleVisitor for IsLazy {

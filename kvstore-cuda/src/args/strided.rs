@@ -1,35 +1,36 @@
-//! Elements at regular distances, one after the other, and back: what the kernels of `kernels/strided.cu` get.
+//! The argument and names of the kernels in `kernels/strided.cu`, which copy between contiguous and
+//! strided elements.
 
 use kvstore_core::{Axis, Layout};
 
 use super::batch::{Address, THREADS};
 
-/// The most axes that a kernel knows.
+/// The largest number of axes that the kernels support.
 const MAX_AXES: usize = 8;
 
 /// The argument of a kernel: one array.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StridedArgs {
-    /// Where elements stand one after the other.
+    /// The address of the contiguous elements.
     pub packed: Address,
-    /// The first one of those at regular distances.
+    /// The address of the first strided element.
     pub strided: Address,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// How many axes there are.
+    /// The number of axes.
     pub num_axes: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
     /// The length of each axis.
     pub lengths: [u64; MAX_AXES],
-    /// From one element to the next along each axis, in bytes.
+    /// The distance between neighbouring elements along each axis, in bytes.
     pub strides: [i64; MAX_AXES],
 }
 
 impl StridedArgs {
-    /// Returns the argument for the elements of a layout, whose first one is at `first`; none for more axes than a kernel knows. Axes whose elements
-    /// follow each other are one.
+    /// Returns the argument for a layout whose first element is at `first`, or `None` if it has too
+    /// many axes. Merges axes that are contiguous with each other.
     pub fn new(packed: Address, first: Address, layout: &Layout) -> Option<Self> {
         let mut merged: Vec<Axis> = Vec::new();
         for axis in layout.axes.iter().filter(|axis| axis.length != 1) {
@@ -52,18 +53,19 @@ impl StridedArgs {
         Some(Self { packed, strided: first, len, num_axes, unused: 0, lengths, strides })
     }
 
-    /// Returns how many blocks are useful: each thread then works once.
+    /// Returns the number of blocks with which each thread has one iteration.
     pub(crate) fn num_tiles(&self) -> u64 {
         self.len.div_ceil(THREADS.into())
     }
 }
 
-/// Returns how far the elements of an axis reach, if that is a distance at all.
+/// Returns the length of an axis in bytes, or `None` if it overflows.
 fn reach(axis: &Axis) -> Option<isize> {
     axis.stride.checked_mul(isize::try_from(axis.length).ok()?)
 }
 
-/// Returns the kernel that copies elements of so many bytes to one after the other, or from there.
+/// Returns the name of the kernel that gathers strided elements of `size` bytes into contiguous
+/// memory, or that scatters them.
 pub fn kernel(size: usize, is_gather: bool) -> String {
     format!("kv_{}_{size}", if is_gather { "gather" } else { "scatter" })
 }

@@ -1,81 +1,83 @@
-//! Optimizer steps of a batch as one launch: what the kernels of `kernels/update.h` get.
+//! Jobs of optimizer updates, for the kernels of `kernels/update.h`.
 
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, UpdateRule};
 use kvstore_core::{DType, Result};
 
 use super::batch::{self, Address, Batch, THREADS};
 
-/// Elements that a thread does; of 64 bits half as many, whose alignment is the same.
+/// The number of elements that a thread updates. For 64-bit elements it is half as large, but the
+/// alignment is the same.
 pub(super) const AT_ONCE: usize = 4;
 
-/// Returns how many elements a block of threads does.
+/// Returns the number of elements that a block of threads updates.
 pub(super) fn tile(dtype: DType) -> u64 {
     u64::from(THREADS) * if dtype.size() == 8 { 2 } else { 4 }
 }
 
-/// What is read and what is written: one address where it is in place.
+/// A source and a destination. They are equal for an operation in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FromTo {
-    /// Is read.
+    /// The source.
     pub from: Address,
-    /// Is written.
+    /// The destination.
     pub to: Address,
 }
 
-/// One step.
+/// The inputs of an update of one weight.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateArgs<'a> {
     /// The formula, and its scalars.
     pub rule: &'a UpdateRule,
-    /// Of the weight and of the gradients.
+    /// The dtype of the weight and of the gradients.
     pub dtype: DType,
-    /// In elements, at least one.
+    /// The number of elements, at least 1.
     pub len: u64,
     /// The weight.
     pub weight: FromTo,
-    /// The state; of a weight of half precision its master copy comes first.
+    /// The states. For a half-precision weight, the master copy comes first.
     pub states: &'a [FromTo],
     /// The gradients, at least one.
     pub addends: &'a [Address],
 }
 
-/// One step, as the kernel reads it.
+/// An update, as the kernel reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpdateJob {
-    /// The tiles of the jobs before it.
+    /// The number of tiles of all earlier jobs.
     pub first_tile: u64,
-    /// In elements.
+    /// The number of elements.
     pub len: u64,
-    /// The weight.
+    /// The old weight.
     pub weight_from: Address,
-    /// Where it goes.
+    /// The destination of the new weight.
     pub weight_to: Address,
-    /// The state.
+    /// The old states.
     pub states_from: [Address; MAX_STATES],
-    /// Where that goes.
+    /// The destinations of the new states.
     pub states_to: [Address; MAX_STATES],
-    /// In the order of the rule's fields.
+    /// The scalars, in the order of the rule's fields.
     pub scalars: [f64; MAX_SCALARS],
-    /// Where its gradients begin in the list of all.
+    /// The position of the gradients in the list of addends.
     pub first_addend: u32,
-    /// How many it has.
+    /// The number of gradients.
     pub num_addends: u32,
-    /// Whether all pointers are aligned to as many elements as a thread loads at a time.
+    /// 1 if the elements of a thread can be loaded in one instruction from all pointers, otherwise
+    /// 0.
     pub is_aligned: u32,
-    /// Fills the struct up.
+    /// Padding.
     pub unused: u32,
-    /// Of the noise: the key of its generator.
+    /// For rules with noise: the key of the random number generator.
     pub stream: [u32; 2],
-    /// Of the noise: the number of the update.
+    /// For rules with noise: the update number.
     pub count: u64,
 }
 
 impl Batch<UpdateJob> {
-    /// Adds a step. All steps of a batch are of one formula and one dtype: see [`kernel`].
+    /// Appends an update. All updates of a batch have the same formula and dtype: see [`kernel`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory).
+    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
     pub fn push(&mut self, step: &UpdateArgs<'_>) -> Result<()> {
         let mut states = [FromTo::default(); MAX_STATES];
         for (slot, state) in states.iter_mut().zip(step.states) {
@@ -106,7 +108,7 @@ impl Batch<UpdateJob> {
     }
 }
 
-/// Returns whether what a thread works on at a time can be loaded so everywhere.
+/// Returns whether the elements of a thread can be loaded in one instruction from all addresses.
 pub(super) fn is_aligned(
     dtype: DType,
     weight: FromTo,
@@ -120,12 +122,13 @@ pub(super) fn is_aligned(
         && states.all(|address| batch::is_aligned(address, arithmetic, AT_ONCE))
 }
 
-/// Returns whether a formula has kernels. All have, except `test`, which the host computes.
+/// Returns whether a formula has kernels. All have kernels except `test`, which runs on the host.
 pub fn has_kernel(rule: &UpdateRule) -> bool {
     !matches!(rule, UpdateRule::Test(_))
 }
 
-/// Returns the kernel of a formula and a dtype; none for integers, and for row-wise formulas.
+/// Returns the name of the kernel for a formula and a dtype, or `None` for integer dtypes and for
+/// row-wise formulas.
 pub fn kernel(rule: &UpdateRule, dtype: DType) -> Option<String> {
     (dtype.is_float() && !rule.is_rowwise()).then(|| format!("kv_{}_{dtype}", rule.formula()))
 }

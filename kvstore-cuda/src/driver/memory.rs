@@ -3,7 +3,7 @@
 //! All work of a card goes into one stream, so a block may be handed out again while work on its old content is still
 //! queued: what its next owner queues comes later. Memory of other libraries is a storage, too, without a block.
 
-#![expect(unsafe_code, reason = "gives blocks back to the driver")]
+#![expect(unsafe_code, reason = "returns blocks to the driver")]
 
 use std::collections::HashMap;
 use std::fmt;
@@ -280,7 +280,7 @@ impl Drop for CudaStorage {
                     tracing::warn!(%error, "memory of another library is kept, for work may still use it");
                     #[expect(
                         clippy::disallowed_methods,
-                        reason = "what may still be in use is never given back"
+                        reason = "leaks memory that may still be in use"
                     )]
                     std::mem::forget(memory.take());
                 }

@@ -1,6 +1,6 @@
 //! The kernels compiled as C++, and a device whose memory is this process's.
 
-#![expect(unsafe_code, reason = "calls what was compiled, with addresses of this process")]
+#![expect(unsafe_code, reason = "calls the compiled kernels with addresses of this process")]
 
 use std::sync::OnceLock;
 
