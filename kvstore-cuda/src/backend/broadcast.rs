@@ -1,4 +1,5 @@
-//! Copies of one range to several places: of a batch as one launch, and axes that are repeated as such a batch.
+//! Copies of one range to several places, and expansion of axes as such copies. A batch is one
+//! launch.
 
 #![expect(unsafe_code, reason = "queues work on memory of a card")]
 
@@ -29,6 +30,7 @@ pub(crate) fn broadcast(
     }
     let (from, from_address) = locate(src)?;
     if from.device() != locate(reading(dst))?.0.device() {
+        // Between GPUs, use one copy per place. On one GPU, a kernel reads the source only once.
         return places.iter().try_for_each(|place| {
             let (storage, start) = (&mut *dst.storage, dst.start + place);
             backend.copy(SpanMut { storage, start, num_bytes }, src)
@@ -39,7 +41,7 @@ pub(crate) fn broadcast(
     copy_each(backend, from, num_bytes, &[(from_address, places)])
 }
 
-/// `Backend::expand`. What would be short copies is done by the host.
+/// `Backend::expand`. If the copies would be short, the host expands the value.
 pub(crate) fn expand(
     backend: &CudaBackend,
     dtype: DType,
@@ -67,7 +69,8 @@ pub(crate) fn expand(
     copy_each(backend, card, num_bytes, &copies)
 }
 
-/// Queues copies of ranges of a card, each to its places there: they lie within memory that is the caller's.
+/// Queues copies of ranges on a GPU, each to its destinations. The caller guarantees that all of
+/// them are within its memory.
 fn copy_each(
     backend: &CudaBackend,
     card: &Arc<Card>,
@@ -82,32 +85,34 @@ fn copy_each(
         let batch = launches.batch(card, kernel, || Ok(kernel.to_owned()))?;
         batch.push(*from, places, num_bytes, size)?;
     }
-    // SAFETY: the ranges are memory of the card, and as long; what is written is exclusive, so they do not overlap.
+    // SAFETY: the ranges are memory of the GPU and have the same length. The destination is
+    // exclusive, so it does not overlap a source.
     unsafe { launches.run(backend) }
 }
 
-/// Where ranges go: from which byte of a value to which bytes of another one. All are as long.
+/// Copies of ranges of the same length, from offsets in a value to offsets in another value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Copies {
     pub(crate) num_bytes: usize,
-    /// In the order of their sources.
+    /// The destinations of each source, in the order of the sources. Offsets in bytes.
     pub(crate) places: Vec<Vec<usize>>,
 }
 
-/// Shorter ranges are not worth a tile each.
+/// The shortest range in bytes. A shorter range is not worth a tile.
 const SHORTEST: usize = 256;
-/// The addresses of more copies are not worth sending.
+/// The largest number of copies. Sending the addresses of more copies is not worth it.
 const MOST: usize = 1 << 18;
 
 impl Copies {
-    /// Returns the copies that repeat a value of elements of `size` along its axes of length 1 up to shape `to`; none
-    /// where they would be too short or too many.
+    /// Returns the copies that repeat a value with elements of `size` bytes along its axes of
+    /// length 1, to the shape `to`. Returns `None` if the ranges would be too short or too many.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub(crate) fn expanding(from: &[usize], to: &[usize], size: usize) -> Result<Option<Self>> {
         let mut axes: Vec<(usize, usize)> = from.iter().copied().zip(to.iter().copied()).collect();
         let mut num_bytes = size;
+        // The last axes that are not expanded form one contiguous range.
         while let Some((_, len)) = axes.pop_if(|(from, to)| from == to) {
             num_bytes *= len;
         }
@@ -117,7 +122,8 @@ impl Copies {
         }
         let mut places = Vec::from([Vec::from([0])]);
         for (from, to) in axes {
-            // Each range so far is split along this axis: into rows of their own, or into the same one.
+            // Split each list along this axis: into one list per row, or, for a repeated axis, into
+            // more destinations of the same list.
             let (num_lists, num_places) = if from == to { (to, 1) } else { (1, to) };
             let mut split = fallible::with_capacity(places.len() * num_lists)?;
             for before in &places {
@@ -137,8 +143,8 @@ impl Copies {
     }
 }
 
-/// Returns the kernel for ranges of so many bytes at these places, and the size of its elements: the largest that all of
-/// them are multiples of.
+/// Returns the kernel for ranges of `num_bytes` bytes at these addresses, and the size of its
+/// elements: the largest size that divides all of them.
 pub fn kernel(num_bytes: u64, places: impl IntoIterator<Item = Address>) -> (&'static str, u64) {
     match places.into_iter().fold(num_bytes, |all, place| all | place).trailing_zeros() {
         0 => ("kv_broadcast_8", 1),
@@ -165,7 +171,7 @@ mod tests {
         assert_eq!(copies(&[1, 2, 32], &[2, 2, 32]), of(512, &[&[0, 512]]));
         let split: [&[usize]; 2] = [&[0, 256, 1024, 1280], &[512, 768, 1536, 1792]];
         assert_eq!(copies(&[1, 2, 1, 32], &[2, 2, 2, 32]), of(256, &split));
-        // Too short, too many, nothing at all.
+        // Too short, too many, or empty.
         assert_eq!(copies(&[1, 31], &[3, 31]), None);
         assert_eq!(copies(&[32, 1], &[32, 3]), None);
         assert_eq!(copies(&[1, 32], &[MOST + 1, 32]), None);

@@ -1,4 +1,5 @@
-//! What has no kernel: the host's backend does it on copies, so its bits are those of the host.
+//! Operations without a kernel. The host's backend runs them on copies, so the bits are those of
+//! the host.
 
 use std::sync::Arc;
 
@@ -10,14 +11,14 @@ use kvstore_core::{Backend, BinaryOp, DType, Device, Error, Result};
 use super::CudaBackend;
 use crate::driver::memory::reading;
 
-/// Memory of the host, for a time.
+/// A temporary block of the host's memory.
 struct Block {
     storage: Arc<dyn Storage>,
     num_bytes: usize,
 }
 
 impl Block {
-    /// Returns memory of arbitrary content.
+    /// Returns memory with unspecified contents.
     fn new(backend: &CudaBackend, num_bytes: usize) -> Result<Self> {
         Ok(Self { storage: backend.host().allocate(Device::cpu(0), num_bytes)?, num_bytes })
     }
@@ -41,7 +42,7 @@ impl Block {
         Ok(SpanMut { storage, start: 0, num_bytes })
     }
 
-    /// Copies it to a range.
+    /// Copies the block to a range of a GPU.
     fn send(&self, backend: &CudaBackend, dst: SpanMut<'_>) -> Result<()> {
         backend.write(dst, backend.host().host_bytes(self.span())?)
     }
@@ -51,14 +52,14 @@ fn shared() -> Error {
     Error::Internal("memory of the host that somebody shares".to_owned())
 }
 
-/// Returns where the result of a change goes.
+/// Returns the destination of an operation.
 fn written(in_out: InOut<'_>) -> SpanMut<'_> {
     match in_out {
         InOut::InPlace(dst) | InOut::Into { dst, .. } => dst,
     }
 }
 
-/// Returns a copy of what a change reads.
+/// Returns a copy of the source of an operation.
 fn read(backend: &CudaBackend, in_out: &InOut<'_>) -> Result<Block> {
     match in_out {
         InOut::InPlace(span) => Block::of(backend, reading(span)),
@@ -66,7 +67,7 @@ fn read(backend: &CudaBackend, in_out: &InOut<'_>) -> Result<Block> {
     }
 }
 
-/// Lets the host write a range.
+/// Computes a range on the host.
 pub(crate) fn make(
     backend: &CudaBackend,
     dst: SpanMut<'_>,
@@ -75,7 +76,7 @@ pub(crate) fn make(
     make_of(backend, dst, &[], |host, dst, _| write(host, dst))
 }
 
-/// Lets the host write a range that is made of others.
+/// Computes a range on the host from copies of other ranges.
 pub(crate) fn make_of(
     backend: &CudaBackend,
     dst: SpanMut<'_>,
@@ -89,7 +90,7 @@ pub(crate) fn make_of(
     made.send(backend, dst)
 }
 
-/// Lets the host change a range.
+/// Changes a range on the host.
 pub(crate) fn change(
     backend: &CudaBackend,
     operand: InOut<'_>,
@@ -117,7 +118,7 @@ pub(crate) fn binary(
     change(backend, lhs, |host, lhs| host.binary(op, dtype, lhs, rhs, reversed))
 }
 
-/// Computes a step of an optimizer on the host.
+/// Runs an optimizer update on the host.
 pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<()> {
     let mut weight = read(backend, &job.weight)?;
     let states = job.states.iter().flatten().map(|state| read(backend, state));
@@ -136,6 +137,7 @@ pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<(
         *place = Some(InOut::InPlace(state.span_mut()?));
     }
     backend.host().update(std::slice::from_mut(&mut on_host))?;
+    // Copy the results back only after the update has succeeded.
     weight.send(backend, written(job.weight.reborrow()))?;
     for (state, place) in states.iter().zip(job.states.iter_mut().flatten()) {
         state.send(backend, written(place.reborrow()))?;

@@ -1,4 +1,5 @@
-//! Memory of cards that other libraries see by its address, and theirs that we see: streams wait for each other by events.
+//! Interoperation with other libraries on the same GPU: memory by its address, and streams that
+//! wait for each other through events.
 
 #![expect(unsafe_code, reason = "queues work on memory of a card")]
 
@@ -12,7 +13,8 @@ use crate::args::strided::{StridedArgs, kernel};
 use crate::driver::card::number_at;
 use crate::driver::memory::{CudaStorage, address_on, locate, reading};
 
-/// Other libraries use a card by its primary context, as we do, so addresses and streams mean the same to all of them.
+/// Like other libraries, the backend uses the primary context of a GPU. So addresses and streams
+/// have the same meaning in all of them.
 impl DeviceInterop for CudaBackend {
     fn hardware(&self, device: Device) -> Result<u32> {
         Ok(self.card(device)?.number())
@@ -66,7 +68,7 @@ impl DeviceInterop for CudaBackend {
     }
 }
 
-/// Queues a copy between a range and elements at regular distances on the same card.
+/// Queues a copy between a contiguous range and strided elements on the same GPU.
 fn copy_strided(packed: Span<'_>, strided: &CudaStorage, is_gather: bool) -> Result<()> {
     let (card, num_bytes) = (strided.card(), packed.num_bytes);
     let packed = address_on(card, packed)?;
@@ -82,7 +84,7 @@ fn copy_strided(packed: Span<'_>, strided: &CudaStorage, is_gather: bool) -> Res
         Error::Unsupported(format!("an array of {} axes on {}", layout.axes.len(), card.device()))
     })?;
     let function = card.function(&kernel(layout.size, is_gather))?;
-    // SAFETY: the range is memory of the card and as long; who lends the elements promises that they are there, and
-    // nobody has the one that is written beside this call.
+    // SAFETY: the range is memory of the GPU and has the same length. The owner of the strided
+    // memory guarantees that the elements exist. The destination is exclusive during this call.
     unsafe { card.launch(function, &args, args.num_tiles()) }
 }

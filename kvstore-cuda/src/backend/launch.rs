@@ -1,4 +1,4 @@
-//! Batches as launches: their lists go to the card, and the kernel after them.
+//! Launches of batches: the lists are copied to the GPU, then the kernel runs.
 
 #![expect(unsafe_code, reason = "launches kernels on memory of a card")]
 
@@ -14,37 +14,38 @@ use crate::args::{compress, row_jobs, update};
 use crate::driver::card::{Card, Function};
 use crate::driver::memory::CudaStorage;
 
-/// A job of a batch as the device reads it: a struct of C of numbers alone, without gaps between them.
+/// A job of a batch, as the GPU reads it.
 ///
 /// # Safety
-/// It is just that, and the kernels that it is launched with read it so.
+/// - The type is `repr(C)`, has only numbers as fields, and has no padding between them.
+/// - The kernels that are launched with it read the same layout.
 pub(crate) unsafe trait TableRow: Copy {}
 
-// SAFETY: tests compare their fields with those in C.
+// SAFETY: tests compare the fields with those of the struct in C.
 unsafe impl TableRow for FanJob {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl TableRow for update::UpdateJob {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl TableRow for compress::QuantizeJob {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl TableRow for compress::DequantizeJob {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl TableRow for row_jobs::RowSumJob {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl TableRow for row_jobs::RowScatterJob {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl TableRow for row_jobs::RowUpdateJob {}
 
-/// Jobs that are collected by card and kernel: each of these is one launch.
+/// Jobs, grouped by GPU and kernel. Each group is one launch.
 #[derive(Debug)]
 pub(crate) struct Launches<K, J>(Vec<Launch<K, J>>);
 
-/// The jobs of one launch. `K` tells kernels apart faster than their names do.
+/// The jobs of one launch. `K` identifies the kernel; it is faster to compare than the name.
 #[derive(Debug)]
 struct Launch<K, J> {
     card: Arc<Card>,
     kind: K,
-    /// They run one after the other.
+    /// The kernels, which run one after the other on the same jobs.
     kernels: Vec<String>,
     batch: Batch<J>,
 }
@@ -54,7 +55,8 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
         Self(Vec::new())
     }
 
-    /// Returns the batch of a card and a kind of kernel, whose name is asked for when it is the first of them.
+    /// Returns the batch for a GPU and a kind of kernel. Calls `kernel` for the name if there is no
+    /// such batch yet.
     pub(crate) fn batch(
         &mut self,
         card: &Arc<Card>,
@@ -64,7 +66,7 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
         self.batch_of_several(card, kind, || Ok(Vec::from([kernel()?])))
     }
 
-    /// Returns the same for several kernels, which run one after the other.
+    /// Like [`Launches::batch`], for several kernels that run one after the other.
     pub(crate) fn batch_of_several(
         &mut self,
         card: &Arc<Card>,
@@ -83,18 +85,19 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
         launch.map(|launch| &mut launch.batch).ok_or_else(|| Error::Internal("no batch".to_owned()))
     }
 
-    /// Queues all of them.
+    /// Queues all launches.
     ///
     /// # Safety
-    /// Every address in a job is that of memory of its card, as long as the job says, which nobody but queued work
-    /// uses; the kernels read such jobs.
+    /// - Every address in a job refers to memory of its GPU, of the length that the job gives.
+    /// - Only queued work uses that memory.
+    /// - The kernels read jobs of type `J`.
     pub(crate) unsafe fn run(self, backend: &CudaBackend) -> Result<()> {
-        // All that can fail for want of something is done before the first of them changes anything.
+        // Complete every step that can fail before the first kernel changes anything.
         let ready = self.0.iter().filter(|launch| launch.batch.num_tiles() > 0);
         let ready = ready.map(|launch| launch.prepare(backend)).collect::<Result<Vec<_>>>()?;
         for Ready { card, functions, args, .. } in &ready {
             for function in functions {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees it.
                 unsafe { card.launch(*function, args, args.num_tiles) }?;
             }
         }
@@ -102,7 +105,8 @@ impl<K: PartialEq, J: TableRow> Launches<K, J> {
     }
 }
 
-/// A launch whose lists are on their way; the block comes back for reuse when the kernel is queued.
+/// A launch whose lists are being copied. The block of the lists returns to the pool when the
+/// kernel has been queued.
 struct Ready<'a> {
     card: &'a Card,
     functions: Vec<Function>,
@@ -120,18 +124,18 @@ impl<K, J: TableRow> Launch<K, J> {
         let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
         let mut both = fallible::with_capacity(jobs.len() + addends.len())?;
         both.extend(jobs.iter().chain(addends).copied());
-        // SAFETY: the block is as long as both.
+        // SAFETY: the block has the length of both lists.
         unsafe { backend.staging().upload(card, at, &both) }?;
         Ok(Ready { card, functions, args: batch.args(at, behind), _lists: lists })
     }
 }
 
 fn bytes_of<J: TableRow>(jobs: &[J]) -> &[u8] {
-    // SAFETY: they have no gaps, so all of their bytes are initialised.
+    // SAFETY: jobs have no padding, so all of their bytes are initialised.
     unsafe { std::slice::from_raw_parts(jobs.as_ptr().cast(), size_of_val(jobs)) }
 }
 
 fn bytes_of_addresses(addresses: &[u64]) -> &[u8] {
-    // SAFETY: integers are bytes.
+    // SAFETY: integers have no padding.
     unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast(), size_of_val(addresses)) }
 }

@@ -1,5 +1,5 @@
-//! Sums of squares: one launch for each formula and dtype, one that adds up what its threads leave, and one
-//! transfer of the sums of blocks to the host.
+//! Sums of squares: one launch for each formula and dtype, one launch that adds the partial sums,
+//! and one transfer of the sums to the host.
 
 #![expect(unsafe_code, reason = "queues work on memory of cards")]
 
@@ -26,7 +26,7 @@ struct Sums<'b> {
     device: Device,
     card: &'b Arc<Card>,
     num_blocks: usize,
-    /// The partial sums, and behind them the sums.
+    /// The partial sums, followed by the sums.
     memory: CudaStorage,
 }
 
@@ -43,15 +43,15 @@ impl<'b> Sums<'b> {
         self.memory.address() + (self.num_blocks * PARTIAL_BYTES) as u64
     }
 
-    /// Adds the partial sums up, and writes the sums to the jobs of this device.
+    /// Adds the partial sums, and writes the sums to the jobs of this device.
     fn collect(&self, backend: &CudaBackend, jobs: &mut [MeasureJob<'_>]) -> Result<()> {
         let len = 2 * self.num_blocks as u64;
         let args = PairArgs { from: self.memory.address(), to: self.totals(), len };
         let function = self.card.function(PAIR_KERNEL)?;
         let mut bytes = fallible::zeroed(self.num_blocks * SUM_BYTES)?;
-        // SAFETY: the memory holds as many partial sums and sums.
+        // SAFETY: the memory has room for this number of partial sums and sums.
         unsafe { self.card.launch(function, &args, args.num_tiles()) }?;
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe { backend.staging().download(self.card, self.totals(), &mut bytes) }?;
         let mut found = bytes.as_chunks::<{ size_of::<f64>() }>().0.iter();
         let own = jobs.iter_mut().filter(|job| job.device == self.device);
@@ -71,20 +71,21 @@ pub(crate) fn measure(backend: &CudaBackend, jobs: &mut [MeasureJob<'_>]) -> Res
         }
     }
     for sums in &devices {
+        // Queue the work of all devices before waiting for the results of the first one.
         let mut launches = Launches::<_, UpdateJob>::new();
         let mut partial = sums.memory.address();
         for job in jobs.iter().filter(|job| job.device == sums.device) {
             push(sums.card, job, partial, &mut launches)?;
             partial += (job.sums.len() * PARTIAL_BYTES) as u64;
         }
-        // SAFETY: the ranges are memory of the card, each of as many elements as the gradient; the partial
-        // sums are of as many blocks.
+        // SAFETY: the ranges are memory of the GPU with as many elements as the gradient. The
+        // partial sums have room for all blocks.
         unsafe { launches.run(backend) }?;
     }
     devices.iter().try_for_each(|sums| sums.collect(backend, jobs))
 }
 
-/// The kind of a launch: the formula, if there is one, and the dtype.
+/// The kind of a launch: the formula if there is one, and the dtype.
 type Kind = (Option<Discriminant<UpdateRule>>, DType);
 
 fn push(

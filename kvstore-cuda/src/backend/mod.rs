@@ -1,4 +1,4 @@
-//! [`CudaBackend`]: cards as a [`Backend`]. Its verbs are in `verbs.rs`.
+//! [`CudaBackend`]: the [`Backend`] for NVIDIA GPUs. Its methods are in `verbs.rs`.
 
 pub mod broadcast;
 mod host;
@@ -20,29 +20,31 @@ use crate::driver::memory::Memory;
 use crate::driver::probe::{Absence, Driver, probe};
 use crate::driver::staging::Staging;
 
-/// The backend of NVIDIA's cards.
+/// The backend for NVIDIA GPUs.
 ///
-/// Every device has one stream, which all of its work goes into; what one reads of another waits for it by events. Calls
-/// return when their work is queued, and reads wait.
+/// Each device has one stream for all of its work. Work that reads memory of another device waits
+/// for it through events. Calls return when their work is queued. Reads wait for it.
 pub struct CudaBackend {
-    // Before the memory, whose cards its pieces were made by.
+    // Declared before `memory`, and so dropped first: its blocks need the GPUs of `memory`.
     staging: Staging,
     memory: Arc<Memory>,
     driver: Driver,
-    /// Does what has no kernel.
+    /// Runs operations without a kernel.
     host: Arc<dyn Backend>,
-    /// The process that opened the driver, which does not work in a forked child.
+    /// The process that opened the driver. The driver does not work in a forked child.
     origin: Origin,
 }
 
 impl CudaBackend {
-    /// Returns the backend of all cards, or why there is none. `host` does what has no kernel.
+    /// Returns the backend for all GPUs, or the reason why there is none. `host` runs operations
+    /// without a kernel.
     ///
-    /// The environment variable `KVSTORE_GPUS` says how many devices there are to be, if not one for each card.
+    /// The environment variable `KVSTORE_GPUS` sets the number of devices. The default is one
+    /// device per GPU.
     ///
     /// # Errors
-    /// The [`Absence`], in words for people.
-    // The table of backends is the only thing that one is made for, and it holds trait objects.
+    /// - The [`Absence`] if there is no usable driver or GPU, or if `KVSTORE_GPUS` is not a number.
+    // Returns a trait object, because backends are only used through the table of backends.
     #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
     pub fn new(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, Absence> {
         let wanted = std::env::var("KVSTORE_GPUS").ok().filter(|text| !text.is_empty());
@@ -50,11 +52,12 @@ impl CudaBackend {
         Self::with_devices(host, wanted.transpose()?)
     }
 
-    /// Returns the backend of so many devices, or of one for each card. With more devices than cards a card is several
-    /// of them, with streams of their own; with fewer the last cards are not used.
+    /// Returns the backend for this number of devices, or for one device per GPU. With more devices
+    /// than GPUs, several devices share a GPU, each with its own stream. With fewer devices, the
+    /// last GPUs are not used.
     ///
     /// # Errors
-    /// As [`CudaBackend::new`].
+    /// - Those of [`CudaBackend::new`].
     pub fn with_devices(
         host: Arc<dyn Backend>,
         num_devices: Option<usize>,

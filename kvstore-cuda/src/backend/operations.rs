@@ -1,4 +1,5 @@
-//! Operations on every element of a range, queued: what has a kernel goes to the card, the rest to the host.
+//! Elementwise operations. Operations with a kernel are queued on the GPU. The host runs the
+//! others.
 
 #![expect(unsafe_code, reason = "launches kernels on memory of a card")]
 
@@ -23,7 +24,7 @@ pub(crate) fn fill(dtype: DType, dst: &SpanMut<'_>, value: Scalar) -> Result<()>
     let (card, address) = locate(reading(dst))?;
     let len = (dst.num_bytes / dtype.size()) as u64;
     let args = FillArgs::new(dtype, address, value, len);
-    // SAFETY: the range is memory of the card and has so many elements.
+    // SAFETY: the range is memory of the GPU and has `len` elements.
     unsafe { card.launch(card.function(&fill_kernel(dtype))?, &args, num_tiles(dtype, len)) }
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn binary(
     if let Some(divisor) = binary.divisor() {
         refuse_zeros(backend, card, dtype, divisor, len)?;
     }
-    // SAFETY: the ranges are memory of the card and have so many elements.
+    // SAFETY: the ranges are memory of the GPU and have `len` elements.
     unsafe {
         card.launch(card.function(&kernel)?, &BinaryArgs::new(&binary), num_tiles(dtype, len))
     }
@@ -71,7 +72,7 @@ pub(crate) fn unary(
     };
     let (card, from_to, len) = open(dtype, &operand)?;
     let args = UnaryArgs::new(op, dtype, from_to, len);
-    // SAFETY: the ranges are memory of the card and have so many elements.
+    // SAFETY: the ranges are memory of the GPU and have `len` elements.
     unsafe { card.launch(card.function(&kernel)?, &args, num_tiles(dtype, len)) }
 }
 
@@ -79,11 +80,11 @@ pub(crate) fn unary(
 pub(crate) fn clip(dtype: DType, operand: &InOut<'_>, limits: (Scalar, Scalar)) -> Result<()> {
     let (card, from_to, len) = open(dtype, operand)?;
     let args = ClipArgs::new(dtype, from_to, limits, len);
-    // SAFETY: the ranges are memory of the card and have so many elements.
+    // SAFETY: the ranges are memory of the GPU and have `len` elements.
     unsafe { card.launch(card.function(&clip_kernel(dtype))?, &args, num_tiles(dtype, len)) }
 }
 
-/// Returns the card of an operand, where it begins there, and its elements.
+/// Returns the GPU of an operand, its addresses, and its number of elements.
 fn open<'a>(dtype: DType, in_out: &'a InOut<'_>) -> Result<(&'a Arc<Card>, FromTo, u64)> {
     let (InOut::InPlace(written) | InOut::Into { dst: written, .. }) = in_out;
     let (card, _) = locate(reading(written))?;
@@ -96,7 +97,7 @@ fn open<'a>(dtype: DType, in_out: &'a InOut<'_>) -> Result<(&'a Arc<Card>, FromT
     Ok((card, from_to(card, in_out)?, len))
 }
 
-/// Fails if a divisor has a zero, before anything is written; waits for it.
+/// Fails if a divisor contains a zero. Waits for the search, so that nothing is written before it.
 fn refuse_zeros(
     backend: &CudaBackend,
     card: &Arc<Card>,
@@ -126,7 +127,7 @@ fn has_zero(
     let num_bytes = size_of::<u32>();
     fill(DType::I32, &SpanMut { storage: &mut flag, start: 0, num_bytes }, 0.into())?;
     let args = AnyZeroArgs::new(dtype, address, flag.address(), len);
-    // SAFETY: the range is memory of the card and has so many elements, and the flag is a word.
+    // SAFETY: the range is memory of the GPU and has `len` elements. The flag has four bytes.
     unsafe { card.launch(card.function(&kernel)?, &args, num_tiles(dtype, len)) }?;
     let mut word = [0; 4];
     backend.read(Span { storage: &flag, start: 0, num_bytes }, &mut word)?;

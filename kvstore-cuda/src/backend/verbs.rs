@@ -1,4 +1,5 @@
-//! The verbs of [`CudaBackend`]: what has a kernel is queued here; the host does the rest, on copies.
+//! The methods of [`CudaBackend`]. Operations with a kernel are queued. The host runs the others on
+//! copies.
 
 #![expect(unsafe_code, reason = "queues work on memory of cards")]
 
@@ -47,7 +48,7 @@ impl Backend for CudaBackend {
     }
 
     fn recycle(&self, _storage: &mut Arc<dyn Storage>) {
-        // A storage gives its block back itself, when the last one drops it.
+        // A storage returns its block to the pool when it is dropped.
     }
 
     fn check_process(&self) -> Result<()> {
@@ -68,7 +69,7 @@ impl Backend for CudaBackend {
 
     fn trim(&self) {
         if let Err(error) = self.memory.trim() {
-            tracing::warn!(%error, "memory of a device could not be given back");
+            tracing::warn!(%error, "unused memory of a device could not be freed");
         }
     }
 
@@ -89,7 +90,7 @@ impl Backend for CudaBackend {
         if dst.num_bytes != host.len() {
             return Err(Error::Internal("bytes for a range of another length".to_owned()));
         }
-        // SAFETY: the range is memory of the card, and as long.
+        // SAFETY: the range is memory of the GPU and has the length of `host`.
         unsafe { self.staging.upload(card, address, host) }
     }
 
@@ -98,7 +99,7 @@ impl Backend for CudaBackend {
         if src.num_bytes != host.len() {
             return Err(Error::Internal("room for a range of another length".to_owned()));
         }
-        // SAFETY: the range is memory of the card, and as long.
+        // SAFETY: the range is memory of the GPU and has the length of `host`.
         unsafe { self.staging.download(card, address, host) }
     }
 
@@ -119,10 +120,11 @@ impl Backend for CudaBackend {
             return Ok(());
         }
         if to.0.device() == from.0.device() {
-            // SAFETY: both ranges are memory of the card and as long; one is exclusive, so they do not overlap.
+            // SAFETY: both ranges are memory of the GPU and have the same length. `dst` is
+            // exclusive, so they do not overlap.
             unsafe { to.0.copy(to.1, from.1, src.num_bytes) }
         } else {
-            // SAFETY: both ranges are memory of their cards, and as long.
+            // SAFETY: both ranges are memory of their GPUs and have the same length.
             unsafe { to.0.copy_from(to.1, (from.0, from.1), src.num_bytes) }
         }
     }
@@ -157,7 +159,7 @@ impl Backend for CudaBackend {
         let (card, dst) = locate(reading(&dst))?;
         let src = address_on(card, src)?;
         let args = CastArgs::new((src, from), (dst, to), len as u64);
-        // SAFETY: both ranges are memory of the card and hold so many elements.
+        // SAFETY: both ranges are memory of the GPU and have `len` elements.
         unsafe { card.launch(card.function(&cast::kernel(from, to))?, &args, args.num_tiles()) }
     }
 
@@ -171,7 +173,7 @@ impl Backend for CudaBackend {
             let batch = launches.batch(card, job.dtype, || Ok(sum::kernel(job.dtype)))?;
             batch.push(dst, &addends, num_bytes, size)?;
         }
-        // SAFETY: the ranges are memory of the card, each as long as the sum.
+        // SAFETY: the ranges are memory of the GPU and have the length of the sum.
         unsafe { launches.run(self) }
     }
 
@@ -201,7 +203,7 @@ impl Backend for CudaBackend {
                 addends: &addends,
             })?;
         }
-        // SAFETY: the ranges are memory of the card, each of as many elements as the weight.
+        // SAFETY: the ranges are memory of the GPU and have as many elements as the weight.
         unsafe { launches.run(self) }
     }
 
@@ -219,7 +221,7 @@ impl Backend for CudaBackend {
             let batch = launches.batch(card, job.dtype, kernel)?;
             batch.push(job.dtype, &rows_of(&job.addends, &addends), dst)?;
         }
-        // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
+        // SAFETY: the ranges are memory of the GPU. `push` has checked that they contain the rows.
         unsafe { launches.run(self) }
     }
 
@@ -232,7 +234,7 @@ impl Backend for CudaBackend {
             let batch = launches.batch(card, (), || Ok(row_jobs::SCATTER_KERNEL.to_owned()))?;
             batch.push(&Scatter { row_bytes, indices: job.indices, rows, dst })?;
         }
-        // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
+        // SAFETY: the ranges are memory of the GPU. `push` has checked that they contain the rows.
         unsafe { launches.run(self) }
     }
 
@@ -257,7 +259,7 @@ impl Backend for CudaBackend {
                 },
             )?;
         }
-        // SAFETY: the ranges are memory of the card, and hold the rows that were asked for.
+        // SAFETY: the ranges are memory of the GPU. `push` has checked that they contain the rows.
         unsafe { launches.run(self) }
     }
 
@@ -280,7 +282,7 @@ impl Backend for CudaBackend {
             let batch = launches.batch(card, (code, dtype), kernel)?;
             batch.push(job.quantizer, dtype, len as u64, (gradient, residual, codes))?;
         }
-        // SAFETY: the ranges are memory of the card and have the lengths that go with each other.
+        // SAFETY: the ranges are memory of the GPU, and their lengths match.
         unsafe { launches.run(self) }
     }
 
@@ -296,7 +298,7 @@ impl Backend for CudaBackend {
             let batch = launches.batch(card, (code, dtype), kernel)?;
             batch.push(job.quantizer, dtype, len as u64, (&codes, dst))?;
         }
-        // SAFETY: the ranges are memory of the card, and the codes are those of so many elements.
+        // SAFETY: the ranges are memory of the GPU, and the codes have the length for the sum.
         unsafe { launches.run(self) }
     }
 
@@ -365,7 +367,7 @@ impl Backend for CudaBackend {
     }
 }
 
-/// Returns where ranges of a length begin on a card.
+/// Returns the addresses of ranges of the same length on a GPU.
 pub(crate) fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u64>> {
     if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
         return Err(Error::Internal("addends of another length than their sum".to_owned()));
@@ -373,7 +375,7 @@ pub(crate) fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Re
     fallible::try_collect(spans.iter().map(|span| address_on(card, *span)))
 }
 
-/// Returns where a range is on a card.
+/// Returns the address and length of a range on a GPU.
 fn extent(card: &Card, span: Span<'_>) -> Result<Extent> {
     Ok(Extent { address: address_on(card, span)?, num_bytes: span.num_bytes })
 }

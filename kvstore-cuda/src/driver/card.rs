@@ -1,6 +1,7 @@
-//! [`Card`]: a device and the one stream that all of its work goes into, as functions of the driver.
+//! [`Card`]: a device with one stream for all of its work, as calls of the driver.
 //!
-//! Addresses are numbers here, and what they promise is said at each function. A call returns when its work is queued.
+//! Addresses are plain integers here, so each function states what it requires of them. A call
+//! returns when its work is queued.
 
 #![expect(unsafe_code, reason = "functions of the driver")]
 
@@ -20,33 +21,33 @@ use super::modules::{MODULES, module_of};
 use crate::args::batch::{Address, THREADS};
 
 /// The largest number of blocks in a grid. Each block has one tile, and loops only if there are more
-/// tiles: a card moves more bytes per second with many short blocks than with a few that loop.
+/// tiles: a GPU moves more bytes per second with many short blocks than with a few that loop.
 const MAX_BLOCKS: u32 = 0x7fff_ffff;
 
-/// What a card is.
+/// The properties of a GPU.
 #[derive(Debug)]
 pub(crate) struct Identity {
     ordinal: sys::CUdevice,
     name: String,
-    /// All the memory of the card.
+    /// The total memory in bytes.
     pub(crate) num_bytes: usize,
-    /// The compute capability: 8.6 is 86.
+    /// The compute capability. 8.6 is 86.
     capability: i32,
 }
 
-/// The oldest cards that kernels are compiled for, Volta's.
+/// The oldest compute capability that the kernels are compiled for: Volta.
 const OLDEST_CAPABILITY: i32 = 70;
 
 impl Identity {
-    /// Asks the driver for the card with this number, which `device` is to be.
+    /// Queries the GPU with this number. Errors name `device`.
     pub(crate) fn of(number: usize, device: Device) -> Result<Self> {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         let (mut ordinal, mut num_bytes, mut name) = (0, 0, [0; 128]);
-        // Pointers to local values may be written; that of the name has room for a 0 behind it.
+        // The pointers refer to local variables. The buffer of the name keeps a 0 at its end.
         call!(device, cuDeviceGet(&raw mut ordinal, number))?;
         call!(device, cuDeviceTotalMem_v2(&raw mut num_bytes, ordinal))?;
         call!(device, cuDeviceGetName(name.as_mut_ptr(), 127, ordinal))?;
-        // SAFETY: there is a 0 behind the name, and nobody writes it now.
+        // SAFETY: the name ends with a 0, and no one else writes to the buffer.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
         let [major, minor] = [
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
@@ -56,7 +57,7 @@ impl Identity {
         Ok(Self { ordinal, name, num_bytes, capability: 10 * major? + minor? })
     }
 
-    /// Fails when there are no kernels for the card.
+    /// Fails if there are no kernels for this GPU.
     pub(crate) fn check(&self, device: Device) -> Result<()> {
         if self.capability >= OLDEST_CAPABILITY {
             return Ok(());
@@ -75,7 +76,7 @@ fn attribute_of(
     attribute: CUdevice_attribute,
 ) -> Result<i32> {
     let mut value = 0;
-    // A pointer to a local value may be written.
+    // The pointer refers to a local variable.
     call!(device, cuDeviceGetAttribute(&raw mut value, attribute, ordinal))?;
     Ok(value)
 }
@@ -86,7 +87,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A device: its context and a stream. Several may be on one card, as far as anybody can tell.
+/// A device: a context and a stream. Several devices may share a GPU and its context.
 pub(crate) struct Card {
     device: Device,
     ordinal: sys::CUdevice,
@@ -95,16 +96,17 @@ pub(crate) struct Card {
     kernels: Mutex<Kernels>,
 }
 
-// SAFETY: the handles may be used by any thread that has made the context its own, which every function does.
+// SAFETY: any thread may use the handles if the context is current, and every method makes it
+// current.
 unsafe impl Send for Card {}
-// SAFETY: the same; the driver's functions may be called by several threads at once.
+// SAFETY: as above. Several threads may call the driver's functions at the same time.
 unsafe impl Sync for Card {}
 
-/// A kernel of a card.
+/// A kernel that is loaded on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function(sys::CUfunction);
 
-/// What has been loaded, by number and by name.
+/// The loaded modules by number, and the loaded kernels by name.
 #[derive(Default)]
 struct Kernels {
     modules: HashMap<usize, sys::CUmodule>,
@@ -112,12 +114,12 @@ struct Kernels {
 }
 
 impl Card {
-    /// Opens a card as a device.
+    /// Opens a GPU as a device.
     pub(crate) fn open(identity: &Identity, device: Device) -> Result<Self> {
         const NON_BLOCKING: u32 = 1;
         let ordinal = identity.ordinal;
         let mut handle = ptr::null_mut();
-        // A pointer to a local value may be written.
+        // The pointer refers to a local variable.
         call!(device, cuDevicePrimaryCtxRetain(&raw mut handle, ordinal))?;
         let mut card = Self {
             device,
@@ -131,12 +133,13 @@ impl Card {
         Ok(card)
     }
 
-    /// Returns the device that it is.
+    /// Returns the device.
     pub(crate) fn device(&self) -> Device {
         self.device
     }
 
-    /// Lets this card read the memory of another one, where the hardware has a way; copies find one anyhow.
+    /// Allows this GPU to read the memory of another GPU directly, if the hardware can. Without
+    /// this, copies between the GPUs still work.
     pub(crate) fn enable_peer(&self, peer: &Self) -> Result<()> {
         if self.ordinal == peer.ordinal {
             return Ok(());
@@ -148,7 +151,7 @@ impl Card {
             return Ok(());
         }
         let _bound = self.context.bind()?;
-        // SAFETY: both contexts are there.
+        // SAFETY: both contexts exist.
         match unsafe { sys::cuCtxEnablePeerAccess(peer.context.handle, 0) } {
             CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
             result => check(device, "cuCtxEnablePeerAccess", result),
@@ -159,32 +162,34 @@ impl Card {
         self.context
     }
 
-    /// Returns new memory, aligned to 256 bytes, or none where there is not so much.
+    /// Allocates memory, aligned to 256 bytes. Returns `None` if there is not enough memory.
     pub(crate) fn allocate(&self, num_bytes: usize) -> Result<Option<Address>> {
         let _bound = self.context.bind()?;
         let mut address = 0;
-        // SAFETY: a pointer to a local integer may be written.
+        // SAFETY: the pointer refers to a local integer.
         match unsafe { sys::cuMemAlloc_v2(&raw mut address, num_bytes) } {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
             result => check(self.device, "cuMemAlloc", result).map(|()| Some(address)),
         }
     }
 
-    /// Gives memory back to the driver.
+    /// Returns memory to the driver.
     ///
     /// # Safety
-    /// It is this card's, and nobody uses it any more but work that is queued.
+    /// - `address` was returned by `allocate` of this GPU and has not been freed.
+    /// - Only work that is already queued uses the memory.
     pub(crate) unsafe fn free(&self, address: Address) -> Result<()> {
         let _bound = self.context.bind()?;
         self.synchronize()?;
-        // The work that was queued is done.
+        // The queued work is done, so the memory is unused.
         call!(self.device, cuMemFree_v2(address))
     }
 
-    /// Queues a copy of the host's memory into this card's.
+    /// Queues a copy from the host to this GPU.
     ///
     /// # Safety
-    /// `src` is pinned memory of as many bytes, which nobody changes before the copy is done; `dst` is this card's.
+    /// - `src` is pinned memory of `num_bytes` bytes. It does not change before the copy is done.
+    /// - `dst` is memory of this GPU, of `num_bytes` bytes.
     pub(crate) unsafe fn copy_in(
         &self,
         dst: Address,
@@ -195,10 +200,11 @@ impl Card {
         call!(self.device, cuMemcpyHtoDAsync_v2(dst, src.cast(), num_bytes, self.stream))
     }
 
-    /// Queues a copy of this card's memory into the host's.
+    /// Queues a copy from this GPU to the host.
     ///
     /// # Safety
-    /// `dst` is pinned memory of as many bytes, which nobody uses before the copy is done; `src` is this card's.
+    /// - `dst` is pinned memory of `num_bytes` bytes. It is not used before the copy is done.
+    /// - `src` is memory of this GPU, of `num_bytes` bytes.
     pub(crate) unsafe fn copy_out(
         &self,
         dst: *mut u8,
@@ -209,19 +215,22 @@ impl Card {
         call!(self.device, cuMemcpyDtoHAsync_v2(dst.cast(), src, num_bytes, self.stream))
     }
 
-    /// Queues a copy between ranges of this card.
+    /// Queues a copy within this GPU.
     ///
     /// # Safety
-    /// Both are this card's and do not overlap.
+    /// - `dst` and `src` are memory of this GPU, of `num_bytes` bytes each.
+    /// - They do not overlap.
     pub(crate) unsafe fn copy(&self, dst: Address, src: Address, num_bytes: usize) -> Result<()> {
         let _bound = self.context.bind()?;
         call!(self.device, cuMemcpyDtoDAsync_v2(dst, src, num_bytes, self.stream))
     }
 
-    /// Queues a copy of another card's memory into this one's: after what is queued there, and before what will be.
+    /// Queues a copy from another GPU to this one. The copy runs after the work that is already
+    /// queued on the other GPU, and before its later work.
     ///
     /// # Safety
-    /// `dst` is this card's and `src` the other one's.
+    /// - `dst` is memory of this GPU, of `num_bytes` bytes.
+    /// - `src` is memory of `peer`, of `num_bytes` bytes.
     pub(crate) unsafe fn copy_from(
         &self,
         dst: Address,
@@ -236,46 +245,46 @@ impl Card {
         } else {
             call!(self.device, cuMemcpyPeerAsync(dst, to, src, from, num_bytes, self.stream))?;
         }
-        // Without that the memory might be handed out again too early.
+        // Make the peer wait for the copy. Otherwise its memory might be reused too early.
         let done = self.record().and_then(|event| peer.wait_for(&event));
         done.or_else(|error| self.synchronize().and(Err(error)))
     }
 
-    /// Returns the stream as other libraries name it.
+    /// Returns the stream in the form that other libraries use.
     pub(crate) fn queue(&self) -> Queue {
-        // SAFETY: the driver has it until the card is dropped, which is when its backend is.
+        // SAFETY: the stream exists until the card is dropped, which happens with its backend.
         unsafe { Queue::from_number(self.stream.expose_provenance()) }
     }
 
-    /// Returns the number that the driver knows the card by.
+    /// Returns the number of the GPU in the driver.
     pub(crate) fn number(&self) -> u32 {
         self.ordinal.cast_unsigned()
     }
 
-    /// Lets what is queued from now on wait for what is in another library's stream.
+    /// Makes work that is queued later wait for the work in a stream of another library.
     pub(crate) fn wait_for_stream(&self, other: Queue) -> Result<()> {
         let _bound = self.context.bind()?;
         let event = Event::new(self)?;
-        // It is a stream of the driver's: who made the queue has promised that.
+        // The creator of the queue guarantees that it is a stream of the driver.
         call!(self.device, cuEventRecord(event.handle(), stream_of(other)))?;
         self.wait_for(&event)
     }
 
-    /// Lets what another library puts into its stream from now on wait for what is queued now.
+    /// Makes later work in a stream of another library wait for the work that is queued now.
     pub(crate) fn let_stream_wait(&self, other: Queue) -> Result<()> {
         let event = self.record()?;
         let _bound = self.context.bind()?;
-        // As above; an event may be dropped while others wait for it.
+        // As above. An event may be destroyed while a stream waits for it.
         call!(self.device, cuStreamWaitEvent(stream_of(other), event.handle(), 0))
     }
 
-    /// Waits for all that anybody has queued on the card.
+    /// Waits for all work on the GPU, including work of other libraries.
     pub(crate) fn synchronize_all(&self) -> Result<()> {
         let _bound = self.context.bind()?;
         call!(self.device, cuCtxSynchronize())
     }
 
-    /// Returns an event that is there when all that is queued now has been done.
+    /// Returns an event that completes when all work that is queued now is done.
     pub(crate) fn record(&self) -> Result<Event> {
         let _bound = self.context.bind()?;
         let event = Event::new(self)?;
@@ -283,39 +292,40 @@ impl Card {
         Ok(event)
     }
 
-    /// Lets what is queued from now on wait for an event, of any card.
+    /// Makes work that is queued later wait for an event of any GPU.
     fn wait_for(&self, event: &Event) -> Result<()> {
         let _bound = self.context.bind()?;
-        // An event may be dropped while others wait for it.
+        // An event may be destroyed while a stream waits for it.
         call!(self.device, cuStreamWaitEvent(self.stream, event.handle(), 0))
     }
 
-    /// Waits for an event of this card.
+    /// Waits for an event of this GPU.
     pub(crate) fn wait(&self, event: &Event) -> Result<()> {
         let _bound = self.context.bind()?;
         call!(self.device, cuEventSynchronize(event.handle()))
     }
 
-    /// Returns whether an event of this card is there.
+    /// Returns whether an event of this GPU has completed.
     pub(crate) fn is_there(&self, event: &Event) -> Result<bool> {
         let _bound = self.context.bind()?;
-        // SAFETY: the event is there.
+        // SAFETY: the event exists.
         match unsafe { sys::cuEventQuery(event.handle()) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
             result => check(self.device, "cuEventQuery", result).map(|()| true),
         }
     }
 
-    /// Waits until all that is queued has been done.
+    /// Waits until all queued work is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let _bound = self.context.bind()?;
         call!(self.device, cuStreamSynchronize(self.stream))
     }
 
-    /// Queues a kernel with one argument, of as many blocks as are useful for so many tiles.
+    /// Queues a kernel with one argument. The number of blocks is `num_tiles`, up to the maximum.
     ///
     /// # Safety
-    /// The argument is the kernel's, and every address in it is that of this card's memory, as long as it says.
+    /// - `args` has the type of the kernel's argument.
+    /// - Every address in it refers to memory of this GPU, of the length that the argument gives.
     pub(crate) unsafe fn launch<A>(
         &self,
         function: Function,
@@ -329,7 +339,7 @@ impl Card {
         let _bound = self.context.bind()?;
         let mut parameters = [ptr::from_ref(args).cast_mut().cast::<c_void>()];
         let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
-        // The argument is copied before the call returns.
+        // The driver copies the argument before the call returns.
         #[rustfmt::skip]
         let result = call!(
             self.device,
@@ -340,7 +350,8 @@ impl Card {
         result
     }
 
-    /// Returns a kernel; the driver compiles its module when it is asked for the first time.
+    /// Returns a kernel. The first request for a kernel of a module makes the driver compile the
+    /// module.
     pub(crate) fn function(&self, name: &str) -> Result<Function> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let _bound = self.context.bind()?;
@@ -355,7 +366,7 @@ impl Card {
             let source = MODULES.get(number).copied().ok_or_else(no_kernel)?;
             let source = CString::new(source).map_err(|_| no_kernel())?;
             let mut module = ptr::null_mut();
-            // The text ends with a 0.
+            // The string ends with a 0.
             call!(self.device, cuModuleLoadData(&raw mut module, source.as_ptr().cast()))?;
             kernels.modules.insert(number, module);
             module
@@ -368,17 +379,18 @@ impl Card {
     }
 }
 
-/// Returns the stream that other libraries name so.
+/// Converts a queue to a stream of the driver.
 fn stream_of(queue: Queue) -> sys::CUstream {
     ptr::with_exposed_provenance_mut(queue.number())
 }
 
-/// Returns the number of the card that has the memory at an address; none where there is no such memory.
+/// Returns the number of the GPU that owns the memory at an address, or `None` if the driver does
+/// not know the address.
 pub(crate) fn number_at(device: Device, address: Address) -> Result<Option<u32>> {
     let mut ordinal: sys::CUdevice = 0;
     let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     let to = (&raw mut ordinal).cast();
-    // SAFETY: a pointer to a local integer, which is what this attribute is, may be written.
+    // SAFETY: the pointer refers to a local integer, which is the type of this attribute.
     match unsafe { sys::cuPointerGetAttribute(to, attribute, address) } {
         CUresult::CUDA_ERROR_INVALID_VALUE => Ok(None),
         result => {
@@ -389,7 +401,7 @@ pub(crate) fn number_at(device: Device, address: Address) -> Result<Option<u32>>
 
 impl Drop for Card {
     fn drop(&mut self) {
-        // Errors would be those of work before, which others hear of.
+        // Ignores errors. They come from earlier work, and other calls report them.
         if !self.stream.is_null() {
             let _bound = self.context.bind();
             let _ = self.synchronize();

@@ -1,4 +1,5 @@
-//! [`Context`]: that of a card, which a thread makes its own for a time. Other libraries of the process have theirs.
+//! [`Context`]: the context of a GPU, which a thread makes current for a limited time. Other
+//! libraries in the process use the thread's context too.
 
 #![expect(unsafe_code, reason = "functions of the driver")]
 
@@ -9,7 +10,7 @@ use kvstore_core::{Device, Result};
 
 use super::call::call;
 
-/// The context of a card. Whoever keeps it for longer than its card must not use it.
+/// The context of a GPU. It must not be used after its card is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) device: Device,
@@ -17,20 +18,20 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Makes it the calling thread's, until what is returned is dropped.
+    /// Makes the context current in this thread, until the result is dropped.
     pub(crate) fn bind(self) -> Result<Bound> {
         let mut previous = ptr::null_mut();
-        // A pointer to a local value may be written.
+        // The pointer refers to a local variable.
         call!(self.device, cuCtxGetCurrent(&raw mut previous))?;
         if previous != self.handle {
-            // It is a context of this process, kept by its card.
+            // The context belongs to this process, and its card keeps it.
             call!(self.device, cuCtxSetCurrent(self.handle))?;
         }
         Ok(Bound { previous, is_other: previous != self.handle })
     }
 }
 
-/// A context that is the calling thread's; after that the one before is, or again none.
+/// Keeps a context current in this thread. Dropping it restores the previous context.
 pub(crate) struct Bound {
     previous: sys::CUcontext,
     is_other: bool,
@@ -39,7 +40,7 @@ pub(crate) struct Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if self.is_other {
-            // SAFETY: it was the thread's before, or there was none. An error would be one of work before.
+            // SAFETY: the context was current before, or is null. Ignores errors of earlier work.
             let _ = unsafe { sys::cuCtxSetCurrent(self.previous) };
         }
     }

@@ -1,4 +1,5 @@
-//! [`Devices`]: all of them, each opened when it is used first, for a context takes a while and memory of its card.
+//! [`Devices`]: all devices. A device is opened at its first use, because opening takes time and
+//! memory of the GPU.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -10,7 +11,7 @@ use super::card::{Card, Identity};
 #[derive(Debug)]
 pub(crate) struct Devices {
     all: Vec<DeviceEntry>,
-    /// Held while one is opened.
+    /// Held while a device is being opened.
     opening: Mutex<()>,
 }
 
@@ -22,7 +23,8 @@ struct DeviceEntry {
 }
 
 impl Devices {
-    /// Returns so many devices on so many cards: with more devices than cards a card is several of them.
+    /// Returns `num_devices` devices on `num_cards` GPUs. With more devices than GPUs, several
+    /// devices share a GPU.
     pub(crate) fn new(num_cards: usize, num_devices: usize) -> Result<Self> {
         let entry = |number: usize| {
             let device = Device::gpu(u32::try_from(number).unwrap_or(u32::MAX));
@@ -35,12 +37,12 @@ impl Devices {
         })
     }
 
-    /// Returns every device with what it is.
+    /// Returns every device with its properties.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Device, &Identity)> {
         self.all.iter().map(|entry| (entry.device, &entry.identity))
     }
 
-    /// Returns those that are open.
+    /// Returns the open devices.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Arc<Card>> {
         self.all.iter().filter_map(|slot| slot.card.get())
     }
@@ -53,31 +55,33 @@ impl Devices {
         })
     }
 
-    /// Waits for a device; one that is not open has nothing to do.
+    /// Waits for the work of a device. A device that is not open has no work.
     pub(crate) fn synchronize(&self, device: Device) -> Result<()> {
         self.entry(device)?.card.get().map_or(Ok(()), |card| card.synchronize())
     }
 
-    /// Returns a device, opened.
+    /// Returns a device, and opens it if necessary.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`], and what the driver says.
+    /// - [`Error::DeviceUnavailable`] if the device does not exist or has no kernels.
+    /// - [`Error::Backend`] if the driver fails.
     pub(crate) fn card(&self, device: Device) -> Result<&Arc<Card>> {
         let slot = self.entry(device)?;
         if let Some(card) = slot.card.get() {
             return Ok(card);
         }
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        // Check again with the lock held: another thread may have opened the device meanwhile.
         if slot.card.get().is_none() {
             slot.identity.check(device)?;
             let card = Card::open(&slot.identity, device)?;
             for peer in self.open() {
                 let enabled = card.enable_peer(peer).and_then(|()| peer.enable_peer(&card));
                 if let Err(error) = enabled {
-                    tracing::warn!(%error, "copies between two devices go by the host");
+                    tracing::warn!(%error, "no peer access between two devices: copies go through the host");
                 }
             }
-            // Nobody else has opened it: that is done by one at a time.
+            // This thread holds the lock, so no other thread has set the card.
             let _ = slot.card.set(Arc::new(card));
         }
         slot.card.get().ok_or_else(|| Error::Internal(format!("{device} is not open")))

@@ -1,4 +1,4 @@
-//! What the driver makes for us and takes back: events, and memory of the host that stands still.
+//! Resources of the driver: events and pinned memory.
 
 #![expect(unsafe_code, reason = "functions of the driver")]
 
@@ -11,22 +11,22 @@ use super::call::call;
 use super::card::Card;
 use super::context::Context;
 
-/// A point in the work of a card.
+/// A point in the work of a GPU.
 #[derive(Debug)]
 pub(crate) struct Event {
     event: sys::CUevent,
     context: Context,
 }
 
-// SAFETY: an event may be used by any thread.
+// SAFETY: any thread may use an event.
 unsafe impl Send for Event {}
 
 impl Event {
-    /// Returns an event that is nowhere yet. The context of the card is the thread's.
+    /// Returns an event that is not recorded yet. The GPU's context must be current.
     pub(crate) fn new(card: &Card) -> Result<Self> {
         const NO_TIMING: u32 = 2;
         let mut event = ptr::null_mut();
-        // A pointer to a local value may be written.
+        // The pointer refers to a local variable.
         call!(card.device(), cuEventCreate(&raw mut event, NO_TIMING))?;
         Ok(Self { event, context: card.context() })
     }
@@ -38,15 +38,15 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // Cards outlive their events.
+        // A card outlives its events.
         let _bound = self.context.bind();
-        // SAFETY: nobody else has it; what waits for it goes on waiting. An error would be that of work before, which
-        // others hear of.
+        // SAFETY: no one else has the event. A stream that waits for it continues to wait. Ignores
+        // errors of earlier work, which other calls report.
         let _ = unsafe { sys::cuEventDestroy_v2(self.event) };
     }
 }
 
-/// Memory of the host that stands still, so that cards copy by themselves.
+/// Pinned memory of the host, which GPUs can copy without the CPU.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     start: *mut u8,
@@ -54,34 +54,34 @@ pub(crate) struct Pinned {
     context: Context,
 }
 
-// SAFETY: it is memory like any other, and this value owns it.
+// SAFETY: this value owns the memory, and any thread may use it.
 unsafe impl Send for Pinned {}
 
 impl Pinned {
-    /// Returns memory that all cards may use.
+    /// Allocates pinned memory for all GPUs, filled with zeros.
     pub(crate) fn new(card: &Card, num_bytes: usize) -> Result<Self> {
         const PORTABLE: u32 = 1;
         let _bound = card.context().bind()?;
         let mut start = ptr::null_mut();
-        // A pointer to a local value may be written.
+        // The pointer refers to a local variable.
         call!(card.device(), cuMemHostAlloc(&raw mut start, num_bytes, PORTABLE))?;
         let start = start.cast::<u8>();
-        // SAFETY: it is that long, and new. Nobody has written there before.
+        // SAFETY: the memory is new and has this length.
         unsafe { ptr::write_bytes(start, 0, num_bytes) };
         Ok(Self { start, num_bytes, context: card.context() })
     }
 
-    /// Keeps the memory for ever: a driver that fails may still write there.
+    /// Leaks the memory, because a failed driver may still write to it.
     pub(crate) fn leak(&mut self) {
         (self.start, self.num_bytes) = (ptr::null_mut(), 0);
     }
 
-    /// Returns its bytes. Nothing that is queued may use them.
+    /// Returns the bytes. No queued work may use them.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         if self.start.is_null() {
             return &mut [];
         }
-        // SAFETY: it is that long and initialised, and this value owns it.
+        // SAFETY: the memory is initialised and has this length, and this value owns it.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.num_bytes) }
     }
 }
@@ -91,9 +91,10 @@ impl Drop for Pinned {
         if self.start.is_null() {
             return;
         }
-        // Cards outlive what was made by them.
+        // A card outlives its pinned memory.
         let _bound = self.context.bind();
-        // SAFETY: this value owns it. An error would be that of work before, which others hear of.
+        // SAFETY: this value owns the memory. Ignores errors of earlier work, which other calls
+        // report.
         let _ = unsafe { sys::cuMemFreeHost(self.start.cast()) };
     }
 }

@@ -1,7 +1,8 @@
-//! The memory of cards: blocks that come back for reuse when nobody holds them.
+//! The memory of GPUs. Blocks are reused after their last owner drops them.
 //!
-//! All work of a card goes into one stream, so a block may be handed out again while work on its old content is still
-//! queued: what its next owner queues comes later. Memory of other libraries is a storage, too, without a block.
+//! All work of a device goes into one stream. So a block can be reused while work on its old
+//! contents is still queued: the next owner's work runs later. Memory of other libraries is also a
+//! storage, but has no block.
 
 #![expect(unsafe_code, reason = "returns blocks to the driver")]
 
@@ -21,22 +22,22 @@ use crate::args::update::FromTo;
 /// Blocks are multiples of this many bytes.
 const GRANULE: usize = 512;
 
-/// The memory of all cards.
+/// The memory of all GPUs.
 #[derive(Debug)]
 pub(crate) struct Memory {
     devices: Devices,
-    /// Of each device the blocks that nobody holds.
+    /// For each device, the blocks that are not in use.
     free: Vec<Mutex<FreeBlock>>,
-    /// Of all cards.
+    /// The number of bytes in use on all GPUs.
     live: AtomicUsize,
     /// The upper bound of `live` plus the pooled bytes.
     limit: AtomicUsize,
 }
 
-/// The blocks of a card that nobody holds, and how much others hold.
+/// The unused blocks of a device, and the number of bytes in use.
 #[derive(Debug, Default)]
 struct FreeBlock {
-    /// By their length.
+    /// The addresses of blocks by length.
     blocks: HashMap<usize, Vec<Address>>,
     num_bytes: usize,
     live: usize,
@@ -98,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// Returns a storage of arbitrary content.
+    /// Returns a storage with unspecified contents.
     pub(crate) fn allocate(
         self: &Arc<Self>,
         device: Device,
@@ -110,7 +111,7 @@ impl Memory {
         if let Some(mut free) = self.free_of(device) {
             free.live += block_bytes;
         }
-        // From here on it counts as live until it is dropped.
+        // From here on, the block counts as live until the storage is dropped.
         let holder = Holder::Pool { block_bytes, memory: Arc::clone(self) };
         let mut storage = CudaStorage { card, address: 0, num_bytes, holder, owner: None };
         let limit = self.limit.load(Ordering::Relaxed);
@@ -134,7 +135,7 @@ impl Memory {
         if let Some(address) = card.allocate(block_bytes)? {
             return Ok(address);
         }
-        // What is kept may be just what is missing; cards that fail are not this one's matter.
+        // Return unused blocks to the driver and try again. Ignores errors of other GPUs.
         let _ = self.trim();
         card.allocate(block_bytes)?.ok_or_else(|| Error::OutOfMemory {
             device: card.device(),
@@ -144,7 +145,7 @@ impl Memory {
         })
     }
 
-    /// Keeps a block for reuse; one of address 0 was never there.
+    /// Keeps a block for reuse. Address 0 means that no block was allocated.
     fn take_back(&self, card: &Card, address: Address, block_bytes: usize) {
         self.live.fetch_sub(block_bytes, Ordering::Relaxed);
         let Some(mut free) = self.free_of(card.device()) else { return };
@@ -157,19 +158,20 @@ impl Memory {
             return;
         }
         drop(free);
-        // An error would be that of earlier work, which other calls report.
-        // SAFETY: the caller was the last holder.
+        // There is no memory for the list, so free the block. Ignores errors of earlier work, which
+        // other calls report.
+        // SAFETY: the caller was the last owner.
         let _ = unsafe { card.free(address) };
     }
 
-    /// Gives what is kept back to the drivers.
+    /// Returns unused blocks to the driver.
     pub(crate) fn trim(&self) -> Result<()> {
         let mut result = Ok(());
         for card in self.devices.open() {
             let Some(mut free) = self.free_of(card.device()) else { continue };
             free.num_bytes = 0;
             for address in free.blocks.drain().flat_map(|(_, addresses)| addresses) {
-                // SAFETY: nobody holds it.
+                // SAFETY: the block has no owner.
                 result = unsafe { card.free(address) }.and(result);
             }
         }
@@ -184,20 +186,20 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // An error would be that of work before, which others hear of.
+        // Ignores errors of earlier work, which other calls report.
         let _ = self.trim();
     }
 }
 
-/// Returns how long a block is: in eight steps per doubling, at most 32 MiB, so that it fits the next tensor of about its
-/// size.
+/// Returns the length of the block for `num_bytes` bytes. There are eight lengths per doubling, and
+/// steps of at most 32 MiB, so that a block fits later tensors of a similar size.
 fn block_bytes(num_bytes: usize) -> usize {
     let step =
         (num_bytes.checked_next_power_of_two().unwrap_or(1 << 60) / 16).clamp(GRANULE, 32 << 20);
     num_bytes.checked_next_multiple_of(step).unwrap_or(usize::MAX)
 }
 
-/// A block of a card's memory, or what another library lends of it.
+/// A block of a GPU's memory, or imported memory of another library.
 pub(crate) struct CudaStorage {
     card: Arc<Card>,
     address: Address,
@@ -206,18 +208,18 @@ pub(crate) struct CudaStorage {
     owner: Option<Arc<dyn Backend>>,
 }
 
-/// Who gets the memory back.
+/// The owner that the memory returns to.
 enum Holder {
     Pool {
         block_bytes: usize,
         memory: Arc<Memory>,
     },
-    /// There until it is dropped.
+    /// Imported memory. `Some` until it is dropped.
     Other(Option<ForeignMemory>),
 }
 
 impl CudaStorage {
-    /// Returns memory that another library lends.
+    /// Returns a storage of imported memory.
     pub(crate) fn external(card: Arc<Card>, memory: ForeignMemory) -> Self {
         let (address, num_bytes) = (memory.address() as Address, memory.num_bytes());
         Self { card, address, num_bytes, holder: Holder::Other(Some(memory)), owner: None }
@@ -239,7 +241,7 @@ impl CudaStorage {
         self.address
     }
 
-    /// Returns where a range begins.
+    /// Returns the address of a range.
     fn at(&self, start: usize, num_bytes: usize) -> Result<Address> {
         match start.checked_add(num_bytes) {
             Some(end) if end <= self.num_bytes && self.layout().is_none() => {
@@ -275,9 +277,10 @@ impl Drop for CudaStorage {
                 memory.take_back(&self.card, self.address, *block_bytes);
             }
             Holder::Other(memory) => {
-                // What is done with it next nobody tells this card: not even where.
+                // The owner may reuse the memory in any stream, so wait for this device's work
+                // first.
                 if let Err(error) = self.card.synchronize() {
-                    tracing::warn!(%error, "memory of another library is kept, for work may still use it");
+                    tracing::warn!(%error, "memory of another library is leaked: work may still use it");
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "leaks memory that may still be in use"
@@ -295,13 +298,13 @@ impl fmt::Debug for CudaStorage {
     }
 }
 
-/// Returns the card of a range, and where it begins there.
+/// Returns the GPU and the address of a range.
 pub(crate) fn locate(span: Span<'_>) -> Result<(&Arc<Card>, Address)> {
     let storage = open::<CudaStorage>(span.storage)?;
     Ok((storage.card(), storage.at(span.start, span.num_bytes)?))
 }
 
-/// Returns where a range begins on a card.
+/// Returns the address of a range. Fails if the range is on another device.
 pub(crate) fn address_on(card: &Card, span: Span<'_>) -> Result<Address> {
     let (found, address) = locate(span)?;
     if found.device() == card.device() {
@@ -310,12 +313,12 @@ pub(crate) fn address_on(card: &Card, span: Span<'_>) -> Result<Address> {
     Err(Error::Internal(format!("memory of {} in work of {}", found.device(), card.device())))
 }
 
-/// Returns where a range begins on a card, for writing.
+/// Returns the address of a destination. Fails if it is on another device.
 pub(crate) fn address_of(card: &Card, span: &SpanMut<'_>) -> Result<Address> {
     address_on(card, reading(span))
 }
 
-/// Returns what is read and what is written.
+/// Returns the addresses of an operand.
 pub(crate) fn from_to(card: &Card, in_out: &InOut<'_>) -> Result<FromTo> {
     Ok(match in_out {
         InOut::InPlace(span) => {
@@ -328,7 +331,7 @@ pub(crate) fn from_to(card: &Card, in_out: &InOut<'_>) -> Result<FromTo> {
     })
 }
 
-/// Returns a range that is written, for reading.
+/// Returns a destination as a source.
 pub(crate) fn reading<'a>(span: &'a SpanMut<'_>) -> Span<'a> {
     Span { storage: &*span.storage, start: span.start, num_bytes: span.num_bytes }
 }

@@ -1,4 +1,4 @@
-//! The driver: whether there is one, its cards, their memory and streams.
+//! The driver: detection, devices, memory and streams.
 
 pub(crate) mod call;
 pub(crate) mod card;

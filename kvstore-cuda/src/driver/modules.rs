@@ -1,9 +1,9 @@
-//! The kernels, as drivers compile them.
+//! The kernels as PTX, which the driver compiles.
 
-/// The PTX files, listed by `make kernels`.
+/// The PTX files. `make kernels` creates the list.
 pub(crate) const MODULES: &[&str] = &include!("../../ptx/modules.rs");
 
-/// Returns the number of the module that has a kernel.
+/// Returns the number of the module that contains a kernel.
 pub(crate) fn module_of(kernel: &str) -> Option<usize> {
     let entry = format!(".entry {kernel}(");
     MODULES.iter().position(|text| text.contains(&entry))

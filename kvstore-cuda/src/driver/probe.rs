@@ -1,5 +1,5 @@
-//! Is there a driver with a device, and if not, why: asked before anything else, for the functions of a driver that
-//! is not there would panic.
+//! Detection of a driver with a device. It must run before any other call, because the functions of
+//! a missing driver panic.
 
 #![expect(unsafe_code, reason = "functions of the driver")]
 
@@ -8,34 +8,34 @@ use std::fmt;
 
 use cudarc::driver::sys::{self, CUresult};
 
-/// The oldest release of CUDA whose driver will do, as drivers count: 12.0 is that of R525.
+/// The oldest supported CUDA version, as the driver numbers it: 12.0, the version of R525.
 const OLDEST: c_int = 12_000;
 
-/// A driver with devices.
+/// A driver with at least one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Driver {
-    /// The newest release of CUDA that it runs programs of: 12040 is 12.4.
+    /// The newest CUDA version that the driver supports. 12040 is 12.4.
     pub version: c_int,
-    /// How many devices it has.
+    /// The number of devices.
     pub num_devices: usize,
 }
 
-/// Why there is no device.
+/// The reason why there is no device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// No library of a driver can be loaded.
+    /// No driver library can be loaded.
     NoDriver,
-    /// The driver is older than CUDA 12.0; this is what it has.
+    /// The driver is older than CUDA 12.0. The field is its version.
     TooOld(c_int),
-    /// There is a driver, and no device that it could drive or may see.
+    /// There is a driver, but no device that it supports or that is visible.
     NoDevice,
-    /// The environment says how many devices there are to be, but not in a number.
+    /// `KVSTORE_GPUS` is not a number.
     Misconfigured(String),
-    /// The driver says something else.
+    /// A function of the driver failed.
     Failed {
         /// The function that failed.
         function: &'static str,
-        /// What the driver calls its error.
+        /// The name of the error in the driver.
         error: String,
     },
 }
@@ -77,27 +77,27 @@ impl fmt::Display for Version {
     }
 }
 
-/// Looks for a driver and its devices. Never panics, and takes no memory of a device.
+/// Looks for a driver and its devices. Never panics, and uses no memory of a device.
 ///
 /// # Errors
-/// The [`Absence`], in words for people.
+/// - The [`Absence`] if there is no usable driver or device.
 pub fn probe() -> Result<Driver, Absence> {
-    // SAFETY: it loads a library of the system's, which the system's own loader runs.
+    // SAFETY: loads a system library with the system's loader.
     let is_present = || unsafe { sys::is_culib_present() };
-    // Miri loads none.
+    // Miri cannot load libraries.
     if cfg!(miri) || !is_present() {
         return Err(Absence::NoDriver);
     }
     let mut version = 0;
-    // SAFETY: the library is there, and a pointer to a local integer may be written.
+    // SAFETY: the library is loaded, and the pointer refers to a local integer.
     check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
     if version < OLDEST {
         return Err(Absence::TooOld(version));
     }
-    // SAFETY: it may be called any number of times, and its flags have to be 0.
+    // SAFETY: `cuInit` may be called repeatedly, with flags 0.
     check("cuInit", unsafe { sys::cuInit(0) })?;
     let mut num_devices = 0;
-    // SAFETY: the driver is initialised, and a pointer to a local integer may be written.
+    // SAFETY: the driver is initialised, and the pointer refers to a local integer.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut num_devices) })?;
     match usize::try_from(num_devices) {
         Ok(num_devices) if num_devices > 0 => Ok(Driver { version, num_devices }),
@@ -113,14 +113,14 @@ fn check(function: &'static str, result: CUresult) -> Result<(), Absence> {
     }
 }
 
-/// Returns what the driver calls an error.
+/// Returns the name of an error in the driver.
 pub(crate) fn name_of(error: CUresult) -> String {
     let mut name = std::ptr::null();
-    // SAFETY: the library is there, and a pointer to a local pointer may be written.
+    // SAFETY: the library is loaded, and the pointer refers to a local pointer.
     let result = unsafe { sys::cuGetErrorName(error, &raw mut name) };
     if result != CUresult::CUDA_SUCCESS || name.is_null() {
         return format!("{error:?}");
     }
-    // SAFETY: the driver has set it to a text of its own, which stays.
+    // SAFETY: the driver returned a pointer to a static string.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Copies between the host's memory and that of cards, through memory that stands still.
+//! Copies between the host and GPUs through pinned memory.
 
 #![expect(unsafe_code, reason = "queues copies of memory")]
 
@@ -11,14 +11,15 @@ use super::card::Card;
 use super::handles::{Event, Pinned};
 use crate::args::batch::Address;
 
-/// The bytes of a long piece.
+/// The length of a long piece in bytes.
 const LONG: usize = 4 << 20;
-/// Of short ones, for lists of jobs: many calls may be queued that each have one.
+/// The length of a short piece in bytes. Short pieces are for lists of jobs: many queued calls have
+/// one each.
 const SHORT: usize = 64 << 10;
-/// How many pieces of a length there are; when all are in use, a call waits for the oldest one.
+/// The largest number of pieces of each length. If all are in use, a call waits for the oldest one.
 const MAX_LONG: usize = 8;
 const MAX_SHORT: usize = 256;
-/// How many pieces a read is ahead of what it copies out.
+/// The number of pieces that a read requests before it copies the first one out.
 const AHEAD: usize = 2;
 
 /// Pieces of pinned memory.
@@ -28,11 +29,11 @@ pub(crate) struct Staging {
     short: Pieces,
 }
 
-/// The pieces of one length that no call holds. Those that are free come first, then the one whose copy was queued
-/// first.
+/// The pieces of one length that no call uses. Free pieces come first, followed by the others in
+/// the order in which their copies were queued.
 type Pieces = Mutex<VecDeque<Piece>>;
 
-/// A piece, and what it is in use until.
+/// A piece of pinned memory, and the event until which it is in use.
 #[derive(Debug)]
 struct Piece {
     memory: Pinned,
@@ -40,12 +41,12 @@ struct Piece {
 }
 
 impl Piece {
-    /// Keeps the piece until what is queued now is done.
+    /// Marks the piece as in use until the work that is queued now is done.
     fn keep_until_now(&mut self, card: &Arc<Card>) -> Result<()> {
         match card.record() {
             Ok(event) => self.until = Some((Arc::clone(card), event)),
             Err(error) => {
-                // A copy may be under way, and nobody would know when it is done.
+                // A copy may be in progress without an event. Wait for it, or leak the memory.
                 if card.synchronize().is_err() {
                     self.memory.leak();
                 }
@@ -55,7 +56,7 @@ impl Piece {
         Ok(())
     }
 
-    /// Returns whether nothing uses it any more.
+    /// Returns whether no work uses the piece.
     fn is_free(&self) -> Result<bool> {
         self.until.as_ref().map_or(Ok(true), |(card, event)| card.is_there(event))
     }
@@ -79,10 +80,10 @@ impl Drop for Piece {
 }
 
 impl Staging {
-    /// Queues a copy of some bytes into the memory of a card.
+    /// Queues a copy of bytes to the memory of a GPU.
     ///
     /// # Safety
-    /// `dst` is memory of the card, of as many bytes.
+    /// - `dst` is memory of the GPU, of as many bytes as `bytes`.
     pub(crate) unsafe fn upload(&self, card: &Arc<Card>, dst: Address, bytes: &[u8]) -> Result<()> {
         for (part, start) in bytes.chunks(LONG).zip((dst..).step_by(LONG)) {
             let mut piece = self.take(card, part.len())?;
@@ -90,7 +91,7 @@ impl Staging {
             if let Some(room) = room.get_mut(..part.len()) {
                 room.copy_from_slice(part);
             }
-            // SAFETY: the piece is kept until the copy is done, and `dst` is what the caller promises.
+            // SAFETY: the piece is kept until the copy is done, and the caller guarantees `dst`.
             unsafe { card.copy_in(start, room.as_ptr(), part.len()) }?;
             piece.keep_until_now(card)?;
             lock(self.pieces(part.len())).push_back(piece);
@@ -98,10 +99,10 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies the memory of a card to the host, and returns when it is there.
+    /// Copies memory of a GPU to the host, and waits for it.
     ///
     /// # Safety
-    /// `src` is memory of the card, of as many bytes.
+    /// - `src` is memory of the GPU, of as many bytes as `bytes`.
     pub(crate) unsafe fn download(
         &self,
         card: &Arc<Card>,
@@ -114,7 +115,7 @@ impl Staging {
                 self.finish(under_way.pop_front())?;
             }
             let mut piece = self.take(card, part.len())?;
-            // SAFETY: the piece is kept until the copy is done, and `src` is what the caller promises.
+            // SAFETY: the piece is kept until the copy is done, and the caller guarantees `src`.
             unsafe { card.copy_out(piece.memory.bytes_mut().as_mut_ptr(), start, part.len()) }?;
             piece.keep_until_now(card)?;
             under_way.push_back((piece, part));
@@ -122,7 +123,7 @@ impl Staging {
         under_way.into_iter().try_for_each(|piece| self.finish(Some(piece)))
     }
 
-    /// Waits for a piece and copies it to where it was wanted.
+    /// Waits for a piece, and copies it to its destination.
     fn finish(&self, piece: Option<(Piece, &mut [u8])>) -> Result<()> {
         let Some((mut piece, part)) = piece else { return Ok(()) };
         piece.wait()?;
@@ -136,11 +137,11 @@ impl Staging {
         Ok(())
     }
 
-    /// Returns a piece that nothing uses and that has room for so many bytes.
+    /// Returns an unused piece for `num_bytes` bytes. Waits for one if all pieces are in use.
     fn take(&self, card: &Card, num_bytes: usize) -> Result<Piece> {
         let (most, len) = if num_bytes <= SHORT { (MAX_SHORT, SHORT) } else { (MAX_LONG, LONG) };
         let mut pieces = lock(self.pieces(num_bytes));
-        // One of a card that fails is nobody's any more.
+        // Drop pieces of a GPU that has failed.
         let is_free = loop {
             match pieces.front().map(Piece::is_free) {
                 Some(Err(_)) => drop(pieces.pop_front()),
@@ -159,7 +160,7 @@ impl Staging {
         Ok(piece)
     }
 
-    /// Returns the pieces that so many bytes go through.
+    /// Returns the list of pieces for copies of `num_bytes` bytes.
     fn pieces(&self, num_bytes: usize) -> &Pieces {
         if num_bytes <= SHORT { &self.short } else { &self.long }
     }
