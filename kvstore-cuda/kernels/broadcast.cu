@@ -1,4 +1,4 @@
-// Copies of a batch: each range is read once and written to all of its places, every copy in one launch.
+// Copies of a batch in one launch. Each range is read once and written to all of its destinations.
 #include "fan.h"
 
 template <class T> struct Broadcast {

@@ -1,13 +1,13 @@
-// Elements of one type as those of another.
+// Conversions of elements between types.
 #include "convert.h"
 #include "lanes.h"
 
-// The argument has all there is: one range is one launch. `CastArgs` in src/args/cast.rs has the same fields.
+// One range per launch. `CastArgs` in src/args/cast.rs has the same fields.
 struct CastArgs {
     u64 from, to;
-    // In elements.
+    // The number of elements.
     u64 len;
-    // Whether four elements can be loaded and stored at a time.
+    // Whether four elements can be loaded and stored in one instruction.
     u32 is_aligned;
     u32 unused;
 };
@@ -29,11 +29,11 @@ template <class S, class D> KV_DEVICE void cast(const CastArgs &args) {
 #define KV_CAST(s, S, d, D)                                                                                            \
     KV_KERNEL(kv_cast_##s##_##d, CastArgs, 4) { cast<S, D>(args); }
 
-// The backend launches no kernel for a type to itself.
+// The backend launches no kernel if both types are equal.
 KV_PAIRS(KV_CAST)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's struct has to have too.
+// The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_cast_layout(u64 *out) {
     const u64 layout[] = {sizeof(CastArgs), offsetof(CastArgs, from), offsetof(CastArgs, to), offsetof(CastArgs, len),
                           offsetof(CastArgs, is_aligned)};

@@ -1,43 +1,45 @@
-// Gradients to codes of one or two bits an element, and codes to their sum. A thread makes a byte of codes.
+// Quantization of gradients to codes of one or two bits per element, and sums of codes. A thread
+// computes one byte of codes.
 #include "dtypes.h"
 #include "lanes.h"
 
-// One value that is compressed. `QuantizeJob` in src/args/compress.rs has the same fields.
+// A value to compress. `QuantizeJob` in src/args/compress.rs has the same fields.
 struct QuantizeJob {
-    // The tiles of the jobs before it.
+    // The number of tiles of all earlier jobs.
     u64 first_tile;
-    // In elements.
+    // The number of elements.
     u64 len;
     u64 gradient;
-    // Read and written; the same address where it is in place.
+    // The old and the new residual. The addresses are equal if it is updated in place.
     u64 residual_from, residual_to;
     u64 codes;
     double threshold;
-    // Whether the elements of a byte of codes can be loaded at a time.
+    // Whether the elements for a byte of codes can be loaded in one instruction.
     u32 is_aligned;
     u32 unused;
 };
 
-// One sum of codes.
+// A sum of codes. `DequantizeJob` in src/args/compress.rs has the same fields.
 struct DequantizeJob {
-    // The tiles of the jobs before it.
+    // The number of tiles of all earlier jobs.
     u64 first_tile;
-    // In elements.
+    // The number of elements.
     u64 len;
     u64 dst;
     double threshold;
-    // Where its codes begin in the list of all.
+    // The position of its codes in the list of addends.
     u32 first_addend;
     u32 num_addends;
-    // Whether a thread can store its elements at a time.
+    // Whether a thread can store its elements in one instruction.
     u32 is_aligned;
     u32 unused;
 };
 
-// Vectors that a thread makes of codes, KV_THREADS vectors apart. With one, too few bytes are in flight: codes are short.
+// The number of vectors that a thread computes from codes. They are KV_THREADS vectors apart. With
+// one vector, too few bytes would be in flight, because codes are short.
 #define KV_CODE_VECTORS 2
 
-// Two bits: 3 is the threshold, 2 its negative.
+// Two bits per element: 3 is the threshold, 2 is the negated threshold, 0 is 0.
 struct TwoBits {
     enum : u32 { BITS = 2 };
 
@@ -50,7 +52,7 @@ struct TwoBits {
     }
 };
 
-// One bit: 1 is 1, 0 is -1.
+// One bit per element: 1 is 1, 0 is -1.
 struct OneBit {
     enum : u32 { BITS = 1 };
 
@@ -58,13 +60,13 @@ struct OneBit {
     template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A) { return code == 1 ? (A)1 : (A)-1; }
 };
 
-// Bytes of codes: whole words of 32 bits.
+// The number of bytes of codes, rounded up to 32-bit words.
 template <class Code> KV_DEVICE u64 num_code_bytes(u64 len) {
     const u64 ELEMENTS = 32 / Code::BITS;
     return (len + ELEMENTS - 1) / ELEMENTS * 4;
 }
 
-// The elements of a byte that there are.
+// The number of elements in a group of `most` elements that starts at `first`.
 KV_DEVICE u32 count_at(u64 first, u64 len, u32 most) {
     if (first >= len) return 0;
     return len - first < most ? (u32)(len - first) : most;
@@ -86,7 +88,7 @@ template <class T, class Code> KV_DEVICE void quantize_byte(const QuantizeJob &j
         u32 code = Code::code_of(sum, threshold);
         Number sent = Code::meaning(code, threshold);
         residual.lanes[lane] = sum - sent;
-        // Beyond the end there are zeros, whose code is 0.
+        // Beyond the end, the elements are 0, and so are their codes.
         codes |= code << (8 - Code::BITS - lane * Code::BITS);
     }
     store(residual, job.residual_to, first, count, job.is_aligned);
@@ -101,7 +103,7 @@ template <class T, class Code> KV_DEVICE void quantize(const BatchArgs<QuantizeJ
     }
 }
 
-// The bytes of codes that have the elements of a thread.
+// The bytes of codes for the elements of a thread.
 struct CodeBytes {
     u32 bytes[KV_CODE_VECTORS];
 };
@@ -153,7 +155,7 @@ template <class T, class Code> KV_DEVICE void dequantize(const BatchArgs<Dequant
     }
 }
 
-// In 64 bits eight elements and their residuals are 32 registers of a thread's 64.
+// For 64-bit elements, eight elements and their residuals take 32 of a thread's 64 registers.
 #define KV_COMPRESS(name, T, ...)                                                                                      \
     KV_KERNEL(kv_quantize_2bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, TwoBits>(args); }                      \
     KV_KERNEL(kv_quantize_1bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, OneBit>(args); }                       \
@@ -163,7 +165,7 @@ template <class T, class Code> KV_DEVICE void dequantize(const BatchArgs<Dequant
 KV_FLOATS(KV_COMPRESS)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's structs have to have too.
+// The layout of the structs, which tests compare with the Rust structs.
 extern "C" void kv_compress_layout(u64 *out) {
     const u64 layout[] = {sizeof(QuantizeJob),
                           offsetof(QuantizeJob, len),

@@ -1,10 +1,11 @@
-// One element to another type, as kvstore-core/src/types/element.rs does it: between floats with one rounding, from float to
-// integer by truncation to 64 bits of which the low ones are kept, from integer to integer by keeping the low bits.
+// Conversion of an element to another type, as in kvstore-core/src/types/element.rs: between floats
+// with one rounding, from float to integer by truncation to 64 bits of which the low bits are kept,
+// and from integer to integer by keeping the low bits.
 #pragma once
 
 #include "dtypes.h"
 
-// Saturates; what is no number is 0.
+// Truncates to a 64-bit integer. Saturates, and converts NaN to 0.
 template <class A> KV_DEVICE i64 truncated(A x) {
     const i64 MOST = 0x7fffffffffffffffll;
     if (!(x == x)) return 0;
@@ -18,8 +19,9 @@ template <class T> KV_DEVICE i64 to_integer(T x) { return (i64)x; }
     KV_DEVICE i64 to_integer(T x) { return truncated(widen(x)); }
 KV_FLOATS(KV_TO_INTEGER)
 
-// A neighbour in 32 bits: itself if it is one, else the one with an odd last bit. Rounded on to a shorter type, that
-// gives what rounding the number itself would.
+// Rounds to float with "round to odd": returns the number if it is exact, otherwise the neighbour
+// whose last bit is odd. A second rounding to a shorter type then gives the same result as one
+// rounding.
 KV_DEVICE float round_to_odd(double number) {
     float nearest = (float)number;
     double back = (double)nearest;
@@ -29,7 +31,7 @@ KV_DEVICE float round_to_odd(double number) {
     return float_of((back < number) == (number > 0.0) ? bits + 1 : bits - 1);
 }
 
-// The integer in 64 bits of a float, or when it has too many digits a neighbour with an odd last bit.
+// Converts an integer to double, rounding to odd if it has more digits than a double.
 KV_DEVICE double exact_or_odd(i64 number) {
     const i64 SPARE = (1 << 11) - 1;
     u64 size = number < 0 ? 0 - (u64)number : (u64)number;
@@ -46,7 +48,7 @@ template <class T> KV_DEVICE void from_float(T &to, float number) { to = (T)numb
     KV_DEVICE void from_float(T &to, float number) { narrow(to, number); }
 KV_HALVES(KV_FROM_NUMBER)
 
-// Which way a conversion goes: by an integer, or between floats.
+// Selects the conversion: through an integer, or between floats.
 template <bool BETWEEN_FLOATS> struct Way {
     template <class S, class D> static KV_DEVICE_MEMBER void convert(D &to, S from) {
         from_integer(to, to_integer(from));

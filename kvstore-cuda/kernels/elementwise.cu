@@ -1,14 +1,15 @@
-// Operations on every element of a range: one range is one launch, and the argument has all there is.
+// Elementwise operations on a range. Each launch processes one range.
 #include "lanes.h"
 #include "operations.h"
 
-// The elements that a thread works on at a time: 16 bytes of them, or eight.
+// The number of elements that a thread processes at a time: 16 bytes, or eight one-byte elements.
 template <class T> struct AtOnce {
     enum : u32 { COUNT = sizeof(T) == 1 ? 8 : 16 / sizeof(T) };
 };
 
-// The arguments have the fields of the structs in src/args/elementwise.rs. Lengths are in elements; `is_aligned` says
-// whether so many of every range can be loaded and stored at a time; numbers are the bits of an element.
+// The structs have the fields of the structs in src/args/elementwise.rs. `len` is a number of
+// elements. `is_aligned` is whether the elements of a thread can be loaded and stored in one
+// instruction. Numbers are the bits of an element.
 struct FillArgs {
     u64 to;
     u64 len;
@@ -19,7 +20,7 @@ struct FillArgs {
 
 struct BinaryArgs {
     u64 from, to;
-    // An address, or a number for all elements.
+    // The address of the right operand, or the bits of a scalar.
     u64 rhs;
     u64 len;
     u32 op;
@@ -46,13 +47,13 @@ struct ClipArgs {
 struct AnyZeroArgs {
     u64 from;
     u64 len;
-    // A word that is 0 before, and 1 after if there is a zero.
+    // The address of a word that is 0. The kernel sets it to 1 if there is a zero.
     u64 found;
     u32 is_aligned;
     u32 unused;
 };
 
-// The element that has these bits.
+// Returns the element with these bits.
 template <class T> KV_DEVICE T element_of(u64 bits) {
     union {
         u64 bits;
@@ -61,7 +62,8 @@ template <class T> KV_DEVICE T element_of(u64 bits) {
     return both.element;
 }
 
-// Calls `f` with the index of the first one of some elements and how many there are, until a thread has had its share.
+// Calls `f` with the index of the first element and the number of elements, for each group of
+// elements that this thread processes.
 template <class T, class F> KV_DEVICE void for_each_share(u64 len, F f) {
     const u32 COUNT = AtOnce<T>::COUNT;
     u64 stride = (u64)KV_GRID * KV_THREADS * COUNT;
@@ -69,7 +71,7 @@ template <class T, class F> KV_DEVICE void for_each_share(u64 len, F f) {
         f(index, len - index < COUNT ? (u32)(len - index) : COUNT);
 }
 
-// Loads elements as numbers, lets `f` change those, and stores them.
+// Loads elements as numbers, changes them with `f`, and stores them.
 template <class T, class Args, class F> KV_DEVICE void change(const Args &args, F f) {
     const u32 COUNT = AtOnce<T>::COUNT;
     for_each_share<T>(args.len, [&](u64 index, u32 count) {
@@ -118,7 +120,7 @@ template <class T> KV_DEVICE void clip(const ClipArgs &args) {
     typedef typename Arithmetic<T>::Number Number;
     Number low = widen(element_of<T>(args.low)), high = widen(element_of<T>(args.high));
     change<T>(args, [&](Number(&numbers)[AtOnce<T>::COUNT], u64, u32) {
-        // Both comparisons fail for what is no number.
+        // Both comparisons are false for NaN, so it stays NaN.
         each(numbers, [&](Number x) {
             Number above = low > x ? low : x;
             return high < above ? high : above;
@@ -135,7 +137,7 @@ template <class T> KV_DEVICE void any_zero(const AnyZeroArgs &args) {
 #pragma unroll
         for (u32 lane = 0; lane < COUNT; lane++) found |= lane < count && elements.lanes[lane] == 0;
     });
-    // Whichever threads do it, they store the same.
+    // Several threads may store the flag, but they all store the same value.
     if (found) *(u32 *)args.found = 1;
 }
 
@@ -146,19 +148,19 @@ template <class T> KV_DEVICE void any_zero(const AnyZeroArgs &args) {
 
 KV_DTYPES(KV_ELEMENTWISE)
 
-// By the bits of an element, whatever they mean.
+// Selected by the size of the elements, because only their bits matter.
 KV_KERNEL(kv_fill_8, FillArgs, 4) { fill<u8>(args); }
 KV_KERNEL(kv_fill_16, FillArgs, 4) { fill<u16>(args); }
 KV_KERNEL(kv_fill_32, FillArgs, 4) { fill<u32>(args); }
 KV_KERNEL(kv_fill_64, FillArgs, 4) { fill<u64>(args); }
 
-// Of integers, which have one zero.
+// For integers, which have only one representation of zero.
 #define KV_ANY_ZERO(name, T, ...)                                                                                      \
     KV_KERNEL(kv_any_zero_##name, AnyZeroArgs, 4) { any_zero<T>(args); }
 KV_WORDS(KV_ANY_ZERO)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's structs have to have too.
+// The layout of the structs, which tests compare with the Rust structs.
 extern "C" void kv_elementwise_layout(u64 *out) {
     const u64 layout[] = {sizeof(FillArgs),
                           offsetof(FillArgs, to),

@@ -1,27 +1,28 @@
-// One range and several others as long, by tiles: what is made of all others (sums), or goes to all of them (copies).
+// One range and several others of the same length, by tiles: sums of the others, or copies to them.
 #pragma once
 #include "kernel.h"
 
 // `FanJob` in src/args/fan.rs has the same fields.
 struct FanJob {
-    // The tiles of the jobs before it.
+    // The number of tiles of all earlier jobs.
     u64 first_tile;
     u64 one;
-    // In elements.
+    // The number of elements.
     u64 len;
-    // Where the others begin in the list of all.
+    // The position of the others in the list of addends.
     u32 first_other;
     u32 num_others;
-    // How many elements come before all pointers are aligned to 16 bytes, or KV_NEVER.
+    // The number of elements before all pointers are aligned to 16 bytes, or KV_NEVER.
     u32 head;
     u32 unused;
 };
 
-// What is done is `Work::element(job, others, index)`, and for an aligned vector `Work::vector(job, others, index)`.
+// Calls `Work::vector(job, others, index)` for each aligned vector, and
+// `Work::element(job, others, index)` for each other element.
 template <class T, class Work> KV_DEVICE void fan_tile(const FanJob &job, const u64 *others, u64 tile) {
     const u32 LANES = Vector<T>::LANES, TILE = KV_TILE_BYTES / sizeof(T);
     u64 head = job.head == KV_NEVER ? 0 : job.head;
-    // The first tile has the elements before the first aligned one, too.
+    // The first tile also has the elements before the first aligned one.
     u64 begin = head + tile * TILE, end = begin + TILE < job.len ? begin + TILE : job.len, rest = begin;
     if (tile == 0 && KV_THREAD < head) Work::element(job, others, KV_THREAD);
     if (job.head != KV_NEVER) {
@@ -29,7 +30,7 @@ template <class T, class Work> KV_DEVICE void fan_tile(const FanJob &job, const 
         if (vector + LANES <= end) Work::vector(job, others, vector);
         rest = end - (end - begin) % LANES;
     }
-    // Unrolled, these loops would take registers from the blocks that have vectors.
+    // Not unrolled: that would take registers from the loop over vectors.
 #pragma unroll 1
     for (u64 index = rest + KV_THREAD; index < end; index += KV_THREADS) Work::element(job, others, index);
 }

@@ -1,4 +1,5 @@
-// What every kernel is made of: bits of numbers, and 16 bytes at a time.
+// The basis of every kernel: bits of numbers, loads and stores of 16 bytes, and searches in a
+// batch.
 //
 // The same sources are compiled for a device and, with KV_EMULATED, as C++ for tests on any machine. So a kernel uses
 // no barrier, no shared memory, no atomics, and no header of CUDA. Arithmetic is compiled without fused
@@ -10,14 +11,15 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Threads of a block.
+// The number of threads in a block.
 #define KV_THREADS 256
-// Bytes of the destination that a block works on: 16 for each thread. Each thread accesses a range once. A loop over
-// more puts its next loads after its last stores, which costs 6 to 25 % of the rate of a copy.
+// The number of bytes of the destination that a block processes: 16 for each thread. Each thread
+// accesses a range once. In a loop over more bytes, the next loads would come after the last
+// stores, which costs 6 to 25 % of the rate of a copy.
 #define KV_TILE_BYTES (16 * KV_THREADS)
-// Addends that a thread loads before it adds the first of them.
+// The number of addends that a thread loads before it adds the first of them.
 #define KV_AHEAD 4
-// Where a job says that it has no such number.
+// Marks a field of a job that has no value.
 #define KV_NEVER 0xffffffffu
 
 #ifdef KV_EMULATED
@@ -28,8 +30,8 @@ typedef unsigned long long u64;
 #define KV_BLOCK blockIdx.x
 #define KV_GRID gridDim.x
 #define KV_THREAD threadIdx.x
-// A kernel with one argument, which is read where the driver has put it. So many blocks run side by side at least:
-// with four a thread has 64 registers, with two 128.
+// Declares a kernel with one argument, which it reads where the driver has put it. At least
+// `num_blocks` blocks run side by side: with four blocks, a thread has 64 registers, with two, 128.
 #define KV_KERNEL(name, Args, num_blocks)                                                                              \
     extern "C" __global__ void __launch_bounds__(KV_THREADS, num_blocks) name(const __grid_constant__ Args args)
 
@@ -74,7 +76,7 @@ KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
 }
 #endif
 
-// One word, two, or a multiple of four.
+// Loads and stores of one word, two words, or a multiple of four words.
 KV_DEVICE void load_words(u32 (&words)[1], const void *from) { words[0] = *(const u32 *)from; }
 KV_DEVICE void store_words(void *to, const u32 (&words)[1]) { *(u32 *)to = words[0]; }
 KV_DEVICE void load_words(u32 (&words)[2], const void *from) { load_8(words, from); }
@@ -90,13 +92,13 @@ template <u32 N> KV_DEVICE void store_words(void *to, const u32 (&words)[N]) {
     for (u32 word = 0; word < N; word += 4) store_16((u32 *)to + word, *(const u32(*)[4]) & words[word]);
 }
 
-// Functions that have a name for each type.
+// Overloads, so that templates can call them with each type.
 KV_DEVICE float root(float x) { return sqrtf(x); }
 KV_DEVICE double root(double x) { return sqrt(x); }
 KV_DEVICE float absolute(float x) { return fabsf(x); }
 KV_DEVICE double absolute(double x) { return fabs(x); }
 
-// 16 bytes, aligned, and the elements in them.
+// 16 aligned bytes, and the elements in them.
 template <class T> union Vector {
     enum : u32 { LANES = 16 / sizeof(T) };
     u32 words[4];
@@ -106,15 +108,16 @@ template <class T> union Vector {
 // The argument of a kernel that runs a batch of jobs. `Args` in src/args/batch.rs has the same fields.
 template <class Job> struct BatchArgs {
     const Job *jobs;
-    // Addresses, for rows also their numbers.
+    // The addresses of addends. For rows, the list also has row indices.
     const u64 *addends;
     u64 num_tiles;
     u32 num_jobs;
     u32 unused;
 };
 
-// The job of a batch that a tile belongs to: the last one that begins at it or before. Every block waits for its search,
-// so each round loads the beginnings of four parts at once: 4096 jobs take six rounds, where halves would take twelve.
+// Returns the job of a tile: the last job that starts at or before it. Every block waits for its
+// search, so each round loads the starts of four parts at once: 4096 jobs take six rounds. A binary
+// search would take twelve.
 template <class Job> KV_DEVICE const Job &job_of(const Job *jobs, u32 num_jobs, u64 tile) {
     const u32 PARTS = 4;
     u32 first = 0, count = num_jobs;
@@ -132,8 +135,9 @@ template <class Job> KV_DEVICE const Job &job_of(const Job *jobs, u32 num_jobs, 
     return jobs[first];
 }
 
-// Folds addends in their order, from number `first` on. `load(x, n)` loads an addend, `add(x, is_first)` adds it;
-// `is_first` says that it is number 0. `AHEAD` loads are under way before the first addition waits for one.
+// Folds addends in their order, starting with number `first`. `load(x, n)` loads an addend, and
+// `add(x, is_first)` adds it. `is_first` is true for addend 0. `AHEAD` loads are in flight before
+// the first addition waits for one.
 template <class X, u32 AHEAD, class Load, class Add>
 KV_DEVICE void fold(u32 first, u32 num_addends, Load load, Add add) {
     X loaded[AHEAD];

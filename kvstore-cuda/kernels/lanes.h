@@ -1,20 +1,20 @@
-// Some elements that a thread loads and stores at a time.
+// Groups of elements that a thread loads and stores at a time.
 #pragma once
 
 #include "kernel.h"
 
 template <class T, u32 COUNT> union Some {
-    // Less than a word is not loaded so.
+    // Groups shorter than a word are not accessed as words.
     u32 words[(COUNT * sizeof(T) + 3) / 4];
     T lanes[COUNT];
 };
 
-// How many elements a thread has in its registers: four, or two of 64 bits.
+// The number of elements that a thread has in registers: four, or two 64-bit elements.
 template <class T> struct Lanes {
     enum : u32 { COUNT = sizeof(T) == 8 ? 2 : 4 };
 };
 
-// Loads as many elements, or those before the end; the others are 0.
+// Loads `count` elements. The other lanes become 0.
 template <class T, u32 COUNT>
 KV_DEVICE void load(Some<T, COUNT> &some, u64 address, u64 index, u32 count, bool is_aligned) {
     const T *from = (const T *)address + index;

@@ -1,4 +1,4 @@
-// What layer-wise optimizers measure before their steps. Each formula has a PTX file of its own.
+// The norms that layer-wise optimizers need before an update. Each formula has its own PTX file.
 #include "measure.h"
 
 #define KV_MEASURE_FORMULA(Step) KV_MEASURE(Step, Step##Norms)

@@ -1,18 +1,19 @@
-// Sums of squares of a batch. A job is an `UpdateJob`. Its `weight_to` is where the partial sums go, two for each thread
-// that sums a block: kv_add_in_pairs adds them up.
+// Sums of squares of a batch. A job is an `UpdateJob`. Its `weight_to` is the destination of the
+// partial sums, two for each thread that sums a block. kv_add_in_pairs adds them.
 #pragma once
 
 #include "update.h"
 
-// Elements of a block: `BLOCK` of kvstore-core/src/norm.rs.
+// The number of elements in a block: `BLOCK` in kvstore-core/src/norm.rs.
 #define KV_NORM_BLOCK 4096
-// Threads that sum a block. Each has four columns, so there are as many columns as `COLUMNS` there.
+// The number of threads that sum a block. Each thread has four columns, so there are as many
+// columns as `COLUMNS` in kvstore-core/src/norm.rs.
 #define KV_NORM_THREADS 32
 #define KV_NORM_COLUMNS 4
-// Elements that a block of threads works on before it takes the next ones.
+// The number of elements that a thread block processes at a time.
 #define KV_NORM_TILE (KV_NORM_BLOCK * (KV_THREADS / KV_NORM_THREADS))
 
-// Adds the squares of what a thread has of a block to its columns.
+// Adds the squares of a thread's elements in a block to the sums of its columns.
 template <class T, class Step>
 KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &job, const u64 *addends, u64 begin,
                            u64 end) {
@@ -65,7 +66,7 @@ template <class T, class Step> KV_DEVICE void measure(const BatchArgs<UpdateJob>
     }
 }
 
-// The kernels of what is measured, one for each type of a gradient.
+// The kernels of a formula, one for each dtype of the gradient.
 #define KV_MEASURE(name, Step) KV_FLOATS(KV_MEASURE_OF, name, Step)
 #define KV_MEASURE_OF(dtype, T, name, Step)                                                                            \
     KV_KERNEL(kv_measure_##name##_##dtype, BatchArgs<UpdateJob>, 2) { measure<T, Step>(args); }

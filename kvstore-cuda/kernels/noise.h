@@ -1,5 +1,6 @@
-// Standard normal numbers as kvstore-core/src/noise.rs makes them, with the logarithm and the cosine of the crate `libm`:
-// the same operations in the same order. Those are FreeBSD's, which has them from SunPro:
+// Standard normal random numbers as in kvstore-core/src/noise.rs. The logarithm and the cosine have
+// the same operations in the same order as in the crate `libm`, whose code is FreeBSD's, originally
+// from SunPro:
 //
 // Copyright (C) 1993 by Sun Microsystems, Inc. All rights reserved.
 // Developed at SunPro, a Sun Microsystems, Inc. business.
@@ -12,7 +13,7 @@ KV_DEVICE u32 high_word(double x) { return (u32)(bits_of(x) >> 32); }
 
 // The natural logarithm of a number in (0, 1).
 KV_DEVICE double log_of(double x) {
-    // Into [sqrt(1/2), sqrt(2)], times a power of 2.
+    // Scale into [sqrt(1/2), sqrt(2)], times a power of 2.
     u32 high = high_word(x) + (0x3ff00000u - 0x3fe6a09eu);
     int power = (int)(high >> 20) - 0x3ff;
     high = (high & 0xfffffu) + 0x3fe6a09eu;
@@ -51,13 +52,14 @@ KV_DEVICE double near_sin(double x, double y) {
     return x - ((z * (0.5 * y - v * r) - y) - v * -1.66666666666666324348e-01);
 }
 
-// What is left of a number in (pi/4, 9 pi/4) without `quarters` times pi/2, and its tail.
+// A number in (pi/4, 9 pi/4) minus `quarters` times pi/2, as the sum of x and its tail y.
 struct Remainder {
     int quarters;
     double x, y;
 };
 
-// Close to a multiple of pi/2, where digits cancel out: with as many digits of pi as it needs.
+// For numbers close to a multiple of pi/2, where digits cancel: uses as many digits of pi as
+// needed.
 KV_DEVICE Remainder remainder_near_multiple(double x, u32 high) {
     const double TO_INTEGER = 1.5 / 2.2204460492503131e-16;
     double n = x * 6.36619772367581382433e-01 + TO_INTEGER - TO_INTEGER;
@@ -104,7 +106,8 @@ KV_DEVICE double cos_of(double x) {
     return turn == 1 || turn == 2 ? -found : found;
 }
 
-// Philox 4x32 with ten rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011. The first two words.
+// Philox 4x32 with ten rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
+// Returns the first two words.
 KV_DEVICE void philox(u32 (&words)[2], const u32 *stream, u64 call, u64 index) {
     u32 c0 = (u32)index, c1 = (u32)(index >> 32), c2 = (u32)call, c3 = (u32)(call >> 32);
     u32 k0 = stream[0], k1 = stream[1];

@@ -12,16 +12,16 @@ struct Gradient {
 
 KV_MEASURE(gradient, Gradient)
 
-// The argument has all there is. `PairArgs` in src/args/norm.rs has the same fields.
+// One launch for all sums. `PairArgs` in src/args/norm.rs has the same fields.
 struct PairArgs {
-    // Partial sums, KV_NORM_THREADS for each sum.
+    // The partial sums, KV_NORM_THREADS for each sum.
     u64 from;
     u64 to;
-    // Sums.
+    // The number of sums.
     u64 len;
 };
 
-// Adds the partial sums of each sum up: neighbours in pairs, until one is left.
+// Adds the partial sums of each sum: neighbours in pairs, until one number is left.
 KV_KERNEL(kv_add_in_pairs, PairArgs, 2) {
     u64 stride = (u64)KV_GRID * KV_THREADS;
     for (u64 index = (u64)KV_BLOCK * KV_THREADS + KV_THREAD; index < args.len; index += stride) {
@@ -38,7 +38,7 @@ KV_KERNEL(kv_add_in_pairs, PairArgs, 2) {
 }
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's struct has to have too.
+// The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_norm_layout(u64 *out) {
     const u64 layout[] = {sizeof(PairArgs), offsetof(PairArgs, from), offsetof(PairArgs, to), offsetof(PairArgs, len)};
     memcpy(out, layout, sizeof layout);

@@ -1,10 +1,11 @@
-// The elementwise operations for one or two numbers, as kvstore-core/src/cpu/arithmetic.rs has them: those to which
-// IEEE 754 gives one result. Powers, exponentials and their like differ between libraries and are not here.
+// The elementwise operations as in kvstore-core/src/cpu/arithmetic.rs, if IEEE 754 defines their
+// result. Powers, exponentials and similar functions differ between libraries, so they are not
+// here.
 #pragma once
 
 #include "convert.h"
 
-// As kvstore-core/src/types/ops.rs numbers them; those left out have no kernel.
+// The codes in kvstore-core/src/types/ops.rs. Operations that are missing here have no kernel.
 enum BinaryOp : u32 {
     KV_ADD = 0,
     KV_SUB = 1,
@@ -36,7 +37,8 @@ enum UnaryOp : u32 {
     KV_FIX = 17,
 };
 
-// What numbers are added as: integers wrap, which is undefined for those with a sign.
+// The type for additions. Signed integers are added as unsigned ones, because signed overflow is
+// undefined.
 template <class A> struct Wrapping {
     typedef u32 Word;
 };
@@ -50,14 +52,15 @@ template <> struct Wrapping<double> {
     typedef double Word;
 };
 
-// What a division that truncates leaves, without any rounding: digits as integers, divided eleven places at a time.
-// The divisor is not 0.
+// Returns the exact remainder of a truncated division, without rounding. Divides the digits as
+// integers, eleven binary places at a time. The divisor must not be 0.
 KV_DEVICE double remainder_of(double a, double b) {
     const u64 SIZE = ~0ull >> 1, INFINITE = 0x7ffull << 52, FIRST_DIGIT = 1ull << 52, NO_NUMBER = 0xfffull << 51;
     u64 size = bits_of(a) & SIZE, divisor = bits_of(b) & SIZE;
     if (size >= INFINITE || divisor > INFINITE) return double_of(NO_NUMBER);
     if (size < divisor) return a;
-    // The place of the last digit; subnormal numbers have that of the smallest normal ones, and no first digit.
+    // The exponents. Subnormal numbers have the exponent of the smallest normal ones, but no
+    // implicit first digit.
     u32 place = (u32)(size >> 52), divisor_place = (u32)(divisor >> 52);
     u64 digits = size % FIRST_DIGIT + (place ? FIRST_DIGIT : 0);
     u64 divisor_digits = divisor % FIRST_DIGIT + (divisor_place ? FIRST_DIGIT : 0);
@@ -74,14 +77,14 @@ KV_DEVICE double remainder_of(double a, double b) {
     return a < 0.0 ? -remainder : remainder;
 }
 
-// The remainder with the sign of the divisor.
+// Returns the remainder with the sign of the divisor.
 KV_DEVICE double floored_remainder(double a, double b) {
     if (b == 0.0) return 0.0;
     double remainder = remainder_of(a, b);
     return remainder != 0.0 && (remainder < 0.0) != (b < 0.0) ? remainder + b : remainder;
 }
 
-// The nearest integer, of two equally near ones the even one.
+// Returns the nearest integer, ties to even.
 KV_DEVICE float nearest(float x) { return rintf(x); }
 KV_DEVICE double nearest(double x) { return rint(x); }
 KV_DEVICE float with_sign(float size, float sign) { return copysignf(size, sign); }
@@ -100,7 +103,7 @@ template <class A> struct Operations {
 
     static KV_DEVICE_MEMBER A div(A a, A b) {
         if constexpr (IsFloat<A>::VALUE) return a / b;
-        // Zero divisors are refused before; beyond the end of a range there are some.
+        // The host has rejected zero divisors. Lanes beyond the end of a range are 0, though.
         else if (b == 0) return 0;
         else return IS_SIGNED && b == (A)-1 ? negate(a) : (A)(a / b);
     }
@@ -132,7 +135,7 @@ template <class A> struct Operations {
         else return (A)truncated(1.0 / root((double)x));
     }
 
-    // The roundings are those of floats.
+    // Rounding functions, for floats only.
 
     static KV_DEVICE_MEMBER A fix(A x) {
         A size = absolute(x), near = nearest(size);
@@ -149,13 +152,13 @@ template <class A> struct Operations {
         return with_sign(near < x ? near + (A)1 : near, x);
     }
 
-    // Half away from zero.
+    // Rounds halves away from zero.
     static KV_DEVICE_MEMBER A round(A x) {
         A size = absolute(x), near = nearest(size);
         return with_sign(size - near == (A)0.5 ? near + (A)1 : near, x);
     }
 
-    // Half down.
+    // Rounds halves down.
     static KV_DEVICE_MEMBER A rint(A x) {
         A near = nearest(x);
         return near - x == (A)0.5 ? near - (A)1 : near;
@@ -172,7 +175,7 @@ template <class A, u32 COUNT, class F> KV_DEVICE void each_pair(A (&a)[COUNT], c
     for (u32 lane = 0; lane < COUNT; lane++) a[lane] = f(a[lane], b[lane]);
 }
 
-// `a = a op b`. All threads take the same way, once for all their numbers.
+// Computes `a = a op b`. All threads take the same branch, once for all of their numbers.
 template <class A, u32 COUNT> KV_DEVICE void apply_binary(u32 op, A (&a)[COUNT], const A (&b)[COUNT]) {
     typedef Operations<A> Of;
     switch (op) {
@@ -192,7 +195,7 @@ template <class A, u32 COUNT> KV_DEVICE void apply_binary(u32 op, A (&a)[COUNT],
     }
 }
 
-// `x = op(x)`.
+// Computes `x = op(x)`.
 template <class A, u32 COUNT> KV_DEVICE void apply_unary(u32 op, A (&x)[COUNT]) {
     typedef Operations<A> Of;
     switch (op) {
@@ -204,7 +207,7 @@ template <class A, u32 COUNT> KV_DEVICE void apply_unary(u32 op, A (&x)[COUNT]) 
     case KV_RSQRT: return each(x, [](A y) { return Of::rsqrt(y); });
     case KV_RELU: return each(x, [](A y) { return Of::larger(y, (A)0); });
     }
-    // Integers are round.
+    // Rounding an integer does nothing.
     if constexpr (IsFloat<A>::VALUE) {
         switch (op) {
         case KV_CEIL: return each(x, [](A y) { return Of::ceil(y); });

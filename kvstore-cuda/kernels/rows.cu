@@ -1,31 +1,32 @@
-// Sums of rows, and whole values made of some rows.
+// Sums of rows, and dense values written from some of their rows.
 #include "rows.h"
 
-// One sum of rows. `RowSumJob` in src/args/row_jobs.rs has the same fields.
+// A sum of rows. `RowSumJob` in src/args/row_jobs.rs has the same fields.
 struct RowSumJob {
-    // The tiles of the jobs before it.
+    // The number of tiles of all earlier jobs.
     u64 first_tile;
     RowCut cut;
     RowAddends addends;
     u64 dst;
 };
 
-// One whole value: the rows that are there, and 0 between them. `RowScatterJob` in src/args/row_jobs.rs has the same fields.
+// A dense value to write: its rows, and zeros between them. `RowScatterJob` in src/args/row_jobs.rs
+// has the same fields.
 struct RowScatterJob {
-    // The tiles of the jobs before it.
+    // The number of tiles of all earlier jobs.
     u64 first_tile;
     RowCut cut;
     u64 rows, dst;
-    // Where the numbers of the rows begin in the list of all. They ascend.
+    // The position of the row indices in the list of addends. They are in ascending order.
     u32 first_index;
     u32 num_indices;
 };
 
 template <class T, u32 COUNT> KV_DEVICE void sum_row_tile(const RowSumJob &job, const u64 *lists, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
-    // What is read of the job in the loop would be read again after each store.
+    // A copy in registers. The compiler would read the fields of the job again after each store.
     const RowAddends addends = job.addends;
-    // Sums stand side by side.
+    // The sums are contiguous.
     u64 dst = job.dst, first = tile.first_row * job.cut.num_units + tile.first_unit;
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
         Some<T, COUNT> sum;
@@ -44,7 +45,8 @@ template <class T> KV_DEVICE void sum_rows(const BatchArgs<RowSumJob> &args) {
     }
 }
 
-// Rows are waited for, so it helps that five blocks run side by side; of f64 four, or registers would spill.
+// Loads of rows have a high latency, so let five blocks run side by side. For f64, four blocks:
+// with five, registers would spill.
 #define KV_SUM_ROWS(name, T, ...)                                                                                      \
     KV_KERNEL(kv_sum_rows_##name, BatchArgs<RowSumJob>, (IsFloat<T>::VALUE && sizeof(T) == 8 ? 4 : 5)) {               \
         sum_rows<T>(args);                                                                                             \
@@ -53,7 +55,8 @@ template <class T> KV_DEVICE void sum_rows(const BatchArgs<RowSumJob> &args) {
 KV_FLOATS(KV_SUM_ROWS)
 KV_WORDS(KV_SUM_ROWS)
 
-// Which of the numbers from `low` to `high`, which ascend, is the first that is not below a limit.
+// Returns the first position in `low..high` whose number is at least `limit`, or `high`. The
+// numbers are in ascending order.
 KV_DEVICE u32 first_from(const u64 *numbers, u32 low, u32 high, u64 limit) {
     while (low < high) {
         u32 middle = low + (high - low) / 2;
@@ -65,11 +68,13 @@ KV_DEVICE u32 first_from(const u64 *numbers, u32 low, u32 high, u64 limit) {
     return low;
 }
 
-// A unit is a vector of `COUNT` words of this type: 0 is all bits off whatever they mean.
+// A unit is a vector of `COUNT` words of type `T`. Only the bits matter: 0 has all bits off in
+// every dtype.
 template <class T, u32 COUNT> KV_DEVICE void scatter_tile(const RowScatterJob &job, const u64 *lists, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
     const u64 *indices = lists + job.first_index;
-    // The rows of the tile that are there: first all threads search together, then each among these.
+    // Find the stored rows of the tile. All threads search together for the range, then each thread
+    // searches in it.
     u32 first = first_from(indices, 0, job.num_indices, tile.first_row);
     u32 end = first + tile.num_rows < job.num_indices ? first + tile.num_rows : job.num_indices;
     end = first_from(indices, first, end, tile.first_row + tile.num_rows);
@@ -104,7 +109,7 @@ KV_KERNEL(kv_scatter_rows, BatchArgs<RowScatterJob>, 4) {
         offsetof(Job, cut.rows_per_tile), offsetof(Job, cut.tiles_per_row), offsetof(Job, cut.reciprocal),             \
         offsetof(Job, cut.unit)
 
-// Sizes and places of fields, which Rust's structs have to have too.
+// The layout of the structs, which tests compare with the Rust structs.
 extern "C" void kv_rows_layout(u64 *out) {
     const u64 layout[] = {sizeof(RowSumJob),
                           KV_ROW_CUT_LAYOUT(RowSumJob),

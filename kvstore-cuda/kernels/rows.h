@@ -1,44 +1,45 @@
-// Rows: how those of a job are spread over threads, and sums of them.
+// The distribution of rows over threads, and sums of rows.
 //
-// A row is cut into units, each as much as a thread loads at a time. Threads side by side have units side by side,
-// also across the end of a row, so rows of any length fill warps.
+// A row is divided into units. A thread loads one unit at a time. Neighbouring threads have
+// neighbouring units, also across the end of a row, so rows of any length fill warps.
 #pragma once
 
 #include "dtypes.h"
 #include "lanes.h"
 
-// Units that a block works on before it takes the next ones.
+// The number of units that a block processes at a time.
 #define KV_ROW_TILE 1024
-// Of numbers up to that a quotient is a product shifted by so many bits: no more than 32 are needed.
+// For numbers up to KV_ROW_TILE, a quotient is a product shifted right by this many bits. The
+// product fits into 32 bits.
 #define KV_ROW_SHIFT 20
 
-// How the rows of a job are cut: a tile has some of them, or a part of a long one. `RowCut` in src/args/row_jobs.rs has the
-// same fields.
+// The division of the rows of a job into tiles. A tile has several rows, or a part of a long row.
+// `RowCut` in src/args/row_jobs.rs has the same fields.
 struct RowCut {
     u64 num_rows;
-    // Of a row.
+    // The number of units in a row.
     u64 num_units;
-    // One of both is 1.
+    // At least one of the two is 1.
     u32 rows_per_tile, tiles_per_row;
-    // 1 through the units that a tile has of a row, times 2^KV_ROW_SHIFT and rounded up.
+    // 2^KV_ROW_SHIFT divided by the number of units that a tile has of a row, rounded up.
     u32 reciprocal;
-    // How many elements a unit has, or bytes where it does not matter what they mean.
+    // The number of elements in a unit. For dense values, the number of bytes.
     u32 unit;
 };
 
-// What a tile has of its rows, whose units are counted through.
+// The rows, or the part of a row, in a tile. Its units are numbered from 0.
 struct RowTile {
     u64 first_row, first_unit;
     u32 num_rows, num_units, reciprocal;
 
     KV_DEVICE_MEMBER u32 size() const { return num_rows * num_units; }
-    // Of a unit: its row, and in this its place.
+    // Return the row of a unit, counted from the tile's first row, and its position in the row.
     KV_DEVICE_MEMBER u32 row_of(u32 number) const { return number * reciprocal >> KV_ROW_SHIFT; }
     KV_DEVICE_MEMBER u64 unit_of(u32 number) const { return first_unit + (number - row_of(number) * num_units); }
 };
 
 KV_DEVICE RowTile row_tile(const RowCut &cut, u64 number) {
-    // A job has no more tiles than that: division in 64 bits is slow.
+    // Fits into 32 bits, because a job has fewer tiles. 64-bit division is slow.
     u32 tile = (u32)number, group = tile / cut.tiles_per_row;
     RowTile it;
     it.first_row = (u64)group * cut.rows_per_tile;
@@ -50,20 +51,23 @@ KV_DEVICE RowTile row_tile(const RowCut &cut, u64 number) {
     return it;
 }
 
-// Rows that are added up. `RowAddends` in src/args/row_jobs.rs has the same fields.
+// Rows to sum. `RowAddends` in src/args/row_jobs.rs has the same fields.
 struct RowAddends {
-    // Where they begin in the list of all: the addresses of rows that are sources, and for each sum which of them is
-    // its first one, and after the last sum their number, two to a word. KV_NEVER: each sum has one source.
+    // Positions in the list of addends: of the source addresses, and of the starts. The starts
+    // have, for each sum, the position of its first source, and at the end the number of sources,
+    // two per word. KV_NEVER: each sum has exactly one source.
     u32 first_source, first_start;
-    // A sum of fewer sources has 0 added.
+    // A sum with fewer sources than this has 0 added.
     u32 full;
     u32 unused;
 };
 
-// Sources of a row that a thread loads before it adds them. Most rows have one or two.
+// The number of sources of a row that a thread loads before it adds them. Most rows have one or
+// two.
 #define KV_ROW_AHEAD 2
 
-// The sum of a unit of a row: the left fold of its sources, rounded as it is stored. What is a copy keeps its bits.
+// Computes the sum of a unit of a row: the left fold of its sources, rounded to the stored type. A
+// sum of a single source is a copy with the same bits.
 template <class T, u32 COUNT>
 KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, const u64 *lists, u64 row, u64 unit) {
     typedef typename Arithmetic<T>::Number Number;
@@ -96,7 +100,7 @@ KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, const u6
 #pragma unroll
             for (u32 lane = 0; lane < COUNT; lane++) {
                 Number term = widen(loaded[n].lanes[lane]);
-                // Not added to 0: that would make 0 of -0.
+                // Do not add the first source to 0, which would change -0 to 0.
                 numbers[lane] = source + n == 0 ? term : numbers[lane] + term;
             }
         }

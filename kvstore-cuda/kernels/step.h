@@ -1,23 +1,25 @@
-// What the formulas of optimizers are made of. formulas.h has the formulas, generated from Rust.
+// The macros and functions of optimizer formulas. The formulas in formulas.h are generated from
+// Rust.
 #pragma once
 
 #include "noise.h"
 
-// Moved into [-bound, bound]; NaN stays NaN.
+// Clamps to [-bound, bound]. NaN stays NaN.
 template <class A> KV_DEVICE A clip(A x, A bound) {
     A below = x > bound ? bound : x;
     return below < -bound ? -bound : below;
 }
 
-// -1, 0 or 1; 0 for NaN.
+// Returns -1, 0 or 1. Returns 0 for NaN.
 template <class A> KV_DEVICE A sign(A x) {
     A positive = x > (A)0 ? (A)1 : (A)0;
     return x < (A)0 ? (A)-1 : positive;
 }
 
-// A formula: whether it has noise, its number of states, and the names of its scalars in the order of the Rust struct's
-// fields. `k` are the scalars, `w` is the weight, `s` are the states, `g` is the gradient. Noise depends on the fields of
-// `job` and on `index`, the index of the element.
+// Declares a formula: whether it has noise, its number of states, and the names of its scalars in
+// the order of the Rust struct's fields. `k` are the scalars, `w` is the weight, `s` are the
+// states, `g` is the gradient. Noise depends on fields of `job` and on `index`, the index of the
+// element.
 #define KV_STEP(Name, has_noise, num_states, ...)                                                                      \
     struct Name {                                                                                                      \
         enum Scalar : u32 { __VA_ARGS__, SCALARS };                                                                    \
@@ -30,7 +32,8 @@ template <class A> KV_DEVICE A sign(A x) {
     KV_DEVICE_MEMBER void Name::apply(const A *k, A &w, [[maybe_unused]] A *s, A g,                                    \
                                       [[maybe_unused]] const UpdateJob *job, [[maybe_unused]] u64 index)
 
-// What a formula with norms measures of an element before a step: two numbers, whose squares are summed.
+// Declares the norms that a formula needs before an update: for each element, two numbers whose
+// squares are summed.
 #define KV_NORMS(Name)                                                                                                 \
     struct Name##Norms : Name {                                                                                        \
         enum : bool { HAS_WEIGHT = true };                                                                             \
@@ -40,8 +43,8 @@ template <class A> KV_DEVICE A sign(A x) {
     KV_DEVICE_MEMBER void Name##Norms::measure([[maybe_unused]] const A *k, A w, [[maybe_unused]] const A *s, A g,     \
                                                A *norms)
 
-// A formula whose state belongs to rows: the number of an element whose mean square over the row is needed, and the new
-// state of a row.
+// Declares a row-wise formula: a number for each element, whose mean square over the row is needed,
+// and the new state of a row.
 #define KV_ROW_MEASURE(Name)                                                                                           \
     struct Name##Rows : Name {                                                                                         \
         template <class A> static KV_DEVICE_MEMBER A measure(const A *k, A g);                                         \
@@ -52,5 +55,5 @@ template <class A> KV_DEVICE A sign(A x) {
 #define KV_ROW_STATE(Name)                                                                                             \
     template <class A> KV_DEVICE_MEMBER void Name##Rows::row_state([[maybe_unused]] const A *k, A *s, A mean)
 
-// Use(Formula), where Formula is itself a macro.
+// Calls Use(Formula) after expanding Formula, which is a macro.
 #define KV_FOR(Formula, Use) Use(Formula)

@@ -1,20 +1,20 @@
-// Elements that other libraries keep at regular distances, one after the other, and back. Nothing is computed: a type
-// stands for all of its size.
+// Copies between contiguous and strided elements. Only the size of the elements matters, so one
+// type per size is enough.
 #include "kernel.h"
 
-// As many as there are when axes are one that follow each other in memory.
+// The largest number of axes, after contiguous axes have been merged.
 #define KV_AXES 8
 
-// The argument has all there is. `StridedArgs` in src/args/strided.rs has the same fields.
+// One array per launch. `StridedArgs` in src/args/strided.rs has the same fields.
 struct StridedArgs {
-    // Those that stand one after the other, and the first of the others.
+    // The address of the contiguous elements, and the address of the first strided element.
     u64 packed, strided;
-    // In elements.
+    // The number of elements.
     u64 len;
     u32 num_axes;
     u32 unused;
-    // Of each axis, the last one being that of elements which are neighbours in order; distances are in bytes, and those
-    // that go back are so large that addresses wrap.
+    // The lengths and strides of the axes, from the outermost to the innermost. Strides are in
+    // bytes. A negative stride is a large number, with which addresses wrap.
     u64 lengths[KV_AXES];
     u64 strides[KV_AXES];
 };
@@ -51,7 +51,7 @@ KV_STRIDED(4, u32)
 KV_STRIDED(8, u64)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's struct has to have too.
+// The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_strided_layout(u64 *out) {
     const u64 layout[] = {sizeof(StridedArgs),           offsetof(StridedArgs, packed),  offsetof(StridedArgs, strided),
                           offsetof(StridedArgs, len),    offsetof(StridedArgs, num_axes), offsetof(StridedArgs, lengths),

@@ -1,8 +1,8 @@
-// Sums of a batch: dst = ((addends[0] + addends[1]) + addends[2]) + .., every sum in one launch.
+// Sums of a batch in one launch: dst = ((addends[0] + addends[1]) + addends[2]) + ..
 #include "dtypes.h"
 #include "fan.h"
 
-// The sums of a vector's elements.
+// The sums of the elements of a vector.
 template <class T> struct Sums {
     typedef typename Arithmetic<T>::Number Number;
     Number lanes[Vector<T>::LANES];
@@ -21,7 +21,8 @@ template <class T> struct Sums {
     }
 };
 
-// Bytes stay four to a word: all but their highest bits are added, and those are what both have and what is carried.
+// Sums of bytes, four in a word. The lower seven bits of each byte are added as words, and the
+// highest bits with an exclusive or, so that no carry leaves a byte.
 template <> struct Sums<u8> {
     u32 words[4];
 
@@ -74,7 +75,7 @@ KV_FLOATS(KV_SUM)
 KV_WORDS(KV_SUM)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's structs have to have too.
+// The layout of the structs, which tests compare with the Rust structs.
 extern "C" void kv_fan_layout(u64 *out) {
     const u64 layout[] = {sizeof(FanJob),
                           offsetof(FanJob, first_tile),

@@ -1,10 +1,10 @@
-// The steps of optimizers. A driver compiles complete PTX files, so each formula has a file of its own.
+// Optimizer updates. The driver compiles complete PTX files, so each formula has its own file.
 #include "update.h"
 
 KV_FORMULAS(KV_UPDATE)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's struct has to have too.
+// The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_update_layout(u64 *out) {
     const u64 layout[] = {sizeof(UpdateJob),
                           offsetof(UpdateJob, first_tile),

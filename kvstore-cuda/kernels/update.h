@@ -1,4 +1,4 @@
-// Optimizer steps of a batch, each in one pass with the sum of its gradients.
+// Optimizer updates of a batch. Each update sums its gradients in the same pass.
 #pragma once
 
 #include "dtypes.h"
@@ -7,33 +7,35 @@
 #define KV_MAX_STATES 4
 #define KV_MAX_SCALARS 12
 
-// One step. `UpdateJob` in src/args/update.rs has the same fields.
+// An update. `UpdateJob` in src/args/update.rs has the same fields.
 struct UpdateJob {
-    // The tiles of the jobs before it.
+    // The number of tiles of all earlier jobs.
     u64 first_tile;
-    // In elements.
+    // The number of elements.
     u64 len;
-    // Read and written; the same address where it is in place.
+    // The old and the new weight. The addresses are equal if it is updated in place.
     u64 weight_from, weight_to;
-    // Of a weight of half precision the first one is its master copy, and nothing else is read of the weight.
+    // For a half-precision weight, the first state is the master copy, and `weight_from` is not
+    // read.
     u64 states_from[KV_MAX_STATES], states_to[KV_MAX_STATES];
-    // Rounded once to what is computed in.
+    // They are rounded once, to the type of the arithmetic.
     double scalars[KV_MAX_SCALARS];
-    // Where its gradients begin in the list of all.
+    // The position of the gradients in the list of addends.
     u32 first_addend;
     u32 num_addends;
-    // Whether all pointers are aligned to as many elements as a thread loads at a time.
+    // Whether the elements of a thread can be loaded in one instruction from all pointers.
     u32 is_aligned;
     u32 unused;
-    // Of the noise, for formulas that have some: the key of its generator, and the number of the update.
+    // For formulas with noise: the key of the random number generator, and the update number.
     u32 stream[2];
     u64 count;
 };
 
-// The formulas with noise read a job.
+// After `UpdateJob`, because formulas with noise read a job.
 #include "formulas.h"
 
-// Adds the other gradients to the first one, and rounds the sum to their type as a sum is that is stored.
+// Adds the other gradients to the first one, and rounds the sum to the dtype of the gradients, as a
+// stored sum is rounded.
 template <u32 AHEAD, class T, u32 COUNT>
 KV_DEVICE void add_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends, u64 index, u32 count,
                              bool is_aligned) {
@@ -50,18 +52,18 @@ KV_DEVICE void add_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, con
     for (u32 lane = 0; lane < COUNT; lane++) narrow(gradient.lanes[lane], sums[lane]);
 }
 
-// What a step reads and writes: the fields of a job, which are read when they are needed. Registers are few.
+// The memory of an update: fields of a job, which are read when they are needed, to save registers.
 struct Stepped {
     const u64 &weight_from, &weight_to;
     const u64 *states_from, *states_to;
-    // Has the fields that noise depends on. Null for formulas without noise.
+    // The job, for formulas with noise. Null in the kernels for rows, whose formulas have no noise.
     const UpdateJob *noise;
 };
 
-// Weight and state of some elements that a thread steps.
+// The weight and the states of the elements that a thread updates.
 template <class T, class Step, u32 COUNT> struct Operands {
     typedef typename Arithmetic<T>::Number Number;
-    // Is the weight kept twice: rounded, and as it is computed?
+    // Whether the weight is stored twice: rounded, and as a master copy.
     enum : bool { HAS_MASTER = IsHalf<T>::VALUE };
     enum : u32 { FIRST = HAS_MASTER ? 1 : 0, ALL = Step::STATES + FIRST };
     Some<Number, COUNT> weight, states[KV_MAX_STATES];
@@ -100,7 +102,7 @@ template <class T, class Step, u32 COUNT> struct Operands {
     }
 };
 
-// Rounds the scalars of a step to what is computed in.
+// Rounds the scalars of an update to the type of the arithmetic.
 template <class Step, class Number>
 KV_DEVICE void round_scalars(Number (&rounded)[Step::SCALARS], const double *scalars) {
 #pragma unroll
@@ -118,8 +120,8 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
         u32 count = job.len - index < COUNT ? (u32)(job.len - index) : COUNT;
         Some<T, COUNT> gradient;
         Operands<T, Step, COUNT> operands;
-        // One branch for all loads, so that they follow each other. Weight and state come first: the address of the
-        // gradient takes a load more.
+        // One branch for all loads, so that they are issued together. Weight and states come first,
+        // because the address of the gradient needs one more load.
         const u64 first_addend = addends[0];
         bool is_vector = job.is_aligned && count == COUNT;
         if (is_vector) {
@@ -142,8 +144,8 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
     }
 }
 
-// The kernels of a formula, one for each type of a weight. In 64 bits a root or a quotient alone takes many registers,
-// and noise is made in 64 bits whatever the weight is.
+// The kernels of a formula, one for each dtype of the weight. In 64 bits, a square root or a
+// quotient takes many registers, and noise is always computed in 64 bits.
 #define KV_UPDATE(Step) KV_FLOATS(KV_UPDATE_OF, Step)
 #define KV_UPDATE_OF(name, T, Step)                                                                                    \
     KV_KERNEL(kv_##Step##_##name, BatchArgs<UpdateJob>, (sizeof(T) == 8 || Step::HAS_NOISE ? 2 : 4)) {                 \

@@ -1,4 +1,5 @@
-// Steps on some rows, in place, for the formulas that may be lazy. Each formula has a PTX file of its own.
+// Updates of some rows in place, for formulas with `lazy_update`. Each formula has its own PTX
+// file.
 #include "update_rows.h"
 
 template <class T, class Step, u32 COUNT>
@@ -29,7 +30,7 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
     }
 }
 
-// The kernels of a formula, one for each type of a weight.
+// The kernels of a formula, one for each dtype of the weight.
 #define KV_UPDATE_ROWS(Step) KV_FLOATS(KV_UPDATE_ROWS_OF, Step)
 #define KV_UPDATE_ROWS_OF(name, T, Step)                                                                               \
     KV_KERNEL(kv_rows_##Step##_##name, BatchArgs<RowUpdateJob>, (sizeof(T) == 8 ? 2 : 4)) {                            \
@@ -39,7 +40,7 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
 KV_LAZY_FORMULAS(KV_UPDATE_ROWS)
 
 #ifdef KV_EMULATED
-// Sizes and places of fields, which Rust's struct has to have too.
+// The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_update_rows_layout(u64 *out) {
     const u64 layout[] = {sizeof(RowUpdateJob),
                           offsetof(RowUpdateJob, first_tile),

@@ -1,13 +1,14 @@
-// Steps of rules whose state belongs to rows: a kernel that makes the new state of each row, and one that steps its
-// elements. Each formula has a PTX file of its own.
+// Updates with row-wise rules, which have one state per row. One kernel computes the new state of
+// each row, and another one updates the elements. Each formula has its own PTX file.
 #include "update_rows.h"
 
-// Elements of a block of sums, and columns: `BLOCK` and `COLUMNS` of kvstore-core/src/norm.rs.
+// The elements in a block of sums, and its columns: `BLOCK` and `COLUMNS` in
+// kvstore-core/src/norm.rs.
 #define KV_SUM_BLOCK 4096
 #define KV_SUM_COLUMNS 128
 
-// Adds numbers up as they come: neighbours in pairs, then pairs of these, until one number is left. `LEVELS` is one more
-// than the logarithm of how many there are at most.
+// Adds numbers one by one in pairwise order: neighbours in pairs, then pairs of these sums, until
+// one number is left. `LEVELS` is the logarithm of the largest count plus one.
 template <u32 LEVELS> struct Pairs {
     double sums[LEVELS];
     u32 count = 0;
@@ -30,7 +31,7 @@ template <u32 LEVELS> struct Pairs {
     }
 };
 
-// The mean square of a row of the gradient.
+// Returns the mean square of a row of the gradient.
 template <class T, class Step>
 KV_DEVICE double mean_square(const RowUpdateJob &job, const u64 *lists, u64 row,
                              const typename Arithmetic<T>::Number *scalars) {
@@ -60,7 +61,7 @@ template <class T, class Step> KV_DEVICE void make_row_states(const BatchArgs<Ro
     for (u64 number = KV_BLOCK; number < args.num_tiles; number += KV_GRID) {
         const RowUpdateJob &job = job_of(args.jobs, args.num_jobs, number);
         const RowTile tile = row_tile(job.cut, number - job.first_tile);
-        // Of a long row the first tile does all of it.
+        // The thread block with the first tile of a long row processes the entire row.
         if (tile.first_unit != 0) continue;
         Number scalars[Step::SCALARS];
         round_scalars<Step>(scalars, job.scalars);
@@ -117,7 +118,7 @@ template <class T, class Step> KV_DEVICE void step_rowwise(const BatchArgs<RowUp
     }
 }
 
-// The kernels of a formula, two for each type of a weight.
+// The kernels of a formula, two for each dtype of the weight.
 #define KV_ROWWISE(Step) KV_FLOATS(KV_ROWWISE_OF, Step)
 #define KV_ROWWISE_OF(name, T, Step)                                                                                   \
     KV_KERNEL(kv_row_states_##Step##_##name, BatchArgs<RowUpdateJob>, 2) { make_row_states<T, Step##Rows>(args); }     \

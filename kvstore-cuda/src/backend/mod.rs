@@ -44,8 +44,7 @@ impl CudaBackend {
     ///
     /// # Errors
     /// - The [`Absence`] if there is no usable driver or GPU, or if `KVSTORE_GPUS` is not a number.
-    // Returns a trait object, because backends are only used through the table of backends.
-    #[allow(clippy::new_ret_no_self, reason = "a backend is only ever used behind its seam")]
+    #[allow(clippy::new_ret_no_self, reason = "backends are only used as trait objects")]
     pub fn new(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, Absence> {
         let wanted = std::env::var("KVSTORE_GPUS").ok().filter(|text| !text.is_empty());
         let wanted = wanted.map(|text| text.parse().map_err(|_| Absence::Misconfigured(text)));
