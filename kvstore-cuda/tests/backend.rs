@@ -1,4 +1,4 @@
-//! The backend's own: memory, transfers, several devices, and a driver that fails. What it computes is the suites'.
+//! Memory, transfers, several devices, and driver errors. The suites test the computations.
 
 #![allow(
     clippy::disallowed_macros,
@@ -20,10 +20,10 @@ use kvstore_core::{
 use kvstore_emulator as emulator;
 use proptest::prelude::*;
 
-/// Devices: more than there are cards, so that some of them are one card.
+/// The number of devices: more than there are GPUs, so that some devices share a GPU.
 const NUM_DEVICES: u32 = 4;
 
-/// Returns a backend of its own.
+/// Returns new backends.
 fn backends() -> Backends {
     cards::backends(NUM_DEVICES as usize)
 }
@@ -61,13 +61,13 @@ fn memory_is_counted_by_device_and_kept_for_reuse() {
 }
 
 #[test]
-fn what_is_kept_makes_room() {
+fn kept_blocks_are_freed_if_memory_is_short() {
     let _alone = alone();
     let backends = backends();
     let total = gpus(&backends).memory()[0].total.unwrap();
     let most = zeros(&backends, Device::gpu(0), total / 10 * 6).unwrap();
     drop(most);
-    // Another length, for which there is no room beside what is kept.
+    // This length does not fit beside the kept block.
     let other = zeros(&backends, Device::gpu(0), total / 10 * 8).unwrap();
     let error = zeros(&backends, Device::gpu(0), total / 10 * 4).unwrap_err();
     assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}");
@@ -80,13 +80,13 @@ fn what_is_kept_makes_room() {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_named() {
+fn the_message_names_a_missing_device() {
     let _alone = alone();
     let error = zeros(&backends(), Device::gpu(NUM_DEVICES), 1).unwrap_err();
     assert_eq!(error.to_string(), "device gpu(4) is not available: there are 4 of them");
 }
 
-/// Longer than all pinned memory together, from several threads at once.
+/// Transfers more bytes than all pinned memory has, from several threads at once.
 #[test]
 fn long_transfers_arrive_complete() {
     let _alone = alone();
@@ -106,18 +106,18 @@ fn long_transfers_arrive_complete() {
     });
 }
 
-/// A step of a random program on some tensors.
+/// A step of a random program with some tensors.
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// A tensor is moved to a device.
+    /// Moves a tensor to a device.
     Move(usize, u32),
-    /// A tensor becomes the sum of itself and another one, wherever that is.
+    /// Adds another tensor to a tensor. They may be on different devices.
     Add(usize, usize),
-    /// A tensor becomes a number.
+    /// Fills a tensor with a number.
     Fill(usize, i32),
-    /// A tensor becomes a clone of another one.
+    /// Replaces a tensor by a clone of another one.
     Clone(usize, usize),
-    /// A tensor is read.
+    /// Reads a tensor.
     Read(usize),
 }
 
@@ -176,7 +176,7 @@ fn run(backends: &Backends, steps: &[Action], len: usize) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// The emulated driver does queued work as late and in as strange an order as it may.
+    /// The emulated driver executes queued work as late as possible, and in a random order.
     #[test]
     fn devices_wait_for_each_other(
         steps in prop::collection::vec(step(), 1..60),
@@ -193,10 +193,10 @@ proptest! {
 }
 
 #[test]
-fn a_driver_that_fails_is_an_error_that_names_its_function() {
+fn a_driver_error_names_its_function() {
     let _alone = alone();
     if is_real() {
-        println!("not run: a real driver does not fail when it is told to");
+        println!("not run: only the emulated driver can be made to fail");
         return;
     }
     let backends = backends();
@@ -223,7 +223,7 @@ fn a_driver_that_fails_is_an_error_that_names_its_function() {
             emulator::fail(&format!("{function}:{number}")).unwrap();
             let result = work();
             emulator::fail("").unwrap();
-            // Some are called less often.
+            // Some functions are called less than four times.
             match result {
                 Ok(found) => assert!(number > 0 && found == [2; 1000], "{function} {number}"),
                 Err(error) => {
@@ -237,12 +237,13 @@ fn a_driver_that_fails_is_an_error_that_names_its_function() {
     }
 }
 
-/// Keys of several dtypes are several launches: none of them is queued when another one's list finds no way to the card.
+/// Keys of several dtypes need several launches. No kernel is queued if copying the list of any
+/// launch fails.
 #[test]
-fn a_push_that_fails_has_stepped_nothing() {
+fn a_failed_push_updates_no_key() {
     let _alone = alone();
     if is_real() {
-        println!("not run: a real driver does not fail when it is told to");
+        println!("not run: only the emulated driver can be made to fail");
         return;
     }
     let backends = backends();

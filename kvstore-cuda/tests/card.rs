@@ -1,6 +1,8 @@
-//! A card gives the bits of the host, and gets all of its memory back. Where there is none, the test says so.
+//! A GPU gives the same bits as the host, and returns all of its memory. Without a GPU, the test
+//! prints that it did not run.
 //!
-//! It opens its backend itself and drops it, so a tool that looks for leaks finds none of what a process keeps.
+//! The test opens and drops its own backend, so that a leak checker finds no memory that a process
+//! keeps.
 
 #![allow(
     clippy::disallowed_macros,
@@ -19,10 +21,10 @@ use kvstore_core::{
 };
 use kvstore_cuda::CudaBackend;
 
-/// Lengths around those of vectors, and more than one block's tile.
+/// Lengths around the length of a vector, and lengths of several tiles.
 const LENGTHS: [usize; 4] = [1, 17, 1024, 4999];
 
-/// Returns numbers of many sizes and both signs, others for each seed.
+/// Returns numbers of different sizes and both signs, which depend on the seed.
 fn numbers(
     backends: &Backends,
     device: Device,
@@ -40,7 +42,7 @@ fn numbers(
     Tensor::from_slice(backends, device, shape, &elements).unwrap().cast(dtype).unwrap()
 }
 
-/// Returns the bytes that three pushes of three values leave.
+/// Returns the bytes of a value after three pushes of three values each.
 fn pushed(
     backends: &Backends,
     device: Device,
@@ -63,7 +65,8 @@ fn pushed(
     found
 }
 
-/// Returns the bytes that three pushes of some rows leave: of two values of 200 rows of so many elements.
+/// Returns the bytes of a value after three pushes of two row-sparse values each, and the bytes of
+/// some of its rows.
 fn pushed_rows(
     backends: &Backends,
     device: Device,
@@ -95,7 +98,7 @@ fn pushed_rows(
     found
 }
 
-/// Returns the bytes that operations on every element leave, and copies to several parts.
+/// Returns the bytes of the results of elementwise operations and of copies to several parts.
 fn elementwise(backends: &Backends, device: Device, dtype: DType) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for len in LENGTHS {
@@ -111,7 +114,7 @@ fn elementwise(backends: &Backends, device: Device, dtype: DType) -> Vec<Vec<u8>
             of(a.binary_scalar(*op, Scalar::from(3.0), false).unwrap());
         }
         for op in UnaryOp::ALL {
-            // What is no number has other bits on a card.
+            // The bits of NaN differ on a GPU.
             let has_result = !matches!(op, UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::Log);
             of(if has_result { &a } else { &positive }.unary(*op).unwrap());
         }
@@ -124,7 +127,7 @@ fn elementwise(backends: &Backends, device: Device, dtype: DType) -> Vec<Vec<u8>
     found
 }
 
-/// Returns the bytes of everything that there is a kernel for.
+/// Returns the bytes of the results of everything that has a kernel.
 fn everything(backends: &Backends, device: Device) -> Vec<(String, Vec<Vec<u8>>)> {
     let mut found = Vec::new();
     for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::U8] {
@@ -152,7 +155,7 @@ fn everything(backends: &Backends, device: Device) -> Vec<(String, Vec<Vec<u8>>)
 }
 
 #[test]
-fn a_card_gives_the_bits_of_the_host_and_its_memory_back() {
+fn a_gpu_gives_the_bits_of_the_host_and_returns_its_memory() {
     let host = CpuBackend::new();
     let gpus = match CudaBackend::new(Arc::clone(&host)) {
         Ok(gpus) => gpus,
@@ -172,9 +175,9 @@ fn a_card_gives_the_bits_of_the_host_and_its_memory_back() {
     assert_eq!(gpus.pooled_bytes(), 0);
 }
 
-/// The bits of a matrix that is shown and lent again: as it is, its transpose, and that copied back.
+/// Exports a matrix and imports it again: contiguous, transposed, and copied back to its transpose.
 #[test]
-fn memory_of_a_card_is_exported_and_imported() {
+fn memory_of_a_gpu_is_exported_and_imported() {
     let host = CpuBackend::new();
     let gpus = match CudaBackend::new(Arc::clone(&host)) {
         Ok(gpus) => gpus,
@@ -187,7 +190,7 @@ fn memory_of_a_card_is_exported_and_imported() {
         let matrix = there.to_device(&backends, device).unwrap();
         let shown = Arc::new(matrix.clone().export().unwrap());
         let (address, num_bytes) = (shown.address(), matrix.num_bytes());
-        // SAFETY: it is what the tensor shows, which stays and which nobody writes to.
+        // SAFETY: it is the exported memory of the tensor, which stays, and no one writes to it.
         let lent = unsafe { ForeignMemory::new(device, address, num_bytes, shown.clone()) };
         let lent = Tensor::from_foreign(&backends, matrix.spec().clone(), lent).unwrap();
         assert_eq!(lent.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
@@ -197,7 +200,7 @@ fn memory_of_a_card_is_exported_and_imported() {
             let along =
                 |length: usize, stride: usize| Axis { length, stride: stride.cast_signed() };
             let axes = vec![along(columns, size), along(rows, columns * size)];
-            // SAFETY: the elements are those of a matrix of as many rows and columns, which its owner keeps.
+            // SAFETY: the elements are those of a matrix of this shape, which its owner keeps.
             unsafe {
                 ForeignMemory::strided(
                     device,
@@ -215,7 +218,7 @@ fn memory_of_a_card_is_exported_and_imported() {
         let target = Arc::new(target.unwrap().export().unwrap());
         drop(turned.copy_to_foreign(layout(target.address(), &target)).unwrap());
         let address = target.address();
-        // SAFETY: as above; what was written has been waited for.
+        // SAFETY: as above. Dropping the result of the copy has waited for it.
         let back = unsafe { ForeignMemory::new(device, address, num_bytes, target.clone()) };
         let back = Tensor::from_foreign(&backends, matrix.spec().clone(), back).unwrap();
         assert_eq!(back.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");

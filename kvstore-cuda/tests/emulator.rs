@@ -1,4 +1,4 @@
-//! The emulated driver: it does what it is told, it is as strict as a real one, and it shows waits that are missing.
+//! The emulated driver: it works, it is as strict as a real driver, and it detects missing waits.
 
 #![allow(
     clippy::disallowed_macros,
@@ -27,26 +27,27 @@ const PTX: &str = include_str!("../ptx/sum.ptx");
 /// Calls a function of the driver.
 macro_rules! cu {
     ($function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the driver is emulated: it checks handles and addresses, and tests give it pointers to what they own.
+        // SAFETY: the emulated driver checks handles and addresses. Tests pass pointers to their
+        // own memory.
         unsafe { sys::$function($($argument),*) }
     };
 }
 
-/// So, and it has to succeed.
+/// Calls a function that must succeed.
 macro_rules! ok {
     ($function:ident($($argument:expr),* $(,)?)) => {
         assert_eq!(cu!($function($($argument),*)), CUresult::CUDA_SUCCESS)
     };
 }
 
-/// So, and it has to fail so.
-macro_rules! refused {
+/// Calls a function that must fail with this error.
+macro_rules! rejected {
     ($error:ident, $function:ident($($argument:expr),* $(,)?)) => {
         assert_eq!(cu!($function($($argument),*)), CUresult::$error)
     };
 }
 
-/// Makes the context of a device that of this thread.
+/// Makes the context of a device current in this thread.
 fn enter(device: i32) -> sys::CUcontext {
     emulator::load().unwrap();
     let mut context = null_mut();
@@ -74,11 +75,11 @@ fn event() -> sys::CUevent {
     event
 }
 
-/// Memory of the host that the driver knows, filled with a byte.
+/// Returns pinned memory, filled with a byte.
 fn pinned(num_bytes: usize, byte: u8) -> &'static mut [u8] {
     let mut address = null_mut();
     ok!(cuMemHostAlloc(&raw mut address, num_bytes, 0));
-    // SAFETY: it was allocated just now, and no test frees it while it has the slice.
+    // SAFETY: the memory is new, and no test frees it while it has the slice.
     let bytes = unsafe { &mut *slice_from_raw_parts_mut(address.cast::<u8>(), num_bytes) };
     bytes.fill(byte);
     bytes
@@ -98,21 +99,21 @@ fn launch(function: sys::CUfunction, stream: sys::CUstream, mut args: Args) -> C
     cu!(cuLaunchKernel(function, 3, 1, 1, 256, 1, 1, 0, stream, list, extra))
 }
 
-/// Copies some bytes to the device, and returns where.
+/// Copies values to the device, and returns their address.
 fn sent<T: Copy>(values: &[T], stream: sys::CUstream) -> u64 {
     let address = allocate(size_of_val(values));
     ok!(cuMemcpyHtoDAsync_v2(address, values.as_ptr().cast(), size_of_val(values), stream));
     address
 }
 
-/// Returns what is at an address when a stream has come so far.
+/// Returns the values at an address, after all earlier work of the stream.
 fn received<const N: usize>(address: u64, stream: sys::CUstream) -> [f32; N] {
     let mut values = [0.0_f32; N];
     ok!(cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), address, 4 * N, stream));
     values
 }
 
-/// Runs one of the tests alone in a process with that environment, where its `ALONE` is true.
+/// Runs one test in its own process with these environment variables. `is_alone` is true there.
 fn alone(test: &str, variables: &[(&str, &str)]) -> Output {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -128,7 +129,7 @@ fn is_alone() -> bool {
     env::var_os(ALONE).is_some()
 }
 
-/// Checks that a process has ended with a message of the driver.
+/// Checks that a process ended with a message of the driver.
 fn assert_died(output: &Output, message: &str) {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{text}");
@@ -137,7 +138,7 @@ fn assert_died(output: &Output, message: &str) {
 }
 
 #[test]
-fn a_driver_that_was_loaded_is_found() {
+fn a_loaded_driver_is_found() {
     emulator::load().unwrap();
     let driver = probe().unwrap();
     assert_eq!((driver.version, driver.num_devices), (12_040, 2));
@@ -181,7 +182,8 @@ fn copies_and_sums_give_the_right_bits() {
     }
 }
 
-/// Two copies that one stream makes of another's, with a wait between them or without.
+/// Copies bytes to the device in one stream and back in another, with or without a wait between
+/// them.
 fn copies_of_two_streams(seed: u64, waits: bool) -> u8 {
     emulator::seed(seed).unwrap();
     let (first, second, event) = (stream(), stream(), event());
@@ -204,13 +206,13 @@ fn copies_of_two_streams(seed: u64, waits: bool) -> u8 {
 }
 
 #[test]
-fn a_wait_between_streams_that_is_missing_shows() {
+fn a_missing_wait_between_streams_is_detected() {
     enter(0);
     assert!((0..100).all(|seed| copies_of_two_streams(seed, true) == 7));
     assert!((0..100).any(|seed| copies_of_two_streams(seed, false) != 7));
 }
 
-/// What arrives of memory of the host that is used again, after a wait or at once.
+/// Returns the byte that arrives from host memory that is reused after a wait, or at once.
 fn copy_of_staging(seed: u64, waits: bool) -> u8 {
     emulator::seed(seed).unwrap();
     let (stream, event) = (stream(), event());
@@ -228,7 +230,7 @@ fn copy_of_staging(seed: u64, waits: bool) -> u8 {
 }
 
 #[test]
-fn staging_memory_that_is_used_again_too_soon_shows() {
+fn staging_memory_that_is_reused_too_early_is_detected() {
     enter(0);
     assert!((0..100).all(|seed| copy_of_staging(seed, true) == 7));
     assert!((0..100).any(|seed| copy_of_staging(seed, false) == 9));
@@ -270,7 +272,7 @@ fn threads_share_a_device() {
 }
 
 #[test]
-fn an_event_that_is_asked_often_enough_is_reached() {
+fn an_event_completes_after_enough_queries() {
     enter(0);
     let (stream, on_device) = (stream(), allocate(64));
     let mut events = [null_mut(); 2];
@@ -296,7 +298,7 @@ fn devices_copy_from_each_other() {
     ok!(cuCtxSetCurrent(first));
     let here = allocate(64);
     ok!(cuMemcpyPeerAsync(here, first, there, second, 64, stream));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeerAsync(here, second, there, first, 64, stream));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeerAsync(here, second, there, first, 64, stream));
     ok!(cuStreamSynchronize(stream));
     let mut found = [0_u8; 64];
     let own = self::stream();
@@ -305,25 +307,25 @@ fn devices_copy_from_each_other() {
 }
 
 #[test]
-fn memory_ends() {
+fn allocations_beyond_the_memory_fail() {
     enter(1);
     let mut total = 0;
     let mut address = 0;
     ok!(cuDeviceTotalMem_v2(&raw mut total, 1));
     assert_eq!(total, 1 << 30);
-    refused!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, total + 1));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&raw mut address, 0));
+    rejected!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, total + 1));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&raw mut address, 0));
     let first = allocate(total / 2);
-    refused!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, total / 2 + 1));
+    rejected!(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, total / 2 + 1));
     let mut free = 0;
     ok!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
     assert!(free <= total / 2);
     ok!(cuMemFree_v2(first));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(first));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(first));
     ok!(cuMemFree_v2(allocate(total / 2 + 1)));
 }
 
-/// The default streams have their numbers in every context, and 0 is none of them.
+/// The default streams have the same numbers in every context. Number 0 is not a stream.
 #[test]
 fn default_streams_are_streams() {
     for device in 0..2 {
@@ -334,15 +336,15 @@ fn default_streams_are_streams() {
             ok!(cuEventRecord(event, default));
             ok!(cuStreamWaitEvent(other, event, 0));
             assert_eq!(received::<16>(address, other), [7.0; 16]);
-            refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(default));
+            rejected!(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(default));
             ok!(cuMemFree_v2(address));
         }
-        refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(null_mut()));
+        rejected!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(null_mut()));
     }
 }
 
 #[test]
-fn memory_tells_its_device() {
+fn the_device_of_an_address_is_known() {
     const ORDINAL: sys::CUpointer_attribute =
         sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
     for device in [1, 0] {
@@ -352,12 +354,12 @@ fn memory_tells_its_device() {
         assert_eq!(found, device);
         ok!(cuMemFree_v2(address));
         let to = (&raw mut found).cast();
-        refused!(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(to, ORDINAL, address));
+        rejected!(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(to, ORDINAL, address));
     }
 }
 
 #[test]
-fn modules_have_the_kernels_of_their_text() {
+fn modules_have_the_kernels_of_their_source() {
     enter(0);
     let (mut module, mut function) = (null_mut(), null_mut());
     let text = std::ffi::CString::new(PTX).unwrap();
@@ -365,7 +367,7 @@ fn modules_have_the_kernels_of_their_text() {
     let mut get =
         |name: &std::ffi::CStr| cu!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
     assert_eq!(get(c"kv_sum_f64"), CUresult::CUDA_SUCCESS);
-    // It is a kernel of another text.
+    // This kernel is in another module.
     assert_eq!(get(c"kv_cast_f32_f64"), CUresult::CUDA_ERROR_NOT_FOUND);
     assert_eq!(get(c"kv_fan_layout"), CUresult::CUDA_ERROR_NOT_FOUND);
     for (version, expected) in [
@@ -378,27 +380,27 @@ fn modules_have_the_kernels_of_their_text() {
 }
 
 #[test]
-fn what_a_real_driver_refuses_is_refused() {
+fn the_emulator_rejects_what_a_real_driver_rejects() {
     let (first, second) = (enter(0), enter(1));
     let (theirs, their_event, memory) = (stream(), event(), allocate(64));
     ok!(cuCtxSetCurrent(first));
     let (own, function) = (stream(), function(c"kv_sum_f32"));
     let args = Batch::<FanJob>::default().args(0, 0);
     assert_eq!(launch(function, theirs, args), CUresult::CUDA_ERROR_INVALID_HANDLE);
-    refused!(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(their_event, own));
+    rejected!(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(their_event, own));
     ok!(cuStreamWaitEvent(own, their_event, 0));
     let bytes = [0_u8; 65];
     let from = bytes.as_ptr().cast();
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory, from, 64, own));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory, from, 65, theirs));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory + 1, from, 64, theirs));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory, from, 64, own));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory, from, 65, theirs));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync_v2(memory + 1, from, 64, theirs));
     ok!(cuMemcpyHtoDAsync_v2(memory + 1, from, 63, theirs));
     ok!(cuStreamDestroy_v2(own));
-    refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(own));
+    rejected!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(own));
     ok!(cuCtxSetCurrent(second));
     assert_eq!(launch(function, theirs, args), CUresult::CUDA_ERROR_INVALID_HANDLE);
     ok!(cuCtxSetCurrent(null_mut()));
-    refused!(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(theirs));
+    rejected!(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(theirs));
 }
 
 #[test]
@@ -435,11 +437,11 @@ fn writing_to_freed_memory_ends_the_process() {
 }
 
 #[test]
-fn freeing_memory_that_is_to_be_copied_ends_the_process() {
+fn freeing_memory_before_its_copy_ends_the_process() {
     if !is_alone() {
         let died = (0..20_u8).any(|seed| {
             let seed = [("KV_EMULATED_SEED", &*seed.to_string())];
-            let output = alone("freeing_memory_that_is_to_be_copied_ends_the_process", &seed);
+            let output = alone("freeing_memory_before_its_copy_ends_the_process", &seed);
             let text = String::from_utf8_lossy(&output.stderr);
             !output.status.success() && text.contains("cuMemcpyHtoDAsync_v2: its memory was freed")
         });
@@ -454,10 +456,10 @@ fn freeing_memory_that_is_to_be_copied_ends_the_process() {
 }
 
 #[test]
-fn a_function_fails_where_it_should() {
+fn a_function_fails_at_the_requested_call() {
     if !is_alone() {
         let variables = [("KV_EMULATED_FAIL", "cuMemsetD8Async:2")];
-        let output = alone("a_function_fails_where_it_should", &variables);
+        let output = alone("a_function_fails_at_the_requested_call", &variables);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
@@ -474,25 +476,25 @@ fn a_function_fails_where_it_should() {
 }
 
 #[test]
-fn the_last_release_destroys_what_a_context_has() {
+fn the_last_release_destroys_the_resources_of_a_context() {
     if !is_alone() {
-        let output = alone("the_last_release_destroys_what_a_context_has", &[]);
+        let output = alone("the_last_release_destroys_the_resources_of_a_context", &[]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
     let context = enter(0);
     let (stream, memory) = (stream(), allocate(64));
     ok!(cuDevicePrimaryCtxRelease_v2(0));
-    refused!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuStreamSynchronize(stream));
+    rejected!(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuStreamSynchronize(stream));
     assert_eq!(enter(0), context);
-    refused!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(stream));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(memory));
+    rejected!(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(stream));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(memory));
 }
 
 #[test]
-fn the_memory_of_a_peer_is_used_by_who_asked_for_it() {
+fn memory_of_a_peer_needs_peer_access() {
     if !is_alone() {
-        let output = alone("the_memory_of_a_peer_is_used_by_who_asked_for_it", &[]);
+        let output = alone("memory_of_a_peer_needs_peer_access", &[]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         return;
     }
@@ -500,15 +502,15 @@ fn the_memory_of_a_peer_is_used_by_who_asked_for_it() {
     let theirs = allocate(64);
     enter(1);
     let (stream, own) = (stream(), allocate(64));
-    refused!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync_v2(own, theirs, 64, stream));
+    rejected!(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoDAsync_v2(own, theirs, 64, stream));
     ok!(cuCtxEnablePeerAccess(first, 0));
-    refused!(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(first, 0));
+    rejected!(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(first, 0));
     ok!(cuMemcpyDtoDAsync_v2(own, theirs, 64, stream));
 }
 
-/// Other libraries of the process have contexts of their own, and count on theirs.
+/// Other libraries in the process rely on the thread's current context.
 #[test]
-fn the_context_of_a_thread_is_as_it_was() {
+fn calls_restore_the_context_of_the_thread() {
     let other = enter(1);
     let host = CpuBackend::with_threads(1);
     let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(1)).unwrap();

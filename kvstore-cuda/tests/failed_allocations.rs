@@ -24,10 +24,10 @@ use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-/// A list of so many addresses is a long allocation.
+/// A list of this many addresses is a long allocation.
 const LEN: usize = 2800;
 
-/// A list of so many jobs is a long allocation. The emulated driver is slow.
+/// A list of this many jobs is a long allocation. It is short, because the emulated driver is slow.
 const NUM_JOBS: usize = 1500;
 
 fn backends() -> &'static Backends {
@@ -114,7 +114,7 @@ fn cases() -> Vec<Case<Error>> {
     let plain = |_: &LocalStore| Ok(());
     let sgd = |store: &LocalStore| store.set_optimizer(Optimizer::sgd());
     let compress = |store: &LocalStore| store.set_compression(Some(Compression::new("2bit", 0.5)?));
-    // It has no states, whose memory an emulated driver takes long to make.
+    // LARS has no states, whose memory the emulated driver takes long to allocate.
     let lars = |store: &LocalStore| store.set_optimizer(Optimizer::new("lars")?);
     let clip = |store: &LocalStore| store.set_clip_global_norm(Some(1e-3));
     let many_values = || vec![(key(0), tensor([1, 2]).into()); LEN];

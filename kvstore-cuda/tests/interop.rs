@@ -1,5 +1,5 @@
-//! Memory of cards that other libraries lend and see: what is refused, and who keeps what when a driver fails. How both
-//! sides wait for each other, the tests of the Python package try.
+//! Memory that is imported from and exported to other libraries: what is rejected, and which owner
+//! keeps it if the driver fails. The tests of the Python package cover the waits between streams.
 
 #![allow(
     clippy::disallowed_macros,
@@ -21,7 +21,7 @@ use kvstore_core::{
 };
 use kvstore_emulator as emulator;
 
-/// Returns a backend of its own with two devices.
+/// Returns new backends with two devices.
 fn backends() -> Backends {
     cards::backends(2)
 }
@@ -30,21 +30,22 @@ fn spec(len: usize) -> TensorSpec {
     TensorSpec::new([len], DType::F32)
 }
 
-/// Ten numbers on the first device, as another library would have them.
+/// Returns ten numbers on the first device, as the memory of another library.
 fn owner(backends: &Backends) -> Arc<ExportedTensor> {
     let numbers = [0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
     let tensor = Tensor::from_slice(backends, Device::gpu(0), [10], &numbers).unwrap();
     Arc::new(tensor.export().unwrap())
 }
 
-/// Lends `num_bytes` of them, from `start` on, as memory of some device.
+/// Imports `num_bytes` of them, from `start` on, as memory of a device.
 fn import(
     owner: &Arc<ExportedTensor>,
     device: Device,
     start: usize,
     num_bytes: usize,
 ) -> ForeignMemory {
-    // SAFETY: the owner keeps its tensor, and nobody writes there; the backend's queue is that of the owner.
+    // SAFETY: the owner keeps its tensor, and no one writes to it. Both use the queue of the
+    // device.
     unsafe { ForeignMemory::new(device, owner.address() + start, num_bytes, owner.clone()) }
 }
 
@@ -72,7 +73,7 @@ fn imported_memory_is_read_and_kept_values_are_copies() {
     assert_eq!(sum.to_vec::<f32>().unwrap(), [4.0, 6.0, 8.0]);
     assert_eq!(kept.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0]);
 
-    // Elements at distances are copied at once.
+    // Strided elements are copied at once.
     let odd = Tensor::from_foreign(&backends, spec(5), every(&owner, 8, 5, 4)).unwrap();
     let back = Tensor::from_foreign(&backends, spec(4), every(&owner, -12, 4, 36)).unwrap();
     assert_eq!(Arc::strong_count(&owner), 1);
@@ -112,7 +113,7 @@ fn memory_that_cannot_be_imported_or_exported_is_rejected() {
 }
 
 #[test]
-fn devices_have_the_numbers_and_the_memory_of_their_cards() {
+fn devices_have_the_numbers_and_the_memory_of_their_gpus() {
     let _alone = alone();
     let backends = backends();
     for device in [Device::gpu(0), Device::gpu(1)] {
@@ -125,7 +126,7 @@ fn devices_have_the_numbers_and_the_memory_of_their_cards() {
     let interop = backends.interop(Device::gpu(0)).unwrap();
     let error = interop.device_at(0x1000).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
-    // SAFETY: it is none, and the emulated driver says so.
+    // SAFETY: it is not a stream. The emulated driver rejects it without using it.
     let nowhere = unsafe { Queue::from_number(3) };
     if !is_real() {
         let error = interop.let_wait(nowhere, Device::gpu(0)).unwrap_err();
@@ -134,12 +135,12 @@ fn devices_have_the_numbers_and_the_memory_of_their_cards() {
     }
 }
 
-/// Work that nobody could wait for may still be there: its memory is never given back.
+/// Work that could not be waited for may still be running, so its memory is leaked.
 #[test]
-fn memory_of_a_driver_that_fails_is_kept() {
+fn memory_is_leaked_if_the_driver_fails() {
     let _alone = alone();
     if is_real() {
-        println!("not run: a real driver does not fail when it is told to");
+        println!("not run: only the emulated driver can be made to fail");
         return;
     }
     let backends = backends();
@@ -161,7 +162,7 @@ fn memory_of_a_driver_that_fails_is_kept() {
     assert!(with > live);
     assert_eq!(gpus.live_bytes(), with);
 
-    // An owner is told of a failure, too, once nothing of ours is there.
+    // After other failures, the owner is released, because no work uses the memory.
     for (function, expected) in [("cuLaunchKernel", 3), ("cuModuleLoadData", 3)] {
         let backends = self::backends();
         let owner = self::owner(&backends);

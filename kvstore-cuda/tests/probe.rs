@@ -1,4 +1,5 @@
-//! Drivers of all kinds, most of them made up: a library with the functions that are called first.
+//! Detection of real and fake drivers. A fake driver is a library with the functions that `probe`
+//! calls.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
@@ -9,13 +10,13 @@ use std::process::Command;
 
 use kvstore_cuda::probe;
 
-/// Tells this test to look for a driver itself, in the process that has only it.
+/// Makes this test call `probe` itself, in a process that runs only this test.
 const ALONE: &str = "KVSTORE_TEST_PROBE";
 
-/// Looks for a driver in a process of its own, and returns what is said of it.
+/// Calls `probe` in a new process with this library path, and returns its result as a string.
 fn found_in(folder: &Path) -> String {
     let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "every_absence_is_told", "--nocapture"])
+        .args(["--exact", "every_absence_has_a_message", "--nocapture"])
         .env(ALONE, "1")
         .env("LD_LIBRARY_PATH", folder)
         .output()
@@ -26,7 +27,7 @@ fn found_in(folder: &Path) -> String {
     line.unwrap_or_else(|| panic!("{text}")).1.to_owned()
 }
 
-/// Makes a driver that answers so: the version, the result of `cuInit`, the number of devices.
+/// Builds a fake driver with this version, this result of `cuInit`, and this number of devices.
 fn make_driver(folder: &Path, version: i32, init: i32, num_devices: i32) {
     let source = format!(
         "int cuDriverGetVersion(int *version) {{ *version = {version}; return 0; }}
@@ -44,7 +45,7 @@ fn make_driver(folder: &Path, version: i32, init: i32, num_devices: i32) {
 }
 
 #[test]
-fn every_absence_is_told() {
+fn every_absence_has_a_message() {
     if env::var_os(ALONE).is_some() {
         match probe() {
             Ok(driver) => println!("found: {driver}"),
@@ -66,7 +67,7 @@ fn every_absence_is_told() {
         let found = found_in(folder.path());
         assert!(found.contains(expected), "expected {expected:?}, found {found:?}");
     }
-    // Something of that name that is no library.
+    // A file with the name of the library that is not a library.
     std::fs::write(folder.path().join("libcuda.so"), "none").unwrap();
     assert_eq!(found_in(folder.path()), real);
 }

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_with_a_reciprocal_are_quotients() {
+    fn multiplying_by_the_reciprocal_gives_the_quotient() {
         for num_units in 1..=TILE {
             let (cut, _) = RowCut::new(1, num_units.try_into().unwrap(), 1);
             for number in 0..u32::try_from(TILE).unwrap() {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_have_all_units_and_at_least_half_of_what_they_could() {
+    fn tiles_cover_all_units() {
         for (num_rows, num_units, expected) in [
             (1, 1, 1),
             (1024, 1, 1),

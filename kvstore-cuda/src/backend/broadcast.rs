@@ -161,7 +161,7 @@ mod tests {
     use super::{Copies, MOST, kernel};
 
     #[test]
-    fn axes_are_repeated() {
+    fn axes_of_length_1_are_expanded() {
         let copies = |from: &[usize], to: &[usize]| Copies::expanding(from, to, 8).unwrap();
         let of = |num_bytes, places: &[&[usize]]| {
             Some(Copies { num_bytes, places: places.iter().map(|it| it.to_vec()).collect() })
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_as_large_as_places_allow() {
+    fn elements_are_as_large_as_the_alignment_allows() {
         assert_eq!(kernel(48, [16, 64]), ("kv_broadcast_64", 8));
         assert_eq!(kernel(48, [16, 20]), ("kv_broadcast_32", 4));
         assert_eq!(kernel(6, [16, 64]), ("kv_broadcast_16", 2));

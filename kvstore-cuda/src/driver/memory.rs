@@ -341,7 +341,7 @@ mod tests {
     use super::{GRANULE, block_bytes};
 
     #[test]
-    fn blocks_hold_what_is_asked_for_and_little_more() {
+    fn blocks_are_slightly_larger_than_requested() {
         assert_eq!(block_bytes(0), 0);
         assert_eq!(block_bytes(1), GRANULE);
         for num_bytes in (1..100_000).chain((100_000..1 << 40).step_by(1 << 33)) {

@@ -1,4 +1,4 @@
-//! Backends for tests, on emulated cards where there are no others.
+//! Backends for tests, on real GPUs or on the emulated driver.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -9,7 +9,7 @@ use kvstore_core::{Backends, CpuBackend};
 use kvstore_cuda::CudaBackend;
 use kvstore_emulator as emulator;
 
-/// One test at a time: a driver that fails fails for all.
+/// Lets only one test run at a time, because a driver failure affects all tests.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -19,7 +19,7 @@ pub(crate) fn is_real() -> bool {
     Path::new("/proc/driver/nvidia/version").exists()
 }
 
-/// Returns a backend of its own with so many devices.
+/// Returns new backends with this number of devices.
 pub(crate) fn backends(num_devices: usize) -> Backends {
     if !is_real() {
         emulator::load().unwrap();

@@ -1,4 +1,4 @@
-//! Copies of ranges to several places: any lengths, any places.
+//! Copies of a range to several destinations, with any lengths and alignments.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use kvstore_cuda::batch::Batch;
@@ -13,7 +13,8 @@ use crate::host::bytes;
 #[derive(Clone, Debug)]
 struct Case {
     len: usize,
-    /// How many elements each range begins beyond an aligned one: the source, then its places.
+    /// The offset of each range from an aligned address, in elements: of the source, then of the
+    /// destinations.
     beyond: Vec<usize>,
     seed: u64,
 }
@@ -31,9 +32,9 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In elements of 1, 2, 4 and 8 bytes.
+    /// Tests elements of 1, 2, 4 and 8 bytes.
     #[test]
-    fn every_place_gets_the_range(
+    fn every_destination_receives_the_range(
         log_size in 0_usize..4,
         cases in cases(),
         num_blocks in 1_u32..6,
@@ -56,7 +57,7 @@ proptest! {
             memory.push((content, one, others));
         }
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
-        // SAFETY: the plan was made of memory that is there, and of lists that are.
+        // SAFETY: the batch was built from memory and lists that exist.
         unsafe { launch(kernel, &args, num_blocks, order) };
         for (content, mut one, mut others) in memory {
             prop_assert!(one.content() == content);

@@ -1,4 +1,4 @@
-//! Conversions: from every dtype to every other, any bits.
+//! Conversions from every dtype to every other one, with any bits.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -11,7 +11,7 @@ use crate::device::{Memory, launch, layout};
 use crate::host::{Block, assert_same, backend, bytes, doubles, halves, number};
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<CastArgs>(),
         offset_of!(CastArgs, from),
@@ -29,13 +29,13 @@ fn check(from: DType, to: DType, content: &[u8], beyond: usize, (num_blocks, ord
     let mut source = Memory::new(content, beyond * from.size() % 16);
     let mut found = Memory::new(&vec![0; len * to.size()], beyond * to.size() % 16);
     let args = CastArgs::new((source.address(), from), (found.address(), to), len as u64);
-    // SAFETY: both ranges are as long as the argument says.
+    // SAFETY: both ranges have the length in the argument.
     unsafe { launch(&kernel(from, to), &args, num_blocks, order) };
     assert_same(to, &dst.content(), &found.content());
     assert_eq!(source.content(), content);
 }
 
-/// Numbers at which conversions change.
+/// Numbers around which the results of conversions change.
 const EDGES: [f64; 24] = [
     0.0,
     -0.0,
@@ -63,8 +63,8 @@ const EDGES: [f64; 24] = [
     1.000_488_281_25,
 ];
 
-/// Numbers halfway between two of half precision, and the nearest ones on both sides: rounded twice they end on the
-/// wrong side.
+/// Returns numbers halfway between two half-precision numbers, and their nearest neighbours.
+/// Rounding them twice would give the wrong result.
 fn halfway() -> Vec<f64> {
     let mut all = Vec::new();
     for dtype in halves() {
@@ -79,7 +79,7 @@ fn halfway() -> Vec<f64> {
     all
 }
 
-/// Returns integers halfway between two of half precision, and those beside them.
+/// Returns integers halfway between two half-precision numbers, and their neighbours.
 fn halfway_integers() -> impl Iterator<Item = i64> {
     (9..62).flat_map(|power| {
         let middle = (1_i64 << power) + (1 << (power - 8));
@@ -88,7 +88,7 @@ fn halfway_integers() -> impl Iterator<Item = i64> {
 }
 
 #[test]
-fn every_pair_converts_as_the_host_does() {
+fn every_pair_of_dtypes_agrees_with_the_host() {
     for from in DType::ALL {
         let mut content: Vec<u8> = EDGES.iter().flat_map(|edge| number(from, *edge)).collect();
         match from {
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bits_convert_as_the_host_has_them(
+    fn conversions_of_any_bits_agree_with_the_host(
         from in prop::sample::select(DType::ALL.to_vec()),
         to in prop::sample::select(DType::ALL.to_vec()),
         len in 1_usize..2000,

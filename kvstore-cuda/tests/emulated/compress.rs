@@ -1,4 +1,4 @@
-//! Codes: every kind and dtype, any lengths and places, residuals in place or not.
+//! Compression: every code and dtype, any lengths and alignments, residuals in place or not.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -18,7 +18,7 @@ use crate::host::{Block, assert_same, backend, bytes, floats, lengths, numbers};
 const THRESHOLD: f64 = 0.5;
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<QuantizeJob>(),
         offset_of!(QuantizeJob, len),
@@ -44,7 +44,7 @@ fn structs_are_laid_out_alike() {
 struct Case {
     len: usize,
     num_codes: usize,
-    /// How many elements each range begins beyond an aligned one.
+    /// The offset of each range from an aligned address, in elements.
     beyond: usize,
     is_in_place: bool,
     seed: u64,
@@ -64,7 +64,7 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
     prop::collection::vec(case, 1..4)
 }
 
-/// Numbers, a part of which are the threshold itself or its negative, where codes change.
+/// Returns numbers. Some of them are the threshold or its negative, where codes change.
 fn edged(dtype: DType, len: usize, seed: u64) -> Vec<u8> {
     let mut all = numbers(dtype, len, seed);
     for (index, element) in all.chunks_exact_mut(dtype.size()).enumerate() {
@@ -113,7 +113,7 @@ fn check_quantize(quantizer: Quantizer, dtype: DType, cases: &[Case], num_blocks
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, 0);
     let kernel = quantize_kernel(quantizer.code, dtype).unwrap();
-    // SAFETY: the batch was made of memory that is there, and its list is.
+    // SAFETY: the batch was built from memory and a list that exist.
     unsafe { launch(&kernel, &args, num_blocks, order) };
     for (expected, is_in_place, mut from, mut to, mut gradient, mut codes) in memory {
         let residual = if is_in_place { from.content() } else { to.content() };
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn codes_are_those_of_the_host(
+    fn codes_and_sums_agree_with_the_host(
         code in prop::sample::select(vec![Code::OneBit, Code::TwoBit]),
         dtype in prop::sample::select(floats().collect::<Vec<_>>()),
         cases in cases(),

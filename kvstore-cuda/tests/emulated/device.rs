@@ -1,4 +1,4 @@
-//! The kernels compiled as C++, and a device whose memory is this process's.
+//! The kernels compiled as C++, running on the memory of this process.
 
 #![expect(unsafe_code, reason = "calls the compiled kernels with addresses of this process")]
 
@@ -7,42 +7,43 @@ use std::sync::OnceLock;
 use kvstore_cuda::update::FromTo;
 use libloading::Library;
 
-/// A kernel: its argument, how many blocks there are, and in which order threads run.
+/// A kernel. Its parameters are the argument, the number of blocks and the order of the threads.
 type Kernel = unsafe extern "C" fn(*const u8, u32, u32);
 
-/// Returns all kernels, which the emulated driver contains.
+/// Returns the library with all kernels: the emulated driver contains them.
 fn library() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let path = kvstore_emulator::folder().unwrap().join("libcuda.so");
-        // SAFETY: it was made of our sources, and has no code that runs when it is loaded.
+        // SAFETY: the library was built from our sources, and runs no code when it is loaded.
         unsafe { Library::new(&path) }.unwrap()
     })
 }
 
-/// Runs a kernel whose argument is a struct of C, on memory that outlives the call.
+/// Runs a kernel.
 ///
 /// # Safety
-/// The argument is the kernel's, and every address in it is that of memory as long as it says, which nobody else
-/// uses.
+/// - `args` has the type of the kernel's argument.
+/// - Every address in it refers to memory of the length that the argument gives.
+/// - No one else uses that memory during the call.
 pub(crate) unsafe fn launch<A>(name: &str, args: &A, num_blocks: u32, order: u32) {
     // SAFETY: all kernels have this type.
     let kernel = unsafe { library().get::<Kernel>(name) }.unwrap();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { kernel(std::ptr::from_ref(args).cast(), num_blocks, order) };
 }
 
-/// Returns the numbers of a function that describes structs.
+/// Returns the numbers of a function that describes the layout of structs.
 pub(crate) fn layout<const N: usize>(name: &str) -> [u64; N] {
     let mut numbers = [0; N];
-    // SAFETY: all functions of that kind have this type.
+    // SAFETY: all functions that describe layouts have this type.
     let function = unsafe { library().get::<unsafe extern "C" fn(*mut u64)>(name) }.unwrap();
-    // SAFETY: it writes as many numbers as the caller has asked for.
+    // SAFETY: the function writes `N` numbers: each caller passes the number of its function.
     unsafe { function(numbers.as_mut_ptr()) };
     numbers
 }
 
-/// Memory with a place for some bytes in it, and marks around them that nobody may touch.
+/// Memory for some bytes, surrounded by marked bytes that must not change.
 #[derive(Debug)]
 pub(crate) struct Memory {
     words: Vec<u128>,
@@ -54,7 +55,7 @@ const MARK: u8 = 0xa5;
 const MARGIN: usize = 64;
 
 impl Memory {
-    /// Returns memory that begins so many bytes beyond a multiple of 16.
+    /// Returns memory that starts `beyond` bytes after a multiple of 16.
     pub(crate) fn new(content: &[u8], beyond: usize) -> Self {
         let num_words = (content.len() + beyond + 2 * MARGIN).div_ceil(16);
         let words = vec![u128::from_ne_bytes([MARK; 16]); num_words];
@@ -72,7 +73,7 @@ impl Memory {
         self.all_mut().as_mut_ptr() as u64 + self.start as u64
     }
 
-    /// Returns the content, when the marks are as they were.
+    /// Returns the contents. Checks that the marked bytes have not changed.
     pub(crate) fn content(&mut self) -> Vec<u8> {
         let (start, end) = (self.start, self.start + self.num_bytes);
         let all = self.all_mut();
@@ -82,12 +83,12 @@ impl Memory {
 
     fn all_mut(&mut self) -> &mut [u8] {
         let len = 16 * self.words.len();
-        // SAFETY: the words are so many bytes, and any bytes are words.
+        // SAFETY: the words have this number of bytes, and all bits are valid.
         unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), len) }
     }
 }
 
-/// Memory that is read, and in its place or beside it what is written.
+/// Memory that is read and written: in place, or with a separate destination.
 #[derive(Debug)]
 pub(crate) struct Range {
     from: Memory,
@@ -95,8 +96,8 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Returns memory that begins so many bytes beyond a multiple of 16, and if it is not in place where the other
-    /// begins.
+    /// Returns memory that starts `beyond` bytes after a multiple of 16. `to` is the same for the
+    /// separate destination, or `None` to write in place.
     pub(crate) fn new(content: &[u8], beyond: usize, to: Option<usize>) -> Self {
         let to = to.map(|beyond| Memory::new(&vec![0; content.len()], beyond));
         Self { from: Memory::new(content, beyond), to }
@@ -111,7 +112,7 @@ impl Range {
         self.to.as_mut().unwrap_or(&mut self.from).content()
     }
 
-    /// Checks that what was read is as it was, unless it is in place.
+    /// Checks that the source has not changed, unless it is written in place.
     pub(crate) fn assert_source(&mut self, content: &[u8]) {
         if self.to.is_some() {
             assert_eq!(self.from.content(), content);

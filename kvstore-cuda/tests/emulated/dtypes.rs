@@ -1,4 +1,4 @@
-//! Every dtype of the core has its kernels, and every kernel is one that is launched.
+//! Every dtype of the core has its kernels, and the backend launches every kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use kvstore_cuda::{broadcast, cast, compress, norm, row_jobs, strided, sum, upda
 
 use crate::update::rules;
 
-/// Returns the kernels of every PTX file.
+/// Returns the names of the kernels in all PTX files.
 fn compiled() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ptx");
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -25,7 +25,7 @@ fn compiled() -> BTreeSet<String> {
     texts.flat_map(kernels).collect()
 }
 
-/// Returns the kernels that the backend launches for elements of a dtype.
+/// Returns the names of the kernels that the backend launches for elements of a dtype.
 fn launched(dtype: DType) -> Vec<String> {
     let mut kernels = vec![sum::kernel(dtype), row_jobs::sum_kernel(dtype)];
     kernels.extend([fill_kernel(dtype), clip_kernel(dtype)]);
@@ -51,7 +51,7 @@ fn launched(dtype: DType) -> Vec<String> {
 #[test]
 fn every_dtype_has_its_kernels() {
     let mut expected: BTreeSet<_> = DType::ALL.into_iter().flat_map(launched).collect();
-    // Copies, whatever the dtype is.
+    // Kernels that do not depend on the dtype.
     expected.extend([row_jobs::SCATTER_KERNEL, norm::PAIR_KERNEL].map(str::to_owned));
     for size in [1, 2, 4, 8] {
         expected.extend([true, false].map(|is_gather| strided::kernel(size, is_gather)));

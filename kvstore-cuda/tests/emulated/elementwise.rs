@@ -1,4 +1,5 @@
-//! Operations on every element: every dtype, any lengths and places, ranges and numbers, in place or not.
+//! Elementwise operations: every dtype, any lengths and alignments, ranges and scalars, in place or
+//! not.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -17,7 +18,7 @@ use crate::device::{Memory, Range, launch, layout};
 use crate::host::{Block, assert_same, backend, bytes, edges, elements, integers, number};
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<FillArgs>(),
         offset_of!(FillArgs, to),
@@ -59,18 +60,18 @@ fn is_zero(element: &[u8]) -> bool {
     element.iter().all(|byte| *byte == 0)
 }
 
-/// Returns elements of integers with ones for zeros.
+/// Replaces zeros by ones.
 fn without_zeros(dtype: DType, content: &[u8]) -> Vec<u8> {
     let one = number(dtype, 1.0);
     let elements = content.chunks_exact(dtype.size());
     elements.flat_map(|it| if is_zero(it) { &one } else { it }.to_vec()).collect()
 }
 
-/// Where memory begins, in elements beyond an aligned place, and how a kernel runs.
+/// The offsets of memory from an aligned address, in elements, and the grid of the launch.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     from: usize,
-    /// Not there in place.
+    /// `None` for an operation in place.
     to: Option<usize>,
     rhs: usize,
     num_blocks: u32,
@@ -118,7 +119,7 @@ fn num_elements(dtype: DType, content: &[u8]) -> u64 {
     (content.len() / dtype.size()) as u64
 }
 
-/// The second operand of a test.
+/// The right operand of a test.
 #[derive(Clone, Debug)]
 enum Rhs {
     Elements(Vec<u8>),
@@ -138,7 +139,7 @@ fn check_binary(op: BinaryOp, dtype: DType, lhs: &[u8], rhs: &Rhs, is_reversed: 
     let (lhs_place, len) = (range.addresses(), num_elements(dtype, lhs));
     let binary = Binary { op, dtype, lhs: lhs_place, rhs: operand, is_reversed, len };
     let (kernel, args) = (binary_kernel(op, dtype).unwrap(), BinaryArgs::new(&binary));
-    // SAFETY: the ranges are as long as the argument says.
+    // SAFETY: the ranges have the length in the argument.
     unsafe { launch(&kernel, &args, run.num_blocks, run.order) };
     assert_same(dtype, &host.content(), &range.result());
     range.assert_source(lhs);
@@ -150,7 +151,7 @@ fn check_unary(op: UnaryOp, dtype: DType, content: &[u8], run: Run) {
     backend().unary(op, dtype, InOut::InPlace(host.span_mut())).unwrap();
     let mut range = run.range(dtype, content);
     let args = UnaryArgs::new(op, dtype, range.addresses(), num_elements(dtype, content));
-    // SAFETY: the ranges are as long as the argument says.
+    // SAFETY: the ranges have the length in the argument.
     unsafe { launch(&unary_kernel(op, dtype).unwrap(), &args, run.num_blocks, run.order) };
     assert_same(dtype, &host.content(), &range.result());
     range.assert_source(content);
@@ -162,7 +163,7 @@ fn check_clip(dtype: DType, content: &[u8], (low, high): (Scalar, Scalar), run: 
     let mut range = run.range(dtype, content);
     let len = num_elements(dtype, content);
     let args = ClipArgs::new(dtype, range.addresses(), (low, high), len);
-    // SAFETY: the ranges are as long as the argument says.
+    // SAFETY: the ranges have the length in the argument.
     unsafe { launch(&clip_kernel(dtype), &args, run.num_blocks, run.order) };
     assert_same(dtype, &host.content(), &range.result());
     range.assert_source(content);
@@ -174,18 +175,18 @@ fn check_fill(dtype: DType, len: usize, number: Scalar, run: Run) {
     backend().fill(dtype, host.span_mut(), number).unwrap();
     let mut memory = run.rhs(dtype, &content);
     let args = FillArgs::new(dtype, memory.address(), number, len as u64);
-    // SAFETY: the range is as long as the argument says.
+    // SAFETY: the range has the length in the argument.
     unsafe { launch(&fill_kernel(dtype), &args, run.num_blocks, run.order) };
     assert_same(dtype, &host.content(), &memory.content());
 }
 
-/// Returns whether the device finds a zero.
+/// Returns whether the kernel finds a zero.
 fn has_zero(dtype: DType, content: &[u8], run: Run) -> bool {
     let mut memory = run.rhs(dtype, content);
     let mut found = Memory::new(&[0; 4], 4);
     let len = num_elements(dtype, content);
     let args = AnyZeroArgs::new(dtype, memory.address(), found.address(), len);
-    // SAFETY: the range is as long as the argument says, and a word is there for what is found.
+    // SAFETY: the range has the length in the argument, and the flag is a word.
     unsafe { launch(&any_zero_kernel(dtype).unwrap(), &args, run.num_blocks, run.order) };
     assert_eq!(memory.content(), content);
     match *found.content() {
@@ -204,13 +205,13 @@ fn unary_ops(dtype: DType) -> impl Iterator<Item = UnaryOp> {
 }
 
 #[test]
-fn every_operation_but_those_of_libraries_has_a_kernel() {
+fn every_operation_with_a_defined_result_has_a_kernel() {
     for dtype in DType::ALL {
         assert_eq!((binary_ops(dtype).count(), unary_ops(dtype).count()), (13, 12));
     }
 }
 
-/// Returns numbers of 64 bits whose last digits are in places where remainders take another way.
+/// Returns 64-bit floats with exponents at which remainders take different branches.
 fn places() -> impl Iterator<Item = Vec<u8>> {
     let places = [0_u64, 1, 2, 11, 12, 13, 51, 52, 53, 54, 1023, 2046];
     let digits = [1, 0x000a_bcde_f012_3457, 0x000f_ffff_ffff_ffff];
@@ -219,7 +220,7 @@ fn places() -> impl Iterator<Item = Vec<u8>> {
         .flat_map(move |place| digits.map(|it| (place << 52 | it).to_le_bytes().into()))
 }
 
-/// Returns two lists of elements in which each pair of edges stands in one place.
+/// Returns two lists of elements that contain every pair of edge cases.
 fn pairs(dtype: DType) -> (Vec<u8>, Vec<u8>) {
     let places = places().filter(|_| dtype == DType::F64);
     let edges: Vec<Vec<u8>> = edges().map(|edge| number(dtype, edge)).chain(places).collect();
@@ -228,7 +229,7 @@ fn pairs(dtype: DType) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn pairs_of_edges_are_those_of_the_host() {
+fn pairs_of_edge_cases_agree_with_the_host() {
     for dtype in DType::ALL {
         let (lhs, rhs) = pairs(dtype);
         for op in binary_ops(dtype) {
@@ -243,7 +244,7 @@ fn pairs_of_edges_are_those_of_the_host() {
 }
 
 #[test]
-fn edges_and_any_bits_are_those_of_the_host() {
+fn edge_cases_and_any_bits_agree_with_the_host() {
     for dtype in DType::ALL {
         let mut content: Vec<u8> = edges().flat_map(|edge| number(dtype, edge)).collect();
         content.extend(elements(dtype, 4200, 11));
@@ -263,7 +264,7 @@ fn edges_and_any_bits_are_those_of_the_host() {
 #[test]
 fn one_zero_is_found() {
     for dtype in integers() {
-        // Elements with bytes that are 0.
+        // Elements with some zero bytes that are not 0.
         let content = [vec![0; dtype.size() - 1], vec![1]].concat().repeat(2100);
         for run in RUNS {
             assert!(!has_zero(dtype, &content, run));
@@ -277,7 +278,7 @@ fn one_zero_is_found() {
 }
 
 #[test]
-fn divisors_are_those_that_the_host_refuses() {
+fn divisors_are_checked_if_the_host_rejects_zeros() {
     const LHS: FromTo = FromTo { from: 4096, to: 4096 };
     for (dtype, lhs, rhs) in DType::ALL.into_iter().flat_map(|it| [(it, 0, 1), (it, 1, 0)]) {
         for (op, is_reversed) in binary_ops(dtype).flat_map(|op| [(op, false), (op, true)]) {
@@ -300,7 +301,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn operations_of_two_are_those_of_the_host(
+    fn binary_operations_agree_with_the_host(
         dtype in prop::sample::select(DType::ALL.to_vec()),
         op in prop::sample::select(binary_ops(DType::F32).collect::<Vec<_>>()),
         (len, seed) in (lengths(), any::<u64>()),
@@ -321,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn operations_of_one_are_those_of_the_host(
+    fn unary_operations_agree_with_the_host(
         dtype in prop::sample::select(DType::ALL.to_vec()),
         op in prop::sample::select(unary_ops(DType::F32).collect::<Vec<_>>()),
         (len, seed) in (lengths(), any::<u64>()),
@@ -331,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn limits_and_numbers_are_those_of_the_host(
+    fn clip_and_fill_agree_with_the_host(
         dtype in prop::sample::select(DType::ALL.to_vec()),
         (len, seed) in (lengths(), any::<u64>()),
         (low, high) in (scalars(), scalars()),
@@ -342,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn zeros_are_found_where_there_are_some(
+    fn zeros_are_found_if_there_are_any(
         dtype in prop::sample::select(integers().collect::<Vec<_>>()),
         (len, seed) in (lengths(), any::<u64>()),
         zero in prop::option::of(any::<prop::sample::Index>()),

@@ -1,4 +1,4 @@
-//! The backend of the host, whose bits are expected, and bytes to give to both.
+//! The host's backend, which gives the expected bits, and test data.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,8 @@ use kvstore_core::storage::{Span, SpanMut, Storage};
 use kvstore_core::{Backend, Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
 use proptest::prelude::*;
 
-/// Bytes that look random; a third of the half-precision ones are no numbers, zeros, or the largest.
+/// Returns pseudorandom bytes. A third of the half-precision elements are NaN, 0 or the largest
+/// number.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = move || {
@@ -30,19 +31,19 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns lengths: short ones, those around the ends of tiles, which are multiples of 512 elements for every dtype and
-/// kernel, and long ones.
+/// Returns lengths: short ones, long ones, and ones around the ends of tiles. For every dtype and
+/// kernel, the ends of tiles are multiples of 512 elements.
 pub(crate) fn lengths() -> impl Strategy<Value = usize> {
     let around = (1_usize..21, 0_usize..7).prop_map(|(tiles, beyond)| 512 * tiles + beyond - 3);
     prop_oneof![0_usize..40, around, 4000_usize..12_000]
 }
 
-/// Returns the dtypes that optimizers take.
+/// Returns the floating-point dtypes, which optimizers support.
 pub(crate) fn floats() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|dtype| dtype.is_float())
 }
 
-/// Returns the other dtypes.
+/// Returns the integer dtypes.
 pub(crate) fn integers() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|dtype| !dtype.is_float())
 }
@@ -52,20 +53,20 @@ pub(crate) fn halves() -> impl Iterator<Item = DType> {
     floats().filter(|dtype| dtype.arithmetic() != Some(*dtype))
 }
 
-/// Returns the backend of the host.
+/// Returns the host's backend.
 fn backends() -> &'static Backends {
     static HOST: OnceLock<Backends> = OnceLock::new();
     HOST.get_or_init(|| Backends::new(vec![CpuBackend::new()]))
 }
 
-/// Returns elements as numbers.
+/// Returns the elements as numbers.
 pub(crate) fn doubles(dtype: DType, elements: &[u8]) -> Vec<f64> {
     let spec = TensorSpec::new([elements.len() / dtype.size()], dtype);
     let tensor = Tensor::from_bytes(backends(), Device::cpu(0), spec, elements).unwrap();
     tensor.read_as::<f64>().unwrap()
 }
 
-/// Checks that both are the same bits; any that are no number are equal.
+/// Checks that both have the same bits. Any two NaNs are equal.
 pub(crate) fn assert_same(dtype: DType, expected: &[u8], found: &[u8]) {
     let is_nan = |element: &[u8]| dtype.is_float() && doubles(dtype, element)[0].is_nan();
     let elements = expected.chunks(dtype.size()).zip(found.chunks(dtype.size()));
@@ -77,12 +78,12 @@ pub(crate) fn assert_same(dtype: DType, expected: &[u8], found: &[u8]) {
     }
 }
 
-/// Returns the backend.
+/// Returns the host's backend.
 pub(crate) fn backend() -> &'static dyn Backend {
     &**backends().of(Device::cpu(0)).unwrap()
 }
 
-/// Some of its memory.
+/// A block of its memory.
 pub(crate) struct Block {
     storage: Arc<dyn Storage>,
     num_bytes: usize,
@@ -112,7 +113,7 @@ impl Block {
     }
 }
 
-/// Returns numbers of a float type in [-2, 2], some of them 0.
+/// Returns floating-point numbers in [-2, 2]. Some of them are 0.
 pub(crate) fn numbers(dtype: DType, len: usize, seed: u64) -> Vec<u8> {
     let words = bytes(8 * len, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let numbers: Vec<f64> = words
@@ -125,13 +126,13 @@ pub(crate) fn numbers(dtype: DType, len: usize, seed: u64) -> Vec<u8> {
     wide.cast(dtype).unwrap().to_bytes().unwrap()
 }
 
-/// Returns the bytes of a number.
+/// Returns a number as the bytes of an element.
 pub(crate) fn number(dtype: DType, number: f64) -> Vec<u8> {
     let wide = Tensor::from_slice(backends(), Device::cpu(0), [1], &[number]).unwrap();
     wide.cast(dtype).unwrap().to_bytes().unwrap()
 }
 
-/// Numbers at which operations change, for one dtype or another; their negatives too.
+/// Numbers around which the results of operations change, for one dtype or another.
 const EDGES: [f64; 26] = [
     0.0,
     0.5,
@@ -161,12 +162,13 @@ const EDGES: [f64; 26] = [
     f64::INFINITY,
 ];
 
-/// Returns those numbers, and none.
+/// Returns these numbers, their negatives, and NaN.
 pub(crate) fn edges() -> impl Iterator<Item = f64> {
     EDGES.into_iter().flat_map(|edge| [edge, -edge]).chain([f64::NAN])
 }
 
-/// Returns elements that are edges, small numbers, or any bits, some of them moved down: subnormal numbers among floats.
+/// Returns elements that are edge cases, small numbers, or random bits. Some random bits are
+/// shifted right, which gives subnormal floats.
 pub(crate) fn elements(dtype: DType, len: usize, seed: u64) -> Vec<u8> {
     let halves = (-20..20).map(|n| f64::from(n) / 2.0);
     let known: Vec<Vec<u8>> = edges().chain(halves).map(|it| number(dtype, it)).collect();

@@ -1,4 +1,4 @@
-//! The kernels, compiled as C++, against the backend of the host: the same bits.
+//! The kernels, compiled as C++, give the same bits as the host's backend.
 
 #![allow(
     clippy::disallowed_macros,

@@ -1,4 +1,4 @@
-//! Sums of squares: every formula and dtype, any lengths and places, against the host.
+//! Sums of squares: every formula and dtype, any lengths and alignments.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -17,7 +17,7 @@ use crate::host::{Block, backend, floats, numbers};
 use crate::update::rules;
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<PairArgs>(),
         offset_of!(PairArgs, from),
@@ -27,7 +27,7 @@ fn structs_are_laid_out_alike() {
     assert_eq!(layout::<4>("kv_norm_layout"), expected.map(|number| number as u64));
 }
 
-/// One key.
+/// The contents for one key.
 struct Contents {
     len: usize,
     weight: Vec<u8>,
@@ -49,7 +49,7 @@ impl Contents {
         }
     }
 
-    /// Returns the sums as the host's backend makes them.
+    /// Returns the sums of the host's backend.
     fn expected(&self, rule: Option<&UpdateRule>, dtype: DType) -> Vec<[f64; 2]> {
         let weight = Block::new(&self.weight);
         let states: Vec<Block> = self.states.iter().map(|it| Block::new(it)).collect();
@@ -99,12 +99,12 @@ fn check(rule: Option<&UpdateRule>, dtype: DType, keys: &[(usize, usize)], beyon
         memory.push((weight, states, addends));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
-    // SAFETY: the batch was made of memory that is there, and of lists that are.
+    // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(&kernel(rule, dtype).unwrap(), &args, 3, 7) };
     let mut sums = Memory::new(&vec![0; num_all * SUM_BYTES], 0);
     let len = 2 * num_all as u64;
     let args = PairArgs { from: partial.address(), to: sums.address(), len };
-    // SAFETY: both are as long as the argument says.
+    // SAFETY: both ranges have the length in the argument.
     unsafe { launch(PAIR_KERNEL, &args, 2, 5) };
     let expected = keys.iter().flat_map(|key| key.expected(rule, dtype)).flatten();
     let expected: Vec<u8> = expected.flat_map(f64::to_ne_bytes).collect();
@@ -113,7 +113,7 @@ fn check(rule: Option<&UpdateRule>, dtype: DType, keys: &[(usize, usize)], beyon
 }
 
 #[test]
-fn every_kernel_sums_as_the_host_does() {
+fn every_kernel_agrees_with_the_host() {
     let layerwise = rules().into_iter().filter(UpdateRule::is_layerwise);
     let rules: Vec<_> = std::iter::once(None).chain(layerwise.map(Some)).collect();
     assert!(rules.len() > 3, "the gradient, both forms of lars, and lamb");

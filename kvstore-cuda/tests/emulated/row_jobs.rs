@@ -1,4 +1,5 @@
-//! Sums of rows and dense values made of rows: any lengths, any places, any bits, rows that come twice or not at all.
+//! Sums of rows, and dense values from rows: any lengths, alignments and bits, with duplicate and
+//! missing rows.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -15,17 +16,17 @@ use proptest::prelude::*;
 use crate::device::{Memory, launch, layout};
 use crate::host::{Block, assert_same, backend, bytes, halves, number};
 
-/// Rows that are added up.
+/// Rows to sum.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) row_len: usize,
     pub(crate) num_rows: usize,
-    /// How many rows each addend has.
+    /// The number of rows of each addend.
     pub(crate) addends: Vec<usize>,
-    /// The most sources of a row; none if each has one, as if rows were gathered.
+    /// The largest number of sources of a row, or `None` if each row has exactly one.
     pub(crate) most: Option<usize>,
     pub(crate) full: usize,
-    /// How many elements ranges begin beyond an aligned one, in turn.
+    /// The offsets of the ranges from an aligned address, in elements, used in turn.
     pub(crate) beyond: Vec<usize>,
     pub(crate) seed: u64,
 }
@@ -53,7 +54,7 @@ pub(crate) fn cases() -> impl Strategy<Value = Vec<Case>> {
     prop::collection::vec(case, 1..5)
 }
 
-/// Numbers that look random.
+/// Returns a function for pseudorandom numbers below a limit.
 pub(crate) fn below(seed: u64) -> impl FnMut(usize) -> usize {
     let mut words = bytes(1 << 12, seed | 1).into_iter().cycle();
     move |limit| {
@@ -62,7 +63,7 @@ pub(crate) fn below(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Sets some elements to 0, and some to -0 where there is one.
+/// Sets some elements to 0, and some elements of floats to -0.
 pub(crate) fn with_zeros(dtype: DType, mut content: Vec<u8>) -> Vec<u8> {
     let zero = number(dtype, if dtype.is_float() { -0.0 } else { 0.0 });
     for (index, element) in content.chunks_exact_mut(dtype.size()).enumerate() {
@@ -76,7 +77,7 @@ pub(crate) fn with_zeros(dtype: DType, mut content: Vec<u8>) -> Vec<u8> {
 }
 
 impl Case {
-    /// Returns the addends as the host's backend reads them.
+    /// Returns the addends for the host's backend.
     pub(crate) fn row_addends<'a>(
         &self,
         starts: &'a [usize],
@@ -112,7 +113,7 @@ impl Case {
         addends.map(|(rows, seed)| with_zeros(dtype, make(rows * self.row_len, seed))).collect()
     }
 
-    /// Returns memory of the case's alignment; the number tells ranges apart.
+    /// Returns memory with an offset of the case. `number` selects the offset.
     pub(crate) fn place(&self, dtype: DType, number: usize, content: &[u8]) -> Memory {
         Memory::new(content, self.beyond[number % self.beyond.len()] * dtype.size() % 16)
     }
@@ -122,7 +123,7 @@ pub(crate) fn extent(memory: &mut Memory) -> Extent {
     Extent { address: memory.address(), num_bytes: memory.num_bytes() }
 }
 
-/// Returns what the host's backend makes of it.
+/// Returns the result of the host's backend.
 fn expected(dtype: DType, case: &Case, contents: &[Vec<u8>]) -> Vec<u8> {
     let (starts, sources) = case.sources();
     let addends: Vec<Block> = contents.iter().map(|bytes| Block::new(bytes)).collect();
@@ -158,7 +159,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
         memory.push((expected, dst, addends, contents));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
-    // SAFETY: the batch was made of memory that is there, and of lists that are.
+    // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(&sum_kernel(dtype), &args, num_blocks, order) };
     for (expected, mut dst, mut addends, contents) in memory {
         assert_same(dtype, &expected, &dst.content());
@@ -168,13 +169,13 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     }
 }
 
-/// A dense value.
+/// A dense value to write.
 #[derive(Clone, Debug)]
 struct DenseCase {
     dtype: DType,
     row_len: usize,
     num_rows: usize,
-    /// Of a hundred rows so many are there.
+    /// The percentage of rows that are stored.
     share: usize,
     beyond: (usize, usize),
     seed: u64,
@@ -212,7 +213,7 @@ impl DenseCase {
         all.filter(|_| below(100) < self.share).collect()
     }
 
-    /// Returns what the host's backend makes of it.
+    /// Returns the result of the host's backend.
     fn expected(&self, rows: &[u8]) -> Vec<u8> {
         if self.num_rows == 0 {
             return Vec::new();
@@ -246,7 +247,7 @@ fn check_dense_cases(dense_cases: &[DenseCase], num_blocks: u32, order: u32) {
         memory.push((dense.expected(&content), rows, dst, content));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
-    // SAFETY: the batch was made of memory that is there, and of lists that are.
+    // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(SCATTER_KERNEL, &args, num_blocks, order) };
     for (expected, mut rows, mut dst, content) in memory {
         assert_eq!(dst.content(), expected);
@@ -258,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn sums_of_rows_are_those_of_the_host(
+    fn sums_of_rows_agree_with_the_host(
         dtype in prop::sample::select(DType::ALL.to_vec()),
         cases in cases(),
         num_blocks in 1_u32..6,
@@ -268,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn dense_values_are_those_of_the_host(
+    fn dense_values_agree_with_the_host(
         dense_cases in dense_cases(),
         num_blocks in 1_u32..6,
         order in 0_u32..1000,
@@ -277,9 +278,9 @@ proptest! {
     }
 }
 
-/// What is gathered is copied, also what is no number.
+/// A gathered row is a copy with the same bits, including NaN.
 #[test]
-fn every_half_is_gathered_as_it_is() {
+fn every_half_precision_number_is_gathered_unchanged() {
     let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
     let starts: Vec<usize> = (0..=256).collect();
     let sources: Vec<RowSource> = (0..256).rev().map(|row| RowSource { addend: 0, row }).collect();
@@ -299,7 +300,7 @@ fn every_half_is_gathered_as_it_is() {
 }
 
 #[test]
-fn rows_that_are_not_there_are_errors() {
+fn missing_rows_are_errors() {
     let addends = [Extent { address: 64, num_bytes: 3 * 16 }];
     let dst = Extent { address: 128, num_bytes: 16 };
     let mut sums = Batch::<RowSumJob>::default();
@@ -338,7 +339,7 @@ fn rows_that_are_not_there_are_errors() {
     assert_eq!(dense_cases.jobs().len(), 3);
 }
 
-/// Returns where the fields of a cut are.
+/// Returns the offsets of the fields of a `RowCut` in a job.
 fn cut_layout(job: usize) -> [usize; 6] {
     [
         offset_of!(RowCut, num_rows),
@@ -352,7 +353,7 @@ fn cut_layout(job: usize) -> [usize; 6] {
 }
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let sum = [size_of::<RowSumJob>(), offset_of!(RowSumJob, first_tile)];
     let addends = [
         offset_of!(RowAddends, first_source),

@@ -1,4 +1,4 @@
-//! Elements at regular distances: of any size, along any axes, forwards and backwards.
+//! Copies of strided elements: of any size, with any axes, forwards and backwards.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -11,7 +11,7 @@ use crate::device::{Memory, launch, layout};
 use crate::host::bytes;
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<StridedArgs>(),
         offset_of!(StridedArgs, packed),
@@ -24,7 +24,8 @@ fn structs_are_laid_out_alike() {
     assert_eq!(layout::<7>("kv_strided_layout"), expected.map(|number| number as u64));
 }
 
-/// Axes in the order of an array, whose elements stand in another one, some backwards and with gaps between them.
+/// Returns axes as (length, gap, is backwards). The elements are stored in another order of the
+/// axes.
 fn axes() -> impl Strategy<Value = Vec<(usize, usize, bool)>> {
     let axis = (1_usize..7, 0_usize..3, any::<bool>());
     prop::collection::vec(axis, 0..8).prop_filter("at most 20 000 elements", |axes| {
@@ -32,7 +33,7 @@ fn axes() -> impl Strategy<Value = Vec<(usize, usize, bool)>> {
     })
 }
 
-/// Returns the layout, where its first element stands, and the bytes of memory that it reaches over.
+/// Returns the layout, the offset of its first element, and the number of bytes that it spans.
 fn laid_out(size: usize, axes: &[(usize, usize, bool)], order: &[usize]) -> (Layout, usize, usize) {
     let mut found = vec![Axis { length: 0, stride: 0 }; axes.len()];
     let (mut reach, mut first) = (size, 0);
@@ -49,7 +50,7 @@ fn laid_out(size: usize, axes: &[(usize, usize, bool)], order: &[usize]) -> (Lay
     (Layout { size, axes: found }, first, reach)
 }
 
-/// Returns where the elements stand, one after the other: slowly, and another way than the kernel.
+/// Returns the offsets of the elements in order, by a simpler algorithm than the kernel's.
 fn places(layout: &Layout, first: usize) -> Vec<usize> {
     let mut places = vec![first];
     for axis in &layout.axes {
@@ -67,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn elements_go_there_and_back(
+    fn elements_are_gathered_and_scattered(
         log_size in 0_usize..4,
         axes in axes(),
         mix in any::<u64>(),
@@ -83,7 +84,7 @@ proptest! {
         let mut packed = Memory::new(&vec![0; places.len() * size], size % 16);
         let args = StridedArgs::new(packed.address(), strided.address() + first as u64, &layout);
         let mut args = args.unwrap();
-        // SAFETY: both are as long as the argument says.
+        // SAFETY: both ranges have the length in the argument.
         unsafe { launch(&kernel(size, true), &args, grid.0, grid.1) };
         let expected: Vec<u8> =
             places.iter().flat_map(|place| content[*place..place + size].to_vec()).collect();
@@ -104,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn axes_that_follow_each_other_are_one() {
+fn contiguous_axes_are_merged() {
     let axes = |axes: &[(usize, isize)]| {
         let axes = axes.iter().map(|&(length, stride)| Axis { length, stride }).collect();
         StridedArgs::new(0, 0, &Layout { size: 4, axes })

@@ -1,4 +1,4 @@
-//! Sums: any lengths, any places, any bits, in place or not.
+//! Sums: any lengths, alignments and bits, in place or not.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
@@ -16,9 +16,10 @@ use crate::host::{Block, assert_same, backend, bytes, halves, lengths};
 #[derive(Clone, Debug)]
 struct Case {
     len: usize,
-    /// How many elements each range begins beyond an aligned one: of the sum, then of the addends.
+    /// The offset of each range from an aligned address, in elements: of the sum, then of the
+    /// addends.
     beyond: Vec<usize>,
-    /// Whether the sum replaces one of the addends.
+    /// Whether the sum is written to one of the addends.
     is_in_place: bool,
     seed: u64,
 }
@@ -33,7 +34,7 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
     prop::collection::vec(case, 1..4)
 }
 
-/// Returns what the host's backend makes of it.
+/// Returns the result of the host's backend.
 fn expected(dtype: DType, len: usize, addends: &[Vec<u8>]) -> Vec<u8> {
     let addends: Vec<Block> = addends.iter().map(|bytes| Block::new(bytes)).collect();
     let spans: Vec<_> = addends.iter().map(Block::span).collect();
@@ -66,7 +67,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
         memory.push((expected, own, addends, place, contents));
     }
     let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
-    // SAFETY: the plan was made of memory that is there, and of lists that are.
+    // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(&kernel(dtype), &args, num_blocks, order) };
     for (expected, mut own, mut addends, place, contents) in memory {
         let found = place.map_or_else(|| own.content(), |place| addends[place].content());
@@ -78,7 +79,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
 }
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<FanJob>(),
         offset_of!(FanJob, first_tile),
@@ -100,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn sums_are_those_of_the_host(
+    fn sums_agree_with_the_host(
         dtype in prop::sample::select(DType::ALL.to_vec()),
         cases in cases(),
         num_blocks in 1_u32..6,
@@ -111,9 +112,9 @@ proptest! {
 }
 
 #[test]
-fn each_key_of_many_is_summed_once() {
+fn each_of_many_keys_is_summed_once() {
     for num_keys in [1, 2, 3, 4, 5, 15, 16, 17, 64, 65, 300] {
-        // Of one tile and of three, aligned and not.
+        // Sums of one tile and of three tiles, aligned and not.
         let case = |key: usize| Case {
             len: if key.is_multiple_of(7) { 2050 } else { 1 + key % 50 },
             beyond: vec![key % 4; 3],
@@ -124,9 +125,9 @@ fn each_key_of_many_is_summed_once() {
     }
 }
 
-/// Every half, from a sum of one: widening and rounding are those of the host.
+/// Sums every half-precision number with another one: widening and rounding agree with the host.
 #[test]
-fn every_half_survives() {
+fn every_half_precision_number_is_summed_like_on_the_host() {
     for dtype in halves() {
         let size = dtype.size();
         let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();

@@ -1,4 +1,4 @@
-//! Steps: every formula and dtype, any lengths and places, in place or not.
+//! Optimizer updates: every formula and dtype, any lengths and alignments, in place or not.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::array::from_fn;
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use crate::device::{Memory, Range, launch, layout};
 use crate::host::{Block, assert_same, backend, floats, lengths, numbers};
 
-/// Returns rules of every formula, as the optimizers make them for a tenth update.
+/// Returns the update rules of every formula for the tenth update of a key.
 pub(crate) fn rules() -> Vec<UpdateRule> {
     let mut rules: Vec<UpdateRule> = Vec::new();
     for name in Optimizer::names() {
@@ -43,13 +43,13 @@ pub(crate) fn rules() -> Vec<UpdateRule> {
     rules
 }
 
-/// Returns those that step whole weights element by element.
+/// Returns the rules that update dense weights element by element.
 fn elementwise_rules() -> Vec<UpdateRule> {
     rules().into_iter().filter(|rule| !rule.is_rowwise()).collect()
 }
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<UpdateJob>(),
         offset_of!(UpdateJob, first_tile),
@@ -66,18 +66,18 @@ fn structs_are_laid_out_alike() {
         offset_of!(UpdateJob, count),
     ];
     assert_eq!(layout::<13>("kv_update_layout"), expected.map(|number| number as u64));
-    // The argument is that of sums.
+    // The argument of the kernel is the same as that of sums.
     assert_eq!(layout::<12>("kv_fan_layout")[7], size_of::<Args>() as u64);
 }
 
-/// One step of a batch.
+/// One update of a batch.
 #[derive(Clone, Debug)]
 struct Case {
     len: usize,
     num_addends: usize,
-    /// How many elements each range begins beyond an aligned one.
+    /// The offset of each range from an aligned address, in elements.
     beyond: usize,
-    /// The last addend alone begins one element later.
+    /// Whether the last addend has a different offset.
     is_odd: bool,
     is_in_place: bool,
     seed: u64,
@@ -99,7 +99,7 @@ fn cases() -> impl Strategy<Value = Vec<Case>> {
     prop::collection::vec(case, 1..4)
 }
 
-/// The contents of a step.
+/// The contents of an update.
 struct Contents {
     weight: Vec<u8>,
     states: Vec<Vec<u8>>,
@@ -117,7 +117,7 @@ fn contents(rule: &UpdateRule, dtype: DType, case: &Case) -> Contents {
     }
 }
 
-/// Returns weight and states as the host's backend leaves them.
+/// Returns the weight and the states after the update of the host's backend.
 fn expected(rule: UpdateRule, dtype: DType, contents: &Contents) -> Vec<Vec<u8>> {
     let mut weight = Block::new(&contents.weight);
     let mut states: Vec<Block> = contents.states.iter().map(|it| Block::new(it)).collect();
@@ -170,7 +170,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
         memory.push((expected, contents, weight, states, addends));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
-    // SAFETY: the batch was made of memory that is there, and of lists that are.
+    // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(&kernel(&rule, dtype).unwrap(), &args, num_blocks, order) };
     for (expected, contents, mut weight, mut states, mut addends) in memory {
         let mut expected = expected.into_iter();
@@ -186,7 +186,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
 }
 
 #[test]
-fn every_kernel_steps_as_the_host_does() {
+fn every_kernel_agrees_with_the_host() {
     for rule in elementwise_rules() {
         for dtype in floats() {
             for (beyond, is_in_place) in [(0, true), (0, false), (1, true), (3, false)] {
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn batches_step_as_the_host_does(
+    fn batches_agree_with_the_host(
         rule in prop::sample::select(elementwise_rules()),
         dtype in prop::sample::select(floats().collect::<Vec<_>>()),
         cases in cases(),

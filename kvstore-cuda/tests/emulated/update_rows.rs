@@ -1,4 +1,5 @@
-//! Steps on some rows: every lazy formula and float, any lengths and places.
+//! Updates of some rows: every formula with `lazy_update` and every float dtype, any lengths and
+//! alignments.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::array::from_fn;
@@ -18,13 +19,13 @@ use crate::host::{Block, assert_same, backend, floats, numbers};
 use crate::row_jobs::{Case, below, cases, extent, with_zeros};
 use crate::update::rules;
 
-/// Returns rules of every formula that steps rows.
+/// Returns the rules of every formula that can update single rows.
 fn lazy_rules() -> Vec<UpdateRule> {
     rules().into_iter().filter(|rule| update_kernels(rule, DType::F32).is_some()).collect()
 }
 
 #[test]
-fn every_lazy_formula_has_its_kernels() {
+fn every_lazy_formula_has_kernels() {
     let formulas: BTreeSet<&str> = lazy_rules().iter().map(UpdateRule::formula).collect();
     assert_eq!(
         formulas.into_iter().collect::<Vec<_>>(),
@@ -33,7 +34,7 @@ fn every_lazy_formula_has_its_kernels() {
 }
 
 #[test]
-fn structs_are_laid_out_alike() {
+fn structs_have_the_same_layout_as_in_c() {
     let expected = [
         size_of::<RowUpdateJob>(),
         offset_of!(RowUpdateJob, first_tile),
@@ -47,7 +48,7 @@ fn structs_are_laid_out_alike() {
     assert_eq!(layout::<8>("kv_update_rows_layout"), expected.map(|number| number as u64));
 }
 
-/// The contents of a step on some rows of a weight that has more of them.
+/// The contents of an update of some rows of a weight that has more rows.
 struct Contents {
     indices: Vec<i64>,
     weight: Vec<u8>,
@@ -85,7 +86,7 @@ fn contents(rule: &UpdateRule, dtype: DType, case: &Case) -> Contents {
     }
 }
 
-/// Returns weight and states as the host's backend leaves them.
+/// Returns the weight and the states after the update of the host's backend.
 fn expected(rule: UpdateRule, dtype: DType, case: &Case, contents: &Contents) -> Vec<Vec<u8>> {
     let (starts, sources) = case.sources();
     let mut weight = Block::new(&contents.weight);
@@ -137,7 +138,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
     for kernel in update_kernels(&rule, dtype).unwrap() {
-        // SAFETY: the batch was made of memory that is there, and of lists that are.
+        // SAFETY: the batch was built from memory and lists that exist.
         unsafe { launch(&kernel, &args, num_blocks, order) };
     }
     for (expected, contents, mut weight, mut states, mut addends) in memory {
@@ -153,7 +154,7 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
 }
 
 #[test]
-fn every_kernel_steps_as_the_host_does() {
+fn every_kernel_agrees_with_the_host() {
     for rule in lazy_rules() {
         for dtype in floats() {
             for (row_len, beyond) in [(128, 0), (128, 1), (33, 0), (4229, 0)] {
@@ -176,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn batches_step_as_the_host_does(
+    fn batches_agree_with_the_host(
         rule in prop::sample::select(lazy_rules()),
         dtype in prop::sample::select(floats().collect::<Vec<_>>()),
         cases in cases(),
@@ -188,7 +189,7 @@ proptest! {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn inputs_that_do_not_match_are_errors() {
     let rule = lazy_rules().into_iter().find(|rule| rule.formula() == "Adam").unwrap();
     let mut batch = Batch::<RowUpdateJob>::default();
     let mut push = |dtype, indices: &[i64], num_bytes: [usize; 3]| {
@@ -208,7 +209,7 @@ fn what_does_not_fit_is_an_error() {
         assert!(!push(DType::F32, indices, whole), "{indices:?}");
     }
     assert!(!push(DType::F32, &[0, 2], [48, 48, 32]));
-    // There are a master copy and two states.
+    // A half-precision weight needs a master copy and two states.
     assert!(!push(DType::F16, &[0, 2], [24, 48, 48]));
     assert!(!push(DType::I32, &[0, 2], whole));
     assert_eq!(batch.jobs().len(), 1);

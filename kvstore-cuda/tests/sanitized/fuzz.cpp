@@ -1,5 +1,5 @@
-// Random batches through every kernel, with the sanitizers watching: `fuzz SEED ROUNDS`. Every range is a block of its
-// own, exactly as long as it has to be. What comes out is held against the host's bits elsewhere.
+// Runs random batches through every kernel under sanitizers: `fuzz SEED ROUNDS`. Every range is its
+// own allocation of exactly the required length. Other tests compare the results with the host.
 #include "broadcast.cu"
 #include "cast.cu"
 #include "compress.cu"
@@ -21,7 +21,7 @@ static std::mt19937_64 random_words;
 
 static u64 below(u64 limit) { return random_words() % limit; }
 
-// Blocks that live as long as a round.
+// Allocations that live as long as a round.
 struct Memory {
     std::vector<u8 *> blocks;
 
@@ -29,7 +29,7 @@ struct Memory {
         for (u8 *block : blocks) free(block);
     }
 
-    // Returns a range of random bytes that begins so many bytes beyond an aligned one.
+    // Returns a range of random bytes that starts `beyond` bytes after an aligned address.
     u64 range(u64 num_bytes, u64 beyond) {
         u8 *block = (u8 *)malloc(num_bytes + beyond);
         blocks.push_back(block);
@@ -37,7 +37,7 @@ struct Memory {
         return (u64)(block + beyond);
     }
 
-    // Returns a list that ends where its last word does.
+    // Returns a copy of the words in an allocation of exactly their length.
     const u64 *list(const std::vector<u64> &words) {
         u64 address = range(8 * words.size(), 0);
         if (!words.empty()) memcpy((void *)address, words.data(), 8 * words.size());
@@ -57,14 +57,14 @@ typedef void (*Kernel)(const void *, u32, u32);
 
 static u64 num_batches;
 
-// Runs a kernel in a random number of blocks, and threads in a random order.
+// Runs a kernel with a random number of blocks and a random order of threads.
 static void run(Kernel kernel, const void *args) {
     u32 num_blocks = 1 + (u32)below(5);
     kernel(args, num_blocks, (u32)below(1000));
     num_batches++;
 }
 
-// Sums, which read the other ranges, or copies, which write them.
+// Runs sums, which read the other ranges, or copies, which write them.
 static void fuzz_fan(Kernel kernel, u64 size) {
     Memory memory;
     std::vector<FanJob> jobs;
@@ -120,7 +120,7 @@ template <class T> static void fuzz_update(Kernel kernel, u32 num_states) {
     run(kernel, &args);
 }
 
-// Sums of squares, with what is measured of a weight and its states.
+// Runs sums of squares of a formula's norms.
 template <class T> static void fuzz_measure(Kernel kernel, u32 num_states) {
     const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
@@ -191,7 +191,8 @@ static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     run(kernel, &args);
 }
 
-// Elements along axes in any order, some of them backwards, in a block that ends where the last one does.
+// Runs copies of strided elements, with axes in any order, some of them backwards. The allocation
+// ends with the last element.
 static void fuzz_strided(Kernel gather, Kernel scatter, u64 size) {
     Memory memory;
     StridedArgs args = {};
@@ -216,7 +217,7 @@ static void fuzz_strided(Kernel gather, Kernel scatter, u64 size) {
     run(scatter, &args);
 }
 
-// Rows of a random number and length, and what they are cut into.
+// Returns a division into tiles for a random number of rows of a random length.
 static RowCut random_cut(u32 unit, u64 &num_tiles) {
     u64 num_units = below(5) ? 1 + below(80) : 1 + below(3000), num_rows = 1 + below(4000 / num_units + 3);
     u64 some = KV_ROW_TILE / num_units, rows = some ? some : 1;
@@ -226,7 +227,7 @@ static RowCut random_cut(u32 unit, u64 &num_tiles) {
     return {num_rows, num_units, (u32)rows, (u32)tiles, (u32)reciprocal, unit};
 }
 
-// Numbers of rows that ascend, and after the last one how many rows there could be.
+// Returns ascending row indices, followed by a number of rows that is larger than all of them.
 static std::vector<u64> random_indices(u64 count) {
     std::vector<u64> indices;
     u64 next = 0;
@@ -256,7 +257,8 @@ static RowAddends random_addends(Memory &memory, std::vector<u64> &lists, u64 nu
     return made;
 }
 
-// How many elements a thread loads, and how far ranges are from where it could load more.
+// Returns the number of elements in a unit, and sets the offset of the ranges from an aligned
+// address.
 static u32 random_unit(u64 size, u64 &beyond) {
     beyond = below(2) ? 0 : 1 + below(3);
     return beyond ? 1 : size == 8 ? 2 : 4;
@@ -300,7 +302,7 @@ static void fuzz_scatter_rows() {
     run(kv_scatter_rows, &args);
 }
 
-// Steps on rows, whose state belongs to elements or to rows.
+// Runs updates of rows, with states for elements or for rows.
 template <class T> static void fuzz_update_rows(std::vector<Kernel> kernels, u32 num_states, bool is_rowwise) {
     const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
     Memory memory;
@@ -331,7 +333,7 @@ template <class T> static void fuzz_update_rows(std::vector<Kernel> kernels, u32
     for (Kernel kernel : kernels) run(kernel, &args);
 }
 
-// Every operation, by its number, and others; zeros are divisors too.
+// Runs every operation by its code, and invalid codes. Divisors may be 0.
 static void fuzz_operations(Kernel binary, Kernel unary, Kernel clip, u64 size) {
     for (u32 op = 0; op < 18; op++) {
         Memory memory;
@@ -360,7 +362,7 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
     if (any_zero) run(any_zero, &zero);
 }
 
-// Calls of the kernels of each type, for the lists of types and of formulas.
+// Macros that run the kernels of each type, for the lists of types and of formulas.
 #define FUZZ_SUM(name, T, ...) fuzz_fan(kv_sum_##name, sizeof(T));
 #define FUZZ_SUM_ROWS(name, T, ...) fuzz_sum_rows(kv_sum_rows_##name, sizeof(T));
 #define FUZZ_CAST(from, From, to, To) fuzz_cast(kv_cast_##from##_##to, sizeof(From), sizeof(To));

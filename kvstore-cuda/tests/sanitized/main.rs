@@ -1,4 +1,5 @@
-//! The kernels under the sanitizers of a C++ compiler: no byte beyond a range, nothing undefined.
+//! The kernels under the sanitizers of a C++ compiler: no access beyond a range, and no undefined
+//! behaviour.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
