@@ -1,7 +1,7 @@
 //! Copies of one range to several places, and expansion of axes as such copies. A batch is one
 //! launch.
 
-#![expect(unsafe_code, reason = "queues work on memory of a card")]
+#![expect(unsafe_code, reason = "queues work on memory of a GPU")]
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Interoperation with other libraries on the same GPU: memory by its address, and streams that
 //! wait for each other through events.
 
-#![expect(unsafe_code, reason = "queues work on memory of a card")]
+#![expect(unsafe_code, reason = "queues work on memory of a GPU")]
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Launches of batches: the lists are copied to the GPU, then the kernel runs.
 
-#![expect(unsafe_code, reason = "launches kernels on memory of a card")]
+#![expect(unsafe_code, reason = "launches kernels on memory of a GPU")]
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Sums of squares: one launch for each formula and dtype, one launch that adds the partial sums,
 //! and one transfer of the sums to the host.
 
-#![expect(unsafe_code, reason = "queues work on memory of cards")]
+#![expect(unsafe_code, reason = "queues work on memory of GPUs")]
 
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;

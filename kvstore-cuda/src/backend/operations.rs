@@ -1,7 +1,7 @@
 //! Elementwise operations. Operations with a kernel are queued on the GPU. The host runs the
 //! others.
 
-#![expect(unsafe_code, reason = "launches kernels on memory of a card")]
+#![expect(unsafe_code, reason = "launches kernels on memory of a GPU")]
 
 use std::sync::Arc;
 

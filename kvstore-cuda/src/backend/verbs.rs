@@ -1,7 +1,7 @@
 //! The methods of [`CudaBackend`]. Operations with a kernel are queued. The host runs the others on
 //! copies.
 
-#![expect(unsafe_code, reason = "queues work on memory of cards")]
+#![expect(unsafe_code, reason = "queues work on memory of GPUs")]
 
 use super::CudaBackend;
 use std::mem::discriminant;
