@@ -44,6 +44,7 @@ impl Batch<UpdateJob> {
             *slot = *state;
         }
         let read = |address| FromTo { from: address, to: address };
+        // Without a rule, the kernel does not read the weight, so its alignment must not matter.
         let weight = if key.rule.is_some() { key.weight } else { 0 };
         let all = key.states.iter().map(|state| read(*state));
         let is_aligned = is_aligned(key.dtype, read(weight), all, key.addends);

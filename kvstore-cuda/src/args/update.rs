@@ -86,6 +86,7 @@ impl Batch<UpdateJob> {
         let states_of = step.states.iter().copied();
         let is_aligned = is_aligned(step.dtype, step.weight, states_of, step.addends);
         let num_tiles = step.len.div_ceil(tile(step.dtype));
+        // Only SGLD has noise. The kernels of other rules do not read these fields.
         let (stream, count) = match step.rule {
             UpdateRule::Sgld(rule) => (rule.stream, rule.count),
             _ => ([0; 2], 0),

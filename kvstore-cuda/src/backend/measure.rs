@@ -97,6 +97,7 @@ fn push(
     let dtype = job.dtype;
     let num_bytes = job.addends.first().map_or(0, |addend| addend.num_bytes);
     let len = num_bytes / dtype.size();
+    // Check all lengths here, because the kernel trusts the job.
     if job.sums.len() != num_blocks(len) {
         return Err(Error::Internal("not one pair of sums for each block".to_owned()));
     }

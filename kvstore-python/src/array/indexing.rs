@@ -74,6 +74,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     let Some(number) = optional(py, index.extract::<isize>())? else {
         return Err(refused(index, "expected an integer or a slice")?);
     };
+    // As in Python, a negative index counts from the end.
     let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
     let row = usize::try_from(from_start).ok().filter(|row| *row < rows).ok_or_else(|| {
         PyIndexError::new_err(format!("row {number} is out of range of {}", array.spec()))

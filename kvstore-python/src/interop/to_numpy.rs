@@ -41,6 +41,7 @@ pub(crate) fn array<'py>(
     let interface = if copy == Some(true) { None } else { optional(py, interface(py, array))? };
     let of_numpy = match interface {
         Some(interface) => {
+            // NumPy makes a view of any object that has `__array_interface__`.
             let simple = py.import("types")?.getattr("SimpleNamespace")?;
             let options = PyDict::new(py);
             options.set_item("__array_interface__", interface)?;

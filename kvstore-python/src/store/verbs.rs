@@ -539,6 +539,7 @@ fn pull_rows(
     }
     let keys: Vec<Key> = fallible::collect(outs.iter().map(|(key, _)| key.clone()))?;
     let pulled = store.pull_new(keys)?;
+    // Convert all rows before the caller replaces any output, because the conversion can fail.
     let rows = outs.iter().zip(pulled).map(|((key, out), value)| {
         let (out, value) = (out.get(), value.tensor());
         let own = out.value();
