@@ -108,7 +108,7 @@ struct CodeBytes {
     u32 bytes[KV_CODE_VECTORS];
 };
 
-// Neighbouring threads store neighbouring vectors. The codes of a vector are a byte or a part of one.
+// Neighbouring threads store neighbouring vectors. The codes of a vector fill a byte or less.
 template <class T, class Code>
 KV_DEVICE void dequantize_vectors(const DequantizeJob &job, const u64 *addends, u64 first) {
     typedef typename Arithmetic<T>::Number Number;

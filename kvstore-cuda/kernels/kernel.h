@@ -1,9 +1,9 @@
 // The basis of every kernel: bits of numbers, loads and stores of 16 bytes, and searches in a
 // batch.
 //
-// The same sources are compiled for a device and, with KV_EMULATED, as C++ for tests on any machine. So a kernel uses
-// no barrier, no shared memory, no atomics, and no header of CUDA. Arithmetic is compiled without fused
-// multiply-adds: the bits are those of the CPU.
+// The same sources are compiled for a GPU and, with KV_EMULATED, as C++ for tests on any machine.
+// So kernels use no barriers, shared memory, atomics, or CUDA headers. Arithmetic is compiled
+// without fused multiply-adds, so that its results have the same bits as on a CPU.
 #pragma once
 
 typedef unsigned char u8;
@@ -105,7 +105,8 @@ template <class T> union Vector {
     T lanes[LANES];
 };
 
-// The argument of a kernel that runs a batch of jobs. `Args` in src/args/batch.rs has the same fields.
+// The argument of a kernel that runs a batch of jobs. `Args` in src/args/batch.rs has the same
+// fields.
 template <class Job> struct BatchArgs {
     const Job *jobs;
     // The addresses of addends. For rows, the list also has row indices.

@@ -22,7 +22,7 @@ pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
 /// Rejects NumPy's masked arrays.
 ///
 /// # Errors
-/// A `TypeError`, because the mask would be lost.
+/// - A `TypeError`, because the mask would be lost.
 pub(crate) fn check_unmasked(object: &Bound<'_, PyAny>) -> PyResult<()> {
     static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static MASKED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -1,4 +1,4 @@
-"""If an allocation of a data-dependent size fails, the call raises `MemoryError`. Nothing changes."""
+"""A failed allocation of a data-dependent size raises `MemoryError` and changes nothing."""
 
 import functools
 import os

@@ -16,7 +16,7 @@ from mxkv import nd
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
 #: The `copy` argument of a consumer: unspecified, or no copy.
 copy_or_shared = pytest.mark.parametrize("copy", [None, False])
-needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, which counts copies and has seeds")
+needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, for seeds and counts of copies")
 
 
 def test_devices_have_the_numbers_of_their_gpus():

@@ -15,7 +15,7 @@ from cards import Array, Card, OldArray, OnlyInterface, copied, numbers, seed, s
 from mxkv import nd
 
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
-needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, which counts copies and has seeds")
+needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, for seeds and counts of copies")
 #: The most bytes that the lists of a few launches copy from the host.
 LISTS = 64 << 10
 

@@ -1,4 +1,4 @@
-"""Rejected values, outputs and options: messages name key, place and reason. Nothing changes."""
+"""Rejected values, outputs and options: messages name key, place and reason; nothing changes."""
 
 import numpy
 import pytest

@@ -20,8 +20,8 @@ use super::handles::Event;
 use super::modules::{MODULES, module_of};
 use crate::args::batch::{Address, THREADS};
 
-/// The largest number of blocks in a grid. Each block has one tile, and loops only if there are more
-/// tiles: a GPU moves more bytes per second with many short blocks than with a few that loop.
+/// The largest number of blocks in a grid. Each block has one tile, and loops only if there are
+/// more tiles: a GPU moves more bytes per second with many short blocks than with a few that loop.
 const MAX_BLOCKS: u32 = 0x7fff_ffff;
 
 /// The properties of a GPU.

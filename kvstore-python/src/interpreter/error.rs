@@ -48,7 +48,7 @@ pub(crate) fn replaced(
 /// Returns the result of another library, or `None` if it raised an exception that may be ignored.
 ///
 /// # Errors
-/// An exception that [must be passed on](is_replaceable).
+/// - An exception that [must be passed on](is_replaceable).
 pub(crate) fn optional<T>(
     py: Python<'_>,
     result: Result<T, impl Into<PyErr>>,

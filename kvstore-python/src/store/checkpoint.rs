@@ -16,8 +16,8 @@ const STEP: Duration = Duration::from_millis(50);
 /// A checkpoint that is being written while the store goes on.
 ///
 /// If the program does not call ``wait``, the store's ``close`` and the end of the program wait,
-/// and raise an error that ``wait`` has not raised. ``os._exit`` and signals that kill the process
-/// do not.
+/// and raise an error that ``wait`` has not raised. A program that ends by ``os._exit``, or is
+/// killed by a signal, does not wait.
 #[pyclass(frozen, name = "Checkpoint", module = "mxkv._native")]
 #[derive(Debug)]
 pub(crate) struct PyCheckpoint {
