@@ -150,6 +150,20 @@ fn computing_cases() -> Vec<Case> {
         case("a cast", tensor, |it| it.cast(DType::F64)),
         case("a cast to half precision", tensor, |it| it.cast(DType::F16)),
         case("a copy", tensor, |it| it.duplicate()),
+        Case::new("Compression::encode", || {
+            let (value, mut residual) = (tensor(), Some(tensor()));
+            // The memory is shared, so the change must allocate.
+            let before = residual.clone();
+            Box::new(move || {
+                let compression = without_failures(|| Compression::new("2bit", 0.5).unwrap());
+                let done = compression.encode(&backends(), &value, &mut residual);
+                without_failures(|| {
+                    let bytes = |it: &Option<Tensor>| it.as_ref().unwrap().to_bytes().unwrap();
+                    assert!(done.is_ok() || bytes(&residual) == bytes(&before));
+                });
+                done.map(drop)
+            })
+        }),
         // In the next two cases, a snapshot shares the memory, so the change must allocate.
         case(
             "a change of a shared value",

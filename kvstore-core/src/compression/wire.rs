@@ -11,7 +11,7 @@ impl Compression {
     /// codes on its device.
     ///
     /// `residual` is what earlier calls have not sent yet, or `None` for zeros. The call replaces
-    /// it by the new residual.
+    /// it by the new residual. A failed call loses nothing.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the value has an integer dtype, or a dtype that cannot
@@ -28,19 +28,18 @@ impl Compression {
         let quantizer = self.of(value.dtype())?;
         let arithmetic = value.dtype().arithmetic().unwrap_or(value.dtype());
         let (device, spec) = (value.device(), value.spec().with_dtype(arithmetic));
-        // Takes the residual out, so that it can change in place if the caller has no other clone.
-        let mut left = match residual.take() {
-            Some(left) if *left.spec() == spec => left.to_device(backends, device)?,
-            Some(left) => {
-                let error = Error::operand_mismatch("residual", &spec, left.spec());
-                *residual = Some(left);
-                return Err(error);
-            }
-            None => Tensor::full(backends, device, spec, Scalar::Float(0.0))?,
-        };
+        if let Some(left) = residual.as_ref().filter(|left| *left.spec() != spec) {
+            return Err(Error::operand_mismatch("residual", &spec, left.spec()));
+        }
         let num_bytes = quantizer.code.num_bytes(value.num_elements());
         let mut codes =
             Tensor::allocate(backends, device, TensorSpec::new([num_bytes], DType::U8))?;
+        // The residual stays in its place, so that a failure does not lose it.
+        let left = match residual {
+            Some(left) => left,
+            None => residual.insert(Tensor::full(backends, device, spec, Scalar::Float(0.0))?),
+        };
+        left.move_to(backends, device)?;
         let mut fresh = left.fresh_if_shared()?;
         let mut jobs = [QuantizeJob {
             quantizer,
@@ -52,7 +51,6 @@ impl Compression {
         }];
         backends.run(&mut jobs, |backend, jobs| backend.quantize(jobs))?;
         left.settle(fresh);
-        *residual = Some(left);
         Ok(codes)
     }
 

@@ -156,8 +156,9 @@ impl Slices {
     /// Changes the number of slices and their lengths. The contents are unspecified.
     ///
     /// # Errors
-    /// - [`Error::OutOfMemory`] if there is not enough memory. See [`Buffer::resize`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory. There are no slices then.
     pub fn recount(&mut self, counts: &[usize]) -> Result<()> {
+        self.ends = Vec::new();
         let ends = ends(counts);
         self.buffer.resize(ends.last().copied().unwrap_or_default())?;
         self.ends = ends;
