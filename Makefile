@@ -35,11 +35,11 @@ test-setup:
 # What the summary counts. The counts of an earlier run are deleted, because a suite may not run at all.
 COUNTED = jar wheel rust gpu jvm check-jni check-gpu python replay
 
-# Two suites at a time: each leaves a processor idle now and then. The others run after a failure, too.
+# Three suites at a time: each leaves a processor idle now and then. The others run after a failure, too.
 # ALSO names further targets that run beside them.
 test: test-setup ## runs all tests on the released jar and wheel, on the host and on real or emulated GPUs
 	@rm -rf $(COUNTED:%=target/tally/%)
-	@status=0; $(MAKE) -k -j2 suites || status=$$?; \
+	@status=0; $(MAKE) -k -j3 suites || status=$$?; \
 	scripts/tally.sh --summary $(COUNTED) && exit $$status
 
 # What each suite uses: the released jar and wheel, the class path that Maven writes, the Rust tests
