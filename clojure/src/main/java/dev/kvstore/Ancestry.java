@@ -17,13 +17,14 @@ import java.util.concurrent.atomic.AtomicReferenceFieldUpdater;
 import java.util.function.Function;
 
 /**
- * A node in the graph of operands: it refers to an array and to the nodes of the arrays that one was
- * computed from. It keeps none of these arrays alive.
+ * A node in the graph of operands. It refers to an array and to the nodes of the arrays that this
+ * array was computed from. It keeps none of these arrays alive.
  *
- * <p>A loop such as {@code x = x.add(1)} makes an endless path of ancestors. The graph is therefore
- * pruned: edges then skip the ancestors that are closed or garbage-collected. Pruning visits all
- * ancestors, so it waits until the number of steps since the last pruning is proportional to the number
- * of ancestors that were open then. The amortised cost of a step is constant in such a loop.
+ * <p>A loop such as {@code x = x.add(1)} creates an endless chain of ancestors. The graph is
+ * therefore pruned: after pruning, edges skip the ancestors that are closed or garbage-collected.
+ * Pruning visits all ancestors, so it waits until the number of steps since the last pruning is
+ * proportional to the number of ancestors that were open then. The amortised cost of a step is
+ * constant in such a loop.
  *
  * <p>Edges do not skip a closed ancestor with many operands, such as the sum of many open arrays.
  * Otherwise each array computed from that sum would have an edge to each of its operands.
@@ -31,18 +32,21 @@ import java.util.function.Function;
 final class Ancestry extends WeakReference<NDArray> {
     private static final Operands NONE = new Operands(new Ancestry[0], 0, 0);
 
-    /** The number of steps between two prunings, however few ancestors are open. */
+    /** The minimum number of steps between two prunings. */
     private static final int MIN_STEPS = 8;
 
     private static final AtomicReferenceFieldUpdater<NDArray, Ancestry> OF_ARRAY =
             AtomicReferenceFieldUpdater.newUpdater(NDArray.class, Ancestry.class, "ancestry");
 
-    /** Two threads may prune the same node at once. Both results are correct, and either may stay. */
+    /**
+     * Two threads may prune the same node at the same time. Both results are correct, so it does
+     * not matter which one is stored.
+     */
     private volatile Operands operands = NONE;
 
     /**
-     * The number of arrays computed from this one, at most 2. It only guides pruning, so a lost
-     * increment is harmless.
+     * The number of arrays computed from this one. Counts no further than 2. It only guides
+     * pruning, so a lost increment is harmless.
      */
     private int numUses;
 
@@ -59,7 +63,10 @@ final class Ancestry extends WeakReference<NDArray> {
         super(array);
     }
 
-    /** Lock-free, because a caller may hold the array's monitor while it waits for a thread. */
+    /**
+     * Returns the node of an array, creating it on the first call. This is lock-free, because a
+     * caller may hold the array's monitor while it waits for another thread.
+     */
     static Ancestry of(NDArray array) {
         Ancestry present = array.ancestry;
         if (present != null) {
@@ -69,7 +76,7 @@ final class Ancestry extends WeakReference<NDArray> {
         return OF_ARRAY.compareAndSet(array, null, created) ? created : array.ancestry;
     }
 
-    /** Records the arrays that this one was computed from. */
+    /** Records that this array was computed from {@code arrays}. */
     void comesFrom(NDArray... arrays) {
         Ancestry[] nearest = new Ancestry[arrays.length];
         int numSteps = 0;
@@ -145,8 +152,8 @@ final class Ancestry extends WeakReference<NDArray> {
     }
 
     /**
-     * Visits {@code nearest} and its ancestors breadth-first, each node once. {@code visitor} returns
-     * the nodes to visit from a node.
+     * Visits {@code nearest} and its ancestors breadth-first, each node once. {@code visitor}
+     * returns the nodes to visit from a node.
      */
     private static void visit(Ancestry[] nearest, Function<Ancestry, Ancestry[]> visitor) {
         Set<Ancestry> visited = new HashSet<>();
@@ -160,18 +167,18 @@ final class Ancestry extends WeakReference<NDArray> {
     }
 
     /**
-     * One pruning of a node and its ancestors. Edges lead to open ancestors and to hubs. A hub is a
-     * closed ancestor with several users and more than {@link #FEW} edges.
+     * One pruning of a node and its ancestors. After it, edges lead to open ancestors and to hubs.
+     * A hub is a closed ancestor with several users and more than {@link #FEW} edges.
      *
-     * <p>The edges of each node are computed once, after those of its operands. So the time is linear
-     * in the size of the graph.
+     * <p>The edges of each node are computed once, after the edges of its operands. So the time is
+     * linear in the size of the graph.
      */
     private static final class Pruning {
         private static final int FEW = 4;
 
         /**
-         * The greatest number of hubs in a row. Without a limit, a loop that creates a hub at each
-         * step would keep them all.
+         * The maximum number of hubs in a row. Without a limit, a loop that creates a hub at each
+         * step would keep all of them.
          */
         private static final int MAX_HUBS = 32;
 
@@ -196,9 +203,14 @@ final class Ancestry extends WeakReference<NDArray> {
             }
         }
 
-        /** Adds the nodes of the graph, and returns each after its operands. */
+        /**
+         * Creates the nodes of the graph and returns them in an order in which each node comes
+         * after its operands.
+         */
         private Set<Ancestry> operandsFirst(Ancestry root) {
             Set<Ancestry> order = new LinkedHashSet<>();
+            // An explicit stack, because recursion would overflow on a long chain. A node stays on it
+            // until its operands have been visited.
             ArrayDeque<Ancestry> path = new ArrayDeque<>(List.of(root));
             while (!path.isEmpty()) {
                 Ancestry ancestor = path.peek();
@@ -239,13 +251,14 @@ final class Ancestry extends WeakReference<NDArray> {
                 Node found = nodes.get(ancestor);
                 node.numHubs = Math.max(node.numHubs, found.isHub() ? found.numHubs + 1 : 0);
             }
+            // Too many hubs in a row: skip them, so that they can be garbage-collected.
             if (node.numHubs > MAX_HUBS && !node.isOpen) {
                 node.edges = openBehind(node.edges);
                 node.numHubs = 0;
             }
         }
 
-        /** Returns the open ancestors to which these edges lead, also through hubs. */
+        /** Returns the open ancestors that these edges lead to, directly or through hubs. */
         private Ancestry[] openBehind(Ancestry[] edges) {
             List<Ancestry> open = new ArrayList<>();
             visit(edges, ancestor -> {
@@ -262,18 +275,20 @@ final class Ancestry extends WeakReference<NDArray> {
 
     /** A node before pruning, and its new edges. */
     private static final class Node {
-        /** Read once: the garbage collector may free arrays during pruning. */
+        /** Read only once, because the garbage collector may free arrays during pruning. */
         private final boolean isOpen;
 
         private final Ancestry[] operands;
 
-        /** Whether it has many operands and perhaps users outside the graph of this pruning. */
+        /**
+         * Whether the node has many operands and may have users outside the graph of this pruning.
+         */
         private final boolean isShared;
 
         /** The number of uses in the graph of this pruning. */
         private int numUses;
 
-        /** Null if the single user of the node passes through it. */
+        /** The new edges. Null if the node has a single user, whose edges then skip this node. */
         private Ancestry[] edges;
 
         /** The number of hubs on the longest path to an open ancestor. */

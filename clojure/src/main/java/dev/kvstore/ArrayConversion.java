@@ -5,7 +5,7 @@ import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
 
-/** Copies an {@link NDArray}, also to another data type or another device. */
+/** Copies an {@link NDArray}, optionally to another data type or device. */
 public sealed interface ArrayConversion permits NDArray {
     /**
      * Returns a copy.
@@ -17,12 +17,12 @@ public sealed interface ArrayConversion permits NDArray {
     }
 
     /**
-     * Copies the elements into another array, converting them into its data type and moving them to
-     * its device.
+     * Copies the elements into another array, converts them to its data type and moves them to its
+     * device.
      *
      * @param destination the array to write
      * @return {@code destination}
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the shapes differ
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the shapes differ
      */
     default NDArray copyTo(NDArray destination) {
         requireNonNull(destination, "destination");
@@ -37,8 +37,8 @@ public sealed interface ArrayConversion permits NDArray {
     }
 
     /**
-     * Returns the elements in another data type. A float becomes an integer by truncation, with the
-     * low bits kept when it does not fit.
+     * Returns the elements in another data type. Converting a float to an integer truncates it. If
+     * the result does not fit, only its low bits are kept.
      *
      * @param dtype the data type
      * @return a new array
@@ -55,8 +55,8 @@ public sealed interface ArrayConversion permits NDArray {
      * Returns the elements on a device.
      *
      * @param context the device
-     * @return this very array when it is there already, otherwise a new one
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @return this array if it is already on that device, otherwise a new array
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     default NDArray asContext(Context context) {
         requireNonNull(context, "context");

@@ -7,9 +7,10 @@ import java.util.List;
 /** Returns and closes the arrays that an {@link NDArray} was computed from. */
 public sealed interface ArrayDependencies permits NDArray {
     /**
-     * Returns the open arrays that this one was computed from, those that they were computed from,
-     * and so on: {@code a.add(b.add(c))} has four. They are found as long as something else keeps
-     * them; an array never keeps another one. Views and what is done in place add none.
+     * Returns the open arrays that this array was computed from, directly or indirectly. For
+     * example, {@code a.add(b.add(c))} has four. An array keeps none of its dependencies alive, so
+     * the result contains only arrays that something else keeps alive. Views and in-place
+     * operations add no dependencies.
      *
      * @return the arrays, each once, the nearest first
      */
@@ -18,7 +19,7 @@ public sealed interface ArrayDependencies permits NDArray {
     }
 
     /**
-     * Closes all {@link #dependencies} and forgets them.
+     * Closes all {@link #dependencies} and removes them from the list.
      *
      * @return this array
      */
@@ -27,9 +28,10 @@ public sealed interface ArrayDependencies permits NDArray {
     }
 
     /**
-     * Closes all {@link #dependencies} but some, and forgets those that it closed.
+     * Closes all {@link #dependencies} except {@code kept} and the dependencies of {@code kept}.
+     * Removes the closed arrays from the list.
      *
-     * @param kept arrays that stay open, with their own dependencies
+     * @param kept the arrays that stay open
      * @return this array
      */
     default NDArray closeDependenciesExcept(NDArray... kept) {

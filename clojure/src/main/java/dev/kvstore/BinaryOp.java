@@ -1,8 +1,8 @@
 package dev.kvstore;
 
 /**
- * What {@link NDArray#apply(BinaryOp, NDArray)} and its siblings compute from two elements.
- * Comparisons give 1 or 0 in the data type of the operands.
+ * An operation on two elements, for {@link NDArray#apply(BinaryOp, NDArray)} and similar methods.
+ * Comparisons return 1 or 0 in the data type of the operands.
  */
 public enum BinaryOp {
     /** {@code a + b}. */
@@ -11,7 +11,7 @@ public enum BinaryOp {
     SUB(1),
     /** {@code a * b}. */
     MUL(2),
-    /** {@code a / b}; an integer division by zero is {@code INVALID_ARGUMENT}. */
+    /** {@code a / b}; an integer division by zero fails with {@code INVALID_ARGUMENT}. */
     DIV(3),
     /** The remainder, with the sign of the divisor. */
     REM(4),
@@ -34,7 +34,7 @@ public enum BinaryOp {
     /** {@code a <= b}. */
     LESS_EQUAL(13);
 
-    /** The number at the native border. */
+    /** The code of this operation in the native library. */
     final int code;
 
     BinaryOp(int code) {

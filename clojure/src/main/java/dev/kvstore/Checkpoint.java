@@ -10,19 +10,20 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * A checkpoint that is being written while the store goes on: a future that is complete when the file is in its
- * place and has reached the disk, or has failed with a {@link KVStoreException}. Then the old file, if there
- * was one, is unchanged, unless the message says that the new file is in place.
+ * A checkpoint that is written in the background, while the program goes on using the store. This
+ * future completes when the file is in place and has reached the disk. If writing fails, the future
+ * completes with a {@link KVStoreException}, and an existing file at that path is unchanged, unless
+ * the message says that the new file is in place.
  *
- * <p>{@link KVStore#close} waits for the checkpoints of its store. The JVM waits for all
- * checkpoints when it ends by the end of {@code main}, {@code System.exit} or a signal such as
- * SIGTERM, but not by {@code Runtime.halt} or SIGKILL. {@code close} throws a failure that the
- * program has not seen; at the end of the JVM it is printed to standard error. Cancelling or
- * completing the future does not stop the writing.
+ * <p>{@link KVStore#close} waits for the checkpoints of its store and throws a failure that the
+ * program has not seen. The JVM waits for all checkpoints at exit and prints such a failure to
+ * standard error. It waits if it exits at the end of {@code main}, by {@code System.exit} or by a
+ * signal such as SIGTERM, but not by {@code Runtime.halt} or SIGKILL. Cancelling or completing the
+ * future does not stop the writing.
  *
- * <p>The program has seen a failure that a method of the future has thrown, or that a dependent
- * stage has received. {@link CompletableFuture#allOf} and other combinations of futures count as
- * such stages if they are created before the checkpoint fails.
+ * <p>The program has seen a failure if a method of the future has thrown it or a dependent stage
+ * has received it. {@link CompletableFuture#allOf} and other combinations of futures count as
+ * dependent stages if they are created before the checkpoint fails.
  *
  * @see KVStore#checkpoint
  */
@@ -31,15 +32,21 @@ public final class Checkpoint extends CompletableFuture<Void> {
     private final long numBytes;
     private final NativeHandle handle;
     private final CountDownLatch ended = new CountDownLatch(1);
-    /** Set at the end, because the native checkpoint is then released. */
+    /**
+     * The bytes written. Set when the writing ends, because the native checkpoint is then released.
+     */
     private volatile long written;
     /** Set before {@link #ended}. */
     private volatile Throwable failure;
-    /** The program has completed or cancelled the future itself. Set before {@link #ended}. */
+    /**
+     * Whether the program has completed or cancelled the future itself. Set before {@link #ended}.
+     */
     private volatile boolean isReplaced;
-    /** A stage depends on this future, and receives its failure. */
+    /** Whether a dependent stage receives the failure. */
     private volatile boolean hasStage;
-    /** A method of the future, {@code close} or the shutdown hook has delivered the failure. */
+    /**
+     * Whether a method of the future, {@code close} or the shutdown hook has delivered the failure.
+     */
     private final AtomicBoolean isReported = new AtomicBoolean();
 
     private Checkpoint(long checkpoint, Path file) {
@@ -48,7 +55,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
         this.numBytes = NativeCheckpoint.bytes(checkpoint);
     }
 
-    /** Starts writing a snapshot. */
+    /** Starts a thread that writes the snapshot. */
     static Checkpoint begin(long snapshot, String name, Path file) {
         PendingCheckpoints ofProcess = PendingCheckpoints.ofProcess();
         Checkpoint checkpoint = new Checkpoint(NativeCheckpoint.begin(snapshot, name), file);
@@ -73,8 +80,8 @@ public final class Checkpoint extends CompletableFuture<Void> {
         if (getNumberOfDependents() > 0) {
             hasStage = true;
         }
-        // Before completing: a dependent stage may call System.exit, whose hook waits for this
-        // latch.
+        // Count down before completing the future: a dependent stage may call System.exit, whose
+        // hook waits for this latch.
         ended.countDown();
         if (thrown == null) {
             complete(null);
@@ -92,7 +99,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
         return ended.getCount() == 0;
     }
 
-    /** Returns whether it has ended and no failure is unreported. */
+    /** Returns whether the writing has ended and the program has seen its failure, if any. */
     boolean isSettled() {
         return hasEnded() && (failure == null || isKnown());
     }
@@ -101,7 +108,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
         return isReported.get() || hasStage && !isReplaced;
     }
 
-    /** Returns a failure that the program has not seen, once; otherwise null. */
+    /** Returns the failure if the program has not seen it, and marks it as seen; otherwise null. */
     KVStoreException takeFailure() {
         Throwable thrown = failure;
         if (thrown == null || isKnown() || !isReported.compareAndSet(false, true)) {
@@ -157,14 +164,17 @@ public final class Checkpoint extends CompletableFuture<Void> {
         }
     }
 
-    /** Called when a dependent stage is created, which receives the failure. */
+    /** Called whenever a dependent stage is created. That stage receives the failure. */
     @Override
     public <U> CompletableFuture<U> newIncompleteFuture() {
         hasStage = true;
         return super.newIncompleteFuture();
     }
 
-    /** Other exceptions, such as that of a cancelled future, say nothing about the failure. */
+    /**
+     * Marks the failure as seen if {@code delivered} contains it. Other exceptions, such as the one
+     * of a cancelled future, do not.
+     */
     private void report(Exception delivered) {
         if (failure != null && delivered.getCause() == failure) {
             isReported.set(true);
@@ -172,27 +182,28 @@ public final class Checkpoint extends CompletableFuture<Void> {
     }
 
     /**
-     * Returns where it is written to.
+     * Returns the path of the file.
      *
-     * @return the file
+     * @return the path
      */
     public Path file() {
         return file;
     }
 
     /**
-     * Returns how long the file will be.
+     * Returns the length of the complete file.
      *
-     * @return its bytes
+     * @return the length in bytes
      */
     public long numBytes() {
         return numBytes;
     }
 
     /**
-     * Returns how many bytes have been written. When it is all of them, the disk may still have to be waited for.
+     * Returns the number of bytes written so far. Even when all bytes are written, the future may
+     * not be complete, because the data may not have reached the disk.
      *
-     * @return from 0 to {@link #numBytes}
+     * @return a number from 0 to {@link #numBytes}
      */
     public long numBytesWritten() {
         try {
@@ -203,7 +214,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
     }
 
     /**
-     * Returns what is written, and how far it has come.
+     * Returns the file name and the progress.
      *
      * @return for example {@code Checkpoint[model.checkpoint, 4096 of 65536 bytes]}
      */

@@ -3,7 +3,10 @@ package dev.kvstore;
 import java.util.List;
 import java.util.Map;
 
-/** Runs two verbs of a {@link KVStore} in one call: push and pull, or init and pull. */
+/**
+ * Combined operations of a {@link KVStore}: {@code pushpull} is a push and a pull in one call,
+ * {@code broadcast} an init and a pull.
+ */
 public sealed interface CombinedVerbs permits KVStore {
     /**
      * Pushes a value, then pulls the key into the same array.
@@ -49,7 +52,7 @@ public sealed interface CombinedVerbs permits KVStore {
      *
      * @param key the key
      * @param values the arrays to read
-     * @param outs the arrays to write, not necessarily as many
+     * @param outs the arrays to write; their number may differ from that of {@code values}
      * @return this store
      * @throws KVStoreException see {@link KVStore#push(String, Value)} and
      *     {@link KVStore#pull(String, NDArray)}
@@ -116,7 +119,7 @@ public sealed interface CombinedVerbs permits KVStore {
      * @param values the arrays to read, one per key to push
      * @param outKeys the keys to pull
      * @param outs the arrays to write, one per key to pull
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      * @throws KVStoreException see {@link KVStore#push(String, Value)} and
      *     {@link KVStore#pull(String, NDArray)}
@@ -144,7 +147,7 @@ public sealed interface CombinedVerbs permits KVStore {
     }
 
     /**
-     * Puts a value under a new key, then pulls it.
+     * Stores a value under a new key, then pulls it.
      *
      * @param key the key
      * @param value the value
@@ -159,7 +162,7 @@ public sealed interface CombinedVerbs permits KVStore {
     }
 
     /**
-     * Puts a value under a new key, then pulls it into several arrays.
+     * Stores a value under a new key, then pulls it into several arrays.
      *
      * @param key the key
      * @param value the value
@@ -179,10 +182,10 @@ public sealed interface CombinedVerbs permits KVStore {
     }
 
     /**
-     * Puts values under new keys, then pulls these keys.
+     * Stores values under new keys, then pulls these keys.
      *
      * @param keys the keys
-     * @param values their values
+     * @param values the values, one per key
      * @param outs the arrays to write
      * @return this store
      * @throws KVStoreException see {@link KVStore#init(List, List)} and
@@ -195,7 +198,7 @@ public sealed interface CombinedVerbs permits KVStore {
     }
 
     /**
-     * Puts values under new keys, then pulls keys.
+     * Stores values under new keys, then pulls keys.
      *
      * @param values the values by key
      * @param outs the arrays to write, by key
@@ -215,13 +218,13 @@ public sealed interface CombinedVerbs permits KVStore {
     }
 
     /**
-     * Puts values under new keys, then pulls keys.
+     * Stores values under new keys, then pulls keys.
      *
      * @param valueKeys the new keys
-     * @param values their values
+     * @param values the values, one per key
      * @param outKeys the keys to pull
      * @param outs the arrays to write, one per key to pull
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      * @throws KVStoreException see {@link KVStore#init(List, List)} and
      *     {@link KVStore#pull(String, NDArray)}

@@ -3,18 +3,18 @@ package dev.kvstore;
 import java.util.Objects;
 
 /**
- * The name of a device: a type and a number. A context can be made for a device that this machine
- * does not have; using it is what fails.
+ * The name of a device: a type and a number. A context can be created for a device that this
+ * machine does not have. Only using that device fails.
  */
 public final class Context {
-    /** What the device is. */
+    /** The type of a device. */
     enum Kind {
         CPU(0, "cpu"),
         GPU(1, "gpu");
 
         private static final Kind[] VALUES = values();
 
-        /** The number at the native border. */
+        /** The code of this type in the native library. */
         final int code;
 
         private final String typeName;
@@ -45,7 +45,7 @@ public final class Context {
     }
 
     /**
-     * Returns the first CPU context, the default everywhere.
+     * Returns the first CPU context, which is the default of all methods.
      *
      * @return {@code cpu(0)}
      */
@@ -54,11 +54,12 @@ public final class Context {
     }
 
     /**
-     * Returns a CPU context. Every number is valid, and all of them are the host.
+     * Returns a CPU context. Every number is valid, and all CPU contexts are the same device: the
+     * host.
      *
      * @param deviceId the number, not negative
      * @return {@code cpu(deviceId)}
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the number is negative
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the number is negative
      */
     public static Context cpu(int deviceId) {
         return of("cpu", deviceId);
@@ -78,7 +79,7 @@ public final class Context {
      *
      * @param deviceId the number, not negative
      * @return {@code gpu(deviceId)}
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the number is negative
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the number is negative
      */
     public static Context gpu(int deviceId) {
         return of("gpu", deviceId);
@@ -90,8 +91,8 @@ public final class Context {
      * @param deviceType {@code cpu} or {@code gpu}
      * @param deviceId the number, not negative
      * @return the context
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the type is unknown or the number is
-     *     negative
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown or the number
+     *     is negative
      */
     public static Context of(String deviceType, int deviceId) {
         Objects.requireNonNull(deviceType, "deviceType");
@@ -109,9 +110,10 @@ public final class Context {
     }
 
     /**
-     * Returns how many GPUs there are, {@code gpu(0)} being the first. {@link Doctor#report} says why there is none.
+     * Returns the number of available GPUs; the first is {@code gpu(0)}. If there are none,
+     * {@link Doctor#report} gives the reason. This method never throws.
      *
-     * @return their number; 0 also when the native library cannot be loaded. This method never throws
+     * @return the number, which is also 0 if the native library cannot be loaded
      */
     public static int numGpus() {
         try {
@@ -128,12 +130,12 @@ public final class Context {
                 : new Context(Kind.of(kind), Math.toIntExact(deviceId));
     }
 
-    /** The number of the device type at the native border. */
+    /** Returns the code of the device type in the native library. */
     int kind() {
         return kind.code;
     }
 
-    /** Whether the device is the host. */
+    /** Returns whether the device is the host. */
     boolean isHost() {
         return kind == Kind.CPU;
     }
@@ -167,7 +169,7 @@ public final class Context {
     }
 
     /**
-     * Returns the context as it is written in messages.
+     * Returns the context as it appears in messages.
      *
      * @return for example {@code cpu(0)}
      */

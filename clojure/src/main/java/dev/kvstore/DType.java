@@ -6,7 +6,7 @@ import java.util.stream.Collectors;
 
 /** The type of the elements of an {@link NDArray}. */
 public enum DType {
-    /** IEEE 754 single precision, the default. */
+    /** IEEE 754 single precision. This is the default. */
     FLOAT32(0, 4, "f32"),
     /** IEEE 754 double precision. */
     FLOAT64(1, 8, "f64"),
@@ -39,7 +39,7 @@ public enum DType {
     }
 
     /**
-     * Returns the number that stands for this type in files and at the native border.
+     * Returns the code of this type in files and in the native library.
      *
      * @return the code
      */
@@ -71,11 +71,13 @@ public enum DType {
      * @return {@code false} for integers
      */
     public boolean isFloatingPoint() {
-        // The names of floating-point types begin with f or bf, those of integers with i or u.
+        // All names of floating-point types contain an f, and no others do.
         return shortName.contains("f");
     }
 
-    /** The bytes of so many elements, or the largest number if there are more. */
+    /**
+     * Returns the size of {@code size} elements in bytes, or {@code Long.MAX_VALUE} on overflow.
+     */
     long inBytes(long size) {
         return Math.multiplyHigh(size, numBytes) == 0 && size * numBytes >= 0 ? size * numBytes : Long.MAX_VALUE;
     }
@@ -95,7 +97,7 @@ public enum DType {
      *
      * @param code a number that {@link #code()} returned
      * @return the type
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no type has this code
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if no type has this code
      */
     public static DType fromCode(int code) {
         for (DType dtype : VALUES) {
@@ -111,7 +113,7 @@ public enum DType {
      *
      * @param name a name such as {@code float32}, in lower case
      * @return the type
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no type has this name
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if no type has this name
      */
     public static DType fromName(String name) {
         Objects.requireNonNull(name, "name");

@@ -5,8 +5,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
 /**
- * A platform daemon thread that runs while there is work. It ends when idle, so that the class loader can
- * be unloaded.
+ * A platform daemon thread that runs while there is work. It terminates when idle, so that the
+ * class loader can be unloaded.
  */
 final class DaemonThread {
     private final String name;
@@ -16,7 +16,12 @@ final class DaemonThread {
     /** The running thread, or null. */
     private final AtomicReference<Thread> thread = new AtomicReference<>();
 
-    /** {@code work} returns when it is idle, and runs again if {@code hasWork} is true then. */
+    /**
+     * Creates the object; starts no thread yet.
+     *
+     * @param work returns when there is nothing to do; runs again if {@code hasWork} then returns
+     *     true
+     */
     DaemonThread(String name, Runnable work, BooleanSupplier hasWork) {
         this.name = name;
         this.work = work;
@@ -24,9 +29,9 @@ final class DaemonThread {
     }
 
     /**
-     * Starts the thread unless it runs. Call this after adding work.
+     * Starts the thread if it is not running. Call this after adding work.
      *
-     * @throws OutOfMemoryError if the operating system refuses a thread
+     * @throws OutOfMemoryError if the operating system cannot start a thread
      */
     void ensureRunning() {
         if (thread.get() != null) {
@@ -39,7 +44,7 @@ final class DaemonThread {
             try {
                 started.start();
             } catch (Throwable failure) {
-                // The next call tries again.
+                // Lets the next call try again.
                 thread.set(null);
                 throw failure;
             }
@@ -55,7 +60,8 @@ final class DaemonThread {
         do {
             work.run();
             thread.set(null);
-            // A thread that added work before the line above saw this one running and started none.
+            // Another thread may have added work before `thread` became null. It saw this thread
+            // running and started none, so check once more.
         } while (hasWork.getAsBoolean() && thread.compareAndSet(null, Thread.currentThread()));
     }
 }

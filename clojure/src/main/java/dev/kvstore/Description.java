@@ -3,16 +3,16 @@ package dev.kvstore;
 import java.util.Arrays;
 
 /**
- * What the native library says of a value in numbers: one of the caller's, dtype code, device kind, device
- * ordinal, rank, dimensions.
+ * The description of a value, decoded from numbers of the native library: one number whose meaning
+ * depends on the call, then dtype code, device kind, device ordinal, rank, dimensions.
  *
- * @param first the number in front: the handle of an array, say
- * @param end the position behind the last dimension
+ * @param first the number whose meaning depends on the call, for example the handle of an array
+ * @param end the position after the last dimension
  */
 record Description(long first, DType dtype, Context context, Shape shape, int end) {
     private static final int HEADER = 5;
 
-    /** Reads the description that begins at {@code position}. */
+    /** Decodes the description that starts at {@code position}. */
     static Description at(long[] numbers, int position) {
         int dimensions = position + HEADER;
         int end = dimensions + Math.toIntExact(numbers[dimensions - 1]);

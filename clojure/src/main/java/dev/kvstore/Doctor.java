@@ -4,19 +4,20 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** Says what this library found on this machine, and why something is missing. */
+/** Reports what this library found on this machine, and why a part is not available. */
 public final class Doctor {
     private Doctor() {}
 
     /**
-     * Returns what was found, in words: the platform, the files that were tried for the native
-     * library, its version, the devices with the reason for each absence, the memory in use.
+     * Returns the findings as strings: the platform, the files that were tried for the native
+     * library, its version, the devices or the reason why they are not available, and the memory in
+     * use. This method never throws.
      *
      * <pre>{@code
      * Doctor.report().forEach((name, value) -> System.out.println(name + ": " + value));
      * }</pre>
      *
-     * @return an unmodifiable map in reading order. This method never throws
+     * @return an unmodifiable map, in the order in which to print it
      */
     public static Map<String, String> report() {
         Map<String, String> report = new LinkedHashMap<>();

@@ -4,7 +4,7 @@ import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
 
-/** Computes with the elements of an {@link NDArray}: operators, functions, reductions. */
+/** Element-wise operators, functions and reductions of an {@link NDArray}. */
 public sealed interface ElementArithmetic permits NDArray {
     /**
      * Returns {@code this op other}, element by element.
@@ -12,8 +12,9 @@ public sealed interface ElementArithmetic permits NDArray {
      * @param op the operation
      * @param other the right operand
      * @return a new array
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the operands do not fit, with {@code
-     *     INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the operands have different shapes or
+     *     data types. Comparisons broadcast dimensions of size 1
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray apply(BinaryOp op, NDArray other) {
         requireNonNull(op, "op");
@@ -28,19 +29,20 @@ public sealed interface ElementArithmetic permits NDArray {
      * @param op the operation
      * @param scalar the right operand
      * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray apply(BinaryOp op, double scalar) {
         return applyScalar(op, scalar, false);
     }
 
     /**
-     * Returns {@code this op scalar}, element by element, exact beyond the 53 bits of a double.
+     * Returns {@code this op scalar}, element by element. The scalar is not rounded to a double, so
+     * more than 53 bits are exact.
      *
      * @param op the operation
      * @param scalar the right operand
      * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray apply(BinaryOp op, long scalar) {
         return applyScalar(op, scalar, false);
@@ -52,19 +54,20 @@ public sealed interface ElementArithmetic permits NDArray {
      * @param op the operation
      * @param scalar the left operand
      * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray applyReversed(BinaryOp op, double scalar) {
         return applyScalar(op, scalar, true);
     }
 
     /**
-     * Returns {@code scalar op this}, element by element, exact beyond the 53 bits of a double.
+     * Returns {@code scalar op this}, element by element. The scalar is not rounded to a double, so
+     * more than 53 bits are exact.
      *
      * @param op the operation
      * @param scalar the left operand
      * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray applyReversed(BinaryOp op, long scalar) {
         return applyScalar(op, scalar, true);
@@ -88,8 +91,9 @@ public sealed interface ElementArithmetic permits NDArray {
      * @param op the operation
      * @param other the right operand
      * @return this array
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the operands do not fit, with {@code
-     *     INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the operands have different shapes or
+     *     data types
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray applyInPlace(BinaryOp op, NDArray other) {
         requireNonNull(op, "op");
@@ -108,7 +112,7 @@ public sealed interface ElementArithmetic permits NDArray {
      * @param op the operation
      * @param scalar the right operand
      * @return this array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray applyInPlace(BinaryOp op, double scalar) {
         requireNonNull(op, "op");
@@ -117,12 +121,13 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Replaces the elements by {@code this op scalar}, exact beyond the 53 bits of a double.
+     * Replaces the elements by {@code this op scalar}. The scalar is not rounded to a double, so
+     * more than 53 bits are exact.
      *
      * @param op the operation
      * @param scalar the right operand
      * @return this array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when an integer is divided by zero
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an integer is divided by zero
      */
     default NDArray applyInPlace(BinaryOp op, long scalar) {
         requireNonNull(op, "op");
@@ -151,7 +156,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Adds to this array.
+     * Adds the operand to this array.
      *
      * @param other the right operand
      * @return this array
@@ -161,7 +166,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Adds to this array.
+     * Adds the operand to this array.
      *
      * @param scalar the right operand
      * @return this array
@@ -191,7 +196,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Subtracts from this array.
+     * Subtracts the operand from this array.
      *
      * @param other the right operand
      * @return this array
@@ -201,7 +206,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Subtracts from this array.
+     * Subtracts the operand from this array.
      *
      * @param scalar the right operand
      * @return this array
@@ -231,7 +236,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Multiplies this array, element by element.
+     * Multiplies this array by the operand, element by element.
      *
      * @param other the right operand
      * @return this array
@@ -241,7 +246,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Multiplies this array.
+     * Multiplies this array by a scalar.
      *
      * @param scalar the right operand
      * @return this array
@@ -271,7 +276,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Divides this array, element by element.
+     * Divides this array by the operand, element by element.
      *
      * @param other the right operand
      * @return this array
@@ -281,7 +286,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Divides this array.
+     * Divides this array by a scalar.
      *
      * @param scalar the right operand
      * @return this array
@@ -291,7 +296,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Returns a function of each element.
+     * Applies a function to each element.
      *
      * @param op the function
      * @return a new array
@@ -302,9 +307,9 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Returns one number made of all elements.
+     * Reduces all elements to one.
      *
-     * @param reduction how
+     * @param reduction the reduction
      * @return a new array of shape {@code (1)}
      */
     default NDArray reduce(Reduction reduction) {
@@ -313,10 +318,10 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Returns the elements, cut to a range.
+     * Returns the elements, clamped to a range.
      *
-     * @param low the least value of the result
-     * @param high the greatest value of the result
+     * @param low the minimum of the result
+     * @param high the maximum of the result
      * @return a new array
      */
     default NDArray clip(double low, double high) {

@@ -5,28 +5,32 @@ import java.nio.ByteOrder;
 import java.util.stream.IntStream;
 
 /**
- * Copies long runs of elements from native memory into Java arrays, on all cores. Each core copies pieces as any
- * copy in Java does, so that no collection waits for more than one of them.
+ * Copies long runs of elements from native memory into Java arrays, on all cores. The Java code
+ * copies them in pieces, so a garbage collection waits for one piece at most.
  */
 final class ElementCopy {
-    /** Shorter runs are copied by one native call. */
+    /** The minimum length of a run. Shorter runs are copied by one native call. */
     private static final long LEAST_BYTES = 4 << 20;
 
     private static final int PIECE = 1 << 18;
 
-    /** A buffer has fewer than 2^31 bytes. */
+    /** The elements per buffer, because a buffer has fewer than 2^31 bytes. */
     private static final int SECTION = 1 << 27;
 
     private ElementCopy() {}
 
-    /** Copies {@code length} elements of {@code source} from {@code start} on to {@code position}. */
+    /**
+     * Copies {@code length} elements of {@code source}, beginning at {@code start}, to
+     * {@code position} in the destination.
+     */
     @FunctionalInterface
     private interface Copy {
         void run(ByteBuffer source, int start, int position, int length);
     }
 
     /**
-     * Whether elements of that type are copied so: there are many, in the host's memory, and none is converted.
+     * Returns whether this class can copy the elements and is faster than a native call: there are
+     * many elements, they are in host memory and need no conversion.
      */
     static boolean pays(NDArray array, DType dtype, long first, long length) {
         return array.dtype() == dtype
@@ -37,13 +41,19 @@ final class ElementCopy {
                 && array.context().isHost();
     }
 
-    /** What a buffer of all elements holds: the value, and for one that the host does not see, a copy of it. */
+    /**
+     * Returns a handle that keeps the elements alive for a buffer. If the array is not on the host,
+     * it is a handle to a copy on the host.
+     */
     static long pin(NDArray array, long handle) {
         long copied = array.context().isHost() ? 0 : array.numBytes();
         return NativeMemory.allocate(copied, () -> new long[] {NativeBuffer.pin(handle)})[0];
     }
 
-    /** Copies elements from {@code first} on, if that {@link #pays}; returns whether it did. */
+    /**
+     * Copies the elements from {@code first} on if {@link #pays} returns true. Returns whether it
+     * did.
+     */
     static boolean read(NDArray array, long handle, long first, float[] destination) {
         return run(array, DType.FLOAT32, handle, first, destination.length, (source, start, position, length) ->
                 source.asFloatBuffer().get(start, destination, position, length));
@@ -64,7 +74,7 @@ final class ElementCopy {
                 source.asLongBuffer().get(start, destination, position, length));
     }
 
-    /** All elements as a new Java array, if that {@link #pays}, otherwise null. */
+    /** Returns all elements as a new Java array, or null if {@link #pays} returns false. */
     static float[] floats(NDArray array) {
         if (!pays(array, DType.FLOAT32, 0, array.size())) {
             return null;

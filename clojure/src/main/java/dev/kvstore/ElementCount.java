@@ -2,7 +2,10 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
-/** Checks the number of elements, because native messages name the type of the data instead. */
+/**
+ * Checks the number of elements before the native library does, because its message would not name
+ * the data type of the array.
+ */
 final class ElementCount {
     private ElementCount() {}
 

@@ -9,19 +9,19 @@ import java.nio.ByteBuffer;
 /** Reads the elements of an {@link NDArray} into numbers, Java arrays and buffers. */
 public sealed interface ElementReader permits NDArray {
     /**
-     * Returns the elements without a copy, as they are now: a read-only direct buffer of row-major
-     * elements in the byte order of the machine. Later changes of this array do not reach it, and
-     * it stays valid as long as something can reach it or a buffer made from it, {@link
-     * NDArray#close} or not. Until then its memory is not released. The elements of an array on a
-     * GPU are copied to the host first.
+     * Returns the current elements without a copy, as a read-only direct buffer in row-major order
+     * and in the byte order of the machine. If the array is on a GPU, its elements are first copied
+     * to the host. Later changes of this array do not change the buffer. The buffer stays valid
+     * after {@link NDArray#close}: its memory is released when neither it nor a buffer derived from
+     * it is reachable.
      *
      * <pre>{@code
      * FloatBuffer floats = array.asBuffer().asFloatBuffer();
      * }</pre>
      *
      * @return a buffer of {@code size() * dtype().numBytes()} bytes
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when these are 2 GiB or more, which no
-     *     buffer can have: {@link #read(long, float[])} reads piece by piece
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the elements take 2 GiB or more,
+     *     which is too large for a buffer; use {@link #read(long, float[])} for parts of the array
      */
     default ByteBuffer asBuffer() {
         NDArray array = array();
@@ -39,12 +39,12 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Copies elements into a Java array, converted whatever the data type. So an array that is
-     * larger than any Java array can be read piece by piece.
+     * Copies consecutive elements into a Java array and converts them to its type. Use this to read
+     * an array that is larger than any Java array in pieces.
      *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array does not have as many
+     * @param first the index of the first element, in row-major order
+     * @param destination the Java array to fill; its length is the number of elements to read
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array has too few elements
      */
     default void read(long first, float[] destination) {
         requireNonNull(destination, "destination");
@@ -61,8 +61,8 @@ public sealed interface ElementReader permits NDArray {
     /**
      * Copies elements into a Java array, see {@link #read(long, float[])}.
      *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
+     * @param first the index of the first element, in row-major order
+     * @param destination the Java array to fill; its length is the number of elements to read
      */
     default void read(long first, double[] destination) {
         requireNonNull(destination, "destination");
@@ -79,8 +79,8 @@ public sealed interface ElementReader permits NDArray {
     /**
      * Copies elements into a Java array, see {@link #read(long, float[])}.
      *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
+     * @param first the index of the first element, in row-major order
+     * @param destination the Java array to fill; its length is the number of elements to read
      */
     default void read(long first, int[] destination) {
         requireNonNull(destination, "destination");
@@ -97,8 +97,8 @@ public sealed interface ElementReader permits NDArray {
     /**
      * Copies elements into a Java array, see {@link #read(long, float[])}.
      *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
+     * @param first the index of the first element, in row-major order
+     * @param destination the Java array to fill; its length is the number of elements to read
      */
     default void read(long first, long[] destination) {
         requireNonNull(destination, "destination");
@@ -113,11 +113,11 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Copies elements into a Java array, see {@link #read(long, float[])}. They become signed
-     * bytes; {@link #toBytes} gives the bytes of elements of any data type.
+     * Copies elements into a Java array as signed bytes, see {@link #read(long, float[])}. Use
+     * {@link #toBytes} for the bytes of elements of any data type.
      *
-     * @param first the first element that is read, in row-major order
-     * @param destination as many elements are read as it has
+     * @param first the index of the first element, in row-major order
+     * @param destination the Java array to fill; its length is the number of elements to read
      */
     default void read(long first, byte[] destination) {
         requireNonNull(destination, "destination");
@@ -130,16 +130,18 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Copies elements to where a buffer has its position and its limit, which do not move; see
-     * {@link #read(long, float[])}. The copy is quickest into a direct buffer in the byte order of
-     * the machine.
+     * Copies elements into the range between the position and the limit of a buffer, see
+     * {@link #read(long, float[])}. Position and limit do not change. A direct buffer in the byte
+     * order of the machine is the fastest.
      *
-     * @param first the first element that is read, in row-major order
-     * @param destination a float, double, int or long buffer receives numbers, converted; a byte
-     *     buffer receives the bytes of the elements
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array does not have as many
-     *     elements, when a byte buffer has no room for a whole number of them or is in another byte
-     *     order, and for a buffer of another kind or one that is read-only
+     * @param first the index of the first element, in row-major order
+     * @param destination a float, double, int or long buffer, which receives converted numbers; or
+     *     a byte buffer, which receives the bytes of the elements
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array has too few elements
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the buffer is read-only or of
+     *     another type
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a byte buffer is not in the byte
+     *     order of the machine, or its length is not a multiple of the element size
      */
     default void read(long first, Buffer destination) {
         NDArray array = array();
@@ -156,7 +158,7 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Returns the elements as floats, whatever the data type.
+     * Returns the elements converted to floats.
      *
      * @return a new Java array in row-major order
      */
@@ -167,7 +169,7 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Returns the elements as doubles, whatever the data type.
+     * Returns the elements converted to doubles.
      *
      * @return a new Java array in row-major order
      */
@@ -178,8 +180,7 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Returns the elements as ints, whatever the data type; see {@link NDArray#asType} for the
-     * conversion.
+     * Returns the elements converted to ints, as by {@link NDArray#asType}.
      *
      * @return a new Java array in row-major order
      */
@@ -190,8 +191,7 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Returns the elements as longs, whatever the data type; see {@link NDArray#asType} for the
-     * conversion.
+     * Returns the elements converted to longs, as by {@link NDArray#asType}.
      *
      * @return a new Java array in row-major order
      */
@@ -202,7 +202,7 @@ public sealed interface ElementReader permits NDArray {
     }
 
     /**
-     * Returns the elements as they are in memory.
+     * Returns the bytes of the elements.
      *
      * @return a new Java array in row-major order, each element in little-endian byte order
      */
@@ -214,7 +214,8 @@ public sealed interface ElementReader permits NDArray {
      * Returns the only element.
      *
      * @return its value as a double
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not one element
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array does not have exactly
+     *     one element
      */
     default double toScalar() {
         NDArray array = array();
@@ -226,7 +227,7 @@ public sealed interface ElementReader permits NDArray {
         return toDoubles()[0];
     }
 
-    /** Blocks until every change of this array that was asked for so far is made. */
+    /** Waits until every change of this array that was requested so far is complete. */
     default void waitToRead() {
         NDArray array = array();
         try {

@@ -11,7 +11,7 @@ public sealed interface ElementWriter permits NDArray {
     /**
      * Sets every element.
      *
-     * @param value the value, converted into the data type
+     * @param value the value, which is converted to the data type
      * @return this array
      */
     default NDArray set(double value) {
@@ -19,9 +19,9 @@ public sealed interface ElementWriter permits NDArray {
     }
 
     /**
-     * Sets every element, exact beyond the 53 bits of a double.
+     * Sets every element. The value is not rounded to a double, so more than 53 bits are exact.
      *
-     * @param value the value, converted into the data type
+     * @param value the value, which is converted to the data type
      * @return this array
      */
     default NDArray set(long value) {
@@ -33,7 +33,7 @@ public sealed interface ElementWriter permits NDArray {
      *
      * @param source the array to read
      * @return this array
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the shapes differ
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the shapes differ
      */
     default NDArray set(NDArray source) {
         requireNonNull(source, "source");
@@ -43,10 +43,10 @@ public sealed interface ElementWriter permits NDArray {
     /**
      * Sets the elements.
      *
-     * @param data as many numbers as this array has elements, in row-major order; they are
-     *     converted
+     * @param data one number per element, in row-major order; the numbers are converted to the data
+     *     type
      * @return this array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when these are more or fewer
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements differs
      */
     default NDArray set(float[] data) {
         ElementCount.check(requireNonNull(data, "data").length, array());
@@ -56,8 +56,8 @@ public sealed interface ElementWriter permits NDArray {
     /**
      * Sets the elements, see {@link #set(float[])}.
      *
-     * @param data as many numbers as this array has elements, in row-major order; they are
-     *     converted
+     * @param data one number per element, in row-major order; the numbers are converted to the data
+     *     type
      * @return this array
      */
     default NDArray set(double[] data) {
@@ -68,8 +68,8 @@ public sealed interface ElementWriter permits NDArray {
     /**
      * Sets the elements, see {@link #set(float[])}.
      *
-     * @param data as many numbers as this array has elements, in row-major order; they are
-     *     converted
+     * @param data one number per element, in row-major order; the numbers are converted to the data
+     *     type
      * @return this array
      */
     default NDArray set(int[] data) {
@@ -80,8 +80,8 @@ public sealed interface ElementWriter permits NDArray {
     /**
      * Sets the elements, see {@link #set(float[])}.
      *
-     * @param data as many numbers as this array has elements, in row-major order; they are
-     *     converted
+     * @param data one number per element, in row-major order; the numbers are converted to the data
+     *     type
      * @return this array
      */
     default NDArray set(long[] data) {
@@ -92,7 +92,7 @@ public sealed interface ElementWriter permits NDArray {
     /**
      * Sets the elements, see {@link #set(float[])}.
      *
-     * @param data as many numbers from -128 to 127 as this array has elements, in row-major order
+     * @param data one signed byte per element, in row-major order
      * @return this array
      */
     default NDArray set(byte[] data) {
@@ -101,15 +101,16 @@ public sealed interface ElementWriter permits NDArray {
     }
 
     /**
-     * Sets the elements to those between the position and the limit of a buffer, which do not move;
-     * see {@link NDArray#of(Buffer, Shape, DType, Context)}.
+     * Sets the elements to those between the position and the limit of a buffer, see
+     * {@link NDArray#of(Buffer, Shape, DType, Context)}. Position and limit do not change.
      *
-     * @param data a float, double, int or long buffer with as many numbers as this array has
-     *     elements, or a byte buffer with their bytes
+     * @param data a float, double, int or long buffer with one number per element, or a byte buffer
+     *     with the bytes of the elements
      * @return this array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when these are more or fewer, with
-     *     {@code INVALID_ARGUMENT} for a byte buffer in another byte order and for a buffer of
-     *     another kind
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements differs
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the buffer is of another type
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a byte buffer is not in the byte
+     *     order of the machine
      */
     default NDArray set(Buffer data) {
         return set(data, array().dtype());

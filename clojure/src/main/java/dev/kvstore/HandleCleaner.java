@@ -9,22 +9,24 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Runs the action of an {@link Entry} when its object has become unreachable, like {@link Cleaner}, but without a
- * monitor.
+ * Runs the action of an {@link Entry} after its object has become unreachable, like
+ * {@link Cleaner}, but without a monitor.
  *
- * <p>A virtual thread under a native frame, such as an updater, keeps its carrier while it waits. From
- * Java 24 on, other virtual threads that wait for a monitor have no carrier, and a released monitor wakes one
- * waiting thread only. If that one needs a carrier, and threads under native frames wait for the same monitor
- * on all carriers, none of them ever runs again. The JDK's cleaner has such a monitor. The lists here have
- * spin locks instead: no thread gives up its carrier while it holds one.
+ * <p>The JDK's cleaner has a monitor, which can deadlock with virtual threads. A virtual thread
+ * with a native frame on its stack, such as an updater's, keeps its carrier while it waits. From
+ * Java 24 on, other virtual threads release their carrier while they wait for a monitor, and a
+ * released monitor wakes only one waiting thread. If the woken thread needs a carrier, and threads
+ * with native frames occupy all carriers while they wait for the same monitor, none of them ever
+ * runs again. The lists here have spin locks instead: no thread gives up its carrier while it holds
+ * a spin lock.
  */
 final class HandleCleaner {
-    /** The thread ends when there has been no entry for this time. */
+    /** The thread terminates if there is no entry for this time. */
     private static final long IDLE_MILLIS = TimeUnit.SECONDS.toMillis(10);
 
     private static final ReferenceQueue<Object> UNREACHABLE = new ReferenceQueue<>();
 
-    /** Several lists, so that threads seldom wait for each other. */
+    /** Several lists, so that threads rarely contend for the same lock. */
     private static final EntryList[] LISTS = new EntryList[16];
 
     static {
@@ -38,7 +40,10 @@ final class HandleCleaner {
 
     private HandleCleaner() {}
 
-    /** Runs {@code action} when {@code object} has become unreachable. The action must not reach the object. */
+    /**
+     * Runs {@code action} after {@code object} has become unreachable. The action must not refer to
+     * the object.
+     */
     static void register(Object object, Runnable action) {
         new Entry(object) {
             @Override
@@ -58,7 +63,8 @@ final class HandleCleaner {
                     return;
                 }
             } catch (Throwable failure) {
-                // As in the JDK's cleaner, the failure of one action does not keep others from running.
+                // Ignore the failure of an action, as the JDK's cleaner does, so that the others
+                // run.
             }
         }
     }
@@ -72,7 +78,7 @@ final class HandleCleaner {
         return false;
     }
 
-    /** An object and an action, which must not reach the object. */
+    /** An object and an action. The action must not refer to the object. */
     abstract static class Entry extends PhantomReference<Object> {
         /** Null before the entry is registered. */
         private EntryList list;
@@ -81,7 +87,7 @@ final class HandleCleaner {
         private Entry next;
         private boolean isListed;
 
-        /** An entry for {@code object}; one for null is never registered. */
+        /** Creates an entry for {@code object}. An entry for null must not be registered. */
         Entry(Object object) {
             super(object, object == null ? null : UNREACHABLE);
         }
@@ -89,7 +95,10 @@ final class HandleCleaner {
         /** Runs the action. */
         abstract void run();
 
-        /** Lets the action run once: when {@code object} has become unreachable, or by {@link #clean}. */
+        /**
+         * Registers the action. It runs once: when {@code object} has become unreachable or when
+         * {@link #clean} is called.
+         */
         final void register(Object object) {
             list = LISTS[ThreadLocalRandom.current().nextInt(LISTS.length)];
             list.add(this);
@@ -109,7 +118,10 @@ final class HandleCleaner {
             }
         }
 
-        /** Returns whether the action was still to run. The reference is not cleared, which is a slow native call. */
+        /**
+         * Removes the entry. Returns whether the action had not run yet. Does not clear the
+         * reference, because that is a slow native call.
+         */
         private boolean forget() {
             return list != null && list.remove(this);
         }
@@ -118,9 +130,10 @@ final class HandleCleaner {
     /**
      * A doubly linked list with a spin lock. It keeps its entries reachable.
      *
-     * <p>{@code lock} is a volatile read-modify-write, {@code unlock} a release store. If a thread adds an entry
-     * and then sees the cleaner's thread running, its {@code lock} precedes that thread's last look into the list,
-     * which therefore finds the entry.
+     * <p>{@code lock} is a volatile read-modify-write, {@code unlock} a release store. This order
+     * ensures that no entry is missed: if a thread adds an entry and then sees the cleaner's thread
+     * running, its {@code lock} precedes that thread's last check of the list, which therefore
+     * finds the entry.
      */
     private static final class EntryList {
         private final AtomicBoolean isLocked = new AtomicBoolean();

@@ -11,14 +11,14 @@ import java.nio.IntBuffer;
 import java.nio.LongBuffer;
 
 /**
- * The elements between the position and the limit of a buffer, for one native call. Float, double, int
- * and long buffers hold numbers; a byte buffer holds the bytes of an array, whatever its data type.
+ * The elements between the position and the limit of a buffer, for one native call. Float, double,
+ * int and long buffers hold numbers; a byte buffer holds the bytes of an array of any data type.
  *
- * <p>The native library reads and writes native memory in the byte order of the machine. For any other
- * buffer a direct one stands in.
+ * <p>The native library reads and writes native memory in the byte order of the machine. For any
+ * other buffer, this class uses a temporary direct buffer.
  */
 final class HostBuffer {
-    /** What the elements are. */
+    /** The type of the elements. */
     enum Kind {
         FLOATS(0, Float.BYTES),
         DOUBLES(1, Double.BYTES),
@@ -26,7 +26,7 @@ final class HostBuffer {
         LONGS(3, Long.BYTES),
         BYTES(4, 1);
 
-        /** The number at the native border. */
+        /** The code of this type in the native library. */
         final int code;
 
         private final int numBytes;
@@ -67,9 +67,9 @@ final class HostBuffer {
     }
 
     /**
-     * A buffer whose elements are read.
+     * Returns a buffer for reading.
      *
-     * @param numBytes the size of an element where the buffer holds bytes
+     * @param numBytes the element size of the array, for a buffer that holds bytes
      */
     static HostBuffer source(Buffer buffer, int numBytes) {
         HostBuffer source = of(requireNonNull(buffer, "data"), numBytes);
@@ -79,7 +79,7 @@ final class HostBuffer {
         return source;
     }
 
-    /** A buffer whose elements are written; {@link #finish} ends that. */
+    /** Returns a buffer for writing. Call {@link #finish} after the native call. */
     static HostBuffer destination(Buffer buffer, int numBytes) {
         if (requireNonNull(buffer, "destination").isReadOnly()) {
             throw KVStoreException.invalidArgument("the destination is a read-only buffer");
@@ -87,7 +87,10 @@ final class HostBuffer {
         return of(buffer, numBytes);
     }
 
-    /** The native library would not notice that the memory of a buffer is gone, or another thread's: Java does. */
+    /**
+     * Reads an element, so that Java throws if the memory of the buffer has been freed or belongs
+     * to another thread. The native library could not detect this.
+     */
     private static void touch(Buffer direct) {
         if (!direct.hasRemaining()) {
             return;
@@ -132,14 +135,17 @@ final class HostBuffer {
         }
     }
 
-    /** Takes what the native library wrote to where it belongs. */
+    /**
+     * Copies what the native library wrote from the temporary buffer, if there is one, to the
+     * caller's.
+     */
     void finish() {
         if (direct != given) {
             transfer(direct, given);
         }
     }
 
-    /** Copies all elements. No position moves. */
+    /** Copies all elements. The positions of both buffers do not change. */
     private static void transfer(Buffer from, Buffer to) {
         if (from instanceof FloatBuffer floats) {
             ((FloatBuffer) to).duplicate().put(floats.duplicate());
@@ -154,13 +160,14 @@ final class HostBuffer {
         }
     }
 
-    /** The native memory. The caller needs a reachability fence for this object. */
+    /** Returns the native memory. The caller needs a reachability fence for this object. */
     Buffer memory() {
         return direct;
     }
 
     /**
-     * Checks that the buffer has as many elements as the array. The native library checks bytes.
+     * Checks that the buffer has as many elements as the array. Does nothing for bytes, which the
+     * native library checks.
      */
     void checkCount(Shape shape, DType dtype) {
         if (kind != Kind.BYTES) {

@@ -5,28 +5,29 @@ import static java.util.Objects.requireNonNull;
 import java.util.List;
 import java.util.Map;
 
-/** Puts values under new keys of a {@link KVStore}. */
+/** Initializes keys of a {@link KVStore} with values. */
 public sealed interface InitVerbs permits KVStore {
     /**
-     * Puts a value under a new key.
+     * Stores a value under a new key.
      *
      * @param key the key
-     * @param value its value
+     * @param value the value
      * @return this store
-     * @throws KVStoreException with {@code KEY_EXISTS} when the store holds the key, with {@code
-     *     INVALID_ARGUMENT} when the value has no elements
+     * @throws KVStoreException with {@code KEY_EXISTS} if the key already exists
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the value has no elements
      */
     default KVStore init(String key, Value value) {
         return init(Pairs.one(key), Pairs.one(value));
     }
 
     /**
-     * Puts a list of one value under a new key. (A key has one value: more are {@code KEY_EXISTS}.)
+     * Stores a value under a new key. The list must have exactly one element.
      *
      * @param key the key
-     * @param values its value
+     * @param values a list of one value
      * @return this store
-     * @throws KVStoreException see {@link #init(String, Value)}
+     * @throws KVStoreException see {@link #init(String, Value)}; {@code KEY_EXISTS} if the list has
+     *     more than one element
      */
     default KVStore init(String key, List<? extends Value> values) {
         Value[] arrays = Pairs.values(values);
@@ -39,15 +40,16 @@ public sealed interface InitVerbs permits KVStore {
      * @param keys the keys
      * @param values their values
      * @return this store
-     * @throws KVStoreException see {@link #init(String, Value)}; also {@code KEY_EXISTS} when a key
-     *     is named twice, and {@code LENGTH_MISMATCH}
+     * @throws KVStoreException see {@link #init(String, Value)}; also with {@code KEY_EXISTS} if a
+     *     key is in the list twice, and with {@code LENGTH_MISMATCH} if the lists have different
+     *     lengths
      */
     default KVStore init(List<String> keys, List<? extends Value> values) {
         return init(Pairs.strings(keys), Pairs.values(values));
     }
 
     /**
-     * Puts values under new keys.
+     * Stores values under new keys.
      *
      * @param values the values by key
      * @return this store
@@ -59,10 +61,10 @@ public sealed interface InitVerbs permits KVStore {
     }
 
     /**
-     * Puts values under new keys.
+     * Stores values under new keys.
      *
      * @param keys the keys
-     * @param values their values
+     * @param values the values, one per key
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
@@ -74,8 +76,8 @@ public sealed interface InitVerbs permits KVStore {
      * Stores values of several keys. Some of the keys may exist already.
      *
      * @param keys the keys
-     * @param values their values
-     * @param onExisting what becomes of keys that the store holds
+     * @param values the values, one per key
+     * @param onExisting what to do with keys that already exist
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */
@@ -88,8 +90,8 @@ public sealed interface InitVerbs permits KVStore {
      * Stores values of several keys. Some of the keys may exist already.
      *
      * @param keys the keys
-     * @param values their values
-     * @param onExisting what becomes of keys that the store holds
+     * @param values the values, one per key
+     * @param onExisting what to do with keys that already exist
      * @return this store
      * @throws KVStoreException see {@link #init(List, List)}
      */

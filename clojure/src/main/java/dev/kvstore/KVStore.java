@@ -10,17 +10,19 @@ import java.util.function.LongFunction;
 /**
  * A store of named tensors.
  *
- * <p>A verb takes one key with a value, one key with several values, or as many keys as values; a
- * map of keys to values is the latter. A key that stands several times in a list owns all the values
- * beside it: pushed they are summed, pulled each of them receives the value. Lists of different
- * lengths are {@code LENGTH_MISMATCH}, empty lists do nothing. Keys are any strings without the
- * character 0.
+ * <p>The methods that move values (init, push, pull, pushpull, broadcast) have three forms: one key
+ * with a value, one key with several values, or as many keys as values. A map from keys to values
+ * is the third form. A key may be in a list several times; then all values at its positions belong
+ * to it: push sums them, and pull writes the stored value to each of them. Lists of different
+ * lengths fail with {@code LENGTH_MISMATCH}. Empty lists do nothing. A key is any string without
+ * the character U+0000.
  *
- * <p>A call is checked whole before anything changes: a call that fails changes nothing, and the store
- * stays usable. (An updater that throws is the exception, see {@link Updater}.) Values are copied in
- * meaning: nothing that is done to an array afterwards reaches the store, and the reverse. Every verb
- * may be called from any thread; those of one key apply in the order of their calls. {@code priority}
- * orders network transfers, the higher first, and never changes a result.
+ * <p>A call that fails changes nothing, because it checks all arguments before it changes anything,
+ * and the store stays usable. (An updater that throws is the exception, see {@link Updater}.) A
+ * store and its callers never share values: changing an array after a push does not change the
+ * store, and changes of the store do not change pulled arrays. Any thread may call any method.
+ * Calls for the same key take effect in the order in which they are made. {@code priority} orders
+ * network transfers, higher priorities first, and never changes a result.
  *
  * <pre>{@code
  * try (KVStore store = KVStore.create();
@@ -31,19 +33,20 @@ import java.util.function.LongFunction;
  * }
  * }</pre>
  *
- * <p>The methods are in interfaces by purpose, which only this class implements:
+ * <p>The methods are grouped into interfaces, which only this class implements:
  *
  * <ul>
- *   <li>{@link InitVerbs}, {@link PushVerbs}, {@link PullVerbs} and {@link CombinedVerbs}: values in
- *       and out;
- *   <li>{@link StoreContents}: the keys;
- *   <li>{@link StoreSettings}: updater, optimizer and compression;
- *   <li>{@link StoreCheckpoints}: snapshots and files;
- *   <li>{@link StoreWorkers}: the processes that share the store.
+ * <li>{@link InitVerbs}, {@link PushVerbs}, {@link PullVerbs} and {@link CombinedVerbs}: storing
+ *     and reading values;
+ * <li>{@link StoreContents}: the keys;
+ * <li>{@link StoreSettings}: updater, optimizer and compression;
+ * <li>{@link StoreCheckpoints}: snapshots and files;
+ * <li>{@link StoreWorkers}: the processes that share the store.
  * </ul>
  *
- * <p>A store owns native memory until {@link #close}. Its updater is kept alive by the store: a store
- * whose updater refers to the store itself is released by {@code close} only.
+ * <p>A store owns native memory until {@link #close}. The store keeps its updater alive. If the
+ * updater refers to the store, the garbage collector cannot release the store; only {@code close}
+ * does.
  */
 public final class KVStore
         implements NativeResource,
@@ -57,7 +60,7 @@ public final class KVStore
                 StoreWorkers {
     private final NativeHandle handle;
     private final String type;
-    /** Then a push that has failed may have changed something. */
+    /** Whether an updater is set. Then a failed push may have changed something. */
     volatile boolean hasUpdater;
     volatile boolean waitsAtExit = true;
     final PendingCheckpoints checkpoints = new PendingCheckpoints();
@@ -81,12 +84,14 @@ public final class KVStore
     /**
      * Creates a store.
      *
-     * @param name its type, in any case: {@code local} sums on the host, {@code device} on the device of
-     *     the first value of a key; {@code dist_sync} and {@code dist_device_sync} do so in each process that a
-     *     launcher of MPI has started, and then over all of them, which make the same calls in the same order
+     * @param name the type, in upper or lower case: {@code local} sums values on the host,
+     *     {@code device} on the device of the first value of each key. {@code dist_sync} and
+     *     {@code dist_device_sync} do the same in each process of a job started by an MPI launcher,
+     *     and then sum over all processes, which must make the same calls in the same order
      * @return an empty store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no such type, with {@code
-     *     UNSUPPORTED} when this version does not have it, or no MPI is installed that {@code dist_sync} needs
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown
+     * @throws KVStoreException with {@code UNSUPPORTED} if this version does not support the type,
+     *     or {@code dist_sync} does not find an installed MPI
      */
     public static KVStore create(String name) {
         requireNonNull(name, "name");
@@ -94,7 +99,7 @@ public final class KVStore
         return new KVStore(name);
     }
 
-    // ---- what it is -------------------------------------------------------------------------
+    // ---- properties -------------------------------------------------------------------------
 
     /**
      * Returns the type in lower case.
@@ -105,19 +110,23 @@ public final class KVStore
         return type;
     }
 
-    // ---- end of life ------------------------------------------------------------------------
+    // ---- closing ----------------------------------------------------------------------------
 
     /**
-     * Waits for the store's checkpoints, then releases its values. Closing again does nothing;
-     * running calls finish. Processes wait for each other, unless {@link #setBarrierBeforeExit}
-     * says otherwise; a store that is garbage-collected does not wait. An interrupted thread does
-     * not wait for checkpoints; the end of the JVM does.
+     * Waits for the store's checkpoints, then releases its values. Calls in progress finish.
+     * Closing a closed store does nothing. The processes of a distributed store wait for each other
+     * here, unless {@link #setBarrierBeforeExit} turns this off; a store that is garbage-collected
+     * does not wait. If the thread is interrupted, this method does not wait for checkpoints; the
+     * JVM waits for them at exit.
      *
-     * @throws KVStoreException if a checkpoint failed and the program has not seen the failure, or
-     *     if other processes do not arrive; the store is closed in both cases
+     * <p>The store is closed even if this method throws.
+     *
+     * @throws KVStoreException if a checkpoint failed and the program has not seen the failure
+     * @throws KVStoreException if the other processes do not close their store in time
      */
     @Override
     public void close() {
+        // Collect failures and throw them at the end, so that the store is closed in any case.
         KVStoreException failure = null;
         for (KVStoreException failed : checkpoints.finish()) {
             if (failure == null) {
@@ -146,7 +155,7 @@ public final class KVStore
     /**
      * Returns whether {@link #close} was called.
      *
-     * @return true once it was
+     * @return true after {@link #close}
      */
     @Override
     public boolean isClosed() {
@@ -154,7 +163,7 @@ public final class KVStore
     }
 
     /**
-     * Returns what this store is.
+     * Returns the type of this store.
      *
      * @return for example {@code KVStore[local]}
      */
@@ -163,7 +172,7 @@ public final class KVStore
         return "KVStore[" + type + "]";
     }
 
-    // ---- for the interfaces -----------------------------------------------------------------
+    // ---- internals for the interfaces -------------------------------------------------------
 
     private long handle() {
         return handle.value(this);
@@ -178,7 +187,7 @@ public final class KVStore
         }
     }
 
-    /** Returns the descriptions of new arrays that a native call makes. */
+    /** Returns the descriptions of the new arrays that a native call creates. */
     long[] allocate(LongFunction<long[]> verb) {
         return query(handle -> NativeMemory.allocate(0, () -> verb.apply(handle)));
     }
@@ -188,12 +197,15 @@ public final class KVStore
         return run(() -> verb.accept(handle()), arguments);
     }
 
-    /** Runs a native call that may run twice: after a failure it has changed nothing that counts. */
+    /**
+     * Runs a native call, and runs it again after a garbage collection if memory ran out. The call
+     * must not change anything if it fails.
+     */
     KVStore change(LongConsumer verb, Value[]... arguments) {
         return run(() -> retry(() -> verb.accept(handle())), arguments);
     }
 
-    /** Runs a native call that may have changed something when it fails. */
+    /** Runs a native call without a retry, because a failed call may have changed something. */
     KVStore changeOnce(LongConsumer verb, Value[]... arguments) {
         long numBytes = 0;
         for (Value[] values : arguments) {

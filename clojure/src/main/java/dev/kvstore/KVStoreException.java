@@ -3,8 +3,8 @@ package dev.kvstore;
 import java.util.Objects;
 
 /**
- * The one exception of this library. {@link #code()} says what kind of failure it is; the message
- * names the key, the device, what was expected and what was found.
+ * The exception that this library throws. {@link #code()} returns the kind of failure. The message
+ * names the key or device, what was expected and what was found.
  *
  * @serial exclude
  */
@@ -13,42 +13,48 @@ public final class KVStoreException extends RuntimeException {
 
     /** The kinds of failure. */
     public enum Code {
-        /** A key that the store does not hold. */
+        /** The key was never initialized, or was removed. */
         KEY_NOT_FOUND(0),
-        /** A key that the store already holds, or that one {@code init} names twice. */
+        /** The key already exists, or is twice in the list of one {@code init}. */
         KEY_EXISTS(1),
-        /** Two lists, or data and a shape, whose lengths differ. */
+        /** Two lists, or data and a shape, have different lengths. */
         LENGTH_MISMATCH(2),
-        /** A shape or data type other than the expected one. */
+        /** An array has the wrong shape or data type. */
         SPEC_MISMATCH(3),
-        /** An argument that cannot be right whatever the state of the store. */
+        /** An argument is not valid. */
         INVALID_ARGUMENT(4),
-        /** Something that this version, store kind or backend cannot do. */
+        /** This version, store type or backend does not support the operation. */
         UNSUPPORTED(5),
-        /** A device that this machine does not have. */
+        /** The device does not exist on this machine or cannot be used. */
         DEVICE_UNAVAILABLE(6),
-        /** Not enough memory on the device, or more native memory than {@link NativeMemory#softCap()}. */
+        /**
+         * There is not enough memory on the device, or the native memory limit
+         * {@link NativeMemory#softCap()} is reached.
+         */
         OUT_OF_MEMORY(7),
         /** An updater failed with something other than a Java exception. */
         UPDATER(8),
-        /** A file that could not be read or written. */
+        /** A file could not be read or written. */
         IO(9),
-        /** A file whose content is damaged. */
+        /** A file is damaged. */
         CORRUPT(10),
-        /** A wait that reached its deadline. */
+        /** An operation did not finish in time. */
         TIMEOUT(11),
-        /** A device or a library that failed, the native library included when it cannot be loaded. */
+        /** A device or a library failed, or the native library cannot be loaded. */
         BACKEND(12),
-        /** Use of an array or a store after its {@code close}. */
+        /** The array, store or other object has been closed. */
         CLOSED(13),
-        /** A key whose last change broke off; remove it and put it in anew. */
+        /**
+         * An earlier update of the key was interrupted by a failure, so its value is not reliable.
+         * Remove the key and initialize it again.
+         */
         POISONED(14),
-        /** A mistake in this library. */
+        /** A bug in this library. */
         INTERNAL(15);
 
         private static final Code[] VALUES = values();
 
-        /** The number at the native border. */
+        /** The code of this kind in the native library. */
         final int number;
 
         Code(int number) {
@@ -72,21 +78,21 @@ public final class KVStoreException extends RuntimeException {
     private volatile boolean fromUpdater;
 
     /**
-     * Creates an exception that concerns no key.
+     * Creates an exception without a key.
      *
      * @param code the kind of failure
-     * @param message what happened, with the values in it
+     * @param message the message
      */
     public KVStoreException(Code code, String message) {
         this(code, message, null);
     }
 
     /**
-     * Creates an exception that concerns no key and has a cause.
+     * Creates an exception with a cause and without a key.
      *
      * @param code the kind of failure
-     * @param message what happened, with the values in it
-     * @param cause what led to it, or null
+     * @param message the message
+     * @param cause the cause, or null
      */
     public KVStoreException(Code code, String message, Throwable cause) {
         super(message, cause);
@@ -115,9 +121,9 @@ public final class KVStoreException extends RuntimeException {
     }
 
     /**
-     * Returns the key that the failure concerns.
+     * Returns the key that caused the failure.
      *
-     * @return the key, or null when the failure concerns none
+     * @return the key, or null if no key caused the failure
      */
     public String key() {
         return key;
@@ -126,7 +132,7 @@ public final class KVStoreException extends RuntimeException {
     /**
      * Returns what was expected, for example {@code [2, 3] f32}.
      *
-     * @return the expectation in words, or null when there is none
+     * @return the expectation as a string, or null if there is none
      */
     public String expected() {
         return expected;
@@ -135,7 +141,7 @@ public final class KVStoreException extends RuntimeException {
     /**
      * Returns what was found instead of {@link #expected()}.
      *
-     * @return the finding in words, or null when there is none
+     * @return what was found as a string, or null if there is none
      */
     public String found() {
         return found;

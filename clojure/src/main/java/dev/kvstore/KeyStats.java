@@ -5,15 +5,16 @@ import java.util.Collections;
 import java.util.List;
 
 /**
- * What a key of a store holds, see {@link KVStore#stats} and {@link Snapshot#stats}.
+ * The statistics of a key, see {@link KVStore#stats} and {@link Snapshot#stats}.
  *
  * @param key the key
  * @param shape the shape of the stored value
- * @param dtype its data type
- * @param context the device where it is
- * @param numBytes its size; where only some rows of it are there, that of those and of their numbers
- * @param stateBytes the bytes that an optimizer keeps for the key
- * @param numPushes how many pushes have changed it since it was initialised
+ * @param dtype the data type of the stored value
+ * @param context the device of the stored value
+ * @param numBytes the size of the stored value; for a row-sparse value, the size of its rows and
+ *     row indices
+ * @param stateBytes the size of the optimizer state of the key
+ * @param numPushes the number of pushes that have changed the value since it was initialized
  */
 public record KeyStats(
         String key,
@@ -23,7 +24,10 @@ public record KeyStats(
         long numBytes,
         long stateBytes,
         long numPushes) {
-    /** Returns what the native library says of keys: their names; then for each some numbers. */
+    /**
+     * Decodes the statistics of the native library: the names of the keys and an array with the
+     * numbers of all keys.
+     */
     static List<KeyStats> of(Object[] found) {
         long[] numbers = (long[]) found[1];
         List<KeyStats> stats = new ArrayList<>();

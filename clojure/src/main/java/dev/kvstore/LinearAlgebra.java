@@ -4,14 +4,14 @@ import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
 
-/** Computes with an {@link NDArray} as a vector or a matrix. */
+/** Vector and matrix operations of an {@link NDArray}. */
 public sealed interface LinearAlgebra permits NDArray {
     /**
      * Returns the inner product of two vectors or the product of two matrices.
      *
      * @param other the right operand
      * @return a new array, of shape {@code (1)} for two vectors
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the operands do not fit
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the shapes or data types do not match
      */
     default NDArray dot(NDArray other) {
         requireNonNull(other, "other");
@@ -19,20 +19,22 @@ public sealed interface LinearAlgebra permits NDArray {
     }
 
     /**
-     * Returns the matrix with rows and columns exchanged.
+     * Returns the transposed matrix.
      *
      * @return a new array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array does not have two
+     *     dimensions
      */
     default NDArray transpose() {
         return array().derive(NativeNDArray::transpose);
     }
 
     /**
-     * Returns the column of the greatest element of each row.
+     * Returns the column index of the maximum of each row.
      *
      * @return a new array with one dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array does not have two
+     *     dimensions
      */
     default NDArray argmaxChannel() {
         return array().derive(0, NativeNDArray::argmaxChannel);
@@ -41,11 +43,12 @@ public sealed interface LinearAlgebra permits NDArray {
     /**
      * Returns one element of each row of this matrix.
      *
-     * @param columns the column of the element, for each row
+     * @param columns the column index of the element, for each row
      * @return a new array with one dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this array has not two dimensions
-     *     or there is no such column, with {@code LENGTH_MISMATCH} when there are not as many
-     *     columns as rows
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array does not have two
+     *     dimensions or has no such column
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of column indices is not
+     *     the number of rows
      */
     default NDArray chooseElements(NDArray columns) {
         requireNonNull(columns, "columns");
@@ -57,11 +60,11 @@ public sealed interface LinearAlgebra permits NDArray {
     }
 
     /**
-     * Sets one element of each row of this matrix to one and all others to zero.
+     * Sets one element of each row of this matrix to one and all other elements to zero.
      *
-     * @param columns the column of the one, for each row
+     * @param columns the column index of the one, for each row
      * @return this array
-     * @throws KVStoreException as {@link #chooseElements} does
+     * @throws KVStoreException see {@link #chooseElements}
      */
     default NDArray setOneHot(NDArray columns) {
         requireNonNull(columns, "columns");

@@ -6,15 +6,15 @@ import java.util.Arrays;
 import java.util.StringJoiner;
 
 /**
- * How the learning rate of an optimizer changes with the number of a key's update, given to {@link
- * Optimizer#scheduler}. Immutable, a pure function of the base and of that number.
+ * A learning rate schedule for {@link Optimizer#scheduler}: a pure function of the base learning
+ * rate and the update count of a key. Immutable.
  *
  * <pre>{@code
  * LrScheduler halves = LrScheduler.factor(2, 0.5);
  * halves.learningRate(0.1, 3);   // 0.05
  * }</pre>
  *
- * <p>The base is the learning rate of the optimizer.
+ * <p>The base is the learning rate of the optimizer. Update counts start at 1.
  */
 public final class LrScheduler {
     private static final double LOWEST = 1e-8;
@@ -26,14 +26,14 @@ public final class LrScheduler {
     private static final int OWN = 4;
     private static final int STOP = OWN + 2;
 
-    /** Which function it is. */
+    /** The function that a schedule computes. */
     enum Kind {
         FACTOR(0, "factor"),
         MULTI_FACTOR(1, "multi-factor"),
         POLY(2, "poly"),
         COSINE(3, "cosine");
 
-        /** The number at the native border. */
+        /** The code of this function in the native library. */
         final int code;
 
         private final String text;
@@ -43,20 +43,22 @@ public final class LrScheduler {
             this.text = text;
         }
 
-        /** Whether its own number in this place is a count, and not the bits of a double. */
+        /**
+         * Whether the parameter at this position is a count. Otherwise it is the bits of a double.
+         */
         private boolean isCount(int place) {
             return this == MULTI_FACTOR ? place > 0 : place == 0;
         }
     }
 
-    /** How the learning rate gets to its base in the first updates. */
+    /** How the learning rate reaches its base in the first updates. */
     public enum Warmup {
-        /** In equal steps. */
+        /** It rises in equal steps. */
         LINEAR(0),
-        /** It stays where it began until the warm-up is over. */
+        /** It keeps its first value until the warm-up ends. */
         CONSTANT(1);
 
-        /** The number at the native border. */
+        /** The code of this mode in the native library. */
         final int code;
 
         Warmup(int code) {
@@ -70,7 +72,7 @@ public final class LrScheduler {
     private LrScheduler(Kind kind, long... numbers) {
         this.kind = kind;
         this.numbers = numbers;
-        // Numbers that are no schedule are refused here, and not when it is used.
+        // Compute one learning rate, so that invalid parameters fail here and not at the first use.
         learningRate(1, 1);
     }
 
@@ -86,25 +88,26 @@ public final class LrScheduler {
     }
 
     /**
-     * Returns the schedule that multiplies by {@code factor} after every {@code step} updates, and does
-     * not fall below 1e-8.
+     * Returns a schedule that multiplies the learning rate by {@code factor} after every
+     * {@code step} updates, but never goes below 1e-8.
      *
-     * @param step a number of updates, at least 1
-     * @param factor from 0 to 1
+     * @param step the number of updates, at least 1
+     * @param factor a factor from 0 to 1
      * @return the schedule
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when they are not
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an argument is out of range
      */
     public static LrScheduler factor(long step, double factor) {
         return of(Kind.FACTOR, step, bits(factor), bits(LOWEST));
     }
 
     /**
-     * Returns the schedule that multiplies by {@code factor} after each of these numbers of updates.
+     * Returns a schedule that multiplies the learning rate by {@code factor} after each of these
+     * update counts.
      *
-     * @param steps ascending, from 1 on
-     * @param factor from 0 to 1
+     * @param steps update counts in ascending order, each at least 1
+     * @param factor a factor from 0 to 1
      * @return the schedule
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when they are not
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an argument is out of range
      */
     public static LrScheduler multiFactor(long[] steps, double factor) {
         requireNonNull(steps, "steps");
@@ -115,43 +118,44 @@ public final class LrScheduler {
     }
 
     /**
-     * Returns the schedule that falls from the base to {@code finalLr} at update {@code maxUpdate} as a
-     * polynomial: {@code finalLr + (base - finalLr) * (1 - n / N)^power}, with {@code n} and {@code N} counted
-     * from the end of the warm-up to the update and to {@code maxUpdate}.
+     * Returns a schedule that decays polynomially from the base to {@code finalLr}:
+     * {@code finalLr + (base - finalLr) * (1 - n / N)^power}, where {@code n} is the update count
+     * and {@code N} is {@code maxUpdate}, both counted from the end of the warm-up.
      *
-     * @param maxUpdate the update at which it ends, at least 1
-     * @param power the power
-     * @param finalLr the learning rate from then on
+     * @param maxUpdate the update count at which the decay ends, at least 1
+     * @param power the exponent
+     * @param finalLr the learning rate from {@code maxUpdate} on
      * @return the schedule
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for other numbers
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an argument is out of range
      */
     public static LrScheduler poly(long maxUpdate, double power, double finalLr) {
         return of(Kind.POLY, maxUpdate, bits(power), bits(finalLr));
     }
 
     /**
-     * Returns the schedule that falls from the base to {@code finalLr} at update {@code maxUpdate} as half
-     * a wave: {@code finalLr + (base - finalLr) * (1 + cos(pi * n / N)) / 2}, with {@code n} and {@code N}
-     * counted from the end of the warm-up to the update and to {@code maxUpdate}.
+     * Returns a schedule that decays from the base to {@code finalLr} along half a cosine wave:
+     * {@code finalLr + (base - finalLr) * (1 + cos(pi * n / N)) / 2}, where {@code n} is the update
+     * count and {@code N} is {@code maxUpdate}, both counted from the end of the warm-up.
      *
-     * @param maxUpdate the update at which it ends, at least 1
-     * @param finalLr the learning rate from then on
+     * @param maxUpdate the update count at which the decay ends, at least 1
+     * @param finalLr the learning rate from {@code maxUpdate} on
      * @return the schedule
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for other numbers
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an argument is out of range
      */
     public static LrScheduler cosine(long maxUpdate, double finalLr) {
         return of(Kind.COSINE, maxUpdate, bits(finalLr));
     }
 
     /**
-     * Returns this schedule with a warm-up: before update {@code steps} the learning rate comes from
-     * {@code beginLr}, and the base is reached at that update.
+     * Returns this schedule with a warm-up. The learning rate starts at {@code beginLr} and reaches
+     * the base at update {@code steps}.
      *
-     * @param steps a number of updates
-     * @param beginLr the learning rate at first
-     * @param mode how it gets to the base
-     * @return the changed schedule
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this schedule ends before the warm-up
+     * @param steps the number of updates of the warm-up
+     * @param beginLr the first learning rate
+     * @param mode how the learning rate reaches the base
+     * @return a new schedule
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this schedule ends before the
+     *     warm-up
      */
     public LrScheduler warmup(long steps, double beginLr, Warmup mode) {
         requireNonNull(mode, "mode");
@@ -163,11 +167,12 @@ public final class LrScheduler {
     }
 
     /**
-     * Returns this schedule with another lower bound; only that of {@link #factor} has one.
+     * Returns this schedule with another lower bound. Only {@link #factor} schedules have a lower
+     * bound.
      *
      * @param stopFactorLr the lowest learning rate
-     * @return the changed schedule
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another kind of schedule
+     * @return a new schedule
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} for other schedules
      */
     public LrScheduler stop(double stopFactorLr) {
         if (kind != Kind.FACTOR) {
@@ -182,7 +187,7 @@ public final class LrScheduler {
      * Returns the learning rate of an update.
      *
      * @param base the learning rate of the optimizer
-     * @param numUpdate the number of the key's update, counted from 1
+     * @param numUpdate the update count of the key, which starts at 1
      * @return the learning rate
      */
     public double learningRate(double base, long numUpdate) {
@@ -191,8 +196,9 @@ public final class LrScheduler {
     }
 
     /**
-     * The schedule as the native library takes it: the codes of its kind and of the mode of its warm-up, the
-     * updates of the warm-up, where that begins, and its own numbers. Fractions are the bits of a double.
+     * Returns the schedule in the encoding of the native library: the code of the function, the
+     * mode of the warm-up, the number of its updates, its first learning rate, and the parameters
+     * of the function. Fractions are encoded as the bits of a double.
      */
     long[] numbers() {
         return numbers;

@@ -12,8 +12,8 @@ import java.util.function.LongConsumer;
 import java.util.function.LongFunction;
 
 /**
- * A dense, row-major array of numbers on one device. Shape, data type and device never change; the
- * elements do, through the methods that say so.
+ * A dense, row-major array of numbers on one device. Its shape, data type and device never change.
+ * Its elements change only by methods that are documented to change them.
  *
  * <pre>{@code
  * try (NDArray a = NDArray.of(new float[] {1, 2, 3, 4}, Shape.of(2, 2));
@@ -23,24 +23,26 @@ import java.util.function.LongFunction;
  * }
  * }</pre>
  *
- * <p>An array owns native memory until {@link #close}; one that was forgotten is released after the
- * garbage collector has found it. Every method but {@link #shape}, {@link #dtype}, {@link #context},
- * {@link #size}, {@link #dependencies}, {@link #isClosed}, {@link #equals}, {@link #toString} and {@link
- * #close} throws {@code CLOSED} after that. A close in one thread during a call in another lets the call finish.
+ * <p>An array owns native memory until {@link #close}. An array that is not closed is released
+ * after it has been garbage-collected. After {@code close}, all methods throw {@code CLOSED} except
+ * {@link #shape}, {@link #dtype}, {@link #context}, {@link #size}, {@link #dependencies},
+ * {@link #isClosed}, {@link #equals}, {@link #toString} and {@link #close}. If one thread closes an
+ * array during a call in another thread, the call finishes normally.
  *
- * <p>Arithmetic between two arrays needs equal shapes, data types and devices, otherwise it throws
- * {@code SPEC_MISMATCH}; comparisons stretch a dimension of 1. A scalar is converted into the data
- * type of the array first, so an integer array truncates it. Methods that return a new array throw
- * {@code OUT_OF_MEMORY} when there is no room for it, see {@link NativeMemory}.
+ * <p>Arithmetic between two arrays throws {@code SPEC_MISMATCH} unless their shapes, data types and
+ * devices are equal. Comparisons also broadcast dimensions of size 1. A scalar is first converted
+ * to the data type of the array, so for an integer array it is truncated. Methods that return a new
+ * array throw {@code OUT_OF_MEMORY} if there is not enough memory for it, see {@link NativeMemory}.
  *
- * <p>The methods are in interfaces by purpose, which only this class implements:
+ * <p>The methods are grouped into interfaces, which only this class implements:
  *
  * <ul>
- *   <li>{@link ElementReader} and {@link ElementWriter}: elements out and in;
- *   <li>{@link ElementArithmetic} and {@link LinearAlgebra}: numbers, vectors and matrices;
- *   <li>{@link ArrayViews}: arrays that share the elements;
- *   <li>{@link ArrayConversion}: copies, data types and devices;
- *   <li>{@link ArrayDependencies}: the arrays that this one was computed from.
+ * <li>{@link ElementReader} and {@link ElementWriter}: reading and writing elements;
+ * <li>{@link ElementArithmetic} and {@link LinearAlgebra}: element-wise, vector and matrix
+ *     operations;
+ * <li>{@link ArrayViews}: arrays that share the elements;
+ * <li>{@link ArrayConversion}: copies, data types and devices;
+ * <li>{@link ArrayDependencies}: the arrays that this array was computed from.
  * </ul>
  */
 public final class NDArray
@@ -81,7 +83,7 @@ public final class NDArray
         return array;
     }
 
-    /** Arrays from descriptions that stand one after the other. */
+    /** Returns the arrays of consecutive descriptions. */
     static NDArray[] adoptAll(long[] descriptions) {
         List<NDArray> arrays = new ArrayList<>();
         int position = 0;
@@ -93,12 +95,12 @@ public final class NDArray
         return arrays.toArray(NDArray[]::new);
     }
 
-    /** An array for the time of one native call, which releases it. */
+    /** Returns an array that is valid during one native call. The native library releases it. */
     static NDArray lent(Description description) {
         return new NDArray(description, false);
     }
 
-    // ---- making arrays ----------------------------------------------------------------------
+    // ---- creating arrays --------------------------------------------------------------------
 
     /**
      * Returns a new array of zeros.
@@ -117,7 +119,7 @@ public final class NDArray
      * @param dtype the data type
      * @param context the device
      * @return the zeros
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray zeros(Shape shape, DType dtype, Context context) {
         return full(shape, 0, dtype, context);
@@ -140,14 +142,14 @@ public final class NDArray
      * @param dtype the data type
      * @param context the device
      * @return the ones
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray ones(Shape shape, DType dtype, Context context) {
         return full(shape, 1, dtype, context);
     }
 
     /**
-     * Returns a new array with one value in every place.
+     * Returns a new array in which every element has the same value.
      *
      * @param shape the shape
      * @param value the value
@@ -158,14 +160,14 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array with one value in every place.
+     * Returns a new array in which every element has the same value.
      *
      * @param shape the shape
-     * @param value the value, converted into the data type
+     * @param value the value, which is converted to the data type
      * @param dtype the data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray full(Shape shape, double value, DType dtype, Context context) {
         return create(shape, dtype, context, () -> NativeNDArray.full(
@@ -173,14 +175,15 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array with one integer in every place, exact beyond the 53 bits of a double.
+     * Returns a new array in which every element has the same value. The value is not rounded to a
+     * double, so more than 53 bits are exact.
      *
      * @param shape the shape
-     * @param value the value, converted into the data type
+     * @param value the value, which is converted to the data type
      * @param dtype the data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray fullLong(Shape shape, long value, DType dtype, Context context) {
         return create(shape, dtype, context, () -> NativeNDArray.fullLong(
@@ -193,7 +196,8 @@ public final class NDArray
      * @param data the elements in row-major order; they are copied
      * @param shape the shape
      * @return a float32 array on {@code cpu(0)}
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when the shape has another size
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
+     *     match the shape
      */
     public static NDArray of(float[] data, Shape shape) {
         return of(data, shape, DType.FLOAT32, Context.cpu());
@@ -207,8 +211,9 @@ public final class NDArray
      * @param dtype the data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when the shape has another size, with
-     *     {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
+     *     match the shape
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray of(float[] data, Shape shape, DType dtype, Context context) {
         ElementCount.check(requireNonNull(data, "data").length, shape, dtype);
@@ -264,7 +269,7 @@ public final class NDArray
     /**
      * Returns a new array with the given elements, see {@link #of(float[], Shape, DType, Context)}.
      *
-     * @param data the elements in row-major order, numbers from -128 to 127; they are copied and converted
+     * @param data the elements in row-major order as signed bytes; they are copied and converted
      * @param shape the shape
      * @param dtype the data type
      * @param context the device
@@ -284,18 +289,23 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array with the elements between the position and the limit of a buffer, which do not
-     * move. The copy is quickest from a direct buffer in the byte order of the machine.
+     * Returns a new array with the elements between the position and the limit of a buffer.
+     * Position and limit do not change. Copying from a direct buffer in the byte order of the
+     * machine is the fastest.
      *
-     * @param data a float, double, int or long buffer holds numbers, which are converted; a byte buffer
-     *     holds the bytes of the array, as {@link #asBuffer} gives them, in the byte order of the machine
+     * @param data a float, double, int or long buffer with numbers, which are converted; or a byte
+     *     buffer with the bytes of the array in the byte order of the machine, as {@link #asBuffer}
+     *     returns them
      * @param shape the shape
      * @param dtype the data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when the shape has another size, with {@code
-     *     INVALID_ARGUMENT} for a byte buffer in another byte order and for a buffer of another kind, with
-     *     {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
+     *     match the shape
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the buffer is of another type
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a byte buffer is not in the byte
+     *     order of the machine
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray of(Buffer data, Shape shape, DType dtype, Context context) {
         requireNonNull(dtype, "dtype");
@@ -311,15 +321,15 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array from the bytes that {@link #toBytes} gives.
+     * Returns a new array from bytes as {@link #toBytes} returns them.
      *
      * @param littleEndian the elements in row-major order, each in little-endian byte order
      * @param shape the shape
      * @param dtype the data type of the bytes and of the array
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} when the shape has another size, with
-     *     {@code DEVICE_UNAVAILABLE} when this machine has no such device
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the shape has another size
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray fromBytes(
             byte[] littleEndian, Shape shape, DType dtype, Context context) {
@@ -329,17 +339,17 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array of evenly spaced numbers: {@code start}, {@code start + step}, .. before
-     * {@code stop}.
+     * Returns a new array of evenly spaced numbers: {@code start}, {@code start + step} and so on,
+     * up to but excluding {@code stop}.
      *
      * @param start the first number
-     * @param stop the end, not included
-     * @param step the distance
-     * @param repeat how often each number stands in the array
+     * @param stop the end of the range, which is not included
+     * @param step the difference between two numbers
+     * @param repeat the number of times that each number is repeated
      * @param dtype the data type
      * @param context the device
      * @return an array with one dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when that are no numbers at all
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the range is empty
      */
     public static NDArray arange(
             double start, double stop, double step, int repeat, DType dtype, Context context) {
@@ -350,13 +360,14 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array that holds the given ones one after the other.
+     * Concatenates arrays along a dimension.
      *
-     * @param arrays arrays that differ in no dimension but {@code axis}
-     * @param axis the dimension along which they are joined
-     * @return the joined array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there are no arrays or no such axis,
-     *     with {@code SPEC_MISMATCH} when the arrays do not fit
+     * @param arrays the arrays, whose dimensions are equal except along {@code axis}
+     * @param axis the dimension along which the arrays are joined
+     * @return a new array
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if there are no arrays or no such axis
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the arrays differ in another
+     *     dimension, in data type or in device
      */
     public static NDArray concatenate(List<NDArray> arrays, int axis) {
         requireNonNull(arrays, "arrays");
@@ -379,7 +390,10 @@ public final class NDArray
         return create(Long.MAX_VALUE, shape, dtype, context, allocation);
     }
 
-    /** A shape for which there is not enough data is refused by the call, not for want of memory. */
+    /**
+     * Creates an array from {@code length} numbers. If they are too few for the shape, requests no
+     * memory, so that the native call reports the wrong length rather than a lack of memory.
+     */
     private static NDArray create(
             long length,
             Shape shape,
@@ -394,7 +408,7 @@ public final class NDArray
         return adopt(allocate(context, numBytes, allocation));
     }
 
-    // ---- what it is -------------------------------------------------------------------------
+    // ---- properties -------------------------------------------------------------------------
 
     /**
      * Returns the shape.
@@ -432,16 +446,16 @@ public final class NDArray
         return shape.product();
     }
 
-    /** Blocks until every change of any array that was asked for so far is made. */
+    /** Waits until every change of any array that was requested so far is complete. */
     public static void waitAll() {
         NativeLibrary.load();
         NativeRuntime.synchronize();
     }
 
-    // ---- end of life ------------------------------------------------------------------------
+    // ---- closing ----------------------------------------------------------------------------
 
     /**
-     * Releases the elements. Closing again does nothing; views of this array stay usable.
+     * Releases the elements. Views of this array stay usable. Closing a closed array does nothing.
      */
     @Override
     public void close() {
@@ -451,7 +465,7 @@ public final class NDArray
     /**
      * Returns whether {@link #close} was called.
      *
-     * @return true once it was
+     * @return true after {@link #close}
      */
     @Override
     public boolean isClosed() {
@@ -459,7 +473,7 @@ public final class NDArray
     }
 
     /**
-     * Returns a number that no other array of this process has. It is no address.
+     * Returns a number that is unique among the arrays of this process. It is not an address.
      *
      * @return the number
      */
@@ -468,7 +482,7 @@ public final class NDArray
     }
 
     /**
-     * Returns what this array is, without its elements.
+     * Returns the data type, shape and device, but not the elements.
      *
      * @return for example {@code NDArray[float32 (2,3) cpu(0)]}
      */
@@ -478,11 +492,11 @@ public final class NDArray
     }
 
     /**
-     * Returns whether the other one is an array of the same shape that holds the same numbers at the moment,
-     * of whatever data type, on whatever device. NaN is no number: an array with one equals only itself. A closed
-     * array equals only itself, too.
+     * Returns whether {@code other} is an array with the same shape and, at this moment, the same
+     * numbers. Data type and device may differ. An array that contains NaN and a closed array equal
+     * only themselves.
      *
-     * @param other the other one
+     * @param other the object to compare with
      */
     @Override
     public boolean equals(Object other) {
@@ -504,21 +518,23 @@ public final class NDArray
     }
 
     /**
-     * Returns a hash of the shape: the elements may change while the array stands in a hash table. For tables of
-     * many arrays take an {@code IdentityHashMap}.
+     * Returns a hash of the shape only, because the elements may change while the array is in a
+     * hash table. For large tables use an {@code IdentityHashMap}.
      */
     @Override
     public int hashCode() {
         return shape.hashCode();
     }
 
-    // ---- for the interfaces and native calls ------------------------------------------------
+    // ---- internals for the interfaces and native calls --------------------------------------
 
     Ancestry ancestry() {
         return Ancestry.of(this);
     }
 
-    /** The handle for a native call, after which the caller needs a reachability fence. */
+    /**
+     * Returns the handle for a native call. After the call, the caller needs a reachability fence.
+     */
     long handle() {
         return handle.value(this);
     }
@@ -544,12 +560,17 @@ public final class NDArray
         }
     }
 
-    /** Returns the new array, of about this size, that a native call computes from this one and {@code others}. */
+    /**
+     * Returns the new array that a native call computes from this array and {@code others}. The new
+     * array has about the size of this one.
+     */
     NDArray derive(LongFunction<long[]> call, NDArray... others) {
         return derive(context, numBytes(), call, others);
     }
 
-    /** As {@link #derive(LongFunction, NDArray...)}, for a new array of about {@code numBytes}. */
+    /**
+     * Like {@link #derive(LongFunction, NDArray...)}, for a new array of about {@code numBytes}.
+     */
     NDArray derive(long numBytes, LongFunction<long[]> call, NDArray... others) {
         return derive(context, numBytes, call, others);
     }
@@ -565,7 +586,7 @@ public final class NDArray
         }
     }
 
-    /** Returns the array over the same elements that a native call makes. */
+    /** Returns a view that a native call creates. */
     NDArray view(LongFunction<long[]> call) {
         return adopt(query(call));
     }

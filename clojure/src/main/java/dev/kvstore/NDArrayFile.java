@@ -11,18 +11,18 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Files of arrays in the format of MXNet: what {@code mx.nd.save} writes can be loaded, and the
- * reverse. A file holds arrays, either each with a name or all without.
+ * Reads and writes array files in the format of MXNet's {@code mx.nd.save} and {@code mx.nd.load}.
+ * In a file, either all arrays have names or none has.
  *
  * <pre>{@code
  * NDArrayFile.save(Path.of("model.params"), Map.of("w", weights));
  * NDArray loaded = NDArrayFile.loadMap(Path.of("model.params")).get("w");
  * }</pre>
  *
- * <p>A file is written beside and then renamed, so that it is whole at every moment; what a folder lets
- * replace is replaced, a file that is read-only too. A path of another file system than that of the
- * operating system, in a zip file say, is {@code INVALID_ARGUMENT}. Loaded arrays are on
- * {@code cpu(0)}; sparse ones become dense.
+ * <p>Saving writes a temporary file in the same folder and renames it, so the file is complete at
+ * every moment. An existing file is replaced, even a read-only one, if the folder is writable.
+ * Paths must belong to the default file system; others, such as a path in a zip file, fail with
+ * {@code INVALID_ARGUMENT}. Loaded arrays are on {@code cpu(0)}. Sparse arrays become dense.
  */
 public final class NDArrayFile {
     private NDArrayFile() {}
@@ -30,9 +30,9 @@ public final class NDArrayFile {
     /**
      * Writes arrays with their names.
      *
-     * @param file the file, which is replaced when it is there
+     * @param file the file, which is replaced if it exists
      * @param arrays the arrays by name, written in the order of the map
-     * @throws KVStoreException with {@code IO} when it cannot be written
+     * @throws KVStoreException with {@code IO} if the file cannot be written
      */
     public static void save(Path file, Map<String, NDArray> arrays) {
         requireNonNull(file, "file");
@@ -50,9 +50,9 @@ public final class NDArrayFile {
     /**
      * Writes arrays without names.
      *
-     * @param file the file, which is replaced when it is there
+     * @param file the file, which is replaced if it exists
      * @param arrays the arrays
-     * @throws KVStoreException with {@code IO} when it cannot be written
+     * @throws KVStoreException with {@code IO} if the file cannot be written
      */
     public static void save(Path file, List<NDArray> arrays) {
         requireNonNull(file, "file");
@@ -67,12 +67,14 @@ public final class NDArrayFile {
     }
 
     /**
-     * Reads a file of arrays with names.
+     * Reads a file of named arrays.
      *
      * @param file the file
-     * @return the arrays by name in the order of the file; of several with one name the last
-     * @throws KVStoreException with {@code IO} when it cannot be read, {@code CORRUPT} when it is
-     *     damaged, {@code INVALID_ARGUMENT} when its arrays have no names
+     * @return the arrays by name, in the order of the file; if a name occurs several times, the
+     *     last array with that name
+     * @throws KVStoreException with {@code IO} if the file cannot be read
+     * @throws KVStoreException with {@code CORRUPT} if the file is damaged
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the arrays have no names
      */
     public static Map<String, NDArray> loadMap(Path file) {
         Content content = Content.of(file);
@@ -91,23 +93,24 @@ public final class NDArrayFile {
     }
 
     /**
-     * Reads a file of arrays, whether they have names or not.
+     * Reads a file of arrays, with or without names.
      *
      * @param file the file
      * @return the arrays in the order of the file
-     * @throws KVStoreException with {@code IO} when it cannot be read, {@code CORRUPT} when it is
-     *     damaged
+     * @throws KVStoreException with {@code IO} if the file cannot be read
+     * @throws KVStoreException with {@code CORRUPT} if the file is damaged
      */
     public static List<NDArray> loadList(Path file) {
         return List.of(Content.of(file).arrays);
     }
 
     /**
-     * Returns an array as bytes: one record of a file, without the file around it.
+     * Serializes an array: returns one record of a file, without the header of the file.
      *
      * @param array the array
-     * @return its bytes
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when they do not fit into a Java array
+     * @return the bytes
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the bytes do not fit into a Java
+     *     array
      */
     public static byte[] serialize(NDArray array) {
         requireNonNull(array, "array");
@@ -119,11 +122,12 @@ public final class NDArrayFile {
     }
 
     /**
-     * Returns the array of {@link #serialize}, or of MXNet's method with that name.
+     * Deserializes an array from the bytes that {@link #serialize} or the MXNet method of that name
+     * has returned.
      *
-     * @param bytes what it returned
+     * @param bytes the bytes
      * @return a new array
-     * @throws KVStoreException with {@code CORRUPT} when the bytes are damaged
+     * @throws KVStoreException with {@code CORRUPT} if the bytes are damaged
      */
     public static NDArray deserialize(byte[] bytes) {
         requireNonNull(bytes, "bytes");

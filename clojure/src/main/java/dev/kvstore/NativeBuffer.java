@@ -3,22 +3,28 @@ package dev.kvstore;
 import java.nio.Buffer;
 import java.nio.ByteBuffer;
 
-/** Entry points of the native library for elements that Java sees or that are copied to where it does. */
+/** Native methods that copy elements between arrays and Java buffers or Java arrays. */
 final class NativeBuffer {
     private NativeBuffer() {}
 
-    /** Returns a handle to the present value of an array; its memory stays until it is released. */
+    /**
+     * Returns a handle to the current elements of an array. It keeps their memory alive until it is
+     * released.
+     */
     static native long pin(long array);
 
-    /** Returns a part of the memory itself. It must not be written, nor read after the release. */
+    /**
+     * Returns a direct buffer over a part of the pinned memory. The caller must not write to it,
+     * nor read it after the release.
+     */
     static native ByteBuffer view(long pin, long start, long numBytes);
 
     static native void release(long pin);
 
     /**
-     * Returns the description of a new array with elements of a direct buffer.
+     * Returns the description of a new array with the elements of a direct buffer.
      *
-     * @param kind what the elements are, see {@link HostBuffer}
+     * @param kind the type of the elements, see {@link HostBuffer}
      */
     static native long[] create(
             Buffer data,
@@ -30,7 +36,10 @@ final class NativeBuffer {
             int deviceKind,
             int deviceId);
 
-    /** Sets an array; {@code dtype} is that of the elements where the buffer holds bytes. */
+    /**
+     * Sets the elements of an array. {@code dtype} is the data type of the elements if the buffer
+     * holds bytes.
+     */
     static native void assign(
             long array, Buffer data, int kind, long position, long length, int dtype);
 

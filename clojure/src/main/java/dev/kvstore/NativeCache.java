@@ -13,8 +13,8 @@ import java.util.Map;
 import java.util.zip.CRC32;
 
 /**
- * Files that are unpacked once and stay, in folders named by their content. Who could change such a
- * file could run code in this process, so a folder that other users can write is refused.
+ * A cache of unpacked files, in folders named by their contents. Whoever can change such a file can
+ * run code in this process, so a folder that other users can write to is rejected.
  */
 final class NativeCache {
     static final String PROPERTY = "dev.kvstore.cache";
@@ -25,7 +25,7 @@ final class NativeCache {
 
     private NativeCache() {}
 
-    /** Returns the folder that the property names, or else the one of this user. */
+    /** Returns the folder of the property, or the default cache folder of the user. */
     static Path folder() throws IOException {
         String named = System.getProperty(PROPERTY);
         if (named != null) {
@@ -35,7 +35,7 @@ final class NativeCache {
         if (caches != null && Path.of(caches).isAbsolute()) {
             return Path.of(caches, "kvstore");
         }
-        // A user without an entry in the list of users has the home `?`.
+        // The JVM reports `?` as the home of a user without an entry in the user database.
         Path home = Path.of(System.getProperty("user.home", ""));
         if (!home.isAbsolute()) {
             throw new IOException("no home folder, and no " + PROPERTY + " that names one");
@@ -44,8 +44,8 @@ final class NativeCache {
     }
 
     /**
-     * Returns the file of a name with this content. A finished file is renamed into its place, so that
-     * another process sees a whole one or none.
+     * Returns a file with this name and content, and writes it if it does not exist. It is written
+     * to a temporary file and renamed, so that other processes see a complete file or none.
      */
     static Path unpack(Path cache, String name, byte[] content) throws IOException {
         Path folder = cache.resolve(name(content));
@@ -65,7 +65,10 @@ final class NativeCache {
         return file;
     }
 
-    /** Reads a piece at a time: the content alone is much for a small heap. */
+    /**
+     * Returns whether the file has this content. Reads it in pieces, because a second copy of the
+     * content might not fit into a small heap.
+     */
     private static boolean holds(Path file, byte[] content) throws IOException {
         byte[] piece = new byte[1 << 16];
         int start = 0;
@@ -90,7 +93,10 @@ final class NativeCache {
         Files.createDirectories(folder, attributes);
     }
 
-    /** Looks at the folders above too: who can rename one of them can put another in its place. */
+    /**
+     * Throws if other users can write to the folder or replace it. Checks the parent folders too,
+     * because a user who can rename one of them can replace it.
+     */
     private static void refuseIfOthersCanWrite(Path folder) throws IOException {
         if (!folder.getFileSystem().supportedFileAttributeViews().contains("unix")) {
             return;
@@ -105,7 +111,7 @@ final class NativeCache {
                 throw new FileSystemException(
                         path.toString(), null, "this folder belongs to another user");
             }
-            // In a sticky folder, such as /tmp, only owners rename what is in it.
+            // In a folder with the sticky bit, such as /tmp, only its owner can rename a file.
             boolean sticky = (mode & STICKY) != 0 && !path.equals(leaf);
             if ((mode & WRITABLE_BY_OTHERS) != 0 && !sticky) {
                 throw new FileSystemException(
@@ -114,7 +120,10 @@ final class NativeCache {
         }
     }
 
-    /** The number of the user who runs this process, which Java does not tell. */
+    /**
+     * Returns the user ID of this process. Java has no method for it, so this reads the owner of a
+     * file of the process.
+     */
     private static int user() throws IOException {
         Path process = Path.of("/proc/self");
         if (Files.exists(process)) {
@@ -128,7 +137,10 @@ final class NativeCache {
         }
     }
 
-    /** Tells versions apart; a cold JVM needs 150 ms for a digest that nobody could forge. */
+    /**
+     * Returns a folder name that differs between versions of the content. A checksum is enough for
+     * that, and a cryptographic digest takes 150 ms in a cold JVM.
+     */
     private static String name(byte[] content) {
         CRC32 checksum = new CRC32();
         checksum.update(content);

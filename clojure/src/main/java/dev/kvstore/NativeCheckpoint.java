@@ -1,6 +1,6 @@
 package dev.kvstore;
 
-/** Entry points of the native library for the files of stores. */
+/** Native methods for checkpoints and optimizer state files. */
 final class NativeCheckpoint {
     private NativeCheckpoint() {}
 
@@ -10,7 +10,7 @@ final class NativeCheckpoint {
 
     static native long bytesWritten(long checkpoint);
 
-    /** Blocks until the file is in its place; once for every checkpoint. */
+    /** Waits until the file is in place. Call this once per checkpoint. */
     static native void awaitEnd(long checkpoint);
 
     static native void release(long checkpoint);

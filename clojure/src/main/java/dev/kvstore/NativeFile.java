@@ -1,6 +1,6 @@
 package dev.kvstore;
 
-/** Entry points of the native library for files of arrays. */
+/** Native methods for array files. */
 final class NativeFile {
     private NativeFile() {}
 
@@ -8,7 +8,10 @@ final class NativeFile {
 
     static native void saveMap(String file, String[] names, long[] arrays);
 
-    /** Returns the names, none for a file without, and the descriptions of the arrays. */
+    /**
+     * Returns the names and the descriptions of the arrays. The list of names is empty if the
+     * arrays have none.
+     */
     static native Object[] load(String file);
 
     static native byte[] serialize(long array);

@@ -6,8 +6,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
 
 /**
- * One native object, released once: by {@link #close}, or by the cleaner when its owner was
- * forgotten, or by the end of the native call that lent it.
+ * A handle to a native object. The object is released once: by {@link #close}, by the cleaner after
+ * its owner became unreachable, or by the native library for a borrowed handle.
  */
 final class NativeHandle extends HandleCleaner.Entry {
     private static final AtomicLong OPEN = new AtomicLong();
@@ -24,7 +24,10 @@ final class NativeHandle extends HandleCleaner.Entry {
         this.release = release;
     }
 
-    /** A handle that belongs to {@code owner} and is released no later than the owner's collection. */
+    /**
+     * Returns a handle that belongs to {@code owner}. It is released at the latest after the owner
+     * has been garbage-collected.
+     */
     static NativeHandle owned(Object owner, long handle, LongConsumer release) {
         try {
             NativeHandle owned = new NativeHandle(owner, handle, release);
@@ -32,19 +35,22 @@ final class NativeHandle extends HandleCleaner.Entry {
             OPEN.incrementAndGet();
             return owned;
         } catch (Throwable failure) {
-            // A full Java heap. Were the cleaner to come by as well, the number would be out of date.
+            // The Java heap is full. If the cleaner releases the handle too, that has no effect,
+            // because the native library ignores released handles.
             release.accept(handle);
             throw failure;
         }
     }
 
     /**
-     * The memory of a pinned value, which is released when no buffer on it can be reached any more. It is not
-     * counted: nobody can close a buffer.
+     * Returns a read-only buffer over a pinned value. The value is released when neither this
+     * buffer nor a buffer derived from it is reachable. It is not counted as open, because a buffer
+     * cannot be closed.
      */
     static ByteBuffer buffer(long pin, long numBytes) {
         try {
-            // What is handed out refers to this one, so it is collected last.
+            // The returned buffer and those derived from it refer to this one, so it becomes
+            // unreachable last.
             ByteBuffer whole = NativeBuffer.view(pin, 0, numBytes);
             HandleCleaner.register(whole, () -> NativeBuffer.release(pin));
             return whole.asReadOnlyBuffer().order(ByteOrder.nativeOrder());
@@ -54,14 +60,17 @@ final class NativeHandle extends HandleCleaner.Entry {
         }
     }
 
-    /** A handle that the native library releases itself at the end of the call that lent it. */
+    /**
+     * Returns a borrowed handle. The native library releases it at the end of the call that created
+     * it.
+     */
     static NativeHandle lent(long handle) {
         return new NativeHandle(null, handle, lent -> {});
     }
 
     /**
-     * The number for a native call. Another thread may close this handle right afterwards; the native
-     * library then reports a closed object itself.
+     * Returns the number for a native call. If another thread closes this handle after that, the
+     * native library reports that the object is closed.
      */
     long value(Object what) {
         if (closed) {
@@ -79,27 +88,33 @@ final class NativeHandle extends HandleCleaner.Entry {
         clean();
     }
 
-    /** How many objects have an owner and are not released. */
+    /** Returns the number of owned objects that are not released. */
     static long open() {
         return OPEN.get();
     }
 
-    /** How many objects the cleaner had to release because nobody closed them. */
+    /**
+     * Returns the number of objects that the cleaner released because the program had not closed
+     * them.
+     */
     static long collected() {
         return COLLECTED.get();
     }
 
-    /** Whether the cleaner is releasing an object at this moment. */
+    /** Returns whether the cleaner is releasing an object at this moment. */
     static boolean isCleaning() {
         return RELEASED.get() != COLLECTED.get();
     }
 
-    /** Runs {@code action} on the cleaner's thread once a collection has found what it may clean. */
+    /** Runs {@code action} on the cleaner's thread after the next garbage collection. */
     static void afterCollection(Runnable action) {
         HandleCleaner.register(new Object(), action);
     }
 
-    /** Releasing again is harmless: the native library ignores a handle that it has released. */
+    /**
+     * Releases the object. Releasing an object twice is harmless, because the native library
+     * ignores released handles.
+     */
     @Override
     void run() {
         OPEN.decrementAndGet();

@@ -1,6 +1,9 @@
 package dev.kvstore;
 
-/** Entry points of the native library for stores. Keys and handles cross as arrays, once per verb. */
+/**
+ * Native methods for stores. Each call passes all keys and handles as arrays, so it crosses into
+ * native code once.
+ */
 final class NativeKVStore {
     private NativeKVStore() {}
 
@@ -23,20 +26,20 @@ final class NativeKVStore {
     static native void sendCommandToServers(long store, int head, String body);
 
     /**
-     * Takes values as {@link Values#handles} returns them. {@code onExisting} is the ordinal of an {@link
-     * OnExisting}.
+     * {@code values} has the form that {@link Values#handles} returns. {@code onExisting} is the
+     * code of an {@link OnExisting}.
      */
     static native void init(long store, String[] keys, long[] values, int onExisting);
 
-    /** Takes values as {@link #init} does. */
+    /** {@code values} has the same form as for {@link #init}. */
     static native void push(long store, String[] keys, long[] values, int priority);
 
     static native void pull(long store, String[] keys, long[] outs, int priority);
 
-    /** Returns the descriptions of the new arrays, one after the other. */
+    /** Returns the descriptions of the new arrays, concatenated. */
     static native long[] pullNew(long store, String[] keys);
 
-    /** Takes values as {@link #init} does. */
+    /** {@code values} has the same form as for {@link #init}. */
     static native void pushpull(
             long store,
             String[] valueKeys,
@@ -45,7 +48,7 @@ final class NativeKVStore {
             long[] outs,
             int priority);
 
-    /** Takes values as {@link #init} does. */
+    /** {@code values} has the same form as for {@link #init}. */
     static native void broadcast(
             long store,
             String[] valueKeys,
@@ -59,8 +62,9 @@ final class NativeKVStore {
     static native String[] keys(long store);
 
     /**
-     * Returns the keys as a {@code String[]}, and a {@code long[]} with the numbers of all keys: pushes,
-     * bytes of the state, bytes of the value, dtype code, device kind, device ordinal, rank, dimensions.
+     * Returns a {@code String[]} with the keys and a {@code long[]} with the numbers of all keys,
+     * concatenated. The numbers of a key are: pushes, size of the state in bytes, size of the value
+     * in bytes, dtype code, device kind, device ordinal, rank, dimensions.
      */
     static native Object[] stats(long store);
 
@@ -72,7 +76,7 @@ final class NativeKVStore {
 
     static native void setOptimizer(long store, long optimizer);
 
-    /** Returns names as a String[], and as many values as a double[]. */
+    /** Returns a {@code String[]} with the names and a {@code double[]} with the values. */
     static native Object[] hyperParameters(long store);
 
     static native void setHyperParameters(long store, String[] names, double[] values);
@@ -85,6 +89,6 @@ final class NativeKVStore {
 
     static native void clearClipGlobalNorm(long store);
 
-    /** Returns 0 without a bound. */
+    /** Returns the bound, or 0 if there is none. */
     static native double clipGlobalNorm(long store);
 }

@@ -12,17 +12,17 @@ import java.util.Locale;
 import java.util.Map;
 
 /**
- * Loads the native library once, at its first use. The system property {@code dev.kvstore.library}
- * names a file to load; otherwise the one in the jar is unpacked into the user's cache, which the
- * property {@code dev.kvstore.cache} can name, or, where that is not safe or not possible, into a new
- * temporary folder.
+ * Loads the native library once, on first use. If the system property {@code dev.kvstore.library}
+ * is set, it names the file to load. Otherwise the library in the jar is unpacked into the user's
+ * cache folder, or into the folder of the property {@code dev.kvstore.cache}. If that folder is not
+ * safe or not usable, the library is unpacked into a new temporary folder.
  */
 final class NativeLibrary {
     static final String PROPERTY = "dev.kvstore.library";
 
     private static final String NAME = "kvstore_jni";
 
-    /** The platforms that a jar can have a library for, with its name there. */
+    /** The platforms for which a jar can contain the library, with the name of its file. */
     private static final Map<String, String> FILES = Map.of(
             "linux-x86_64", "libkvstore_jni.so",
             "linux-aarch64", "libkvstore_jni.so",
@@ -31,7 +31,7 @@ final class NativeLibrary {
 
     private NativeLibrary() {}
 
-    /** Makes sure that native methods can be called. Cheap when repeated. */
+    /** Loads the library if it is not loaded yet. Throws if it cannot be loaded. */
     static void load() {
         String failure = outcome().failure;
         if (failure != null) {
@@ -39,17 +39,17 @@ final class NativeLibrary {
         }
     }
 
-    /** What was tried, in order, each with its outcome. */
+    /** Returns the files that were tried, in order, each with its result. */
     static List<String> attempts() {
         return outcome().attempts;
     }
 
-    /** Whether native methods can be called. */
+    /** Returns whether the library is loaded, after trying to load it. */
     static boolean isLoaded() {
         return outcome().failure == null;
     }
 
-    /** The folder of the jar that holds the library for this machine. */
+    /** Returns the name of this platform, which is also the folder of its library in the jar. */
     static String platform() {
         String name = System.getProperty("os.name", "unknown").toLowerCase(Locale.ROOT);
         String os = name.startsWith("mac") ? "macos" : name.startsWith("windows") ? "windows" : name;
@@ -58,13 +58,16 @@ final class NativeLibrary {
     }
 
     /**
-     * What came of loading the library.
+     * The result of loading the library.
      *
-     * @param failure null when it is loaded
+     * @param attempts the files that were tried, in order, each with its result
+     * @param failure null if the library is loaded
      */
     private record Outcome(List<String> attempts, String failure) {}
 
-    /** Null until it was tried, and again when there was no memory to try it with. */
+    /**
+     * Null until the first attempt to load, and still null after an attempt that ran out of memory.
+     */
     private static volatile Outcome outcome;
 
     private static Outcome outcome() {
@@ -73,7 +76,8 @@ final class NativeLibrary {
     }
 
     /**
-     * The only lock that is held during slow work: no native frame exists before the library is
+     * Loads the library. This is the only place that holds a lock during slow work. It cannot
+     * deadlock with virtual threads, because no thread has a native frame before the library is
      * loaded.
      */
     private static synchronized Outcome tryOnce() {
@@ -93,7 +97,9 @@ final class NativeLibrary {
 
     private static final class Loader {
         private final List<String> attempts;
-        /** Native access is denied, so loading another file cannot succeed. */
+        /**
+         * Whether the JVM denies native access. Then loading another file cannot succeed either.
+         */
         private boolean isDenied;
 
         Loader(List<String> attempts) {
@@ -103,7 +109,7 @@ final class NativeLibrary {
         boolean load() {
             String property = System.getProperty(PROPERTY);
             if (property != null) {
-                // Whoever names a file wants that file: another one would only hide the mistake.
+                // Do not fall back to another file: it would hide the mistake in the property.
                 return open(Path.of(property).toAbsolutePath(), "system property " + PROPERTY + ": ");
             }
             byte[] content = read();
@@ -147,12 +153,16 @@ final class NativeLibrary {
             return open(file, "");
         }
 
-        /** A file of its own also serves a second class loader, which may not load the same file. */
+        /**
+         * Loads the library from a new temporary file. This also works for a second class loader,
+         * which must not load the same file again.
+         */
         private boolean openTemporary(byte[] content) {
             Path directory = null;
             Path file = null;
             try {
-                // Java makes it so that nobody else can open it, under a name that nobody can guess.
+                // Java creates the folder with an unpredictable name and without access for other
+                // users.
                 directory = Files.createTempDirectory("kvstore-");
                 file = directory.resolve(System.mapLibraryName(NAME));
                 Files.write(file, content);
@@ -206,7 +216,10 @@ final class NativeLibrary {
                     : exception.toString();
         }
 
-        /** A loaded library needs its file no more, but for Windows, where it goes with the JVM. */
+        /**
+         * Deletes a file or folder, which a loaded library does not need any longer. On Windows, it
+         * is deleted at the exit of the JVM.
+         */
         private static void delete(Path path) {
             try {
                 if (path != null) {
@@ -222,7 +235,10 @@ final class NativeLibrary {
         return "/natives/" + platform + "/" + file;
     }
 
-    /** Whether a folder of system libraries has musl's loader, as on Alpine. Never throws. */
+    /**
+     * Returns whether a folder of system libraries contains the loader of musl, as on Alpine. Never
+     * throws.
+     */
     static boolean hasMusl(Path libraries) {
         try (DirectoryStream<Path> loaders =
                 Files.newDirectoryStream(libraries, "ld-musl-*")) {

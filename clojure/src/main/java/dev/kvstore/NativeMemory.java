@@ -10,41 +10,51 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * The native memory of arrays and stores, which the garbage collector does not see.
+ * Reports and limits the native memory of arrays and stores. The garbage collector does not know
+ * about this memory.
  *
- * <p>An array that is dropped without {@code close} keeps its native memory until the collector finds
- * it, and the collector has no reason to look as long as the Java heap has room. Therefore the
- * methods that make arrays ask for a collection when the native memory in use has doubled since the
- * last one (but not below 256 MiB), and when it would exceed the soft cap. Only when that does not
- * help they throw {@code OUT_OF_MEMORY}: nothing in the library takes memory beyond the cap. (A push that
- * may not run twice, with an updater or with a pull after it, asks for a collection before it runs and not
- * again.) Programs that close their arrays never notice any of this.
+ * <p>An array that becomes unreachable without {@code close} keeps its native memory until the next
+ * garbage collection, and the JVM does not collect while the Java heap has room. Therefore methods
+ * that create arrays request a garbage collection in two cases: if the native memory in use has
+ * doubled since the last collection (but not below 256 MiB), and if a new array would exceed the
+ * soft cap. If that does not free enough memory, they throw {@code OUT_OF_MEMORY}: the library
+ * never uses more memory than the cap. (A push that must not run twice, because it calls an updater
+ * or is followed by a pull, requests a collection only before it runs.) Programs that close their
+ * arrays are not affected.
  *
- * <p>Collections run on the daemon thread {@code kvstore-worker}. Callers hold no lock while they
- * wait, and wait for one minute at most, so virtual threads that share few carriers cannot block
- * each other.
+ * <p>These collections run on the daemon thread {@code kvstore-worker}. Callers hold no lock while
+ * they wait, and wait for one minute at most, so virtual threads that share few carriers cannot
+ * block each other.
  *
- * <p>Where a JVM does not collect on request ({@code -XX:+DisableExplicitGC}, Epsilon), only closing helps.
+ * <p>If the JVM ignores requests for a collection ({@code -XX:+DisableExplicitGC}, Epsilon), the
+ * program must close its arrays.
  *
- * <p>The soft cap is one of the host's memory. A GPU has the limit of its own memory; there, too, forgotten
- * arrays are collected before it is {@code OUT_OF_MEMORY}.
+ * <p>The soft cap limits host memory only. The limit of a GPU is its own memory. There, too,
+ * unreachable arrays are collected before a method throws {@code OUT_OF_MEMORY}.
  *
- * <p>The soft cap is the system property {@code dev.kvstore.softCap} (a number of bytes, also with the
- * suffix k, m or g), otherwise 80 percent of the memory of the machine or container. Memory kept for
- * reuse is included, and is freed before an allocation fails.
+ * <p>The system property {@code dev.kvstore.softCap} sets the soft cap, as a number of bytes with
+ * an optional suffix k, m or g. The default is 80 percent of the memory of the machine or
+ * container. The cap includes free memory that is kept for reuse, which is returned to the
+ * operating system before an allocation fails.
  */
 public final class NativeMemory {
     private static final String PROPERTY = "dev.kvstore.softCap";
 
-    /** As much as the native library keeps for reuse: a loop that drops its arrays then recycles them. */
+    /**
+     * The threshold is never lower than this. It is as much as the native library keeps for reuse,
+     * so that a loop that drops its arrays reuses their memory.
+     */
     private static final long LEAST_THRESHOLD = 256L << 20;
 
-    /** What an array costs besides its elements, in the native library and for the cleaner, roughly. */
+    /**
+     * A rough estimate of the memory that an array uses in addition to its elements, in the native
+     * library and in the cleaner.
+     */
     private static final long BYTES_PER_HANDLE = 1 << 10;
 
     private static final long LONGEST_CLEANING_NANOS = TimeUnit.SECONDS.toNanos(2);
 
-    /** The longest wait for a collection. Collecting a large heap takes many seconds. */
+    /** The maximum wait for a collection. Collecting a large heap takes many seconds. */
     private static final long LONGEST_COLLECTION_NANOS = TimeUnit.SECONDS.toNanos(60);
 
     private static final int QUIET_PAUSES = 3;
@@ -60,12 +70,15 @@ public final class NativeMemory {
     /** The collection that is running, or null. */
     private static final AtomicReference<CompletableFuture<Void>> RUNNING = new AtomicReference<>();
 
-    /** The used bytes at which the next collection is due. Only the platform thread writes it. */
+    /**
+     * The number of used bytes at which the next collection is due. Only the platform thread writes
+     * it.
+     */
     private static volatile long threshold = LEAST_THRESHOLD;
 
     private NativeMemory() {}
 
-    /** A native call that makes arrays and returns their descriptions. */
+    /** A native call that creates arrays and returns their descriptions. */
     @FunctionalInterface
     interface Allocation {
         long[] run();
@@ -75,7 +88,7 @@ public final class NativeMemory {
      * Returns the native memory that arrays and stores use on all devices.
      *
      * @return the size in bytes
-     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     * @throws KVStoreException with {@code BACKEND} if the native library cannot be loaded
      */
     public static long liveBytes() {
         NativeLibrary.load();
@@ -83,10 +96,10 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns the native memory that is kept for reuse.
+     * Returns the free native memory that is kept for reuse.
      *
-     * @return the size in bytes, not contained in {@link #liveBytes}
-     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     * @return the size in bytes, which {@link #liveBytes} does not include
+     * @throws KVStoreException with {@code BACKEND} if the native library cannot be loaded
      */
     public static long pooledBytes() {
         NativeLibrary.load();
@@ -96,8 +109,8 @@ public final class NativeMemory {
     /**
      * Returns the native memory of each device: the host, then every GPU.
      *
-     * @return an object for each device
-     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     * @return one object per device
+     * @throws KVStoreException with {@code BACKEND} if the native library cannot be loaded
      */
     public static List<DeviceMemory> devices() {
         NativeLibrary.load();
@@ -107,10 +120,10 @@ public final class NativeMemory {
     /**
      * Returns the native memory of a device.
      *
-     * @param context the device; every CPU context is the host
-     * @return what is in use there
-     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} when this machine has no such device, with {@code
-     *     BACKEND} when the native library cannot be loaded
+     * @param context the device; all CPU contexts are the host
+     * @return the memory usage of the device
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
+     * @throws KVStoreException with {@code BACKEND} if the native library cannot be loaded
      */
     public static DeviceMemory device(Context context) {
         Objects.requireNonNull(context, "context");
@@ -126,9 +139,9 @@ public final class NativeMemory {
     }
 
     /**
-     * Gives the memory that is kept for reuse back to the operating system.
+     * Returns the free memory that is kept for reuse to the operating system.
      *
-     * @throws KVStoreException with {@code BACKEND} when the native library cannot be loaded
+     * @throws KVStoreException with {@code BACKEND} if the native library cannot be loaded
      */
     public static void trim() {
         NativeLibrary.load();
@@ -136,17 +149,18 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns how many arrays, stores and states of optimizers there are that are neither closed nor
-     * collected.
+     * Returns the number of arrays, stores and optimizer states that are neither closed nor
+     * garbage-collected.
      *
-     * @return their number
+     * @return the number
      */
     public static long open() {
         return NativeHandle.open();
     }
 
     /**
-     * Returns how many arrays and stores were collected that nobody had closed.
+     * Returns the number of arrays and stores that were garbage-collected without having been
+     * closed.
      *
      * @return the number since the start of the process
      */
@@ -155,10 +169,10 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns the live bytes of the host's memory that no new array may exceed.
+     * Returns the limit of host memory. A new array that would exceed it fails.
      *
      * @return the size in bytes
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the system property is not a size
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the system property is not a size
      */
     public static long softCap() {
         if (SOFT_CAP.get() == 0 && SOFT_CAP.compareAndSet(0, initialSoftCap())) {
@@ -168,10 +182,11 @@ public final class NativeMemory {
     }
 
     /**
-     * Sets the live bytes of the host's memory that no new array may exceed. Arrays that exist are not touched.
+     * Sets the limit of host memory. A new array that would exceed it fails. Existing arrays are
+     * not affected.
      *
      * @param numBytes the size in bytes, greater than 0
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when it is not
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the size is not greater than 0
      */
     public static void setSoftCap(long numBytes) {
         if (numBytes <= 0) {
@@ -182,7 +197,10 @@ public final class NativeMemory {
         setNativeLimit();
     }
 
-    /** Sets the native limit again if another thread has changed the cap meanwhile. */
+    /**
+     * Passes the cap to the native library, and repeats this if another thread has changed the cap
+     * meanwhile.
+     */
     private static void setNativeLimit() {
         NativeLibrary.load();
         long cap;
@@ -193,27 +211,37 @@ public final class NativeMemory {
     }
 
     /**
-     * Shows these numbers to monitoring tools as the platform MXBean {@code dev.kvstore:type=NativeMemory},
-     * a {@link NativeMemoryMXBean}. Harmless when repeated. It is not done unasked: the first bean of a
-     * process costs some hundred milliseconds.
+     * Registers the platform MXBean {@code dev.kvstore:type=NativeMemory}, a
+     * {@link NativeMemoryMXBean}, which shows these numbers to monitoring tools. Calling this again
+     * has no effect. The library does not register the bean by itself, because the first bean of a
+     * process takes some hundred milliseconds.
      */
     public static void registerMXBean() {
         NativeMemoryMonitor.register();
     }
 
-    /** Runs a call that makes arrays of {@code numBytes} on the host, collecting before and after where needed. */
+    /**
+     * Runs a call that creates arrays of {@code numBytes} on the host. Collects garbage before it
+     * if due, and after it if it ran out of memory.
+     */
     static long[] allocate(long numBytes, Allocation allocation) {
         return allocate(Context.cpu(), numBytes, allocation);
     }
 
-    /** Runs a call that makes arrays of {@code numBytes} on a device. */
+    /**
+     * Runs a call that creates arrays of {@code numBytes} on a device. Collects garbage like
+     * {@link #allocate(long, Allocation)}.
+     */
     static long[] allocate(Context context, long numBytes, Allocation allocation) {
         NativeLibrary.load();
         makeRoom(context, numBytes);
         return attempt(allocation);
     }
 
-    /** Collects where it is due before a change: what somebody holds a buffer on is written to other memory. */
+    /**
+     * Collects garbage if due. Call this before changing an array: if a buffer shares the elements,
+     * the change allocates memory.
+     */
     static void beforeChange() {
         if (isDue(NativeRuntime.liveBytes(), 0)) {
             collectIfDue(0);
@@ -221,8 +249,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Runs a call that may allocate, and again after a collection when there was no memory. Not for
-     * calls that may have changed something by then.
+     * Runs a call that may allocate memory, and runs it again after a collection if memory ran out.
+     * The call must not change anything if it fails.
      */
     static void retry(Runnable call) {
         watch(0);
@@ -233,8 +261,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Runs a call that may allocate about {@code numBytes} and must not run twice: where that would exceed the
-     * cap, it collects before.
+     * Runs a call that may allocate about {@code numBytes} and must not run twice. Collects garbage
+     * first if the call would exceed the cap.
      */
     static void runOnce(long numBytes, Runnable call) {
         if (watch(numBytes) && exceeds(numBytes, SOFT_CAP.get())) {
@@ -267,11 +295,12 @@ public final class NativeMemory {
     }
 
     /**
-     * Returns whether the native library watches over the soft cap. It does so from the moment on when that
-     * much memory is in sight: what is asked for here is an estimate, and the library counts.
+     * Returns whether the native library enforces the soft cap. This method turns enforcement on
+     * when usage comes near the cap, so that small programs do not pay for it. {@code numBytes} is
+     * only an estimate; the native library counts exactly.
      */
     private static boolean watch(long numBytes) {
-        // With a smaller amount no default cap is near; a configured cap may be of any size.
+        // A default cap is never near with less than this. A configured cap may have any size.
         if (SOFT_CAP.get() == 0
                 && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.hostLiveBytes())) {
             softCap();
@@ -309,7 +338,10 @@ public final class NativeMemory {
         return numBytes > 0 && numBytes > cap - live;
     }
 
-    /** One array that is large in itself is no reason: there would be nothing to collect. */
+    /**
+     * Returns whether a collection is due. A single large array is not a reason, because there
+     * would be nothing to collect.
+     */
     private static boolean isDue(long live, long numBytes) {
         long used = usedBytes(live);
         return used >= threshold / 2 && numBytes > threshold - used;
@@ -319,7 +351,7 @@ public final class NativeMemory {
         return live + BYTES_PER_HANDLE * NativeHandle.open();
     }
 
-    /** Waits for a running collection first, and collects only if it is still due. */
+    /** Waits for a running collection, then collects if a collection is still due. */
     private static void collectIfDue(long numBytes) {
         CompletableFuture<Void> running = RUNNING.get();
         if (running != null) {
@@ -331,8 +363,8 @@ public final class NativeMemory {
     }
 
     /**
-     * Requests a collection that starts after this call, waits for its end and returns the live
-     * bytes. Threads that request one before it starts share it.
+     * Requests a collection that starts after this call, waits until it has finished, and returns
+     * the live bytes. Threads that make a request before the collection starts share it.
      */
     private static long collect() {
         CompletableFuture<Void> created = new CompletableFuture<>();
@@ -350,7 +382,7 @@ public final class NativeMemory {
         return NativeRuntime.liveBytes();
     }
 
-    /** Runs on the platform thread. */
+    /** Runs the requested collection on the platform thread. */
     private static void runCollection() {
         CompletableFuture<Void> collection = REQUESTED.getAndSet(null);
         if (collection == null) {
@@ -371,7 +403,8 @@ public final class NativeMemory {
 
     /**
      * Waits on the platform thread until the cleaner has run the action that sets {@code found} and
-     * is idle. The cleaner works in no particular order.
+     * is idle. The cleaner runs actions in no particular order, so {@code found} alone is not
+     * enough.
      */
     private static void awaitCleaner(AtomicBoolean found) {
         long deadline = System.nanoTime() + LONGEST_CLEANING_NANOS;
@@ -392,7 +425,10 @@ public final class NativeMemory {
         return property == null ? mostOfTheMemory() : parseSize(property);
     }
 
-    /** The library's default; without one, 80 percent of four times the maximal heap. */
+    /**
+     * Returns the default limit of the native library, or 80 percent of four times the maximum Java
+     * heap if there is none.
+     */
     private static long mostOfTheMemory() {
         NativeLibrary.load();
         long limit = NativeRuntime.memoryLimit();
@@ -417,7 +453,7 @@ public final class NativeMemory {
                 "system property " + PROPERTY + " is `" + text + "`, expected a size such as 8g");
     }
 
-    /** A size in the largest unit that leaves at least 1. */
+    /** Returns a size in the largest unit in which it is at least 1. */
     static String size(long numBytes) {
         String[] units = {"bytes", "KiB", "MiB", "GiB", "TiB"};
         double value = numBytes;

@@ -1,6 +1,9 @@
 package dev.kvstore;
 
-/** The native memory of arrays and stores for monitoring tools, see {@link NativeMemory#registerMXBean}. */
+/**
+ * The native memory of arrays and stores for monitoring tools, see
+ * {@link NativeMemory#registerMXBean}.
+ */
 public interface NativeMemoryMXBean {
     /**
      * Returns {@link NativeMemory#liveBytes}.
@@ -24,7 +27,7 @@ public interface NativeMemoryMXBean {
     long getSoftCap();
 
     /**
-     * Sets {@link NativeMemory#setSoftCap}.
+     * Calls {@link NativeMemory#setSoftCap}.
      *
      * @param numBytes the size in bytes, greater than 0
      */
@@ -44,6 +47,6 @@ public interface NativeMemoryMXBean {
      */
     long getCollectedUnclosed();
 
-    /** Does what {@link NativeMemory#trim} does. */
+    /** Calls {@link NativeMemory#trim}. */
     void trim();
 }

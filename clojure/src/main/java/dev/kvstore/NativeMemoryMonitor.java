@@ -5,7 +5,10 @@ import javax.management.InstanceAlreadyExistsException;
 import javax.management.JMException;
 import javax.management.ObjectName;
 
-/** What {@link NativeMemory} tells to monitoring tools. Apart from it, for not every runtime has JMX. */
+/**
+ * Exposes {@link NativeMemory} to monitoring tools. This is a separate class, because not every
+ * Java runtime has JMX.
+ */
 final class NativeMemoryMonitor implements NativeMemoryMXBean {
     private static final String NAME = "dev.kvstore:type=NativeMemory";
 
@@ -16,7 +19,8 @@ final class NativeMemoryMonitor implements NativeMemoryMXBean {
             ManagementFactory.getPlatformMBeanServer()
                     .registerMBean(new NativeMemoryMonitor(), new ObjectName(NAME));
         } catch (InstanceAlreadyExistsException done) {
-            // The bean that is there reads the same memory, or that of another class loader's library.
+            // The registered bean reports the same memory, or that of the library in another class
+            // loader.
         } catch (JMException exception) {
             throw new KVStoreException(
                     KVStoreException.Code.INTERNAL, "MXBean " + NAME + ": " + exception);

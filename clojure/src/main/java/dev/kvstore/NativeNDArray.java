@@ -1,8 +1,8 @@
 package dev.kvstore;
 
 /**
- * Entry points of the native library for arrays. Those that make an array return its description:
- * handle, dtype code, device kind, device ordinal, rank, dimensions.
+ * Native methods for arrays. Methods that create an array return its description: handle, dtype
+ * code, device kind, device ordinal, rank, dimensions.
  */
 final class NativeNDArray {
     private NativeNDArray() {}

@@ -1,8 +1,8 @@
 package dev.kvstore;
 
 /**
- * Entry points of the native library for optimizers. Multipliers are keys with as many factors; a
- * schedule is what {@link LrScheduler#numbers} returns, or nothing at all.
+ * Native methods for optimizers. Multipliers are passed as a list of keys and a list of factors. A
+ * schedule has the form that {@link LrScheduler#numbers} returns; an empty array means no schedule.
  */
 final class NativeOptimizer {
     private NativeOptimizer() {}

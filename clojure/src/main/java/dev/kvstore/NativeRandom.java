@@ -1,15 +1,17 @@
 package dev.kvstore;
 
-/** Entry points of the native library for random numbers. */
+/** Native methods for random numbers. */
 final class NativeRandom {
-    /** A distribution of two parameters. */
+    /** A distribution with two parameters. */
     enum Distribution {
-        /** The parameters are the lowest number and the end. */
+        /**
+         * The parameters are the lower bound, which is included, and the upper bound, which is not.
+         */
         UNIFORM(0),
         /** The parameters are the mean and the standard deviation. */
         NORMAL(1);
 
-        /** The number at the native border. */
+        /** The code of this distribution in the native library. */
         final int code;
 
         Distribution(int code) {
@@ -21,7 +23,10 @@ final class NativeRandom {
 
     static native void seed(long number);
 
-    /** Returns the description of a new array of numbers with a distribution and its two parameters. */
+    /**
+     * Returns the description of a new array of random numbers. {@code one} and {@code other} are
+     * the parameters of the distribution.
+     */
     static native long[] array(
             int distribution,
             double one,

@@ -1,15 +1,18 @@
 package dev.kvstore;
 
-/** What holds native memory until it is closed. */
+/** An object that owns native memory until it is closed. */
 interface NativeResource extends AutoCloseable {
     /**
-     * Returns whether it was closed.
+     * Returns whether this object was closed.
      *
      * @return true after {@link #close}
      */
     boolean isClosed();
 
-    /** Lets go of the memory. Harmless when repeated; any other use then throws {@code CLOSED}. */
+    /**
+     * Releases the memory. Closing a closed object does nothing; other methods then throw
+     * {@code CLOSED}.
+     */
     @Override
     void close();
 }

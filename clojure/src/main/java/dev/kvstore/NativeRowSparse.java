@@ -1,12 +1,13 @@
 package dev.kvstore;
 
-/** Entry points of the native library for values of rows. */
+/** Native methods for row-sparse values. */
 final class NativeRowSparse {
     private NativeRowSparse() {}
 
     /**
-     * Returns the description of a new value. Where {@code ids} is set the numbers may come in any order, and rows
-     * of one number are summed; otherwise they ascend.
+     * Returns the description of a new value. If {@code ids} is true, the row indices may have any
+     * order, and rows with the same index are summed. Otherwise the indices must be in ascending
+     * order.
      */
     static native long[] create(long rows, long[] indices, long[] shape, boolean ids);
 
@@ -23,8 +24,8 @@ final class NativeRowSparse {
     static native long[] toDense(long rowSparse);
 
     /**
-     * Returns the descriptions of new values, one after the other: some rows of each key. {@code ids} are the row
-     * numbers for all keys, {@code counts} how many of them each key has.
+     * Returns the descriptions of new values, concatenated: some rows of each key. {@code ids}
+     * contains the row indices of all keys, {@code counts} the number of row indices of each key.
      */
     static native long[] pull(long store, String[] keys, long[] ids, long[] counts);
 }

@@ -1,40 +1,46 @@
 package dev.kvstore;
 
-/** Entry points of the native library that concern neither one array nor one store. */
+/** Native methods that do not belong to an array or a store. */
 final class NativeRuntime {
     private NativeRuntime() {}
 
-    /** Makes ready what a full Java heap would have no room for. */
+    /**
+     * Loads a class that the library needs to report that the Java heap is full. Loading it needs
+     * heap, too.
+     */
     static native void prepare();
 
     static native long liveBytes();
 
-    /** Those of the live bytes that are in the host's memory. */
+    /** Returns the live bytes in host memory. */
     static native long hostLiveBytes();
 
     static native long pooledBytes();
 
-    /** Returns for each device its kind and number, live bytes, bytes kept for reuse, and all bytes or -1. */
+    /**
+     * Returns for each device: kind, ordinal, live bytes, bytes kept for reuse, and total bytes or
+     * -1.
+     */
     static native long[] deviceMemory();
 
     static native int numGpus();
 
     static native void trim();
 
-    /** Returns the limit of the host's memory in bytes, or -1 without a limit. */
+    /** Returns the limit of host memory in bytes, or -1 if there is none. */
     static native long memoryLimit();
 
-    /** Sets the limit of live and pooled host memory together. */
+    /** Sets the limit of host memory, which is the sum of live and pooled bytes. */
     static native void setMemoryLimit(long numBytes);
 
     static native void synchronize();
 
-    /** Returns names and values in turn. */
+    /** Returns names and values alternately. */
     static native String[] doctor();
 
     /**
-     * Returns the names of all numbers that stand for constants of an enumeration, such as {@code BinaryOp.add}, and
-     * an {@code int[]} of the numbers.
+     * Returns the names of all enumeration constants that have a code, such as
+     * {@code BinaryOp.add}, and an {@code int[]} of their codes.
      */
     static native Object[] codes();
 }

@@ -1,6 +1,6 @@
 package dev.kvstore;
 
-/** Entry points of the native library for snapshots of stores. */
+/** Native methods for snapshots of stores. */
 final class NativeSnapshot {
     private NativeSnapshot() {}
 
@@ -19,13 +19,13 @@ final class NativeSnapshot {
     /** Returns the description of a new array. */
     static native long[] get(long snapshot, String key);
 
-    /** As that of a store. */
+    /** Returns the same as {@link NativeKVStore#stats}. */
     static native Object[] stats(long snapshot);
 
-    /** Returns names and values. */
+    /** Returns the same as {@link NativeKVStore#hyperParameters}. */
     static native Object[] hyperParameters(long snapshot);
 
-    /** Returns a new state, 0 for none. */
+    /** Returns the handle of a new state, or 0 if the key has no state. */
     static native long optimizerState(long snapshot, String key);
 
     static native String[] changedKeys(long snapshot, long other);

@@ -1,15 +1,21 @@
 package dev.kvstore;
 
-/** What {@link KVStore#init(java.util.List, java.util.List, OnExisting)} does with keys of the store. */
+/**
+ * What {@link KVStore#init(java.util.List, java.util.List, OnExisting)} does with keys that already
+ * exist.
+ */
 public enum OnExisting {
     /** The call fails with {@code KEY_EXISTS}. */
     REJECT(0),
-    /** They stay as they are, and the new values are not used. */
+    /** The existing keys keep their values. */
     KEEP(1),
-    /** They are removed first: states of the optimizer start anew, and they come last in order. */
+    /**
+     * The existing keys are removed first: their optimizer states start anew, and they move to the
+     * end of the order.
+     */
     REPLACE(2);
 
-    /** The number at the native border. */
+    /** The code of this constant in the native library. */
     final int code;
 
     OnExisting(int code) {

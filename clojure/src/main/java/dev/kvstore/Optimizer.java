@@ -11,24 +11,27 @@ import java.util.Objects;
 import java.util.function.LongConsumer;
 
 /**
- * An update rule with its hyper-parameters, given to {@link KVStore#setOptimizer(Optimizer)}.
- * Immutable: every method that changes a value returns another optimizer.
+ * An optimizer: an update rule with its hyper-parameters. {@link KVStore#setOptimizer(Optimizer)}
+ * takes one. Optimizers are immutable: methods that change a value return a new optimizer.
  *
  * <pre>{@code
  * store.setOptimizer(Optimizer.sgd().learningRate(0.1).momentum(0.9));
  * }</pre>
  *
- * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad}, {@code
- * clip_gradient} and {@code begin_num_update}. Each factory names the others.
+ * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad},
+ * {@code clip_gradient} and {@code begin_num_update}. The documentation of each factory method
+ * lists the others.
  *
- * <p>In the formulas {@code w} is the weight, {@code lr} the learning rate, {@code rescale} is {@code
- * rescale_grad}, and {@code clip} bounds every element by {@code clip_gradient}. A hyper-parameter has the name
- * that MXNet's Python package gives it, for {@link #with(String, double)}, and a method such as {@link #beta1}.
+ * <p>In the formulas {@code w} is the weight, {@code lr} the learning rate, {@code rescale} is
+ * {@code rescale_grad}, and {@code clip} clamps every element to the range from
+ * {@code -clip_gradient} to {@code clip_gradient}. Each hyper-parameter has a method such as
+ * {@link #beta1}. {@link #with(String, double)} takes its name in MXNet's Python package.
  *
- * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp}, {@link #adaGrad},
- * {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's optimizers for the JVM. The others have
- * those of MXNet's Python package or of a paper; the documentation of each names its source. {@link #of} takes
- * the defaults that the optimizer has in Rust and Python.
+ * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp},
+ * {@link #adaGrad}, {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's
+ * optimizers for the JVM. The others have those of MXNet's Python package or of a paper; the
+ * documentation of each names its source. {@link #of} uses the same defaults as the Rust and Python
+ * bindings.
  */
 public final class Optimizer extends OptimizerFactories {
     private final String name;
@@ -48,14 +51,14 @@ public final class Optimizer extends OptimizerFactories {
         this.scheduler = scheduler;
         this.learningRateMultipliers = Collections.unmodifiableMap(learningRateMultipliers);
         this.weightDecayMultipliers = Collections.unmodifiableMap(weightDecayMultipliers);
-        // Values that cannot be are refused here, and not when they are used.
+        // Create a native optimizer, so that invalid values fail here and not at the first use.
         run(optimizer -> { });
     }
 
-    // ---- which optimizers there are ---------------------------------------------------------
+    // ---- optimizers by name -----------------------------------------------------------------
 
     /**
-     * Returns the names that {@link #of} knows.
+     * Returns the names that {@link #of} accepts.
      *
      * @return for example {@code sgd}, {@code adamw}, {@code ftrl}
      */
@@ -65,12 +68,12 @@ public final class Optimizer extends OptimizerFactories {
     }
 
     /**
-     * Returns an optimizer with the formula and the defaults of MXNet's Python package, or, for {@code
-     * adamw}, of its paper.
+     * Returns an optimizer with the formula and the defaults of MXNet's Python package, or, for
+     * {@code adamw}, of its paper.
      *
      * @param name one of {@link #names}
      * @return the optimizer
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another name
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the name is unknown
      */
     public static Optimizer of(String name) {
         requireNonNull(name, "name");
@@ -80,16 +83,18 @@ public final class Optimizer extends OptimizerFactories {
         return new Optimizer(name, map(names, values), null, Map.of(), Map.of());
     }
 
-    // ---- another value ----------------------------------------------------------------------
+    // ---- changing a value -------------------------------------------------------------------
 
     /**
-     * Returns this optimizer with another value of one hyper-parameter.
+     * Returns a copy of this optimizer with another value of one hyper-parameter.
      *
      * @param hyperParameter a key of {@link #hyperParameters()}, or an alias such as {@code lr}
-     * @param value its value; 0 or 1 for a boolean
-     * @return the changed optimizer
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
-     *     hyper-parameter, or it cannot have this value
+     * @param value the value; 0 or 1 for a boolean
+     * @return a new optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this optimizer has no such
+     *     hyper-parameter
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the value is not valid for the
+     *     hyper-parameter
      */
     @Override
     public Optimizer with(String hyperParameter, double value) {
@@ -108,13 +113,14 @@ public final class Optimizer extends OptimizerFactories {
     }
 
     /**
-     * Returns this optimizer with another value of a boolean hyper-parameter.
+     * Returns a copy of this optimizer with another value of a boolean hyper-parameter.
      *
      * @param hyperParameter the name of a hyper-parameter for which {@link #isFlag} is true
-     * @param value its value
-     * @return the changed optimizer
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
-     *     hyper-parameter, or it is a number
+     * @param value the value
+     * @return a new optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if this optimizer has no such
+     *     hyper-parameter
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the hyper-parameter is a number
      */
     public Optimizer with(String hyperParameter, boolean value) {
         return with(hyperParameter, number(requireNonNull(hyperParameter, "hyperParameter"), value));
@@ -134,7 +140,7 @@ public final class Optimizer extends OptimizerFactories {
         return ALIASES.getOrDefault(hyperParameter, hyperParameter);
     }
 
-    /** Returns a number, or 0 or 1 for a boolean hyper-parameter. */
+    /** Converts a value to a number. Booleans become 0 or 1. */
     private static double number(String hyperParameter, Object value) {
         requireNonNull(value, hyperParameter);
         if (value instanceof Number number) {
@@ -167,10 +173,11 @@ public final class Optimizer extends OptimizerFactories {
     }
 
     /**
-     * Returns this optimizer with a schedule, which starts at its learning rate.
+     * Returns a copy of this optimizer with a learning rate schedule. Its base is the learning rate
+     * of the optimizer.
      *
      * @param scheduler the schedule, or null for none
-     * @return the changed optimizer
+     * @return a new optimizer
      */
     public Optimizer scheduler(LrScheduler scheduler) {
         return new Optimizer(
@@ -178,11 +185,11 @@ public final class Optimizer extends OptimizerFactories {
     }
 
     /**
-     * Returns this optimizer with the learning rate of one key multiplied.
+     * Returns a copy of this optimizer that multiplies the learning rate of one key by a factor.
      *
      * @param key the key
      * @param factor the factor
-     * @return the changed optimizer
+     * @return a new optimizer
      */
     public Optimizer learningRateMultiplier(String key, double factor) {
         requireNonNull(key, "key");
@@ -195,11 +202,11 @@ public final class Optimizer extends OptimizerFactories {
     }
 
     /**
-     * Returns this optimizer with the weight decay of one key multiplied.
+     * Returns a copy of this optimizer that multiplies the weight decay of one key by a factor.
      *
      * @param key the key
      * @param factor the factor
-     * @return the changed optimizer
+     * @return a new optimizer
      */
     public Optimizer weightDecayMultiplier(String key, double factor) {
         requireNonNull(key, "key");
@@ -211,7 +218,7 @@ public final class Optimizer extends OptimizerFactories {
                 with(weightDecayMultipliers, key, factor));
     }
 
-    // ---- what it is -------------------------------------------------------------------------
+    // ---- properties -------------------------------------------------------------------------
 
     /**
      * Returns the name of the update rule.
@@ -234,26 +241,27 @@ public final class Optimizer extends OptimizerFactories {
     /**
      * Returns the schedule of the learning rate.
      *
-     * @return the schedule, or null when there is none
+     * @return the schedule, or null if there is none
      */
     public LrScheduler scheduler() {
         return scheduler;
     }
 
-    // ---- without a store --------------------------------------------------------------------
+    // ---- use without a store ----------------------------------------------------------------
 
     /**
-     * Returns the state of a weight that has not been updated yet.
+     * Creates the initial optimizer state of a weight.
      *
      * @param weight the weight
      * @return a new state
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for a weight of integers
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the weight has an integer data type
      */
     public OptimizerState createState(NDArray weight) {
         requireNonNull(weight, "weight");
         long[] state = new long[1];
         try {
-            // As much as the weight at least; how much more, only the native library knows.
+            // The size of the weight is an estimate. Only the native library knows the size of the
+            // state.
             NativeMemory.allocate(weight.context(), weight.numBytes(), () -> {
                 run(optimizer -> state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
                 return state;
@@ -265,14 +273,15 @@ public final class Optimizer extends OptimizerFactories {
     }
 
     /**
-     * Changes a weight by one step, outside of any store.
+     * Updates a weight by one step, without a store.
      *
-     * @param key what multipliers and the noise of {@link #sgld} go by
+     * @param key the key for multipliers and for the random numbers of {@link #sgld}
      * @param weight the weight
      * @param gradient the gradient, of the same shape and data type
-     * @param state the state of {@link #createState} for this weight
+     * @param state the state that {@link #createState} returned for this weight
      * @return this optimizer
-     * @throws KVStoreException with {@code SPEC_MISMATCH} when the gradient does not fit
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the gradient has another shape or data
+     *     type
      */
     public Optimizer update(String key, NDArray weight, NDArray gradient, OptimizerState state) {
         requireNonNull(key, "key");
@@ -290,7 +299,9 @@ public final class Optimizer extends OptimizerFactories {
         }
     }
 
-    /** Calls {@code action} with a native optimizer like this one, which lives as long as the call. */
+    /**
+     * Calls {@code action} with a native copy of this optimizer, which is released after the call.
+     */
     void run(LongConsumer action) {
         NativeLibrary.load();
         long optimizer = NativeOptimizer.create(

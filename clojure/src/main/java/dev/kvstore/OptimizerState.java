@@ -4,9 +4,9 @@ import java.lang.ref.Reference;
 import java.util.List;
 
 /**
- * What an optimizer keeps for one weight outside of any store, see {@link Optimizer#createState}. In a
- * store every key has one of its own, which nobody needs to care for; {@link Snapshot#optimizerState} gives what
- * a copy of it would be.
+ * The optimizer state of one weight that is not in a store, see {@link Optimizer#createState}. A
+ * store manages the states of its keys itself; {@link Snapshot#optimizerState} returns a copy of
+ * such a state.
  */
 public final class OptimizerState implements NativeResource {
     private final NativeHandle handle;
@@ -17,9 +17,9 @@ public final class OptimizerState implements NativeResource {
     }
 
     /**
-     * Returns how many updates there have been.
+     * Returns the number of updates so far.
      *
-     * @return their number
+     * @return the number
      */
     public long numUpdates() {
         try {
@@ -30,8 +30,9 @@ public final class OptimizerState implements NativeResource {
     }
 
     /**
-     * Returns copies of the state's arrays, in the order of the optimizer's formula; for a weight of half
-     * precision its {@code float32} copy comes first.
+     * Returns copies of the arrays of the state, in the order in which they appear in the
+     * optimizer's formula. For a half-precision weight, the first array is its {@code float32}
+     * copy.
      *
      * @return new arrays
      */
@@ -45,7 +46,10 @@ public final class OptimizerState implements NativeResource {
         }
     }
 
-    /** Releases the state. Harmless when repeated; any other use of it then throws {@code CLOSED}. */
+    /**
+     * Releases the state. Closing a closed state does nothing; other methods then throw
+     * {@code CLOSED}.
+     */
     @Override
     public void close() {
         handle.close();

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.IntFunction;
 
-/** Turns the keys and values of a verb into two arrays, as native calls take them. */
+/** Converts keys and values to the arrays that native calls take. */
 final class Pairs {
     private Pairs() {}
 
@@ -42,7 +42,7 @@ final class Pairs {
         return requireNonNull(arrays, parameter).toArray(NDArray[]::new);
     }
 
-    /** A map that no other thread changes while keys and values are taken from it. */
+    /** Copies a map, so that no other thread changes it between reading its keys and its values. */
     static <V> Map<String, V> fixed(Map<String, ? extends V> map, String parameter) {
         return new LinkedHashMap<>(requireNonNull(map, parameter));
     }
@@ -59,7 +59,7 @@ final class Pairs {
         check(elements, parameter, new String[0]);
     }
 
-    /** The message names the element and its key, if there is one. */
+    /** Throws if an element is null. The message names the element and its key, if there is one. */
     static void check(Object[] elements, String parameter, String[] keys) {
         requireNonNull(elements, parameter);
         for (int i = 0; i < elements.length; i++) {

@@ -6,9 +6,12 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
 
-/** Running checkpoints, and failed ones whose failure the program has not seen. */
+/** The running checkpoints and those whose failure the program has not seen. */
 final class PendingCheckpoints {
-    /** Limits the memory of failures that no program reads. The oldest is dropped. */
+    /**
+     * The maximum number of checkpoints in the list, which limits the memory of failures that the
+     * program never reads. The oldest failure is dropped.
+     */
     private static final int MAX_FAILURES = 100;
 
     /** The checkpoints of this JVM. */
@@ -20,7 +23,9 @@ final class PendingCheckpoints {
 
     private final Set<Checkpoint> pending = new LinkedHashSet<>();
 
-    /** Returns the checkpoints of this JVM. Its end waits for them from now on. */
+    /**
+     * Returns the checkpoints of this JVM. From the first call on, the JVM waits for them at exit.
+     */
     static PendingCheckpoints ofProcess() {
         if (!hasHook) {
             try {
@@ -28,7 +33,7 @@ final class PendingCheckpoints {
             } catch (IllegalArgumentException registered) {
                 // Another thread has registered the hook.
             } catch (IllegalStateException ending) {
-                // The JVM is shutting down: it waits for this thread anyway, or kills it.
+                // The JVM is shutting down. It either waits for this thread anyway or kills it.
             }
             hasHook = true;
         }
@@ -53,8 +58,9 @@ final class PendingCheckpoints {
     }
 
     /**
-     * Waits for the checkpoints begun so far, and returns failures that the program has not seen.
-     * An interrupted thread does not wait and stays interrupted.
+     * Waits for the checkpoints that were started before this call, and returns the failures that
+     * the program has not seen. If the thread is interrupted, this method does not wait and the
+     * thread stays interrupted.
      */
     List<KVStoreException> finish() {
         List<Checkpoint> begun;
@@ -78,13 +84,13 @@ final class PendingCheckpoints {
         return failures;
     }
 
-    /** The shutdown hook. It prints failures, because no caller can receive them. */
+    /** The shutdown hook. It prints failures, because there is no caller to throw them to. */
     private static void atExit() {
         for (KVStoreException failure : ALL.finish()) {
             System.err.println("kvstore: a checkpoint failed, and the program did not wait for it: "
                     + failure.getMessage());
         }
-        // Checkpoints whose Java thread could not be started.
+        // The native library reports checkpoints whose Java thread could not be started.
         for (String failure : NativeCheckpoint.finish()) {
             System.err.println(
                     "kvstore: a checkpoint failed, and the program did not wait for it: " + failure);

@@ -11,13 +11,14 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * Runs work on one platform daemon thread.
  *
- * <p>A virtual thread under a native frame, such as an updater, keeps its carrier while it waits.
- * If such threads wait on every carrier for a lock whose owner is unmounted, the owner never runs
- * again. So work that sleeps or waits runs here: the queue is lock-free, and callers wait for a
- * future with a timeout. Executors of the JDK have locks in their queues.
+ * <p>A virtual thread with a native frame on its stack, such as an updater's, keeps its carrier
+ * while it waits. If such threads occupy all carriers while they wait for a lock, and its owner is
+ * a virtual thread without a carrier, the owner never runs again. So work that sleeps or waits runs
+ * here. The queue is lock-free, and callers wait for a future with a timeout. The executors of the
+ * JDK have locks in their queues.
  */
 final class PlatformThread {
-    /** An idle thread ends after this time. */
+    /** An idle thread terminates after this time. */
     private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(10);
 
     private static final Queue<Runnable> WORK = new ConcurrentLinkedQueue<>();
@@ -27,7 +28,7 @@ final class PlatformThread {
 
     private PlatformThread() {}
 
-    /** Queues {@code work}. Exceptions of the work are dropped. */
+    /** Queues {@code work}. Exceptions that it throws are ignored. */
     static void execute(Runnable work) {
         WORK.add(work);
         THREAD.ensureRunning();
@@ -39,12 +40,13 @@ final class PlatformThread {
             try {
                 work.run();
             } catch (Throwable failure) {
-                // The work reports its own failures. An OutOfMemoryError must not end this thread.
+                // Ignore the failure, because the work reports its own failures. An
+                // OutOfMemoryError must not terminate this thread.
             }
         }
     }
 
-    /** Returns the next work, or null after an idle time. */
+    /** Returns the next work, or null after the idle time. */
     private static Runnable next() {
         Runnable work = WORK.poll();
         if (work == null) {
@@ -55,8 +57,8 @@ final class PlatformThread {
     }
 
     /**
-     * Waits for {@code future} at most {@code nanos}. Returns whether it is complete. The caller
-     * must not hold a lock.
+     * Waits for {@code future}, but no longer than {@code nanos}. Returns whether it is complete.
+     * The caller must not hold a lock.
      */
     static boolean await(CompletableFuture<?> future, long nanos) {
         long deadline = System.nanoTime() + nanos;

@@ -7,36 +7,36 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 
-/** Pulls values, or rows of them, from a {@link KVStore}. */
+/** Reads values, or rows of values, from a {@link KVStore}. */
 public sealed interface PullVerbs permits KVStore {
     /**
      * Returns the newest value of a key.
      *
      * @param key the key
      * @return a new array on the device of the stored value
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if a key is not initialized
      */
     default NDArray pull(String key) {
         return pull(Pairs.one(key))[0];
     }
 
     /**
-     * Returns the newest values of some keys.
+     * Returns the newest value of each key.
      *
      * @param keys the keys
      * @return new arrays on the devices of the stored values
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if a key is not initialized
      */
     default List<NDArray> pull(List<String> keys) {
         return List.of(pull(Pairs.strings(keys)));
     }
 
     /**
-     * Returns the newest values of some keys.
+     * Returns the newest value of each key.
      *
      * @param keys the keys
      * @return new arrays on the devices of the stored values
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if a key is not initialized
      */
     default NDArray[] pull(String[] keys) {
         Pairs.check(keys, "keys");
@@ -45,14 +45,13 @@ public sealed interface PullVerbs permits KVStore {
     }
 
     /**
-     * Writes the newest value of a key into an array, converting it into the data type of the
-     * array.
+     * Writes the newest value of a key into an array, converted to the data type of the array.
      *
      * @param key the key
      * @param out the array to write
      * @return this store
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code SPEC_MISMATCH} when the
-     *     shapes differ
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if a key is not initialized
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the shapes differ
      */
     default KVStore pull(String key, NDArray out) {
         return pull(key, out, 0);
@@ -63,7 +62,7 @@ public sealed interface PullVerbs permits KVStore {
      *
      * @param key the key
      * @param out the array to write
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore pull(String key, NDArray out, int priority) {
@@ -86,7 +85,7 @@ public sealed interface PullVerbs permits KVStore {
      *
      * @param key the key
      * @param outs the arrays to write
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore pull(String key, List<NDArray> outs, int priority) {
@@ -110,7 +109,7 @@ public sealed interface PullVerbs permits KVStore {
      *
      * @param keys the keys
      * @param outs the arrays to write
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore pull(List<String> keys, List<NDArray> outs, int priority) {
@@ -131,7 +130,7 @@ public sealed interface PullVerbs permits KVStore {
      * Pulls several keys, see {@link #pull(String, NDArray)}.
      *
      * @param outs the arrays to write by key
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore pull(Map<String, NDArray> outs, int priority) {
@@ -144,7 +143,7 @@ public sealed interface PullVerbs permits KVStore {
      *
      * @param keys the keys
      * @param outs the arrays to write
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore pull(String[] keys, NDArray[] outs, int priority) {
@@ -155,27 +154,29 @@ public sealed interface PullVerbs permits KVStore {
     }
 
     /**
-     * Returns some rows of the newest value of a key, at the cost of these rows.
+     * Returns some rows of the newest value of a key. The cost depends on the number of requested
+     * rows, not on the size of the value.
      *
      * @param key the key
-     * @param rowIds the numbers of the rows, in any order and any number of times
-     * @return each of these rows once, in ascending order, also those that are 0
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code INVALID_ARGUMENT} for a
-     *     number that is no row of the value
+     * @param rowIds the row indices, in any order and possibly with duplicates
+     * @return each requested row once, in ascending order, including rows of zeros
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if the key is not initialized
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a row index is negative or too
+     *     large
      */
     default RowSparse rowSparsePull(String key, long[] rowIds) {
         return rowSparsePull(List.of(Pairs.one(key)), Collections.singletonList(rowIds)).get(0);
     }
 
     /**
-     * Returns some rows of the newest values of several keys, see
+     * Returns some rows of the newest value of each key, see
      * {@link #rowSparsePull(String, long[])}.
      *
      * @param keys the keys
-     * @param rowIds the numbers of the rows of each key
+     * @param rowIds the row indices for each key
      * @return the rows of each key
-     * @throws KVStoreException see {@link #rowSparsePull(String, long[])}; also
-     *     {@code LENGTH_MISMATCH}
+     * @throws KVStoreException see {@link #rowSparsePull(String, long[])}
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the lists differ in length
      */
     default List<RowSparse> rowSparsePull(List<String> keys, List<long[]> rowIds) {
         String[] names = Pairs.strings(keys);

@@ -7,16 +7,18 @@ import java.util.function.LongConsumer;
 /** Pushes values to a {@link KVStore}. */
 public sealed interface PushVerbs permits KVStore {
     /**
-     * Gives a value to the updater or optimizer of the store; without either it replaces the stored
-     * value. Rows give what the whole array gives, but for an optimizer with {@code lazy_update}:
-     * it changes only these rows.
+     * Passes a value to the updater or optimizer of the store. Without either, the value replaces
+     * the stored one. A row-sparse value has the effect of its dense form, except with an optimizer
+     * with {@code lazy_update}, which changes only the rows of the value.
      *
      * @param key the key
      * @param value the value
      * @return this store
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}; with {@code SPEC_MISMATCH} when shape or
-     *     data type differ from those of the stored value; with {@code INVALID_ARGUMENT} for rows
-     *     that would have to be compressed
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if the key is not initialized
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the shape or data type differs from
+     *     that of the stored value
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if gradient compression is on and the
+     *     value is row-sparse or has an integer data type
      */
     default KVStore push(String key, Value value) {
         return push(key, value, 0);
@@ -27,7 +29,7 @@ public sealed interface PushVerbs permits KVStore {
      *
      * @param key the key
      * @param value the value
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore push(String key, Value value, int priority) {
@@ -50,7 +52,7 @@ public sealed interface PushVerbs permits KVStore {
      *
      * @param key the key
      * @param values the values, summed in this order
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore push(String key, List<? extends Value> values, int priority) {
@@ -62,7 +64,7 @@ public sealed interface PushVerbs permits KVStore {
      * Pushes values of several keys, see {@link #push(String, Value)}.
      *
      * @param keys the keys
-     * @param values their values
+     * @param values the values, one per key
      * @return this store
      */
     default KVStore push(List<String> keys, List<? extends Value> values) {
@@ -73,8 +75,8 @@ public sealed interface PushVerbs permits KVStore {
      * Pushes values of several keys, see {@link #push(String, Value)}.
      *
      * @param keys the keys
-     * @param values their values
-     * @param priority the order of network transfers, the higher first
+     * @param values the values, one per key
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore push(List<String> keys, List<? extends Value> values, int priority) {
@@ -95,7 +97,7 @@ public sealed interface PushVerbs permits KVStore {
      * Pushes values of several keys, see {@link #push(String, Value)}.
      *
      * @param values the values by key
-     * @param priority the order of network transfers, the higher first
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore push(Map<String, ? extends Value> values, int priority) {
@@ -107,8 +109,8 @@ public sealed interface PushVerbs permits KVStore {
      * Pushes values of several keys, see {@link #push(String, Value)}.
      *
      * @param keys the keys
-     * @param values their values
-     * @param priority the order of network transfers, the higher first
+     * @param values the values, one per key
+     * @param priority the priority of network transfers; higher priorities are sent first
      * @return this store
      */
     default KVStore push(String[] keys, Value[] values, int priority) {

@@ -1,8 +1,9 @@
 package dev.kvstore;
 
 /**
- * Arrays of random numbers, from one sequence for the whole process: after the same {@link #seed}, the
- * same calls give the same numbers, on every machine and for any number of threads.
+ * Creates arrays of random numbers. The process has one random number generator: after the same
+ * {@link #seed}, the same calls return the same numbers on every machine, whatever the number of
+ * threads.
  *
  * <pre>{@code
  * RandomArrays.seed(7);
@@ -13,7 +14,7 @@ public final class RandomArrays {
     private RandomArrays() {}
 
     /**
-     * Starts the sequence anew.
+     * Seeds the random number generator of the process.
      *
      * @param seed any number
      */
@@ -23,30 +24,32 @@ public final class RandomArrays {
     }
 
     /**
-     * Returns an array of numbers from {@code low} up to {@code high}, all alike.
+     * Returns an array of uniformly distributed numbers from {@code low} (included) to {@code high}
+     * (excluded).
      *
-     * @param low the lowest number
-     * @param high the end, which only rounding reaches
+     * @param low the lower bound
+     * @param high the upper bound; rounding may produce it
      * @param shape the shape
      * @return a float32 array on {@code cpu(0)}
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when {@code high} is below {@code low} or
-     *     one of them is not finite
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if {@code high} is below {@code low}
+     *     or an argument is not finite
      */
     public static NDArray uniform(double low, double high, Shape shape) {
         return uniform(low, high, shape, DType.FLOAT32, Context.cpu());
     }
 
     /**
-     * Returns an array of numbers from {@code low} up to {@code high}, all alike.
+     * Returns an array of uniformly distributed numbers from {@code low} (included) to {@code high}
+     * (excluded).
      *
-     * @param low the lowest number
-     * @param high the end, which only rounding reaches
+     * @param low the lower bound
+     * @param high the upper bound; rounding may produce it
      * @param shape the shape
-     * @param dtype a data type of floating point
+     * @param dtype a floating-point data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when {@code high} is below {@code low}, one
-     *     of them is not finite, or the data type is one of integers
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if {@code high} is below {@code low},
+     *     an argument is not finite, or the data type is an integer type
      */
     public static NDArray uniform(
             double low, double high, Shape shape, DType dtype, Context context) {
@@ -56,12 +59,12 @@ public final class RandomArrays {
     /**
      * Returns an array of normally distributed numbers.
      *
-     * @param mean the number in the middle
+     * @param mean the mean
      * @param deviation the standard deviation
      * @param shape the shape
      * @return a float32 array on {@code cpu(0)}
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the standard deviation is negative or
-     *     one of them is not finite
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if {@code deviation} is negative or an
+     *     argument is not finite
      */
     public static NDArray normal(double mean, double deviation, Shape shape) {
         return normal(mean, deviation, shape, DType.FLOAT32, Context.cpu());
@@ -70,14 +73,14 @@ public final class RandomArrays {
     /**
      * Returns an array of normally distributed numbers.
      *
-     * @param mean the number in the middle
+     * @param mean the mean
      * @param deviation the standard deviation
      * @param shape the shape
-     * @param dtype a data type of floating point
+     * @param dtype a floating-point data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when the standard deviation is negative, one
-     *     of them is not finite, or the data type is one of integers
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if {@code deviation} is negative, an
+     *     argument is not finite, or the data type is an integer type
      */
     public static NDArray normal(
             double mean, double deviation, Shape shape, DType dtype, Context context) {

@@ -1,21 +1,19 @@
 package dev.kvstore;
 
-/**
- * What {@link NDArray#reduce(Reduction)} computes from all elements.
- */
+/** A reduction of all elements to one, for {@link NDArray#reduce(Reduction)}. */
 public enum Reduction {
     /** The sum. */
     SUM(0),
     /** The arithmetic mean. */
     MEAN(1),
-    /** The greatest element. */
+    /** The maximum. */
     MAX(2),
-    /** The least element. */
+    /** The minimum. */
     MIN(3),
     /** The Euclidean norm. */
     NORM(4);
 
-    /** The number at the native border. */
+    /** The code of this reduction in the native library. */
     final int code;
 
     Reduction(int code) {

@@ -12,7 +12,7 @@ import java.util.Set;
 import java.util.concurrent.Callable;
 
 /**
- * Frees what a thread made inside of it, but not what it keeps.
+ * Closes the resources that a thread creates inside the scope, except its result.
  *
  * <pre>{@code
  * NDArray sum = ResourceScope.using(() -> {
@@ -21,10 +21,10 @@ import java.util.concurrent.Callable;
  * });
  * }</pre>
  *
- * <p>Stores, arrays and states of optimizers that the thread makes while a scope is its innermost one
- * belong to that scope. At its end they are closed, except those that can be reached from the result: the
- * result itself, and what is in arrays, {@link Iterable}s and {@link Map}s, at any depth. Those belong to
- * the scope around it from then on, if there is one.
+ * <p>Stores, arrays and other resources that a thread creates belong to its innermost open scope.
+ * When the scope ends, it closes them, except those that are reachable from the result: the result
+ * itself, and the elements of arrays, {@link Iterable}s and {@link Map}s at any depth. These then
+ * belong to the enclosing scope, if there is one.
  */
 public final class ResourceScope implements AutoCloseable {
     private static final int FEW = 64;
@@ -34,7 +34,7 @@ public final class ResourceScope implements AutoCloseable {
     private final ResourceScope outer;
     private final Thread thread = Thread.currentThread();
     private List<NativeResource> resources = new ArrayList<>();
-    /** At how many resources those that are closed already are forgotten. */
+    /** The number of resources above which closed resources are removed from the list. */
     private int crowded = FEW;
 
     private ResourceScope() {
@@ -43,7 +43,7 @@ public final class ResourceScope implements AutoCloseable {
     }
 
     /**
-     * Opens a scope for this thread, which closes it as well.
+     * Opens a scope for this thread. The same thread must close it.
      *
      * @return the scope
      */
@@ -52,12 +52,13 @@ public final class ResourceScope implements AutoCloseable {
     }
 
     /**
-     * Runs {@code body} in a scope of its own.
+     * Runs {@code body} in a new scope.
      *
      * @param <T> the type of the result
-     * @param body what to run
-     * @return what it returned, still open
-     * @throws Exception what it threw, after everything that was made inside has been closed
+     * @param body the code to run
+     * @return the result of {@code body}, which stays open
+     * @throws Exception if {@code body} throws it, after the resources of the scope have been
+     *     closed
      */
     public static <T> T using(Callable<T> body) throws Exception {
         requireNonNull(body, "body");
@@ -66,7 +67,7 @@ public final class ResourceScope implements AutoCloseable {
         }
     }
 
-    /** Enters a resource into the innermost scope of this thread, if there is one. */
+    /** Adds a resource to the innermost scope of this thread, if there is one. */
     static void register(NativeResource resource) {
         ResourceScope scope = INNERMOST.get();
         if (scope != null) {
@@ -82,18 +83,19 @@ public final class ResourceScope implements AutoCloseable {
         }
     }
 
-    /** How many resources it would look at if it ended now. */
+    /** Returns the number of resources in the list. */
     int size() {
         return resources.size();
     }
 
     /**
-     * Lets what can be reached from {@code result} outlive this scope.
+     * Removes everything that is reachable from {@code result} from this scope, so that it stays
+     * open.
      *
      * @param <T> the type of the result
-     * @param result a resource, or arrays, iterables and maps that hold some
-     * @return the result
-     * @throws IllegalStateException when the scope is closed
+     * @param result a resource, or arrays, iterables and maps that contain resources
+     * @return {@code result}
+     * @throws IllegalStateException if the scope is closed
      */
     public <T> T keep(T result) {
         if (resources == null) {
@@ -113,7 +115,10 @@ public final class ResourceScope implements AutoCloseable {
         return result;
     }
 
-    /** Everything that can be reached, the containers included: one that holds itself has an end. */
+    /**
+     * Adds everything that is reachable from {@code root} to {@code reached}, including containers,
+     * so that a container that contains itself is visited once.
+     */
     private static void collect(Object root, Set<Object> reached) {
         List<Object> rest = new ArrayList<>();
         rest.add(root);
@@ -134,9 +139,10 @@ public final class ResourceScope implements AutoCloseable {
     }
 
     /**
-     * Closes what was made inside and is not kept, the latest first. Harmless when repeated.
+     * Closes the resources of this scope, the newest first. Closing a closed scope does nothing.
      *
-     * @throws IllegalStateException in another thread, or when a scope inside of this one is open
+     * @throws IllegalStateException if another thread calls it
+     * @throws IllegalStateException if an inner scope is open
      */
     @Override
     public void close() {
@@ -150,6 +156,7 @@ public final class ResourceScope implements AutoCloseable {
         INNERMOST.set(outer);
         List<NativeResource> made = resources;
         resources = null;
+        // A resource that fails to close must not keep the others open.
         Throwable failure = null;
         for (int i = made.size() - 1; i >= 0; i--) {
             try {

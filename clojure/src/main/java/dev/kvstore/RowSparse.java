@@ -8,8 +8,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Some rows of an array, with their numbers; the other rows are 0. It is what a batch of words gives for a large
- * embedding: pushing it, or pulling some rows, costs what these rows cost. It never changes.
+ * A row-sparse value: some rows of a large array and their row indices. All other rows are 0. For
+ * example, the gradient of an embedding for a batch of words is row-sparse. Pushing such a value,
+ * or pulling some rows, costs only these rows. A row-sparse value is immutable.
  *
  * <pre>{@code
  * try (KVStore store = KVStore.create();
@@ -25,7 +26,7 @@ import java.util.List;
  * }
  * }</pre>
  *
- * <p>It owns native memory until {@link #close}, as {@link NDArray} does.
+ * <p>Like {@link NDArray}, it owns native memory until {@link #close}.
  */
 public final class RowSparse implements Value {
     private final NativeHandle handle;
@@ -43,7 +44,7 @@ public final class RowSparse implements Value {
         ResourceScope.register(this);
     }
 
-    /** Values from descriptions that stand one after the other. */
+    /** Returns the values of concatenated descriptions. */
     static List<RowSparse> adoptAll(long[] descriptions) {
         List<RowSparse> values = new ArrayList<>();
         int position = 0;
@@ -56,14 +57,15 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns the value with these rows.
+     * Returns a value with the given rows.
      *
      * @param rows the elements of the rows, one row after the other; they are copied
-     * @param indices the numbers of the rows, ascending
-     * @param shape the shape of the whole value
+     * @param indices the row indices, in ascending order
+     * @param shape the shape of the dense value
      * @return a float32 value on {@code cpu(0)}
-     * @throws KVStoreException see {@link #of(NDArray, long[], Shape)}; with {@code LENGTH_MISMATCH} when there
-     *     are not as many elements
+     * @throws KVStoreException see {@link #of(NDArray, long[], Shape)}
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
+     *     match the number of rows
      */
     public static RowSparse of(float[] rows, long[] indices, Shape shape) {
         requireNonNull(indices, "indices");
@@ -73,16 +75,16 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns the value with these rows.
+     * Returns a value with the given rows.
      *
      * @param rows the elements of the rows, one row after the other; they are copied and converted
-     * @param indices the numbers of the rows, ascending
-     * @param shape the shape of the whole value
+     * @param indices the row indices, in ascending order
+     * @param shape the shape of the dense value
      * @param dtype the data type
      * @param context the device
      * @return the value
-     * @throws KVStoreException see {@link #of(float[], long[], Shape)}; with {@code DEVICE_UNAVAILABLE} when
-     *     this machine has no such device
+     * @throws KVStoreException see {@link #of(float[], long[], Shape)}
+     * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static RowSparse of(
             double[] rows, long[] indices, Shape shape, DType dtype, Context context) {
@@ -93,28 +95,30 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns the value with these rows.
+     * Returns a value with the given rows.
      *
-     * @param rows the rows, below each other; a later change of the array does not reach the value
-     * @param indices the numbers of the rows, ascending
-     * @param shape the shape of the whole value
-     * @return the value, with the data type and on the device of the rows
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for a shape without axes, and for numbers that do not
-     *     ascend or are not rows of the shape; with {@code SPEC_MISMATCH} when there are not as many rows, or they
-     *     have another shape
+     * @param rows an array of the rows; changing it later does not change the value
+     * @param indices the row indices, in ascending order
+     * @param shape the shape of the dense value
+     * @return the value, with the data type and device of the rows
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the shape has no dimensions
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the row indices are not in
+     *     ascending order or out of range
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the number or the shape of the rows
+     *     does not match
      */
     public static RowSparse of(NDArray rows, long[] indices, Shape shape) {
         return create(rows, indices, shape, false);
     }
 
     /**
-     * Returns the value with these rows, whose numbers may come in any order. Rows of the same number are summed in
-     * the order in which they stand: that is what a batch of words gives.
+     * Returns a value with the given rows, whose indices may have any order. Rows with the same
+     * index are summed in the order in which they appear, as for the gradient of a batch of words.
      *
-     * @param rows the rows, below each other; a later change of the array does not reach the value
-     * @param ids the numbers of the rows
-     * @param shape the shape of the whole value
-     * @return the value, with the data type and on the device of the rows
+     * @param rows an array of the rows; changing it later does not change the value
+     * @param ids the row indices
+     * @param shape the shape of the dense value
+     * @return the value, with the data type and device of the rows
      * @throws KVStoreException see {@link #of(NDArray, long[], Shape)}
      */
     public static RowSparse fromIds(NDArray rows, long[] ids, Shape shape) {
@@ -160,18 +164,18 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns how many rows are there.
+     * Returns the number of stored rows.
      *
-     * @return their number
+     * @return the number
      */
     public int numRows() {
         return numRows;
     }
 
     /**
-     * Returns the numbers of the rows that are there.
+     * Returns the indices of the stored rows.
      *
-     * @return a new array, ascending
+     * @return a new array, in ascending order
      */
     public long[] indices() {
         try {
@@ -182,9 +186,9 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns the rows that are there.
+     * Returns the stored rows.
      *
-     * @return a new array with one row below the other
+     * @return a new array with one row per index
      */
     public NDArray rows() {
         try {
@@ -195,10 +199,10 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns the whole value.
+     * Returns the dense form of this value.
      *
-     * @return a new array of the shape
-     * @throws KVStoreException with {@code OUT_OF_MEMORY}
+     * @return a new array of this shape
+     * @throws KVStoreException with {@code OUT_OF_MEMORY} if there is not enough memory
      */
     public NDArray toDense() {
         try {
@@ -209,7 +213,10 @@ public final class RowSparse implements Value {
         }
     }
 
-    /** Releases the rows. Harmless when repeated; any other use of them then throws {@code CLOSED}. */
+    /**
+     * Releases the rows. Closing a closed value does nothing; other methods then throw
+     * {@code CLOSED}.
+     */
     @Override
     public void close() {
         handle.close();
@@ -226,7 +233,7 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns what this value is.
+     * Returns the number of rows, data type, shape and device.
      *
      * @return for example {@code RowSparse[2 rows of float32 (1000,2) cpu(0)]}
      */

@@ -4,7 +4,10 @@ import java.util.Arrays;
 import java.util.Objects;
 import java.util.stream.Collectors;
 
-/** The dimensions of an {@link NDArray}, outermost first. Without any it is a scalar. */
+/**
+ * The dimensions of an {@link NDArray}, outermost first. A shape without dimensions is that of a
+ * scalar.
+ */
 public final class Shape {
     private final long[] dimensions;
     private final long product;
@@ -19,8 +22,8 @@ public final class Shape {
      *
      * @param dimensions the dimensions, outermost first, none of them negative
      * @return the shape
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when a dimension is negative or the
-     *     number of elements is not a {@code long}
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a dimension is negative or the
+     *     number of elements does not fit into a {@code long}
      */
     public static Shape of(long... dimensions) {
         Objects.requireNonNull(dimensions, "dimensions");
@@ -32,8 +35,8 @@ public final class Shape {
      *
      * @param dimensions the dimensions, outermost first, none of them negative
      * @return the shape
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when a dimension is negative or the
-     *     number of elements is not a {@code long}
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a dimension is negative or the
+     *     number of elements does not fit into a {@code long}
      */
     public static Shape of(int[] dimensions) {
         Objects.requireNonNull(dimensions, "dimensions");
@@ -49,6 +52,7 @@ public final class Shape {
                 throw KVStoreException.invalidArgument(
                         "shape " + describe(dimensions) + " has the negative dimension " + dimension);
             }
+            // The other dimensions of an empty array may overflow, because its product is 0 anyway.
             if (dimension == 0) {
                 empty = true;
             } else {
@@ -84,9 +88,9 @@ public final class Shape {
     /**
      * Returns one dimension.
      *
-     * @param axis its index, from 0
+     * @param axis the index of the dimension, which starts at 0
      * @return the dimension
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no such axis
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if there is no such axis
      */
     public long get(int axis) {
         if (axis < 0 || axis >= dimensions.length) {
@@ -105,7 +109,9 @@ public final class Shape {
         return product;
     }
 
-    /** The dimensions themselves, for the native border: not to be written. */
+    /**
+     * Returns the internal array of dimensions, for native calls. The caller must not change it.
+     */
     long[] dimensions() {
         return dimensions;
     }

@@ -10,9 +10,10 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * All that a store holds at one moment: every key with its optimizer state, the optimizer or updater, the
- * compression. It never changes, and no data was copied for it; a key that is changed in the store needs
- * memory of its own for the new value as long as the snapshot is open.
+ * The complete contents of a store at one moment: every key with its optimizer state, the optimizer
+ * or updater, the compression and the bound of the global norm. A snapshot is immutable. Taking it
+ * copies no values. While it is open, each key that changes in the store needs memory for its new
+ * value.
  *
  * <pre>{@code
  * try (Snapshot good = store.snapshot()) {
@@ -25,7 +26,10 @@ import java.util.Optional;
  */
 public final class Snapshot implements NativeResource {
     private final NativeHandle handle;
-    /** Then a store that is rolled back to it has one, too. */
+    /**
+     * Whether the store had an updater. Then a store that is rolled back to this snapshot has one,
+     * too.
+     */
     final boolean hasUpdater;
 
     Snapshot(long snapshot, boolean hasUpdater) {
@@ -35,11 +39,13 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Reads a checkpoint of a store, which changes no store.
+     * Reads a checkpoint file. This changes no store.
      *
      * @param file the file
-     * @return what the store held when the checkpoint began
-     * @throws KVStoreException with {@code IO} or, naming the file and the cause, with {@code CORRUPT}
+     * @return the contents of the store when the checkpoint was started
+     * @throws KVStoreException with {@code IO} if the file cannot be read; the message names the
+     *     file and the cause
+     * @throws KVStoreException with {@code CORRUPT} if the file is damaged
      */
     public static Snapshot read(Path file) {
         String name = NDArrayFile.name(file);
@@ -64,7 +70,7 @@ public final class Snapshot implements NativeResource {
     /**
      * Returns every key.
      *
-     * @return the keys in the order of their {@code init}
+     * @return the keys in the order of initialization
      */
     public List<String> keys() {
         try {
@@ -79,7 +85,7 @@ public final class Snapshot implements NativeResource {
      *
      * @param key a key that the store had
      * @return a new array
-     * @throws KVStoreException with {@code KEY_NOT_FOUND} when it had no such key
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if the store had no such key
      */
     public NDArray get(String key) {
         requireNonNull(key, "key");
@@ -91,9 +97,9 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Returns what every key held, in the order of their {@code init}.
+     * Returns the statistics of every key, in the order of initialization.
      *
-     * @return an object for each key
+     * @return one object per key
      */
     public List<KeyStats> stats() {
         try {
@@ -104,10 +110,10 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Returns the hyper-parameters of the optimizer that ran on the store.
+     * Returns the hyper-parameters of the store's optimizer.
      *
      * @return the values by name, in the order of the optimizer
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there was no optimizer
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if there was no optimizer
      */
     public Map<String, Double> hyperParameters() {
         try {
@@ -119,11 +125,12 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Returns what the optimizer kept for a key.
+     * Returns a copy of the optimizer state of a key.
      *
      * @param key a key that the store had
-     * @return a state of its own; none without an optimizer, and when it had not updated the key yet
-     * @throws KVStoreException with {@code KEY_NOT_FOUND} when the store had no such key
+     * @return a new state, or empty if the store had no optimizer or the optimizer had not updated
+     *     the key yet
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if the store had no such key
      */
     public Optional<OptimizerState> optimizerState(String key) {
         requireNonNull(key, "key");
@@ -136,11 +143,12 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Returns the keys whose value, optimizer state or residuals have other bits in the other snapshot, or that
-     * only one of the two has. What they share is not read.
+     * Returns the keys that differ between two snapshots: their value, optimizer state or residual
+     * has different bits, or only one snapshot has the key. Data that both snapshots share is not
+     * read.
      *
-     * @param other what to compare with
-     * @return the keys in the order of their {@code init}, those of this one first
+     * @param other the snapshot to compare with
+     * @return the keys of this snapshot in the order of initialization, then those of the other
      */
     public List<String> changedKeys(Snapshot other) {
         requireNonNull(other, "other");
@@ -153,10 +161,10 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Returns whether the other snapshot has the same bits everywhere: a store that is rolled back to the one goes
-     * on as it would with the other.
+     * Returns whether two snapshots are equal bit for bit. A store that is rolled back to either of
+     * them behaves the same.
      *
-     * @param other what to compare with
+     * @param other the snapshot to compare with
      * @return whether keys, values, states, optimizer and compression are the same
      */
     public boolean isIdentical(Snapshot other) {
@@ -170,11 +178,12 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Begins to write a checkpoint, as {@link KVStore#checkpoint} does. The snapshot may be closed meanwhile.
+     * Starts writing a checkpoint, like {@link KVStore#checkpoint}. The snapshot may be closed
+     * before it is complete.
      *
-     * @param file the file, which is replaced when the new one is whole
-     * @return what to wait for
-     * @throws KVStoreException with {@code IO} when there can be no thread for it
+     * @param file the file, which is replaced when the new one is complete
+     * @return a future for the end of the writing
+     * @throws KVStoreException with {@code IO} if no thread can be started
      */
     public Checkpoint checkpoint(Path file) {
         String name = NDArrayFile.name(file);
@@ -185,7 +194,10 @@ public final class Snapshot implements NativeResource {
         }
     }
 
-    /** Lets go of the values. Harmless when repeated; any other use then throws {@code CLOSED}. */
+    /**
+     * Releases the values. Closing a closed snapshot does nothing; other methods then throw
+     * {@code CLOSED}.
+     */
     @Override
     public void close() {
         handle.close();

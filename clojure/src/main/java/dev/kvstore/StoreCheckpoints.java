@@ -9,29 +9,35 @@ import java.util.function.LongConsumer;
 /** Saves and restores a {@link KVStore}: snapshots, checkpoints, optimizer states. */
 public sealed interface StoreCheckpoints permits KVStore {
     /**
-     * Returns all that the store holds at this moment, without a copy of it. A call of another
-     * thread that changes several keys is in it whole or not at all.
+     * Returns the complete contents of the store at this moment. Copies no values. A concurrent
+     * call that changes several keys is contained completely or not at all.
      *
-     * @return a snapshot, to read, to compare, to write to a file or to go back to
-     * @throws KVStoreException with {@code POISONED}, or with {@code INVALID_ARGUMENT} from inside
-     *     an updater of this store
+     * @return a snapshot, which can be read, compared, written to a file or restored
+     * @throws KVStoreException with {@code POISONED} if an earlier update of a key was interrupted
+     *     by a failure
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an updater of this store makes the
+     *     call
      */
     default Snapshot snapshot() {
         KVStore store = store();
-        // Another thread may set or clear one meanwhile; to take it for there does no harm.
+        // Another thread may set or clear the updater during this call. Assuming an updater that
+        // does not exist is harmless.
         boolean hadUpdater = store.hasUpdater;
         return store.query(handle ->
                 new Snapshot(NativeSnapshot.take(handle), hadUpdater || store.hasUpdater));
     }
 
     /**
-     * Makes the store hold what the snapshot does and nothing else: the next steps give the bits
-     * that they would have given then. Keys that were made since are gone. Nothing is copied.
+     * Replaces the contents of the store by those of the snapshot. The next steps give the same
+     * bits that they would have given when the snapshot was taken. Keys that were initialized since
+     * then are removed. Copies no values.
      *
-     * @param snapshot one of this store, of another one, or of a file
+     * @param snapshot a snapshot of this store, of another store or from a file
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} from inside an updater of this store,
-     *     or for a file of a store with an updater when this one has none
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an updater of this store makes the
+     *     call
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the snapshot comes from a file, its
+     *     store had an updater, and this store has none
      */
     default KVStore rollback(Snapshot snapshot) {
         requireNonNull(snapshot, "snapshot");
@@ -47,9 +53,9 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
-     * Begins to write all that the store holds into a file, and returns at once. What is pushed
-     * meanwhile is not in it. At every moment, after a crash too, the old file or the new one is
-     * there and whole.
+     * Starts writing the complete contents of the store to a file, and returns without waiting.
+     * Later pushes are not in the file. At every moment, even after a crash, either the old file or
+     * the new file is in place and complete.
      *
      * <pre>{@code
      * Checkpoint checkpoint = store.checkpoint(Path.of("model.checkpoint"));
@@ -57,10 +63,10 @@ public sealed interface StoreCheckpoints permits KVStore {
      * checkpoint.join();
      * }</pre>
      *
-     * @param file the file, which is replaced when the new one is whole
-     * @return what to wait for
-     * @throws KVStoreException those of {@link #snapshot}; what goes wrong with the file is how the
-     *     future ends
+     * @param file the file, which is replaced when the new one is complete
+     * @return a future for the end of the writing; it completes with a failure if the file cannot
+     *     be written
+     * @throws KVStoreException see {@link #snapshot}
      */
     default Checkpoint checkpoint(Path file) {
         requireNonNull(file, "file");
@@ -72,45 +78,50 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
-     * Makes the store hold what the one did whose checkpoint the file is: the next steps give the
-     * same bits. A file holds no updater; where there was one, this store needs its own before.
-     * Processes that share the store all call this; those that cannot read the file get what is in
-     * it from the first one that can.
+     * Replaces the contents of the store by those of a checkpoint file. The next steps give the
+     * same bits that they would have given when the checkpoint was started. A file contains no
+     * updater: if the store of the checkpoint had one, set an updater on this store first. If
+     * processes share the store, all of them must call this method. A process that cannot read the
+     * file receives the contents from the first process that can.
      *
-     * @param file a file of {@link #checkpoint}
+     * <p>The store is unchanged if this method throws.
+     *
+     * @param file a file that {@link #checkpoint} has written
      * @return this store
-     * @throws KVStoreException with {@code IO} or, naming the file and the cause, with
-     *     {@code CORRUPT}; with {@code INVALID_ARGUMENT} without an updater where one is needed.
-     *     The store is then as it was
+     * @throws KVStoreException with {@code IO} if the file cannot be read; the message names the
+     *     file and the cause
+     * @throws KVStoreException with {@code CORRUPT} if the file is damaged
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the checkpoint needs an updater and
+     *     this store has none
      */
     default KVStore restore(Path file) {
         String name = NDArrayFile.name(file);
         KVStore store = store();
         LongConsumer restore = handle -> NativeCheckpoint.restore(handle, name);
-        // What other processes do once is not done twice here.
+        // Do not retry in a distributed store, because the other processes make the call only once.
         return store.numWorkers() == 1 ? store.change(restore) : store.call(restore);
     }
 
     /**
-     * Writes the states of the optimizer into a file, without its hyper-parameters.
+     * Writes the optimizer states to a file, without the optimizer's hyper-parameters.
      *
-     * @param fileName the file, which is replaced when the new one is whole
+     * @param fileName the file, which is replaced when the new one is complete
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no optimizer, with
-     *     {@code IO}
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the store has no optimizer
+     * @throws KVStoreException with {@code IO} if the file cannot be written
      */
     default KVStore saveOptimizerStates(String fileName) {
         return saveOptimizerStates(fileName, false);
     }
 
     /**
-     * Writes the states of the optimizer into a file.
+     * Writes the optimizer states to a file.
      *
-     * @param fileName the file, which is replaced when the new one is whole
-     * @param dumpOptimizer whether the optimizer with its hyper-parameters is written, too
+     * @param fileName the file, which is replaced when the new one is complete
+     * @param dumpOptimizer whether to write the optimizer with its hyper-parameters, too
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no optimizer, with
-     *     {@code IO}
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the store has no optimizer
+     * @throws KVStoreException with {@code IO} if the file cannot be written
      */
     default KVStore saveOptimizerStates(String fileName, boolean dumpOptimizer) {
         requireNonNull(fileName, "fileName");
@@ -119,15 +130,21 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
-     * Gives the keys in a file the states in it; states of other keys start anew. An optimizer in
-     * the file becomes the store's own. The next update of a key gives the bits that it would have
-     * given then.
+     * Sets the optimizer states of the keys in a file. The states of other keys start anew. An
+     * optimizer in the file becomes the store's optimizer. The next update of a key gives the same
+     * bits that it would have given when the file was written.
      *
-     * @param fileName a file of {@link #saveOptimizerStates(String)}
+     * <p>The store is unchanged if this method throws.
+     *
+     * @param fileName a file that {@link #saveOptimizerStates(String)} has written
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when there is no optimizer or the
-     *     states are those of another one, with {@code KEY_NOT_FOUND}, {@code SPEC_MISMATCH},
-     *     {@code IO} or {@code CORRUPT}; nothing has changed then
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if neither the store nor the file has
+     *     an optimizer, or the states belong to another optimizer
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if a key in the file is not initialized
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if a state does not match the shape or
+     *     data type of its weight
+     * @throws KVStoreException with {@code IO} if the file cannot be read
+     * @throws KVStoreException with {@code CORRUPT} if the file is damaged
      */
     default KVStore loadOptimizerStates(String fileName) {
         requireNonNull(fileName, "fileName");

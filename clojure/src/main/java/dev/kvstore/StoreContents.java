@@ -7,19 +7,19 @@ import java.util.List;
 /** Returns and removes the keys of a {@link KVStore}. */
 public sealed interface StoreContents permits KVStore {
     /**
-     * Returns the keys that were put in and not removed.
+     * Returns all keys.
      *
-     * @return an unmodifiable list in the order of {@code init}
+     * @return an unmodifiable list in the order of initialization
      */
     default List<String> keys() {
         return List.of(store().query(NativeKVStore::keys));
     }
 
     /**
-     * Returns whether the store holds a key.
+     * Returns whether a key is initialized.
      *
      * @param key the key
-     * @return true when it does
+     * @return true if it is initialized
      */
     default boolean contains(String key) {
         requireNonNull(key, "key");
@@ -27,9 +27,10 @@ public sealed interface StoreContents permits KVStore {
     }
 
     /**
-     * Returns what every key holds, in the order of their init. An updater may call this.
+     * Returns the statistics of every key, in the order of initialization. An updater may call
+     * this.
      *
-     * @return an object for each key
+     * @return one object per key
      */
     default List<KeyStats> stats() {
         return KeyStats.of(store().query(NativeKVStore::stats));
@@ -40,7 +41,8 @@ public sealed interface StoreContents permits KVStore {
      *
      * @param keys the keys
      * @return this store
-     * @throws KVStoreException with {@code KEY_NOT_FOUND}
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if a key is not initialized; then no key
+     *     is removed
      */
     default KVStore remove(String... keys) {
         Pairs.check(keys, "keys");

@@ -6,12 +6,15 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.OptionalDouble;
 
-/** Sets what a {@link KVStore} does with pushed values: updater, optimizer, compression. */
+/**
+ * Configures how a {@link KVStore} processes pushed values: updater, optimizer, compression and
+ * clipping.
+ */
 public sealed interface StoreSettings permits KVStore {
     /**
-     * Sets what the store does with pushed values, in place of an earlier updater or optimizer.
+     * Sets the updater for later pushes. It replaces an earlier updater or optimizer.
      *
-     * @param updater the updater, or null: pushed values replace the stored ones
+     * @param updater the updater, or null; then pushed values replace the stored ones
      * @return this store
      */
     default KVStore setUpdater(Updater updater) {
@@ -28,12 +31,12 @@ public sealed interface StoreSettings permits KVStore {
     }
 
     /**
-     * Sets the rule by which pushed gradients change the stored values, in place of an earlier
-     * updater or optimizer. Its states start anew.
+     * Sets the optimizer that applies pushed gradients to the stored values. It replaces an earlier
+     * updater or optimizer. All optimizer states start anew.
      *
      * @param optimizer the optimizer
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when a hyper-parameter is out of range
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a hyper-parameter is out of range
      */
     default KVStore setOptimizer(Optimizer optimizer) {
         requireNonNull(optimizer, "optimizer");
@@ -44,10 +47,10 @@ public sealed interface StoreSettings permits KVStore {
     }
 
     /**
-     * Returns the hyper-parameters of the optimizer that runs on the store, as they are now.
+     * Returns the current hyper-parameters of the store's optimizer.
      *
      * @return the values by name
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no optimizer is set
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if no optimizer is set
      */
     default Map<String, Double> hyperParameters() {
         Object[] found = store().query(NativeKVStore::hyperParameters);
@@ -55,14 +58,18 @@ public sealed interface StoreSettings permits KVStore {
     }
 
     /**
-     * Changes hyper-parameters of the optimizer that runs on the store, all or none. States and
-     * counts stay, and pushes that are under way keep the old values.
+     * Changes hyper-parameters of the store's optimizer, all or none. States and update counts
+     * stay. Pushes in progress use the old values.
      *
      * @param changed new values by name: numbers, or booleans if {@link Optimizer#isFlag} is true
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} when no optimizer is set, when it has
-     *     no such hyper-parameter, when a value has another type or is out of range, or when two
-     *     names, such as {@code lr} and {@code learning_rate}, name the same one
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if no optimizer is set
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the optimizer has no
+     *     hyper-parameter of that name
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a value has another type or is out
+     *     of range
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if two names, such as {@code lr} and
+     *     {@code learning_rate}, denote the same hyper-parameter
      */
     default KVStore setHyperParameters(Map<String, ?> changed) {
         Map<String, Double> canonical =
@@ -73,22 +80,24 @@ public sealed interface StoreSettings permits KVStore {
     }
 
     /**
-     * Compresses the values of every push from now on. For each key and each position in the list
-     * of its values a residual is kept; an element is added to it, and what is pushed is what its
-     * code means, which is taken off the residual:
+     * Compresses the values of all later pushes. Integers cannot be compressed: pushing them then
+     * fails with {@code INVALID_ARGUMENT}.
+     *
+     * <p>The store keeps a residual for each key and each position in the list of its values.
+     * Compression adds each pushed element to its residual, encodes the residual as one of a few
+     * numbers, pushes that number, and subtracts it from the residual:
      *
      * <ul>
-     *   <li>{@code 2bit}: the threshold for a residual of at least that, its negative for one of at
-     *       most that, and otherwise zero;
-     *   <li>{@code 1bit}: 1 for a residual above the threshold, and otherwise -1.
+     * <li>{@code 2bit}: the threshold if the residual is at least the threshold, its negative if
+     *     the residual is at most the negative threshold, and zero otherwise;
+     * <li>{@code 1bit}: 1 if the residual is above the threshold, and -1 otherwise.
      * </ul>
      *
-     * <p>Integers cannot be compressed: pushing them is {@code INVALID_ARGUMENT} then.
-     *
      * @param type {@code 2bit} or {@code 1bit}
-     * @param threshold greater than 0
+     * @param threshold the threshold, greater than 0
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another type or threshold
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type or the threshold is not
+     *     valid
      */
     default KVStore setGradientCompression(String type, double threshold) {
         requireNonNull(type, "type");
@@ -97,7 +106,7 @@ public sealed interface StoreSettings permits KVStore {
     }
 
     /**
-     * Pushes values whole again. What compressed values have not sent yet is kept.
+     * Turns compression off. The residuals are kept, and later compressed pushes send them.
      *
      * @return this store
      */
@@ -106,26 +115,26 @@ public sealed interface StoreSettings permits KVStore {
     }
 
     /**
-     * Scales the sums of every push from now on, so that the Euclidean norm over all keys of the
-     * push is at most {@code bound}: clipping by the global norm. The factor is {@code bound / (norm
-     * + 1e-8)}.
+     * Clips the sums of all later pushes by the global norm: scales them so that the Euclidean norm
+     * over all keys of a push is at most {@code bound}. The factor is
+     * {@code bound / (norm + 1e-8)}.
      *
-     * <p>Each push has a norm of its own, so the gradients of a model belong in one push. An
-     * optimizer or updater gets the clipped sums; {@code rescale_grad} comes after. A norm that is
-     * not finite clips nothing. Integers cannot be clipped: pushing them is {@code
-     * INVALID_ARGUMENT} then.
+     * <p>Each push has its own norm, so push all gradients of a model in one call. The store clips
+     * before the optimizer or updater runs, and before {@code rescale_grad} is applied. A norm that
+     * is NaN or infinite does not clip. Integers cannot be clipped: pushing them then fails with
+     * {@code INVALID_ARGUMENT}.
      *
-     * @param bound finite and greater than 0
+     * @param bound a finite number greater than 0
      * @return this store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} for another bound, and with gradient
-     *     compression
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the bound is not valid
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if gradient compression is on
      */
     default KVStore setClipGlobalNorm(double bound) {
         return store().call(handle -> NativeKVStore.setClipGlobalNorm(handle, bound));
     }
 
     /**
-     * Pushes sums of any norm again.
+     * Turns clipping off.
      *
      * @return this store
      */
@@ -133,7 +142,7 @@ public sealed interface StoreSettings permits KVStore {
         return store().call(NativeKVStore::clearClipGlobalNorm);
     }
 
-    /** {@return the bound of the norm of a push; empty without one} */
+    /** {@return the bound of the global norm, or empty if clipping is off} */
     default OptionalDouble clipGlobalNorm() {
         double bound = store().query(NativeKVStore::clipGlobalNorm);
         return bound == 0 ? OptionalDouble.empty() : OptionalDouble.of(bound);

@@ -2,28 +2,31 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
-/** Reports and synchronizes the processes that share a {@link KVStore}. */
+/**
+ * Information about the worker processes that share a {@link KVStore}, and communication with them.
+ */
 public sealed interface StoreWorkers permits KVStore {
     /**
-     * Returns the number of this process among the workers.
+     * Returns the rank of this process among the workers.
      *
-     * @return from 0; always 0 on one machine
+     * @return the rank, which starts at 0; always 0 in a store of one process
      */
     default int rank() {
         return store().query(NativeKVStore::rank);
     }
 
     /**
-     * Returns how many processes work on this store.
+     * Returns the number of workers.
      *
-     * @return 1 on one machine
+     * @return the number; 1 in a store of one process
      */
     default int numWorkers() {
         return store().query(NativeKVStore::numWorkers);
     }
 
     /**
-     * Blocks until every worker has called it. Returns at once on one machine.
+     * Waits until every worker has called this method. Returns immediately in a store of one
+     * process.
      *
      * @return this store
      */
@@ -45,21 +48,23 @@ public sealed interface StoreWorkers permits KVStore {
     }
 
     /**
-     * Returns how many processes of a group are dead.
+     * Returns the number of dead processes in a group.
      *
-     * @param nodeId the group: 1 the scheduler, 2 the servers, 4 the workers, or a sum of these
-     * @return 0 on a store of one process; stores that processes share throw {@code UNSUPPORTED},
-     *     for MPI does not tell
+     * @param nodeId the group: 1 selects the scheduler, 2 the servers, 4 the workers; a sum of
+     *     these selects several groups
+     * @return 0 in a store of one process
+     * @throws KVStoreException with {@code UNSUPPORTED} if processes share the store, because MPI
+     *     cannot detect dead processes
      */
     default int numDeadNode(int nodeId) {
         return store().query(handle -> NativeKVStore.numDeadNode(handle, nodeId));
     }
 
     /**
-     * Sends a command to all servers. There are none on one machine.
+     * Sends a command to all servers. Does nothing if there are no server processes.
      *
      * @param head the number of the command
-     * @param body its text
+     * @param body the text of the command
      * @return this store
      */
     default KVStore sendCommandToServers(int head, String body) {

@@ -1,14 +1,12 @@
 package dev.kvstore;
 
-/**
- * What {@link NDArray#apply(UnaryOp)} computes from each element.
- */
+/** A function of one element, for {@link NDArray#apply(UnaryOp)}. */
 public enum UnaryOp {
     /** {@code -x}. */
     NEGATE(0),
     /** The absolute value. */
     ABS(1),
-    /** -1, 0 or 1. */
+    /** The sign: -1, 0 or 1. */
     SIGN(2),
     /** {@code x * x}. */
     SQUARE(3),
@@ -30,18 +28,18 @@ public enum UnaryOp {
     SIGMOID(11),
     /** {@code max(x, 0)}. */
     RELU(12),
-    /** The least integer that is not below x. */
+    /** The smallest integer that is not below x. */
     CEIL(13),
-    /** The greatest integer that is not above x. */
+    /** The largest integer that is not above x. */
     FLOOR(14),
-    /** The nearest integer, a half away from zero. */
+    /** The nearest integer; halves are rounded away from zero. */
     ROUND(15),
-    /** The nearest integer, a half downwards. */
+    /** The nearest integer; halves are rounded down. */
     RINT(16),
-    /** The integer part. */
+    /** The integer part: rounds towards zero. */
     FIX(17);
 
-    /** The number at the native border. */
+    /** The code of this function in the native library. */
     final int code;
 
     UnaryOp(int code) {

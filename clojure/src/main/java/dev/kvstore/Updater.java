@@ -1,14 +1,19 @@
 package dev.kvstore;
 
 /**
- * What a store does with the sum of the values pushed to a key, given to {@link
- * KVStore#setUpdater(Updater)}.
+ * Computes the new value of a key from the sum of the pushed values.
+ * {@link KVStore#setUpdater(Updater)} takes an updater.
  *
- * <p>It runs under the lock of its key. An updater that pushes into <em>another</em> store must not be pushed
- * into from there, or two threads may wait for each other. One that waits for another thread to change its own
- * store may wait for ever, for a snapshot holds that thread up and waits for the updater; and one that waits for
- * a virtual thread needs a platform thread as its caller, since a virtual one stays on its carrier during a
- * native call.
+ * <p>The store holds the lock of the key while an updater runs. To avoid deadlocks:
+ *
+ * <ul>
+ * <li>If an updater pushes to <em>another</em> store, an updater of that store must not push to
+ *     this one.
+ * <li>An updater must not wait for another thread that changes the same store: a snapshot may block
+ *     that thread until the updater returns.
+ * <li>If an updater waits for a virtual thread, a platform thread must call {@code push}: a virtual
+ *     thread keeps its carrier during a native call.
+ * </ul>
  *
  * <pre>{@code
  * store.setUpdater((key, pushed, stored) -> {
@@ -21,19 +26,20 @@ package dev.kvstore;
 @FunctionalInterface
 public interface Updater {
     /**
-     * Changes {@code stored} in place. It runs once per key and push, in the thread that pushes, after
-     * the values of the key were summed; never for {@code init} or {@code pull}.
+     * Changes {@code stored} in place. The store calls this once per key and push, in the thread
+     * that pushes, after summing the values of the key. It does not call this for {@code init} or
+     * {@code pull}.
      *
-     * <p>Both arrays are private to this call and closed when it ends. When it returns, the store
-     * takes the value of {@code stored}; when it throws, the key keeps its old value and the caller of
-     * {@code push} gets the very object that was thrown. Inside it {@code pull} gives the last committed
-     * value of any key; {@code push}, {@code init}, {@code remove} and the setters of the same store are
-     * {@code INVALID_ARGUMENT}.
+     * <p>Both arrays belong to this call and are closed when it returns. If this method returns
+     * normally, the store takes the value of {@code stored}. If it throws, the key keeps its old
+     * value, and {@code push} throws the same exception object. Inside this method, {@code pull}
+     * returns the last committed value of any key. {@code push}, {@code init}, {@code remove} and
+     * the setters of the same store fail with {@code INVALID_ARGUMENT}.
      *
      * @param key the key
      * @param pushed the sum of the pushed values
-     * @param stored the value of the key, to be changed
-     * @throws Exception to refuse the update
+     * @param stored the value of the key, to change in place
+     * @throws Exception to reject the update
      */
     void update(String key, NDArray pushed, NDArray stored) throws Exception;
 }

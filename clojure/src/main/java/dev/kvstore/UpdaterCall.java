@@ -1,6 +1,6 @@
 package dev.kvstore;
 
-/** What the native library calls for each key that is pushed. */
+/** Calls an {@link Updater} from the native library, once per key of a push. */
 final class UpdaterCall {
     private final Updater updater;
 

@@ -1,12 +1,12 @@
 package dev.kvstore;
 
 /**
- * What a store takes for a key: an array, or some rows of one whose others are 0. The two are alike in all
- * but cost.
+ * A value of a key: a dense array or a row-sparse value. Both have the same effect and differ only
+ * in cost.
  */
 public sealed interface Value extends NativeResource permits NDArray, RowSparse {
     /**
-     * Returns the shape of the whole value.
+     * Returns the shape of the dense value.
      *
      * @return the shape
      */
@@ -20,7 +20,7 @@ public sealed interface Value extends NativeResource permits NDArray, RowSparse 
     DType dtype();
 
     /**
-     * Returns where the elements are.
+     * Returns the device of the elements.
      *
      * @return the device
      */

@@ -2,13 +2,13 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
-/** Values as the native library takes them. */
+/** Converts values to the form that the native library takes. */
 final class Values {
     private Values() {}
 
     /**
-     * Returns a number for each value: the handle of an array, which is positive, or the bitwise complement
-     * of the handle of rows, which is negative.
+     * Returns a number for each value. For a dense array it is the handle, which is positive. For a
+     * row-sparse value it is the bitwise complement of the handle, which is negative.
      */
     static long[] handles(Value[] values) {
         long[] handles = new long[values.length];
@@ -20,7 +20,7 @@ final class Values {
         return handles;
     }
 
-    /** What a value has of the host's memory: one on a GPU has nothing of it. */
+    /** Returns the size of a value in host memory, which is 0 for a value on a GPU. */
     static long numHostBytes(Value value) {
         if (!value.context().isHost()) {
             return 0;
